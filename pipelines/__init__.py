@@ -1,0 +1,1 @@
+"""Text in, shards out: Apache Beam jobs. The only package that imports Beam."""

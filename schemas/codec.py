@@ -1,0 +1,186 @@
+"""Rows as numpy columns <-> `tf.train.Example` bytes of one fixed length.
+
+A `tf.train.Example` (tensorflow/core/example/example.proto) is a map from names to value lists.
+Each feature of ours has a fixed size, so every row of a set has the same bytes but for the values
+themselves: a constant template with holes. Encoding fills the holes of a [B, stride] matrix,
+decoding reads them, and neither looks at rows one by one.
+
+Two encodings of a value list:
+  bytes       one `bytes_list` entry: the values, little-endian (TFDS: `encoding: bytes`).
+  int64_list  a packed `int64_list`. Its varints are padded to one width (high bits set on leading
+              bytes), which the wire format allows and every protobuf parser reads, so that this
+              form has a fixed length too. `positions` is stored as well, for readers that want it.
+"""
+
+from typing import Dict, List, Sequence, Tuple
+
+import numpy as np
+
+from schemas.errors import DataError
+from schemas.features import Feature, positions_from_segments
+
+ENCODINGS = ("bytes", "int64_list")
+_BYTES_LIST, _INT64_LIST = 1, 3  # field numbers in tf.train.Feature
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _field(number: int, length: int) -> bytes:
+    """Tag and length of a length-delimited protobuf field."""
+    return _varint(number << 3 | 2) + _varint(length)
+
+
+def _bits(dtype: str) -> int:
+    return np.dtype(dtype).itemsize * 8
+
+
+class RowCodec:
+    """Encodes and decodes rows of one set of features.
+
+    Attributes:
+      features: what is stored, sorted by name; with int64_list, `positions` is added.
+      stride: bytes of one encoded row.
+    """
+
+    def __init__(self, features: Sequence[Feature], encoding: str = "bytes"):
+        """Lays out the template of a row.
+
+        Args:
+          features: as `schemas.features.task_features` gives them.
+          encoding: "bytes" or "int64_list".
+        """
+        if encoding not in ENCODINGS:
+            raise ValueError("encoding {!r}: one of {}".format(encoding, ", ".join(ENCODINGS)))
+        self.encoding = encoding
+        self.features = _stored_features(features, encoding)
+        entries = [self._entry(feature) for feature in self.features]
+        body = sum(len(head) + holes for head, holes in entries)
+        template = bytearray(_field(1, body))  # Example.features
+        self._holes: List[Tuple[Feature, int, int]] = []
+        for feature, (head, holes) in zip(self.features, entries):
+            template += head
+            self._holes.append((feature, len(template), len(template) + holes))
+            template += bytes(holes)
+        self.stride = len(template)
+        self._template = np.frombuffer(bytes(template), np.uint8)
+        constant = np.ones(self.stride, dtype=bool)
+        for _, start, stop in self._holes:
+            constant[start:stop] = False
+        # Runs of constant bytes: decoding compares each as one slice, not byte by byte.
+        edges = np.flatnonzero(np.diff(np.concatenate(([0], constant.astype(np.int8), [0]))))
+        self._constant_runs = list(zip(edges[::2].tolist(), edges[1::2].tolist()))
+
+    def _entry(self, feature: Feature) -> Tuple[bytes, int]:
+        """The constant head of one map entry, and the bytes of values that follow it."""
+        name = feature.name.encode()
+        if self.encoding == "bytes":
+            holes, kind = feature.bytes, _BYTES_LIST
+        else:
+            holes, kind = feature.size * self._varint_width(feature), _INT64_LIST
+        values = _field(1, holes)
+        value = _field(kind, len(values) + holes) + values
+        key = _field(1, len(name)) + name
+        feature_head = _field(2, len(value) + holes) + value
+        entry = key + feature_head
+        return _field(1, len(entry) + holes) + entry, holes
+
+    @staticmethod
+    def _varint_width(feature: Feature) -> int:
+        return -(-_bits(feature.dtype) // 7)
+
+    def encode(self, columns: Dict[str, np.ndarray]) -> np.ndarray:
+        """Columns to rows.
+
+        Args:
+          columns: for every feature an array [B, *shape], of its dtype or safely cast to it;
+            `positions` is derived, not taken.
+
+        Returns:
+          uint8 [B, stride].
+        """
+        if self.encoding == "int64_list" and "segment_ids" in columns:
+            columns = dict(columns, positions=positions_from_segments(columns["segment_ids"]))
+        count = len(columns[self.features[0].name])
+        rows = np.empty((count, self.stride), np.uint8)
+        rows[:] = self._template
+        for feature, start, stop in self._holes:
+            values = np.asarray(columns[feature.name])
+            if values.shape != (count,) + feature.shape:
+                raise ValueError(
+                    f"{feature.name} has shape {values.shape}, not {(count,) + feature.shape}"
+                )
+            flat = np.ascontiguousarray(
+                values.reshape(count, feature.size), np.dtype(feature.dtype).newbyteorder("<")
+            )
+            if self.encoding == "bytes":
+                rows[:, start:stop] = flat.view(np.uint8).reshape(count, stop - start)
+            else:
+                rows[:, start:stop] = _padded_varints(flat, self._varint_width(feature))
+        return rows
+
+    def decode(self, rows: np.ndarray) -> Dict[str, np.ndarray]:
+        """Rows to columns; refuses a row whose constant bytes are not the template's.
+
+        Args:
+          rows: uint8 [B, stride].
+
+        Returns:
+          For every feature an array [B, *shape] of its dtype.
+
+        Raises:
+          DataError: a row is not of this layout; names the first such row of the matrix.
+        """
+        if rows.ndim != 2 or rows.shape[1] != self.stride:
+            raise DataError(
+                f"rows of shape {rows.shape} are not of this schema, whose rows have {self.stride} bytes"
+            )
+        for start, stop in self._constant_runs:
+            bad = (rows[:, start:stop] != self._template[start:stop]).any(axis=1)
+            if bad.any():
+                raise DataError(
+                    f"row {int(bad.argmax())} is not of this schema: its bytes {start} to {stop} name other features or "
+                    "lengths"
+                )
+        return {
+            feature.name: self._read(rows[:, start:stop], feature)
+            for feature, start, stop in self._holes
+        }
+
+    def _read(self, hole: np.ndarray, feature: Feature) -> np.ndarray:
+        shape = (len(hole),) + feature.shape
+        if self.encoding == "bytes":
+            flat = np.ascontiguousarray(hole).reshape(-1)
+            little = flat.view(np.dtype(feature.dtype).newbyteorder("<"))
+            return little.astype(feature.dtype, copy=False).reshape(shape)
+        width = self._varint_width(feature)
+        groups = hole.reshape(len(hole), feature.size, width)
+        values = np.zeros(groups.shape[:2], np.uint64)
+        for byte in range(width):
+            values |= (groups[:, :, byte] & 0x7F).astype(np.uint64) << np.uint64(7 * byte)
+        return values.astype(feature.dtype).reshape(shape)
+
+
+def _stored_features(features: Sequence[Feature], encoding: str) -> Tuple[Feature, ...]:
+    stored = {feature.name: feature for feature in features}
+    if encoding == "int64_list" and "segment_ids" in stored:
+        stored["positions"] = Feature(
+            "positions", "uint16", stored["segment_ids"].shape, "restart at 0 in each segment"
+        )
+    return tuple(stored[name] for name in sorted(stored))
+
+
+def _padded_varints(flat: np.ndarray, width: int) -> np.ndarray:
+    """Values [B, n] to varints of `width` bytes each: uint8 [B, n * width]."""
+    values = flat.astype(np.uint32)
+    out = np.empty(values.shape + (width,), np.uint8)
+    for byte in range(width):
+        out[:, :, byte] = (values >> np.uint32(7 * byte)) & 0x7F
+    out[:, :, :-1] |= 0x80
+    return out.reshape(len(values), -1)

@@ -1,0 +1,43 @@
+"""Errors that are a user's to mend, and the way an entry reports them."""
+
+import sys
+from typing import Callable, List
+
+
+class TextmillError(Exception):
+    """One paragraph that names the value, the place, the cause and the remedy."""
+
+    exit_code = 1
+
+
+class DataError(TextmillError):
+    """The data or the run failed: exit code 1."""
+
+
+class UsageError(TextmillError):
+    """The command was wrong: exit code 2."""
+
+    exit_code = 2
+
+
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+
+
+def run_entry(main: Callable[[List[str]], None]) -> None:
+    """Runs `main(argv)` and leaves the process with its exit code.
+
+    0 done, 1 data or run failed, 2 wrong usage, 130 interrupted. A user's mistake is printed as one
+    paragraph without a traceback; any other exception is a defect and keeps its traceback.
+    """
+    try:
+        main(sys.argv[1:])
+    except TextmillError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone: nothing more to say, and nothing failed.
+        sys.stderr.close()
+        sys.exit(0)
