@@ -1,0 +1,181 @@
+"""Small finished shard sets for tests, written with `schemas` alone."""
+
+import hashlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from schemas.errors import DataError
+from schemas.features import max_masked_slots, task_features
+from schemas.records import frame
+from schemas.sidecar import (
+    FORMAT_VERSION,
+    Inputs,
+    Manifest,
+    ManifestFile,
+    Schema,
+    ShardStatistics,
+    Statistics,
+    shard_name,
+    to_json,
+)
+
+BOS, PAD, EOS, UNK, MASK = range(5)  # RoBERTa's order
+SPECIAL_IDS = {"bos": BOS, "pad": PAD, "eos": EOS, "unk": UNK, "mask": MASK}
+
+
+def mlm_schema(**changes) -> Schema:
+    """A contract of small rows; any field may be replaced."""
+    fields = dict(
+        format_version=FORMAT_VERSION,
+        task="mlm",
+        parameters={},
+        max_length=16,
+        vocab_size=50,
+        special_ids=dict(SPECIAL_IDS),
+        all_special_ids=(0, 1, 2, 3, 4),
+        tokenizer_sha256="0" * 64,
+        golden=(),
+        packing="best_fit",
+        static_masking=True,
+        mask_rate=0.15,
+        whole_word_masking=False,
+        mask_copies=1,
+        splits={"train": 0.9, "validation": 0.1},
+        shards={"train": 2, "validation": 1},
+        seed=0,
+        encoding="bytes",
+        file_formats=("tfrecord",),
+        code_version="0",
+    )
+    fields.update(changes)
+    if "max_masked" not in fields:
+        slots = max_masked_slots(fields["max_length"], fields["mask_rate"])
+        fields["max_masked"] = slots if fields["static_masking"] else 0
+    fields["features"] = task_features(
+        "mlm",
+        max_length=fields["max_length"],
+        vocab_size=fields["vocab_size"],
+        max_masked=fields["max_masked"],
+    )
+    return Schema(**fields)
+
+
+def packed_rows(schema: Schema, rows: int, seed: int) -> dict[str, np.ndarray]:
+    """Rows of `<s> ... </s>` segments whose tokens count up, so that a model can learn them.
+
+    A segment is `<s> t t+1 t+2 ... </s>` over the ordinary ids; rows end in padding.
+    """
+    random = np.random.default_rng(seed)
+    length, first = schema.max_length, max(schema.all_special_ids) + 1
+    ordinary = schema.vocab_size - first
+    ids = np.full((rows, length), schema.special_ids["pad"], np.int64)
+    segments = np.zeros((rows, length), np.int64)
+    for row in range(rows):
+        place, segment = 0, 1
+        while length - place >= 4:
+            tokens = min(int(random.integers(2, 9)), length - place - 2)
+            text = first + (random.integers(ordinary) + np.arange(tokens)) % ordinary
+            ids[row, place : place + tokens + 2] = [BOS, *text, EOS]
+            segments[row, place : place + tokens + 2] = segment
+            place, segment = place + tokens + 2, segment + 1
+    columns = {"input_ids": ids, "segment_ids": segments}
+    if schema.max_masked:
+        _mask(columns, schema, random)
+    return columns
+
+
+def _mask(columns: dict[str, np.ndarray], schema: Schema, random: np.random.Generator) -> None:
+    """Masks round(rate * ordinary tokens) of each row, at least one, in place."""
+    rows, slots = len(columns["input_ids"]), schema.max_masked
+    for name in ("masked_positions", "masked_ids", "masked_weights"):
+        columns[name] = np.zeros((rows, slots), np.int64)
+    for row in range(rows):
+        ids = columns["input_ids"][row]
+        ordinary = np.flatnonzero(~np.isin(ids, schema.all_special_ids))
+        count = min(max(1, round(schema.mask_rate * len(ordinary))), slots)
+        picked = np.sort(random.choice(ordinary, count, replace=False))
+        columns["masked_positions"][row, :count] = picked
+        columns["masked_ids"][row, :count] = ids[picked]
+        columns["masked_weights"][row, :count] = 1
+        ids[picked] = schema.special_ids["mask"]
+
+
+def write_set(
+    directory: Path, schema: Schema, columns: dict[str, dict[str, np.ndarray]]
+) -> dict[str, dict[str, np.ndarray]]:
+    """Writes a finished set.
+
+    Args:
+      directory: made here.
+      schema: its contract.
+      columns: split to columns of all its rows; shards take consecutive parts.
+
+    Returns:
+      `columns`.
+    """
+    directory.mkdir(parents=True)
+    codec = schema.codec()
+    files, statistics = [], {}
+    for split, split_columns in columns.items():
+        rows = codec.encode(split_columns)
+        count = schema.shards[split]
+        bounds = np.linspace(0, len(rows), count + 1).astype(int)
+        for index in range(count):
+            part = rows[bounds[index] : bounds[index + 1]]
+            name = shard_name(split, index, count)
+            statistics[name] = ShardStatistics(rows=len(part))
+            for file_format in schema.file_formats:
+                path = directory / f"{name}.{file_format}"
+                _write_rows(path, part)
+                files.append((path.name, split, len(part)))
+    for name, content in (
+        ("schema.json", to_json(schema)),
+        ("stats.json", to_json(Statistics(shards=statistics).to_dict(schema.max_length))),
+        ("inputs.json", to_json(Inputs(files=()))),
+        ("tokenizer.json", b"{}"),
+    ):
+        (directory / name).write_bytes(content)
+        files.append((name, None, None))
+    write_manifest(directory, schema, files)
+    return columns
+
+
+def write_manifest(directory: Path, schema: Schema, files: list[tuple]) -> None:
+    """MANIFEST.json of files as (name, split, rows)."""
+    listed = []
+    for name, split, rows in sorted(files, key=lambda file: file[0]):
+        content = (directory / name).read_bytes()
+        sha256 = hashlib.sha256(content).hexdigest()
+        listed.append(ManifestFile(name, len(content), sha256, split, rows))
+    manifest = Manifest(FORMAT_VERSION, schema.fingerprint, tuple(listed))
+    text = json.dumps(asdict(manifest), sort_keys=True, indent=2)
+    (directory / "MANIFEST.json").write_text(text)
+
+
+def _write_rows(path: Path, rows: np.ndarray) -> None:
+    if path.suffix == ".tfrecord":
+        path.write_bytes(frame(rows).tobytes())
+        return
+    if path.suffix != ".array_record":
+        raise DataError(f"{path}: no such format")
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    writer = ArrayRecordWriter(str(path), "group_size:1")
+    for row in rows:
+        writer.write(row.tobytes())
+    writer.close()
+
+
+def write_mlm_set(
+    directory: Path, *, train: int = 40, validation: int = 10, **changes
+) -> dict[str, dict[str, np.ndarray]]:
+    """A whole small mlm set; returns its columns by split."""
+    schema = mlm_schema(**changes)
+    columns = {
+        "train": packed_rows(schema, train, seed=1),
+        "validation": packed_rows(schema, validation, seed=2),
+    }
+    return write_set(directory, schema, columns)
