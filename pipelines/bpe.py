@@ -1,0 +1,192 @@
+"""Byte-level BPE training: word counts in, vocabulary and merges out. Pure: numpy, no Beam.
+
+The method is Sennrich et al. 2016 (https://arxiv.org/abs/1508.07909); the merges are those of
+`tokenizers`' BpeTrainer, one for one. What that trainer does, learned by comparing, and kept:
+
+- Ids: special tokens first, then the 256 byte characters in the order of their code points, then
+  one id a merge.
+- The next merge is the pair with the highest count, ties to the smallest (left id, right id).
+- A merge that spells a special token takes that token's id, and the vocabulary does not grow.
+
+Two things differ, on purpose. Counts are 64-bit (there 32, wrapping above 2**31). And a merge
+costs the number of its occurrences (there the length of the words that hold it, which makes one
+long word quadratic).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+LARGE = 2**31  # from so many bytes of words on, positions take 64 bits
+
+
+@dataclass(frozen=True)
+class TrainedBpe:
+    """What training found.
+
+    Attributes:
+        tokens: every token, its index is its id; byte tokens are written in the GPT-2 alphabet
+            (see `byte_characters`), special tokens as they are.
+        merges: (left token, right token), best first.
+        word_tokens: int64[words], the number of tokens of each word when it is encoded.
+    """
+
+    tokens: list[str]
+    merges: list[tuple[str, str]]
+    word_tokens: np.ndarray
+
+
+def byte_characters() -> list[str]:
+    """The printable character that stands for each of the 256 bytes: GPT-2's alphabet.
+
+    Printable Latin-1 characters stand for themselves; the 68 other bytes take the code points
+    from 256 on, in order: byte 0 is chr(256), a space chr(288). Source: Radford et al. 2019.
+    """
+    itself = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(256) if byte not in itself]
+    return [chr(byte) if byte in itself else chr(256 + others.index(byte)) for byte in range(256)]
+
+
+def first_tokens(special_tokens: Sequence[str]) -> list[str]:
+    """The vocabulary before any merge: special tokens, then the byte characters not among them."""
+    return list(dict.fromkeys([*special_tokens, *sorted(byte_characters())]))
+
+
+def train_bpe(
+    words: pa.LargeBinaryArray,
+    counts: np.ndarray,
+    *,
+    vocab_size: int,
+    min_frequency: int = 2,
+    special_tokens: Sequence[str] = (),
+    progress: np.ndarray | None = None,
+) -> TrainedBpe:
+    """The vocabulary and merges of words that occur `counts` times.
+
+    Args:
+        words: distinct pre-tokens as raw bytes, none empty, in any order (the order decides
+            nothing), without nulls.
+        counts: int64[len(words)], each at least 1.
+        vocab_size: tokens wanted, special tokens and the 256 bytes included; fewer come out if
+            no pair is left.
+        min_frequency: a pair that occurs less often is not merged.
+        special_tokens: the first ids.
+        progress: int64[2] if another thread looks on: the first item becomes the number of tokens
+            found; it may set the second to 1 to stop early.
+
+    Raises:
+        ValueError: a count is below 1, a word is empty, or `vocab_size` does not hold the first
+            tokens.
+    """
+    from pipelines import merge_loop  # numba takes a second to import: not before it is needed
+
+    first = first_tokens(special_tokens)
+    if vocab_size < len(first):
+        raise ValueError(f"vocab_size is {vocab_size}, but {len(first)} tokens come before merges")
+    if len(counts) and counts.min() < 1:
+        raise ValueError(f"a word has the count {counts.min()}")
+    text, word_of = _walled(words, merge_loop.WALL)
+    characters = byte_characters()
+    ids = np.array([first.index(character) for character in characters], np.int64)
+    symbols = np.where(word_of < 0, merge_loop.WALL, ids[text]).astype(word_of.dtype)
+    first_pairs, positions = _first_pairs(text, word_of, counts, ids)
+    room = min(vocab_size, len(first) + len(text))  # a new token takes at least one byte's place
+    tokens, text = _first_rows(first, text, room)
+    spelled = np.flatnonzero(tokens[: len(special_tokens), merge_loop.LENGTH] > 1)
+    sizes = np.zeros(5, np.int64)
+    sizes[merge_loop.TOKENS] = len(first)
+    merges = merge_loop.merge_all(
+        symbols,
+        word_of,
+        counts.astype(np.int64),
+        text,
+        tokens,
+        spelled,
+        positions,
+        first_pairs,
+        sizes,
+        max(1, min_frequency),
+        np.zeros(2, np.int64) if progress is None else progress,
+    )
+    to_characters = dict(enumerate(characters))
+    strings = first + [
+        text[start : start + length].tobytes().decode("latin-1").translate(to_characters)
+        for start, length in tokens[len(first) : sizes[merge_loop.TOKENS]]
+    ]
+    return TrainedBpe(
+        tokens=strings,
+        merges=[(strings[left], strings[right]) for left, right, _ in merges.tolist()],
+        word_tokens=np.bincount(word_of[symbols >= 0], minlength=len(words)),
+    )
+
+
+def _walled(words: pa.LargeBinaryArray, wall: int) -> tuple[np.ndarray, np.ndarray]:
+    """The words in a row with a wall before, between and after: `|ab|c|`.
+
+    Returns:
+        text: uint8[N], the bytes, 0 at a wall.
+        word_of: int32[N] (int64 from 2**31 bytes on), the word of each byte, `wall` at a wall.
+    """
+    offsets = np.frombuffer(words.buffers()[1], np.int64)[words.offset :][: len(words) + 1]
+    lengths = np.diff(offsets)
+    if len(words) and lengths.min() < 1:
+        raise ValueError(f"word {lengths.argmin()} is empty")
+    size = int(lengths.sum()) + len(words) + 1
+    index = np.int32 if size < LARGE else np.int64
+    word_of = np.repeat(np.arange(len(words), dtype=index), lengths + 1)
+    word_of = np.append(word_of, index(wall))
+    word_of[offsets - offsets[0] + np.arange(len(words) + 1)] = wall
+    text = np.zeros(size, np.uint8)
+    if len(words):
+        text[word_of != wall] = np.frombuffer(words.buffers()[2], np.uint8)[
+            offsets[0] : offsets[-1]
+        ]
+    return text, word_of
+
+
+def _first_pairs(
+    text: np.ndarray, word_of: np.ndarray, counts: np.ndarray, ids: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Every pair of neighbouring bytes.
+
+    Returns:
+        int64[P, 4] of (left id, right id, count, number of positions), and the positions of all
+        pairs one after another, each pair's ascending.
+    """
+    (positions,) = np.nonzero((word_of[:-1] >= 0) & (word_of[1:] >= 0))
+    positions = positions.astype(word_of.dtype)
+    pair = text[positions].astype(np.uint16) << 8 | text[positions + 1]
+    order = np.argsort(pair, kind="stable")  # a radix sort: linear
+    positions = positions[order]
+    number = np.bincount(pair, minlength=1 << 16)
+    (kinds,) = np.nonzero(number)
+    starts = np.cumsum(number)[kinds] - number[kinds]
+    weights = counts[word_of[positions]]
+    count = np.add.reduceat(weights, starts) if len(kinds) else weights
+    columns = (ids[kinds >> 8], ids[kinds & 255], count, number[kinds])
+    return np.stack(columns, axis=1).astype(np.int64), positions
+
+
+def _first_rows(first: Sequence[str], text: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
+    """The table of `room` tokens, the first filled in, and `text` with their spelling."""
+    byte_of = {character: byte for byte, character in enumerate(byte_characters())}
+    spelled = [_spelling(token, byte_of) for token in first]
+    length = np.array([len(spelling) for spelling in spelled])
+    tokens = np.zeros((room, 2), np.int64)
+    tokens[: len(first), 0] = len(text) + np.cumsum(length) - length
+    tokens[: len(first), 1] = length
+    return tokens, np.concatenate([text, np.frombuffer(b"".join(spelled), np.uint8)])
+
+
+def _spelling(token: str, byte_of: dict[str, int]) -> bytes:
+    """The bytes a token stands for, or none if some character stands for no byte.
+
+    A special token can be spelled by merges too: `Ġthe` by the bytes of ` the`.
+    """
+    if all(character in byte_of for character in token):
+        return bytes(byte_of[character] for character in token)
+    return b""

@@ -1,0 +1,374 @@
+"""The inner loop of BPE training, compiled by numba. Called by `bpe.py`, which says what it does.
+
+How a word lies in memory: one integer a byte, changed in place. `lower` after the merges l+o, e+r
+and w+er, `#` for the id of a token:
+
+    byte       |   l    o   w    e   r   |
+    symbols   -1  #lo  -2  #wer  .  -3  -1
+
+The id of a token stands where the token starts, minus its length where it ends (a token of one
+byte is its id alone), so both neighbours of a token are one step away; -1 is the wall between
+words; what lies inside a token (`.`) is some negative number that nobody reads.
+
+A pair waits in the queue with the positions where it was born. A position is never removed when
+its pair breaks: both tokens can only grow, so `symbols` tells in one look that it is stale.
+
+A pair is born in one merge only, the one that makes the newer of its tokens: two merges never
+spell the same string. (Where a string's two ends are borders of tokens, no merge has crossed them,
+so all that happened between them happened the same way everywhere.) So a pair waits once.
+
+Tables are int64 arrays of few columns, named below: numba compiles these in half the time that
+objects take. A table that can grow is returned by whoever may have grown it. All of it stays in
+one file: numba's cache looks at the date of the file of the function that is called.
+
+Legend: N bytes and walls, W words, T tokens, P pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+
+WALL = -1
+_INSIDE = -2
+_FREE = -1  # a slot of the table of pairs that no pair has taken
+_ODD = np.int64(-7046029254386353131)  # 2**64 / golden ratio, as a signed number
+_LOW = 0xFFFFFFFF  # a pair as one number: left << 32 | right
+
+KEY, COUNT = range(2)  # pairs[2**k > 2 P, 2], a hash table: the pair, how often it occurs now
+THEN, PAIR, FROM, NUMBER = range(4)  # heap[P, 4]: the count when put in; positions in the pool
+WEIGHT, TIMES, PLACE, MET = range(4)  # side[T, 4]: what one merge met on one side, by token
+START, LENGTH = range(2)  # tokens[T, 2]: the string in `text`
+TOKENS, MERGES, PAIRS, HEAP, POOL = range(5)  # sizes[5]: how full each table is
+
+
+def _compiled(function: Callable) -> Any:
+    """`function` compiled; the machine code is kept on disk where some directory allows it."""
+    try:
+        return numba.njit(cache=True, nogil=True)(function)
+    except RuntimeError:  # numba found no place it may write a cache to
+        return numba.njit(nogil=True)(function)
+
+
+@_compiled
+def _grown(array, needed):
+    """`array`, or a copy of it with room for `needed` items and as many again."""
+    if needed <= array.size:
+        return array
+    larger = np.empty(2 * needed, array.dtype)
+    for i in range(array.size):  # a slice assignment would take two seconds to compile
+        larger[i] = array[i]
+    return larger
+
+
+@_compiled
+def _grown_table(table, needed):
+    """`table`, or a copy of it with room for `needed` rows and as many again."""
+    if needed <= table.shape[0]:
+        return table
+    larger = np.empty((2 * needed, table.shape[1]), table.dtype)
+    for i in range(table.shape[0]):
+        for j in range(table.shape[1]):
+            larger[i, j] = table[i, j]
+    return larger
+
+
+# ---- pairs ----
+
+
+@_compiled
+def _no_pairs(size):
+    pairs = np.zeros((size, 2), np.int64)
+    for slot in range(size):
+        pairs[slot, KEY] = _FREE
+    return pairs
+
+
+@_compiled
+def _slot(pairs, pair):
+    """The slot of a pair, or the free slot where it belongs."""
+    last = pairs.shape[0] - 1
+    slot = ((pair * _ODD) >> 32) & last
+    while pairs[slot, KEY] != pair and pairs[slot, KEY] != _FREE:
+        slot = (slot + 1) & last
+    return slot
+
+
+@_compiled
+def _add_count(pairs, left, right, change, sizes):
+    """Adds to the count of a pair."""
+    slot = _slot(pairs, (left << 32) | right)
+    if pairs[slot, KEY] == _FREE:
+        pairs[slot, KEY] = (left << 32) | right
+        sizes[PAIRS] += 1
+    pairs[slot, COUNT] += change
+
+
+@_compiled
+def _room_for_pairs(pairs, more, sizes):
+    """`pairs`, or a larger copy, in which `more` pairs fit and half the slots stay free."""
+    size = pairs.shape[0]
+    if 2 * (sizes[PAIRS] + more) <= size:
+        return pairs
+    while size < 4 * (sizes[PAIRS] + more):
+        size *= 2
+    larger = _no_pairs(size)
+    for old in range(pairs.shape[0]):
+        if pairs[old, KEY] != _FREE:
+            slot = _slot(larger, pairs[old, KEY])
+            larger[slot, KEY] = pairs[old, KEY]
+            larger[slot, COUNT] = pairs[old, COUNT]
+    return larger
+
+
+# ---- the queue, a heap: the highest count first, of equal ones the smallest pair ----
+
+
+@_compiled
+def _before(heap, a, b):
+    """Whether row a is merged before row b."""
+    if heap[a, THEN] != heap[b, THEN]:
+        return heap[a, THEN] > heap[b, THEN]
+    return heap[a, PAIR] < heap[b, PAIR]
+
+
+@_compiled
+def _swap(heap, a, b):
+    for column in range(4):
+        heap[a, column], heap[b, column] = heap[b, column], heap[a, column]
+
+
+@_compiled
+def _sift_down(heap, size):
+    """Moves the first row down to its place among `size` rows."""
+    at, child = 0, 1
+    while child < size:
+        if child + 1 < size and _before(heap, child + 1, child):
+            child += 1
+        if not _before(heap, child, at):
+            break
+        _swap(heap, at, child)
+        at, child = child, 2 * child + 1
+
+
+@_compiled
+def _put(heap, pair, count, start, number, sizes):
+    """A pair begins to wait with the positions where it was born."""
+    at = sizes[HEAP]
+    sizes[HEAP] += 1
+    heap[at, THEN] = count
+    heap[at, PAIR] = pair
+    heap[at, FROM] = start
+    heap[at, NUMBER] = number
+    while at > 0 and _before(heap, at, (at - 1) >> 1):
+        _swap(heap, at, (at - 1) >> 1)
+        at = (at - 1) >> 1
+
+
+@_compiled
+def _take_first(heap, pairs, sizes, min_count):
+    """Takes the pair that is merged next off the heap and leaves it in the row behind the heap.
+
+    Returns whether there is one that occurs `min_count` times.
+    """
+    while sizes[HEAP] > 0:
+        count = pairs[_slot(pairs, heap[0, PAIR]), COUNT]
+        if heap[0, THEN] != count:  # changed since it was put in: it goes where it belongs now
+            heap[0, THEN] = count
+            _sift_down(heap, sizes[HEAP])
+        elif count < min_count:
+            return False
+        else:
+            sizes[HEAP] -= 1
+            _swap(heap, 0, sizes[HEAP])
+            _sift_down(heap, sizes[HEAP])
+            return True
+    return False
+
+
+# ---- one merge ----
+
+
+@_compiled
+def _same_text(text, a, b, length):
+    for i in range(length):
+        if text[a + i] != text[b + i]:
+            return False
+    return True
+
+
+@_compiled
+def _first_fresh(symbols, positions, left, right, left_length):
+    """The first position where left still stands before right; there is one if they count."""
+    i = 0
+    while symbols[positions[i]] != left or symbols[positions[i] + left_length] != right:
+        i += 1
+    return np.int64(positions[i])
+
+
+@_compiled
+def _made(tokens, text, start, length, spelled, sizes):
+    """The id of the token text[start : start + length]: a new one, or that of a special token."""
+    for i in range(spelled.size):
+        token = spelled[i]
+        if tokens[token, LENGTH] == length and _same_text(
+            text, tokens[token, START], start, length
+        ):
+            return token
+    token = sizes[TOKENS]
+    sizes[TOKENS] += 1
+    tokens[token, START] = start
+    tokens[token, LENGTH] = length
+    return token
+
+
+@_compiled
+def _note(side, met, where, token, weight, position):
+    """The new token has `token` beside it; their pair is born at `position`.
+
+    `met` is how many distinct tokens and how many positions were noted; `where` lists the latter.
+    """
+    if side[token, TIMES] == 0:
+        side[met[0], MET] = token
+        met[0] += 1
+    side[token, TIMES] += 1
+    side[token, WEIGHT] += weight
+    where[met[1], 0] = token
+    where[met[1], 1] = position
+    met[1] += 1
+
+
+@_compiled
+def _rewrite(symbols, word_of, counts, tokens, positions, merge, before, after):
+    """Writes the new token over every fresh left + right, and notes what stands beside it."""
+    left, right, new = merge
+    side_before, met_before, where_before = before
+    side_after, met_after, where_after = after
+    left_length, right_length = tokens[left, LENGTH], tokens[right, LENGTH]
+    for i in range(positions.size):
+        p = np.int64(positions[i])
+        q = p + left_length
+        if symbols[p] != left or symbols[q] != right:
+            continue
+        end = q + right_length
+        weight = counts[word_of[p]]
+        at = p - 1 if symbols[p - 1] >= WALL else p + symbols[p - 1]
+        if symbols[at] != WALL:
+            _note(side_before, met_before, where_before, symbols[at], weight, at)
+        if symbols[end] != WALL:
+            _note(side_after, met_after, where_after, symbols[end], weight, p)
+        symbols[q] = _INSIDE
+        symbols[end - 1] = p - end
+        symbols[p] = new
+
+
+@_compiled
+def _recount(pairs, merge, before, after, sizes):
+    """Moves the counts of the broken pairs to the new ones."""
+    left, right, new = merge
+    side, met, _ = before
+    for i in range(met[0]):
+        token = side[i, MET]
+        _add_count(pairs, token, left, -side[token, WEIGHT], sizes)
+        _add_count(pairs, token, new, side[token, WEIGHT], sizes)
+    side, met, _ = after
+    for i in range(met[0]):
+        token = side[i, MET]
+        _add_count(pairs, right, token, -side[token, WEIGHT], sizes)
+        _add_count(pairs, new, token, side[token, WEIGHT], sizes)
+
+
+@_compiled
+def _enqueue(pairs, heap, pool, noted, new, new_is_right, sizes):
+    """Puts the new pairs of one side in the queue and empties the side."""
+    side, met, where = noted
+    for i in range(met[0]):
+        token = side[i, MET]
+        side[token, PLACE] = sizes[POOL]
+        sizes[POOL] += side[token, TIMES]
+    for i in range(met[1]):
+        token = where[i, 0]
+        pool[side[token, PLACE]] = where[i, 1]
+        side[token, PLACE] += 1
+    for i in range(met[0]):
+        token = side[i, MET]
+        pair = (token << 32) | new if new_is_right else (new << 32) | token
+        count = pairs[_slot(pairs, pair), COUNT]
+        number = side[token, TIMES]
+        if count > 0:  # the next merge of the same pair in `abab` may have broken it already
+            _put(heap, pair, count, side[token, PLACE] - number, number, sizes)
+        side[token, TIMES] = 0
+        side[token, WEIGHT] = 0
+    met[0] = 0
+    met[1] = 0
+
+
+@_compiled
+def merge_all(
+    symbols, word_of, counts, text, tokens, spelled, pool, first_pairs, sizes, min_count, progress
+):
+    """Merges until every row of `tokens` is used or no pair is left with `min_count` (1 or more).
+
+    Args:
+        symbols: int32 or int64[N], ids of single bytes and walls, the first and last a wall; what
+            is left in it at the end is how the words were cut.
+        word_of: int32 or int64[N], the word at each position.
+        counts: int64[W], how often each word occurs.
+        text: uint8, the bytes of `symbols`, then the strings of special tokens.
+        tokens: int64[T, 2], with the first tokens filled in. New ones are added.
+        spelled: int64, the special tokens that merges can spell.
+        pool: as symbols, the positions of every pair of bytes, ascending.
+        first_pairs: int64[P, 4] of (left id, right id, count, number of positions), as in `pool`.
+        sizes: int64[5], with TOKENS filled in; at the end the number of tokens.
+        min_count: the smallest count that is still merged.
+        progress: int64[2]: the first item tells another thread the number of tokens, the second
+            set to 1 by it stops the loop.
+
+    Returns:
+        int64[merges, 3] of (left, right, new token).
+    """
+    room = tokens.shape[0]
+    pairs = _room_for_pairs(_no_pairs(1024), first_pairs.shape[0], sizes)
+    heap = _grown_table(np.zeros((1024, 4), np.int64), first_pairs.shape[0])
+    for i in range(first_pairs.shape[0]):
+        left, right = first_pairs[i, 0], first_pairs[i, 1]
+        _add_count(pairs, left, right, first_pairs[i, 2], sizes)
+        _put(heap, (left << 32) | right, first_pairs[i, 2], sizes[POOL], first_pairs[i, 3], sizes)
+        sizes[POOL] += first_pairs[i, 3]
+    side_before, met_before = np.zeros((room, 4), np.int64), np.zeros(2, np.int64)
+    side_after, met_after = side_before.copy(), met_before.copy()
+    where_before = np.zeros((1024, 2), np.int64)
+    where_after = where_before.copy()
+    merges = np.zeros((1024, 3), np.int64)
+
+    while sizes[TOKENS] < room and progress[1] == 0 and _take_first(heap, pairs, sizes, min_count):
+        first = sizes[HEAP]
+        left, right = heap[first, PAIR] >> 32, heap[first, PAIR] & _LOW
+        positions = pool[heap[first, FROM] : heap[first, FROM] + heap[first, NUMBER]]
+        start = _first_fresh(symbols, positions, left, right, tokens[left, LENGTH])
+        length = tokens[left, LENGTH] + tokens[right, LENGTH]
+        new = _made(tokens, text, start, length, spelled, sizes)
+        merges = _grown_table(merges, sizes[MERGES] + 1)
+        merges[sizes[MERGES], 0] = left
+        merges[sizes[MERGES], 1] = right
+        merges[sizes[MERGES], 2] = new
+        sizes[MERGES] += 1
+
+        merge = (left, right, new)
+        where_before = _grown_table(where_before, positions.size)
+        where_after = _grown_table(where_after, positions.size)
+        before = (side_before, met_before, where_before)
+        after = (side_after, met_after, where_after)
+        _rewrite(symbols, word_of, counts, tokens, positions, merge, before, after)
+        born = met_before[0] + met_after[0]
+        pairs = _room_for_pairs(pairs, born, sizes)
+        heap = _grown_table(heap, sizes[HEAP] + born)
+        pool = _grown(pool, sizes[POOL] + met_before[1] + met_after[1])
+        _recount(pairs, merge, before, after, sizes)
+        _enqueue(pairs, heap, pool, before, new, True, sizes)
+        _enqueue(pairs, heap, pool, after, new, False, sizes)
+        progress[0] = sizes[TOKENS]
+    return merges[: sizes[MERGES]]
