@@ -1,0 +1,175 @@
+"""Text -> tokenized, packed, masked shards: `python -m pipelines.build_shards --help`."""
+
+import os
+import shlex
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import tyro
+from filelock import FileLock, Timeout
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+
+from pipelines import sinks
+from pipelines.launch import check_arguments, choose_runner, is_local, run_pipeline
+from pipelines.options import BuildOptions
+from pipelines.reuse import finished_set
+from pipelines.sources import Block, is_remote, plan_blocks
+from pipelines.tokenization import LoadedTokenizer, load_tokenizer
+from schemas.errors import UsageError, run_entry
+from schemas.sidecar import Schema, SetInfo, read_set
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+_console = Console(highlight=False, soft_wrap=True)
+
+
+def main(argv: list[str]) -> None:
+    """Parses the command line and builds the set, or finds it built."""
+    options, beam_arguments = tyro.cli(
+        BuildOptions,
+        prog="python -m pipelines.build_shards",
+        args=argv,
+        return_unknown_args=True,
+        use_underscores=True,
+    )
+    check_arguments(beam_arguments, BuildOptions)
+    began = time.monotonic()
+    source = options.source()
+    blocks = plan_blocks(source)
+    total_bytes = sum(block.bytes for block in blocks)
+    tokenizer = load_tokenizer(options.tokenizer)
+    schema = options.schema(tokenizer, total_bytes)
+    beam_arguments, how = choose_runner(beam_arguments, total_bytes)
+    if options.dry_run:
+        _print_plan(options, schema, blocks, how)
+        return
+    if not options.overwrite and (found := finished_set(options.output, schema, blocks)):
+        _console.print(
+            f"{options.output} holds this very set already (fingerprint "
+            f"{schema.fingerprint[:12]}): nothing to do"
+        )
+        _print_summary(found, options, None)
+        return
+    with _locked(options.output):
+        _build(options, schema, tokenizer, blocks, beam_arguments, how)
+    _print_summary(read_set(options.output), options, time.monotonic() - began)
+
+
+def _build(
+    options: BuildOptions,
+    schema: Schema,
+    tokenizer: LoadedTokenizer,
+    blocks: list[Block],
+    beam_arguments: list[str],
+    how: str,
+) -> None:
+    """Runs the pipeline; whatever happens, the staging folder is gone afterwards."""
+    total_bytes = sum(block.bytes for block in blocks)
+    exchange = options.exchange
+    if exchange == "auto":
+        exchange = "files" if is_local(beam_arguments) else "runner"
+    staging = os.path.join(options.output, sinks.STAGING)
+
+    def build(pipeline: "beam.Pipeline") -> None:
+        from pipelines.transforms import BuildShards, Job  # Beam takes seconds to import
+
+        job = Job(schema, options.source(), options.output, exchange, options.max_rejects)
+        _ = pipeline | BuildShards(job, blocks)
+
+    _console.print(
+        f"{len(blocks):,} blocks of {total_bytes / 1e6:,.1f} MB, {how}; exchange by {exchange}"
+    )
+    shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed
+    try:
+        with sinks.disk_errors(os.path.join(staging, "tokenizer.json")):
+            os.makedirs(os.path.join(staging, sinks.SCRATCH))
+        sinks.write_file(os.path.join(staging, "tokenizer.json"), tokenizer.json)
+        run_pipeline(
+            build, beam_arguments, staging=staging, total_bytes=total_bytes, label="build_shards"
+        )
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+@contextmanager
+def _locked(output: str) -> Iterator[None]:
+    """Keeps a second run out of the directory; the lock dies with its process."""
+    if is_remote(output):
+        raise UsageError(
+            f"--output={output}: shards are written to a file system that workers share; give a "
+            "mounted path, and copy the finished directory to the store"
+        )
+    with sinks.disk_errors(output):
+        os.makedirs(output, exist_ok=True)
+        lock = FileLock(os.path.join(output, ".lock"), timeout=0)
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise UsageError(
+                f"another run writes into {output}: wait for it, or give another --output"
+            ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _print_plan(options: BuildOptions, schema: Schema, blocks: list[Block], how: str) -> None:
+    files = {part.path: part.size for block in blocks for part in block.parts}
+    table = Table(title="plan (nothing was written)", show_header=False, title_justify="left")
+    for name, value in {
+        "inputs": f"{len(files):,} files, {decimal(sum(files.values()))}, {len(blocks):,} blocks",
+        "runs": how,
+        "tokenizer": f"{schema.vocab_size:,} ids, sha256 {schema.tokenizer_sha256[:12]}",
+        "rows": f"{schema.max_length} tokens, {schema.codec().stride} bytes each on disk",
+        "features": ", ".join(f"{f.name} {f.dtype}{list(f.shape)}" for f in schema.features),
+        "shards": ", ".join(f"{split}: {count}" for split, count in schema.shards.items()),
+        "free on disk": decimal(_free_bytes(options.output)),
+        "fingerprint": schema.fingerprint,
+    }.items():
+        table.add_row(name, value)
+    _console.print(table)
+
+
+def _free_bytes(path: str) -> int:
+    """Free bytes of the disk that `path` will lie on."""
+    path = os.path.abspath(path)
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return shutil.disk_usage(path).free
+
+
+def _print_summary(made: SetInfo, options: BuildOptions, seconds: float | None) -> None:
+    statistics, total = made.stats, made.stats.total()
+    rejected, length = statistics.documents_rejected, made.schema.max_length
+    refused = ", ".join(f"{n:,} {reason}" for reason, n in sorted(rejected.items())) or "none"
+    rows = {
+        "documents": f"{statistics.documents_read:,} read, {total.documents:,} kept",
+        "duplicates": f"{total.duplicates:,} dropped",
+        "refused": refused,
+        "tokens": f"{total.tokens:,} + {total.specials_added:,} special = all in rows",
+        "rows": ", ".join(
+            f"{split} {made.stats.split(split).rows:,}" for split in sorted(made.schema.splits)
+        ),
+        "density": f"{total.density(length):.2%} of the places in rows of {length}",
+    }
+    if seconds is not None:
+        rate = statistics.source_bytes / seconds / 1e6
+        rows["took"] = f"{seconds:.1f} s, {rate:.1f} MB of text a second"
+    rows["lies in"] = f"{made.directory} ({decimal(sum(f.bytes for f in made.manifest.files))})"
+    table = Table(show_header=False)
+    for name, value in rows.items():
+        table.add_row(name, value)
+    _console.print(table)
+    trainer = f"python -m trainers.flax_mlm --shards={shlex.quote(made.directory)}"
+    _console.print(f"train on it: {trainer}")
+
+
+if __name__ == "__main__":
+    run_entry(main)

@@ -1,0 +1,163 @@
+"""Runs a Beam pipeline for a person: picks the runner, shows progress, says errors in words.
+
+Beam itself is imported when a pipeline is run, not before: help, refusals and reuse stay quick.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import difflib
+import logging
+import os
+import re
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pipelines.progress import Display
+from schemas.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
+# Below this many bytes the start of worker processes costs more than they save.
+WORKERS_PAY_BYTES = 600 << 20
+_LOCAL_RUNNERS = ("DirectRunner", "FnApiRunner", "BundleBasedDirectRunner", "PrismRunner")
+
+
+def choose_runner(beam_arguments: list[str], total_bytes: int) -> tuple[list[str], str]:
+    """Fills in the runner if the user named none.
+
+    Returns:
+      Beam's arguments, and the choice in words.
+    """
+    named = [a for a in beam_arguments if a == "--runner" or a.startswith("--runner=")]
+    if named:
+        return beam_arguments, "as asked"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    chosen = [f"--runner={IN_PROCESS}"]
+    asked = [a for a in beam_arguments if a.startswith("--direct_")]
+    if asked:
+        return chosen + beam_arguments, " ".join(["local,", *asked])
+    if total_bytes < WORKERS_PAY_BYTES or (cores or 1) < 2:
+        return chosen + beam_arguments, "in this process, which is fastest for input of this size"
+    workers = ["--direct_running_mode=multi_processing", f"--direct_num_workers={cores}"]
+    return (
+        chosen + workers + beam_arguments,
+        f"{cores} worker processes, which is fastest for input of this size",
+    )
+
+
+def is_local(beam_arguments: list[str]) -> bool:
+    """Whether the pipeline's workers share this machine's disk."""
+    for argument in beam_arguments:
+        if argument.startswith("--runner="):
+            runner = argument.partition("=")[2].rpartition(".")[2]
+            return runner in _LOCAL_RUNNERS
+    return "--runner" not in beam_arguments
+
+
+def check_arguments(beam_arguments: list[str], ours: type) -> None:
+    """Refuses a flag that neither Textmill nor Beam knows.
+
+    Args:
+      beam_arguments: what our own parser left over.
+      ours: the dataclass of our flags, for the hint at the nearest one.
+
+    Raises:
+      UsageError: names the flag and the nearest known one.
+    """
+    if not beam_arguments:
+        return  # no need to import Beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> NoReturn:
+            raise UsageError(message)
+
+    parser = Parser(add_help=False, allow_abbrev=False)
+    for options_class in PipelineOptions.__subclasses__():
+        with contextlib.suppress(argparse.ArgumentError):  # two classes offer the same flag
+            options_class._add_argparse_args(parser)  # pyright: ignore[reportArgumentType]
+    _, unknown = parser.parse_known_args(beam_arguments)
+    if unknown:
+        flag = unknown[0].partition("=")[0]
+        known = [o for action in parser._actions for o in action.option_strings]
+        known += [f"--{field.name}" for field in dataclasses.fields(ours)]
+        near = difflib.get_close_matches(flag, known, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"unknown flag {unknown[0]}: neither Textmill nor Beam has it{hint}")
+
+
+def run_pipeline(
+    build: Callable[["beam.Pipeline"], Any],
+    beam_arguments: list[str],
+    *,
+    staging: str,
+    total_bytes: int,
+    label: str,
+) -> None:
+    """Runs a pipeline to its end, with a progress display.
+
+    Args:
+      build: adds the transforms to a pipeline.
+      beam_arguments: with a runner, as `choose_runner` gives them.
+      staging: the folder whose journal is shown.
+      total_bytes: of the inputs.
+      label: what is being done.
+
+    Raises:
+      DataError: a worker refused the data, or the run failed; in words.
+      KeyboardInterrupt: at once, though workers may still be busy.
+    """
+    # The runner's log repeats an error with a traceback for each layer; ours says it once.
+    logging.getLogger().setLevel(logging.CRITICAL)
+    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    options = PipelineOptions([*beam_arguments, "--no_save_main_session"])
+    outcome: list[BaseException | None] = []
+
+    def run() -> None:
+        try:
+            pipeline = beam.Pipeline(options=options)
+            build(pipeline)
+            state = pipeline.run().wait_until_finish()
+            if state not in (None, "DONE"):
+                raise DataError(f"the runner ended the job in state {state}: see its own log")
+            outcome.append(None)
+        except BaseException as error:  # handed to the main thread
+            outcome.append(error)
+
+    worker = threading.Thread(target=run, name="beam", daemon=True)
+    display = Display(staging, total_bytes, label)
+    worker.start()
+    try:
+        while worker.is_alive():
+            worker.join(0.2)
+            display.update()
+    finally:
+        display.close()
+    if outcome[0] is not None:
+        raise in_words(outcome[0]) from outcome[0]
+
+
+def in_words(error: BaseException) -> BaseException:
+    """A failure of a pipeline as the paragraph that its worker said, if it said one.
+
+    Beam hands on the text of a worker's exception, wrapped in its own: the type is lost on the way.
+    """
+    if isinstance(error, (DataError, UsageError, KeyboardInterrupt)):
+        return error
+    text = str(error)
+    said = re.findall(r"(?:schemas\.errors\.)?(?:DataError|UsageError): (.*)", text)
+    if said:
+        return DataError(re.sub(r" \[while running .*", "", said[-1]).strip().replace("\\n", " "))
+    if re.search(r"Channel closed|SDK worker disconnected|connection.*(closed|reset)", text, re.I):
+        return DataError(
+            "a worker process died (killed, or out of memory): nothing was published; run the same "
+            "command again, with fewer workers if memory is short"
+        )
+    return error

@@ -1,0 +1,39 @@
+"""Whether a directory already holds the set that is asked for."""
+
+import os
+
+from pipelines.sources import Block, hash_inputs
+from schemas.errors import UsageError
+from schemas.sidecar import MANIFEST, Schema, SetInfo, read_set
+
+
+def finished_set(output: str, schema: Schema, blocks: list[Block]) -> SetInfo | None:
+    """The finished set in `output`, if it was made by these settings from these inputs.
+
+    Returns:
+      None if the directory holds no set.
+
+    Raises:
+      UsageError: it holds another set; names what differs and how to go on.
+      DataError: it holds a damaged one.
+    """
+    if not os.path.exists(os.path.join(output, MANIFEST)):
+        return None
+    found = read_set(output)
+    differing = found.schema.differences(schema)
+    if not differing:
+        sizes = sorted((part.size, part.path) for b in blocks for part in b.parts if not part.start)
+        if [size for size, _ in sizes] != sorted(file.bytes for file in found.inputs.files):
+            differing = [f"inputs: {_brief(found)} there, {len(sizes)} files here, of other sizes"]
+        elif hash_inputs(blocks).content() != found.inputs.content():
+            differing = ["inputs: files of the same sizes but other content"]
+    if differing:
+        raise UsageError(
+            f"{output} holds a shard set made otherwise ({'; '.join(differing)}). Give another "
+            "--output, or --overwrite to replace it"
+        )
+    return found
+
+
+def _brief(found: SetInfo) -> str:
+    return f"{len(found.inputs.files)} files"

@@ -1,0 +1,290 @@
+"""The Beam wiring of build_shards: blocks -> sub-blocks -> shards -> a published set.
+
+One GroupByKey carries the data. What happens on either side of it are the pure files' functions.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from apache_beam.pvalue import PCollection, TaggedOutput
+
+from pipelines import exchange, sinks
+from pipelines.documents import Documents, Reject
+from pipelines.progress import Journal
+from pipelines.rejects import rejects_file
+from pipelines.routing import Routes, content_digests
+from pipelines.shards import RowMaker
+from pipelines.sources import Block, Source, file_digests, read_block
+from pipelines.tfds_info import tfds_files
+from pipelines.tokenization import LoadedTokenizer
+from schemas.errors import DataError
+from schemas.features import token_dtype
+from schemas.sidecar import (
+    FORMAT_VERSION,
+    Manifest,
+    ManifestFile,
+    Schema,
+    Statistics,
+    file_sha256,
+    to_json,
+)
+
+_ROUTED, _REPORTS = "routed", "reports"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every worker needs to know.
+
+    Attributes:
+      schema: the contract of the set.
+      source: what is read.
+      output: the set's directory; the staging folder lies in it.
+      exchange: files or runner.
+      max_rejects: a run with more refused documents fails; below 0 for no limit.
+    """
+
+    schema: Schema
+    source: Source
+    output: str
+    exchange: str
+    max_rejects: int
+
+    @property
+    def staging(self) -> str:
+        """Where files wait to be published."""
+        return os.path.join(self.output, sinks.STAGING)
+
+    @property
+    def routes(self) -> Routes:
+        """Where documents go."""
+        return Routes(self.schema.splits, self.schema.shards)
+
+    def tokenizer(self) -> LoadedTokenizer:
+        """The tokenizer as the set carries it."""
+        path = os.path.join(self.staging, "tokenizer.json")
+        with open(path, "rb") as file:
+            return LoadedTokenizer.from_json(file.read())
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a block or a shard has to say; reports add up."""
+
+    statistics: Statistics = field(default_factory=Statistics)
+    files: tuple[ManifestFile, ...] = ()
+    rejects: tuple[Reject, ...] = ()
+    digests: tuple[tuple[str, int, int, str], ...] = ()
+
+    def __add__(self, other: "Report") -> "Report":
+        """Both."""
+        return Report(
+            self.statistics + other.statistics,
+            self.files + other.files,
+            self.rejects + other.rejects,
+            self.digests + other.digests,
+        )
+
+
+def add_reports(reports: Iterable[Report]) -> Report:
+    """All of them as one."""
+    return sum(reports, Report())
+
+
+class MillBlock(beam.DoFn):
+    """A block -> (route, sub-block or pointer) for each shard its documents go to, and a report."""
+
+    def __init__(self, job: Job):
+        self._job = job
+
+    def setup(self) -> None:
+        """Loads the tokenizer, once a worker."""
+        self._tokenizer = self._job.tokenizer()
+        self._routes = self._job.routes
+        self._ids = token_dtype(self._job.schema.vocab_size)
+        self._journal = Journal(self._job.staging)
+
+    def process(self, block: Block) -> Iterator:
+        """Reads, tokenizes and routes."""
+        for documents in read_block(block, self._job.source):
+            sub_blocks, guarded, blank = self._mill(documents)
+            yield from self._send(sub_blocks)
+            yield TaggedOutput(_REPORTS, _read_report(documents, guarded, blank))
+            self._journal.add(bytes_read=documents.stored_bytes)
+
+    def _mill(self, documents: Documents) -> tuple[dict[int, exchange.SubBlock], int, int]:
+        ragged, guarded = self._tokenizer.encode(documents.text)
+        filled = np.diff(ragged.offsets) > 0
+        digests = content_digests(documents.text)
+        lengths = pc.binary_length(documents.text)  # pyright: ignore[reportAttributeAccessIssue]
+        ids = pa.LargeListArray.from_arrays(ragged.offsets, ragged.ids.astype(self._ids))
+        routes = np.where(filled, self._routes.of(digests), -1)
+        order = np.argsort(routes, kind="stable")
+        blank = int((~filled).sum())
+        whole = exchange.SubBlock.of(digests, lengths.to_numpy(), ids).take(order[blank:])
+        present, starts = np.unique(routes[order[blank:]], return_index=True)
+        stops = np.append(starts[1:], len(order) - blank)
+        return (
+            {
+                int(route): whole.slice(int(start), int(stop))
+                for route, start, stop in zip(present, starts, stops, strict=True)
+            },
+            guarded,
+            blank,
+        )
+
+    def _send(self, sub_blocks: dict[int, exchange.SubBlock]) -> Iterator:
+        values: list[bytes] | list[exchange.Pointer]
+        values = [sub_block.to_bytes() for sub_block in sub_blocks.values()]
+        if self._job.exchange == "files" and values:
+            scratch = os.path.join(self._job.staging, sinks.SCRATCH)
+            with sinks.disk_errors(os.path.join(scratch, "sub-blocks")):
+                values = exchange.write_scratch(scratch, values)
+        yield from zip(sub_blocks, values, strict=True)
+
+
+def _read_report(documents: Documents, guarded: int, blank: int) -> Report:
+    rejected: dict[str, int] = {}
+    for reject in documents.rejects:
+        rejected[reject.reason] = rejected.get(reject.reason, 0) + 1
+    for reason, number in (("empty", documents.empty), ("no_tokens", blank)):
+        if number:
+            rejected[reason] = number
+    statistics = Statistics(
+        documents_read=documents.read,
+        documents_rejected=rejected,
+        source_bytes=documents.source_bytes,
+        documents_guarded=guarded,
+    )
+    return Report(statistics, (), documents.rejects, documents.digests)
+
+
+class WriteShard(beam.DoFn):
+    """(route, its sub-blocks) -> a staged shard and its report."""
+
+    def __init__(self, job: Job):
+        self._job = job
+
+    def setup(self) -> None:
+        """Loads what of the tokenizer rows need."""
+        tokenizer = self._job.tokenizer()
+        self._maker = RowMaker(
+            self._job.schema,
+            tokenizer.prefix_ids,
+            tokenizer.suffix_ids,
+            tokenizer.is_word_start,
+        )
+        self._journal = Journal(self._job.staging)
+
+    def process(self, routed: tuple[int, Iterable[bytes | exchange.Pointer | None]]) -> Iterator:
+        """Puts the shard together and writes it."""
+        route, values = routed
+        schema = self._job.schema
+        sub_blocks = (exchange.load(value) for value in values if value is not None)
+        shard = self._maker.make(exchange.join(sub_blocks, token_dtype(schema.vocab_size)))
+        name = self._job.routes.names()[route]
+        files = sinks.write_shard(
+            shard.chunks(), self._job.staging, name, schema.file_formats, schema.codec().stride
+        )
+        self._journal.add(rows=shard.statistics.rows)
+        yield Report(Statistics(shards={name: shard.statistics}), tuple(files))
+
+
+class Publish(beam.DoFn):
+    """The report of the whole run -> sidecars and manifest."""
+
+    def __init__(self, job: Job):
+        self._job = job
+
+    def process(self, report: Report) -> Iterator[Manifest]:
+        """Checks the equations, writes the sidecars, moves everything into place."""
+        job, schema = self._job, self._job.schema
+        check_report(report, job)
+        contents = {
+            "schema.json": to_json(schema),
+            "stats.json": to_json(report.statistics.to_dict(schema.max_length)),
+            "inputs.json": to_json(file_digests(report.digests)),
+            **tfds_files(schema, report.files, report.statistics),
+            **rejects_file(report.rejects),
+        }
+        for name, content in contents.items():
+            path = os.path.join(job.staging, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            sinks.write_file(path, content)
+        tokenizer = os.path.join(job.staging, "tokenizer.json")
+        if not os.path.exists(tokenizer):  # this is a retry, and the first try moved it already
+            tokenizer = os.path.join(job.output, "tokenizer.json")
+        size = os.path.getsize(tokenizer)
+        sidecars = [ManifestFile("tokenizer.json", size, file_sha256(tokenizer))]
+        for name, content in contents.items():
+            sidecars.append(ManifestFile(name, len(content), sha256(content).hexdigest()))
+        files = sorted((*report.files, *sidecars), key=lambda file: file.path)
+        manifest = Manifest(FORMAT_VERSION, schema.fingerprint, tuple(files))
+        sinks.publish(job.output, manifest)
+        yield manifest
+
+
+def check_report(report: Report, job: Job) -> None:
+    """Refuses to publish what lost a document, kept none, or refused too many.
+
+    Raises:
+      DataError: says which.
+    """
+    statistics = report.statistics
+    if 0 <= job.max_rejects < len(report.rejects):
+        first = report.rejects[0]
+        raise DataError(
+            f"{len(report.rejects):,} documents were refused, more than --max_rejects="
+            f"{job.max_rejects:,}; the first is in {first.path} at byte {first.offset:,}: "
+            f"{first.reason}, {first.detail}. Mend the input, or allow more (-1: any number)"
+        )
+    broken = statistics.broken_equations(job.schema.mask_copies)
+    if broken:
+        raise DataError("tokens or documents were lost, this is a defect: " + "; ".join(broken))
+    if not statistics.total().documents:
+        reasons = ", ".join(f"{n:,} {r}" for r, n in statistics.documents_rejected.items())
+        raise DataError(
+            f"no document is left to write; read: {statistics.documents_read:,} "
+            f"({reasons or 'only blank lines'})"
+        )
+
+
+class BuildShards(beam.PTransform):
+    """A plan -> a published shard set."""
+
+    def __init__(self, job: Job, blocks: list[Block]):
+        super().__init__()
+        self._job = job
+        self._blocks = blocks
+
+    def expand(self, input_or_inputs: beam.Pipeline) -> PCollection:
+        """Wires the pure files together."""
+        job, pipeline = self._job, input_or_inputs
+        milled = (
+            pipeline
+            | "Blocks" >> beam.Create(self._blocks)
+            | "Spread" >> beam.Reshuffle()
+            | "Mill" >> beam.ParDo(MillBlock(job)).with_outputs(_REPORTS, main=_ROUTED)
+        )
+        # Every shard gets a key, so that one without documents is written too.
+        every_route = pipeline | "Routes" >> beam.Create(
+            [(route, None) for route in range(len(job.routes.names()))]
+        )
+        shard_reports = (
+            (milled[_ROUTED], every_route)
+            | "Meet" >> beam.Flatten()
+            | "Group" >> beam.GroupByKey()
+            | "Write" >> beam.ParDo(WriteShard(job))
+        )
+        return (
+            (milled[_REPORTS], shard_reports)
+            | "AllReports" >> beam.Flatten()
+            | "AddUp" >> beam.CombineGlobally(add_reports)
+            | "Publish" >> beam.ParDo(Publish(job))
+        )

@@ -1,0 +1,151 @@
+"""Static masks: exact counts, shares within chance, and nothing lost."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.masking import Masking, mix
+from schemas.features import unmask
+
+VOCABULARY = 1000
+SPECIAL = np.zeros(VOCABULARY, bool)
+SPECIAL[:5] = True
+WORD_START = np.arange(VOCABULARY) % 3 == 0
+MASK = 4
+
+
+def masking(rate=0.15, slots=19, whole_words=False, is_word_start=WORD_START):
+    return Masking(rate, slots, MASK, SPECIAL, is_word_start if whole_words else None)
+
+
+def random_rows(rows, length=128, seed=0):
+    """Rows of one segment <s> ... </s> with padding, and their keys."""
+    generator = np.random.default_rng(seed)
+    ids = generator.integers(5, VOCABULARY, (rows, length)).astype(np.uint16)
+    segments = np.ones((rows, length), np.uint8)
+    ids[:, 0] = 0
+    for row, used in enumerate(generator.integers(3, length + 1, rows)):
+        ids[row, used - 1] = 2
+        ids[row, used:] = 1
+        segments[row, used:] = 0
+    return ids, segments, generator.integers(0, 2**63, rows).astype(np.uint64)
+
+
+def test_mix_is_splitmix64():
+    # Outputs of SplitMix64 for the seed 1234567 (the reference implementation's own example).
+    gamma = 0x9E3779B97F4A7C15
+    states = [(1234567 + (i + 1) * gamma) % 2**64 for i in range(3)]
+    assert mix(np.array(states, np.uint64)).tolist() == [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+    ]
+
+
+def check(ids, segments, columns, slots):
+    """What holds for any masks."""
+    positions, weights = columns["masked_positions"], columns["masked_weights"]
+    assert positions.shape == weights.shape == (len(ids), slots)
+    used = weights.astype(bool)
+    counts = used.sum(axis=1)
+    assert (used == (np.arange(slots) < counts[:, None])).all(), "slots fill from the left"
+    assert (positions[~used] == 0).all() and (columns["masked_ids"][~used] == 0).all()
+    for row, count in enumerate(counts):
+        places = positions[row, :count]
+        assert (np.diff(places.astype(int)) > 0).all(), "ascending, none twice"
+        assert (segments[row, places] > 0).all() and not SPECIAL[ids[row, places]].any()
+        assert (columns["masked_ids"][row, :count] == ids[row, places]).all()
+        untouched = np.setdiff1d(np.arange(ids.shape[1]), places)
+        assert (columns["input_ids"][row, untouched] == ids[row, untouched]).all()
+    assert (unmask(columns) == ids).all()
+    new = columns["input_ids"] != ids
+    assert not (SPECIAL[columns["input_ids"]] & new & (columns["input_ids"] != MASK)).any()
+    return counts
+
+
+def test_a_row_gets_its_share_exactly():
+    ids, segments, keys = random_rows(500)
+    counts = check(ids, segments, masking().apply(ids, segments, keys), 19)
+    ordinary = ((segments > 0) & ~SPECIAL[ids]).sum(axis=1)
+    expected = np.minimum(np.maximum(np.rint(ordinary * 0.15), 1), 19)
+    assert (counts == expected).all()
+
+
+def test_eighty_ten_ten():
+    ids, segments, keys = random_rows(4000)
+    columns = masking().apply(ids, segments, keys)
+    used = columns["masked_weights"].astype(bool)
+    rows, slots = np.nonzero(used)
+    became = columns["input_ids"][rows, columns["masked_positions"][rows, slots]]
+    was = columns["masked_ids"][rows, slots]
+    number = len(was)
+    masked, kept = (became == MASK).mean(), (became == was).mean()
+    # Five standard deviations of a binomial share.
+    assert abs(masked - 0.8) < 5 * np.sqrt(0.8 * 0.2 / number)
+    assert abs(kept - 0.1) < 5 * np.sqrt(0.1 * 0.9 / number) + 1 / VOCABULARY
+    drawn = became[(became != MASK) & (became != was)]
+    assert drawn.min() >= 5 and drawn.max() == VOCABULARY - 1
+    full = (segments > 0).all(axis=1)
+    places = columns["masked_positions"][full][used[full]]
+    assert abs(places.mean() - 63.5) < 5 * 37 / np.sqrt(len(places)), "no place is preferred"
+
+
+def test_masks_depend_on_the_key_and_the_row_alone():
+    ids, segments, keys = random_rows(50)
+    whole = masking().apply(ids, segments, keys)
+    one = masking().apply(ids[7:8], segments[7:8], keys[7:8])
+    assert all((whole[name][7:8] == one[name]).all() for name in one)
+    other = masking().apply(ids[7:8], segments[7:8], keys[8:9])
+    assert (other["masked_positions"] != one["masked_positions"]).any()
+
+
+def test_a_row_without_ordinary_tokens_is_left_alone():
+    ids = np.array([[0, 2, 1, 1]], np.uint16)
+    segments = np.array([[1, 1, 0, 0]], np.uint8)
+    columns = masking(slots=1).apply(ids, segments, np.array([3], np.uint64))
+    assert not columns["masked_weights"].any() and (columns["input_ids"] == ids).all()
+
+
+def words(ids, segments):
+    """Each row's words as lists of places, the plainest way."""
+    for row, segment in zip(ids, segments, strict=True):
+        found = []
+        for place in range(len(row)):
+            if segment[place] == 0 or SPECIAL[row[place]]:
+                continue
+            goes_on = (
+                found
+                and found[-1][-1] == place - 1
+                and segment[place - 1] == segment[place]
+                and not WORD_START[row[place]]
+            )
+            if goes_on:
+                found[-1].append(place)
+            else:
+                found.append([place])
+        yield found
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32), st.integers(4, 40), st.sampled_from([0.1, 0.15, 0.5]))
+def test_whole_words_are_masked_or_left(seed, length, rate):
+    ids, segments, keys = random_rows(20, length, seed)
+    slots = max(1, round(rate * length))
+    columns = masking(rate, slots, whole_words=True).apply(ids, segments, keys)
+    counts = check(ids, segments, columns, slots)
+    for row, found in enumerate(words(ids, segments)):
+        places = set(columns["masked_positions"][row, : counts[row]].tolist())
+        ordinary = sum(map(len, found))
+        budget = min(max(np.rint(ordinary * rate), 1), slots)
+        if any(len(word) <= budget for word in found):
+            assert all(set(word) <= places or not set(word) & places for word in found)
+            assert places
+        elif found:
+            assert len(places) == budget, "a script without spaces falls back to tokens"
+
+
+@pytest.mark.parametrize("slots", [19, 200])
+def test_more_slots_than_places(slots):
+    ids, segments, keys = random_rows(5, length=10)
+    check(ids, segments, masking(slots=slots).apply(ids, segments, keys), slots)

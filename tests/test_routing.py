@@ -1,0 +1,52 @@
+"""Where documents go: a pure function of their content."""
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from pipelines.routing import Routes, content_digests
+
+ROUTES = Routes(
+    {"test": 0.1, "train": 0.8, "validation": 0.1}, {"test": 1, "train": 4, "validation": 2}
+)
+
+
+def test_digests_are_xxh3_128_of_each_document():
+    texts = ["", "a", "béé\u2028", "long " * 1000]
+    array = pa.array(["before", *texts, "after"], pa.large_string())
+    digests = content_digests(array.slice(1, 4))
+    assert [bytes(d) for d in digests] == [xxhash.xxh3_128_digest(t.encode()) for t in texts]
+
+
+def test_names_follow_the_routes():
+    names = ROUTES.names()
+    assert names[0] == "test-00000-of-00001"
+    assert names[1] == "train-00000-of-00004"
+    assert names[-1] == "validation-00001-of-00002"
+
+
+def test_shares_are_kept_and_shards_are_even():
+    texts = pa.array([str(i) for i in range(50_000)], pa.large_string())
+    routes = ROUTES.of(content_digests(texts))
+    counts = np.bincount(routes, minlength=7)
+    expected = np.array([5000, *[10_000] * 4, *[2500] * 2])
+    assert (abs(counts - expected) < 5 * np.sqrt(expected)).all()
+
+
+def test_the_seams_of_the_splits():
+    """The first half of the hash, as a share of 2**64, picks the split."""
+    routes = Routes({"a": 0.5, "b": 0.5}, {"a": 1, "b": 3})
+
+    def route(high, low):
+        return int(routes.of(np.array([[*high.to_bytes(8), *low.to_bytes(8)]], np.uint8))[0])
+
+    assert route(0, 7) == 0
+    assert route((1 << 63) - 1, 7) == 0
+    assert route(1 << 63, 7) == 1 + 7 % 3
+    assert route((1 << 64) - 1, (1 << 64) - 1) == 1 + ((1 << 64) - 1) % 3
+
+
+def test_one_split_takes_all():
+    routes = Routes({"train": 1.0}, {"train": 2})
+    digests = np.full((1, 16), 255, np.uint8)
+    assert routes.of(digests).tolist() == [1]

@@ -1,0 +1,97 @@
+"""Shards are written whole or not at all, and a set appears with its manifest."""
+
+import errno
+import os
+
+import numpy as np
+import pytest
+
+from pipelines import sinks
+from schemas.errors import DataError
+from schemas.records import open_rows
+from schemas.sidecar import Manifest, ManifestFile, file_sha256
+
+
+def rows(count, stride=40, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (count, stride)).astype(np.uint8)
+
+
+def test_a_shard_in_both_formats_holds_the_same_rows(tmp_path):
+    matrix = rows(100)
+    files = sinks.write_shard(
+        [matrix[:60], matrix[60:]],
+        str(tmp_path),
+        "my_split-00000-of-00002",
+        ("array_record", "tfrecord"),
+        40,
+    )
+    assert sorted(os.listdir(tmp_path)) == sorted(file.path for file in files)
+    for file in files:
+        path = str(tmp_path / file.path)
+        assert (file.rows, file.split) == (100, "my_split")
+        assert (file.bytes, file.sha256) == (os.path.getsize(path), file_sha256(path))
+        assert (open_rows(path, 40).read_range(0, 100) == matrix).all()
+
+
+@pytest.mark.parametrize("file_format", ["array_record", "tfrecord"])
+def test_a_shard_without_rows_is_a_file(tmp_path, file_format):
+    [file] = sinks.write_shard([], str(tmp_path), "train-00000-of-00001", (file_format,), 40)
+    assert file.rows == 0
+    assert len(open_rows(str(tmp_path / file.path), 40)) == 0
+
+
+def test_the_same_rows_give_the_same_bytes(tmp_path):
+    sums = set()
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        [file] = sinks.write_shard(
+            [rows(5000)], str(tmp_path / name), "train-00000-of-00001", ("array_record",), 40
+        )
+        sums.add(file.sha256)
+    assert len(sums) == 1
+
+
+def test_a_failure_leaves_no_file(tmp_path):
+    def chunks():
+        yield rows(10)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(DataError, match=r"no space left while writing .*train-00000.*MB free"):
+        sinks.write_shard(
+            chunks(), str(tmp_path), "train-00000-of-00001", ("array_record", "tfrecord"), 40
+        )
+    assert os.listdir(tmp_path) == []
+
+
+def staged(output, name, content):
+    path = output / sinks.STAGING / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return ManifestFile(name, len(content), file_sha256(str(path)))
+
+
+def test_publishing_moves_all_and_replaces_an_older_set(tmp_path):
+    for name in ("train-00000-of-00007.tfrecord", "MANIFEST.json", "my-notes.txt"):
+        (tmp_path / name).write_text("old")
+    files = (staged(tmp_path, "rejects/r.jsonl", b"x"), staged(tmp_path, "schema.json", b"{}"))
+    sinks.publish(str(tmp_path), Manifest(1, "f" * 64, files))
+    assert sorted(os.listdir(tmp_path)) == [
+        "MANIFEST.json",
+        "my-notes.txt",
+        "rejects",
+        "schema.json",
+    ]
+    assert (tmp_path / "rejects" / "r.jsonl").read_bytes() == b"x"
+
+
+def test_what_is_not_staged_is_not_published(tmp_path):
+    (tmp_path / sinks.STAGING).mkdir()
+    with pytest.raises(DataError, match="is gone"):
+        sinks.publish(str(tmp_path), Manifest(1, "f" * 64, (ManifestFile("a", 3, "0" * 64),)))
+    assert not (tmp_path / "MANIFEST.json").exists()
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"cannot write .*here: Permission denied"):
+        with sinks.disk_errors("here"):
+            raise PermissionError(errno.EACCES, "Permission denied")

@@ -1,0 +1,171 @@
+"""Files -> blocks -> documents: the cut of a file into blocks never shows."""
+
+import bz2
+import gzip
+import lzma
+
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipelines.sources import (
+    Part,
+    Source,
+    file_digests,
+    hash_inputs,
+    match_files,
+    plan_blocks,
+    read_block,
+)
+from schemas.errors import DataError, UsageError
+
+COMPRESSORS = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+}
+
+
+def read_all(path, **settings):
+    source = Source((str(path),), **settings)
+    return [docs for block in plan_blocks(source) for docs in read_block(block, source)]
+
+
+def texts(path, **settings):
+    return [text for docs in read_all(path, **settings) for text in docs.text.to_pylist()]
+
+
+def paragraphs(text):
+    found, lines = [], []
+    for line in [*text.split("\n"), ""]:
+        if line.strip(" \t\r\v\f"):
+            lines.append(line)
+        elif lines:
+            found.append("\n".join(lines))
+            lines = []
+    return [p.removesuffix("\r") for p in found]
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.sampled_from(["a", "bb ", "\n", "\n\n", " ", "\r\n", "é\u2028", "\n \n"]), min_size=1
+    ),
+    st.integers(1, 9),
+)
+def test_no_cut_into_blocks_shows(tmp_path, parts, block_bytes):
+    text = "".join(parts)
+    path = tmp_path / "x.txt"
+    path.write_bytes(text.encode())
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    lines = [line for line in lines if line]
+    assert texts(path, block_bytes=block_bytes) == lines
+    assert texts(path, block_bytes=block_bytes, document="paragraph") == paragraphs(text)
+    pieces = read_all(path, block_bytes=block_bytes)
+    assert (
+        sum(p.source_bytes for p in pieces)
+        == sum(p.stored_bytes for p in pieces)
+        == len(text.encode())
+    )
+
+
+@pytest.mark.parametrize("extension", COMPRESSORS)
+def test_compressed_files_give_the_same_documents(tmp_path, extension):
+    text = "".join(f"line {i}\n" + "\n" * (i % 3 == 0) for i in range(5000))
+    path = tmp_path / f"x.txt{extension}"
+    half = text.index("line 2500")
+    compress = COMPRESSORS[extension]
+    # Two members one after another, as parallel compressors write them.
+    path.write_bytes(compress(text[:half].encode()) + compress(text[half:].encode()))
+    assert texts(path, block_bytes=1000) == [line for line in text.split("\n") if line]
+    assert texts(path, block_bytes=1000, document="paragraph") == paragraphs(text)
+    pieces = read_all(path, block_bytes=1000)
+    assert len(pieces) > 10
+    assert sum(p.stored_bytes for p in pieces) == path.stat().st_size
+
+
+@pytest.mark.parametrize("extension", COMPRESSORS)
+@pytest.mark.parametrize("left", [0.5, -1])
+def test_a_truncated_archive_is_an_error_that_names_it(tmp_path, extension, left):
+    whole = COMPRESSORS[extension](b"".join(b"line %d\n" % i for i in range(10_000)))
+    path = tmp_path / f"cut.txt{extension}"
+    path.write_bytes(whole[: int(len(whole) * left) if left > 0 else left])
+    with pytest.raises(DataError, match=r"cut\.txt.*truncated or damaged"):
+        read_all(path)
+
+
+def test_a_line_of_many_blocks_is_read_once(tmp_path):
+    path = tmp_path / "long.txt"
+    path.write_bytes(b"short\n" + b"x" * 1_000_000 + b"\nend\n")
+    assert [len(t) for t in texts(path, block_bytes=1000)] == [5, 1_000_000, 3]
+
+
+def test_small_files_share_blocks_and_large_ones_are_cut(tmp_path):
+    for name, size in {"a.txt": 3, "b.txt": 4, "c.txt": 25, "empty.txt": 0}.items():
+        (tmp_path / name).write_bytes(b"x" * size)
+    blocks = plan_blocks(Source((str(tmp_path / "*.txt"),), block_bytes=10))
+    cuts = [[(p.path[-5:], p.start, p.stop) for p in block.parts] for block in blocks]
+    assert cuts == [
+        [("a.txt", 0, 3), ("b.txt", 0, 4)],
+        [("c.txt", 0, 10)],
+        [("c.txt", 10, 20)],
+        [("c.txt", 20, 25)],
+    ]
+
+
+def test_a_whole_file_is_one_part(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"x\n" * 50)
+    [block] = plan_blocks(Source((str(tmp_path / "a.txt"),), document="file", block_bytes=10))
+    assert block.parts == (Part(str(tmp_path / "a.txt"), 100, 0, 100),)
+
+
+def test_patterns_match_folders_and_names_that_look_like_patterns(tmp_path):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "x.txt").write_text("deep")
+    (tmp_path / "a[1].txt").write_text("odd name")
+    assert [p for p, _ in match_files(Source((str(tmp_path / "**/x.txt"),)))] == [
+        str(tmp_path / "d" / "x.txt")
+    ]
+    assert len(match_files(Source((str(tmp_path / "a[1].txt"),)))) == 1
+
+
+def test_a_file_named_twice_is_read_once(tmp_path):
+    (tmp_path / "a.txt").write_text("once\n")
+    source = Source((str(tmp_path / "a.txt"), str(tmp_path / "*.txt")))
+    assert len(match_files(source)) == 1
+
+
+def test_what_cannot_be_read_is_refused_in_words(tmp_path):
+    with pytest.raises(DataError, match=r"no file matches --input=.*nothing"):
+        match_files(Source((str(tmp_path / "nothing*"),)))
+    with pytest.raises(DataError, match="it is a directory"):
+        match_files(Source((str(tmp_path),)))
+    (tmp_path / "e.txt").touch()
+    with pytest.raises(DataError, match="all 1 input files are empty"):
+        match_files(Source((str(tmp_path / "e.txt"),)))
+    with pytest.raises(UsageError, match="--document=word"):
+        Source(("x",), document="word")
+
+
+def test_the_digest_of_a_run_is_that_of_the_files(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"some text\n" * 99)
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"more\n" * 99))
+    source = Source((str(tmp_path / "*"),), block_bytes=100)
+    blocks = plan_blocks(source)
+    read = [d for b in blocks for docs in read_block(b, source) for d in docs.digests]
+    before = hash_inputs(blocks)
+    assert file_digests(read) == before
+    (tmp_path / "a.txt").write_bytes(b"same size\n" * 99)
+    assert hash_inputs(blocks).content() != before.content()
+
+
+def test_a_file_that_shrinks_during_the_run_is_noticed(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"line\n" * 100)
+    source = Source((str(path),), block_bytes=100)
+    blocks = plan_blocks(source)
+    path.write_bytes(b"line\n")
+    with pytest.raises(DataError, match="shorter"):
+        list(read_block(blocks[1], source))
