@@ -37,8 +37,21 @@ def _field(number: int, length: int) -> bytes:
     return _varint(number << 3 | 2) + _varint(length)
 
 
-def _bits(dtype: str) -> int:
-    return np.dtype(dtype).itemsize * 8
+def _bits(dtype: str) -> np.uint64:
+    return np.uint64(np.dtype(dtype).itemsize * 8)
+
+
+def _as_stored(values: np.ndarray, feature: Feature) -> np.ndarray:
+    """Values as the feature's dtype, little-endian and contiguous; refuses what it cannot hold."""
+    dtype = np.dtype(feature.dtype)
+    if values.size and not np.can_cast(values.dtype, dtype, "safe"):
+        low, high, limit = values.min(), values.max(), np.iinfo(dtype).max
+        if low < 0 or high > limit or values.dtype.kind not in "iu":
+            raise ValueError(
+                f"{feature.name} has {values.dtype} values from {low} to {high}, which "
+                f"{feature.dtype} does not hold"
+            )
+    return np.ascontiguousarray(values, dtype.newbyteorder("<"))
 
 
 class RowCodec:
@@ -93,17 +106,20 @@ class RowCodec:
 
     @staticmethod
     def _varint_width(feature: Feature) -> int:
-        return -(-_bits(feature.dtype) // 7)
+        return -(-int(_bits(feature.dtype)) // 7)
 
     def encode(self, columns: Dict[str, np.ndarray]) -> np.ndarray:
         """Columns to rows.
 
         Args:
-          columns: for every feature an array [B, *shape], of its dtype or safely cast to it;
-            `positions` is derived, not taken.
+          columns: for every feature integers [B, *shape] that its dtype holds; `positions` is
+            derived, not taken.
 
         Returns:
           uint8 [B, stride].
+
+        Raises:
+          ValueError: a column has another shape, or a value that the dtype does not hold.
         """
         if self.encoding == "int64_list" and "segment_ids" in columns:
             columns = dict(columns, positions=positions_from_segments(columns["segment_ids"]))
@@ -116,9 +132,7 @@ class RowCodec:
                 raise ValueError(
                     f"{feature.name} has shape {values.shape}, not {(count,) + feature.shape}"
                 )
-            flat = np.ascontiguousarray(
-                values.reshape(count, feature.size), np.dtype(feature.dtype).newbyteorder("<")
-            )
+            flat = _as_stored(values.reshape(count, feature.size), feature)
             if self.encoding == "bytes":
                 rows[:, start:stop] = flat.view(np.uint8).reshape(count, stop - start)
             else:
@@ -139,14 +153,15 @@ class RowCodec:
         """
         if rows.ndim != 2 or rows.shape[1] != self.stride:
             raise DataError(
-                f"rows of shape {rows.shape} are not of this schema, whose rows have {self.stride} bytes"
+                f"rows of shape {rows.shape} are not of this schema, whose rows have {self.stride} "
+                "bytes"
             )
         for start, stop in self._constant_runs:
             bad = (rows[:, start:stop] != self._template[start:stop]).any(axis=1)
             if bad.any():
                 raise DataError(
-                    f"row {int(bad.argmax())} is not of this schema: its bytes {start} to {stop} name other features or "
-                    "lengths"
+                    f"row {int(bad.argmax())} is not of this schema: its bytes {start} to {stop} "
+                    "name other features or lengths"
                 )
         return {
             feature.name: self._read(rows[:, start:stop], feature)
@@ -156,14 +171,21 @@ class RowCodec:
     def _read(self, hole: np.ndarray, feature: Feature) -> np.ndarray:
         shape = (len(hole),) + feature.shape
         if self.encoding == "bytes":
-            flat = np.ascontiguousarray(hole).reshape(-1)
-            little = flat.view(np.dtype(feature.dtype).newbyteorder("<"))
+            # A copy even of one row, so that no column is a view of a file that is mapped.
+            little = hole.copy().view(np.dtype(feature.dtype).newbyteorder("<"))
             return little.astype(feature.dtype, copy=False).reshape(shape)
         width = self._varint_width(feature)
         groups = hole.reshape(len(hole), feature.size, width)
+        more = groups >= 0x80  # set on every byte of a padded varint but its last
         values = np.zeros(groups.shape[:2], np.uint64)
         for byte in range(width):
             values |= (groups[:, :, byte] & 0x7F).astype(np.uint64) << np.uint64(7 * byte)
+        bad = ~more[:, :, :-1].all(axis=2) | more[:, :, -1] | (values >> _bits(feature.dtype) > 0)
+        if bad.any():
+            raise DataError(
+                f"row {int(bad.any(axis=1).argmax())} is not of this schema: a value of "
+                f"{feature.name} is no {feature.dtype} of {width} bytes"
+            )
         return values.astype(feature.dtype).reshape(shape)
 
 
@@ -183,4 +205,4 @@ def _padded_varints(flat: np.ndarray, width: int) -> np.ndarray:
     for byte in range(width):
         out[:, :, byte] = (values >> np.uint32(7 * byte)) & 0x7F
     out[:, :, :-1] |= 0x80
-    return out.reshape(len(values), -1)
+    return out.reshape(len(values), values.shape[1] * width)

@@ -7,7 +7,7 @@ ArrayRecord (github.com/google/array_record) is read through its own library, im
 """
 
 import os
-from typing import List, Sequence, Union
+from typing import Callable, List, Sequence, Union
 
 import numpy as np
 
@@ -78,8 +78,8 @@ def masked_crc32c(rows: np.ndarray) -> np.ndarray:
 
 
 def _head(stride: int) -> np.ndarray:
-    length = np.frombuffer(np.uint64(stride).tobytes(), np.uint8)
-    return np.concatenate((length, masked_crc32c(length[None]).view(np.uint8)))
+    length = np.frombuffer(stride.to_bytes(8, "little"), np.uint8)
+    return np.concatenate((length, masked_crc32c(length[None]).astype("<u4").view(np.uint8)))
 
 
 def frame(rows: np.ndarray) -> np.ndarray:
@@ -91,6 +91,13 @@ def frame(rows: np.ndarray) -> np.ndarray:
     if count:
         framed[:, -_TAIL:] = masked_crc32c(rows).astype("<u4").view(np.uint8).reshape(count, _TAIL)
     return framed
+
+
+def write_tfrecord(path: str, rows: np.ndarray) -> None:
+    """Writes rows uint8 [B, stride] as a TFRecord file, in place of what was there."""
+    with open(path, "wb") as file:
+        for start in range(0, len(rows), _CHUNK_ROWS):
+            file.write(frame(rows[start : start + _CHUNK_ROWS]).tobytes())
 
 
 class TFRecordReader:
@@ -108,8 +115,8 @@ class TFRecordReader:
         size = os.path.getsize(path)
         if size % framed:
             raise DataError(
-                f"{path} has {size:,} bytes, which is no whole number of records of {framed} bytes: it was cut or "
-                "is of another set"
+                f"{path} has {size:,} bytes, which is no whole number of records of {framed} "
+                "bytes: it was cut or is of another set"
             )
         self._framed = np.zeros((0, framed), np.uint8)
         if size:  # an empty file cannot be mapped
@@ -137,7 +144,8 @@ class TFRecordReader:
             good &= stored == masked_crc32c(rows)
         if not good.all():
             raise DataError(
-                f"{self.path}: record {start + int(good.argmin())} fails its CRC32C: the file was changed or damaged"
+                f"{self.path}: record {start + int(good.argmin())} fails its CRC32C: the file was "
+                "changed or damaged"
             )
         return rows
 
@@ -151,7 +159,10 @@ class ArrayRecordReader:
 
     def __init__(self, path: str, stride: int):
         """Opens the file; its footer is read at once, rows when asked for."""
-        from array_record.python import array_record_module  # a trainer may read TFRecord only
+        # Imported here, since a trainer may read TFRecord only.
+        from array_record.python import (
+            array_record_module,  # pyright: ignore[reportAttributeAccessIssue]
+        )
 
         os.stat(path)  # the library reports a missing file as one of no records
         self.path = path
@@ -177,17 +188,18 @@ class ArrayRecordReader:
         """Rows start to stop: uint8 [stop - start, stride]; the format checks its own hashes."""
         return self._matrix(lambda: self._reader.read(start, stop), stop - start)
 
-    def _matrix(self, read, count: int) -> np.ndarray:
+    def _matrix(self, read: Callable[[], List[bytes]], count: int) -> np.ndarray:
         if not count:  # the library refuses an empty range
             return np.zeros((0, self._stride), np.uint8)
         try:
-            records: List[bytes] = read()
+            records = read()
         except (RuntimeError, ValueError, IndexError) as error:
             raise DataError(f"{self.path} cannot be read: {error}") from error
         joined = b"".join(records)
         if len(joined) != count * self._stride or any(len(r) != self._stride for r in records):
             raise DataError(
-                f"{self.path} holds records of other than {self._stride} bytes: it is damaged or of another set"
+                f"{self.path} holds records of other than {self._stride} bytes: it is damaged or "
+                "of another set"
             )
         return np.frombuffer(joined, np.uint8).reshape(count, self._stride)
 

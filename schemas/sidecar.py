@@ -8,59 +8,32 @@ a directory without it is not a shard set.
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Dict, List, Optional, Tuple, Type, TypeVar
+import re
+from dataclasses import asdict, dataclass
+from typing import Any, Dict, List, Optional, Tuple
 
 from schemas.codec import ENCODINGS, RowCodec
 from schemas.errors import DataError
-from schemas.features import MAX_TOKENS, TASKS, Feature
+from schemas.features import MAX_TOKENS, TASKS, Feature, task_features
 from schemas.records import FORMATS
+from schemas.statistics import HISTOGRAM_BINS as HISTOGRAM_BINS
+from schemas.statistics import ShardStatistics as ShardStatistics
+from schemas.statistics import Statistics
+from schemas.typed_json import from_json, load_json
+from schemas.typed_json import to_json as to_json
 
 FORMAT_VERSION = 1
 MANIFEST = "MANIFEST.json"
+SIDECARS = ("schema.json", "stats.json", "inputs.json")
 PACKINGS = ("best_fit", "concat", "none")
 ROLES = ("bos", "eos", "pad", "mask", "unk")
-HISTOGRAM_BINS = 33  # bin b counts documents of 2**(b-1) <= tokens < 2**b; bin 0 is empty ones
-
-T = TypeVar("T")
-
-
-def to_json(sidecar: Any) -> bytes:
-    """A sidecar as UTF-8 JSON with sorted keys, two spaces of indent and a final newline."""
-    text = json.dumps(asdict(sidecar), sort_keys=True, indent=2, ensure_ascii=False)
-    return text.encode() + b"\n"
+_SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-def _check(good: bool, owner: str, name: str, value: Any, remedy: str) -> None:
+def _check(good: bool, name: str, value: Any, remedy: str) -> None:
     if not good:
-        raise DataError(f"{owner}: {name} is {value!r}: {remedy}")
-
-
-def _from_dict(cls: Type[T], values: Any, source: str) -> T:
-    """Builds `cls`, refusing fields that are missing or unknown."""
-    if not isinstance(values, dict):
-        raise DataError(f"{source}: expected an object, found {values!r}")
-    known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
-    unknown, missing = sorted(set(values) - known), sorted(known - set(values))
-    if unknown or missing:
-        raise DataError(
-            f"{source}: missing fields {missing}, unknown fields {unknown}: it was written by another version of "
-            "Textmill or edited; build the set anew"
-        )
-    try:
-        return cls(**values)
-    except TypeError as error:
-        raise DataError(f"{source}: {error}") from error
-
-
-def _load(path: str) -> Any:
-    try:
-        with open(path, "rb") as file:
-            return json.loads(file.read().decode())
-    except FileNotFoundError as error:
-        raise DataError(f"{path} is missing") from error
-    except ValueError as error:
-        raise DataError(f"{path} is not JSON: {error}") from error
+        raise DataError(f"{name} is {value!r:.200}: {remedy}")
 
 
 @dataclass(frozen=True)
@@ -121,32 +94,40 @@ class Schema:
         """Refuses what no trainer could use."""
 
         def check(good: bool, name: str, remedy: str) -> None:
-            _check(good, "schema.json", name, getattr(self, name), remedy)
+            _check(good, name, getattr(self, name), remedy)
 
         check(
             self.format_version == FORMAT_VERSION,
             "format_version",
-            f"this Textmill reads version {FORMAT_VERSION}; build the set anew or install the Textmill that "
-            "wrote it",
+            f"this Textmill reads version {FORMAT_VERSION}; build the set anew or install the "
+            "Textmill that wrote it",
         )
         check(self.task in TASKS, "task", "one of " + ", ".join(TASKS))
         check(0 < self.max_length < MAX_TOKENS, "max_length", f"1 to {MAX_TOKENS - 1}")
         check(0 < self.vocab_size < 1 << 31, "vocab_size", "1 to 2**31 - 1")
         check(set(self.special_ids) <= set(ROLES), "special_ids", "roles are " + ", ".join(ROLES))
         check(
-            all(0 <= i < self.vocab_size for i in self.all_special_ids)
+            list(self.all_special_ids) == sorted(set(self.all_special_ids))
+            and all(0 <= i < self.vocab_size for i in self.all_special_ids)
             and set(self.special_ids.values()) <= set(self.all_special_ids),
             "all_special_ids",
-            "ids below vocab_size that include those of special_ids",
+            "ascending ids below vocab_size that include those of special_ids",
         )
+        check(bool(_SHA256.fullmatch(self.tokenizer_sha256)), "tokenizer_sha256", "64 hex digits")
         check(self.packing in PACKINGS, "packing", "one of " + ", ".join(PACKINGS))
         check(0 <= self.mask_rate < 1, "mask_rate", "a share from 0 to below 1")
         check(self.mask_copies >= 1, "mask_copies", "at least 1")
-        check(0 <= self.max_masked <= self.max_length, "max_masked", "0 to max_length")
         check(
-            bool(self.splits) and abs(sum(self.splits.values()) - 1) < 1e-9,
+            0 < self.max_masked <= self.max_length if self.static_masking else not self.max_masked,
+            "max_masked",
+            "1 to max_length with static masking, 0 without",
+        )
+        check(
+            all(_SPLIT_NAME.fullmatch(name) for name in self.splits)
+            and all(share > 0 for share in self.splits.values())
+            and abs(sum(self.splits.values()) - 1) < 1e-9,
             "splits",
-            "shares that add up to 1",
+            "names of letters, digits and _ with shares above 0 that add up to 1",
         )
         check(
             set(self.shards) == set(self.splits) and min(self.shards.values()) > 0,
@@ -159,11 +140,25 @@ class Schema:
             "file_formats",
             "some of " + ", ".join(FORMATS),
         )
+        due = task_features(
+            self.task,
+            max_length=self.max_length,
+            vocab_size=self.vocab_size,
+            max_masked=self.max_masked,
+        )
+        check(
+            [(f.name, f.dtype, f.shape) for f in self.features]
+            == [(f.name, f.dtype, f.shape) for f in due],
+            "features",
+            "those of the task are " + ", ".join(f"{f.name} {f.dtype}{list(f.shape)}" for f in due),
+        )
         expected = self.computed_fingerprint()
         if not self.fingerprint:
             object.__setattr__(self, "fingerprint", expected)
         check(
-            self.fingerprint == expected, "fingerprint", "the file was edited; expected " + expected
+            self.fingerprint == expected,
+            "fingerprint",
+            f"the other fields give {expected}: the file was edited; build the set anew",
         )
 
     def computed_fingerprint(self) -> str:
@@ -185,23 +180,16 @@ class Schema:
     @staticmethod
     def from_dict(values: Any, source: str) -> "Schema":
         """From parsed JSON; `source` names the file in errors."""
-        if isinstance(values, dict):
-            values = dict(values)
-            for name in ("all_special_ids", "file_formats"):
-                values[name] = tuple(values.get(name, ()))
-            values["golden"] = tuple((text, tuple(ids)) for text, ids in values.get("golden", ()))
-            values["features"] = tuple(
-                _from_dict(Feature, dict(f, shape=tuple(f.get("shape", ()))), source + ": features")
-                for f in values.get("features", ())
-            )
-        return _from_dict(Schema, values, source)
+        return from_json(Schema, values, source)
 
     def differences(self, other: "Schema") -> List[str]:
         """What differs, a line a field: `max_length: 128 here, 512 there`."""
+        # As JSON, since a list that was read may have been a tuple when it was written.
+        here, there = (json.loads(json.dumps(asdict(schema))) for schema in (self, other))
         return [
-            f"{f.name}: {getattr(self, f.name)!r} here, {getattr(other, f.name)!r} there"
-            for f in fields(self)
-            if f.name != "fingerprint" and getattr(self, f.name) != getattr(other, f.name)
+            f"{name}: {here[name]!r} here, {there[name]!r} there"
+            for name in sorted(here)
+            if name != "fingerprint" and here[name] != there[name]
         ]
 
 
@@ -211,132 +199,14 @@ def shard_name(split: str, index: int, count: int) -> str:
 
 
 @dataclass(frozen=True)
-class ShardStatistics:
-    """Counts of one shard or, added up, of a split.
-
-    Attributes:
-      documents: kept.
-      duplicates: exact repeats that were dropped.
-      text_bytes: UTF-8 bytes of the kept documents.
-      tokens: that the tokenizer made of the kept documents.
-      specials_added: such as bos and eos around each segment.
-      tokens_truncated: left out because the user asked for truncation.
-      rows: all of them, masked copies included.
-      tokens_in_rows: not padding; copies included.
-      segments: copies included.
-      masked: slots in use.
-      length_histogram: bin b counts documents of 2**(b-1) <= tokens < 2**b; bin 0 of none.
-    """
-
-    documents: int = 0
-    duplicates: int = 0
-    text_bytes: int = 0
-    tokens: int = 0
-    specials_added: int = 0
-    tokens_truncated: int = 0
-    rows: int = 0
-    tokens_in_rows: int = 0
-    segments: int = 0
-    masked: int = 0
-    length_histogram: Tuple[int, ...] = (0,) * HISTOGRAM_BINS
-
-    def __add__(self, other: "ShardStatistics") -> "ShardStatistics":
-        """The counts of both."""
-        sums = {
-            f.name: getattr(self, f.name) + getattr(other, f.name)
-            for f in fields(self)
-            if f.name != "length_histogram"
-        }
-        pairs = zip(self.length_histogram, other.length_histogram)
-        return ShardStatistics(length_histogram=tuple(a + b for a, b in pairs), **sums)
-
-    def density(self, max_length: int) -> float:
-        """Share of the rows' places that hold a token."""
-        return self.tokens_in_rows / (self.rows * max_length) if self.rows else 0.0
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """Counts of a whole set (stats.json); adding two gives the counts of both.
-
-    Attributes:
-      documents_read: found in the inputs.
-      documents_rejected: reason to number; refused documents are in rejects/.
-      source_bytes: read from the inputs, after decompression.
-      documents_guarded: encoded by the reference tokenizer, because the fast engine might differ.
-      shards: name to its counts.
-    """
-
-    documents_read: int = 0
-    documents_rejected: Dict[str, int] = field(default_factory=dict)
-    source_bytes: int = 0
-    documents_guarded: int = 0
-    shards: Dict[str, ShardStatistics] = field(default_factory=dict)
-
-    def __add__(self, other: "Statistics") -> "Statistics":
-        """The counts of both; a shard may be counted once only."""
-        twice = set(self.shards) & set(other.shards)
-        if twice:
-            raise ValueError(f"shards counted twice: {sorted(twice)}")
-        rejected = dict(self.documents_rejected)
-        for reason, number in other.documents_rejected.items():
-            rejected[reason] = rejected.get(reason, 0) + number
-        return Statistics(
-            documents_read=self.documents_read + other.documents_read,
-            documents_rejected=rejected,
-            source_bytes=self.source_bytes + other.source_bytes,
-            documents_guarded=self.documents_guarded + other.documents_guarded,
-            shards={**self.shards, **other.shards},
-        )
-
-    def split(self, name: str) -> ShardStatistics:
-        """The counts of one split."""
-        prefix = name + "-"
-        shards = [s for key, s in self.shards.items() if key.rsplit("-of-", 1)[0][:-5] == prefix]
-        return sum(shards, ShardStatistics())
-
-    def total(self) -> ShardStatistics:
-        """The counts of all splits."""
-        return sum(self.shards.values(), ShardStatistics())
-
-    def broken_equations(self, mask_copies: int = 1) -> List[str]:
-        """The conservation equations that do not hold, each as a sentence; [] if all is well."""
-        broken = []
-        total = self.total()
-        rejected = sum(self.documents_rejected.values())
-        accounted = total.documents + total.duplicates + rejected
-        if self.documents_read != accounted:
-            broken.append(
-                f"documents read {self.documents_read:,} != kept {total.documents:,} + duplicates {total.duplicates:,} + rejected {rejected:,}"
-            )
-        for name, shard in sorted(self.shards.items()):
-            due = shard.tokens + shard.specials_added - shard.tokens_truncated
-            if due * mask_copies != shard.tokens_in_rows:
-                broken.append(
-                    f"{name}: (tokens {shard.tokens:,} + specials {shard.specials_added:,} - truncated {shard.tokens_truncated:,}) x copies {mask_copies} != tokens in "
-                    f"rows {shard.tokens_in_rows:,}"
-                )
-        return broken
-
-    @staticmethod
-    def from_dict(values: Any, source: str) -> "Statistics":
-        """From parsed JSON; `source` names the file in errors."""
-        if isinstance(values, dict):
-            shards = {
-                name: _from_dict(
-                    ShardStatistics,
-                    dict(shard, length_histogram=tuple(shard.get("length_histogram", ()))),
-                    f"{source}: shards: {name}",
-                )
-                for name, shard in values.get("shards", {}).items()
-            }
-            values = dict(values, shards=shards)
-        return _from_dict(Statistics, values, source)
-
-
-@dataclass(frozen=True)
 class InputFile:
-    """One input: its path as given, bytes on disk, and xxh3_128 of its content in ranges."""
+    """One input.
+
+    Attributes:
+      path: as it was given.
+      bytes: on disk.
+      digest: xxh3_128 of its content in ranges, hexadecimal.
+    """
 
     path: str
     bytes: int
@@ -356,19 +226,40 @@ class Inputs:
     @staticmethod
     def from_dict(values: Any, source: str) -> "Inputs":
         """From parsed JSON; `source` names the file in errors."""
-        inputs = _from_dict(Inputs, values, source)
-        return Inputs(tuple(_from_dict(InputFile, file, source) for file in inputs.files))
+        return from_json(Inputs, values, source)
 
 
 @dataclass(frozen=True)
 class ManifestFile:
-    """One file of a set; `split` and `rows` are None for what is not a shard."""
+    """One file of a set; `split` and `rows` are None for what is not a shard.
+
+    Attributes:
+      path: relative to the set's directory, with "/".
+      bytes: its size.
+      sha256: of its bytes, hexadecimal.
+      split: whose shard it is.
+      rows: in the shard.
+    """
 
     path: str
     bytes: int
     sha256: str
     split: Optional[str] = None
     rows: Optional[int] = None
+
+    def __post_init__(self) -> None:
+        """Refuses paths that lead outside the set, and what is no size or no hash."""
+        parts = self.path.replace("\\", "/").split("/")
+        inside = bool(self.path) and not os.path.isabs(self.path) and not {"", ".."} & set(parts)
+        _check(inside, "path", self.path, "a relative path inside the set's directory")
+        _check(self.bytes >= 0, "bytes", self.bytes, "at least 0")
+        _check(bool(_SHA256.fullmatch(self.sha256)), "sha256", self.sha256, "64 hex digits")
+        _check(
+            (self.split is None) == (self.rows is None) and (self.rows or 0) >= 0,
+            "rows",
+            self.rows,
+            "a number for a shard, with its split; null for another file",
+        )
 
 
 @dataclass(frozen=True)
@@ -378,6 +269,18 @@ class Manifest:
     format_version: int
     fingerprint: str
     files: Tuple[ManifestFile, ...]
+
+    def __post_init__(self) -> None:
+        """Refuses another format, and a list that is not sorted or names a file twice."""
+        _check(
+            self.format_version == FORMAT_VERSION,
+            "format_version",
+            self.format_version,
+            f"this Textmill reads version {FORMAT_VERSION}; build the set anew or install the "
+            "Textmill that wrote it",
+        )
+        paths = [file.path for file in self.files]
+        _check(paths == sorted(set(paths)), "files", paths, "sorted by path, each once")
 
     def shards(self, split: str, file_format: str) -> List[ManifestFile]:
         """A split's shards in one format, in order."""
@@ -391,12 +294,7 @@ class Manifest:
     @staticmethod
     def from_dict(values: Any, source: str) -> "Manifest":
         """From parsed JSON; `source` names the file in errors."""
-        manifest = _from_dict(Manifest, values, source)
-        files = tuple(_from_dict(ManifestFile, file, source) for file in manifest.files)
-        for file in files:
-            outside = os.path.isabs(file.path) or ".." in file.path.split("/")
-            _check(not outside, source, "path", file.path, "a path inside the set's directory")
-        return replace(manifest, files=files)
+        return from_json(Manifest, values, source)
 
 
 @dataclass(frozen=True)
@@ -430,45 +328,83 @@ def read_set(directory: str) -> SetInfo:
     Raises:
       DataError: not a shard set, or not as it was published; names the file.
     """
-    manifest_path = os.path.join(directory, MANIFEST)
-    if not os.path.isfile(manifest_path):
-        raise DataError(
-            f"{directory} is not a finished shard set: it has no {MANIFEST}. Give the directory that build_shards "
-            "wrote; if its run was interrupted, run the same command again"
-        )
-    manifest = Manifest.from_dict(_load(manifest_path), manifest_path)
+    manifest = read_manifest(directory)
     for file in manifest.files:
         path = os.path.join(directory, file.path)
         size = os.path.getsize(path) if os.path.isfile(path) else None
         if size != file.bytes:
             state = "is missing" if size is None else f"has {size:,} bytes"
             raise DataError(
-                f"{path} {state}, where the manifest says {file.bytes:,} bytes: copy the set again or build it "
-                "anew"
+                f"{path} {state}, where the manifest says {file.bytes:,} bytes: copy the set again "
+                "or build it anew"
             )
+    return read_sidecars(directory, manifest)
+
+
+def read_manifest(directory: str) -> Manifest:
+    """Reads MANIFEST.json alone.
+
+    Raises:
+      DataError: there is none, or it is not as Textmill writes it.
+    """
+    path = os.path.join(directory, MANIFEST)
+    if not os.path.isfile(path):
+        raise DataError(
+            f"{directory} is not a finished shard set: it has no {MANIFEST}. Give the directory "
+            "that build_shards wrote; if its run was interrupted, run the same command again"
+        )
+    return Manifest.from_dict(load_json(path), path)
+
+
+def read_sidecars(directory: str, manifest: Manifest) -> SetInfo:
+    """Reads the other sidecars and checks that they and the manifest are of one set.
+
+    Raises:
+      DataError: a sidecar is missing, changed, or at odds with another; names the file.
+    """
+    manifest_path = os.path.join(directory, MANIFEST)
     listed = {file.path: file for file in manifest.files}
     loaded = {}
-    for name in ("schema.json", "stats.json", "inputs.json"):
+    for name in SIDECARS:
         path = os.path.join(directory, name)
         if name not in listed:
             raise DataError(f"{manifest_path} does not list {name}: build the set anew")
+        loaded[name] = load_json(path), path
         if file_sha256(path) != listed[name].sha256:
             raise DataError(
-                f"{path} was changed after the set was published: its sha256 is not the manifest's"
+                f"{path} was changed after the set was published: its sha256 is not the "
+                "manifest's; copy the set again or build it anew"
             )
-        loaded[name] = _load(path), path
-    schema = Schema.from_dict(*loaded["schema.json"])
-    _check(
-        manifest.fingerprint == schema.fingerprint,
-        manifest_path,
-        "fingerprint",
-        manifest.fingerprint,
-        f"not the schema's, {schema.fingerprint}; build the set anew",
-    )
-    return SetInfo(
+    values, path = loaded["schema.json"]
+    schema = Schema.from_dict(values, path)
+    info = SetInfo(
         directory,
         schema,
         Statistics.from_dict(*loaded["stats.json"]),
         Inputs.from_dict(*loaded["inputs.json"]),
         manifest,
     )
+    for problem in _disagreements(info, stats_length=loaded["stats.json"][0]["max_length"]):
+        raise DataError(f"{manifest_path}: {problem}; build the set anew")
+    return info
+
+
+def _disagreements(info: SetInfo, stats_length: int) -> List[str]:
+    """Where the sidecars, each right by itself, are not of one set."""
+    schema, manifest = info.schema, info.manifest
+    problems = []
+    if manifest.fingerprint != schema.fingerprint:
+        problems.append(
+            f"fingerprint is {manifest.fingerprint!r}, not schema.json's {schema.fingerprint!r}"
+        )
+    if stats_length != schema.max_length:
+        problems.append(f"max_length is {stats_length} in stats.json, not {schema.max_length}")
+    names = {name for split in schema.splits for name in schema.shard_names(split)}
+    if set(info.stats.shards) != names:
+        odd = sorted(set(info.stats.shards) ^ names)
+        problems.append(f"stats.json and schema.json differ in the shards {odd[:3]}")
+    due = {f"{name}.{suffix}" for name in names for suffix in schema.file_formats}
+    listed = {file.path for file in manifest.files if file.split is not None}
+    if listed != due:
+        problems.append(f"it and schema.json differ in the shards {sorted(listed ^ due)[:3]}")
+    return problems

@@ -21,6 +21,7 @@ from schemas.sidecar import (
     shard_name,
     to_json,
 )
+from schemas.statistics import length_histogram
 
 BOS, PAD, EOS, UNK, MASK = range(5)  # RoBERTa's order
 SPECIAL_IDS = {"bos": BOS, "pad": PAD, "eos": EOS, "unk": UNK, "mask": MASK}
@@ -36,7 +37,7 @@ def mlm_schema(**changes) -> Schema:
         vocab_size=50,
         special_ids=dict(SPECIAL_IDS),
         all_special_ids=(0, 1, 2, 3, 4),
-        tokenizer_sha256="0" * 64,
+        tokenizer_sha256="",
         golden=(),
         packing="best_fit",
         static_masking=True,
@@ -51,6 +52,8 @@ def mlm_schema(**changes) -> Schema:
         code_version="0",
     )
     fields.update(changes)
+    content = tokenizer_json(fields["vocab_size"])
+    fields["tokenizer_sha256"] = fields["tokenizer_sha256"] or hashlib.sha256(content).hexdigest()
     if "max_masked" not in fields:
         slots = max_masked_slots(fields["max_length"], fields["mask_rate"])
         fields["max_masked"] = slots if fields["static_masking"] else 0
@@ -63,21 +66,83 @@ def mlm_schema(**changes) -> Schema:
     return Schema(**fields)
 
 
+def tokenizer_json(vocab_size: int) -> bytes:
+    """A tokenizer.json of RoBERTa's specials and whole words: `<s> <pad> </s> <unk> <mask> w5 w6`.
+
+    Words stand apart by white space, and a text gets `<s>` and `</s>` around it.
+    """
+    specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    tokens = specials + [f"w{number}" for number in range(len(specials), vocab_size)]
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    piece = [
+        {"SpecialToken": {"id": "<s>", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+        {"SpecialToken": {"id": "</s>", "type_id": 0}},
+    ]
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": number, "content": token, "special": True, **plain}
+            for number, token in enumerate(specials)
+        ],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": piece,
+            "pair": [*piece, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {
+                token: {"id": token, "ids": [number], "tokens": [token]}
+                for number, token in enumerate(specials)
+            },
+        },
+        "decoder": None,
+        "model": {
+            "type": "WordLevel",
+            "vocab": {token: number for number, token in enumerate(tokens)},
+            "unk_token": "<unk>",
+        },
+    }
+    return json.dumps(content).encode()
+
+
+def count_rows(columns: dict[str, np.ndarray]) -> ShardStatistics:
+    """The counts of rows whose every segment is a document of its own."""
+    segment_ids = columns["segment_ids"]
+    rows, places = np.nonzero(segment_ids)
+    numbered = rows * (segment_ids.shape[1] + 1) + segment_ids[rows, places]
+    lengths = np.unique(numbered, return_counts=True)[1] - 2
+    return ShardStatistics(
+        documents=len(lengths),
+        text_bytes=3 * int(lengths.sum()),
+        tokens=int(lengths.sum()),
+        specials_added=2 * len(lengths),
+        rows=len(segment_ids),
+        tokens_in_rows=len(rows),
+        segments=len(lengths),
+        masked=int(columns["masked_weights"].sum()) if "masked_weights" in columns else 0,
+        length_histogram=length_histogram(lengths),
+    )
+
+
 def packed_rows(schema: Schema, rows: int, seed: int) -> dict[str, np.ndarray]:
     """Rows of `<s> ... </s>` segments whose tokens count up, so that a model can learn them.
 
     A segment is `<s> t t+1 t+2 ... </s>` over the ordinary ids; rows end in padding.
     """
     random = np.random.default_rng(seed)
-    length, first = schema.max_length, max(schema.all_special_ids) + 1
-    ordinary = schema.vocab_size - first
+    length = schema.max_length
+    ordinary = np.setdiff1d(np.arange(schema.vocab_size), schema.all_special_ids)
     ids = np.full((rows, length), schema.special_ids["pad"], np.int64)
     segments = np.zeros((rows, length), np.int64)
     for row in range(rows):
         place, segment = 0, 1
         while length - place >= 4:
             tokens = min(int(random.integers(2, 9)), length - place - 2)
-            text = first + (random.integers(ordinary) + np.arange(tokens)) % ordinary
+            first = random.integers(len(ordinary))
+            text = ordinary[(first + np.arange(tokens)) % len(ordinary)]
             ids[row, place : place + tokens + 2] = [BOS, *text, EOS]
             segments[row, place : place + tokens + 2] = segment
             place, segment = place + tokens + 2, segment + 1
@@ -126,16 +191,19 @@ def write_set(
         for index in range(count):
             part = rows[bounds[index] : bounds[index + 1]]
             name = shard_name(split, index, count)
-            statistics[name] = ShardStatistics(rows=len(part))
+            first, stop = bounds[index], bounds[index + 1]
+            statistics[name] = count_rows({k: v[first:stop] for k, v in split_columns.items()})
             for file_format in schema.file_formats:
                 path = directory / f"{name}.{file_format}"
                 _write_rows(path, part)
                 files.append((path.name, split, len(part)))
+    read = sum(shard.documents for shard in statistics.values())
+    stats = Statistics(documents_read=read, shards=statistics)
     for name, content in (
         ("schema.json", to_json(schema)),
-        ("stats.json", to_json(Statistics(shards=statistics).to_dict(schema.max_length))),
+        ("stats.json", to_json(stats.to_dict(schema.max_length))),
         ("inputs.json", to_json(Inputs(files=()))),
-        ("tokenizer.json", b"{}"),
+        ("tokenizer.json", tokenizer_json(schema.vocab_size)),
     ):
         (directory / name).write_bytes(content)
         files.append((name, None, None))

@@ -1,0 +1,220 @@
+"""Counts of a shard set (stats.json), and the equations that they obey.
+
+Counts are kept per shard and only ever added up, so that workers combine them in any order.
+"""
+
+from dataclasses import dataclass, field, fields
+from typing import Any, Dict, Iterable, List, Tuple
+
+import numpy as np
+
+from schemas.errors import DataError
+from schemas.typed_json import from_json
+
+HISTOGRAM_BINS = 33  # bin b counts documents of 2**(b-1) <= tokens < 2**b; bin 0 is empty ones
+
+
+def length_histogram(lengths: np.ndarray) -> Tuple[int, ...]:
+    """Counts documents by the bit length of their number of tokens.
+
+    Args:
+      lengths: non-negative integers, tokens of each document: [0, 1, 2, 3, 4].
+
+    Returns:
+      HISTOGRAM_BINS counts: (1, 1, 2, 1, 0, ...).
+    """
+    # frexp(n) = (m, e) with n = m * 2**e and 0.5 <= m < 1, so e is n's bit length.
+    bits = np.frexp(np.asarray(lengths, np.float64))[1]
+    return tuple(np.bincount(bits, minlength=HISTOGRAM_BINS).tolist())
+
+
+@dataclass(frozen=True)
+class ShardStatistics:
+    """Counts of one shard or, added up, of a split.
+
+    Attributes:
+      documents: kept.
+      duplicates: exact repeats that were dropped.
+      text_bytes: UTF-8 bytes of the kept documents.
+      tokens: that the tokenizer made of the kept documents.
+      specials_added: such as bos and eos around each segment.
+      tokens_truncated: left out because the user asked for truncation.
+      rows: all of them, masked copies included.
+      tokens_in_rows: not padding; copies included.
+      segments: copies included.
+      masked: slots in use.
+      length_histogram: bin b counts documents of 2**(b-1) <= tokens < 2**b; bin 0 of none.
+    """
+
+    documents: int = 0
+    duplicates: int = 0
+    text_bytes: int = 0
+    tokens: int = 0
+    specials_added: int = 0
+    tokens_truncated: int = 0
+    rows: int = 0
+    tokens_in_rows: int = 0
+    segments: int = 0
+    masked: int = 0
+    length_histogram: Tuple[int, ...] = (0,) * HISTOGRAM_BINS
+
+    def __post_init__(self) -> None:
+        """Refuses counts below zero and histograms of other bins."""
+        if len(self.length_histogram) != HISTOGRAM_BINS:
+            raise DataError(
+                f"length_histogram has {len(self.length_histogram)} bins, not {HISTOGRAM_BINS}"
+            )
+        _check_counts({name: getattr(self, name) for name in COUNTS})
+
+    def __add__(self, other: "ShardStatistics") -> "ShardStatistics":
+        """The counts of both."""
+        return _sum((self, other))
+
+    def density(self, max_length: int) -> float:
+        """Share of the rows' places that hold a token."""
+        return self.tokens_in_rows / (self.rows * max_length) if self.rows else 0.0
+
+
+COUNTS = tuple(f.name for f in fields(ShardStatistics) if f.name != "length_histogram")
+DERIVED = ("max_length", "splits", "total")  # in stats.json beside the fields of Statistics
+
+
+def _check_counts(counts: Dict[str, int]) -> None:
+    for name, count in counts.items():
+        if count < 0:
+            raise DataError(f"{name} is {count}: a count is at least 0")
+
+
+def _sum(shards: Iterable[ShardStatistics]) -> ShardStatistics:
+    shards = tuple(shards)
+    if not shards:
+        return ShardStatistics()
+    counts = {name: sum(getattr(shard, name) for shard in shards) for name in COUNTS}
+    bins = zip(*(shard.length_histogram for shard in shards))
+    return ShardStatistics(length_histogram=tuple(map(sum, bins)), **counts)
+
+
+def _plain(counts: ShardStatistics) -> Dict[str, Any]:
+    """As parsed JSON would have it."""
+    values: Dict[str, Any] = {name: getattr(counts, name) for name in COUNTS}
+    return dict(values, length_histogram=list(counts.length_histogram))
+
+
+def _dense(counts: ShardStatistics, max_length: int) -> Dict[str, Any]:
+    return dict(_plain(counts), density=round(counts.density(max_length), 6))
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Counts of a whole set (stats.json); adding two gives the counts of both.
+
+    Attributes:
+      documents_read: found in the inputs.
+      documents_rejected: reason to number; refused documents are in rejects/.
+      source_bytes: read from the inputs, after decompression.
+      documents_guarded: encoded by the reference tokenizer, because the fast engine might differ.
+      shards: name ("train-00000-of-00004") to its counts.
+    """
+
+    documents_read: int = 0
+    documents_rejected: Dict[str, int] = field(default_factory=dict)
+    source_bytes: int = 0
+    documents_guarded: int = 0
+    shards: Dict[str, ShardStatistics] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuses counts below zero."""
+        _check_counts(self.documents_rejected)
+        for name in ("documents_read", "source_bytes", "documents_guarded"):
+            _check_counts({name: getattr(self, name)})
+
+    def __add__(self, other: "Statistics") -> "Statistics":
+        """The counts of both; a shard may be counted once only."""
+        twice = set(self.shards) & set(other.shards)
+        if twice:
+            raise ValueError(f"shards counted twice: {sorted(twice)}")
+        rejected = dict(self.documents_rejected)
+        for reason, number in other.documents_rejected.items():
+            rejected[reason] = rejected.get(reason, 0) + number
+        return Statistics(
+            documents_read=self.documents_read + other.documents_read,
+            documents_rejected=rejected,
+            source_bytes=self.source_bytes + other.source_bytes,
+            documents_guarded=self.documents_guarded + other.documents_guarded,
+            shards={**self.shards, **other.shards},
+        )
+
+    def splits(self) -> Dict[str, ShardStatistics]:
+        """The counts of every split that has shards."""
+        of_split: Dict[str, List[ShardStatistics]] = {}
+        for name, shard in sorted(self.shards.items()):
+            of_split.setdefault(name.rsplit("-", 3)[0], []).append(shard)
+        return {split: _sum(shards) for split, shards in of_split.items()}
+
+    def split(self, name: str) -> ShardStatistics:
+        """The counts of one split; zeros if it has no shards."""
+        return self.splits().get(name, ShardStatistics())
+
+    def total(self) -> ShardStatistics:
+        """The counts of all splits."""
+        return _sum(self.shards.values())
+
+    def to_dict(self, max_length: int) -> Dict[str, Any]:
+        """What stats.json holds: the fields, and sums with densities for people to read.
+
+        `max_length` (L), `splits` and `total` stand beside the fields. They follow from them, and
+        are checked when read.
+        """
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        return dict(
+            own,
+            shards={name: _plain(counts) for name, counts in self.shards.items()},
+            max_length=max_length,
+            splits={name: _dense(counts, max_length) for name, counts in self.splits().items()},
+            total=_dense(self.total(), max_length),
+        )
+
+    @staticmethod
+    def from_dict(values: Any, source: str) -> "Statistics":
+        """From parsed JSON as `to_dict` gives it; `source` names the file in errors.
+
+        Raises:
+          DataError: a field is missing, unknown or of another type, or a sum is not the shards'.
+        """
+        if not isinstance(values, dict) or type(values.get("max_length")) is not int:
+            raise DataError(f"{source}: no whole number max_length; build the set anew")
+        own = {name: value for name, value in values.items() if name not in DERIVED}
+        stats = from_json(Statistics, own, source)
+        due = stats.to_dict(values["max_length"])
+        for name in DERIVED:
+            if values.get(name) != due[name]:
+                raise DataError(
+                    f"{source}: {name} does not follow from the counts of the shards: the file was "
+                    "edited; build the set anew"
+                )
+        return stats
+
+    def broken_equations(self, mask_copies: int = 1) -> List[str]:
+        """The conservation equations that do not hold, each as a sentence; [] if all is well."""
+        broken = []
+        total = self.total()
+        rejected = sum(self.documents_rejected.values())
+        if self.documents_read != total.documents + total.duplicates + rejected:
+            broken.append(
+                f"documents read {self.documents_read:,} != kept {total.documents:,} + "
+                f"duplicates {total.duplicates:,} + rejected {rejected:,}"
+            )
+        for name, shard in sorted(self.shards.items()):
+            due = shard.tokens + shard.specials_added - shard.tokens_truncated
+            if due * mask_copies != shard.tokens_in_rows:
+                broken.append(
+                    f"{name}: (tokens {shard.tokens:,} + specials {shard.specials_added:,} - "
+                    f"truncated {shard.tokens_truncated:,}) x copies {mask_copies} != tokens in "
+                    f"rows {shard.tokens_in_rows:,}"
+                )
+            if sum(shard.length_histogram) != shard.documents:
+                broken.append(
+                    f"{name}: documents in the length histogram {sum(shard.length_histogram):,} "
+                    f"!= documents {shard.documents:,}"
+                )
+        return broken

@@ -1,0 +1,187 @@
+"""Rows against bytes written by hand, TensorFlow's parser and protobuf's own."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from schemas.codec import ENCODINGS, RowCodec
+from schemas.errors import DataError
+from schemas.features import Feature, positions_from_segments, task_features
+
+
+def _feature(name: str, dtype: str, *shape: int) -> Feature:
+    return Feature(name, dtype, shape, "for a test")
+
+
+def _random_columns(features, count: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Values over the whole range of each dtype, both ends among them."""
+    random = np.random.default_rng(seed)
+    columns = {}
+    for feature in features:
+        top = np.iinfo(feature.dtype).max
+        shape = (count, *feature.shape)
+        values = random.integers(0, top, shape, feature.dtype, endpoint=True)
+        values[random.random(shape) < 0.1] = top
+        values[random.random(shape) < 0.1] = 0
+        columns[feature.name] = values
+    return columns
+
+
+def test_bytes_of_a_row_worked_by_hand():
+    codec = RowCodec([_feature("a", "uint16", 2), _feature("b", "uint8")])
+    rows = codec.encode({"a": np.array([[1, 0x0203]]), "b": np.array([7])})
+    a = b"\x0a\x01a" + b"\x12\x08" + b"\x0a\x06" + b"\x0a\x04" + b"\x01\x00\x03\x02"
+    b = b"\x0a\x01b" + b"\x12\x05" + b"\x0a\x03" + b"\x0a\x01" + b"\x07"
+    features = b"\x0a\x0d" + a + b"\x0a\x0a" + b
+    assert rows.tobytes() == b"\x0a" + bytes([len(features)]) + features
+    assert codec.stride == rows.shape[1] == 29
+
+
+def test_int64_list_of_a_row_worked_by_hand():
+    codec = RowCodec([_feature("a", "uint16", 2)], "int64_list")
+    rows = codec.encode({"a": np.array([[1, 300]])})
+    # 300 = 2 * 128 + 44; every varint is padded to three bytes.
+    values = b"\x81\x80\x00" + b"\xac\x82\x00"
+    a = b"\x0a\x01a" + b"\x12\x0a" + b"\x1a\x08" + b"\x0a\x06" + values
+    features = b"\x0a\x0f" + a
+    assert rows.tobytes() == b"\x0a" + bytes([len(features)]) + features
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@settings(deadline=None)
+@given(data=st.data())
+def test_what_is_encoded_is_decoded(encoding, data):
+    shapes = st.sampled_from([(), (1,), (3,), (130,), (2, 3)])
+    dtypes = st.sampled_from(["uint8", "uint16", "uint32"])
+    names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=9)
+    drawn = data.draw(
+        st.dictionaries(names, st.tuples(dtypes, shapes), min_size=1, max_size=4), "features"
+    )
+    features = [_feature(name, dtype, *shape) for name, (dtype, shape) in drawn.items()]
+    count = data.draw(st.integers(0, 4), "rows")
+    columns = {f.name: data.draw(hnp.arrays(f.dtype, (count, *f.shape)), f.name) for f in features}
+    codec = RowCodec(features, encoding)
+    rows = codec.encode(columns)
+    assert rows.shape == (count, codec.stride) and rows.dtype == np.uint8
+    decoded = codec.decode(rows)
+    assert set(decoded) >= set(columns)
+    for feature in features:
+        values = decoded[feature.name]
+        assert values.dtype == feature.dtype
+        np.testing.assert_array_equal(values, columns[feature.name])
+
+
+def test_int64_list_adds_positions():
+    features = task_features("mlm", max_length=6, vocab_size=9)
+    codec = RowCodec(features, "int64_list")
+    assert [f.name for f in codec.features] == ["input_ids", "positions", "segment_ids"]
+    segment_ids = np.array([[1, 1, 1, 2, 2, 0]])
+    rows = codec.encode({"input_ids": np.zeros((1, 6), int), "segment_ids": segment_ids})
+    assert codec.decode(rows)["positions"].tolist() == [[0, 1, 2, 0, 1, 0]]
+
+
+def test_features_are_sorted_whatever_their_order():
+    one, two = _feature("a", "uint8", 2), _feature("b", "uint8", 2)
+    columns = {"b": np.array([[3, 4]]), "a": np.array([[1, 2]])}
+    in_order, reversed_ = RowCodec([one, two]), RowCodec([two, one])
+    assert in_order.encode(columns).tobytes() == reversed_.encode(columns).tobytes()
+
+
+@pytest.mark.parametrize("values", [[[70_000, 0]], [[-1, 0]], [[0.5, 1]]])
+def test_a_value_that_its_dtype_does_not_hold_is_refused(values):
+    codec = RowCodec([_feature("input_ids", "uint16", 2)])
+    with pytest.raises(ValueError, match="input_ids has .* which uint16 does not hold"):
+        codec.encode({"input_ids": np.array(values)})
+
+
+def test_a_column_of_another_shape_is_refused():
+    codec = RowCodec([_feature("input_ids", "uint16", 2)])
+    with pytest.raises(ValueError, match=r"input_ids has shape \(1, 3\), not \(1, 2\)"):
+        codec.encode({"input_ids": np.zeros((1, 3), np.uint16)})
+
+
+def test_an_unknown_encoding_is_refused():
+    with pytest.raises(ValueError, match="encoding 'json': one of bytes, int64_list"):
+        RowCodec([_feature("a", "uint8")], "json")
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_change_of_any_constant_byte_is_refused(encoding):
+    features = task_features("mlm", max_length=5, vocab_size=9, max_masked=1)
+    codec = RowCodec(features, encoding)
+    rows = codec.encode(_random_columns(features, 3))
+    # With bytes_list, values are the feature's size; with int64_list, three bytes for uint16.
+    width = {"uint8": 2, "uint16": 3} if encoding == "int64_list" else {"uint8": 1, "uint16": 2}
+    holes = sum(f.size * width[f.dtype] for f in codec.features)
+    refused = 0
+    for place in range(codec.stride):
+        changed = rows.copy()
+        changed[1, place] ^= 0x01
+        try:
+            codec.decode(changed)
+        except DataError as error:
+            assert "row 1 " in str(error)
+            refused += 1
+    # A value's byte may change unseen (the CRC is there for that), constant bytes may not; of a
+    # padded varint, whose last byte holds 2 bits of uint16 and 1 of uint8, some changes show too.
+    assert refused >= codec.stride - holes
+
+
+def test_varints_that_are_not_padded_or_too_large_are_refused():
+    codec = RowCodec([_feature("a", "uint8", 1)], "int64_list")
+    for value in (b"\x05\x00", b"\x85\x80", b"\x80\x02"):  # not padded, no end, 256
+        row = codec.encode({"a": np.array([[5]])})
+        row[0, -2:] = np.frombuffer(value, np.uint8)
+        with pytest.raises(DataError, match="a value of a is no uint8"):
+            codec.decode(row)
+
+
+def test_rows_of_another_length_are_refused():
+    codec = RowCodec([_feature("a", "uint8", 2)])
+    with pytest.raises(DataError, match="whose rows have 15 bytes"):
+        codec.decode(np.zeros((3, 16), np.uint8))
+
+
+def test_decoded_columns_may_be_written_to():
+    codec = RowCodec([_feature("a", "uint16", 2)])
+    rows = codec.encode({"a": np.array([[1, 2]])})
+    rows.flags.writeable = False  # as a file that is mapped
+    decoded = codec.decode(rows)["a"]
+    decoded[0, 0] = 9
+    assert rows.tobytes() == codec.encode({"a": np.array([[1, 2]])}).tobytes()
+
+
+@pytest.mark.parametrize("vocab_size", [30_000, 100_000])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_tensorflow_and_protobuf_read_rows(encoding, vocab_size):
+    import tensorflow as tf
+
+    features = task_features("mlm", max_length=130, vocab_size=vocab_size, max_masked=20)
+    codec = RowCodec(features, encoding)
+    columns = _random_columns(features, 6)
+    rows = codec.encode(columns)
+    if encoding == "int64_list":
+        columns["positions"] = positions_from_segments(columns["segment_ids"])
+    fixed = {
+        f.name: tf.io.FixedLenFeature([], tf.string)
+        if encoding == "bytes"
+        else tf.io.FixedLenFeature(f.shape, tf.int64)
+        for f in codec.features
+    }
+    for index, row in enumerate(rows):
+        parsed = tf.io.parse_single_example(row.tobytes(), fixed)
+        example = tf.train.Example.FromString(row.tobytes())
+        assert sorted(example.features.feature) == sorted(columns)
+        for feature in codec.features:
+            expected = columns[feature.name][index]
+            values = example.features.feature[feature.name]
+            if encoding == "bytes":
+                (blob,) = values.bytes_list.value
+                little_endian = np.dtype(feature.dtype).newbyteorder("<")
+                assert blob == expected.astype(little_endian).tobytes()
+                assert blob == parsed[feature.name].numpy()
+            else:
+                assert list(values.int64_list.value) == expected.tolist()
+                np.testing.assert_array_equal(parsed[feature.name].numpy(), expected)

@@ -1,0 +1,65 @@
+"""Exit codes and what the user sees, in a real process."""
+
+import subprocess
+import sys
+
+import pytest
+
+_ENTRY = """
+from schemas.errors import DataError, UsageError, run_entry
+
+def main(argv):
+    {body}
+
+run_entry(main)
+"""
+
+
+def _run(body: str, *argv: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", _ENTRY.format(body=body), *argv],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "stderr"),
+    [
+        ("pass", 0, ""),
+        ("raise DataError('train.txt is cut')", 1, "error: train.txt is cut\n"),
+        ("raise UsageError('--seed=x: a number')", 2, "error: --seed=x: a number\n"),
+        ("raise KeyboardInterrupt", 130, "interrupted\n"),
+        ("raise BrokenPipeError", 0, ""),
+        ("raise SystemExit(2)", 2, ""),
+    ],
+)
+def test_exit_code_and_message_without_traceback(body, code, stderr):
+    done = _run(body)
+    assert (done.returncode, done.stderr, done.stdout) == (code, stderr, "")
+
+
+def test_main_gets_the_arguments():
+    assert _run("print(argv)", "--seed=3", "x").stdout == "['--seed=3', 'x']\n"
+
+
+def test_a_defect_keeps_its_traceback():
+    done = _run("1 / 0")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr and "ZeroDivisionError" in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_failure():
+    body = "import sys; [print('x' * 99) for _ in range(10**5)]"
+    entry = subprocess.Popen(
+        [sys.executable, "-c", _ENTRY.format(body=body)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert entry.stdout and entry.stderr
+    entry.stdout.read(100)
+    entry.stdout.close()
+    assert entry.wait() == 0
+    assert entry.stderr.read() == b""
+    entry.stderr.close()
