@@ -4,6 +4,7 @@ Legend: L places a row, R rows, S segments.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -26,6 +27,7 @@ class Packing:
     offset_S: np.ndarray
     rows: int
 
+    @cached_property
     def first_segments(self) -> np.ndarray:
         """int64 [R]: the index of each row's first segment."""
         return np.searchsorted(self.row_S, np.arange(self.rows))

@@ -12,6 +12,7 @@ from pipelines.exchange import SubBlock
 from pipelines.masking import Masking, mix
 from pipelines.packing import Packing, pack
 from pipelines.tasks import Segments, mlm_segments
+from schemas.features import token_dtype
 from schemas.sidecar import Schema
 from schemas.statistics import ShardStatistics, length_histogram
 
@@ -27,13 +28,13 @@ class RowMaker:
       schema: the contract.
       prefix: ids before each segment.
       suffix: ids after it.
-      is_word_start: bool [vocabulary], for whole-word masking.
+      is_word_start: bool [vocabulary] to mask whole words, None to mask tokens.
     """
 
     schema: Schema
     prefix: tuple[int, ...]
     suffix: tuple[int, ...]
-    is_word_start: np.ndarray
+    is_word_start: np.ndarray | None
 
     def make(self, documents: SubBlock) -> "Shard":
         """Sorts the documents by hash, drops repeats, and packs them."""
@@ -44,7 +45,7 @@ class RowMaker:
         fresh[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
         high, low = high[fresh], low[fresh]
         kept = documents.take(order[fresh])
-        ids, offsets = kept.ids()
+        ids, offsets = kept.ids(token_dtype(self.schema.vocab_size))
         concat = self.schema.packing == "concat"
         segments = mlm_segments(
             ids, offsets, self.prefix, self.suffix, None if concat else self.schema.max_length
@@ -75,7 +76,7 @@ class RowMaker:
         """
         first_of_document = np.searchsorted(segments.document_S, np.arange(len(high)))
         document_starts = segments.offsets[:-1][first_of_document]
-        begins_R = packing.start_S[packing.first_segments()]
+        begins_R = packing.start_S[packing.first_segments]
         document_R = np.searchsorted(document_starts, begins_R, side="right") - 1
         place_R = (begins_R - document_starts[document_R]).astype(np.uint64)
         seed = mix(np.array([self.schema.seed], np.uint64) * _GAMMA)
@@ -93,7 +94,7 @@ class RowMaker:
             slots=schema.max_masked,
             mask_id=schema.special_ids["mask"],
             is_special=is_special,
-            is_word_start=self.is_word_start if schema.whole_word_masking else None,
+            is_word_start=self.is_word_start,
         )
 
 
@@ -132,7 +133,7 @@ class Shard:
     def _rows(self, rows_B: np.ndarray) -> dict[str, np.ndarray]:
         """input_ids and segment_ids [B, L] of the rows of these numbers."""
         schema, packing = self.maker.schema, self.packing
-        first_R = packing.first_segments()
+        first_R = packing.first_segments
         count_R = np.diff(np.append(first_R, len(packing.row_S)))
         segment_S = ranges(first_R[rows_B], count_R[rows_B])
         in_chunk_S = np.repeat(np.arange(len(rows_B)), count_R[rows_B])

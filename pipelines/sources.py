@@ -280,21 +280,30 @@ def _read_range(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents
     boundary = _boundary(part, source)
     end = part.size - first
     start, stop = 0, end
+    step = 1 << 16  # doubles, so that a document of any length is read in linear time
     if part.start:
         while (match := boundary.search(data)) is None and _OPEN_BLANK.search(data):
             if len(data) == end:
                 break
-            data = _grow(raw, data)
+            data, step = data + _more(raw, step), step * 2
         start = match.end() if match else end
     if part.stop < part.size and start < end:
         search_from = part.stop - 1 - first
         while (match := boundary.search(data, search_from)) is None and len(data) < end:
             search_from = max(data.rfind(b"\n"), search_from)
-            data = _grow(raw, data)
+            data, step = data + _more(raw, step), step * 2
         stop = match.end() if match else end
     documents = _documents(data[start:stop], part, first + start, source)
     digests = ((part.path, part.size, part.start, digest),)
     yield replace(documents, stored_bytes=part.stop - part.start, digests=digests)
+
+
+def _more(raw: BinaryIO, size: int) -> bytes:
+    """The next bytes of a file that is known to have some."""
+    more = raw.read(size)
+    if not more:
+        raise DataError(f"{raw.name} became shorter during the run: let inputs rest, and run again")
+    return more
 
 
 def file_digests(digests: Iterable[tuple[str, int, int, str]]) -> Inputs:
@@ -325,11 +334,3 @@ def hash_inputs(blocks: list[Block]) -> Inputs:
     parts = [part for block in blocks for part in block.parts]
     with ThreadPoolExecutor() as threads:
         return file_digests(threads.map(hash_part, parts))
-
-
-def _grow(raw: BinaryIO, data: bytes) -> bytes:
-    """More of the file: doubles, so that a document of any length is read in linear time."""
-    more = raw.read(max(len(data), 1 << 16))
-    if not more:
-        raise DataError(f"{raw.name} became shorter during the run: let inputs rest, and run again")
-    return data + more

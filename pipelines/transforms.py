@@ -3,6 +3,7 @@
 One GroupByKey carries the data. What happens on either side of it are the pure files' functions.
 """
 
+import functools
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -10,7 +11,6 @@ from hashlib import sha256
 
 import apache_beam as beam
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.pvalue import PCollection, TaggedOutput
 
@@ -68,9 +68,17 @@ class Job:
 
     def tokenizer(self) -> LoadedTokenizer:
         """The tokenizer as the set carries it."""
-        path = os.path.join(self.staging, "tokenizer.json")
-        with open(path, "rb") as file:
-            return LoadedTokenizer.from_json(file.read())
+        return _tokenizer(os.path.join(self.staging, "tokenizer.json"), self.schema.tokenizer_sha256)
+
+
+@functools.lru_cache(maxsize=2)
+def _tokenizer(path: str, sha256: str) -> LoadedTokenizer:
+    """Loads a tokenizer once a process, and makes sure that it is the one meant."""
+    with open(path, "rb") as file:
+        tokenizer = LoadedTokenizer.from_json(file.read())
+    if tokenizer.sha256 != sha256:
+        raise DataError(f"{path} is not the tokenizer that the run began with: run again")
+    return tokenizer
 
 
 @dataclass(frozen=True)
@@ -123,11 +131,12 @@ class MillBlock(beam.DoFn):
         filled = np.diff(ragged.offsets) > 0
         digests = content_digests(documents.text)
         lengths = pc.binary_length(documents.text)  # pyright: ignore[reportAttributeAccessIssue]
-        ids = pa.LargeListArray.from_arrays(ragged.offsets, ragged.ids.astype(self._ids))
         routes = np.where(filled, self._routes.of(digests), -1)
         order = np.argsort(routes, kind="stable")
         blank = int((~filled).sum())
-        whole = exchange.SubBlock.of(digests, lengths.to_numpy(), ids).take(order[blank:])
+        ids = ragged.ids.astype(self._ids)
+        whole = exchange.SubBlock.of(digests, lengths.to_numpy(), ids, ragged.offsets)
+        whole = whole.take(order[blank:])
         present, starts = np.unique(routes[order[blank:]], return_index=True)
         stops = np.append(starts[1:], len(order) - blank)
         return (
@@ -178,7 +187,7 @@ class WriteShard(beam.DoFn):
             self._job.schema,
             tokenizer.prefix_ids,
             tokenizer.suffix_ids,
-            tokenizer.is_word_start,
+            tokenizer.is_word_start if self._job.schema.whole_word_masking else None,
         )
         self._journal = Journal(self._job.staging)
 

@@ -1,0 +1,180 @@
+"""Documents -> the rows of a shard: nothing lost, nothing left to chance."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.exchange import SubBlock, join, load, write_scratch
+from pipelines.shards import RowMaker, ranges
+from schemas.features import task_features, unmask
+from schemas.sidecar import FORMAT_VERSION, Schema
+
+VOCABULARY = 300
+
+
+def schema(**changes):
+    values = {
+        "format_version": FORMAT_VERSION,
+        "task": "mlm",
+        "parameters": {},
+        "max_length": 16,
+        "vocab_size": VOCABULARY,
+        "special_ids": {"bos": 0, "pad": 1, "eos": 2, "mask": 4},
+        "all_special_ids": (0, 1, 2, 3, 4),
+        "tokenizer_sha256": "0" * 64,
+        "golden": (),
+        "packing": "best_fit",
+        "static_masking": True,
+        "mask_rate": 0.15,
+        "whole_word_masking": False,
+        "mask_copies": 1,
+        "max_masked": 2,
+        "splits": {"train": 1.0},
+        "shards": {"train": 1},
+        "seed": 0,
+        "encoding": "bytes",
+        "file_formats": ("array_record",),
+        "code_version": "test",
+        **changes,
+    }
+    slots = values["max_masked"] if values["static_masking"] else 0
+    values["max_masked"] = slots
+    values["features"] = task_features(
+        "mlm",
+        max_length=values["max_length"],
+        vocab_size=values["vocab_size"],
+        max_masked=slots,
+    )
+    return Schema(**values)
+
+
+def sub_block(documents, numbers):
+    """Documents with made-up content hashes: `numbers` spread over 128 bits."""
+    digests = np.array(
+        [list((n * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128).to_bytes(16)) for n in numbers],
+        np.uint8,
+    ).reshape(-1, 16)
+    ids = np.array([i for d in documents for i in d], np.uint16)
+    offsets = np.cumsum([0] + [len(d) for d in documents]).astype(np.int64)
+    return SubBlock.of(digests, np.array([len(d) * 4 for d in documents]), ids, offsets)
+
+
+def make(documents, numbers=None, **changes):
+    contract = schema(**changes)
+    numbers = range(len(documents)) if numbers is None else numbers
+    shard = RowMaker(contract, (0,), (2,), None).make(sub_block(documents, numbers))
+    rows = [contract.codec().decode(chunk) for chunk in shard.chunks()]
+    if not rows:
+        return shard, None
+    return shard, {name: np.concatenate([r[name] for r in rows]) for name in rows[0]}
+
+
+def segments(columns):
+    """Every segment of every row, unmasked, as tuples of ids."""
+    ids, numbers = unmask(columns), columns["segment_ids"]
+    for row, number in zip(ids, numbers, strict=True):
+        for segment in range(1, number.max() + 1):
+            yield tuple(row[number == segment].tolist())
+
+
+documents_of_any_length = st.lists(
+    st.lists(st.integers(5, VOCABULARY - 1), min_size=1, max_size=50), min_size=1, max_size=30
+)
+
+
+@settings(deadline=None)
+@given(
+    documents_of_any_length, st.booleans(), st.integers(1, 3), st.sampled_from(["best_fit", "none"])
+)
+def test_every_piece_of_every_document_is_in_the_rows(documents, static, copies, packing):
+    copies = copies if static else 1
+    shard, columns = make(documents, static_masking=static, mask_copies=copies, packing=packing)
+    pieces = [
+        (0, *document[i : i + 14], 2) for document in documents for i in range(0, len(document), 14)
+    ]
+    assert sorted(segments(columns)) == sorted(pieces * copies)
+    statistics = shard.statistics
+    assert statistics.documents == len(documents)
+    assert statistics.tokens == sum(map(len, documents))
+    assert statistics.specials_added == 2 * len(pieces)
+    due = (statistics.tokens + statistics.specials_added) * copies
+    assert statistics.tokens_in_rows == due == int((columns["segment_ids"] > 0).sum())
+    assert statistics.rows == len(columns["input_ids"])
+    assert statistics.segments == len(pieces) * copies
+    if static:
+        assert statistics.masked == int(columns["masked_weights"].sum())
+    padding = columns["segment_ids"] == 0
+    assert (columns["input_ids"][padding] == 1).all()
+
+
+@given(documents_of_any_length)
+def test_the_stream_is_cut_and_whole(documents):
+    shard, columns = make(documents, packing="concat")
+    tokens = sorted(i for segment in segments(columns) for i in segment)
+    assert tokens == sorted(i for d in documents for i in (0, *d, 2))
+    full = (columns["segment_ids"] > 0).all(axis=1)
+    assert (~full).sum() <= 1, "only the stream's last row may have padding"
+    assert shard.statistics.specials_added == 2 * len(documents)
+
+
+@given(documents_of_any_length, st.randoms())
+def test_the_order_of_arrival_never_shows(documents, random):
+    _, columns = make(documents)
+    order = list(range(len(documents)))
+    random.shuffle(order)
+    _, again = make([documents[i] for i in order], order)
+    assert all((columns[name] == again[name]).all() for name in columns)
+
+
+def test_repeats_are_dropped_and_counted():
+    shard, columns = make([[7, 8], [9], [7, 8], [7, 8]], [5, 6, 5, 5])
+    assert (shard.statistics.documents, shard.statistics.duplicates) == (2, 2)
+    assert sorted(segments(columns)) == [(0, 7, 8, 2), (0, 9, 2)]
+
+
+def test_copies_are_masked_differently_and_spread():
+    documents = [
+        [int(i) for i in row] for row in np.random.default_rng(0).integers(5, 300, (99, 14))
+    ]
+    _, columns = make(documents, mask_copies=3)
+    plain = [tuple(row.tolist()) for row in unmask(columns)]
+    places = {}
+    for row, positions in zip(plain, columns["masked_positions"], strict=True):
+        places.setdefault(row, []).append(tuple(positions.tolist()))
+    assert all(len(p) == 3 for p in places.values())
+    assert np.mean([len(set(p)) for p in places.values()]) > 2.8
+    neighbours = sum(a == b for a, b in zip(plain, plain[1:], strict=False))
+    assert neighbours < 20, "copies do not lie side by side"
+
+
+def test_the_seed_changes_masks_and_order_but_no_segment():
+    documents = [[5 + i, 6 + i, 7 + i] for i in range(50)]
+    (_, one), (_, other) = make(documents, seed=1), make(documents, seed=2)
+    assert (one["input_ids"] != other["input_ids"]).any()
+    assert sorted(segments(one)) == sorted(segments(other))
+
+
+def test_no_documents_make_no_rows():
+    contract = schema()
+    shard = RowMaker(contract, (0,), (2,), None).make(SubBlock.empty("uint16"))
+    assert list(shard.chunks()) == [] and shard.statistics.rows == 0
+
+
+def test_sub_blocks_survive_the_journey(tmp_path):
+    first = sub_block([[5, 6], [7]], [1, 2])
+    sent = [first.slice(1, 2).to_bytes(), sub_block([[8, 9, 9]], [3]).to_bytes()]
+    pointers = write_scratch(str(tmp_path), sent)
+    assert [load(pointer) for pointer in pointers] == [load(value) for value in sent] == sent
+    whole = join(sent, "uint16")
+    ids, offsets = whole.ids("uint16")
+    assert ids.tolist() == [7, 8, 9, 9] and offsets.tolist() == [0, 1, 4]
+    assert whole.text_bytes() == 16
+    assert whole.take(np.array([1])).ids("uint16")[0].tolist() == [8, 9, 9]
+
+
+@pytest.mark.parametrize(
+    "starts, lengths, expected", [([5, 9], [2, 3], [5, 6, 9, 10, 11]), ([], [], []), ([4], [0], [])]
+)
+def test_ranges(starts, lengths, expected):
+    assert ranges(np.array(starts, int), np.array(lengths, int)).tolist() == expected
