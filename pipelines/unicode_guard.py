@@ -1,0 +1,184 @@
+"""Code points that gigatoken and `tokenizers` class differently: documents with one are set apart.
+
+GPT-2's pattern splits text by letters, numbers, white space and the rest. Each library carries its
+own Unicode tables, and gigatoken's are newer: a letter assigned in between is a letter to one and
+a symbol to the other, and the words around it come out cut differently. Pure: numpy and pyarrow.
+"""
+
+from functools import cache
+from importlib.metadata import version
+
+import numpy as np
+import pyarrow as pa
+
+# What `derive_disputed` finds with these versions: 4,657 code points (a test derives them anew).
+DERIVED_WITH = {"gigatoken": "0.10.0", "tokenizers": "0.23.3"}
+DISPUTED_RANGES = (
+    (0x88F, 0x88F),
+    (0xC5C, 0xC5C),
+    (0xCDC, 0xCDC),
+    (0xA7CE, 0xA7CF),
+    (0xA7D2, 0xA7D2),
+    (0xA7D4, 0xA7D4),
+    (0xA7F1, 0xA7F1),
+    (0x10940, 0x10959),
+    (0x10EC5, 0x10EC7),
+    (0x11DB0, 0x11DDB),
+    (0x11DE0, 0x11DE9),
+    (0x16EA0, 0x16EB8),
+    (0x16EBB, 0x16ED3),
+    (0x16FF2, 0x16FF6),
+    (0x187F8, 0x187FF),
+    (0x18D09, 0x18D1E),
+    (0x18D80, 0x18DF2),
+    (0x1E6C0, 0x1E6DE),
+    (0x1E6E0, 0x1E6E2),
+    (0x1E6E4, 0x1E6E5),
+    (0x1E6E7, 0x1E6ED),
+    (0x1E6F0, 0x1E6F4),
+    (0x1E6FE, 0x1E6FF),
+    (0x2B73A, 0x2B73F),
+    (0x2CEA2, 0x2CEAD),
+    (0x323B0, 0x33479),
+)
+_CODE_POINTS = 0x110000
+_LETTER, _NUMBER, _SPACE, _OTHER = range(4)
+
+
+@cache
+def disputed_code_points() -> np.ndarray:
+    """The set, ascending, as uint32: as stored, or derived where other versions are installed."""
+    if all(version(name) == derived for name, derived in DERIVED_WITH.items()):
+        ranges = [np.arange(first, last + 1) for first, last in DISPUTED_RANGES]
+        return np.concatenate(ranges).astype(np.uint32)
+    return derive_disputed()
+
+
+def holds_disputed(text: pa.LargeStringArray) -> np.ndarray:
+    """Which documents hold a disputed code point: bool [documents].
+
+    Only bytes that can begin such a code point are looked at, so ASCII costs three comparisons a
+    byte, done by numpy 64 at a time.
+
+    Args:
+      text: UTF-8 without nulls; may be a slice.
+    """
+    offsets, data = utf8_buffers(text)
+    return _holds(offsets, data, *_tables())
+
+
+def utf8_buffers(text: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
+    """A string array's own memory: offsets int64 [documents + 1] into bytes uint8 [...]. No copy.
+
+    A slice of an array has offsets that do not begin at 0.
+
+    Raises:
+      TypeError: not a LargeStringArray.
+      ValueError: it holds nulls.
+    """
+    if not isinstance(text, pa.LargeStringArray):
+        raise TypeError(f"text is {type(text).__name__}, not a pyarrow LargeStringArray")
+    if text.null_count:
+        raise ValueError(f"text holds {text.null_count} nulls; drop them or make them empty")
+    _, offsets, data = text.buffers()
+    if len(text) == 0 or offsets is None:
+        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
+    first = text.offset
+    return (
+        np.frombuffer(offsets, np.int64)[first : first + len(text) + 1],
+        np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8),
+    )
+
+
+def derive_disputed() -> np.ndarray:
+    """Asks both libraries for the class of every code point: ascending uint32, in about a second.
+
+    Surrogates are left out: UTF-8 has none.
+
+    Raises:
+      RuntimeError: they differ over ASCII, so that the two cannot be compared in this way.
+    """
+    everything = np.arange(_CODE_POINTS, dtype=np.uint32)
+    everything = everything[(everything < 0xD800) | (everything >= 0xE000)]
+    differ = _classes_in_tokenizers(everything) != _classes_in_gigatoken(everything)
+    if differ[:0x80].any():
+        raise RuntimeError(f"gigatoken and tokenizers differ over ASCII: {everything[differ][:9]}")
+    return everything[differ]
+
+
+def _text_of(code_points: np.ndarray) -> str:
+    return code_points.astype("<u4").tobytes().decode("utf-32-le")
+
+
+def _classes_in_tokenizers(code_points: np.ndarray) -> np.ndarray:
+    """By its regular expressions, which its byte-level splitting is made of."""
+    from tokenizers import Regex
+    from tokenizers.normalizers import Replace
+
+    classes = np.full(_CODE_POINTS, _OTHER, np.uint8)
+    for which, others in ((_LETTER, r"[^\p{L}]+"), (_NUMBER, r"[^\p{N}]+"), (_SPACE, r"\S+")):
+        keep = Replace(Regex(others), "")
+        # In pieces, for a replacement costs time that grows faster than the text.
+        kept = "".join(
+            keep.normalize_str(_text_of(code_points[start : start + 16384]))
+            for start in range(0, len(code_points), 16384)
+        )
+        classes[np.frombuffer(kept.encode("utf-32-le"), "<u4")] = which
+    return classes[code_points]
+
+
+def _classes_in_gigatoken(code_points: np.ndarray) -> np.ndarray:
+    """By where it splits `a?1?!?`, each ? being the code point: it joins what is of its class."""
+    from gigatoken import pretokenizer
+
+    probes = np.tile(np.frombuffer("a?1?!?\n".encode("utf-32-le"), "<u4"), (len(code_points), 1))
+    probes[:, [1, 3, 5]] = code_points[:, None]
+    text = np.frombuffer(_text_of(probes.ravel()).encode(), np.uint8)
+    lengths = np.fromiter((len(piece) for piece in pretokenizer(text.tobytes())), np.int64)
+    starts = np.zeros(len(text) + 1, bool)
+    starts[np.cumsum(lengths)] = True
+    begins_piece = starts[:-1][(text & 0xC0) != 0x80].reshape(len(code_points), 7)
+    joins_letter, joins_number, joins_other = ~begins_piece[:, [1, 3, 5]].T
+    return np.select([joins_letter, joins_number, joins_other], [_LETTER, _NUMBER, _OTHER], _SPACE)
+
+
+@cache
+def _tables() -> tuple[tuple[int, ...], np.ndarray, np.ndarray]:
+    """Lead bytes of disputed code points, bool[65536] of first two bytes, bool of code points."""
+    disputed = np.zeros(_CODE_POINTS, bool)
+    disputed[disputed_code_points()] = True
+    code_points = np.flatnonzero(disputed)
+    three, four = code_points >= 0x800, code_points >= 0x10000
+    shift = np.select([four, three], [12, 6], 0)  # what follows the second byte's six bits
+    leads = np.select([four, three], [0xF0, 0xE0], 0xC0) | code_points >> (shift + 6)
+    starts = np.zeros(65536, bool)
+    starts[leads << 8 | 0x80 | code_points >> shift & 0x3F] = True
+    return tuple(np.unique(leads).tolist()), starts, disputed
+
+
+def _holds(
+    offsets: np.ndarray,
+    data: np.ndarray,
+    leads: tuple[int, ...],
+    starts: np.ndarray,
+    disputed: np.ndarray,
+) -> np.ndarray:
+    found = np.zeros(len(offsets) - 1, bool)
+    base = int(offsets[0])
+    data = data[base : int(offsets[-1])]
+    for lead in leads:
+        at = np.flatnonzero(data == lead)
+        at = at[starts[lead << 8 | data[at + 1].astype(np.int32)]]
+        if len(at):
+            at = at[disputed[_code_points_at(data, at, lead)]]
+            found[np.searchsorted(offsets, at + base, side="right") - 1] = True
+    return found
+
+
+def _code_points_at(data: np.ndarray, at: np.ndarray, lead: int) -> np.ndarray:
+    """Puts code points together from UTF-8; the text is valid, so no byte is missing."""
+    length = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+    code_points = np.full(len(at), lead & (0xFF >> (length + 1)), np.int32)
+    for step in range(1, length):
+        code_points = code_points << 6 | data[at + step] & 0x3F
+    return code_points
