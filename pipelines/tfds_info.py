@@ -1,0 +1,102 @@
+"""dataset_info.json and features.json, so that `tfds.builder_from_directory` opens a set. Pure.
+
+TensorFlow Datasets is not imported: the two files are the JSON form of its protocol buffers
+(tensorflow_datasets/core/proto/dataset_info.proto and feature.proto).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from schemas.features import Feature
+from schemas.sidecar import ManifestFile, Schema
+from schemas.statistics import Statistics
+from schemas.typed_json import to_json
+
+_FEATURES = "tensorflow_datasets.core.features"
+_FILE_NAMES = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
+
+
+def tfds_files(
+    schema: Schema, files: Sequence[ManifestFile], stats: Statistics
+) -> dict[str, bytes]:
+    """The files that describe a set to TensorFlow Datasets.
+
+    ArrayRecord opens as `builder.as_data_source(split=...)`, TFRecord as `builder.as_dataset(...)`,
+    in the order of the shards with `tfds.ReadConfig(interleave_cycle_length=1)`. A set in both
+    formats is declared as array_record. TFDS 4.9 refuses `file_format="tfrecord"` for it, although
+    the file names it as an alternative; there is `builder.info.set_file_format("tfrecord",
+    override=True, override_if_initialized=True)`. A split without any row TFDS does not open.
+
+    Args:
+      schema: the set's contract.
+      files: of the set, all its shards among them.
+      stats: its counts.
+
+    Returns:
+      File name to content.
+    """
+    return {
+        "dataset_info.json": to_json(_dataset_info(schema, files, stats)),
+        "features.json": to_json(_features(schema)),
+    }
+
+
+def _dataset_info(
+    schema: Schema, files: Iterable[ManifestFile], stats: Statistics
+) -> dict[str, Any]:
+    first, *others = sorted(schema.file_formats)  # array_record before tfrecord
+    total = stats.total()
+    shards = sorted(
+        (f for f in files if f.split is not None and f.path.endswith("." + first)),
+        key=lambda file: file.path,
+    )
+    splits = []
+    for split in sorted(schema.splits):
+        own = [shard for shard in shards if shard.split == split]
+        splits.append(
+            {
+                "name": split,
+                "filepathTemplate": _FILE_NAMES,
+                "shardLengths": [str(shard.rows) for shard in own],  # int64 is a string in JSON
+                "numBytes": str(sum(shard.rows or 0 for shard in own) * schema.codec().stride),
+            }
+        )
+    return {
+        "name": f"textmill_{schema.task}",
+        "version": f"{schema.format_version}.0.0",
+        "description": (
+            f"Rows of {schema.max_length} tokens for {schema.task}, written by Textmill "
+            f"{schema.code_version}: {total.documents:,} documents, {total.tokens:,} tokens, "
+            f"{total.density(schema.max_length):.2%} of the places filled. schema.json is the "
+            "contract, stats.json has the counts."
+        ),
+        "fileFormat": first,
+        "alternativeFileFormats": others,
+        "splits": splits,
+    }
+
+
+def _features(schema: Schema) -> dict[str, Any]:
+    return {
+        "pythonClassName": f"{_FEATURES}.features_dict.FeaturesDict",
+        "featuresDict": {
+            "features": {
+                feature.name: _tensor(feature, schema.encoding)
+                for feature in schema.codec().features
+            }
+        },
+    }
+
+
+def _tensor(feature: Feature, encoding: str) -> dict[str, Any]:
+    # tf.io.decode_raw knows no uint32. Ids are below 2**31, so int32 reads the same bytes.
+    dtype = "int32" if feature.dtype == "uint32" else feature.dtype
+    return {
+        "pythonClassName": f"{_FEATURES}.tensor_feature.Tensor",
+        "description": feature.meaning,
+        "tensor": {
+            "dtype": dtype,
+            "encoding": "bytes" if encoding == "bytes" else "none",
+            "shape": {"dimensions": [str(size) for size in feature.shape]},
+        },
+    }
