@@ -85,7 +85,7 @@ def _build(
     _console.print(
         f"{len(blocks):,} blocks of {total_bytes / 1e6:,.1f} MB, {how}; exchange by {exchange}"
     )
-    shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed
+    sinks.discard(staging)  # of a run that was killed
     try:
         with sinks.disk_errors(os.path.join(staging, "tokenizer.json")):
             os.makedirs(os.path.join(staging, sinks.SCRATCH))
@@ -94,7 +94,7 @@ def _build(
             build, beam_arguments, staging=staging, total_bytes=total_bytes, label="build_shards"
         )
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        sinks.discard(staging)
 
 
 @contextmanager

@@ -10,9 +10,12 @@ import difflib
 import logging
 import os
 import re
+import signal
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
+
+import psutil
 
 from pipelines.progress import Display
 from schemas.errors import DataError, UsageError
@@ -70,6 +73,7 @@ def check_arguments(beam_arguments: list[str], ours: type) -> None:
     """
     if not beam_arguments:
         return  # no need to import Beam
+    _quiet_beam()
     from apache_beam.options.pipeline_options import PipelineOptions
 
     class Parser(argparse.ArgumentParser):
@@ -88,6 +92,12 @@ def check_arguments(beam_arguments: list[str], ours: type) -> None:
         near = difflib.get_close_matches(flag, known, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UsageError(f"unknown flag {unknown[0]}: neither Textmill nor Beam has it{hint}")
+
+
+def _quiet_beam() -> None:
+    """Beam's log repeats an error with a traceback for each layer; ours says it once."""
+    logging.getLogger().setLevel(logging.CRITICAL)
+    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
 
 
 def run_pipeline(
@@ -111,9 +121,7 @@ def run_pipeline(
       DataError: a worker refused the data, or the run failed; in words.
       KeyboardInterrupt: at once, though workers may still be busy.
     """
-    # The runner's log repeats an error with a traceback for each layer; ours says it once.
-    logging.getLogger().setLevel(logging.CRITICAL)
-    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+    _quiet_beam()
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -121,6 +129,8 @@ def run_pipeline(
     outcome: list[BaseException | None] = []
 
     def run() -> None:
+        # Worker processes inherit this: Ctrl-C is for us to act on, not for each of them to report.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             pipeline = beam.Pipeline(options=options)
             build(pipeline)
@@ -138,6 +148,11 @@ def run_pipeline(
         while worker.is_alive():
             worker.join(0.2)
             display.update()
+    except KeyboardInterrupt:
+        threading.excepthook = lambda _: None  # Beam's threads complain of what comes next
+        for process in psutil.Process().children(recursive=True):
+            process.kill()
+        raise
     finally:
         display.close()
     if outcome[0] is not None:

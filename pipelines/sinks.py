@@ -160,6 +160,16 @@ def write_file(path: str, content: bytes) -> None:
                 os.remove(temporary)
 
 
+def discard(staging: str) -> None:
+    """Removes a staging folder, even under the hands of a worker that still writes into it."""
+    dead = f"{staging}.{uuid.uuid4().hex}"
+    try:
+        os.rename(staging, dead)  # whoever opens a file in it from now on fails
+    except FileNotFoundError:
+        return
+    shutil.rmtree(dead, ignore_errors=True)
+
+
 def publish(output: str, manifest: Manifest) -> None:
     """Moves a set's files from OUTPUT/.staging into OUTPUT, the manifest last.
 
@@ -184,4 +194,4 @@ def publish(output: str, manifest: Manifest) -> None:
         elif not os.path.exists(final) or os.path.getsize(final) != file.bytes:
             raise DataError(f"{staged} is gone: something else cleans {staging}; run again")
     write_file(manifest_path, to_json(manifest))
-    shutil.rmtree(staging, ignore_errors=True)
+    discard(staging)

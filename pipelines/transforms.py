@@ -68,7 +68,9 @@ class Job:
 
     def tokenizer(self) -> LoadedTokenizer:
         """The tokenizer as the set carries it."""
-        return _tokenizer(os.path.join(self.staging, "tokenizer.json"), self.schema.tokenizer_sha256)
+        return _tokenizer(
+            os.path.join(self.staging, "tokenizer.json"), self.schema.tokenizer_sha256
+        )
 
 
 @functools.lru_cache(maxsize=2)
@@ -127,6 +129,8 @@ class MillBlock(beam.DoFn):
             self._journal.add(bytes_read=documents.stored_bytes)
 
     def _mill(self, documents: Documents) -> tuple[dict[int, exchange.SubBlock], int, int]:
+        if not len(documents.text):
+            return {}, 0, 0
         ragged, guarded = self._tokenizer.encode(documents.text)
         filled = np.diff(ragged.offsets) > 0
         digests = content_digests(documents.text)

@@ -1,0 +1,329 @@
+"""build_shards as a user runs it: the same bytes whatever the way, and every mistake said in words."""
+
+import gzip
+import json
+import os
+import pathlib
+import pydoc_data.topics
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from pipelines.build_shards import main
+from schemas.errors import DataError, UsageError
+from schemas.features import unmask
+from schemas.records import open_rows
+from schemas.sidecar import read_set
+
+SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+TOPICS = [t for topic in pydoc_data.topics.topics.values() for t in topic.split("\n\n")]
+
+
+@pytest.fixture(scope="module")
+def tokenizer_path(tmp_path_factory):
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=2000,
+        special_tokens=SPECIALS,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(TOPICS[:1000], trainer)
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    tokenizer.save(str(path))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Real text with repeats, as JSON Lines."""
+    path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
+    documents = TOPICS + TOPICS[:50]
+    path.write_text("".join(json.dumps({"text": t}) + "\n" for t in documents if t))
+    return str(path)
+
+
+def arguments(corpus, tokenizer_path, output, *more):
+    return [
+        f"--input={corpus}",
+        f"--tokenizer={tokenizer_path}",
+        f"--output={output}",
+        "--num_shards=3",
+        *more,
+    ]
+
+
+def shards(output):
+    """sha256 of every shard, from the manifest."""
+    return {f.path: f.sha256 for f in read_set(str(output)).manifest.files if f.split}
+
+
+@pytest.fixture(scope="module")
+def made(corpus, tokenizer_path, tmp_path_factory):
+    """A set made the plain way; tests compare with it and leave it alone."""
+    output = tmp_path_factory.mktemp("made") / "set"
+    main(arguments(corpus, tokenizer_path, output))
+    return output
+
+
+def test_every_document_comes_back_from_the_rows(made, tokenizer_path):
+    info = read_set(str(made))
+    tokenizer = Tokenizer.from_file(tokenizer_path)
+    found = []
+    for file in info.manifest.files:
+        if file.split:
+            codec = info.schema.codec()
+            rows = codec.decode(
+                open_rows(str(made / file.path), codec.stride).read_range(0, file.rows)
+            )
+            for ids, numbers in zip(unmask(rows), rows["segment_ids"], strict=True):
+                for number in range(1, numbers.max() + 1):
+                    segment = ids[numbers == number].tolist()
+                    assert segment[0] == 0 and segment[-1] == 2
+                    found.append(tuple(segment[1:-1]))
+    expected = []
+    for document in set(filter(None, TOPICS)):
+        ids = tokenizer.encode(document, add_special_tokens=False).ids
+        expected += [tuple(ids[i : i + 126]) for i in range(0, len(ids), 126)]
+    assert sorted(found) == sorted(expected)
+
+
+def test_the_counts_add_up(made):
+    stats = read_set(str(made)).stats
+    assert stats.broken_equations() == []
+    kept = len(set(filter(None, TOPICS)))
+    assert stats.total().documents == kept
+    assert stats.documents_read == stats.total().duplicates + kept
+    assert set(stats.shards) == {
+        "train-00000-of-00003",
+        "train-00001-of-00003",
+        "train-00002-of-00003",
+        "validation-00000-of-00001",
+    }
+
+
+WAYS = {
+    "through the runner": ["--exchange=runner"],
+    "bundles repeated": ["--direct_runner_bundle_repeat=3"],
+    "bundles repeated, through the runner": [
+        "--direct_runner_bundle_repeat=2",
+        "--exchange=runner",
+    ],
+    "threads": ["--direct_running_mode=multi_threading", "--direct_num_workers=2"],
+    "one worker process": ["--direct_running_mode=multi_processing", "--direct_num_workers=1"],
+    "two worker processes": ["--direct_running_mode=multi_processing", "--direct_num_workers=2"],
+    "two worker processes, through the runner": [
+        "--direct_running_mode=multi_processing",
+        "--direct_num_workers=2",
+        "--exchange=runner",
+    ],
+    "DirectRunner by name": ["--runner=DirectRunner"],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_any_way_to_run_gives_the_same_bytes(made, corpus, tokenizer_path, tmp_path, way):
+    main(arguments(corpus, tokenizer_path, tmp_path / "set", *WAYS[way]))
+    assert shards(tmp_path / "set") == shards(made)
+
+
+@pytest.mark.parametrize("files", [7, 100])
+def test_any_layout_of_the_files_gives_the_same_bytes(
+    made, corpus, tokenizer_path, tmp_path, files
+):
+    with open(corpus) as file:
+        lines = file.readlines()
+    random.Random(files).shuffle(lines)
+    for i in range(files):
+        content = "".join(lines[i::files]).encode()
+        packed = i % 2
+        path = tmp_path / f"part-{i}.jsonl{'.gz' if packed else ''}"
+        path.write_bytes(gzip.compress(content) if packed else content)
+    main(arguments(f"{tmp_path}/part-*", tokenizer_path, tmp_path / "set"))
+    assert shards(tmp_path / "set") == shards(made)
+
+
+def test_both_formats_and_both_encodings_hold_the_same_rows(corpus, tokenizer_path, tmp_path):
+    decoded = []
+    for encoding in ("bytes", "int64_list"):
+        output = tmp_path / encoding
+        flags = ["--file_format=both", f"--encoding={encoding}", "--mask_copies=2"]
+        main(arguments(corpus, tokenizer_path, output, *flags))
+        info = read_set(str(output))
+        codec = info.schema.codec()
+        for file in info.manifest.files:
+            if file.split == "validation":
+                reader = open_rows(str(output / file.path), codec.stride)
+                decoded.append(codec.decode(reader.read_range(0, file.rows)))
+    assert len(decoded) == 4
+    for columns in decoded[1:]:
+        assert all((columns[name] == decoded[0][name]).all() for name in decoded[0])
+
+
+def test_the_same_command_again_finds_the_set(made, corpus, tokenizer_path, capsys):
+    before = os.stat(made / "MANIFEST.json").st_mtime_ns
+    main(arguments(corpus, tokenizer_path, made))
+    assert "nothing to do" in capsys.readouterr().out
+    assert os.stat(made / "MANIFEST.json").st_mtime_ns == before
+
+
+def test_other_settings_are_refused_by_name(made, corpus, tokenizer_path):
+    with pytest.raises(UsageError, match=r"max_length: 128 here, 64 there.*seed: 0 here, 5 there"):
+        main(arguments(corpus, tokenizer_path, made, "--max_length=64", "--seed=5"))
+
+
+def test_other_inputs_are_refused(made, corpus, tokenizer_path, tmp_path):
+    changed = tmp_path / "corpus.jsonl"
+    with open(corpus, "rb") as file:
+        content = file.read()
+    changed.write_bytes(content.replace(b"the", b"eht", 1))
+    with pytest.raises(UsageError, match="same sizes but other content"):
+        main(arguments(changed, tokenizer_path, made))
+    changed.write_bytes(content + b'{"text": "more"}\n')
+    with pytest.raises(UsageError, match="of other sizes"):
+        main(arguments(changed, tokenizer_path, made))
+
+
+def test_overwriting_replaces_the_set_and_its_shards(corpus, tokenizer_path, tmp_path):
+    output = tmp_path / "set"
+    main(arguments(corpus, tokenizer_path, output))
+    main(arguments(corpus, tokenizer_path, output, "--num_shards=2", "--overwrite"))
+    assert sorted(f.name for f in output.glob("train-*")) == [
+        "train-00000-of-00002.array_record",
+        "train-00001-of-00002.array_record",
+    ]
+
+
+def test_refused_documents_are_listed_and_the_rest_goes_on(tokenizer_path, tmp_path):
+    source = tmp_path / "mixed.jsonl"
+    source.write_bytes(b'{"text": "good one"}\n{"text": "\xff"}\n{"body": 1}\n{"text": "two"}\n')
+    output = tmp_path / "set"
+    main(arguments(source, tokenizer_path, output))
+    stats = read_set(str(output)).stats
+    assert stats.documents_rejected == {"missing_field": 1, "not_utf8": 1}
+    assert (stats.documents_read, stats.total().documents) == (4, 2)
+    lines = (output / "rejects/rejects.jsonl").read_text().splitlines()
+    listed = [(r["offset"], r["reason"]) for r in map(json.loads, lines)]
+    assert listed == [(21, "not_utf8"), (35, "missing_field")]
+    with pytest.raises(DataError, match=r"2 documents were refused, more than --max_rejects=1"):
+        main(arguments(source, tokenizer_path, tmp_path / "strict", "--max_rejects=1"))
+    assert not (tmp_path / "strict" / "MANIFEST.json").exists()
+
+
+def test_a_truncated_archive_is_said_in_one_paragraph(tokenizer_path, tmp_path):
+    source = tmp_path / "cut.txt.gz"
+    source.write_bytes(gzip.compress(os.urandom(1000).hex().encode() * 50)[:-300])
+    for way in ([], WAYS["two worker processes"]):
+        with pytest.raises(DataError, match=r"^[^\n]*cut\.txt\.gz is truncated or damaged[^\n]*$"):
+            main(arguments(source, tokenizer_path, tmp_path / "set", *way))
+        assert os.listdir(tmp_path / "set") in ([], [".lock"])
+
+
+def command(*flags):
+    return [sys.executable, "-m", "pipelines.build_shards", *flags]
+
+
+def run(*flags):
+    return subprocess.run(command(*flags), capture_output=True, text=True, timeout=120)
+
+
+MISTAKES = {
+    "no such file": (["--input=nowhere/*.txt"], 1, "no file matches --input=nowhere/*.txt"),
+    "no tokenizer": (["--tokenizer=nowhere.json"], (1, 2), "nowhere.json"),
+    "too short": (["--max_length=2"], 2, "--max_length=2 has no place for text"),
+    "splits": (["--splits=train:0.9,test:0.2"], 2, "add up to 1.1, not to 1"),
+    "split names": (["--splits=Train:1"], 2, "'Train'"),
+    "shards": (["--num_shards=train:2"], 2, "names train, where the splits are"),
+    "unknown flag": (["--max_lenght=3"], 2, "did you mean --max_length?"),
+    "bad choice": (["--packing=tight"], 2, "packing"),
+    "mask rate": (["--mask_rate=1.5"], 2, "--mask_rate=1.5"),
+    "copies without masks": (["--mask_copies=2", "--no_static_masking"], 2, "--mask_copies"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_paragraph_and_an_exit_code(
+    corpus, tokenizer_path, tmp_path, mistake, monkeypatch, capfd
+):
+    flags, code, words = MISTAKES[mistake]
+    given = arguments(corpus, tokenizer_path, tmp_path / "set")
+    named = {flag.partition("=")[0] for flag in flags}
+    given = [flag for flag in given if flag.partition("=")[0] not in named] + flags
+    monkeypatch.setattr(sys, "argv", ["build_shards", *given])
+    from schemas.errors import run_entry
+
+    with pytest.raises(SystemExit) as exit_:
+        run_entry(main)
+    said = capfd.readouterr().err
+    assert exit_.value.code in ([code] if isinstance(code, int) else code)
+    assert words in " ".join(said.replace("│", " ").split())
+    assert "Traceback" not in said
+    assert not (tmp_path / "set" / "MANIFEST.json").exists()
+
+
+def test_a_tokenizer_without_a_mask_token_is_refused_for_mlm(corpus, tokenizer_path, tmp_path):
+    plain = json.loads(pathlib.Path(tokenizer_path).read_text())
+    plain["added_tokens"] = [t for t in plain["added_tokens"] if t["content"] != "<mask>"]
+    del plain["model"]["vocab"]["<mask>"]
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(plain))
+    with pytest.raises(UsageError, match="no mask token"):
+        main(arguments(corpus, path, tmp_path / "set"))
+    main(arguments(corpus, path, tmp_path / "set", "--no_static_masking"))
+    assert read_set(str(tmp_path / "set")).schema.max_masked == 0
+
+
+def test_a_dry_run_writes_nothing(corpus, tokenizer_path, tmp_path, capsys):
+    main(arguments(corpus, tokenizer_path, tmp_path / "set", "--dry_run"))
+    said = capsys.readouterr().out
+    assert "nothing was written" in said and "fingerprint" in said
+    assert not (tmp_path / "set").exists()
+
+
+def wait_for(condition, seconds=60):
+    ends = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends, "it did not happen in time"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def slow_corpus(tmp_path):
+    """Enough text to be in the middle of for a few seconds."""
+    path = tmp_path / "slow.jsonl"
+    with open(path, "w") as file:
+        for copy in range(60):
+            for topic in TOPICS:
+                file.write(json.dumps({"text": f"{copy} {topic}"}) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("mode", [[], WAYS["two worker processes"]])
+def test_an_interrupted_run_leaves_nothing_to_open_and_can_be_repeated(
+    slow_corpus, tokenizer_path, tmp_path, how, mode
+):
+    output = tmp_path / "set"
+    flags = arguments(slow_corpus, tokenizer_path, output, *mode)
+    process = subprocess.Popen(command(*flags), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    wait_for((output / ".staging" / "progress").exists)
+    with pytest.raises(UsageError, match="another run writes into"):
+        main(flags)
+    process.send_signal(how)
+    said = process.communicate(timeout=30)[1].decode()
+    assert not (output / "MANIFEST.json").exists()
+    if how == signal.SIGINT:
+        assert process.returncode == 130
+        assert "interrupted" in said and "Traceback" not in said
+        assert os.listdir(output) in ([], [".lock"])
+    main(arguments(slow_corpus, tokenizer_path, output))
+    assert read_set(str(output)).stats.broken_equations() == []
+    assert not (output / ".staging").exists()
