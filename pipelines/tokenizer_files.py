@@ -31,6 +31,7 @@ COMMON_SPECIALS = {
     "mask": ("<mask>", "[MASK]"),
     "unk": ("<unk>", "[UNK]"),
 }
+_MOST_IDS = 1 << 24  # beyond any real vocabulary, and tables of this length still fit in memory
 _ROBERTA_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 _REMEDY = (
     "give a tokenizer.json (`AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)` of "
@@ -82,12 +83,24 @@ def parse_tokenizer(data: bytes, place: str) -> "tokenizers.Tokenizer":
     """A tokenizer from tokenizer.json's bytes.
 
     Raises:
-      DataError: `tokenizers` does not understand them.
+      DataError: `tokenizers` does not understand them, or their ids go beyond any vocabulary.
     """
     from tokenizers import Tokenizer
 
     with failures_as_data_errors(f"{place} is not a tokenizer that `tokenizers` can read", _REMEDY):
-        return Tokenizer.from_buffer(data)
+        tokenizer = Tokenizer.from_buffer(data)
+    _refuse_odd_sizes(tokenizer, place)
+    return tokenizer
+
+
+def _refuse_odd_sizes(tokenizer: "tokenizers.Tokenizer", place: str) -> None:
+    """Before anything is done with it: writing it out takes a step for each id up to the last."""
+    last = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+    if not 0 <= last < _MOST_IDS:
+        raise DataError(
+            f"{place}: its largest id is {last:,}, and must be between 0 and {_MOST_IDS - 1:,}; "
+            f"the file is broken, or not a tokenizer for text; {_REMEDY}"
+        )
 
 
 @contextmanager
@@ -163,6 +176,7 @@ def _from_vocab_and_merges(vocab_path: str, merges_path: str) -> "tokenizers.Tok
         pairs = [tuple(line.rstrip("\r").split(" ")) for line in lines.decode().split("\n")]
         merges = [pair for pair in pairs if pair != ("",) and pair[0] != "#version:"]
         tokenizer = Tokenizer(models.BPE(vocab, merges))  # type: ignore[arg-type]
+    _refuse_odd_sizes(tokenizer, vocab_path)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     tokenizer.decoder = decoders.ByteLevel()
     named = _named_roles(directory)

@@ -5,6 +5,7 @@ own Unicode tables, and gigatoken's are newer: a letter assigned in between is a
 a symbol to the other, and the words around it come out cut differently. Pure: numpy and pyarrow.
 """
 
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 
@@ -64,7 +65,7 @@ def holds_disputed(text: pa.LargeStringArray) -> np.ndarray:
       text: UTF-8 without nulls; may be a slice.
     """
     offsets, data = utf8_buffers(text)
-    return _holds(offsets, data, *_tables())
+    return _Finder.of_disputed().find(offsets, data)
 
 
 def utf8_buffers(text: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
@@ -142,37 +143,48 @@ def _classes_in_gigatoken(code_points: np.ndarray) -> np.ndarray:
     return np.select([joins_letter, joins_number, joins_other], [_LETTER, _NUMBER, _OTHER], _SPACE)
 
 
-@cache
-def _tables() -> tuple[tuple[int, ...], np.ndarray, np.ndarray]:
-    """Lead bytes of disputed code points, bool[65536] of first two bytes, bool of code points."""
-    disputed = np.zeros(_CODE_POINTS, bool)
-    disputed[disputed_code_points()] = True
-    code_points = np.flatnonzero(disputed)
-    three, four = code_points >= 0x800, code_points >= 0x10000
-    shift = np.select([four, three], [12, 6], 0)  # what follows the second byte's six bits
-    leads = np.select([four, three], [0xF0, 0xE0], 0xC0) | code_points >> (shift + 6)
-    starts = np.zeros(65536, bool)
-    starts[leads << 8 | 0x80 | code_points >> shift & 0x3F] = True
-    return tuple(np.unique(leads).tolist()), starts, disputed
+@dataclass(frozen=True)
+class _Finder:
+    """Finds documents with one of some code points above ASCII.
 
+    Attributes:
+      leads: the bytes that begin them in UTF-8.
+      starts: bool [65536], whether two bytes begin one of them.
+      wanted: bool [code points].
+    """
 
-def _holds(
-    offsets: np.ndarray,
-    data: np.ndarray,
-    leads: tuple[int, ...],
-    starts: np.ndarray,
-    disputed: np.ndarray,
-) -> np.ndarray:
-    found = np.zeros(len(offsets) - 1, bool)
-    base = int(offsets[0])
-    data = data[base : int(offsets[-1])]
-    for lead in leads:
-        at = np.flatnonzero(data == lead)
-        at = at[starts[lead << 8 | data[at + 1].astype(np.int32)]]
-        if len(at):
-            at = at[disputed[_code_points_at(data, at, lead)]]
+    leads: tuple[int, ...]
+    starts: np.ndarray
+    wanted: np.ndarray
+
+    @classmethod
+    @cache
+    def of_disputed(cls) -> "_Finder":
+        return cls.of(disputed_code_points())
+
+    @classmethod
+    def of(cls, code_points: np.ndarray) -> "_Finder":
+        wanted = np.zeros(_CODE_POINTS, bool)
+        wanted[code_points] = True
+        code_points = np.flatnonzero(wanted)
+        three, four = code_points >= 0x800, code_points >= 0x10000
+        shift = np.select([four, three], [12, 6], 0)  # what follows the second byte's six bits
+        leads = np.select([four, three], [0xF0, 0xE0], 0xC0) | code_points >> (shift + 6)
+        starts = np.zeros(1 << 16, bool)
+        starts[leads << 8 | 0x80 | code_points >> shift & 0x3F] = True
+        return cls(tuple(np.unique(leads).tolist()), starts, wanted)
+
+    def find(self, offsets: np.ndarray, data: np.ndarray) -> np.ndarray:
+        """Which documents hold one: bool [documents]."""
+        found = np.zeros(len(offsets) - 1, bool)
+        base = int(offsets[0])
+        data = data[base : int(offsets[-1])]
+        for lead in self.leads:
+            at = np.flatnonzero(data == lead)
+            at = at[self.starts[lead << 8 | data[at + 1].astype(np.int32)]]
+            at = at[self.wanted[_code_points_at(data, at, lead)]]
             found[np.searchsorted(offsets, at + base, side="right") - 1] = True
-    return found
+        return found
 
 
 def _code_points_at(data: np.ndarray, at: np.ndarray, lead: int) -> np.ndarray:

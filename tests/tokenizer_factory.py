@@ -1,0 +1,57 @@
+"""Small tokenizers for tests, made by `tokenizers` on the spot."""
+
+import copy
+import json
+from typing import Any
+
+import pyarrow as pa
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+TEXT = [
+    "The quick brown fox, who's 12 years old, doesn't jump over the lazy dogs' beds.",
+    "They'll say we've 3.14 reasons; I'd say there're ½ of them.\n\n  Indented   text\there.",
+    "Blåbærsyltetøy på Ærø. Привет, мир! 中文字符 and 漢字かな交じり文, हिन्दी में, 한국어 🙂🙂",
+] * 3
+ROBERTA_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+
+
+def trained_tokenizer() -> Tokenizer:
+    """Byte-level BPE as RoBERTa's, with about 500 ids: `<s>` 0, `</s>` 2, `<mask>` 4."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=500,
+        show_progress=False,
+        special_tokens=list(ROBERTA_SPECIALS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    tokenizer.train_from_iterator(TEXT, trainer)
+    tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True)])
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    return tokenizer
+
+
+def config_of(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Its tokenizer.json, to be changed."""
+    return json.loads(tokenizer.to_str())
+
+
+def changed(config: dict[str, Any], *path: str | int, value: Any) -> dict[str, Any]:
+    """A copy with another value at a place: `changed(config, "model", "dropout", value=0.1)`."""
+    config = copy.deepcopy(config)
+    part: Any = config
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    return config
+
+
+def data_of(config: dict[str, Any]) -> bytes:
+    """Bytes of a tokenizer.json."""
+    return json.dumps(config).encode()
+
+
+def strings(*texts: str) -> pa.LargeStringArray:
+    """Documents."""
+    return pa.array(texts, pa.large_string())
