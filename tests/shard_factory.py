@@ -127,10 +127,12 @@ def count_rows(columns: dict[str, np.ndarray]) -> ShardStatistics:
     )
 
 
-def packed_rows(schema: Schema, rows: int, seed: int) -> dict[str, np.ndarray]:
-    """Rows of `<s> ... </s>` segments whose tokens count up, so that a model can learn them.
+def packed_rows(
+    schema: Schema, rows: int, seed: int, *, step: int = 1
+) -> dict[str, np.ndarray]:
+    """Rows of `<s> t t+step t+2*step ... </s>` segments, over the ordinary ids; padding at the end.
 
-    A segment is `<s> t t+1 t+2 ... </s>` over the ordinary ids; rows end in padding.
+    With `step=0` a segment repeats one token, which a small model learns in a few steps.
     """
     random = np.random.default_rng(seed)
     length = schema.max_length
@@ -142,7 +144,7 @@ def packed_rows(schema: Schema, rows: int, seed: int) -> dict[str, np.ndarray]:
         while length - place >= 4:
             tokens = min(int(random.integers(2, 9)), length - place - 2)
             first = random.integers(len(ordinary))
-            text = ordinary[(first + np.arange(tokens)) % len(ordinary)]
+            text = ordinary[(first + step * np.arange(tokens)) % len(ordinary)]
             ids[row, place : place + tokens + 2] = [BOS, *text, EOS]
             segments[row, place : place + tokens + 2] = segment
             place, segment = place + tokens + 2, segment + 1

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from schemas.errors import DataError, UsageError
-from shard_factory import mlm_schema, packed_rows, write_manifest, write_mlm_set, write_set
+from tests.shard_factory import mlm_schema, packed_rows, write_manifest, write_mlm_set, write_set
 from trainers.reader import ShardSet, read_ahead
 
 ROOT = Path(__file__).parent.parent

@@ -273,13 +273,15 @@ def _choose_format(info: SetInfo, wanted: Optional[str]) -> str:
 
 def _verify_files(info: SetInfo) -> None:
     """Compares the sha256 of every file; in threads, since hashing lets go of the interpreter."""
-    paths = [os.path.join(info.directory, file.path) for file in info.manifest.files]
+    published = {os.path.join(info.directory, f.path): f.sha256 for f in info.manifest.files}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for path, file, found in zip(paths, info.manifest.files, pool.map(file_sha256, paths)):
-            if found != file.sha256:
+        hashes = {path: pool.submit(file_sha256, path) for path in published}
+        for path, found in hashes.items():
+            if found.result() != published[path]:
                 raise DataError(
-                    f"{path} was changed after the set was published: its sha256 is {found}, where "
-                    f"the manifest says {file.sha256}. Copy the set again or build it anew"
+                    f"{path} was changed after the set was published: its sha256 is "
+                    f"{found.result()}, where the manifest says {published[path]}. Copy "
+                    "the set again or build it anew"
                 )
 
 

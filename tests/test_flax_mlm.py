@@ -1,0 +1,308 @@
+"""The trainer as a command: what it writes, resuming to the bit, interruption, refusals."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import tyro
+
+from schemas.errors import DataError, UsageError
+from tests.shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
+from trainers.flax_mlm import main
+from trainers.on_flax.checkpoints import Checkpoints, claimed
+from trainers.on_flax.config import TrainConfig, plan_run
+from trainers.on_flax.programs import compile_programs
+from trainers.reader import ShardSet
+from trainers.run_log import read_metrics
+
+ROOT = Path(__file__).parent.parent
+STEPS, MANY_STEPS = "--steps=15", "--steps=100000"  # few values: each is another program
+SMALL = ["--layers=1", "--hidden_size=16", "--heads=2", "--intermediate_size=32", "--batch_size=4"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once(tmp_path_factory):
+    """Equal programs are compiled once for all tests here, their processes included."""
+    directory = str(tmp_path_factory.mktemp("compiled"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", directory)
+        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+        jax.config.update("jax_compilation_cache_dir", directory)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        yield
+        jax.config.update("jax_compilation_cache_dir", None)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    """40 training rows and 10 of validation, with masks."""
+    directory = tmp_path_factory.mktemp("shards") / "set"
+    write_mlm_set(directory)
+    return directory
+
+
+def flags(shards, output, *more):
+    return [f"--shards={shards}", f"--output={output}", *SMALL, *more]
+
+
+def command(*arguments):
+    """A process of the trainer."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "trainers.flax_mlm", *arguments],
+        cwd=ROOT,
+        env=dict(os.environ, JAX_PLATFORMS="cpu"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def train_losses(output):
+    lines = read_metrics(str(output / "metrics.jsonl"))
+    steps = [line["step"] for line in lines if line["kind"] == "train"]
+    assert steps == list(range(1, len(steps) + 1))
+    return [line["loss"] for line in lines if line["kind"] == "train"]
+
+
+def final_state(shards, output, step):
+    """The checkpoint of a step as numpy."""
+    config = json.loads((output / "config.json").read_text())["config"]
+    plan = plan_run(TrainConfig(**config), ShardSet(shards).schema, train_rows=40)
+    checkpoints = Checkpoints(output, 2)
+    state = checkpoints.restore(step, compile_programs(plan).abstract_state)
+    checkpoints.close()
+    return jax.tree.map(np.asarray, state)
+
+
+def test_a_whole_run(shards, tmp_path, capsys):
+    output = tmp_path / "run"
+    main(flags(shards, output, STEPS, "--evaluate_every=4", "--checkpoint_every=6"))
+    lines = read_metrics(str(output / "metrics.jsonl"))
+    train = [line for line in lines if line["kind"] == "train"]
+    assert [line["step"] for line in train] == list(range(1, 16))
+    assert train[0]["epoch"] == 0.1 and train[-1]["epoch"] == 1.5
+    wanted = {"loss", "learning_rate", "gradient_norm", "tokens", "tokens_per_second", "waiting"}
+    assert wanted <= set(train[0])
+    evaluations = [line for line in lines if line["kind"] == "evaluation"]
+    assert [line["step"] for line in evaluations] == [4, 8, 12, 15]
+    stored = sum(
+        b["masked_weights"].sum() for b in ShardSet(shards).in_order("validation", batch_size=4)
+    )
+    for line in evaluations:
+        assert line["masked"] == stored  # every row of the split once
+        assert line["perplexity"] == pytest.approx(np.exp(line["loss"]))
+        assert 0 <= line["accuracy"] <= 1
+    kept = sorted(path.name for path in (output / "checkpoints").iterdir())
+    assert kept == ["12", "15"]  # the two newest
+    assert (output / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert not list(output.glob("*.partial"))
+    said = capsys.readouterr()
+    for part in ("15 steps done", "Validation loss", str(output / "loss.png"), "metrics.jsonl"):
+        assert part in said.out
+    assert str(output / "checkpoints" / "15") in said.out
+    assert "step 8: validation loss" in said.err
+
+
+@pytest.mark.parametrize("more", [[], ["--masking=dynamic", "--dropout=0.1", "--accumulation=2"]])
+def test_resume_is_identical_to_the_bit(shards, tmp_path, more):
+    """15 steps (an epoch has 10) in one go; 3, then the rest; weights, optimizer, losses."""
+    more = [*more, STEPS]
+    main(flags(shards, tmp_path / "whole", *more))
+    main(flags(shards, tmp_path / "parts", *more, "--stop_after=3"))
+    main(flags(shards, tmp_path / "parts", *more, "--resume"))
+    assert train_losses(tmp_path / "parts") == train_losses(tmp_path / "whole")
+    whole = final_state(shards, tmp_path / "whole", 15)
+    parts = final_state(shards, tmp_path / "parts", 15)
+    assert jax.tree.structure(whole) == jax.tree.structure(parts)
+    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
+        assert one.tobytes() == other.tobytes()
+    assert int(whole["step"]) == 15
+
+
+def test_resume_of_a_finished_run_only_says_so(shards, tmp_path, capsys):
+    main(flags(shards, tmp_path / "run", STEPS))
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    main(flags(shards, tmp_path / "run", STEPS, "--resume"))
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+    said = capsys.readouterr()
+    assert "nothing to do: step 15 of 15 is done" in said.err
+    assert said.out.count("15 steps done") == 2
+
+
+def test_killed_in_the_middle_it_goes_on_from_the_last_checkpoint(shards, tmp_path):
+    """SIGKILL leaves no time for anything: measurements beyond the checkpoint are measured anew."""
+    output = tmp_path / "run"
+    more = [MANY_STEPS, "--checkpoint_every=2"]
+    process = command(*flags(shards, output, *more))
+    wait_for_steps(process, output, 5)
+    process.kill()
+    process.communicate()
+    read = len(read_metrics(str(output / "metrics.jsonl")))
+    main(flags(shards, output, *more, "--resume", f"--stop_after={read + 2}"))
+    main(flags(shards, tmp_path / "whole", MANY_STEPS, f"--stop_after={read + 2}"))
+    assert train_losses(output) == train_losses(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_it_saves_and_says_how_to_go_on(shards, tmp_path, number, code):
+    output = tmp_path / "run"
+    process = command(*flags(shards, output, MANY_STEPS))
+    wait_for_steps(process, output, 3)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == code, said
+    assert "Traceback" not in said
+    done = len(train_losses(output))
+    assert (output / "checkpoints" / str(done)).is_dir()
+    assert f"interrupted: the state after step {done} is in" in said
+    again = shlex.split(said.strip().splitlines()[-1])
+    assert again[:3] == ["python", "-m", "trainers.flax_mlm"] and "--resume" in again
+    main([*again[3:], f"--stop_after={done + 1}"])
+    assert len(train_losses(output)) == done + 1
+
+
+def wait_for_steps(process, output, steps):
+    for _ in range(600):
+        if len(read_metrics(str(output / "metrics.jsonl"))) >= steps:
+            return
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    raise AssertionError("no steps within a minute")
+
+
+def test_one_run_at_a_time(shards, tmp_path):
+    with claimed(tmp_path / "run"), pytest.raises(UsageError, match="in use by another run"):
+        main(flags(shards, tmp_path / "run", STEPS))
+
+
+def test_a_second_run_is_refused_and_a_different_one_cannot_resume(shards, tmp_path):
+    output = tmp_path / "run"
+    main(flags(shards, output, STEPS, "--stop_after=1"))
+    with pytest.raises(UsageError, match="holds a run already: add --resume"):
+        main(flags(shards, output, STEPS))
+    with pytest.raises(UsageError, match="hidden_size was 16, is 32"):
+        main(flags(shards, output, "--hidden_size=32", "--resume"))
+    with pytest.raises(UsageError, match="batch_size was 4, is 8; seed was 0, is 1"):
+        main(flags(shards, output, "--resume", "--batch_size=8", "--seed=1"))
+    write_mlm_set(tmp_path / "other", seed=7)
+    with pytest.raises(UsageError, match="shards' fingerprint was"):
+        main(flags(tmp_path / "other", output, "--resume"))
+    (output / "config.json").unlink()
+    with pytest.raises(UsageError, match="holds checkpoints but no config.json"):
+        main(flags(shards, output, "--resume"))
+
+
+def test_settings_that_may_change_are_named(shards, tmp_path, capsys):
+    main(flags(shards, tmp_path / "run", STEPS, "--stop_after=1"))
+    main(flags(shards, tmp_path / "run", "--steps=2", "--learning_rate=0.1", "--resume"))
+    said = capsys.readouterr().err
+    assert "note: learning_rate was 0.0005, is 0.1" in said
+    assert "note: steps was 15, is 2" in said
+    assert "stop_after" not in said
+
+
+def test_a_loss_that_is_no_number_stops_the_run(shards, tmp_path):
+    wild = ["--learning_rate=1e30", "--clip_norm=0", "--warmup_steps=1", "--steps=50"]
+    with pytest.raises(DataError, match="the loss is (nan|inf).*lower --learning_rate"):
+        main(flags(shards, tmp_path / "run", *wild))
+
+
+def test_without_a_validation_split(tmp_path, capsys):
+    schema = mlm_schema(splits={"train": 1.0}, shards={"train": 1})
+    write_set(tmp_path / "set", schema, {"train": packed_rows(schema, 8, 0)})
+    main(flags(tmp_path / "set", tmp_path / "run", STEPS))
+    said = capsys.readouterr()
+    assert "no rows in split 'validation': no evaluation" in said.err
+    assert "Validation" not in said.out
+
+
+REFUSALS = [
+    (["--vocab_size=51"], "--vocab_size=51, but the rows .* a vocabulary of 50"),
+    (["--max_positions=15"], "--max_positions=15 is fewer than the 16 tokens"),
+    (["--hidden_size=30", "--heads=4"], "--hidden_size=30 is no multiple of --heads=4"),
+    (["--layers=0"], "--layers=0: must be at least 1"),
+    (["--batch_size=10", "--accumulation=4"], "no multiple of --accumulation=4"),
+    (["--dropout=1"], "--dropout=1.0: a share from 0"),
+    (["--learning_rate=0"], "--learning_rate=0.0: must be above 0"),
+    (["--mask_rate=0.3"], "no effect on the masks that the rows carry: add --masking=dynamic"),
+    (["--train_split=test"], "no split 'test': it has train, validation"),
+    (["--seed=-1"], "--seed=-1: must be at least 0"),
+]
+
+
+@pytest.mark.parametrize("more, message", REFUSALS)
+def test_refusals_name_value_and_remedy(shards, tmp_path, more, message):
+    with pytest.raises(UsageError, match=message):
+        main([f"--shards={shards}", f"--output={tmp_path / 'run'}", *more])
+    assert not (tmp_path / "run").exists()
+
+
+def test_static_masks_that_are_not_there_are_refused(tmp_path):
+    write_mlm_set(tmp_path / "set", static_masking=False)
+    with pytest.raises(UsageError, match="carry no masks: use --masking=dynamic"):
+        main(flags(tmp_path / "set", tmp_path / "run", "--masking=static"))
+
+
+def test_an_output_that_cannot_be_made_is_refused(shards, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot be written to"):
+        main(flags(shards, tmp_path / "file" / "run", "--steps=1"))
+
+
+def test_exit_codes_and_no_traceback(tmp_path):
+    write_mlm_set(tmp_path / "set")
+    cases = [
+        ([f"--shards={tmp_path}"], 1, "has no MANIFEST.json"),
+        ([f"--shards={tmp_path / 'set'}", "--vocab_size=9"], 2, "a vocabulary of 50"),
+        ([f"--shards={tmp_path / 'set'}", "--no_such_flag"], 2, "no_such_flag"),
+        (["--model=huge", "--shards=x"], 2, "huge"),
+    ]
+    for arguments, code, message in cases:
+        process = command(*arguments)
+        _, said = process.communicate()
+        assert process.returncode == code and message in said and "Traceback" not in said
+
+
+def test_help_costs_no_import_of_jax():
+    code = (
+        "import sys\nfrom trainers.flax_mlm import main\n"
+        "try:\n main(['--help'])\nexcept SystemExit as leaving:\n assert leaving.code == 0\n"
+        "assert not {'jax', 'flax', 'orbax', 'matplotlib'} & set(sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert "--evaluate_every" in found.stdout and "--no_verify" in found.stdout
+
+
+def test_imports_no_tensorflow_and_no_beam():
+    code = (
+        "import sys, trainers.flax_mlm, trainers.on_flax.loop, trainers.on_flax.weights\n"
+        "assert not {'tensorflow', 'apache_beam', 'torch', 'pipelines'} & set(sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+
+
+def test_the_command_gives_the_settings_back():
+    config = TrainConfig(
+        shards="a set",
+        output="b",
+        resume=True,
+        verify=False,
+        layers=3,
+        masking="dynamic",
+        epochs=0.5,
+    )
+    words = shlex.split(config.command())
+    assert words[:3] == ["python", "-m", "trainers.flax_mlm"]
+    assert tyro.cli(TrainConfig, args=words[3:], use_underscores=True) == config
+    assert "--resume" not in shlex.split(config.command(resume=False))

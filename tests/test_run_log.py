@@ -1,0 +1,104 @@
+"""Metrics files that are cut back on resume, rates, the progress line and the curve."""
+
+import io
+
+import pytest
+
+from trainers import run_log
+from trainers.run_log import (
+    MetricsFile,
+    ProgressLine,
+    Rates,
+    draw_curve,
+    duration,
+    read_metrics,
+)
+
+
+def test_metrics_are_cut_back_to_the_checkpoint(tmp_path):
+    path = str(tmp_path / "metrics.jsonl")
+    file = MetricsFile(path, start_step=0)
+    for step in range(1, 6):
+        file.write({"kind": "train", "step": step, "loss": 1 / step})
+    file.close()
+    with open(path, "a") as broken:
+        broken.write('{"kind": "train", "st')  # killed while writing
+    assert [line["step"] for line in read_metrics(path)] == [1, 2, 3, 4, 5]
+    file = MetricsFile(path, start_step=3)
+    file.write({"kind": "train", "step": 4, "loss": 0.1})
+    file.close()
+    lines = read_metrics(path)
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    assert lines[2]["loss"] == 1 / 3  # every bit of it
+    MetricsFile(path, start_step=0).close()
+    assert read_metrics(path) == []
+    assert read_metrics(str(tmp_path / "none")) == []
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that a test sets by hand."""
+    now = [100.0]
+    monkeypatch.setattr(run_log.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(run_log.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_rates_by_hand(clock):
+    rates = Rates()
+    clock[0] += 2.0
+    rates.waited(0.5)
+    assert rates.step_done(100) == (50.0, 0.25)
+    clock[0] += 7.0  # an evaluation
+    rates.paused(7.0)
+    clock[0] += 2.0
+    assert rates.step_done(300) == (100.0, 0.125)
+
+
+def test_rates_forget_what_is_long_ago(clock):
+    rates = Rates()
+    for _ in range(30):
+        clock[0] += 1.0
+        rates.step_done(10)
+    for _ in range(11):
+        clock[0] += 1.0
+        found = rates.step_done(50)
+    assert found == (50.0, 0.0)
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def test_progress_is_one_line_on_a_terminal(clock):
+    stream = Terminal()
+    line = ProgressLine(stream)
+    for step in range(4):
+        line.update(f"step {step}")
+        clock[0] += 0.15
+    line.say("done")
+    assert stream.getvalue() == "\r\x1b[Kstep 0\r\x1b[Kstep 2\r\x1b[Kdone\n"
+
+
+def test_progress_is_a_line_now_and_then_in_a_log(clock):
+    stream = io.StringIO()
+    line = ProgressLine(stream)
+    for step in range(25):
+        line.update(f"step {step}")
+        clock[0] += 1.0
+    assert stream.getvalue() == "step 0\nstep 10\nstep 20\n"
+
+
+def test_durations():
+    assert [duration(s) for s in (0.9, 59, 61, 3661)] == ["0 s", "59 s", "1 min 01 s", "1 h 01 min"]
+
+
+@pytest.mark.parametrize("kinds", [[], ["train"], ["train", "evaluation"]])
+def test_curve_is_a_png(tmp_path, kinds):
+    metrics = [{"kind": kind, "step": s, "loss": 9 - s} for kind in kinds for s in range(5)]
+    draw_curve(metrics, str(tmp_path / "loss.png"), "a set, tiny")
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in tmp_path.iterdir()] == ["loss.png"]

@@ -1,0 +1,27 @@
+"""Entry: trains a RoBERTa-style masked language model on a shard set, in Flax NNX.
+
+    python -m trainers.flax_mlm --shards=DIR --output=DIR --model=small --steps=1000
+
+`--help` lists every flag; each is a field of `trainers.on_flax.config.TrainConfig`.
+"""
+
+import tyro
+
+from schemas.errors import run_entry
+from trainers.on_flax.config import TrainConfig, plan_run
+from trainers.reader import ShardSet
+
+
+def main(argv: list[str]) -> None:
+    """Parses the command line, checks the contract, then trains."""
+    config = tyro.cli(TrainConfig, args=argv, prog="trainers.flax_mlm", use_underscores=True)
+    shards = ShardSet(config.shards, verify=config.verify)
+    plan = plan_run(config, shards.schema, train_rows=shards.rows(config.train_split))
+
+    from trainers.on_flax.loop import train  # JAX: seconds that --help and refusals do not pay
+
+    train(plan, shards)
+
+
+if __name__ == "__main__":
+    run_entry(main)

@@ -1,0 +1,47 @@
+"""Ctrl-C and SIGTERM as a request: the loop ends its step, saves and leaves. Python 3.8 syntax."""
+
+import signal
+from types import FrameType
+from typing import Any, Dict, Optional
+
+
+class Interruption:
+    """A context in which the first signal only raises a flag; a second one stops at once.
+
+    Outside of the main thread, where Python lets nobody catch signals, the flag is never raised.
+
+    Attributes:
+      signal: number of the signal that came, or None.
+    """
+
+    def __init__(self) -> None:
+        """Waits for nothing yet."""
+        self.signal: Optional[int] = None
+        self._before: Dict[int, Any] = {}
+
+    @property
+    def exit_code(self) -> int:
+        """As shells report a signal: 130 for Ctrl-C, 143 for SIGTERM."""
+        return 128 + (self.signal or signal.SIGINT)
+
+    def __enter__(self) -> "Interruption":
+        """Catches the signals."""
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        except ValueError:  # not the main thread
+            pass
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Gives the signals back."""
+        self._restore()
+
+    def _note(self, number: int, _: Optional[FrameType]) -> None:
+        self.signal = number
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()

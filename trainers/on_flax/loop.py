@@ -1,0 +1,260 @@
+"""The training loop: batches in, checkpoints, measurements and a last word out.
+
+The loop never waits for the step it has just started: it reads the measurements of the step before,
+while the device works. Data comes through a thread that also places it on the devices.
+"""
+
+import math
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict
+from typing import Any
+
+import jax
+
+from schemas.errors import DataError
+from trainers.interruption import Interruption
+from trainers.on_flax.checkpoints import Checkpoints, claimed, start_or_resume
+from trainers.on_flax.config import Plan
+from trainers.on_flax.programs import Programs, compile_programs
+from trainers.on_flax.step import Batch, EvaluationSums, State, StepMetrics
+from trainers.reader import ShardSet, read_ahead
+from trainers.run_log import (
+    MetricsFile,
+    ProgressLine,
+    Rates,
+    draw_curve,
+    duration,
+    read_metrics,
+)
+
+AHEAD = 2  # batches that lie on the devices before their step
+
+
+def train(plan: Plan, shards: ShardSet) -> None:
+    """Trains, or goes on training, to the end of the plan.
+
+    Raises:
+      UsageError: the output directory or the devices do not suit.
+      DataError: the loss is no longer a number, or shards cannot be read.
+      SystemExit: 130 or 143 after Ctrl-C or SIGTERM, with a checkpoint.
+    """
+    config, line = plan.config, ProgressLine()
+    settings = {
+        "config": asdict(config),
+        "model": asdict(plan.model),
+        "fingerprint": plan.schema.fingerprint,
+    }
+    with claimed(plan.output):
+        for change in start_or_resume(plan.output, settings, resume=config.resume):
+            line.say(f"note: {change}")
+        with closing(Checkpoints(plan.output, config.keep_checkpoints)) as checkpoints:
+            run = _Run(plan, shards, checkpoints, line)
+            try:
+                run.go()
+            except KeyboardInterrupt:
+                line.say(f"interrupted; go on with:\n  {config.command(resume=True)}")
+                sys.exit(130)
+
+
+def _compiled(plan: Plan, line: ProgressLine) -> Programs:
+    began = time.perf_counter()
+    programs = compile_programs(plan)
+    devices = jax.local_devices()
+    seconds = time.perf_counter() - began
+    line.say(f"compiled in {seconds:.1f} s for {len(devices)} x {devices[0].device_kind}")
+    return programs
+
+
+class _Run:
+    """One call of `train`: what its steps share."""
+
+    def __init__(self, plan: Plan, shards: ShardSet, checkpoints: Checkpoints, line: ProgressLine):
+        self.plan, self.config, self.shards = plan, plan.config, shards
+        self.checkpoints, self.line = checkpoints, line
+        self.start = checkpoints.latest or 0
+        self.stop = min(plan.steps, self.config.stop_after or plan.steps)
+        self.train_rows = shards.rows(self.config.train_split)
+        self.metrics_path = str(plan.output / "metrics.jsonl")
+        self.interruption = Interruption()
+        self.began = time.perf_counter()
+        self.waited = 0.0
+
+    def go(self) -> None:
+        """Everything from compiling to the last word."""
+        if self.start >= self.stop:
+            self.line.say(f"nothing to do: step {self.start} of {self.plan.steps} is done")
+            self._last_word(self.start)
+            return
+        self.programs = _compiled(self.plan, self.line)
+        state = self._first_state()
+        self.metrics = MetricsFile(self.metrics_path, start_step=self.start)
+        self.began = time.perf_counter()
+        if not self._evaluates():
+            self.line.say(f"no rows in split {self.config.validation_split!r}: no evaluation")
+        with closing(self.metrics), self.interruption:
+            state, step = self._steps(state)
+            if self.interruption.signal is None:
+                self._evaluate(state, step)
+            self.checkpoints.save(step, state)
+        if self.interruption.signal is not None:
+            self.line.say(
+                f"interrupted: the state after step {step} is in {self.checkpoints.directory}. "
+                f"Go on with:\n  {self.config.command(resume=True)}"
+            )
+            sys.exit(self.interruption.exit_code)
+        self._last_word(step)
+
+    def _first_state(self) -> State:
+        if self.start:
+            self.line.say(f"resuming after step {self.start} of {self.plan.steps}")
+            return self.checkpoints.restore(self.start, self.programs.abstract_state)
+        if self.config.resume:
+            self.line.say("no checkpoint to resume from yet: starting with step 1")
+        return self.programs.fresh()
+
+    def _train_batches(self) -> Iterator[Batch]:
+        batches = self.shards.batches(
+            self.config.train_split,
+            batch_size=self.config.batch_size,
+            seed=self.config.seed,
+            start_step=self.start,
+            stop_step=self.stop,
+            prefetch=0,
+        )
+        return read_ahead(map(self.programs.place, batches), AHEAD)
+
+    def _steps(self, state: State) -> tuple[State, int]:
+        """All steps; returns the last state and its number."""
+        config, rates, step = self.config, Rates(), self.start
+        running: StepMetrics | None = None
+        with closing(self._train_batches()) as batches:  # type: ignore[type-var]
+            while step < self.stop and self.interruption.signal is None:
+                before = time.perf_counter()
+                batch = next(batches)
+                waited = time.perf_counter() - before
+                self.waited += waited
+                rates.waited(waited)
+                state, started = self.programs.train(state, batch)
+                if running is not None:
+                    self._report(step, running, rates)
+                running, step = started, step + 1
+                evaluates = step % config.evaluate_every == 0 and step < self.stop
+                saves = step % config.checkpoint_every == 0 and step < self.stop
+                if evaluates or saves:
+                    self._report(step, running, rates)
+                    running, before = None, time.perf_counter()
+                    if evaluates:
+                        self._evaluate(state, step)
+                    if saves:
+                        self.checkpoints.save(step, state)
+                    rates.paused(time.perf_counter() - before)
+        if running is not None:
+            self._report(step, running, rates)
+        return state, step
+
+    def _report(self, step: int, device_metrics: StepMetrics, rates: Rates) -> None:
+        """Waits for a step's measurements, writes and shows them."""
+        values = map(float, jax.device_get(device_metrics))
+        found = dict(zip(StepMetrics._fields, values, strict=True))
+        tokens_a_second, waiting = rates.step_done(found["tokens"])
+        if not math.isfinite(found["loss"] + found["gradient_norm"]):
+            raise DataError(
+                f"step {step}: the loss is {found['loss']} and the gradient's norm "
+                f"{found['gradient_norm']}: lower --learning_rate or lengthen --warmup_steps; "
+                f"checkpoints up to step {self.checkpoints.latest or 0} are kept"
+            )
+        epoch = step * self.config.batch_size / self.train_rows
+        self.metrics.write(
+            {
+                "kind": "train",
+                "step": step,
+                "epoch": round(epoch, 4),
+                **found,
+                "tokens_per_second": round(tokens_a_second, 1),
+                "waiting": round(waiting, 4),
+            }
+        )
+        left = (time.perf_counter() - self.began) / (step - self.start) * (self.stop - step)
+        self.line.update(
+            f"step {step}/{self.stop}  epoch {epoch:.2f}  loss {found['loss']:.4f}  "
+            f"{tokens_a_second:,.0f} tokens/s  waiting for data {waiting:.1%}  "
+            f"{duration(left)} left"
+        )
+
+    def _evaluates(self) -> bool:
+        split = self.config.validation_split
+        return split in self.shards.schema.splits and self.shards.rows(split) > 0
+
+    def _evaluate(self, state: State, step: int) -> None:
+        """Loss, accuracy and perplexity on the whole validation split; leaves when interrupted."""
+        if not self._evaluates():
+            return
+        split = self.config.validation_split
+        batches = self.shards.in_order(
+            split, batch_size=self.programs.evaluation_batch_size, prefetch=0
+        )
+        total, running = [0.0, 0.0, 0.0], None
+        with closing(read_ahead(map(self.programs.place, batches), AHEAD)) as placed:  # type: ignore[type-var]
+            for batch in placed:
+                started = self.programs.evaluate(state["params"], batch)
+                total, running = _plus(total, running), started
+                if self.interruption.signal is not None:
+                    return
+        loss, correct, masked = _plus(total, running)
+        if not masked:
+            return
+        loss, accuracy = loss / masked, correct / masked
+        perplexity = math.exp(min(loss, 700.0))  # a float ends at exp(709)
+        self.metrics.write(
+            {
+                "kind": "evaluation",
+                "step": step,
+                "loss": loss,
+                "accuracy": accuracy,
+                "perplexity": perplexity,
+                "masked": masked,
+            }
+        )
+        self.line.say(
+            f"step {step}: {split} loss {loss:.4f}, accuracy {accuracy:.2%}, perplexity "
+            f"{perplexity:,.1f}"
+        )
+
+    def _last_word(self, step: int) -> None:
+        """Draws the curve and says what was made and where it lies."""
+        output = self.plan.output
+        lines = read_metrics(self.metrics_path)
+        curve = output / "loss.png"
+        draw_curve(lines, str(curve), f"{self.config.shards}, {self.config.model}")
+        print(_summary(lines, step, time.perf_counter() - self.began, self.waited))
+        print(f"  checkpoint  {self.checkpoints.directory / str(step)}")
+        print(f"  metrics     {self.metrics_path}")
+        print(f"  loss curve  {curve}")
+        if step < self.plan.steps:
+            print(f"  to go on    {self.config.command(resume=True, stop_after=None)}")
+
+
+def _plus(total: list[float], sums: EvaluationSums | None) -> list[float]:
+    """Adds up on the host, in f64: f32 cannot count beyond 2**24."""
+    if sums is None:
+        return total
+    return [a + float(b) for a, b in zip(total, jax.device_get(sums), strict=True)]
+
+
+def _summary(lines: list[dict[str, Any]], step: int, seconds: float, waited: float) -> str:
+    trained = [line["loss"] for line in lines if line["kind"] == "train"]
+    evaluations = [line for line in lines if line["kind"] == "evaluation"]
+    said = f"{step} steps done; this run took {duration(seconds)}, "
+    said += f"{waited / seconds:.1%} of it waiting for data."
+    if trained:
+        said += f" Training loss {trained[0]:.4f} at first, {trained[-1]:.4f} at last."
+    if evaluations:
+        last = evaluations[-1]
+        said += (
+            f" Validation loss {last['loss']:.4f}, accuracy {last['accuracy']:.2%}, perplexity "
+            f"{last['perplexity']:,.1f}."
+        )
+    return said
