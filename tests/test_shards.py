@@ -65,8 +65,6 @@ def make(documents, numbers=None, **changes):
     numbers = range(len(documents)) if numbers is None else numbers
     shard = RowMaker(contract, (0,), (2,), None).make(sub_block(documents, numbers))
     rows = [contract.codec().decode(chunk) for chunk in shard.chunks()]
-    if not rows:
-        return shard, None
     return shard, {name: np.concatenate([r[name] for r in rows]) for name in rows[0]}
 
 
