@@ -139,17 +139,18 @@ class RowCodec:
                 rows[:, start:stop] = _padded_varints(flat, self._varint_width(feature))
         return rows
 
-    def decode(self, rows: np.ndarray) -> Dict[str, np.ndarray]:
+    def decode(self, rows: np.ndarray, *, first_row: int = 0) -> Dict[str, np.ndarray]:
         """Rows to columns; refuses a row whose constant bytes are not the template's.
 
         Args:
           rows: uint8 [B, stride].
+          first_row: what errors call the first row of the matrix.
 
         Returns:
           For every feature an array [B, *shape] of its dtype.
 
         Raises:
-          DataError: a row is not of this layout; names the first such row of the matrix.
+          DataError: a row is not of this layout; names the first such row.
         """
         if rows.ndim != 2 or rows.shape[1] != self.stride:
             raise DataError(
@@ -159,16 +160,17 @@ class RowCodec:
         for start, stop in self._constant_runs:
             bad = (rows[:, start:stop] != self._template[start:stop]).any(axis=1)
             if bad.any():
+                row = first_row + int(bad.argmax())
                 raise DataError(
-                    f"row {int(bad.argmax())} is not of this schema: its bytes {start} to {stop} "
-                    "name other features or lengths"
+                    f"row {row} is not of this schema: its bytes {start} to {stop} name other "
+                    "features or lengths"
                 )
         return {
-            feature.name: self._read(rows[:, start:stop], feature)
+            feature.name: self._read(rows[:, start:stop], feature, first_row)
             for feature, start, stop in self._holes
         }
 
-    def _read(self, hole: np.ndarray, feature: Feature) -> np.ndarray:
+    def _read(self, hole: np.ndarray, feature: Feature, first_row: int) -> np.ndarray:
         shape = (len(hole),) + feature.shape
         if self.encoding == "bytes":
             # A copy even of one row, so that no column is a view of a file that is mapped.
@@ -182,8 +184,9 @@ class RowCodec:
             values |= (groups[:, :, byte] & 0x7F).astype(np.uint64) << np.uint64(7 * byte)
         bad = ~more[:, :, :-1].all(axis=2) | more[:, :, -1] | (values >> _bits(feature.dtype) > 0)
         if bad.any():
+            row = first_row + int(bad.any(axis=1).argmax())
             raise DataError(
-                f"row {int(bad.any(axis=1).argmax())} is not of this schema: a value of "
+                f"row {row} is not of this schema: a value of "
                 f"{feature.name} is no {feature.dtype} of {width} bytes"
             )
         return values.astype(feature.dtype).reshape(shape)

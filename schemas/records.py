@@ -171,6 +171,9 @@ class ArrayRecordReader:
             self._reader = array_record_module.ArrayRecordReader(
                 path, "readahead_buffer_size:0,max_parallelism:0"
             )
+            if not self._reader.ok():  # it opens a damaged file as one of no records
+                self._reader.close()  # and says what is wrong when it is closed
+                raise DataError(f"{path} is no whole ArrayRecord file")
             self._count = self._reader.num_records()
         except (RuntimeError, ValueError, IndexError) as error:
             raise DataError(f"{path} is no whole ArrayRecord file: {error}") from error

@@ -4,6 +4,7 @@ import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ SPECIAL_IDS = {"bos": BOS, "pad": PAD, "eos": EOS, "unk": UNK, "mask": MASK}
 
 def mlm_schema(**changes) -> Schema:
     """A contract of small rows; any field may be replaced."""
-    fields = dict(
+    fields: dict[str, Any] = dict(
         format_version=FORMAT_VERSION,
         task="mlm",
         parameters={},
@@ -127,9 +128,7 @@ def count_rows(columns: dict[str, np.ndarray]) -> ShardStatistics:
     )
 
 
-def packed_rows(
-    schema: Schema, rows: int, seed: int, *, step: int = 1
-) -> dict[str, np.ndarray]:
+def packed_rows(schema: Schema, rows: int, seed: int, *, step: int = 1) -> dict[str, np.ndarray]:
     """Rows of `<s> t t+step t+2*step ... </s>` segments, over the ordinary ids; padding at the end.
 
     With `step=0` a segment repeats one token, which a small model learns in a few steps.
@@ -223,6 +222,16 @@ def write_manifest(directory: Path, schema: Schema, files: list[tuple]) -> None:
     manifest = Manifest(FORMAT_VERSION, schema.fingerprint, tuple(listed))
     text = json.dumps(asdict(manifest), sort_keys=True, indent=2)
     (directory / "MANIFEST.json").write_text(text)
+
+
+def replace_file(directory: Path, name: str, content: bytes) -> None:
+    """Changes a file of a finished set and its entry in the manifest, as a careful hand would."""
+    manifest = json.loads((directory / "MANIFEST.json").read_text())
+    (directory / name).write_bytes(content)
+    for file in manifest["files"]:
+        if file["path"] == name:
+            file.update(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    (directory / "MANIFEST.json").write_text(json.dumps(manifest))
 
 
 def _write_rows(path: Path, rows: np.ndarray) -> None:

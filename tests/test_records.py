@@ -156,6 +156,28 @@ def test_a_cut_array_record_is_refused(tmp_path, keep):
         reader.read_range(0, 50)
 
 
+def test_a_flipped_byte_of_an_array_record_is_noticed_where_it_matters(tmp_path):
+    path = tmp_path / "rows.array_record"
+    rows = _rows(20, 171)
+    _write_array_record(path, rows)
+    whole = bytearray(path.read_bytes())
+    refused = []
+    # The rows, and the footer's head; between them the format fills its 64 KiB blocks with zeros.
+    for place in [*range(0, 4000, 11), *range(65536, 65700, 3)]:
+        whole[place] ^= 0x10
+        path.write_bytes(whole)
+        try:
+            reader = open_rows(str(path), 171)
+            read = reader.read_range(0, len(reader))
+        except DataError as error:
+            assert str(path) in str(error)
+            refused.append(place)
+        else:
+            np.testing.assert_array_equal(read, rows)  # a byte that carries nothing
+        whole[place] ^= 0x10
+    assert len(refused) > 300
+
+
 def test_array_record_rows_of_another_length_are_refused(tmp_path):
     path = tmp_path / "rows.array_record"
     _write_array_record(path, _rows(4, 20))

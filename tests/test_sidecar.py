@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shard_factory import mlm_schema, write_mlm_set
+from shard_factory import mlm_schema, replace_file, write_mlm_set
 
 from schemas import codec, features, records, sidecar, statistics
 from schemas.errors import DataError
@@ -52,19 +52,8 @@ def real_set(tmp_path_factory) -> Path:
     }
     write_mlm_set(directory, file_formats=("array_record", "tfrecord"), **changes)
     inputs = Inputs((InputFile("texts/a.txt.zst", 12, "ab" * 16),))
-    (directory / "inputs.json").write_bytes(to_json(inputs))
-    _resign(directory, "inputs.json")
+    replace_file(directory, "inputs.json", to_json(inputs))
     return directory
-
-
-def _resign(directory: Path, name: str) -> None:
-    """Enters a changed file into the manifest, as someone who knows how would."""
-    manifest = json.loads((directory / "MANIFEST.json").read_text())
-    content = (directory / name).read_bytes()
-    for file in manifest["files"]:
-        if file["path"] == name:
-            file.update(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
-    (directory / "MANIFEST.json").write_text(json.dumps(manifest))
 
 
 # Schema
@@ -309,8 +298,7 @@ def test_a_manifest_that_is_no_json_is_refused(copied, content):
 
 def test_sidecars_of_different_sets_are_refused(copied):
     other = mlm_schema(seed=9, file_formats=("array_record", "tfrecord"))
-    (copied / "schema.json").write_bytes(to_json(other))
-    _resign(copied, "schema.json")
+    replace_file(copied, "schema.json", to_json(other))
     with pytest.raises(DataError, match=r"fingerprint is '.*', not schema\.json's"):
         read_set(str(copied))
 
@@ -325,8 +313,7 @@ def test_a_shard_that_no_sidecar_knows_is_refused(copied):
 
 def test_statistics_of_other_shards_are_refused(copied):
     stats = Statistics(shards={"train-00000-of-00001": ShardStatistics()})
-    (copied / "stats.json").write_bytes(to_json(stats.to_dict(16)))
-    _resign(copied, "stats.json")
+    replace_file(copied, "stats.json", to_json(stats.to_dict(16)))
     with pytest.raises(DataError, match="stats.json and schema.json differ in the shards"):
         read_set(str(copied))
 
