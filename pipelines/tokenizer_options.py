@@ -1,0 +1,89 @@
+"""The command line of train_tokenizer -> frozen configuration that refuses."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import tyro
+
+from pipelines.bpe import first_tokens
+from pipelines.sources import Source
+from pipelines.tokenizer_report import Parameters
+from schemas.errors import UsageError
+
+MAX_VOCABULARY = 1 << 24
+
+
+@dataclass(frozen=True)
+class TokenizerOptions:
+    """Text in, a byte-level BPE tokenizer out.
+
+    Flags that are not listed here go to Beam (--runner=..., --direct_num_workers=...).
+    """
+
+    vocab_size: int
+    """Tokens of the vocabulary, the 256 bytes and the special tokens included."""
+    output: str
+    """The directory for tokenizer.json, histogram.parquet and report.json."""
+    input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Files to read: a path or a glob; may be given more than once. Text or JSON Lines, plain or
+    .gz, .zst, .bz2, .xz."""
+    from_histogram: str | None = None
+    """Train from the histogram.parquet of an earlier run instead of from text."""
+    min_frequency: int = 2
+    """Pairs that occur less often are not merged."""
+    special_tokens: str = "<s>,<pad>,</s>,<unk>,<mask>"
+    """They take the first ids, in this order."""
+    add_prefix_space: bool = False
+    """Treat the first word of a document like any other: with a space before it."""
+    document: Literal["line", "paragraph", "file"] = "line"
+    """What is a document in a text file. A word never goes on from one into the next."""
+    text_field: str = "text"
+    """The field with the text in JSON Lines."""
+    max_rejects: int = 1000
+    """Fail if more documents than this are refused; -1 for no limit."""
+    overwrite: bool = False
+    """Replace the tokenizer that another run left in the output directory."""
+
+    def __post_init__(self) -> None:
+        """Refuses values that cannot work, before anything is read."""
+        specials = self.specials()
+        for token in specials:
+            if not token.strip() or token != token.strip():
+                raise UsageError(
+                    f"--special_tokens={self.special_tokens}: {token!r} is empty or has white "
+                    "space around it; separate them by commas alone"
+                )
+            if specials.count(token) > 1:
+                raise UsageError(f"--special_tokens={self.special_tokens}: {token} stands twice")
+        least = len(first_tokens(specials))
+        if not least <= self.vocab_size <= MAX_VOCABULARY:
+            raise UsageError(
+                f"--vocab_size={self.vocab_size}: at least {least}, for the 256 bytes and the "
+                f"special tokens come before any merge, and at most {MAX_VOCABULARY}"
+            )
+        if self.min_frequency < 0:
+            raise UsageError(f"--min_frequency={self.min_frequency}: at least 0")
+        if self.from_histogram is None:
+            self.source()
+        elif self.input:
+            raise UsageError("--input and --from_histogram: give one of them")
+
+    def specials(self) -> tuple[str, ...]:
+        """--special_tokens, parsed."""
+        return tuple(self.special_tokens.split(",")) if self.special_tokens else ()
+
+    def source(self) -> Source:
+        """What to read."""
+        return Source(self.input, self.document, self.text_field)
+
+    def parameters(self) -> Parameters:
+        """What decides the tokenizer, besides the text."""
+        from_text = self.from_histogram is None
+        return Parameters(
+            vocab_size=self.vocab_size,
+            min_frequency=self.min_frequency,
+            special_tokens=self.specials(),
+            add_prefix_space=self.add_prefix_space,
+            document=self.document if from_text else "",
+            text_field=self.text_field if from_text else "",
+        )
