@@ -67,6 +67,7 @@ def main(argv: list[str]) -> None:
 def _finished(options: TokenizerOptions, blocks: list[Block]) -> Report | None:
     def digest() -> str:
         if options.from_histogram:
+            read_histogram(options.from_histogram)  # refuses what is none
             return file_sha256(options.from_histogram)
         return inputs_digest(hash_inputs(blocks))
 

@@ -267,6 +267,10 @@ def test_from_histogram(tmp_path, text, trained):
     assert sha256(tmp_path / "again" / "histogram.parquet") == sha256(trained / "histogram.parquet")
     assert report["text"]["documents"] == 12
     train(tmp_path / "again", given, "--vocab_size=300")  # found
+    with pytest.raises(UsageError, match="there is no such file"):
+        train(tmp_path / "again", "--from_histogram=gone", "--vocab_size=300")
+    with pytest.raises(UsageError, match="trained from text and not from a histogram"):
+        train(trained, given, "--vocab_size=300")
     train(trained, given, "--vocab_size=310", "--overwrite")  # its own histogram
     assert len(model(trained / "tokenizer.json")["vocab"]) == 310
     with pytest.raises(UsageError, match="was counted without --add_prefix_space"):
