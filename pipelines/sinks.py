@@ -24,7 +24,8 @@ from schemas.sidecar import MANIFEST, Manifest, ManifestFile, file_sha256, to_js
 
 STAGING = ".staging"
 SCRATCH = "scratch"
-ARRAY_RECORD_OPTIONS = "group_size:1,uncompressed"
+# Measured on real rows (README, Decisions): smaller than none at no cost; zstd is 4 times slower.
+ARRAY_RECORD_OPTIONS = "group_size:1,snappy"
 _CHECK_ROWS = 16384
 _SHARD_FILE = re.compile(rf".+-\d{{5}}-of-\d{{5}}\.({'|'.join(FORMATS)})")
 
