@@ -63,7 +63,7 @@ def byte_level() -> tuple[TokenTexts, dict[bytes, int]]:
     """A tokenizer whose tokens are the 256 bytes; and the id of each byte."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({c: i for i, c in enumerate(alphabet)}, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # pyright: ignore
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # pyright: ignore[reportAttributeAccessIssue]
     ids = {}
     for byte in range(256):
         # Two-byte characters reach the bytes that are no character alone.
@@ -92,7 +92,7 @@ def test_text_cannot_command_a_terminal(byte_level):
 def test_word_pieces_get_their_spaces_back():
     vocabulary = {"[UNK]": 0, "mill": 1, "##ing": 2, "text": 3}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()  # pyright: ignore
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()  # pyright: ignore[reportAttributeAccessIssue]
     texts = TokenTexts(tokenizer.to_str().encode())
     assert texts.text(tokenizer.encode("milling text").ids) == " milling text"
 
