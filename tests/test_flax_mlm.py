@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -168,6 +169,42 @@ def test_interrupted_it_saves_and_says_how_to_go_on(shards, tmp_path, number, co
     assert again[:3] == ["python", "-m", "trainers.flax_mlm"] and "--resume" in again
     main([*again[3:], f"--stop_after={done + 1}"])
     assert len(train_losses(output)) == done + 1
+
+
+def test_a_full_disk_is_told_before_writing(shards, tmp_path, monkeypatch):
+    full = shutil.disk_usage(tmp_path)._replace(free=10_000)
+    main(flags(shards, tmp_path / "run", STEPS, "--stop_after=1"))
+    with monkeypatch.context() as patch, pytest.raises(DataError) as refused:
+        patch.setattr("shutil.disk_usage", lambda path: full)
+        main(flags(shards, tmp_path / "run", STEPS, "--stop_after=2", "--resume"))
+    said = str(refused.value)
+    assert "the checkpoint after step 2 cannot be written: it takes" in said
+    assert "The newest whole one is after step 1; make room, then add --resume" in said
+    main(flags(shards, tmp_path / "run", STEPS, "--stop_after=2", "--resume"))
+    assert len(train_losses(tmp_path / "run")) == 2
+
+
+def test_a_checkpoint_that_cannot_be_written_is_an_error_of_the_run(shards, tmp_path):
+    """Files may grow to 8 KiB here, less than a checkpoint and more than all else."""
+    code = (
+        "import resource, signal, sys\nfrom schemas.errors import run_entry\n"
+        "from trainers.flax_mlm import main\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))\nrun_entry(main)"
+    )
+    environment = {n: v for n, v in os.environ.items() if n != "JAX_COMPILATION_CACHE_DIR"}
+    found = subprocess.run(
+        [sys.executable, "-c", code, *flags(shards, tmp_path / "run", STEPS, "--stop_after=2")],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 1
+    said = [line for line in found.stderr.splitlines() if line.startswith("error: ")]
+    assert "the checkpoint after step 2 cannot be written: File too large" in said[0]
+    assert "The newest whole one is after step 0; make room" in said[0]
+    assert not (tmp_path / "run" / "checkpoints" / "2").exists()
 
 
 def wait_for_steps(process, output, steps):

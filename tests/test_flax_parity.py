@@ -74,7 +74,8 @@ def logits_of(params, ids, segments):
     """Our logits at every position."""
     graph = graph_of(CONFIG, jnp.dtype(jnp.float32))
     everywhere = np.tile(np.arange(ids.shape[1]), (len(ids), 1))
-    return np.asarray(jax.jit(lambda p: nnx.merge(graph, p)(ids, segments, everywhere))(params))
+    rows = map(jnp.asarray, (ids, segments, everywhere))
+    return np.asarray(jax.jit(lambda p, *rows: nnx.merge(graph, p)(*rows))(params, *rows))
 
 
 def test_weights_come_and_go(weights, reference):
@@ -119,9 +120,10 @@ def test_logits_loss_and_gradients_equal_transformers(reference, weights, record
     theirs.loss.backward()
 
     graph = graph_of(CONFIG, jnp.dtype(jnp.float32))
+    rows = list(map(jnp.asarray, (ids, segments, positions)))
 
     def loss_of(params):
-        logits = nnx.merge(graph, params)(ids, segments, positions)
+        logits = nnx.merge(graph, params)(*rows)
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
         return (losses * used).sum() / used.sum()
 
@@ -192,7 +194,8 @@ def test_bfloat16_stays_near(weights, packed):
     ids, segments = packed["input_ids"], packed["segment_ids"]
     graph = graph_of(CONFIG, jnp.dtype(jnp.bfloat16))
     everywhere = np.tile(np.arange(40), (len(ids), 1))
-    logits = jax.jit(lambda p: nnx.merge(graph, p)(ids, segments, everywhere))(params)
+    rows = list(map(jnp.asarray, (ids, segments, everywhere)))
+    logits = jax.jit(lambda p: nnx.merge(graph, p)(*rows))(params)
     assert logits.dtype == jnp.float32
     exact = logits_of(params, ids, segments)
     difference = np.abs(np.asarray(logits) - exact)[segments > 0]

@@ -114,7 +114,7 @@ def test_nothing_compiles_after_the_first_step(programs):
     programs.evaluate(state["params"], programs.place(host_batch()))
     compiled = []
 
-    def note(event, seconds, **_):
+    def note(event: str, duration_secs: float, **kwargs: str | int) -> None:
         if "compile" in event:
             compiled.append(event)
 

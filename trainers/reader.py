@@ -32,7 +32,7 @@ import os
 import queue
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Dict, Iterator, List, Optional, Tuple, TypeVar
+from typing import Dict, Generator, Iterator, List, Optional, Tuple, TypeVar
 
 import numpy as np
 
@@ -141,7 +141,7 @@ class ShardSet:
         process_index: int = 0,
         process_count: int = 1,
         prefetch: int = 2,
-    ) -> Iterator[Batch]:
+    ) -> Generator[Batch, None, None]:
         """This process's part of the batches of the steps from `start_step` to before `stop_step`.
 
         Every batch is a pure function of (seed, its step): the features, `row_index` and `epoch`,
@@ -187,7 +187,7 @@ class ShardSet:
         process_index: int = 0,
         process_count: int = 1,
         prefetch: int = 2,
-    ) -> Iterator[Batch]:
+    ) -> Generator[Batch, None, None]:
         """Every row of a split once, in its order, for evaluation.
 
         The last batch is filled up with rows of zeros (all padding), so that shapes stay the same;
@@ -285,16 +285,15 @@ def _verify_files(info: SetInfo) -> None:
                 )
 
 
-def read_ahead(items: Iterator[T], depth: int) -> Iterator[T]:
+def read_ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
     """The same items, made by a background thread up to `depth` ahead; 0 starts no thread.
 
-    An error in the thread is raised where its item would have come. Closing the iterator (or
+    An error in the thread is raised where its item would have come. Closing the generator (or
     leaving its `for` loop and dropping it) ends the thread.
     """
-    return _read_ahead(items, depth) if depth else items
-
-
-def _read_ahead(items: Iterator[T], depth: int) -> Iterator[T]:
+    if not depth:
+        yield from items
+        return
     ready = queue.Queue(depth)  # type: queue.Queue[tuple]
     stopped = threading.Event()
 

@@ -8,12 +8,15 @@ One run at a time holds the directory.
 """
 
 import json
+import logging
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import jax
 import orbax.checkpoint as ocp
 from filelock import FileLock, Timeout
 
@@ -73,11 +76,17 @@ class Checkpoints:
         if self.latest == step:
             return
         before = self.latest
+        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
         try:
-            self._manager.save(step, args=ocp.args.StandardSave(state))
+            free = shutil.disk_usage(self.directory).free
+            if free < needed:  # asked before, because orbax's threads fail loudly
+                raise OSError(f"it takes {needed:,} bytes and the disk has {free:,} left")
+            with _errors_raised_not_logged():
+                self._manager.save(step, args=ocp.args.StandardSave(state))
         except (OSError, ValueError) as error:  # tensorstore reports a full disk as a ValueError
+            cause = str(error).rsplit(": ", 1)[-1]  # after the names of the arrays
             raise DataError(
-                f"{self.directory}: the checkpoint after step {step} cannot be written: {error}. "
+                f"{self.directory}: the checkpoint after step {step} cannot be written: {cause}. "
                 f"The newest whole one is after step {before or 0}; make room, then add --resume"
             ) from error
 
@@ -94,6 +103,20 @@ class Checkpoints:
     def close(self) -> None:
         """Lets go of the directory."""
         self._manager.close()
+
+
+@contextmanager
+def _errors_raised_not_logged() -> Iterator[None]:
+    """Keeps orbax's threads from logging a traceback each for one full disk.
+
+    After an error the loggers stay off: futures that nobody asked are logged when they are freed.
+    """
+    loggers = [logging.getLogger(name) for name in ("absl", "asyncio")]
+    for logger in loggers:
+        logger.disabled = True
+    yield
+    for logger in loggers:
+        logger.disabled = False
 
 
 def start_or_resume(output: Path, settings: dict[str, Any], *, resume: bool) -> list[str]:

@@ -7,7 +7,7 @@ while the device works. Data comes through a thread that also places it on the d
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import asdict
 from typing import Any
@@ -57,6 +57,11 @@ def train(plan: Plan, shards: ShardSet) -> None:
             except KeyboardInterrupt:
                 line.say(f"interrupted; go on with:\n  {config.command(resume=True)}")
                 sys.exit(130)
+            except OSError as error:
+                raise DataError(
+                    f"{plan.output}: {error}. Checkpoints up to step {checkpoints.latest or 0} are "
+                    "kept; mend the cause, then add --resume"
+                ) from error
 
 
 def _compiled(plan: Plan, line: ProgressLine) -> Programs:
@@ -115,7 +120,7 @@ class _Run:
             self.line.say("no checkpoint to resume from yet: starting with step 1")
         return self.programs.fresh()
 
-    def _train_batches(self) -> Iterator[Batch]:
+    def _train_batches(self) -> Generator[Batch, None, None]:
         batches = self.shards.batches(
             self.config.train_split,
             batch_size=self.config.batch_size,
@@ -130,7 +135,7 @@ class _Run:
         """All steps; returns the last state and its number."""
         config, rates, step = self.config, Rates(), self.start
         running: StepMetrics | None = None
-        with closing(self._train_batches()) as batches:  # type: ignore[type-var]
+        with closing(self._train_batches()) as batches:
             while step < self.stop and self.interruption.signal is None:
                 before = time.perf_counter()
                 batch = next(batches)
@@ -197,7 +202,7 @@ class _Run:
             split, batch_size=self.programs.evaluation_batch_size, prefetch=0
         )
         total, running = [0.0, 0.0, 0.0], None
-        with closing(read_ahead(map(self.programs.place, batches), AHEAD)) as placed:  # type: ignore[type-var]
+        with closing(read_ahead(map(self.programs.place, batches), AHEAD)) as placed:
             for batch in placed:
                 started = self.programs.evaluate(state["params"], batch)
                 total, running = _plus(total, running), started
