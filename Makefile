@@ -1,0 +1,63 @@
+# make demo | test | check | bench | lock | clean        PYTHON=python3.12 chooses the interpreter.
+# Each target installs what it needs into .venv; stamp files in there keep the second time quick.
+PYTHON ?= python3
+UV_VERSION := 0.13.8
+BIN := .venv/bin
+INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint requirements.lock
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench lock clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo    text -> tokenizer -> shards -> 300 training steps, in a few minutes"
+	@echo "make test    all tests"
+	@echo "make check   ruff and pyright"
+	@echo "make bench   measurements (some need ../shared/data)"
+	@echo "make lock    requirements.lock anew, from setup.py"
+	@echo "make clean   removes .venv, demo/ and caches"
+
+demo: .venv/demo.stamp
+	$(BIN)/python -m pipelines.demo --output=demo
+
+test: .venv/all.stamp
+	$(BIN)/python -m pytest -q
+
+check: .venv/all.stamp
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+
+bench: .venv/all.stamp
+	@set -e; for file in tests/benchmarks/bench_*.py; do \
+		module=tests.benchmarks.$$(basename $$file .py); \
+		echo "python -m $$module"; $(BIN)/python -m $$module; \
+	done
+
+lock: $(BIN)/uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --upgrade \
+		--no-annotate --no-emit-index-url --no-emit-find-links \
+		--custom-compile-command "make lock" setup.py --output-file requirements.lock
+
+clean:
+	rm -rf .venv demo build textmill.egg-info .pytest_cache .ruff_cache .hypothesis
+	find pipelines schemas trainers tests -name __pycache__ -prune -exec rm -rf {} +
+
+$(BIN)/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \
+		echo "Textmill needs Python 3.11, 3.12 or 3.13; $(PYTHON) is another." \
+		"Name one: make PYTHON=python3.12 ..." >&2; exit 2; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+# A full installation serves the demo too; the other way round it does not.
+.venv/demo.stamp: setup.py requirements.lock schemas/version.py | $(BIN)/uv
+	@echo "installing what the demo needs ..."
+	@test .venv/all.stamp -nt requirements.lock -a .venv/all.stamp -nt setup.py \
+		|| $(INSTALL) --editable '.[pipelines,flax]'
+	@touch $@
+
+.venv/all.stamp: setup.py requirements.lock schemas/version.py | $(BIN)/uv
+	@echo "installing everything (several GB the first time) ..."
+	@$(INSTALL) --editable '.[all]'
+	@touch $@

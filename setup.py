@@ -1,0 +1,73 @@
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+_ROOT = Path(__file__).parent
+_VERSION: dict[str, str] = {}
+exec((_ROOT / "schemas" / "version.py").read_text(encoding="utf-8"), _VERSION)
+_README = _ROOT / "README.md"
+
+# A Beam worker never installs JAX, and a trainer's host never installs Beam. The exact versions
+# that were tested together are in requirements.lock: `pip install -c requirements.lock -e .[all]`.
+_RECORDS = ["array-record>=0.8,<0.9", "filelock>=3.16", "tyro>=1.0,<2"]
+_PIPELINES = [
+    *_RECORDS,
+    "apache-beam>=2.77,<2.78",  # its worker threads and displays are reached into: see launch.py
+    "awkward>=2.14,<3",
+    "gigatoken>=0.10,<0.11",
+    "numba>=0.66",
+    "psutil>=6",
+    "pyarrow>=24,<26",
+    "rich>=14",
+    "tokenizers>=0.23,<0.24",
+    "xxhash>=3.5",
+]
+_FLAX = [
+    *_RECORDS,
+    "flax>=0.12,<0.13",
+    "jax>=0.10,<0.11",
+    "matplotlib>=3.10",
+    "optax>=0.2.8,<0.3",
+    "orbax-checkpoint>=0.12,<0.13",
+]
+_TF = [*_RECORDS, "matplotlib>=3.10", "tensorflow>=2.21,<2.22"]
+# PopTorch comes with Graphcore's SDK and brings its own PyTorch; this one stands in without an IPU.
+_POPTORCH = ["torch>=2.10"]
+_GCP = ["apache-beam[gcp]"]
+_AWS = ["apache-beam[aws]"]
+_TEST = [
+    "datasets>=5.2,<6",
+    "hypothesis>=6.150",
+    "jsonschema>=4.25",
+    "pre-commit>=4.5",
+    "pyright[nodejs]>=1.1.414",
+    "pytest>=9,<10",
+    "ruff>=0.17,<0.18",
+    "tensorflow-datasets>=4.9.10,<5",
+    "torch>=2.10",
+    "transformers>=5.20,<6",
+    "zstandard>=0.25",
+]
+
+setup(
+    name="textmill",
+    version=_VERSION["VERSION"],
+    description="Mills text into ready-to-train shards on Apache Beam, and trains on them",
+    long_description=_README.read_text(encoding="utf-8") if _README.exists() else "",
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11,<3.14",
+    packages=find_packages(include=["pipelines*", "schemas*", "trainers*"]),
+    package_data={"schemas": ["*.json"]},
+    install_requires=["numpy>=2.0,<2.5"],
+    extras_require={
+        "pipelines": _PIPELINES,
+        "flax": _FLAX,
+        "tf": _TF,
+        "poptorch": _POPTORCH,
+        "gcp": _GCP,
+        "aws": _AWS,
+        "test": _TEST,
+        "all": sorted({*_PIPELINES, *_FLAX, *_TF, *_POPTORCH, *_GCP, *_AWS, *_TEST}),
+    },
+)

@@ -1,0 +1,155 @@
+"""The directions of the house: who imports whom, how heavy an import is, and how old its syntax."""
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted(
+    path for part in ("schemas", "pipelines", "trainers") for path in (ROOT / part).rglob("*.py")
+)
+# Packages that belong to one side only. A Beam worker has no JAX, a trainer's host has no Beam.
+HEAVY = {
+    "beam": {"apache_beam"},
+    "jax": {"jax", "jaxlib", "flax", "optax", "orbax", "grain"},
+    "tensorflow": {"tensorflow", "tensorflow_datasets", "keras"},
+    "torch": {"torch", "transformers", "poptorch"},
+    "pipelines": {"gigatoken", "tokenizers", "awkward", "numba", "pyarrow"},
+}
+# Beam is wired in these and in entries, and its file systems are read by sources; all else is pure.
+WIRING = {"launch", "transforms", "tokenizer_transforms"}
+READS_BEAMS_FILES = {"sources"}
+# What of the trainers knows no framework runs on a PopTorch host too, whose Python is 3.8.
+OLD_SYNTAX = [
+    path
+    for path in SOURCES
+    if path.is_relative_to(ROOT / "schemas") or path.parent == ROOT / "trainers"
+]
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """Dotted names of all that a file imports, in functions too, but not only for types."""
+    for node in _run_nodes(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: a relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _run_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        yield node
+        yield from _run_nodes(node)
+
+
+def _packages(path: Path) -> set[str]:
+    return {name.split(".")[0] for name in _imports(path)}
+
+
+def _modules(path: Path, package: str) -> set[str]:
+    """Names of our own modules that a file imports from a package: `sources` for pipelines."""
+    names = (name.split(".") for name in _imports(path))
+    return {name[1] for name in names if name[0] == package and len(name) > 1}
+
+
+def _is_entry(path: Path) -> bool:
+    return 'if __name__ == "__main__":' in path.read_text(encoding="utf-8")
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=_name)
+def test_imports_point_one_way(path):
+    packages, part = _packages(path), path.relative_to(ROOT).parts[0]
+    assert "tests" not in packages
+    if part == "schemas":
+        assert not packages & {"pipelines", "trainers"}
+        assert packages <= {*sys.stdlib_module_names, "schemas", "numpy", "array_record"}
+    elif part == "pipelines":
+        assert "trainers" not in packages
+        assert not packages & (HEAVY["jax"] | HEAVY["tensorflow"] | HEAVY["torch"])
+    else:
+        assert "pipelines" not in packages
+        assert not packages & (HEAVY["beam"] | HEAVY["pipelines"])
+
+
+@pytest.mark.parametrize(
+    ("prefix", "framework"), [("flax", "jax"), ("tf", "tensorflow"), ("poptorch", "torch")]
+)
+def test_a_framework_to_a_folder(prefix, framework):
+    """trainers/on_flax and trainers/flax_mlm.py may know JAX, and nothing else may."""
+    for path in (ROOT / "trainers").rglob("*.py"):
+        if path.parent.name != f"on_{prefix}" and not path.stem.startswith(f"{prefix}_"):
+            assert not _packages(path) & HEAVY[framework], path
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in SOURCES if path.parent.name == "pipelines"], ids=_name
+)
+def test_pure_files_know_no_beam(path):
+    if path.stem in WIRING or _is_entry(path):
+        return
+    assert path.stem in READS_BEAMS_FILES or not _packages(path) & HEAVY["beam"]
+    entries = {other.stem for other in path.parent.glob("*.py") if _is_entry(other)}
+    assert not _modules(path, "pipelines") & (entries | WIRING)
+
+
+@pytest.mark.parametrize("path", OLD_SYNTAX, ids=_name)
+def test_old_pythons_can_read_the_contract(path):
+    ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
+
+
+def test_no_drawers_for_odds_and_ends():
+    names = {part for path in SOURCES for part in (path.stem, path.parent.name)}
+    assert not names & {"utils", "util", "common", "helpers", "misc", "jax", "flax"}
+
+
+def test_init_files_hold_a_docstring_only():
+    for path in SOURCES:
+        if path.name == "__init__.py":
+            body = ast.parse(path.read_text(encoding="utf-8")).body
+            assert len(body) == 1 and isinstance(body[0], ast.Expr), path
+
+
+def _loaded_by(statement: str) -> set[str]:
+    """Top-level packages in memory after a statement, in a fresh interpreter."""
+    code = f"import sys, json; {statement}; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return {name.split(".")[0] for name in json.loads(done.stdout)}
+
+
+def test_the_contract_weighs_nothing():
+    """Standard library and numpy only, whatever is installed."""
+    modules = [path.stem for path in (ROOT / "schemas").glob("[a-z]*.py")]
+    bare = _loaded_by("import numpy, encodings")
+    loaded = _loaded_by("import " + ", ".join(f"schemas.{module}" for module in modules))
+    assert loaded - bare - set(sys.stdlib_module_names) == {"schemas"}
+
+
+def test_the_flax_trainer_weighs_no_tensorflow_and_no_beam():
+    loaded = _loaded_by("import trainers.flax_mlm, trainers.on_flax.loop")
+    assert "jax" in loaded and "flax" in loaded
+    assert not loaded & (HEAVY["beam"] | HEAVY["tensorflow"] | HEAVY["torch"] | HEAVY["pipelines"])
+
+
+def test_the_flax_trainer_refuses_before_it_loads_jax():
+    assert not _loaded_by("import trainers.flax_mlm") & HEAVY["jax"]
+
+
+def test_pipelines_weigh_no_training_framework():
+    modules = [path.stem for path in (ROOT / "pipelines").glob("[a-z]*.py")]
+    loaded = _loaded_by("import " + ", ".join(f"pipelines.{module}" for module in modules))
+    assert "apache_beam" in loaded
+    assert not loaded & (HEAVY["jax"] | HEAVY["tensorflow"] | HEAVY["torch"])

@@ -1,0 +1,61 @@
+"""What the demo reads and runs. `make demo` itself is run by hand: it trains for two minutes."""
+
+import json
+import sys
+
+import pytest
+
+from pipelines.demo import docstrings, main, run, write_corpus
+from schemas.errors import DataError
+
+
+def test_docstrings_are_read_without_importing(tmp_path):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "module.py").write_text(
+        '"""Of the module."""\n'
+        "raise SystemExit('imported')\n"
+        "class A:\n    '''Of a class.\n\n    More.\n    '''\n"
+        "    async def b(self):\n        'Of a method.'\n"
+        "def silent(): pass\n"
+    )
+    (tmp_path / "broken.py").write_text("def (")
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "left_out.py").write_text('"""A test."""')
+    assert list(docstrings(tmp_path)) == [
+        ("package.module.", "Of the module."),
+        ("package.module.A", "Of a class.\n\nMore."),
+        ("package.module.b", "Of a method."),
+    ]
+
+
+def test_the_corpus_is_json_lines(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "pipelines.demo.docstrings", lambda root: iter([("m.f", "x" * 40), ("n", "x")])
+    )
+    number, size = write_corpus(tmp_path / "new" / "corpus.jsonl")
+    lines = (tmp_path / "new" / "corpus.jsonl").read_bytes().split(b"\n")
+    assert lines.pop() == b"" and len(lines) == number > 50
+    assert json.loads(lines[-1]) == {"name": "m.f", "text": "x" * 40}
+    assert size == (tmp_path / "new" / "corpus.jsonl").stat().st_size > 300_000
+
+
+def test_a_command_that_fails_stops_the_demo(tmp_path, capfd):
+    with pytest.raises(DataError, match="python -m pipelines.verify .* ended with exit code 1"):
+        run(["pipelines.verify", str(tmp_path / "nothing")])
+    said = capfd.readouterr()
+    assert "$ python -m pipelines.verify" in said.out
+    assert "error:" in said.err
+
+
+def test_the_way_from_text_to_the_last_screen(tmp_path, capfd, monkeypatch):
+    """Every step for real, on a few documents and three training steps."""
+    documents = [(f"m{i}", f"Document {i} says: " + "word " * (i % 40 + 10)) for i in range(300)]
+    monkeypatch.setattr("pipelines.demo.docstrings", lambda root: iter(documents))
+    monkeypatch.setattr("pipelines.demo.topics.topics", {})
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    main([f"--output={tmp_path}", "--steps=3", "--vocab_size=400", "--max_length=64"])
+    said = capfd.readouterr().out
+    assert said.count("$ python -m ") == 4
+    assert "loss" in said.split("From text to a training step")[1]
+    assert "What to run next" in said
+    assert sys.executable not in said
