@@ -4,12 +4,9 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import tyro
-from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
@@ -18,9 +15,10 @@ from pipelines import sinks
 from pipelines.launch import check_arguments, choose_runner, is_local, run_pipeline
 from pipelines.options import BuildOptions
 from pipelines.reuse import finished_set
-from pipelines.sources import Block, is_remote, plan_blocks
+from pipelines.sources import Block, plan_blocks
+from pipelines.staging import staged, write_file
 from pipelines.tokenization import LoadedTokenizer, load_tokenizer
-from schemas.errors import UsageError, run_entry
+from schemas.errors import run_entry
 from schemas.sidecar import Schema, SetInfo, read_set
 
 if TYPE_CHECKING:
@@ -56,8 +54,8 @@ def main(argv: list[str]) -> None:
         )
         _print_summary(found, options, None)
         return
-    with _locked(options.output):
-        _build(options, schema, tokenizer, blocks, beam_arguments, how)
+    with staged(options.output) as staging:
+        _build(options, schema, tokenizer, blocks, beam_arguments, how, staging)
     _print_summary(read_set(options.output), options, time.monotonic() - began)
 
 
@@ -68,13 +66,13 @@ def _build(
     blocks: list[Block],
     beam_arguments: list[str],
     how: str,
+    staging: str,
 ) -> None:
-    """Runs the pipeline; whatever happens, the staging folder is gone afterwards."""
+    """Runs the pipeline, whose last step publishes the set."""
     total_bytes = sum(block.bytes for block in blocks)
     exchange = options.exchange
     if exchange == "auto":
         exchange = "files" if is_local(beam_arguments) else "runner"
-    staging = os.path.join(options.output, sinks.STAGING)
 
     def build(pipeline: "beam.Pipeline") -> None:
         from pipelines.transforms import BuildShards, Job  # Beam takes seconds to import
@@ -85,39 +83,11 @@ def _build(
     _console.print(
         f"{len(blocks):,} blocks of {total_bytes / 1e6:,.1f} MB, {how}; exchange by {exchange}"
     )
-    sinks.discard(staging)  # of a run that was killed
-    try:
-        with sinks.disk_errors(os.path.join(staging, "tokenizer.json")):
-            os.makedirs(os.path.join(staging, sinks.SCRATCH))
-        sinks.write_file(os.path.join(staging, "tokenizer.json"), tokenizer.json)
-        run_pipeline(
-            build, beam_arguments, staging=staging, total_bytes=total_bytes, label="build_shards"
-        )
-    finally:
-        sinks.discard(staging)
-
-
-@contextmanager
-def _locked(output: str) -> Iterator[None]:
-    """Keeps a second run out of the directory; the lock dies with its process."""
-    if is_remote(output):
-        raise UsageError(
-            f"--output={output}: shards are written to a file system that workers share; give a "
-            "mounted path, and copy the finished directory to the store"
-        )
-    with sinks.disk_errors(output):
-        os.makedirs(output, exist_ok=True)
-        lock = FileLock(os.path.join(output, ".lock"), timeout=0)
-        try:
-            lock.acquire()
-        except Timeout as error:
-            raise UsageError(
-                f"another run writes into {output}: wait for it, or give another --output"
-            ) from error
-    try:
-        yield
-    finally:
-        lock.release()
+    os.mkdir(os.path.join(staging, sinks.SCRATCH))
+    write_file(os.path.join(staging, "tokenizer.json"), tokenizer.json)
+    run_pipeline(
+        build, beam_arguments, staging=staging, total_bytes=total_bytes, label="build_shards"
+    )
 
 
 def _print_plan(options: BuildOptions, schema: Schema, blocks: list[Block], how: str) -> None:

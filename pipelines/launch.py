@@ -11,14 +11,11 @@ import logging
 import os
 import re
 import signal
-import sys
 import threading
 from collections.abc import Callable
-from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import psutil
-import pyarrow as pa
 
 from pipelines.progress import Display
 from schemas.errors import DataError, UsageError
@@ -97,30 +94,11 @@ def check_arguments(beam_arguments: list[str], ours: type) -> None:
         raise UsageError(f"unknown flag {unknown[0]}: neither Textmill nor Beam has it{hint}")
 
 
-class _Absent(MetaPathFinder):
-    """Makes what takes long to import look as if it were not installed."""
-
-    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        if fullname in ("pandas", "pymongo"):
-            raise ModuleNotFoundError(f"{fullname} is not wanted here", name=fullname)
-
-
 def import_beam() -> None:
-    """Imports Beam quietly, and without what only its own connectors and data frames want.
-
-    Beam imports pandas and pymongo where they are installed, and does without where not: half of
-    its 2.9 s. Arrow looks for pandas once, at the first array, and takes it for absent from then
-    on. Beam's log repeats an error with a traceback for each layer; ours says it once.
-    """
+    """Imports Beam, quietly: its log repeats an error for each layer; ours says it once."""
     logging.getLogger().setLevel(logging.CRITICAL)
-    absent = _Absent()
-    sys.meta_path.insert(0, absent)
-    try:
-        import apache_beam  # noqa: F401
+    import apache_beam  # noqa: F401
 
-        pa.array([0]).to_numpy()
-    finally:
-        sys.meta_path.remove(absent)
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
 
 

@@ -86,9 +86,10 @@ class Display:
         elapsed = max(time.monotonic() - self._began, 1e-9)
         rate = done / elapsed
         left = f", {(self._total - done) / rate:.0f} s of reading left" if rate else ""
+        rows = f", {self._rows:,} rows written" if self._rows else ""
         return (
-            f"{decimal(done)} of {decimal(self._total)} read, {rate / 1e6:.1f} MB/s, "
-            f"{self._rows:,} rows written{left if done < self._total else ''}"
+            f"{decimal(done)} of {decimal(self._total)} read, {rate / 1e6:.1f} MB/s"
+            f"{rows}{left if done < self._total else ''}"
         )
 
     def close(self) -> None:

@@ -10,41 +10,24 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import ExitStack
 
 import numpy as np
 import xxhash
 from array_record.python import array_record_module  # pyright: ignore[reportAttributeAccessIssue]
 
 from pipelines.rejects import REJECTS
+from pipelines.staging import STAGING, discard, disk_errors, write_file
 from schemas.errors import DataError
 from schemas.records import FORMATS, frame, open_rows
 from schemas.sidecar import MANIFEST, Manifest, ManifestFile, file_sha256, to_json
 
-STAGING = ".staging"
 SCRATCH = "scratch"
 # Measured on real rows (README, Decisions): smaller than none at no cost; zstd is 4 times slower.
 ARRAY_RECORD_OPTIONS = "group_size:1,snappy"
 _CHECK_ROWS = 16384
 _SHARD_FILE = re.compile(rf".+-\d{{5}}-of-\d{{5}}\.({'|'.join(FORMATS)})")
-
-
-@contextmanager
-def disk_errors(path: str) -> Iterator[None]:
-    """Turns what a disk refuses into a paragraph that names the place."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            free = shutil.disk_usage(os.path.dirname(path)).free
-            raise DataError(
-                f"no space left while writing {path} ({free / 1e6:,.0f} MB free): free some or "
-                "give another --output, and run again; nothing was published"
-            ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise DataError(f"cannot write {path}: {error.strerror}") from error
-        raise
 
 
 class _ArrayRecordFile:
@@ -106,16 +89,16 @@ def write_shard(
     attempt = uuid.uuid4().hex
     temporary = {f: os.path.join(staging, f"{name}.{attempt}.{f}") for f in formats}
     try:
-        with disk_errors(os.path.join(staging, name)):
+        meant, rows = xxhash.xxh3_128(), 0
+        with disk_errors(os.path.join(staging, name)), ExitStack() as open_files:
             writers = [_WRITERS[f](path) for f, path in temporary.items()]
-            meant, rows = xxhash.xxh3_128(), 0
+            for writer in writers:
+                open_files.callback(writer.close)
             for chunk in chunks:
                 meant.update(chunk.data)
                 rows += len(chunk)
                 for writer in writers:
                     writer.write(chunk)
-            for writer in writers:
-                writer.close()
         files = []
         for file_format, path in temporary.items():
             if _content(path, stride) != (rows, meant.hexdigest()):
@@ -144,31 +127,6 @@ def _content(path: str, stride: int) -> tuple[int, str]:
     rows = len(reader)
     reader.close()
     return rows, found.hexdigest()
-
-
-def write_file(path: str, content: bytes) -> None:
-    """Writes a small file whole or not at all."""
-    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
-    with disk_errors(path):
-        try:
-            with open(temporary, "xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        finally:
-            if os.path.exists(temporary):
-                os.remove(temporary)
-
-
-def discard(staging: str) -> None:
-    """Removes a staging folder, even under the hands of a worker that still writes into it."""
-    dead = f"{staging}.{uuid.uuid4().hex}"
-    try:
-        os.rename(staging, dead)  # whoever opens a file in it from now on fails
-    except FileNotFoundError:
-        return
-    shutil.rmtree(dead, ignore_errors=True)
 
 
 def publish(output: str, manifest: Manifest) -> None:

@@ -1,16 +1,11 @@
 """The directory of a tokenizer: found finished, kept to one run, published whole or not at all."""
 
 import os
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 
-from filelock import FileLock, Timeout
-
-from pipelines import sinks
 from pipelines.rejects import REJECTS
-from pipelines.sources import is_remote
+from pipelines.staging import STAGING, disk_errors
 from pipelines.tokenizer_report import FORMAT_VERSION, Parameters, Report
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import MANIFEST, file_sha256
@@ -87,48 +82,10 @@ def refuse_shard_set(output: str) -> None:
         )
 
 
-@contextmanager
-def staged(output: str) -> Iterator[str]:
-    """Makes the directory and an empty staging folder in it, which is removed at the end.
-
-    Raises:
-      UsageError: another run is at work there, or the path is not a local one.
-      DataError: it cannot be written.
-    """
-    if is_remote(output):
-        raise UsageError(
-            f"--output={output}: a tokenizer is written to a file system that workers share; give "
-            "a mounted path, and copy the finished directory to the store"
-        )
-    staging = os.path.join(output, sinks.STAGING)
-    with sinks.disk_errors(staging):
-        try:
-            os.makedirs(output, exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise UsageError(
-                f"--output={output}: it is a file or lies below one; give a directory"
-            ) from error
-        lock = FileLock(os.path.join(output, ".lock"), timeout=0)
-        try:
-            lock.acquire()
-        except Timeout as error:
-            raise UsageError(
-                f"another run writes into {output}: wait for it, or give another --output"
-            ) from error
-    try:
-        with sinks.disk_errors(staging):
-            shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed
-            os.mkdir(staging)
-        yield staging
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-        lock.release()
-
-
 def publish(output: str) -> None:
     """Moves the staged files into place, tokenizer.json last; an older tokenizer goes first."""
-    staging = os.path.join(output, sinks.STAGING)
-    with sinks.disk_errors(output):
+    staging = os.path.join(output, STAGING)
+    with disk_errors(output):
         for name in (TOKENIZER, REJECTS):
             if os.path.exists(os.path.join(output, name)):
                 os.remove(os.path.join(output, name))

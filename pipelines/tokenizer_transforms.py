@@ -12,11 +12,12 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import PCollection, TaggedOutput
 
-from pipelines import histogram, sinks, word_counts
+from pipelines import histogram, word_counts
 from pipelines.documents import Documents
 from pipelines.progress import Journal
 from pipelines.rejects import rejects_file
 from pipelines.sources import Block, Source, read_block
+from pipelines.staging import write_file
 from pipelines.tokenizer_output import HISTOGRAM, READ
 from pipelines.tokenizer_report import Read, add_read, check_read, text_of
 from schemas.typed_json import to_json
@@ -151,7 +152,7 @@ class WriteHistogram(beam.DoFn):
         for name, content in files.items():
             path = os.path.join(self._job.staging, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            sinks.write_file(path, content)
+            write_file(path, content)
             yield path
 
 

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from pipelines import sinks
 from pipelines.bpe import TrainedBpe, train_bpe
 from pipelines.histogram import Histogram, read_histogram
 from pipelines.launch import check_arguments, choose_runner, run_pipeline
 from pipelines.sources import Block, hash_inputs, plan_blocks
+from pipelines.staging import staged, write_file
 from pipelines.tokenizer_json import tokenizer_config, tokenizer_json
 from pipelines.tokenizer_options import TokenizerOptions
 from pipelines.tokenizer_output import (
@@ -28,7 +28,6 @@ from pipelines.tokenizer_output import (
     finished_tokenizer,
     publish,
     refuse_shard_set,
-    staged,
 )
 from pipelines.tokenizer_report import Report, Text, inputs_digest, report_of
 from schemas.errors import UsageError, run_entry
@@ -81,13 +80,13 @@ def _train(
     if options.from_histogram:
         histogram, text = _given_histogram(options, options.from_histogram)
         with open(options.from_histogram, "rb") as file:
-            sinks.write_file(os.path.join(staging, HISTOGRAM), file.read())
+            write_file(os.path.join(staging, HISTOGRAM), file.read())
     else:
         histogram, text = _count(options, blocks, beam_arguments, staging)
     trained = _merge(options, histogram)
     specials = {"special_tokens": options.specials(), "add_prefix_space": options.add_prefix_space}
-    sinks.write_file(os.path.join(staging, TOKENIZER), tokenizer_json(trained, **specials))
-    sinks.write_file(os.path.join(staging, CONFIG), tokenizer_config(**specials))
+    write_file(os.path.join(staging, TOKENIZER), tokenizer_json(trained, **specials))
+    write_file(os.path.join(staging, CONFIG), tokenizer_config(**specials))
     report = report_of(
         options.parameters(),
         text,
@@ -96,7 +95,7 @@ def _train(
         tokenizer_sha256=file_sha256(os.path.join(staging, TOKENIZER)),
         histogram_sha256=file_sha256(os.path.join(staging, HISTOGRAM)),
     )
-    sinks.write_file(os.path.join(staging, REPORT), to_json(report))
+    write_file(os.path.join(staging, REPORT), to_json(report))
     return report
 
 

@@ -21,6 +21,7 @@ from pipelines.rejects import rejects_file
 from pipelines.routing import Routes, content_digests
 from pipelines.shards import RowMaker
 from pipelines.sources import Block, Source, file_digests, read_block
+from pipelines.staging import STAGING, disk_errors, write_file
 from pipelines.tfds_info import tfds_files
 from pipelines.tokenization import LoadedTokenizer
 from schemas.errors import DataError
@@ -59,7 +60,7 @@ class Job:
     @property
     def staging(self) -> str:
         """Where files wait to be published."""
-        return os.path.join(self.output, sinks.STAGING)
+        return os.path.join(self.output, STAGING)
 
     @property
     def routes(self) -> Routes:
@@ -157,7 +158,7 @@ class MillBlock(beam.DoFn):
         values = [sub_block.to_bytes() for sub_block in sub_blocks.values()]
         if self._job.exchange == "files" and values:
             scratch = os.path.join(self._job.staging, sinks.SCRATCH)
-            with sinks.disk_errors(os.path.join(scratch, "sub-blocks")):
+            with disk_errors(os.path.join(scratch, "sub-blocks")):
                 values = exchange.write_scratch(scratch, values)
         yield from zip(sub_blocks, values, strict=True)
 
@@ -229,7 +230,7 @@ class Publish(beam.DoFn):
         for name, content in contents.items():
             path = os.path.join(job.staging, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            sinks.write_file(path, content)
+            write_file(path, content)
         tokenizer = os.path.join(job.staging, "tokenizer.json")
         if not os.path.exists(tokenizer):  # this is a retry, and the first try moved it already
             tokenizer = os.path.join(job.output, "tokenizer.json")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pipelines import sinks
+from pipelines.staging import STAGING, disk_errors
 from schemas.errors import DataError
 from schemas.records import open_rows
 from schemas.sidecar import Manifest, ManifestFile, file_sha256
@@ -64,7 +65,7 @@ def test_a_failure_leaves_no_file(tmp_path):
 
 
 def staged(output, name, content):
-    path = output / sinks.STAGING / name
+    path = output / STAGING / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return ManifestFile(name, len(content), file_sha256(str(path)))
@@ -85,7 +86,7 @@ def test_publishing_moves_all_and_replaces_an_older_set(tmp_path):
 
 
 def test_what_is_not_staged_is_not_published(tmp_path):
-    (tmp_path / sinks.STAGING).mkdir()
+    (tmp_path / STAGING).mkdir()
     with pytest.raises(DataError, match="is gone"):
         sinks.publish(str(tmp_path), Manifest(1, "f" * 64, (ManifestFile("a", 3, "0" * 64),)))
     assert not (tmp_path / "MANIFEST.json").exists()
@@ -93,5 +94,5 @@ def test_what_is_not_staged_is_not_published(tmp_path):
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(DataError, match=r"cannot write .*here: Permission denied"):
-        with sinks.disk_errors("here"):
+        with disk_errors("here"):
             raise PermissionError(errno.EACCES, "Permission denied")

@@ -5,8 +5,8 @@
 The script is the language-modelling example's way: load_dataset("text"), map(tokenize) with
 `tokenizers`, map(group_texts), two processes. It masks nothing and verifies nothing; ours writes
 packed and masked shards and reads them again. The text is every review of ../shared/data (IMDB,
-NoReC), a document a line; documents are numbered, so that none is a repeat. Peak memory is that of all
-processes together, as the kernel shares it out (PSS), sampled.
+NoReC), a document a line; documents are numbered, so that none is a repeat. Peak memory is that of
+all processes together, as the kernel shares it out (PSS), sampled.
 """
 
 import json

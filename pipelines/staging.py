@@ -1,0 +1,99 @@
+"""The staging folder of an output directory: where files wait until all of them are right.
+
+One run at a time: a lock that dies with its process keeps a second one out. Whatever happens, the
+folder is gone afterwards, so that an interrupted run leaves nothing that a reader would open.
+"""
+
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from filelock import FileLock, Timeout
+
+from pipelines.sources import is_remote
+from schemas.errors import DataError, UsageError
+
+STAGING = ".staging"
+
+
+@contextmanager
+def staged(output: str) -> Iterator[str]:
+    """Makes the directory and an empty staging folder in it, which is removed at the end.
+
+    Raises:
+      UsageError: another run is at work there, or the path is not a local directory.
+      DataError: it cannot be written.
+    """
+    if is_remote(output):
+        raise UsageError(
+            f"--output={output}: files are written to a file system that workers share; give a "
+            "mounted path, and copy the finished directory to the store"
+        )
+    staging = os.path.join(output, STAGING)
+    with disk_errors(staging):
+        try:
+            os.makedirs(output, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise UsageError(
+                f"--output={output}: it is a file or lies below one; give a directory"
+            ) from error
+        lock = FileLock(os.path.join(output, ".lock"), timeout=0)
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise UsageError(
+                f"another run writes into {output}: wait for it, or give another --output"
+            ) from error
+    try:
+        with disk_errors(staging):
+            discard(staging)  # of a run that was killed
+            os.mkdir(staging)
+        yield staging
+    finally:
+        discard(staging)
+        lock.release()
+
+
+def discard(staging: str) -> None:
+    """Removes a staging folder, even under the hands of a worker that still writes into it."""
+    dead = f"{staging}.{uuid.uuid4().hex}"
+    try:
+        os.rename(staging, dead)  # whoever opens a file in it from now on fails
+    except FileNotFoundError:
+        return
+    shutil.rmtree(dead, ignore_errors=True)
+
+
+@contextmanager
+def disk_errors(path: str) -> Iterator[None]:
+    """Turns what a disk refuses into a paragraph that names the place."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            free = shutil.disk_usage(os.path.dirname(path)).free
+            raise DataError(
+                f"no space left while writing {path} ({free / 1e6:,.0f} MB free): free some or "
+                "give another --output, and run again; nothing was published"
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise DataError(f"cannot write {path}: {error.strerror}") from error
+        raise
+
+
+def write_file(path: str, content: bytes) -> None:
+    """Writes a small file whole or not at all."""
+    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    with disk_errors(path):
+        try:
+            with open(temporary, "xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            if os.path.exists(temporary):
+                os.remove(temporary)
