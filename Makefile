@@ -3,7 +3,9 @@
 PYTHON ?= python3
 UV_VERSION := 0.13.8
 BIN := .venv/bin
-INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint requirements.lock
+# Compiled bytecode: importing Beam takes a third of the time, whatever PYTHONDONTWRITEBYTECODE says.
+INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python \
+	--constraint requirements.lock
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench lock clean
