@@ -4,8 +4,6 @@ import json
 import pickle
 import subprocess
 import sys
-import threading
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +11,7 @@ import pytest
 
 from schemas.errors import DataError, UsageError
 from tests.shard_factory import mlm_schema, packed_rows, write_manifest, write_mlm_set, write_set
-from trainers.reader import ShardSet, read_ahead
+from trainers.reader import ShardSet
 
 ROOT = Path(__file__).parent.parent
 TRAIN = 40
@@ -220,33 +218,6 @@ def test_array_record_must_be_installed(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="array-record is not installed"):
         ShardSet(tmp_path / "one")
     assert ShardSet(tmp_path / "both").file_format == "tfrecord"
-
-
-def test_read_ahead_keeps_order_and_errors():
-    def items():
-        yield from range(5)
-        raise DataError("shard gone")
-
-    for depth in (0, 1, 9):
-        seen = read_ahead(items(), depth)
-        assert list(islice(seen, 5)) == [0, 1, 2, 3, 4]
-        with pytest.raises(DataError, match="shard gone"):
-            next(seen)
-
-
-def test_read_ahead_ends_its_thread():
-    made = []
-
-    def items():
-        for number in range(10**9):
-            made.append(number)
-            yield number
-
-    seen = read_ahead(items(), 2)
-    assert next(seen) == 0
-    seen.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "read_ahead"]
-    assert len(made) <= 5  # one taken, two ready, one waiting, one begun
 
 
 def test_imports_numpy_and_schemas_only():

@@ -29,20 +29,19 @@ format.
 
 import importlib.util
 import os
-import queue
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Dict, Generator, Iterator, List, Optional, Tuple, TypeVar
+from typing import Dict, Generator, Iterator, List, Optional, Tuple
 
 import numpy as np
 
 from schemas.errors import DataError, UsageError
 from schemas.records import RowReader, open_rows
 from schemas.sidecar import ManifestFile, SetInfo, file_sha256, read_set
+from trainers.read_ahead import read_ahead
 from trainers.row_order import epoch_and_row
 
 Batch = Dict[str, np.ndarray]
-T = TypeVar("T")
 ROWS_A_READ = 1024
 
 
@@ -283,48 +282,3 @@ def _verify_files(info: SetInfo) -> None:
                     f"{found.result()}, where the manifest says {published[path]}. Copy "
                     "the set again or build it anew"
                 )
-
-
-def read_ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
-    """The same items, made by a background thread up to `depth` ahead; 0 starts no thread.
-
-    An error in the thread is raised where its item would have come. Closing the generator (or
-    leaving its `for` loop and dropping it) ends the thread.
-    """
-    if not depth:
-        yield from items
-        return
-    ready = queue.Queue(depth)  # type: queue.Queue[tuple]
-    stopped = threading.Event()
-
-    def put(message: tuple) -> bool:
-        while not stopped.is_set():
-            try:
-                ready.put(message, timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def fill() -> None:
-        try:
-            for item in items:
-                if not put(("item", item)):
-                    return
-            put(("end", None))
-        except BaseException as error:  # noqa: B036  raised again in the consumer's thread
-            put(("error", error))
-
-    thread = threading.Thread(target=fill, name="read_ahead", daemon=True)
-    thread.start()
-    try:
-        while True:
-            kind, value = ready.get()
-            if kind == "end":
-                return
-            if kind == "error":
-                raise value
-            yield value
-    finally:
-        stopped.set()
-        thread.join()

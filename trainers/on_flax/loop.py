@@ -20,7 +20,8 @@ from trainers.on_flax.checkpoints import Checkpoints, claimed, start_or_resume
 from trainers.on_flax.config import Plan
 from trainers.on_flax.programs import Programs, compile_programs
 from trainers.on_flax.step import Batch, EvaluationSums, State, StepMetrics
-from trainers.reader import ShardSet, read_ahead
+from trainers.read_ahead import read_ahead
+from trainers.reader import ShardSet
 from trainers.run_log import (
     MetricsFile,
     ProgressLine,
