@@ -32,6 +32,8 @@ from pipelines.tokenizer_files import (
 )
 from schemas.errors import DataError
 
+_log = logging.getLogger(__name__)
+_log.setLevel(logging.WARNING)  # its own: the root's is set above warnings while Beam runs
 _NOT_SPACES = "\x1c\x1d\x1e\x1f"  # Python has them among white space, Unicode has not
 GOLDEN_TEXTS = (
     "Hello, world! It's 2024, isn't it?",
@@ -239,7 +241,7 @@ class LoadedTokenizer:
                 return fast
         except Exception as error:  # whatever it is, the other engine needs none of it
             wrong = f"it cannot be loaded ({type(error).__name__}: {str(error).splitlines()[:1]})"
-        logging.getLogger(__name__).warning(
+        _log.warning(
             "The fast engine is not used for %s: %s. Ids stay exact, by `tokenizers`, some thirty "
             "times slower; please report it.",
             self._place,

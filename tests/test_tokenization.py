@@ -213,9 +213,9 @@ def test_a_difference_at_load_leaves_the_fast_engine_out(monkeypatch, caplog):
         return Ragged(np.where(ragged.ids == 17, 18, ragged.ids), ragged.offsets)
 
     monkeypatch.setattr(FastEngine, "encode_unguarded", encode_wrongly)
-    with caplog.at_level(logging.WARNING):
-        tokenizer = _loaded()
-        assert tokenizer.engine == "tokenizers"
+    monkeypatch.setattr(logging.getLogger(), "level", logging.CRITICAL)  # as while Beam runs
+    tokenizer = _loaded()
+    assert tokenizer.engine == "tokenizers"
     assert "The fast engine is not used for tokenizer.json: it encodes" in caplog.text
     text = "what 17 is: " + trained_tokenizer().decode([17])
     expected = trained_tokenizer().encode(text, add_special_tokens=False).ids
