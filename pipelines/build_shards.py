@@ -81,7 +81,8 @@ def _build(
         _ = pipeline | BuildShards(job, blocks)
 
     _console.print(
-        f"{len(blocks):,} blocks of {total_bytes / 1e6:,.1f} MB, {how}; exchange by {exchange}"
+        f"{total_bytes / 1e6:,.1f} MB in {len(blocks):,} block{'s' * (len(blocks) != 1)}, {how}; "
+        f"exchange by {exchange}"
     )
     os.mkdir(os.path.join(staging, sinks.SCRATCH))
     write_file(os.path.join(staging, "tokenizer.json"), tokenizer.json)

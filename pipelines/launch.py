@@ -96,9 +96,13 @@ def check_arguments(beam_arguments: list[str], ours: type) -> None:
 
 def import_beam() -> None:
     """Imports Beam, quietly: its log repeats an error for each layer; ours says it once."""
-    logging.getLogger().setLevel(logging.CRITICAL)
-    import apache_beam  # noqa: F401
-
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.CRITICAL)  # what it warns of while it is imported comes from the root
+    try:
+        import apache_beam  # noqa: F401
+    finally:
+        root.setLevel(level)
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
 
 

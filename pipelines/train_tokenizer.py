@@ -118,7 +118,7 @@ def _count(
     """Runs the pipeline that counts words."""
     total_bytes = sum(block.bytes for block in blocks)
     beam_arguments, how = choose_runner(beam_arguments, total_bytes)
-    _say(f"counting words: {total_bytes / 1e6:,.1f} MB, {len(blocks):,} blocks, {how}")
+    _say(f"counting words: {total_bytes / 1e6:,.1f} MB, {how}")
 
     def build(pipeline: "beam.Pipeline") -> None:
         from pipelines.tokenizer_transforms import CountJob, CountWords  # imports Beam
