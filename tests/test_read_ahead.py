@@ -1,12 +1,17 @@
 """Items in order, errors where they came, no thread left behind."""
 
+import subprocess
+import sys
 import threading
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
 from schemas.errors import DataError
 from trainers.read_ahead import read_ahead
+
+ROOT = Path(__file__).parent.parent
 
 
 def test_read_ahead_keeps_order_and_errors():
@@ -34,3 +39,14 @@ def test_read_ahead_ends_its_thread():
     seen.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "read_ahead"]
     assert len(made) <= 5  # one taken, two ready, one waiting, one begun
+
+
+def test_a_process_may_end_in_the_middle():
+    code = (
+        "import itertools; from trainers.read_ahead import read_ahead\n"
+        "seen = read_ahead(itertools.count(), 2); print(next(seen))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30
+    )
+    assert (found.returncode, found.stdout, found.stderr) == (0, "0\n", "")

@@ -4,6 +4,7 @@ Standard library only, Python 3.8 syntax.
 """
 
 import queue
+import sys
 import threading
 from typing import Generator, Iterator, TypeVar
 
@@ -42,6 +43,7 @@ def read_ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
 
     thread = threading.Thread(target=fill, name="read_ahead", daemon=True)
     thread.start()
+    at_exit = sys.is_finalizing  # bound now: when Python exits, modules lose their names
     try:
         while True:
             kind, value = ready.get()
@@ -52,4 +54,5 @@ def read_ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
             yield value
     finally:
         stopped.set()
-        thread.join()
+        if not at_exit():
+            thread.join()
