@@ -11,11 +11,14 @@ import logging
 import os
 import re
 import signal
+import sys
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import psutil
+from rich.console import Console
 
 from pipelines.progress import Display
 from schemas.errors import DataError, UsageError
@@ -148,7 +151,33 @@ def run_pipeline(
             outcome.append(error)
 
     worker = threading.Thread(target=run, name="beam", daemon=True)
-    display = Display(staging, total_bytes, label)
+    with _stderr_in(os.path.join(staging, "workers.log")) as terminal:
+        _watch(worker, Display(staging, total_bytes, label, Console(file=terminal)))
+    if outcome[0] is not None:
+        raise in_words(outcome[0]) from outcome[0]
+
+
+@contextmanager
+def _stderr_in(path: str) -> Iterator[TextIO]:
+    """Sends what this process and its workers say on stderr to a file; yields the real stderr.
+
+    Worker processes of Beam narrate their start and end there, whatever log level is asked for.
+    """
+    sys.stderr.flush()
+    terminal = os.fdopen(os.dup(2), "w", buffering=1)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 2)
+    try:
+        yield terminal
+    finally:
+        sys.stderr.flush()
+        os.dup2(terminal.fileno(), 2)
+        os.close(log)
+        terminal.close()
+
+
+def _watch(worker: threading.Thread, display: Display) -> None:
+    """Starts the thread that runs the pipeline, and shows its progress until it ends."""
     worker.start()
     try:
         while worker.is_alive():
@@ -161,8 +190,6 @@ def run_pipeline(
         raise
     finally:
         display.close()
-    if outcome[0] is not None:
-        raise in_words(outcome[0]) from outcome[0]
 
 
 def in_words(error: BaseException) -> BaseException:
