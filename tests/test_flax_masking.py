@@ -3,10 +3,10 @@
 import jax
 import numpy as np
 import pytest
+from shard_factory import mlm_schema, packed_rows
 
 from schemas.errors import UsageError
 from schemas.features import unmask
-from tests.shard_factory import mlm_schema, packed_rows
 from trainers.on_flax.masking import MaskRule, masked_anew, stored_masks, unmasked_ids
 
 SCHEMA = mlm_schema(max_length=64, vocab_size=60, all_special_ids=(0, 1, 2, 3, 4, 30, 59))

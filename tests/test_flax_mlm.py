@@ -14,9 +14,9 @@ import jax
 import numpy as np
 import pytest
 import tyro
+from shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
 
 from schemas.errors import DataError, UsageError
-from tests.shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
 from trainers.flax_mlm import main
 from trainers.on_flax.checkpoints import Checkpoints, claimed
 from trainers.on_flax.config import TrainConfig, plan_run
@@ -127,6 +127,20 @@ def test_resume_is_identical_to_the_bit(shards, tmp_path, more):
     for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
         assert one.tobytes() == other.tobytes()
     assert int(whole["step"]) == 15
+
+
+def test_encoding_and_format_change_nothing(shards, tmp_path):
+    main(flags(shards, tmp_path / "plain", STEPS))
+    write_mlm_set(tmp_path / "set", encoding="int64_list", file_formats=("array_record",))
+    main(flags(tmp_path / "set", tmp_path / "other", STEPS))
+    assert train_losses(tmp_path / "other") == train_losses(tmp_path / "plain")
+
+
+def test_dynamic_masks_of_whole_words_are_said_to_be_of_tokens(tmp_path, capsys):
+    write_mlm_set(tmp_path / "set", whole_word_masking=True)
+    more = [STEPS, "--stop_after=1", "--masking=dynamic"]
+    main(flags(tmp_path / "set", tmp_path / "run", *more))
+    assert "note: masks made on the device pick single tokens" in capsys.readouterr().err
 
 
 def test_resume_of_a_finished_run_only_says_so(shards, tmp_path, capsys):

@@ -8,9 +8,9 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from shard_factory import mlm_schema, packed_rows
 
 from schemas.features import positions_from_segments as positions_on_host
-from tests.shard_factory import mlm_schema, packed_rows
 from trainers.on_flax.config import ModelConfig
 from trainers.on_flax.model import graph_of, init_params, positions_from_segments
 from trainers.on_flax.weights import from_hugging_face, to_hugging_face

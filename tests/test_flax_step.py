@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from shard_factory import mlm_schema, packed_rows
 
 from schemas.errors import UsageError
-from tests.shard_factory import mlm_schema, packed_rows
 from trainers.on_flax.config import TrainConfig, plan_run
 from trainers.on_flax.programs import compile_programs
 from trainers.on_flax.step import learning_rate
@@ -161,11 +161,11 @@ def test_dynamic_masks_train_and_evaluate():
     assert float(here.loss) != float(there.loss)
 
 
-def test_dropout_is_a_function_of_the_step():
-    programs = programs_of(replace(CONFIG, dropout=0.3))
-    first, second = losses_of(programs, 3), losses_of(programs, 3)
+def test_dropout_is_a_function_of_the_step(programs):
+    dropping = programs_of(replace(CONFIG, dropout=0.3))
+    first, second = losses_of(dropping, 3), losses_of(dropping, 3)
     assert first[0] == second[0]
-    plain, _ = losses_of(programs_of(), 1)
+    plain, _ = losses_of(programs, 1)
     assert first[0][0] != plain[0]
 
 
@@ -206,25 +206,28 @@ def test_schedule_by_hand():
 DEVICES_CODE = """
 import jax, numpy as np
 from dataclasses import replace
-from tests.test_flax_step import CONFIG, losses_of, programs_of
+from test_flax_step import CONFIG, losses_of, programs_of
 assert len(jax.local_devices()) == 2
-for changes in ({}, {"accumulation": 2, "masking": "dynamic"}):
-    config = replace(CONFIG, **changes)
-    one, params = losses_of(programs_of(config, devices=jax.local_devices()[:1]), 4)
-    two, shared = losses_of(programs_of(config, devices=jax.local_devices()), 4)
-    apart = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), params, shared)
-    print(changes, max(abs(a - b) for a, b in zip(one, two)), max(jax.tree.leaves(apart)))
-    assert np.allclose(one, two, rtol=1e-5), (one, two)
-    assert max(jax.tree.leaves(apart)) < 1e-3
+config = replace(CONFIG, accumulation=2, masking="dynamic")
+one, params = losses_of(programs_of(config, devices=jax.local_devices()[:1]), 4)
+two, shared = losses_of(programs_of(config, devices=jax.local_devices()), 4)
+apart = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), params, shared)
+print(max(abs(a - b) for a, b in zip(one, two)), max(jax.tree.leaves(apart)))
+assert np.allclose(one, two, rtol=1e-5), (one, two)
+assert max(jax.tree.leaves(apart)) < 1e-3
 """
 
 
 def test_two_devices_give_the_losses_of_one():
-    flags = "--xla_force_host_platform_device_count=2"
+    settings = {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+    }
     found = subprocess.run(
         [sys.executable, "-c", DEVICES_CODE],
         cwd=ROOT,
-        env=dict(os.environ, XLA_FLAGS=flags, JAX_PLATFORMS="cpu"),
+        env={**os.environ, **settings},
         capture_output=True,
         text=True,
     )

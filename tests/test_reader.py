@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from shard_factory import mlm_schema, packed_rows, write_manifest, write_mlm_set, write_set
 
 from schemas.errors import DataError, UsageError
-from tests.shard_factory import mlm_schema, packed_rows, write_manifest, write_mlm_set, write_set
 from trainers.reader import ShardSet
 
 ROOT = Path(__file__).parent.parent

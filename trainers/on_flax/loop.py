@@ -51,6 +51,8 @@ def train(plan: Plan, shards: ShardSet) -> None:
     with claimed(plan.output):
         for change in start_or_resume(plan.output, settings, resume=config.resume):
             line.say(f"note: {change}")
+        if plan.mask_rate is not None and plan.schema.whole_word_masking:
+            line.say("note: masks made on the device pick single tokens, not whole words")
         with closing(Checkpoints(plan.output, config.keep_checkpoints)) as checkpoints:
             run = _Run(plan, shards, checkpoints, line)
             try:
