@@ -75,8 +75,9 @@ def _build(
         exchange = "files" if is_local(beam_arguments) else "runner"
 
     def build(pipeline: "beam.Pipeline") -> None:
-        from pipelines.transforms import BuildShards, Job  # Beam takes seconds to import
+        from pipelines.transforms import BuildShards, Job, share_tokenizer  # imports Beam
 
+        share_tokenizer(tokenizer)
         job = Job(schema, options.source(), options.output, exchange, options.max_rejects)
         _ = pipeline | BuildShards(job, blocks)
 

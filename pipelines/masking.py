@@ -10,14 +10,18 @@ import numpy as np
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _NEVER = np.uint64(0xFFFFFFFFFFFFFFFF)  # sorts last: not to be masked
+_PLACE = np.uint64(0xFFFF)  # no row has a place 65,535: see features.MAX_TOKENS
 _REPLACE, _RANDOM = 0.8, 0.9  # below: the mask token; below: a random token; else kept
 
 
 def mix(values: np.ndarray) -> np.ndarray:
     """The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): uint64 to uint64, a bijection."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+    values = values ^ (values >> np.uint64(30))
+    values *= np.uint64(0xBF58476D1CE4E5B9)
+    values ^= values >> np.uint64(27)
+    values *= np.uint64(0x94D049BB133111EB)
+    values ^= values >> np.uint64(31)
+    return values
 
 
 @dataclass(frozen=True)
@@ -51,30 +55,33 @@ class Masking:
         Returns:
           The columns input_ids, masked_positions, masked_ids and masked_weights.
         """
-        picked_BxL = self._order(input_ids_BxL, segment_ids_BxL, key_B)
-        slots = min(self.slots, picked_BxL.shape[1])
-        ordinary_B = (picked_BxL != _NEVER).sum(axis=1)
+        order_BxL = self._order(input_ids_BxL, segment_ids_BxL, key_B)
+        length = order_BxL.shape[1]
+        slots = min(self.slots, length)
+        ordinary_B = (order_BxL != _NEVER).sum(axis=1)
         budget_B = np.minimum(np.maximum(np.rint(ordinary_B * self.rate), 1), self.slots)
         if self.is_word_start is not None:
             is_start_BxL = self.is_word_start[input_ids_BxL]
-            picked_BxL = _whole_words(picked_BxL, is_start_BxL, segment_ids_BxL, budget_B)
-        first_BxK = np.argpartition(picked_BxL, slots - 1, axis=1)[:, :slots]
-        order_BxK = np.take_along_axis(picked_BxL, first_BxK, axis=1)
-        by_order = np.argsort(order_BxK, axis=1)
-        first_BxK = np.take_along_axis(first_BxK, by_order, axis=1)
-        order_BxK = np.take_along_axis(order_BxK, by_order, axis=1)
-        used_BxK = (order_BxK != _NEVER) & (np.arange(slots) < budget_B[:, None])
-        positions_BxK = np.sort(np.where(used_BxK, first_BxK, picked_BxL.shape[1]), axis=1)
-        used_BxK = positions_BxK < picked_BxL.shape[1]
+            order_BxL = _whole_words(order_BxL, is_start_BxL, segment_ids_BxL, budget_B)
+        first_BxK = np.partition(order_BxL, slots - 1, axis=1)[:, :slots]
+        first_BxK.sort(axis=1)
+        used_BxK = (first_BxK != _NEVER) & (np.arange(slots) < budget_B[:, None])
+        places_BxK = (first_BxK & _PLACE).astype(np.int64)
+        positions_BxK = np.sort(np.where(used_BxK, places_BxK, length), axis=1)
+        used_BxK = positions_BxK < length
         return self._replace(input_ids_BxL, positions_BxK * used_BxK, used_BxK, key_B)
 
     def _order(
         self, input_ids_BxL: np.ndarray, segment_ids_BxL: np.ndarray, key_B: np.ndarray
     ) -> np.ndarray:
-        """uint64 [B, L]: tokens are picked in this order; _NEVER for specials and padding."""
-        places_L = (np.arange(input_ids_BxL.shape[1], dtype=np.uint64) + np.uint64(1)) * _GAMMA
-        order_BxL = mix(key_B[:, None] + places_L)
-        order_BxL[order_BxL == _NEVER] -= np.uint64(1)
+        """uint64 [B, L]: tokens are picked in this order; _NEVER for specials and padding.
+
+        The lowest 16 bits are the place itself: what is picked tells where it was.
+        """
+        places_L = np.arange(input_ids_BxL.shape[1], dtype=np.uint64)
+        order_BxL = mix(key_B[:, None] + (places_L + np.uint64(1)) * _GAMMA)
+        order_BxL &= ~_PLACE
+        order_BxL |= places_L
         order_BxL[(segment_ids_BxL == 0) | self.is_special[input_ids_BxL]] = _NEVER
         return order_BxL
 

@@ -16,7 +16,7 @@ from schemas.features import token_dtype
 from schemas.sidecar import Schema
 from schemas.statistics import ShardStatistics, length_histogram
 
-_CHUNK_ROWS = 4096
+_CHUNK_ROWS = 1024  # small enough for the cache
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -139,13 +139,12 @@ class Shard:
         in_chunk_S = np.repeat(np.arange(len(rows_B)), count_R[rows_B])
         number_S = segment_S - first_R[packing.row_S[segment_S]] + 1
         length_S = packing.length_S[segment_S]
-        place_S = in_chunk_S * schema.max_length + packing.offset_S[segment_S]
-        places = ranges(place_S, length_S)
-        shape = (len(rows_B), schema.max_length)
-        input_ids = np.full(shape, schema.special_ids.get("pad", 0), self.stream.dtype)
-        input_ids.reshape(-1)[places] = self.stream[ranges(packing.start_S[segment_S], length_S)]
-        segment_ids = np.zeros(shape, np.uint16)
-        segment_ids.reshape(-1)[places] = np.repeat(number_S, length_S)
+        used_B = np.bincount(in_chunk_S, length_S, len(rows_B))
+        filled_BxL = np.arange(schema.max_length) < used_B[:, None]
+        input_ids = np.full(filled_BxL.shape, schema.special_ids.get("pad", 0), self.stream.dtype)
+        input_ids[filled_BxL] = self.stream[ranges(packing.start_S[segment_S], length_S)]
+        segment_ids = np.zeros(filled_BxL.shape, np.uint16)
+        segment_ids[filled_BxL] = np.repeat(number_S, length_S)
         return {"input_ids": input_ids, "segment_ids": segment_ids}
 
 
