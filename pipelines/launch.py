@@ -21,11 +21,12 @@ import psutil
 from rich.console import Console
 
 from pipelines.progress import Display
-from schemas.errors import DataError, UsageError
+from schemas.errors import DataError, TextmillError, UsageError
 
 if TYPE_CHECKING:
     import apache_beam as beam
 
+_WHILE = re.compile(r" \[while running '.*")  # what Beam adds to a worker's message
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
 # Below this many bytes the start of worker processes costs more than they save.
 WORKERS_PAY_BYTES = 600 << 20
@@ -197,12 +198,12 @@ def in_words(error: BaseException) -> BaseException:
 
     Beam hands on the text of a worker's exception, wrapped in its own: the type is lost on the way.
     """
-    if isinstance(error, (DataError, UsageError, KeyboardInterrupt)):
-        return error
     text = str(error)
-    said = re.findall(r"(?:schemas\.errors\.)?(?:DataError|UsageError): (.*)", text)
+    if isinstance(error, TextmillError):
+        return type(error)(_WHILE.sub("", text))
+    said = re.findall(r"(?:DataError|UsageError): (.*)", text)
     if said:
-        return DataError(re.sub(r" \[while running .*", "", said[-1]).strip().replace("\\n", " "))
+        return DataError(_WHILE.sub("", said[-1]).strip())
     if re.search(r"Channel closed|SDK worker disconnected|connection.*(closed|reset)", text, re.I):
         return DataError(
             "a worker process died (killed, or out of memory): nothing was published; run the same "

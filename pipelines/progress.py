@@ -5,6 +5,7 @@ processes, and costs nothing that grows. A worker that cannot see the folder (a 
 shared disk) says nothing; its engine has a page of its own.
 """
 
+import contextlib
 import os
 import sys
 import time
@@ -25,13 +26,9 @@ class Journal:
 
     def add(self, *, bytes_read: int = 0, rows: int = 0) -> None:
         """One line: bytes read from the inputs, rows written."""
-        if not os.path.isdir(os.path.dirname(self._path)):
-            return
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            os.write(descriptor, f"{bytes_read} {rows}\n".encode())
-        finally:
-            os.close(descriptor)
+        with contextlib.suppress(OSError):  # a full disk is for the data's own writers to report
+            with open(self._path, "ab", buffering=0) as journal:
+                journal.write(f"{bytes_read} {rows}\n".encode())
 
 
 class Display:

@@ -79,9 +79,7 @@ def disk_errors(path: str) -> Iterator[None]:
                 f"no space left while writing {path} ({free / 1e6:,.0f} MB free): free some or "
                 "give another --output, and run again; nothing was published"
             ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise DataError(f"cannot write {path}: {error.strerror}") from error
-        raise
+        raise DataError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def write_file(path: str, content: bytes) -> None:
