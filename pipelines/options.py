@@ -16,7 +16,8 @@ from schemas.sidecar import FORMAT_VERSION, Schema
 from schemas.version import VERSION
 
 N = TypeVar("N", int, float)
-_SHARD_BYTES = 128 << 20  # of input, a shard: a few seconds of work, some hundred MB of memory
+_SHARD_BYTES = 32 << 20  # of input, a shard: a second of work; some for every core of a laptop
+_MOST_SHARDS_BITS = 16  # 65,536: 10 TB in shards of 160 MB
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,7 @@ class BuildOptions:
         else:
             largest = max(shares.values())
             most = (
-                # A power of two does not waver when inputs gain or lose a line end.
-                1 << max(0, (total_bytes - 1) // _SHARD_BYTES).bit_length()
+                _auto_shards(total_bytes)
                 if self.num_shards == "auto"
                 else _number(int, "--num_shards", self.num_shards, self.num_shards)
             )
@@ -190,6 +190,12 @@ class BuildOptions:
             ),
             code_version=VERSION,
         )
+
+
+def _auto_shards(total_bytes: int) -> int:
+    """A power of two: it does not waver when inputs gain or lose a line end."""
+    wanted = max(0, total_bytes - 1) // _SHARD_BYTES
+    return 1 << min(wanted.bit_length(), _MOST_SHARDS_BITS)
 
 
 def _pairs(flag: str, text: str) -> list[tuple[str, str]]:

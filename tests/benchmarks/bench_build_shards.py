@@ -69,7 +69,7 @@ class Bench:
     tokenizer: str = str(DATA / "tokenizers" / "roberta-base")
     """As build_shards takes it."""
     memory_only: bool = False
-    """Only ours, once, for its peak memory."""
+    """Only ours, once, for its peak memory. (Sampling it slows the run.)"""
     flags: str = ""
     """More flags for build_shards."""
 
@@ -87,6 +87,13 @@ def write_corpus(path: Path, megabytes: int) -> int:
             written += file.write(f"{number} {texts[number % len(texts)]}\n".encode())
             number += 1
     return written
+
+
+def seconds_of(command: list[str], environment: dict[str, str]) -> float:
+    """Runs a command to its end."""
+    began = time.perf_counter()
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    return time.perf_counter() - began
 
 
 def peak_memory(command: list[str], environment: dict[str, str]) -> tuple[float, int]:
@@ -135,29 +142,24 @@ def main() -> None:
         large_bytes = write_corpus(large, bench.megabytes)
         tokenizer = Path(folder, "tokenizer.json")
         tokenizer.write_bytes(load_tokenizer(bench.tokenizer).json)
-        ours, theirs, peaks = [], [], []
-        small_bytes = 0 if bench.memory_only else write_corpus(small, bench.script_megabytes)
-        for _ in range(1 if bench.memory_only else bench.runs):
-            output = Path(folder, "set")
-            flags = [f"--input={large}", f"--tokenizer={tokenizer}", f"--output={output}"]
-            flags += [f"--max_length={bench.max_length}", *bench.flags.split()]
-            seconds, peak = peak_memory(
-                [sys.executable, "-m", "pipelines.build_shards", *flags], environment
-            )
-            ours.append(large_bytes / seconds / 1e6)
-            peaks.append(peak)
+        ours, theirs = [], []
+        output, script = Path(folder, "set"), Path(folder, "script")
+        flags = [f"--input={large}", f"--tokenizer={tokenizer}", f"--output={output}"]
+        flags += [f"--max_length={bench.max_length}", *bench.flags.split()]
+        command = [sys.executable, "-m", "pipelines.build_shards", *flags]
+        if bench.memory_only:
+            seconds, peak = peak_memory(command, environment)
+            print(f"{large_bytes / 1e6:.0f} MB: {seconds:.1f} s, {peak / 1e6:,.0f} MB peak")
+            return
+        small_bytes = write_corpus(small, bench.script_megabytes)
+        their_command = [sys.executable, "-c", SCRIPT, str(small), str(tokenizer), str(script)]
+        their_command.append(str(bench.max_length))
+        for _ in range(bench.runs):
+            ours.append(large_bytes / seconds_of(command, environment) / 1e6)
+            theirs.append(small_bytes / seconds_of(their_command, environment) / 1e6)
             shutil.rmtree(output)
-            print(f"build_shards: {seconds:.1f} s, {ours[-1]:.1f} MB/s, {peak / 1e6:,.0f} MB peak")
-            if bench.memory_only:
-                return
-            script = Path(folder, "script")
-            command = [sys.executable, "-c", SCRIPT, str(small), str(tokenizer), str(script)]
-            seconds, peak = peak_memory([*command, str(bench.max_length)], environment)
-            theirs.append(small_bytes / seconds / 1e6)
             shutil.rmtree(script)
-            print(
-                f"the script:   {seconds:.1f} s, {theirs[-1]:.1f} MB/s, {peak / 1e6:,.0f} MB peak"
-            )
+            print(f"build_shards {ours[-1]:.1f} MB/s, the script {theirs[-1]:.2f} MB/s")
         a, b = statistics.median(ours), statistics.median(theirs)
         print(
             f"medians of {bench.runs}: {a:.1f} MB/s ({large_bytes / 1e6:.0f} MB) beside "

@@ -1,0 +1,70 @@
+"""Which runner is taken, which flags are refused, and how a worker's error reads."""
+
+import pytest
+
+from pipelines.launch import (
+    IN_PROCESS,
+    PROCESSES_PAY_BYTES,
+    THREADS_PAY_BYTES,
+    check_arguments,
+    choose_runner,
+    in_words,
+    is_local,
+)
+from pipelines.options import BuildOptions
+from schemas.errors import DataError, UsageError
+
+
+@pytest.fixture(autouse=True)
+def four_cores(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+
+
+@pytest.mark.parametrize(
+    "size, words, mode",
+    [
+        (THREADS_PAY_BYTES - 1, "in this process", None),
+        (THREADS_PAY_BYTES, "in 4 threads", "multi_threading"),
+        (PROCESSES_PAY_BYTES, "in 4 worker processes", "multi_processing"),
+    ],
+)
+def test_the_size_of_the_input_decides(size, words, mode):
+    arguments, how = choose_runner([], size)
+    assert arguments[0] == f"--runner={IN_PROCESS}" and how.startswith(words)
+    modes = [a for a in arguments if a.startswith("--direct_running_mode")]
+    assert modes == ([f"--direct_running_mode={mode}"] if mode else [])
+    assert is_local(arguments)
+
+
+def test_what_the_user_says_stands():
+    for asked in (["--runner=FlinkRunner"], ["--runner", "FlinkRunner"]):
+        assert choose_runner(asked, 10**12) == (asked, "as asked")
+        assert not is_local(asked)
+    arguments, _ = choose_runner(["--direct_num_workers=3"], 10**12)
+    assert arguments == [f"--runner={IN_PROCESS}", "--direct_num_workers=3"]
+
+
+def test_one_core_needs_no_workers(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0}, raising=False)
+    assert choose_runner([], 10**12)[1].startswith("in this process")
+
+
+def test_flags_of_beam_pass_and_others_are_refused_with_a_hint():
+    check_arguments(["--runner=X", "--direct_num_workers=2", "--temp_location=x"], BuildOptions)
+    with pytest.raises(UsageError, match=r"--mask_rat=1: .*did you mean --mask_rate\?"):
+        check_arguments(["--mask_rat=1"], BuildOptions)
+    with pytest.raises(UsageError, match="unknown flag stray"):
+        check_arguments(["stray"], BuildOptions)
+
+
+def test_a_workers_error_is_its_own_paragraph():
+    wrapped = RuntimeError(
+        "Traceback (most recent call last):\n  File ...\n"
+        "schemas.errors.DataError: a.gz is cut: get it again [while running 'Mill']\nmore"
+    )
+    assert str(in_words(wrapped)) == "a.gz is cut: get it again"
+    same_process = DataError("a.gz is cut [while running 'Mill-ptransform-1']")
+    assert str(in_words(same_process)) == "a.gz is cut"
+    assert "a worker process died" in str(in_words(RuntimeError("Channel closed prematurely.")))
+    defect = ZeroDivisionError("x")
+    assert in_words(defect) is defect
