@@ -1,17 +1,14 @@
-r"""Bytes of a text or JSON Lines file -> documents, as Arrow arrays. Pure.
+r"""What documents are, and bytes of a text file -> documents, as Arrow arrays. Pure.
 
 Lines end at b"\n" alone: U+2028, U+0085 and a lone b"\r" are text. A b"\r" before the newline is
 not part of the line. Empty lines separate documents and are none.
 """
 
-import json
 import re
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.json as pj
 
 _BLANK = rb"[ \t\r\v\f]*"
 # What ends a document, by kind: a cut after a match never cuts a document.
@@ -20,13 +17,57 @@ BOUNDARIES = {
     "paragraph": re.compile(rb"\n" + _BLANK + rb"\n"),
     "file": re.compile(rb"(?!)"),  # nothing inside a file
 }
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN = 10, 13
+
+# `start` in characters from the context's first, -1 where the input does not say; no answers at
+# all: the question cannot be answered.
+ANSWERS = pa.list_(pa.struct([("text", pa.string()), ("start", pa.int64())]))
+COLUMN_TYPES = {
+    "string": pa.large_string(),
+    "label": pa.large_string(),
+    "id": pa.large_string(),
+    "answers": ANSWERS,
+}
+
+
+@dataclass(frozen=True)
+class Role:
+    """A part that a field of the input plays in a task.
+
+    Attributes:
+      name: what tasks call it: text, text_pair, label, id, question, context, answers.
+      kind: string; label (a string, a whole number or a truth value, kept as a string); id (like a
+        label); answers (texts with their places, in any of the forms that SQuAD is found in).
+      field: what the input calls it; `a.b` is the field b of the object a.
+      optional: a document may lack it, and then has "" or no answers.
+    """
+
+    name: str
+    kind: str
+    field: str
+    optional: bool = False
+
+    @property
+    def type(self) -> pa.DataType:
+        """Of the role's column."""
+        return COLUMN_TYPES[self.kind]
+
+
+TEXT_ROLES = (Role("text", "string", "text"),)
 
 
 @dataclass(frozen=True)
 class Reject:
-    """A refused document: where it starts and why it was refused."""
+    """A refused document: where it starts and why it was refused.
+
+    Attributes:
+      path: of the file.
+      offset: in text and JSON Lines the byte it starts at, otherwise its number among the file's
+        records, from 0.
+      reason: a word or two that are counted.
+      detail: what is wrong with this one.
+    """
 
     path: str
     offset: int
@@ -39,15 +80,16 @@ class Documents:
     """Documents of a piece of a file.
 
     Attributes:
-      text: large_string, valid UTF-8, no nulls, no empty ones.
-      empty: documents without text; not among `rejects`.
+      columns: a column for each role, by its name, of the role's type. Strings are valid UTF-8;
+        there are no nulls; the first column has no empty ones.
+      empty: documents whose first role is empty; not among `rejects`.
       rejects: refused documents.
       source_bytes: of the piece, after decompression.
       stored_bytes: read from disk for it.
       digests: (path, file size, start, xxh3_128) of the stored ranges that end with this piece.
     """
 
-    text: pa.LargeStringArray
+    columns: pa.RecordBatch
     empty: int
     rejects: tuple[Reject, ...]
     source_bytes: int
@@ -55,12 +97,25 @@ class Documents:
     digests: tuple[tuple[str, int, int, str], ...] = ()
 
     @property
+    def text(self) -> pa.LargeStringArray:
+        """The first role's column."""
+        return self.columns.column(0)
+
+    @property
     def read(self) -> int:
         """Documents found, kept or not."""
         return len(self.text) + self.empty + len(self.rejects)
 
 
-def text_documents(data: bytes, document: str, path: str, offset: int) -> Documents:
+def text_documents(
+    data: bytes,
+    document: str,
+    path: str,
+    offset: int,
+    *,
+    roles: tuple[Role, ...] = TEXT_ROLES,
+    label: str = "",
+) -> Documents:
     """Cuts text at lines or blank lines, or not at all.
 
     Args:
@@ -68,8 +123,10 @@ def text_documents(data: bytes, document: str, path: str, offset: int) -> Docume
       document: line, paragraph or file.
       path: for the places of refused documents.
       offset: of `data` in the file; at 0 a byte order mark is skipped.
+      roles: the first is the text; others have nothing to take from a text file.
+      label: of all documents, for a role of that kind.
     """
-    skip = len(_BOM) if offset == 0 and data.startswith(_BOM) else 0
+    skip = len(BOM) if offset == 0 and data.startswith(BOM) else 0
     bytes_ = np.frombuffer(data, np.uint8)
     if document == "file":
         starts, stops = np.array([skip]), np.array([len(data)])
@@ -84,7 +141,18 @@ def text_documents(data: bytes, document: str, path: str, offset: int) -> Docume
     rejects = tuple(
         Reject(path, offset + int(starts[i]), "not_utf8", detail) for i, detail in bad.items()
     )
-    return Documents(text, empty, rejects, len(data))
+    columns = [text]
+    for role in roles[1:]:
+        value = label if role.kind == "label" else [] if role.kind == "answers" else ""
+        columns.append(pa.repeat(pa.scalar(value, role.type), len(text)))
+    return Documents(batch_of(columns, roles), empty, rejects, len(data))
+
+
+def batch_of(columns: list[pa.Array], roles: tuple[Role, ...]) -> pa.RecordBatch:
+    """Columns of the roles' types, named as the roles are."""
+    return pa.RecordBatch.from_arrays(
+        columns, schema=pa.schema([(role.name, role.type) for role in roles])
+    )
 
 
 def _lines(data: np.ndarray, skip: int) -> tuple[np.ndarray, np.ndarray]:
@@ -149,93 +217,3 @@ def _utf8(binary: pa.LargeBinaryArray) -> tuple[pa.LargeStringArray, dict[int, s
         keep = np.ones(len(binary), bool)
         keep[list(bad)] = False
         return binary.filter(pa.array(keep)).cast(pa.large_string()), bad
-
-
-def json_documents(data: bytes, text_field: str, path: str, offset: int) -> Documents:
-    """Takes one field of each JSON Lines object.
-
-    Arrow's parser takes a block that has nothing to refuse; any other is gone through line by line.
-
-    Args:
-      data: whole lines.
-      text_field: the field with the text, a string.
-      path: for the places of refused documents.
-      offset: of `data` in the file.
-    """
-    text = _arrow_json(data, text_field)
-    if text is None:
-        return _slow_json(data, text_field, path, offset)
-    lengths = pc.binary_length(text)  # pyright: ignore[reportAttributeAccessIssue]
-    filled = lengths.to_numpy() > 0
-    empty = len(text) - int(filled.sum())
-    return Documents(text.filter(pa.array(filled)) if empty else text, empty, (), len(data))
-
-
-def _arrow_json(data: bytes, text_field: str) -> pa.LargeStringArray | None:
-    """The field of every line, or None if any line is not plainly good."""
-    starts, _ = _lines(np.frombuffer(data, np.uint8), 0)
-    if not len(starts):
-        return pa.array([], pa.large_string())
-    try:
-        table = pj.read_json(
-            pa.BufferReader(data),
-            read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
-            parse_options=pj.ParseOptions(
-                explicit_schema=pa.schema([(text_field, pa.large_string())]),
-                unexpected_field_behavior="ignore",
-            ),
-        )
-        table.validate(full=True)  # UTF-8 too
-    except pa.ArrowInvalid:
-        return None
-    column = table.column(0).combine_chunks()
-    if isinstance(column, pa.ChunkedArray):
-        column = pa.concat_arrays(column.chunks)
-    return None if column.null_count or len(column) != len(starts) else column
-
-
-def _slow_json(data: bytes, text_field: str, path: str, offset: int) -> Documents:
-    skip = len(_BOM) if offset == 0 and data.startswith(_BOM) else 0
-    starts, stops = _lines(np.frombuffer(data, np.uint8), skip)
-    texts: list[str] = []
-    rejects: list[Reject] = []
-    empty = 0
-    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-        line = data[start:stop]
-        if not line.strip():
-            continue
-        text, reason, detail = _json_text(line, text_field)
-        if reason:
-            rejects.append(Reject(path, offset + start, reason, detail))
-        elif text:
-            texts.append(text)
-        else:
-            empty += 1
-    return Documents(pa.array(texts, pa.large_string()), empty, tuple(rejects), len(data))
-
-
-def _json_text(line: bytes, text_field: str) -> tuple[str, str, str]:
-    """(text, "", "") of a good line, ("", reason, detail) of another."""
-    try:
-        record = json.loads(line.decode())
-    except UnicodeDecodeError as error:
-        return "", "not_utf8", f"byte {error.start} of the line: {error.reason}"
-    except (ValueError, RecursionError) as error:
-        return "", "broken_json", str(error)
-    if not isinstance(record, dict):
-        return "", "not_an_object", f"the line holds {type(record).__name__}, not an object"
-    if record.get(text_field) is None:
-        fields = ", ".join(sorted(record)) or "none"
-        return "", "missing_field", f"no field {text_field!r}; fields there: {fields}"
-    text = record[text_field]
-    if not isinstance(text, str):
-        return "", "not_a_string", f"field {text_field!r} is a {type(text).__name__}"
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        return (
-            "",
-            "lone_surrogate",
-            f"field {text_field!r}, character {error.start}: {error.reason}",
-        )
-    return text, "", ""

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypeVar
 
 import tyro
 
+from pipelines.documents import Role
 from pipelines.sources import Source
 from pipelines.tokenization import LoadedTokenizer
 from schemas.errors import UsageError
@@ -92,7 +93,8 @@ class BuildOptions:
 
     def source(self) -> Source:
         """What to read."""
-        return Source(self.input, self.document, self.text_field)
+        roles = (Role("text", "string", self.text_field),)
+        return Source(self.input, document=self.document, roles=roles)
 
     def shares(self) -> dict[str, float]:
         """--splits, parsed: {"train": 0.98, "validation": 0.02}."""

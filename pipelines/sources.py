@@ -23,7 +23,8 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import xxhash
 
-from pipelines.documents import BOUNDARIES, Documents, json_documents, text_documents
+from pipelines.documents import BOUNDARIES, TEXT_ROLES, Documents, Role, text_documents
+from pipelines.formats.json_lines import json_documents
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import InputFile, Inputs
 
@@ -47,13 +48,13 @@ class Source:
     Attributes:
       patterns: paths or globs (`**` matches folders), local or of a store that Beam knows.
       document: in text files, a document: a line, a paragraph (blank lines between) or a file.
-      text_field: in JSON Lines files, the field that holds the text.
+      roles: what to take of each document; the first is a string that no document lacks.
       block_bytes: bytes of a block; changes speed and memory, never the documents.
     """
 
     patterns: tuple[str, ...]
     document: str = "line"
-    text_field: str = "text"
+    roles: tuple[Role, ...] = TEXT_ROLES
     block_bytes: int = BLOCK_BYTES
 
     def __post_init__(self) -> None:
@@ -62,8 +63,11 @@ class Source:
             raise UsageError("no input: give --input=PATH, more than once if need be")
         if self.document not in DOCUMENTS:
             raise UsageError(f"--document={self.document}: one of {', '.join(DOCUMENTS)}")
-        if not self.text_field:
-            raise UsageError("--text_field is empty: name the field that holds the text")
+        for role in self.roles:
+            if not role.field:
+                raise UsageError(
+                    f"--{role.name}_field is empty: name the field that holds the {role.name}"
+                )
         if self.block_bytes < 1:
             raise UsageError(f"--block_bytes={self.block_bytes}: at least 1")
 
@@ -224,8 +228,8 @@ def read_block(block: Block, source: Source) -> Iterator[Documents]:
 
 def _documents(data: bytes, part: Part, offset: int, source: Source) -> Documents:
     if _is_json_lines(part.path):
-        return json_documents(data, source.text_field, part.path, offset)
-    return text_documents(data, source.document, part.path, offset)
+        return json_documents(data, source.roles, part.path, offset)
+    return text_documents(data, source.document, part.path, offset, roles=source.roles)
 
 
 def _boundary(part: Part, source: Source) -> re.Pattern[bytes]:

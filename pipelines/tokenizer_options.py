@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import tyro
 
 from pipelines.bpe import first_tokens
+from pipelines.documents import Role
 from pipelines.sources import Source
 from pipelines.tokenizer_report import Parameters
 from schemas.errors import UsageError
@@ -74,7 +75,8 @@ class TokenizerOptions:
 
     def source(self) -> Source:
         """What to read."""
-        return Source(self.input, self.document, self.text_field)
+        roles = (Role("text", "string", self.text_field),)
+        return Source(self.input, document=self.document, roles=roles)
 
     def parameters(self) -> Parameters:
         """What decides the tokenizer, besides the text."""

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.documents import json_documents, text_documents
+from pipelines.documents import TEXT_ROLES, Role, text_documents
+from pipelines.formats.json_lines import json_documents
 
 
 def texts(data, document="line", offset=0):
@@ -69,7 +70,7 @@ BAD_LINES = {
 @pytest.mark.parametrize("line", BAD_LINES, ids=lambda line: line[:20])
 def test_a_bad_json_line_is_refused_by_name_and_the_rest_kept(line):
     data = b'{"text": "first"}\n' + line + b'\n\n{"text": ""}\n{"text": "last"}'
-    found = json_documents(data, "text", "f", 50)
+    found = json_documents(data, TEXT_ROLES, "f", 50)
     assert found.text.to_pylist() == ["first", "last"]
     assert (found.read, found.empty) == (4, 1)
     [reject] = found.rejects
@@ -77,19 +78,165 @@ def test_a_bad_json_line_is_refused_by_name_and_the_rest_kept(line):
 
 
 def test_a_missing_field_names_those_that_are_there():
-    [reject] = json_documents(b'{"body": "a", "id": 1}\n', "text", "f", 0).rejects
+    [reject] = json_documents(b'{"body": "a", "id": 1}\n', TEXT_ROLES, "f", 0).rejects
     assert "'text'" in reject.detail and "body, id" in reject.detail
 
 
 @given(st.lists(st.text(min_size=1).filter(lambda t: t.isprintable()), min_size=1), st.booleans())
 def test_json_text_comes_back(texts, ascii_only):
     lines = [json.dumps({"n": 1, "text": t, "z": [t]}, ensure_ascii=ascii_only) for t in texts]
-    found = json_documents("\n".join(lines).encode(), "text", "f", 0)
+    found = json_documents("\n".join(lines).encode(), TEXT_ROLES, "f", 0)
     assert found.text.to_pylist() == texts
     assert not found.rejects
 
 
 def test_the_fast_and_the_careful_parser_agree():
     good = b'{"text": "a\\u0000b \\ud83d\\ude00"}\r\n{"te\\u0078t": "c"}\n'
-    careful = json_documents(good + b"broken\n", "text", "f", 0)
-    assert json_documents(good, "text", "f", 0).text.equals(careful.text)
+    careful = json_documents(good + b"broken\n", TEXT_ROLES, "f", 0)
+    assert json_documents(good, TEXT_ROLES, "f", 0).text.equals(careful.text)
+
+
+QA = (
+    Role("question", "string", "question"),
+    Role("context", "string", "context"),
+    Role("id", "id", "id"),
+    Role("answers", "answers", "answers"),
+    Role("label", "label", "meta.label", optional=True),
+)
+
+
+def rows(documents):
+    return documents.columns.to_pylist()
+
+
+def test_every_role_has_a_column_of_its_name():
+    record = {
+        "question": "Who?",
+        "context": "Ada did.",
+        "id": 7,
+        "answers": {"text": ["Ada"], "answer_start": [0]},
+        "meta": {"label": True},
+    }
+    found = json_documents(json.dumps(record).encode(), QA, "f", 0)
+    assert found.columns.schema.names == ["question", "context", "id", "answers", "label"]
+    assert rows(found) == [
+        {
+            "question": "Who?",
+            "context": "Ada did.",
+            "id": "7",
+            "answers": [{"text": "Ada", "start": 0}],
+            "label": "true",
+        }
+    ]
+    assert found.text.to_pylist() == ["Who?"]
+
+
+ANSWERS = {
+    '[{"text": "a", "answer_start": 3}, {"answer_start": 9, "x": 1, "text": "b"}]': [
+        ("a", 3),
+        ("b", 9),
+    ],
+    '{"text": ["a", "b"], "answer_start": [3, 9]}': [("a", 3), ("b", 9)],
+    '{"text": ["a"]}': [("a", -1)],
+    '{"text": ["a"], "answer_start": null}': [("a", -1)],
+    '{"text": [], "answer_start": []}': [],
+    '[{"text": "a"}]': [("a", -1)],
+    '"a"': [("a", -1)],
+    '["a", ""]': [("a", -1), ("", -1)],
+    '""': [],
+    "[]": [],
+    "null": [],
+}
+BAD_ANSWERS = {
+    "3": "not_answers",
+    '["a", 3]': "not_answers",
+    '[{"answer_start": 3}]': "not_answers",
+    '[{"text": "a", "answer_start": 1.5}]': "not_answers",
+    '{"text": ["a"], "answer_start": [1, 2]}': "not_answers",
+    '{"texts": ["a"]}': "not_answers",
+    '["\\ud800"]': "lone_surrogate",
+}
+ANSWER_ROLES = (Role("text", "string", "text"), Role("answers", "answers", "answers"))
+
+
+@pytest.mark.parametrize("others", [(), *([(form,)] for form in ANSWERS)])
+@pytest.mark.parametrize("form", [*ANSWERS, *BAD_ANSWERS])
+def test_answers_in_every_form_alone_and_beside_another(form, others):
+    """Alone a block is parsed by Arrow, beside another form line by line."""
+    forms = [form, *(other for group in others for other in group)]
+    data = "\n".join(f'{{"text": "t", "answers": {f}}}' for f in forms).encode()
+    found = json_documents(data, ANSWER_ROLES, "f", 0)
+    assert [[(a["text"], a["start"]) for a in row["answers"]] for row in rows(found)] == [
+        ANSWERS[f] for f in forms if f in ANSWERS
+    ]
+    assert [r.reason for r in found.rejects] == [BAD_ANSWERS[f] for f in forms if f in BAD_ANSWERS]
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ('{"question": "q", "context": "c", "answers": []}', "missing_field"),
+        ('{"question": "q", "context": "c", "id": null, "answers": []}', "missing_field"),
+        ('{"question": "q", "context": "c", "id": "", "answers": []}', "missing_field"),
+        ('{"question": "q", "context": "c", "id": 1.5, "answers": []}', "not_an_id"),
+        ('{"question": "q", "context": ["c"], "id": 1, "answers": []}', "not_a_string"),
+        ('{"question": "q", "context": "c", "id": 1}', "missing_field"),
+        (
+            '{"question": "q", "context": "c", "id": 1, "answers": [], "meta": {"label": []}}',
+            "not_a_label",
+        ),
+    ],
+)
+def test_a_document_without_a_role_is_refused(record, reason):
+    good = '{"question": "q", "context": "", "id": 1, "answers": []}'
+    found = json_documents(f"{good}\n{record}\n{good}".encode(), QA, "f", 0)
+    assert len(found.text) == 2
+    assert [reject.reason for reject in found.rejects] == [reason]
+
+
+json_values = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False),
+    st.sampled_from(["", "a", "é\ud800"]),
+    st.lists(st.sampled_from(["a", 1]), max_size=2),
+    st.fixed_dictionaries({}, optional={"text": st.just(["a"]), "b": st.just("c")}),
+)
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(["text", "label", "a.b", "a", "answers"]), json_values),
+        min_size=1,
+    )
+)
+def test_a_block_and_its_lines_give_the_same(records):
+    """What the block is parsed by never shows: a broken line sends it the careful way."""
+    roles = (
+        Role("text", "string", "text"),
+        Role("label", "label", "label"),
+        Role("text_pair", "string", "a.b", optional=True),
+        Role("answers", "answers", "answers", optional=True),
+    )
+    data = "\n".join(map(json.dumps, records)).encode()
+    block = json_documents(data, roles, "f", 0)
+    careful = json_documents(data + b"\nbroken", roles, "f", 0)
+    assert block.columns.equals(careful.columns)
+    assert block.empty == careful.empty
+    assert block.rejects == careful.rejects[:-1]
+
+
+def test_two_objects_a_line_are_no_two_lines():
+    data = b'{"text": "a"} {"text": "b"}\n  \n{"text":\n"c"}'
+    assert [r.reason for r in json_documents(data, TEXT_ROLES, "f", 0).rejects] == [
+        "broken_json",
+        "broken_json",
+        "broken_json",
+    ]
+
+
+def test_a_text_file_has_no_other_roles():
+    roles = (Role("text", "string", "text"), Role("label", "label", "l"), QA[3])
+    found = text_documents(b"a\nb\n", "line", "f", 0, roles=roles, label="pos")
+    assert rows(found) == [{"text": t, "label": "pos", "answers": []} for t in "ab"]
