@@ -1,0 +1,72 @@
+import sys
+import unicodedata
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.documents import ANSWERS
+from pipelines.normalization import normalized, normalized_answers
+
+FORMS = ("NFC", "NFKC")
+POINTS = [chr(c) for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000]
+# Characters that move, compose, or fall apart.
+LIVELY = [c for c in POINTS if unicodedata.combining(c) or unicodedata.normalize("NFKD", c) != c]
+LIVELY += [chr(c) for c in range(0x1100, 0x1200)]
+
+
+def column(documents):
+    return pa.array(documents, pa.large_string())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_character_and_what_may_compose_with_it(form):
+    documents = POINTS + [base + c for base in "aeo\u1100\uac00\uac01\u0915" for c in LIVELY]
+    found = normalized(column(documents), form).to_pylist()
+    assert found == [unicodedata.normalize(form, document) for document in documents]
+
+
+@given(
+    st.lists(st.text(st.one_of(st.sampled_from(LIVELY), st.characters(codec="utf-8")))),
+    st.sampled_from(FORMS),
+)
+def test_equal_to_unicodedata(documents, form):
+    text = column(["e\u0301", *documents]).slice(1)
+    expected = [unicodedata.normalize(form, document) for document in documents]
+    assert normalized(text, form).to_pylist() == expected
+
+
+def test_normal_text_is_not_copied():
+    text = column(["plain", "åpen dør – “quoted”", "中文 한국어 русский"])
+    assert normalized(text, "NFC") is text
+
+
+def test_places_of_answers_move_with_their_context():
+    before = column(["cafe\u0301 noir", "plain", "fi\u0301n, fi\u0301n"])
+    after = normalized(before, "NFC")
+    answers = pa.array(
+        [
+            [{"text": "noir", "start": 6}, {"text": "cafe\u0301", "start": 0}],
+            [],
+            [{"text": "fi\u0301n", "start": 6}, {"text": "unknown", "start": -1}],
+        ],
+        ANSWERS,
+    )
+    moved = normalized_answers(answers, before, after, "NFC")
+    assert moved.type == ANSWERS
+    assert moved.to_pylist() == [
+        [{"text": "noir", "start": 5}, {"text": "café", "start": 0}],
+        [],
+        [{"text": "fín", "start": 5}, {"text": "unknown", "start": -1}],
+    ]
+    for context, found in zip(after.to_pylist(), moved.to_pylist(), strict=True):
+        for answer in found:
+            if answer["start"] >= 0:
+                assert context[answer["start"] :].startswith(answer["text"])
+
+
+def test_no_answers_at_all():
+    none = pa.array([[], []], ANSWERS)
+    text = column(["e\u0301", "b"])
+    assert normalized_answers(none, text, normalized(text, "NFC"), "NFC") is none
