@@ -9,7 +9,7 @@ _README = _ROOT / "README.md"
 
 # A Beam worker never installs JAX, and a trainer's host never installs Beam. The exact versions
 # that were tested together are in requirements.lock: `pip install -c requirements.lock -e .[all]`.
-_RECORDS = ["array-record>=0.8,<0.9", "filelock>=3.16", "tyro>=1.0,<2"]
+_RECORDS = ["array-record>=0.8,<0.9", "filelock>=3.16", "pyyaml>=6", "tyro>=1.0,<2"]
 _PIPELINES = [
     *_RECORDS,
     "apache-beam>=2.77,<2.78",  # its worker threads and displays are reached into: see launch.py
@@ -58,7 +58,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["pipelines*", "schemas*", "trainers*"]),
-    package_data={"schemas": ["*.json"]},
+    package_data={"schemas": ["*.json"], "pipelines": ["configs/*.yaml"]},
     install_requires=["numpy>=2.0,<2.5"],
     extras_require={
         "pipelines": _PIPELINES,

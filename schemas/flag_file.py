@@ -1,0 +1,195 @@
+"""Files that hold flags (`--config=FILE.yaml`): their values become arguments of the command line.
+
+A file is a mapping of flags to values, or has one such mapping for each command, by its name, so
+that one file holds a whole job. Flags of the command line win, whatever their place.
+
+PyYAML is passed in by the caller: this package imports nothing beyond the standard library and
+numpy.
+"""
+
+import dataclasses
+import difflib
+import os
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional
+
+from schemas.errors import UsageError
+
+FLAG = "--config"
+_SCALARS = (str, int, float)
+
+
+def expand(
+    argv: List[str],
+    command: str,
+    known: Mapping[str, str],
+    *,
+    folder: str,
+    yaml: Any,
+    check_unknown: Optional[Callable[[List[str]], None]] = None,
+) -> List[str]:
+    """The arguments with those of `--config=FILE` put before them.
+
+    ["--config=job.yaml", "--seed=3"], with `seed: 1` and `max_length: 64` in the file, gives
+    ["--max_length=64", "--seed=3"].
+
+    Args:
+      argv: as typed.
+      command: whose part of the file is taken, if it has parts: build_shards.
+      known: as `kinds_of` gives it.
+      folder: where `--config=NAME` finds NAME.yaml.
+      yaml: the module.
+      check_unknown: of flags that are not known, raises UsageError for those that nobody knows;
+        None if nobody else knows any.
+
+    Raises:
+      UsageError: no such file, or not as described; names the file, the key, the nearest flag.
+    """
+    files, rest = _split(argv)
+    if not files:
+        return argv
+    if len(files) > 1:
+        raise UsageError(f"{FLAG} is given {len(files)} times: put the flags into one file")
+    path = _find(files[0], folder)
+    values = _part(_load(path, yaml), command, known, path)
+    unknown = [name for name in values if name not in known]
+    if unknown and check_unknown is None:
+        near = difflib.get_close_matches(unknown[0], known, 1)
+        hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(known))}"
+        raise UsageError(f"{path}: {command} has no flag {unknown[0]!r}{hint}")
+    if unknown and check_unknown:
+        try:
+            check_unknown(_arguments({name: values[name] for name in unknown}, known, path))
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from error
+    typed = _names(rest, known)
+    return _arguments({n: v for n, v in values.items() if n not in typed}, known, path) + rest
+
+
+def kinds_of(*options: type) -> Dict[str, str]:
+    """The flags of dataclasses: name to bool, list (may be repeated) or value."""
+    kinds = {}
+    for field in (field for cls in options for field in dataclasses.fields(cls)):
+        is_bool = field.type in (bool, "bool")
+        kinds[field.name] = (
+            "bool" if is_bool else "list" if "tuple[" in str(field.type).lower() else "value"
+        )
+    return kinds
+
+
+def _split(argv: List[str]) -> "tuple[List[str], List[str]]":
+    """What --config names, and the other arguments."""
+    files, rest, waiting = [], [], False
+    for argument in argv:
+        if waiting:
+            files.append(argument)
+            waiting = False
+        elif argument == FLAG:
+            waiting = True
+        elif argument.startswith(FLAG + "="):
+            files.append(argument[len(FLAG) + 1 :])
+        else:
+            rest.append(argument)
+    if waiting or "" in files:
+        raise UsageError(f"{FLAG} names no file: give {FLAG}=FILE.yaml")
+    return files, rest
+
+
+def _find(name: str, folder: str) -> str:
+    """The file that is meant: a path, or a ready one by its bare name."""
+    ready = sorted(n[: -len(".yaml")] for n in _listed(folder) if n.endswith(".yaml"))
+    if os.path.isfile(name):
+        return name
+    if name in ready:
+        return os.path.join(folder, f"{name}.yaml")
+    near = difflib.get_close_matches(name, ready, 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise UsageError(
+        f"{FLAG}={name}: there is no such file, and the ready ones are "
+        f"{', '.join(ready) or 'not installed here'}{hint}"
+    )
+
+
+def _listed(folder: str) -> List[str]:
+    return os.listdir(folder) if os.path.isdir(folder) else []
+
+
+def _load(path: str, yaml: Any) -> Dict[str, Any]:
+    """A mapping whose keys are names, each there once."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        values = yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        said = " ".join(str(error).split())
+        raise UsageError(f"{FLAG}={path} cannot be read as YAML: {said}") from error
+    if not isinstance(values, dict):
+        raise UsageError(
+            f"{path} holds {'nothing' if values is None else type(values).__name__}, and must be a "
+            "mapping of flags to values, as in `max_length: 128`"
+        )
+    _refuse_repeats(node, yaml, path)
+    return values
+
+
+def _refuse_repeats(node: Any, yaml: Any, path: str) -> None:
+    """YAML's own readers take the last of two equal keys and say nothing."""
+    seen = set()
+    for key, value in node.value:
+        if key.value in seen:
+            raise UsageError(
+                f"{path}, line {key.start_mark.line + 1}: {key.value} stands there twice"
+            )
+        seen.add(key.value)
+        if isinstance(value, yaml.MappingNode):
+            _refuse_repeats(value, yaml, path)
+
+
+def _part(
+    values: Dict[str, Any], command: str, known: Mapping[str, str], path: str
+) -> Dict[str, Any]:
+    """The command's own part of a file that has parts; any other file is one."""
+    if command in values and command not in known:
+        values = values[command] or {}
+        if not isinstance(values, dict):
+            raise UsageError(f"{path}: {command} must be a mapping of flags to values")
+    elif values and all(isinstance(v, dict) and k not in known for k, v in values.items()):
+        raise UsageError(f"{path} has no part {command}: it has {', '.join(map(str, values))}")
+    return {str(name).lstrip("-").replace("-", "_"): value for name, value in values.items()}
+
+
+def _names(argv: Iterable[str], known: Mapping[str, str]) -> "set[str]":
+    """The flags that arguments set: `--max-length=3` and `--no_resume` set max_length, resume."""
+    names = set()
+    for argument in argv:
+        if argument.startswith("--"):
+            name = argument[2:].partition("=")[0].replace("-", "_")
+            positive = name[len("no_") :] if name.startswith("no_") else name
+            names.add(positive if known.get(positive) == "bool" else name)
+    return names
+
+
+def _arguments(values: Mapping[str, Any], known: Mapping[str, str], path: str) -> List[str]:
+    """{"seed": 1, "resume": False, "input": ["a", "b"], "splits": {"train": 1}} -> arguments."""
+    arguments = []
+    for name, value in values.items():
+        kind = known.get(name)
+        if value is None:  # an empty value: as if it did not stand there
+            continue
+        if isinstance(value, bool) and kind != "value" and kind != "list":
+            arguments.append(f"--{name}" if value else f"--no_{name}")
+            continue
+        if kind == "bool" or isinstance(value, bool):
+            wanted = "true or false" if kind == "bool" else "a value; YAML reads a bare yes, no, on"
+            wanted += "" if kind == "bool" else " and off as true and false: put it in quotes"
+            raise UsageError(f"{path}: {name} is {value!r}, and must be {wanted}")
+        items = value if isinstance(value, list) else [value]
+        if isinstance(value, dict):
+            items = list(value.values())
+        if not all(isinstance(i, _SCALARS) and not isinstance(i, bool) for i in items):
+            raise UsageError(f"{path}: {name} is {value!r}, and must be a value or a list of them")
+        texts = [str(item) for item in items]
+        if isinstance(value, dict):
+            texts = [f"{key}:{text}" for key, text in zip(value, texts)]
+        arguments += [f"--{name}={t}" for t in (texts if kind == "list" else [",".join(texts)])]
+    return arguments

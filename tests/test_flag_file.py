@@ -1,0 +1,166 @@
+"""Files of flags: what is in them, what the command line says, and every mistake in words."""
+
+import dataclasses
+from typing import Annotated, Literal
+
+import pytest
+import tyro
+import yaml
+
+from schemas.errors import UsageError
+from schemas.flag_file import expand, kinds_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """A command."""
+
+    input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
+    max_length: int = 128
+    rate: float = 0.5
+    normalize: Literal["none", "nfc", "no"] = "none"
+    resume: bool = False
+    verify: bool = True
+    splits: str = ""
+    name: str | None = None
+
+
+def parse(argv):
+    return tyro.cli(Options, args=argv, use_underscores=True)
+
+
+@pytest.fixture
+def expanded(tmp_path):
+    """Writes a file and gives back what it makes of a command line."""
+    (tmp_path / "ready").mkdir()
+    (tmp_path / "ready" / "classic.yaml").write_text("max_length: 77\n")
+
+    def run(text, *argv, config=None):
+        path = tmp_path / "job.yaml"
+        path.write_text(text, encoding="utf-8")
+        return expand(
+            [f"--config={config or path}", *argv],
+            "mill",
+            kinds_of(Options),
+            folder=str(tmp_path / "ready"),
+            yaml=yaml,
+        )
+
+    return run
+
+
+def test_kinds_of_flags():
+    kinds = kinds_of(Options)
+    assert kinds.pop("input") == "list"
+    assert {name for name, kind in kinds.items() if kind == "bool"} == {"resume", "verify"}
+
+
+def test_every_kind_of_value(expanded):
+    argv = expanded(
+        "input: [a.txt, 'b c.txt']\nmax_length: 64\nrate: 1e-4\nnormalize: 'no'\nresume: true\n"
+        "verify: false\nsplits: {train: 0.9, test: 0.1}\nname:\n"
+    )
+    assert argv == [
+        "--input=a.txt",
+        "--input=b c.txt",
+        "--max_length=64",
+        "--rate=1e-4",
+        "--normalize=no",
+        "--resume",
+        "--no_verify",
+        "--splits=train:0.9,test:0.1",
+    ]
+    options = parse(argv)
+    assert options.input == ("a.txt", "b c.txt") and options.rate == 1e-4
+    assert options.resume and not options.verify and options.name is None
+
+
+def test_a_list_for_one_value_is_joined(expanded):
+    assert expanded("splits: [train:1, test:2]\n") == ["--splits=train:1,test:2"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "left"),
+    [
+        (["--max_length=3"], ["--input=a", "--input=b", "--resume"]),
+        (["--max-length", "3"], ["--input=a", "--input=b", "--resume"]),
+        (["--no_resume"], ["--input=a", "--input=b", "--max_length=64"]),
+        (["--no-resume"], ["--input=a", "--input=b", "--max_length=64"]),
+        (["--input=c"], ["--max_length=64", "--resume"]),
+    ],
+)
+def test_the_command_line_wins(expanded, typed, left):
+    assert expanded("input: [a, b]\nmax_length: 64\nresume: true\n", *typed) == [*left, *typed]
+
+
+def test_inputs_of_the_command_line_replace_those_of_the_file(expanded):
+    assert parse(expanded("input: [a, b]\n", "--input=c", "--input=d")).input == ("c", "d")
+
+
+def test_a_file_may_hold_a_part_for_each_command(expanded):
+    text = "mill: {max_length: 64}\nother: {depth: 3}\n"
+    assert expanded(text) == ["--max_length=64"]
+    assert expanded("mill:\nother: {depth: 3}\n", "--rate=1") == ["--rate=1"]
+    # A file whose only value is a mapping is no file of parts if that is a flag.
+    assert expanded("splits: {train: 1}\n") == ["--splits=train:1"]
+
+
+def test_a_ready_file_by_its_bare_name(expanded):
+    assert expanded("", config="classic") == ["--max_length=77"]
+
+
+def test_the_two_ways_to_name_it(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text("seed: 1\n")
+    for argv in (["--config", str(path), "-v"], ["-v", f"--config={path}"]):
+        assert expand(argv, "mill", {"seed": "value"}, folder="", yaml=yaml) == ["--seed=1", "-v"]
+    assert expand(["--seed=2"], "mill", {}, folder="", yaml=yaml) == ["--seed=2"]
+
+
+def test_names_with_hyphens_are_the_same_flags(expanded):
+    assert expanded("max-length: 64\n") == ["--max_length=64"]
+
+
+WRONG = {
+    "unknown": ("max_lenght: 3\n", ["no flag 'max_lenght'", "did you mean max_length?"]),
+    "nothing like it": ("xyz: 3\n", ["no flag 'xyz'", "there are input, max_length"]),
+    "twice": ("rate: 1\nrate: 2\n", ["line 2", "rate stands there twice"]),
+    "twice in a part": ("mill:\n  rate: 1\n  rate: 2\n", ["line 3", "twice"]),
+    "other parts only": ("other: {a: 1}\nthird: {a: 1}\n", ["no part mill", "other, third"]),
+    "a part that is none": ("mill: 3\n", ["mill must be a mapping"]),
+    "empty": ("", ["holds nothing"]),
+    "a list": ("- a\n", ["holds list"]),
+    "not YAML": ("a: [\n", ["cannot be read as YAML"]),
+    "an object": ("rate: !!python/object:os.system {}\n", ["cannot be read as YAML"]),
+    "a word for a flag": ("resume: maybe\n", ["resume is 'maybe'", "true or false"]),
+    "a bare no": ("normalize: no\n", ["normalize is False", "in quotes"]),
+    "a list of lists": ("splits: [[1]]\n", ["splits is [[1]]"]),
+    "a mapping of lists": ("splits: {a: [1]}\nrate: 1\n", ["splits is {'a': [1]}"]),
+    "a list of bare words": ("input: [no]\n", ["input is [False]"]),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), WRONG.values(), ids=WRONG)
+def test_mistakes_are_said_in_words(expanded, text, said):
+    with pytest.raises(UsageError) as error:
+        expanded(text)
+    for words in ("job.yaml", *said):
+        assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--config=clasic"], "did you mean classic"),
+        (["--config=nowhere/x.yaml"], "no such file"),
+        (["--config="], "names no file"),
+        (["--seed=1", "--config"], "names no file"),
+        (["--config=a", "--config", "b"], "given 2 times"),
+    ],
+    ids=str,
+)
+def test_a_file_that_is_not_there(tmp_path, argv, said):
+    (tmp_path / "classic.yaml").write_text("")
+    with pytest.raises(UsageError, match=said):
+        expand(argv, "mill", {"seed": "value"}, folder=str(tmp_path), yaml=yaml)
