@@ -129,6 +129,27 @@ def test_resume_is_identical_to_the_bit(shards, tmp_path, more):
     assert int(whole["step"]) == 15
 
 
+def test_a_mixture_resumes_to_the_bit(shards, tmp_path, capsys):
+    """15 steps by 0.75 and 0.25, in one go and in two; both sets' ends of an epoch lie inside."""
+    write_mlm_set(tmp_path / "other", train=9, seed=1)
+    mixed = f"{shards}:0.75,{tmp_path / 'other'}:0.25"
+    main(flags(mixed, tmp_path / "whole", STEPS))
+    said = capsys.readouterr().err
+    assert f"75.00% of the rows from {shards}: 1.12 passes over its 40 in 15 steps" in said
+    assert f"25.00% of the rows from {tmp_path / 'other'}: 1.67 passes over its 9" in said
+    main(flags(mixed, tmp_path / "parts", STEPS, "--stop_after=3"))
+    main(flags(mixed, tmp_path / "parts", STEPS, "--resume"))
+    assert train_losses(tmp_path / "parts") == train_losses(tmp_path / "whole")
+    whole, parts = (final_state(shards, tmp_path / run, 15) for run in ("whole", "parts"))
+    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
+        assert one.tobytes() == other.tobytes()
+    main(flags(shards, tmp_path / "plain", STEPS))
+    assert train_losses(tmp_path / "plain") != train_losses(tmp_path / "whole")
+    other_weights = mixed.replace("0.75", "0.5")
+    with pytest.raises(UsageError, match="shards' fingerprint was"):
+        main(flags(other_weights, tmp_path / "parts", STEPS, "--resume"))
+
+
 def test_encoding_and_format_change_nothing(shards, tmp_path):
     main(flags(shards, tmp_path / "plain", STEPS))
     write_mlm_set(tmp_path / "set", encoding="int64_list", file_formats=("array_record",))

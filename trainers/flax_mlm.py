@@ -8,14 +8,14 @@
 import tyro
 
 from schemas.errors import run_entry
+from trainers.mixture import open_shards
 from trainers.on_flax.config import TrainConfig, plan_run
-from trainers.reader import ShardSet
 
 
 def main(argv: list[str]) -> None:
     """Parses the command line, checks the contract, then trains."""
     config = tyro.cli(TrainConfig, args=argv, prog="trainers.flax_mlm", use_underscores=True)
-    shards = ShardSet(config.shards, verify=config.verify)
+    shards = open_shards(config.shards, seed=config.seed, verify=config.verify)
     plan = plan_run(config, shards.schema, train_rows=shards.rows(config.train_split))
 
     from trainers.on_flax.loop import train  # JAX: seconds that --help and refusals do not pay

@@ -12,6 +12,9 @@
     for batch in shards.in_order("validation", batch_size=32):
         batch["row_weights"]                  # uint8 [32]; 0 where the last batch was filled up
 
+    shards.split("train")[0]["input_ids"]     # uint16 [L]; a dataset for PyTorch, grain, ...
+    ShardSet.mix({"books": 0.7, "web": 0.3})  # several sets read as one, by weight
+
 Order. `batches` goes on for ever, through a new permutation of all rows in every epoch. Its order
 is a pure function of (seed, step): `start_step=1000` continues exactly where step 999 ended, and
 needs no saved state. A batch that reaches the end of an epoch goes on into the next one, so every
@@ -31,28 +34,28 @@ import importlib.util
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Dict, Generator, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
 import numpy as np
 
 from schemas.errors import DataError, UsageError
 from schemas.records import RowReader, open_rows
 from schemas.sidecar import ManifestFile, SetInfo, file_sha256, read_set
-from trainers.read_ahead import read_ahead
+from trainers.batches import Batch, BatchReader
 from trainers.row_order import epoch_and_row
 
-Batch = Dict[str, np.ndarray]
-ROWS_A_READ = 1024
+if TYPE_CHECKING:
+    from trainers.mixture import Mixture
 
 
-class ShardSet:
+class ShardSet(BatchReader):
     """A finished shard set, checked against its contract.
 
-    May be sent to other processes: files are opened where they are first read.
+    May be sent to other processes, and forked: files are opened where they are first read.
 
     Attributes:
-      directory: where it lies.
-      schema: the contract (`schemas.sidecar.Schema`).
+      directory: where it lies; `name` is the same.
+      schema: the contract (`schemas.sidecar.Schema`), with its `fingerprint`.
       stats: counts (`schemas.sidecar.Statistics`).
       manifest: every file (`schemas.sidecar.Manifest`).
       file_format: the format that is read: array_record if the set has it, else tfrecord.
@@ -72,7 +75,8 @@ class ShardSet:
           UsageError: the set has no such format, or its reader is not installed.
         """
         info = read_set(os.fspath(directory))
-        self.directory, self.schema = info.directory, info.schema
+        self.directory = self.name = info.directory
+        self.schema, self.fingerprint = info.schema, info.schema.fingerprint
         self.stats, self.manifest = info.stats, info.manifest
         self.file_format = _choose_format(info, file_format)
         if verify:
@@ -81,8 +85,15 @@ class ShardSet:
         self._splits = {
             name: self.manifest.shards(name, self.file_format) for name in self.schema.splits
         }
+        self._ends = {
+            name: np.cumsum([file.rows or 0 for file in files])
+            for name, files in self._splits.items()
+        }
+        self._open_nothing()
+
+    def _open_nothing(self) -> None:
         self._readers: Dict[str, RowReader] = {}
-        self._lock = threading.Lock()
+        self._lock, self._process = threading.Lock(), os.getpid()
 
     def __getstate__(self) -> dict:
         """All but open files."""
@@ -90,7 +101,9 @@ class ShardSet:
 
     def __setstate__(self, state: dict) -> None:
         """As it was, with no file open."""
-        self.__dict__.update(state, _lock=threading.Lock())
+        for name, value in state.items():
+            setattr(self, name, value)
+        self._open_nothing()
 
     def close(self) -> None:
         """Closes the files; they open again when read."""
@@ -99,26 +112,24 @@ class ShardSet:
                 reader.close()
             self._readers.clear()
 
+    @property
+    def splits(self) -> Tuple[str, ...]:
+        """Names of the splits, sorted."""
+        return tuple(sorted(self._splits))
+
     def rows(self, split: str) -> int:
         """Rows of a split, masked copies included."""
         return sum(file.rows or 0 for file in self._shards(split))
 
     def read(self, split: str, row_indices: np.ndarray) -> Batch:
-        """Rows by their index in the split, in the order asked for.
-
-        Args:
-          split: such as "train".
-          row_indices: integers [n], 0 to rows(split) - 1; shards count on from one another.
-
-        Returns:
-          For every feature an array [n, *shape].
-
-        Raises:
-          DataError: a file cannot be read or holds other rows; names it.
-        """
+        """Rows by their index in the split; see `BatchReader.read`."""
         files = self._shards(split)
         row_indices = np.asarray(row_indices, np.int64)
-        ends = np.cumsum([file.rows or 0 for file in files])
+        ends = self._ends[split]
+        if self._process != os.getpid():
+            # After a fork the files share their place with the parent's, and a thread that is not
+            # here any more may hold the lock.
+            self._open_nothing()
         shard_of = np.searchsorted(ends, row_indices, side="right")
         encoded = np.empty((len(row_indices), self._codec.stride), np.uint8)
         with self._lock:
@@ -129,117 +140,32 @@ class ShardSet:
                 encoded[here] = reader.read(row_indices[here] - first)
         return self._codec.decode(encoded)
 
-    def batches(
-        self,
-        split: str,
-        *,
-        batch_size: int,
-        seed: int,
-        start_step: int = 0,
-        stop_step: Optional[int] = None,
-        process_index: int = 0,
-        process_count: int = 1,
-        prefetch: int = 2,
-    ) -> Generator[Batch, None, None]:
-        """This process's part of the batches of the steps from `start_step` to before `stop_step`.
+    def order(self, split: str, positions: np.ndarray, *, seed: int) -> Batch:
+        """A new permutation of all rows in every epoch; see `BatchReader.order`."""
+        epochs, rows = epoch_and_row(positions, rows=self.rows(split), seed=seed)
+        return {"row_index": rows, "epoch": epochs}
 
-        Every batch is a pure function of (seed, its step): the features, `row_index` and `epoch`,
-        each with batch_size / process_count rows.
+    @staticmethod
+    def mix(weights: Dict[str, float], seed: int = 0, *, verify: bool = True) -> "Mixture":
+        """Several sets read as one, by weight: `ShardSet.mix({"books": 0.7, "web": 0.3}, seed=1)`.
 
         Args:
-          split: such as "train".
-          batch_size: rows over all processes.
-          seed: of the row order.
-          start_step: first step to read, from 0 on.
-          stop_step: step to end before; None goes on for ever.
-          process_index: this process, from 0 on.
-          process_count: divides `batch_size`.
-          prefetch: batches that a background thread reads ahead; 0 reads when asked.
+          weights: directory to weight; shares of the rows of a batch are in their proportion.
+          seed: of the order, unless `batches` is given another.
+          verify: as for ShardSet.
 
         Raises:
-          DataError, UsageError: as `read`; the batch size cannot be shared.
+          DataError: one is no finished set.
+          UsageError: their rows do not mean the same; names what differs.
         """
-        share, first = self._share(split, batch_size, process_index, process_count)
-        rows = self.rows(split)
-        # Small batches are read several at once: an ArrayRecord call costs as much as many rows.
-        steps_a_read = max(1, ROWS_A_READ // share)
+        from trainers.mixture import Mixture  # which reads sets with this class
 
-        def read() -> Iterator[Batch]:
-            step = start_step
-            while stop_step is None or step < stop_step:
-                stop = step + steps_a_read
-                steps = np.arange(step, stop if stop_step is None else min(stop, stop_step))
-                positions = steps[:, None] * batch_size + (first + np.arange(share))
-                epochs, indices = epoch_and_row(positions.ravel(), rows=rows, seed=seed)
-                several = dict(self.read(split, indices), row_index=indices, epoch=epochs)
-                for start in range(0, len(indices), share):
-                    yield {name: part[start : start + share] for name, part in several.items()}
-                step = stop
-
-        return read_ahead(read(), prefetch)
-
-    def in_order(
-        self,
-        split: str,
-        *,
-        batch_size: int,
-        process_index: int = 0,
-        process_count: int = 1,
-        prefetch: int = 2,
-    ) -> Generator[Batch, None, None]:
-        """Every row of a split once, in its order, for evaluation.
-
-        The last batch is filled up with rows of zeros (all padding), so that shapes stay the same;
-        `row_weights` uint8 is 1 for a row of the split and 0 for a filling one, whose `row_index`
-        is that of the last row.
-        """
-        share, first = self._share(split, batch_size, process_index, process_count)
-        rows = self.rows(split)
-
-        def read() -> Iterator[Batch]:
-            for start in range(0, rows, batch_size):
-                indices = np.arange(share, dtype=np.int64) + (start + first)
-                real = indices < rows
-                batch = self.read(split, indices[real])
-                filling = [(0, share - int(real.sum()))]
-                batch = {
-                    name: np.pad(column, filling + [(0, 0)] * (column.ndim - 1))
-                    for name, column in batch.items()
-                }
-                yield dict(
-                    batch,
-                    row_index=np.minimum(indices, rows - 1),
-                    epoch=np.zeros(share, np.int64),
-                    row_weights=real.astype(np.uint8),
-                )
-
-        return read_ahead(read(), prefetch)
+        return Mixture.open(weights, seed=seed, verify=verify)
 
     def _shards(self, split: str) -> List[ManifestFile]:
         if split not in self._splits:
-            raise UsageError(
-                f"{self.directory} has no split {split!r}: it has {', '.join(sorted(self._splits))}"
-            )
+            raise self.no_split(split)
         return self._splits[split]
-
-    def _share(
-        self, split: str, batch_size: int, process_index: int, process_count: int
-    ) -> Tuple[int, int]:
-        """Rows of a batch that this process reads, and the first of them."""
-        if batch_size < 1 or process_count < 1 or batch_size % process_count:
-            raise UsageError(
-                f"a batch of {batch_size} rows cannot be shared by {process_count} processes: give "
-                "a batch size that is a multiple of their number"
-            )
-        if not 0 <= process_index < process_count:
-            raise UsageError(f"process {process_index} of {process_count}: count from 0")
-        if not self.rows(split):
-            raise DataError(
-                f"{self.directory}: split {split!r} has no rows; build the set from more text or "
-                "with other --splits"
-            )
-        share = batch_size // process_count
-        return share, share * process_index
 
     def _reader(self, file: ManifestFile) -> RowReader:
         if file.path not in self._readers:

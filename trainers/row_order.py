@@ -17,7 +17,9 @@ import numpy as np
 ROUNDS = 8
 
 
-def epoch_and_row(positions: np.ndarray, *, rows: int, seed: int) -> Tuple[np.ndarray, np.ndarray]:
+def epoch_and_row(
+    positions: np.ndarray, *, rows: int, seed: int, stream: int = 0
+) -> Tuple[np.ndarray, np.ndarray]:
     """Where in the data a run's positions are.
 
     Args:
@@ -25,6 +27,7 @@ def epoch_and_row(positions: np.ndarray, *, rows: int, seed: int) -> Tuple[np.nd
         s * B to s * B + B - 1.
       rows: rows of the split.
       seed: any integer.
+      stream: each of several that are read with one seed has an order of its own.
 
     Returns:
       epochs int64 [n] and row indices int64 [n]; over an epoch every row comes once.
@@ -34,7 +37,8 @@ def epoch_and_row(positions: np.ndarray, *, rows: int, seed: int) -> Tuple[np.nd
     indices = np.empty_like(places)
     for epoch in np.unique(epochs):  # one, or two where a batch crosses into the next epoch
         here = epochs == epoch
-        indices[here] = permuted(places[here], rows=rows, key=(seed, int(epoch)))
+        key = (seed, int(epoch)) + ((stream,) if stream else ())
+        indices[here] = permuted(places[here], rows=rows, key=key)
     return epochs, indices
 
 

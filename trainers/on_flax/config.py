@@ -12,6 +12,7 @@ from typing import Literal
 
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
+from trainers.shards_flag import shards_name
 
 # Turc et al., "Well-Read Students Learn Better", 2019 (arXiv:1908.08962); base is RoBERTa's own.
 PRESETS = {
@@ -75,7 +76,7 @@ class TrainConfig:
     """
 
     shards: str
-    """Directory that build_shards wrote."""
+    """Directory that build_shards wrote; or several with weights, as DIR:0.7,DIR:0.3."""
     output: str | None = None
     """Where checkpoints, metrics and the loss curve go. None: runs/SHARDS-MODEL."""
     resume: bool = False
@@ -108,7 +109,7 @@ class TrainConfig:
     steps: int | None = None
     """Optimizer steps. None: as many as the epochs take."""
     epochs: float = 1.0
-    """Passes over the training split, where steps is not given."""
+    """Passes over the training split, where steps is not given; of a mixture, over all its rows."""
     stop_after: int | None = None
     """Stop after this step with a checkpoint; the schedule stays that of all steps."""
     batch_size: int = 32
@@ -283,7 +284,7 @@ def plan_run(config: TrainConfig, schema: Schema, *, train_rows: int) -> Plan:
             "--masking=dynamic, or leave it out"
         )
     steps = config.steps or math.ceil(config.epochs * train_rows / config.batch_size)
-    name = f"{Path(config.shards).resolve().name}-{config.model}"
+    name = f"{shards_name(config.shards)}-{config.model}"
     return Plan(
         config=config,
         schema=schema,

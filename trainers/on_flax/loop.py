@@ -15,13 +15,14 @@ from typing import Any
 import jax
 
 from schemas.errors import DataError
+from trainers.batches import BatchReader
 from trainers.interruption import Interruption
+from trainers.mixture import Mixture
 from trainers.on_flax.checkpoints import Checkpoints, claimed, start_or_resume
 from trainers.on_flax.config import Plan
 from trainers.on_flax.programs import Programs, compile_programs
 from trainers.on_flax.step import Batch, EvaluationSums, State, StepMetrics
 from trainers.read_ahead import read_ahead
-from trainers.reader import ShardSet
 from trainers.run_log import (
     MetricsFile,
     ProgressLine,
@@ -34,7 +35,7 @@ from trainers.run_log import (
 AHEAD = 2  # batches that lie on the devices before their step
 
 
-def train(plan: Plan, shards: ShardSet) -> None:
+def train(plan: Plan, shards: BatchReader) -> None:
     """Trains, or goes on training, to the end of the plan.
 
     Raises:
@@ -46,7 +47,7 @@ def train(plan: Plan, shards: ShardSet) -> None:
     settings = {
         "config": asdict(config),
         "model": asdict(plan.model),
-        "fingerprint": plan.schema.fingerprint,
+        "fingerprint": shards.fingerprint,
     }
     with claimed(plan.output):
         for change in start_or_resume(plan.output, settings, resume=config.resume):
@@ -79,7 +80,9 @@ def _compiled(plan: Plan, line: ProgressLine) -> Programs:
 class _Run:
     """One call of `train`: what its steps share."""
 
-    def __init__(self, plan: Plan, shards: ShardSet, checkpoints: Checkpoints, line: ProgressLine):
+    def __init__(
+        self, plan: Plan, shards: BatchReader, checkpoints: Checkpoints, line: ProgressLine
+    ):
         self.plan, self.config, self.shards = plan, plan.config, shards
         self.checkpoints, self.line = checkpoints, line
         self.start = checkpoints.latest or 0
@@ -102,6 +105,8 @@ class _Run:
         self.began = time.perf_counter()
         if not self._evaluates():
             self.line.say(f"no rows in split {self.config.validation_split!r}: no evaluation")
+        if isinstance(self.shards, Mixture):
+            self._say_shares(self.shards)
         with closing(self.metrics), self.interruption:
             state, step = self._steps(state)
             if self.interruption.signal is None:
@@ -122,6 +127,14 @@ class _Run:
         if self.config.resume:
             self.line.say("no checkpoint to resume from yet: starting with step 1")
         return self.programs.fresh()
+
+    def _say_shares(self, mixture: Mixture) -> None:
+        rows = self.plan.steps * self.config.batch_size
+        for part in mixture.passes(self.config.train_split, rows):
+            self.line.say(
+                f"{part.share:.2%} of the rows from {part.directory}: {part.passes:.2f} passes "
+                f"over its {part.rows:,} in {self.plan.steps} steps"
+            )
 
     def _train_batches(self) -> Generator[Batch, None, None]:
         batches = self.shards.batches(
@@ -194,7 +207,7 @@ class _Run:
 
     def _evaluates(self) -> bool:
         split = self.config.validation_split
-        return split in self.shards.schema.splits and self.shards.rows(split) > 0
+        return split in self.shards.splits and self.shards.rows(split) > 0
 
     def _evaluate(self, state: State, step: int) -> None:
         """Loss, accuracy and perplexity on the whole validation split; leaves when interrupted."""

@@ -1,0 +1,224 @@
+"""Rows that can be read by their index, as batches for a loop and as a dataset of single rows.
+
+Standard library and numpy only, Python 3.8 syntax.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Dict, Generator, Iterator, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from schemas.errors import DataError, UsageError
+from schemas.sidecar import Schema
+from trainers.read_ahead import read_ahead
+
+Batch = Dict[str, np.ndarray]
+ROWS_A_READ = 1024
+
+
+class BatchReader(ABC):
+    """What a shard set and a mixture of several have in common.
+
+    Attributes:
+      name: where it lies, for errors.
+      schema: the contract of its rows.
+      fingerprint: of all that decides what its rows mean; a resumed run compares it.
+    """
+
+    name: str
+    schema: Schema
+    fingerprint: str
+
+    @property
+    @abstractmethod
+    def splits(self) -> Tuple[str, ...]:
+        """Names of the splits, sorted."""
+
+    @abstractmethod
+    def rows(self, split: str) -> int:
+        """Rows of a split, masked copies included."""
+
+    @abstractmethod
+    def read(self, split: str, row_indices: np.ndarray) -> Batch:
+        """Rows by their index in the split, in the order asked for.
+
+        Args:
+          split: such as "train".
+          row_indices: integers [n], 0 to rows(split) - 1.
+
+        Returns:
+          For every feature an array [n, *shape].
+
+        Raises:
+          DataError: a file cannot be read or holds other rows; names it.
+        """
+
+    @abstractmethod
+    def order(self, split: str, positions: np.ndarray, *, seed: int) -> Batch:
+        """Which rows come at these positions of the endless stream of `batches`.
+
+        Args:
+          split: such as "train".
+          positions: integers [n] from 0 on; step s of batches of B takes s * B to s * B + B - 1.
+          seed: of the order.
+
+        Returns:
+          int64 [n] arrays `row_index`, of the row in the split, and `epoch`.
+        """
+
+    def batches(
+        self,
+        split: str,
+        *,
+        batch_size: int,
+        seed: int,
+        start_step: int = 0,
+        stop_step: Optional[int] = None,
+        process_index: int = 0,
+        process_count: int = 1,
+        prefetch: int = 2,
+    ) -> Generator[Batch, None, None]:
+        """This process's part of the batches of the steps from `start_step` to before `stop_step`.
+
+        Every batch is a pure function of (seed, its step): the features and what `order` gives,
+        each with batch_size / process_count rows.
+
+        Args:
+          split: such as "train".
+          batch_size: rows over all processes.
+          seed: of the row order.
+          start_step: first step to read, from 0 on.
+          stop_step: step to end before; None goes on for ever.
+          process_index: this process, from 0 on.
+          process_count: divides `batch_size`.
+          prefetch: batches that a background thread reads ahead; 0 reads when asked.
+
+        Raises:
+          DataError, UsageError: as `read`; the batch size cannot be shared.
+        """
+        share, first = self._share(split, batch_size, process_index, process_count)
+        # Small batches are read several at once: an ArrayRecord call costs as much as many rows.
+        steps_a_read = max(1, ROWS_A_READ // share)
+
+        def read() -> Iterator[Batch]:
+            step = start_step
+            while stop_step is None or step < stop_step:
+                stop = step + steps_a_read
+                steps = np.arange(step, stop if stop_step is None else min(stop, stop_step))
+                positions = steps[:, None] * batch_size + (first + np.arange(share))
+                order = self.order(split, positions.ravel(), seed=seed)
+                several = dict(self.read(split, order["row_index"]), **order)
+                for start in range(0, positions.size, share):
+                    yield {name: part[start : start + share] for name, part in several.items()}
+                step = stop
+
+        return read_ahead(read(), prefetch)
+
+    def in_order(
+        self,
+        split: str,
+        *,
+        batch_size: int,
+        process_index: int = 0,
+        process_count: int = 1,
+        prefetch: int = 2,
+    ) -> Generator[Batch, None, None]:
+        """Every row of a split once, in its order, for evaluation.
+
+        The last batch is filled up with rows of zeros (all padding), so that shapes stay the same;
+        `row_weights` uint8 is 1 for a row of the split and 0 for a filling one, whose `row_index`
+        is that of the last row.
+        """
+        share, first = self._share(split, batch_size, process_index, process_count)
+        rows = self.rows(split)
+
+        def read() -> Iterator[Batch]:
+            for start in range(0, rows, batch_size):
+                indices = np.arange(share, dtype=np.int64) + (start + first)
+                real = indices < rows
+                batch = self.read(split, indices[real])
+                filling = [(0, share - int(real.sum()))]
+                batch = {
+                    name: np.pad(column, filling + [(0, 0)] * (column.ndim - 1))
+                    for name, column in batch.items()
+                }
+                yield dict(
+                    batch,
+                    row_index=np.minimum(indices, rows - 1),
+                    epoch=np.zeros(share, np.int64),
+                    row_weights=real.astype(np.uint8),
+                )
+
+        return read_ahead(read(), prefetch)
+
+    def split(self, name: str) -> "SplitRows":
+        """One split as a dataset of single rows."""
+        return SplitRows(self, name)
+
+    def no_split(self, split: str) -> UsageError:
+        """The error for a split that is not there."""
+        return UsageError(f"{self.name} has no split {split!r}: it has {', '.join(self.splits)}")
+
+    def no_rows(self, split: str) -> DataError:
+        """The error for a split that cannot be trained on."""
+        return DataError(
+            f"{self.name}: split {split!r} has no rows; build the set from more text or with other "
+            "--splits"
+        )
+
+    def _share(
+        self, split: str, batch_size: int, process_index: int, process_count: int
+    ) -> Tuple[int, int]:
+        """Rows of a batch that this process reads, and the first of them."""
+        if batch_size < 1 or process_count < 1 or batch_size % process_count:
+            raise UsageError(
+                f"a batch of {batch_size} rows cannot be shared by {process_count} processes: give "
+                "a batch size that is a multiple of their number"
+            )
+        if not 0 <= process_index < process_count:
+            raise UsageError(f"process {process_index} of {process_count}: count from 0")
+        if not self.rows(split):
+            raise self.no_rows(split)
+        share = batch_size // process_count
+        return share, share * process_index
+
+
+class SplitRows:
+    """The rows of one split by their index: a map-style dataset for PyTorch, a source for grain.
+
+        rows = ShardSet("shards").split("train")
+        len(rows), rows[0]["input_ids"]                    # uint16 [L]
+        torch.utils.data.DataLoader(rows, batch_size=32, shuffle=True, num_workers=4)
+        grain.MapDataset.source(rows).shuffle(seed=0).batch(32)
+
+    May be sent to other processes: files are opened where they are first read.
+    """
+
+    def __init__(self, reader: BatchReader, split: str):
+        """Refuses a split that is not there."""
+        self._reader, self._split = reader, split
+        self._rows = reader.rows(split)
+
+    def __len__(self) -> int:
+        """Rows of the split."""
+        return self._rows
+
+    def __getitem__(self, index: int) -> Batch:
+        """One row: for every feature an array of its shape; -1 is the last row."""
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> List[Batch]:
+        """Several rows with one read, as PyTorch's DataLoader asks for the rows of a batch."""
+        wanted = np.asarray(indices, np.int64)
+        outside = (wanted < -self._rows) | (wanted >= self._rows)
+        if outside.any():
+            raise IndexError(f"row {wanted[outside][0]} of {self!r}")
+        columns = self._reader.read(self._split, wanted % max(self._rows, 1))
+        return [
+            {name: column[place] for name, column in columns.items()}
+            for place in range(len(wanted))
+        ]
+
+    def __repr__(self) -> str:
+        """What it reads: grain compares this when it resumes."""
+        return f"SplitRows({self._reader.name!r}, {self._split!r}, {self._rows} rows)"

@@ -1,0 +1,278 @@
+"""Several shard sets read as one, each with a share of the rows.
+
+    mixture = ShardSet.mix({"data/books": 0.7, "data/web": 0.3}, seed=1)
+    mixture = open_shards("data/books:0.7,data/web:0.3")    # as --shards takes it
+
+    for batch in mixture.batches("train", batch_size=32, seed=1, start_step=1000):
+        batch["set_index"]                # int64 [32]: 0 is books, 1 is web
+        batch["row_index"]                # int64 [32]: rows of web come after those of books
+        batch["epoch"]                    # int64 [32]: of the row's own set
+
+Order. Which set a row of the stream comes from is a pure function of its position, spaced as evenly
+as whole rows can be: of the first n rows a set of weight w gave n * w, but for at most half a row a
+set of the mixture. So shares are exact in the long run and as good as exact in every batch. The
+rows that a set gives are its own endless stream: a new permutation in each of its own epochs, every
+row once. Nothing is stored, and any step can be asked for.
+
+Of 0.7 and 0.3 the first ten positions are 0 1 0 0 0 1 0 0 1 0: books, web, books, books ...
+
+Standard library and numpy only, Python 3.8 syntax.
+"""
+
+import hashlib
+import math
+import os
+from fractions import Fraction
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from schemas.errors import UsageError
+from schemas.sidecar import Schema
+from trainers.batches import Batch, BatchReader
+from trainers.reader import ShardSet
+from trainers.row_order import epoch_and_row
+from trainers.shards_flag import parse_shards
+
+# Of a share's denominator: products with a position stay in int64 up to 4e12 rows.
+FINEST = 10**6
+
+
+class Passes(NamedTuple):
+    """How often a set of a mixture is read.
+
+    Attributes:
+      directory: of the set.
+      share: of all rows of the mixture that come from it.
+      rows: that it has.
+      passes: over these rows.
+    """
+
+    directory: str
+    share: float
+    rows: int
+    passes: float
+
+
+def open_shards(text: str, *, seed: int = 0, verify: bool = True) -> Union[ShardSet, "Mixture"]:
+    """Opens what `--shards` names: a set, or a mixture of several.
+
+    Raises:
+      DataError: one is no finished set.
+      UsageError: the text or the weights make no sense, or the sets do not go together.
+    """
+    weights = parse_shards(text)
+    if None in weights.values():
+        return ShardSet(next(iter(weights)), verify=verify)
+    given = {path: weight for path, weight in weights.items() if weight is not None}
+    return Mixture.open(given, seed=seed, verify=verify)
+
+
+class Mixture(BatchReader):
+    """Shard sets with weights, which a training loop reads like one.
+
+    A split has the rows of all sets that have it, one set after another, and so has `in_order`,
+    for evaluation; weights are for `batches`.
+
+    Attributes:
+      parts: the sets, in the order they were given.
+      weights: their shares, which add up to 1.
+      seed: of the order, where `batches` is given none.
+      schema: the first set's. The others agree in all that decides what a row means.
+      fingerprint: of the sets' fingerprints and the weights.
+      name: their directories.
+    """
+
+    def __init__(self, parts: Sequence[ShardSet], weights: Sequence[float], *, seed: int = 0):
+        """Checks the weights, and the contracts against each other.
+
+        Args:
+          parts: at least one set.
+          weights: one for each, above 0; only their proportions count.
+          seed: of the order.
+
+        Raises:
+          UsageError: a weight is no share, or two sets do not go together; says what differs.
+        """
+        self.parts, self.seed = tuple(parts), seed
+        self.weights = _shares([part.name for part in parts], weights)
+        for other in self.parts[1:]:
+            _check_contracts(self.parts[0], other)
+        self.schema = self.parts[0].schema
+        self.name = " + ".join(part.name for part in self.parts)
+        self._turns = _turns(self.weights)
+        told = [(p.fingerprint, str(w)) for p, w in zip(self.parts, self.weights)]
+        self.fingerprint = hashlib.sha256(repr(told).encode()).hexdigest()
+
+    @staticmethod
+    def open(weights: Dict[str, float], *, seed: int = 0, verify: bool = True) -> "Mixture":
+        """As `ShardSet.mix`."""
+        if not weights:
+            raise UsageError("a mixture of no set: give at least one directory with its weight")
+        directories = [os.fspath(directory) for directory in weights]
+        _shares(directories, list(weights.values()))  # before every byte of the sets is read
+        parts = [ShardSet(directory, verify=verify) for directory in directories]
+        return Mixture(parts, list(weights.values()), seed=seed)
+
+    def close(self) -> None:
+        """Closes the files; they open again when read."""
+        for part in self.parts:
+            part.close()
+
+    @property
+    def splits(self) -> Tuple[str, ...]:
+        """Names of the splits that any of the sets has, sorted."""
+        return tuple(sorted({split for part in self.parts for split in part.splits}))
+
+    def rows(self, split: str) -> int:
+        """Rows of a split in all sets together."""
+        return int(self._ends(split)[-1])
+
+    def read(self, split: str, row_indices: np.ndarray) -> Batch:
+        """Rows by their index, where those of a set follow those of the set before it."""
+        ends = self._ends(split)
+        row_indices = np.asarray(row_indices, np.int64)
+        set_of = np.searchsorted(ends, row_indices, side="right")
+        features = self.schema.features
+        batch = {f.name: np.empty((len(row_indices),) + f.shape, f.dtype) for f in features}
+        for index in np.unique(set_of):
+            part, here = self.parts[index], np.flatnonzero(set_of == index)
+            first = ends[index] - part.rows(split)
+            columns = part.read(split, row_indices[here] - first)
+            for name in batch:
+                batch[name][here] = columns[name]
+        return batch
+
+    def order(self, split: str, positions: np.ndarray, *, seed: Optional[int] = None) -> Batch:
+        """By weight; beside `row_index` and `epoch` an int64 [n] `set_index`."""
+        ends = self._ends(split)
+        set_index, own_positions = take_turns(positions, self._turns)
+        epoch, row_index = np.empty_like(own_positions), np.empty_like(own_positions)
+        for index, part in enumerate(self.parts):
+            rows, here = self._rows_of(part, split), np.flatnonzero(set_index == index)
+            if not rows:
+                raise part.no_rows(split)
+            epoch[here], own = epoch_and_row(
+                own_positions[here],
+                rows=rows,
+                seed=self.seed if seed is None else seed,
+                stream=index,
+            )
+            row_index[here] = own + (ends[index] - rows)
+        return {"row_index": row_index, "epoch": epoch, "set_index": set_index}
+
+    def passes(self, split: str, positions: int) -> List[Passes]:
+        """How often each set is read in the first so many rows of a split's stream."""
+        told = []
+        for part, weight in zip(self.parts, self.weights):
+            rows = self._rows_of(part, split)
+            read = positions * weight / rows if rows else math.inf
+            told.append(Passes(part.name, float(weight), rows, float(read)))
+        return told
+
+    def _rows_of(self, part: ShardSet, split: str) -> int:
+        return part.rows(split) if split in part.splits else 0
+
+    def _ends(self, split: str) -> np.ndarray:
+        if split not in self.splits:
+            raise self.no_split(split)
+        return np.cumsum([self._rows_of(part, split) for part in self.parts])
+
+
+def _shares(names: Sequence[str], weights: Sequence[float]) -> Tuple[Fraction, ...]:
+    """Weights as fractions that add up to 1: 0.7, 0.3 -> 7/10, 3/10."""
+    if len(names) != len(weights) or not names:
+        raise UsageError(f"{len(weights)} weights for {len(names)} sets: give one to each")
+    for name, weight in zip(names, weights):
+        if not (weight > 0 and math.isfinite(weight)):
+            raise UsageError(
+                f"{name}: weight {weight}, which must be above 0; or leave the set out"
+            )
+    exact = [Fraction(str(weight)) for weight in weights]  # as it was written: 0.7 is 7/10
+    shares = tuple(weight / sum(exact) for weight in exact)
+    for name, share in zip(names, shares):
+        if share < Fraction(1, FINEST):
+            raise UsageError(f"{name}: its weight is less than a millionth of all; leave it out")
+    return shares
+
+
+def _turns(shares: Sequence[Fraction]) -> List[Tuple[int, int]]:
+    """Of the rows that the sets before left over, the share that each set but the last takes."""
+    left, turns = Fraction(1), []
+    for share in shares[:-1]:
+        rounded = (share / left).limit_denominator(FINEST)
+        turns.append((rounded.numerator, rounded.denominator))
+        left -= share
+    return turns
+
+
+def take_turns(
+    positions: np.ndarray, turns: Sequence[Tuple[int, int]]
+) -> Tuple[np.ndarray, np.ndarray]:
+    """Which set each position of a stream belongs to, and the how-manieth of that set it is.
+
+    A set with share a/b of what the sets before it left has given round(n * a / b) of the first n
+    of it, halves up: it takes position n if that number grows from n to n + 1.
+
+    Args:
+      positions: integers [n] from 0 on.
+      turns: a and b for every set but the last, which takes what is left.
+
+    Returns:
+      int64 [n] index of the set, int64 [n] position in that set's own stream.
+    """
+    left = np.asarray(positions, np.int64).copy()  # positions in what the sets before left
+    set_index = np.full(len(left), len(turns), np.int64)
+    own = np.empty_like(left)
+    waiting = np.arange(len(left))
+    for index, (part, whole) in enumerate(turns):
+        places = left[waiting]
+        given = (2 * places * part + whole) // (2 * whole)
+        takes = (2 * (places + 1) * part + whole) // (2 * whole) > given
+        set_index[waiting[takes]] = index
+        own[waiting[takes]] = given[takes]
+        left[waiting[~takes]] = (places - given)[~takes]
+        waiting = waiting[~takes]
+    own[waiting] = left[waiting]
+    return set_index, own
+
+
+def _check_contracts(one: ShardSet, other: ShardSet) -> None:
+    differing = _differences(one.schema, other.schema)
+    if differing:
+        raise UsageError(
+            f"{one.name} and {other.name} cannot be mixed, since their rows do not mean the same: "
+            f"{'; '.join(differing)}. Build one of them anew with the other's tokenizer and flags"
+        )
+
+
+def _differences(one: Schema, other: Schema) -> List[str]:
+    """What differs in what a row means: `max_length: 128 in the first, 512 in the second`.
+
+    Encoding, file formats, packing, seed and splits may differ: rows are read alike.
+    """
+
+    def told(schema: Schema) -> Dict[str, object]:
+        values: Dict[str, object] = {
+            name: getattr(schema, name)
+            for name in (
+                "task",
+                "max_length",
+                "vocab_size",
+                "tokenizer_sha256",
+                "special_ids",
+                "all_special_ids",
+                "static_masking",
+                "max_masked",
+            )
+        }
+        values["classes"] = schema.parameters.get("classes")
+        values.update(("feature " + f.name, f"{f.dtype}{list(f.shape)}") for f in schema.features)
+        return values
+
+    first, second = told(one), told(other)
+    return [
+        f"{name}: {first.get(name, 'none')} in the first, {second.get(name, 'none')} in the second"
+        for name in list(first) + [name for name in second if name not in first]
+        if first.get(name) != second.get(name)
+    ]

@@ -1,0 +1,51 @@
+"""What `--shards` says: the directory of one set, or of several with weights.
+
+Standard library only, Python 3.8 syntax.
+"""
+
+import os
+import re
+from typing import Dict, Optional
+
+from schemas.errors import UsageError
+
+# A directory, then the weight after its last colon, up to a comma or the end.
+_WEIGHTED = re.compile(r"(?P<path>.+?):(?P<weight>[0-9.]+(?:e[-+]?[0-9]+)?)(?:,|$)")
+
+
+def parse_shards(text: str) -> Dict[str, Optional[float]]:
+    """What `--shards` means: directory to weight, or one directory without a weight.
+
+    "books:0.7,web:0.3" -> {"books": 0.7, "web": 0.3}; "gs:data" -> {"gs:data": None}. The weight
+    stands after a directory's last colon, and a text that is a directory as a whole is one.
+
+    Raises:
+      UsageError: a directory has no weight, or comes twice.
+    """
+    if os.path.isdir(text) or not (_WEIGHTED.match(text) or "," in text):
+        return {text: None}
+    weights: Dict[str, Optional[float]] = {}
+    place = 0
+    while place < len(text):
+        found = _WEIGHTED.match(text, place)
+        if found is None:
+            raise UsageError(
+                f"--shards={text}: {text[place:]!r} has no weight; give one directory, or "
+                "each with its weight, as in --shards=DIR:0.7,DIR:0.3"
+            )
+        path = found["path"]
+        if path in weights:
+            raise UsageError(f"--shards={text}: {path} comes twice; give it once, with one weight")
+        try:
+            weights[path] = float(found["weight"])
+        except ValueError:
+            raise UsageError(
+                f"--shards={text}: {found['weight']!r} is no number; give a weight such as 0.7"
+            ) from None
+        place = found.end()
+    return weights
+
+
+def shards_name(text: str) -> str:
+    """A short name for what `--shards` names: "data/books:0.7,data/web:0.3" -> "books+web"."""
+    return "+".join(os.path.basename(os.path.realpath(path)) for path in parse_shards(text))
