@@ -46,27 +46,24 @@ class Filtered:
 
 @dataclass(frozen=True)
 class Filters:
-    """The flags that choose documents. What counts is all text of a document, its roles together.
-
-    Attributes:
-      normalize: Unicode normal form that texts are brought into.
-      min_chars: fewest characters.
-      max_chars: most characters; 0 for any number.
-      min_words: fewest words, as white space separates them.
-      max_repetition: largest share of repeated text, as `pipelines.repetition` measures it; 1 for
-        any.
-      filter: `package.module:function`, which takes a document as a dict of its roles, {"text":
-        "..."}, and returns why it is dropped, or None to keep it; called for what the others keep.
-      keep_rejects: keep the text of what is dropped.
-    """
+    """Flags that choose documents. What counts is all text of one, its roles together."""
 
     normalize: Normalize = "none"
+    """Unicode normal form that texts are brought into, before anything else."""
     min_chars: int = 0
+    """Drop documents of fewer characters."""
     max_chars: int = 0
+    """Drop documents of more characters; 0 for any number."""
     min_words: int = 0
+    """Drop documents of fewer words, as white space separates them."""
     max_repetition: float = 1.0
+    """Drop documents of which a larger share is repeated lines or their most frequent pair of
+    words; Gopher's limit is 0.2."""
     filter: str = ""
+    """package.module:function, called with each document that the others keep, a dict of its roles
+    ({"text": "..."}); returns why it is dropped, or None to keep it."""
     keep_rejects: bool = False
+    """Keep the text of dropped documents, in rejects/filtered.jsonl."""
 
     def __post_init__(self) -> None:
         """Refuses values that cannot be meant."""

@@ -5,7 +5,6 @@ Beam itself is imported when a pipeline is run, not before: help, refusals and r
 
 import argparse
 import contextlib
-import dataclasses
 import difflib
 import logging
 import os
@@ -22,6 +21,7 @@ from rich.console import Console
 
 from pipelines.progress import Display
 from schemas.errors import DataError, TextmillError, UsageError
+from schemas.flag_file import kinds_of
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -70,12 +70,12 @@ def is_local(beam_arguments: list[str]) -> bool:
     return "--runner" not in beam_arguments
 
 
-def check_arguments(beam_arguments: list[str], ours: type) -> None:
+def check_arguments(beam_arguments: list[str], *ours: type) -> None:
     """Refuses a flag that neither Textmill nor Beam knows.
 
     Args:
       beam_arguments: what our own parser left over.
-      ours: the dataclass of our flags, for the hint at the nearest one.
+      ours: the dataclasses of our flags, for the hint at the nearest one.
 
     Raises:
       UsageError: names the flag and the nearest known one.
@@ -97,7 +97,7 @@ def check_arguments(beam_arguments: list[str], ours: type) -> None:
     if unknown:
         flag = unknown[0].partition("=")[0]
         known = [o for action in parser._actions for o in action.option_strings]
-        known += [f"--{field.name}" for field in dataclasses.fields(ours)]
+        known += [f"--{name}" for name in kinds_of(*ours)]
         near = difflib.get_close_matches(flag, known, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UsageError(f"unknown flag {unknown[0]}: neither Textmill nor Beam has it{hint}")

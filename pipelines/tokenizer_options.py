@@ -7,6 +7,7 @@ import tyro
 
 from pipelines.bpe import first_tokens
 from pipelines.documents import Role
+from pipelines.filters import Filters
 from pipelines.sources import Source
 from pipelines.tokenizer_report import Parameters
 from schemas.errors import UsageError
@@ -19,6 +20,7 @@ class TokenizerOptions:
     """Text in, a byte-level BPE tokenizer out.
 
     Flags that are not listed here go to Beam (--runner=..., --direct_num_workers=...).
+    --config=FILE.yaml holds flags; those of the command line win.
     """
 
     vocab_size: int
@@ -40,6 +42,8 @@ class TokenizerOptions:
     """What is a document in a text file. A word never goes on from one into the next."""
     text_field: str = "text"
     """The field with the text in JSON Lines."""
+    filters: Annotated[Filters, tyro.conf.arg(name="")] = Filters()
+    """Which documents count."""
     max_rejects: int = 1000
     """Fail if more documents than this are refused; -1 for no limit."""
     overwrite: bool = False
@@ -68,6 +72,11 @@ class TokenizerOptions:
             self.source()
         elif self.input:
             raise UsageError("--input and --from_histogram: give one of them")
+        elif self.filters != Filters():
+            raise UsageError(
+                "--from_histogram holds counted words: documents are filtered and normalized when "
+                "they are counted, so leave those flags out, or give --input"
+            )
 
     def specials(self) -> tuple[str, ...]:
         """--special_tokens, parsed."""
@@ -88,4 +97,5 @@ class TokenizerOptions:
             add_prefix_space=self.add_prefix_space,
             document=self.document if from_text else "",
             text_field=self.text_field if from_text else "",
+            filters=self.filters.parameters() if from_text else {},
         )

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict
 
-from pipelines.rejects import REJECTS
+from pipelines.rejects import FILTERED, REJECTS
 from pipelines.staging import STAGING, disk_errors
 from pipelines.tokenizer_report import FORMAT_VERSION, Parameters, Report
 from schemas.errors import DataError, UsageError
@@ -13,6 +13,7 @@ from schemas.typed_json import from_json, load_json
 
 TOKENIZER, HISTOGRAM, REPORT = "tokenizer.json", "histogram.parquet", "report.json"
 CONFIG = "tokenizer_config.json"
+RUN = "config.yaml"  # the flags, to run it again
 READ = "read.json"  # in the staging folder only
 
 
@@ -86,10 +87,10 @@ def publish(output: str) -> None:
     """Moves the staged files into place, tokenizer.json last; an older tokenizer goes first."""
     staging = os.path.join(output, STAGING)
     with disk_errors(output):
-        for name in (TOKENIZER, REJECTS):
+        for name in (TOKENIZER, REJECTS, FILTERED, RUN):
             if os.path.exists(os.path.join(output, name)):
                 os.remove(os.path.join(output, name))
-        for name in (HISTOGRAM, REJECTS, REPORT, CONFIG, TOKENIZER):
+        for name in (HISTOGRAM, REJECTS, FILTERED, REPORT, CONFIG, RUN, TOKENIZER):
             if os.path.exists(os.path.join(staging, name)):
                 os.makedirs(os.path.dirname(os.path.join(output, name)), exist_ok=True)
                 os.replace(os.path.join(staging, name), os.path.join(output, name))

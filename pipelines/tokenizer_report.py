@@ -4,11 +4,13 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from pipelines.bpe import TrainedBpe
 from pipelines.documents import Reject
 from pipelines.histogram import Histogram
+from pipelines.rejects import Stashed
 from pipelines.sources import file_digests
 from schemas.errors import DataError
 from schemas.sidecar import Inputs
@@ -27,6 +29,8 @@ class Read:
       guarded: documents that `tokenizers` split instead of gigatoken.
       empty: documents without text.
       rejects: refused documents.
+      filtered: reason to number of documents that filters dropped.
+      stashed: where these are, if they are to be kept.
       digests: of the stored ranges, see `Documents`.
     """
 
@@ -35,6 +39,8 @@ class Read:
     guarded: int = 0
     empty: int = 0
     rejects: tuple[Reject, ...] = ()
+    filtered: dict[str, int] = field(default_factory=dict)
+    stashed: tuple[Stashed, ...] = ()
     digests: tuple[tuple[str, int, int, str], ...] = ()
 
 
@@ -49,7 +55,7 @@ class Text:
       documents: that were counted.
       bytes: of their text.
       guarded: documents that `tokenizers` split instead of gigatoken.
-      refused: reason to number of documents that were not counted.
+      refused: reason to number of documents that were not counted, those dropped by filters too.
     """
 
     digest: str
@@ -62,7 +68,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Parameters:
-    """What decides the tokenizer besides the text; no document, no text_field from a histogram."""
+    """What decides the tokenizer besides the text; from a histogram, the last three are empty."""
 
     vocab_size: int
     min_frequency: int
@@ -70,6 +76,7 @@ class Parameters:
     add_prefix_space: bool
     document: str
     text_field: str
+    filters: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -106,12 +113,17 @@ class Report:
 def add_read(parts: Iterable[Read]) -> Read:
     """All of them as one."""
     parts = list(parts)
+    filtered = Counter[str]()
+    for part in parts:
+        filtered.update(part.filtered)
     return Read(
         sum(part.documents for part in parts),
         sum(part.bytes for part in parts),
         sum(part.guarded for part in parts),
         sum(part.empty for part in parts),
         tuple(reject for part in parts for reject in part.rejects),
+        dict(filtered),
+        tuple(stashed for part in parts for stashed in part.stashed),
         tuple(digest for part in parts for digest in part.digests),
     )
 
@@ -132,13 +144,14 @@ def check_read(read: Read, max_rejects: int) -> None:
     if not read.documents:
         raise DataError(
             f"no document is left to train on: {read.empty:,} are empty, {len(read.rejects):,} "
-            "were refused"
+            f"were refused, {sum(read.filtered.values()):,} dropped by filters"
         )
 
 
 def text_of(read: Read) -> Text:
     """The report of what was read."""
     refused = Counter(reject.reason for reject in read.rejects)
+    refused.update(read.filtered)
     if read.empty:
         refused["empty"] = read.empty
     inputs = file_digests(read.digests)

@@ -13,9 +13,9 @@ import pyarrow as pa
 from apache_beam.pvalue import PCollection, TaggedOutput
 
 from pipelines import histogram, word_counts
-from pipelines.documents import Documents
+from pipelines.filters import Filtered, Filters, load_filter
 from pipelines.progress import Journal
-from pipelines.rejects import rejects_file
+from pipelines.rejects import Stashed, collect, rejects_file, stash
 from pipelines.sources import Block, Source, read_block
 from pipelines.staging import write_file
 from pipelines.tokenizer_output import HISTOGRAM, READ
@@ -33,25 +33,29 @@ class CountJob:
 
     Attributes:
       source: what is read.
+      filters: which documents count.
       add_prefix_space: put a space before documents that do not begin with one.
       staging: the folder for the finished histogram.
       max_rejects: a run with more refused documents fails; below 0 for no limit.
     """
 
     source: Source
+    filters: Filters
     add_prefix_space: bool
     staging: str
     max_rejects: int
 
 
-def read_of(documents: Documents, guarded: int = 0) -> Read:
+def read_of(filtered: Filtered, stashed: tuple[Stashed, ...] = ()) -> Read:
     """What a piece of a file adds."""
+    documents = filtered.documents
     return Read(
         documents=len(documents.text),
         bytes=word_counts.array_bytes(documents.text),
-        guarded=guarded,
         empty=documents.empty,
         rejects=documents.rejects,
+        filtered=filtered.dropped,
+        stashed=stashed,
         digests=documents.digests,
     )
 
@@ -63,16 +67,21 @@ class CountBlock(beam.DoFn):
         self._job = job
 
     def setup(self) -> None:
-        """Opens the journal of the progress display."""
+        """Opens the journal of the progress display, and imports the user's filter."""
         self._journal = Journal(self._job.staging)
+        if self._job.filters.filter:
+            load_filter(self._job.filters.filter)
 
     def process(self, block: Block) -> Iterator:
         """Reads and counts; a block of many small files is counted in few goes."""
+        job = self._job
         tables: list[pa.Table] = []
         texts: list[pa.LargeStringArray] = []
-        for documents in read_block(block, self._job.source):
-            yield TaggedOutput(_READ, read_of(documents))
-            texts.append(documents.text)
+        for piece, documents in enumerate(read_block(block, job.source)):
+            filtered = job.filters.apply(documents, job.source.roles)
+            stashed = stash(filtered.lines, job.staging, block.index, piece)
+            yield TaggedOutput(_READ, read_of(filtered, stashed))
+            texts.append(filtered.documents.text)
             if sum(text.nbytes for text in texts) >= _DOCUMENT_BYTES:
                 yield from self._count(texts, tables)
             self._journal.add(bytes_read=documents.stored_bytes)
@@ -154,6 +163,7 @@ class WriteHistogram(beam.DoFn):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             write_file(path, content)
             yield path
+        yield from collect(read.stashed, self._job.staging)
 
 
 class CountWords(beam.PTransform):

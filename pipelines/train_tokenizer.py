@@ -13,6 +13,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from pipelines.bpe import TrainedBpe, train_bpe
+from pipelines.config_file import config_bytes, with_config
 from pipelines.histogram import Histogram, read_histogram
 from pipelines.launch import check_arguments, choose_runner, run_pipeline
 from pipelines.sources import Block, hash_inputs, plan_blocks
@@ -24,6 +25,7 @@ from pipelines.tokenizer_output import (
     HISTOGRAM,
     READ,
     REPORT,
+    RUN,
     TOKENIZER,
     finished_tokenizer,
     publish,
@@ -45,7 +47,12 @@ def main(argv: list[str]) -> None:
     options, beam_arguments = tyro.cli(
         TokenizerOptions,
         prog="python -m pipelines.train_tokenizer",
-        args=argv,
+        args=with_config(
+            argv,
+            "train_tokenizer",
+            TokenizerOptions,
+            check_unknown=lambda flags: check_arguments(flags, TokenizerOptions),
+        ),
         return_unknown_args=True,
         use_underscores=True,
     )
@@ -96,6 +103,7 @@ def _train(
         histogram_sha256=file_sha256(os.path.join(staging, HISTOGRAM)),
     )
     write_file(os.path.join(staging, REPORT), to_json(report))
+    write_file(os.path.join(staging, RUN), config_bytes("train_tokenizer", options))
     return report
 
 
@@ -123,8 +131,14 @@ def _count(
     def build(pipeline: "beam.Pipeline") -> None:
         from pipelines.tokenizer_transforms import CountJob, CountWords  # imports Beam
 
-        source, prefix = options.source(), options.add_prefix_space
-        _ = pipeline | CountWords(CountJob(source, prefix, staging, options.max_rejects), blocks)
+        job = CountJob(
+            options.source(),
+            options.filters,
+            options.add_prefix_space,
+            staging,
+            options.max_rejects,
+        )
+        _ = pipeline | CountWords(job, blocks)
 
     run_pipeline(
         build, beam_arguments, staging=staging, total_bytes=total_bytes, label="train_tokenizer"

@@ -10,7 +10,7 @@ numpy.
 import dataclasses
 import difflib
 import os
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, TypeVar
 
 from schemas.errors import UsageError
 
@@ -66,13 +66,15 @@ def expand(
 
 
 def kinds_of(*options: type) -> Dict[str, str]:
-    """The flags of dataclasses: name to bool, list (may be repeated) or value."""
-    kinds = {}
+    """The flags of dataclasses, and of those in them: name to bool, list (repeatable) or value."""
+    kinds: Dict[str, str] = {}
     for field in (field for cls in options for field in dataclasses.fields(cls)):
-        is_bool = field.type in (bool, "bool")
-        kinds[field.name] = (
-            "bool" if is_bool else "list" if "tuple[" in str(field.type).lower() else "value"
-        )
+        kind = getattr(field.type, "__origin__", field.type)  # of Annotated[kind, ...]
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            kinds.update(kinds_of(kind))
+        elif not isinstance(kind, TypeVar):  # that stands for a dataclass given beside
+            is_list = "tuple[" in str(field.type).lower()
+            kinds[field.name] = "bool" if kind in (bool, "bool") else "list" if is_list else "value"
     return kinds
 
 

@@ -1,7 +1,7 @@
 """Files of flags: what is in them, what the command line says, and every mistake in words."""
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import Annotated, Generic, Literal, TypeVar
 
 import pytest
 import tyro
@@ -47,6 +47,20 @@ def expanded(tmp_path):
         )
 
     return run
+
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Nested(Generic[T]):
+    settings: tyro.conf.OmitArgPrefixes[T]
+    options: Annotated[Options, tyro.conf.arg(name="")]
+    seed: int = 0
+
+
+def test_flags_of_a_dataclass_in_another_are_flags_too():
+    assert kinds_of(Nested) == {**kinds_of(Options), "seed": "value"}
 
 
 def test_kinds_of_flags():

@@ -25,7 +25,13 @@ from schemas.errors import DataError, UsageError
 ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared" / "data"
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-FILES = ["histogram.parquet", "report.json", "tokenizer.json", "tokenizer_config.json"]
+FILES = [
+    "config.yaml",
+    "histogram.parquet",
+    "report.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+]
 IN_PROCESS = "--runner=apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
 TEXT = (
@@ -193,7 +199,8 @@ def test_any_layout_block_size_and_runner_gives_the_same_bytes(tmp_path, monkeyp
         output = tmp_path / name
         inputs = [f"--input={tmp_path}/{pattern}" for pattern in patterns]
         train_tokenizer.main([f"--output={output}", "--vocab_size=400", *runner, *inputs])
-        found = [sha256(output / file) for file in FILES if file != "report.json"]
+        named = {"report.json", "config.yaml"}  # these name the inputs
+        found = [sha256(output / file) for file in FILES if file not in named]
         assert expected is None or found == expected
         expected = found
 
@@ -262,6 +269,8 @@ def test_an_edited_tokenizer_is_not_reused(text, trained):
 
 def test_from_histogram(tmp_path, text, trained):
     given = f"--from_histogram={trained}/histogram.parquet"
+    with pytest.raises(UsageError, match="normalized when they are counted"):
+        train(tmp_path / "again", given, "--vocab_size=300", "--normalize=nfc")
     report = train(tmp_path / "again", given, "--vocab_size=300")
     assert sha256(tmp_path / "again" / "tokenizer.json") == sha256(trained / "tokenizer.json")
     assert sha256(tmp_path / "again" / "histogram.parquet") == sha256(trained / "histogram.parquet")
@@ -302,6 +311,36 @@ def test_a_broken_document_is_refused_and_said(tmp_path, capsys):
     with pytest.raises(DataError, match=r"2 documents were refused, more than --max_rejects=1"):
         train(tmp_path / "strict", f"--input={path}", "--vocab_size=262", "--max_rejects=1")
     assert [path.name for path in (tmp_path / "strict").iterdir()] == [".lock"]
+
+
+def test_filters_choose_what_is_counted_and_are_recorded(tmp_path, capsys):
+    path = tmp_path / "text.txt"
+    path.write_text("cafe\u0301 here\ncaf\u00e9 there\nshort\n" * 2, encoding="utf-8")
+    flags = ("--normalize=nfc", "--min_words=2", "--keep_rejects", "--vocab_size=270")
+    report = train(tmp_path / "out", f"--input={path}", *flags)
+    assert report["text"]["documents"] == 4
+    assert report["text"]["refused"] == {"min_words": 2}
+    assert report["parameters"]["filters"]["normalize"] == "nfc"
+    kept = (tmp_path / "out" / "rejects" / "filtered.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in kept] == [{"reason": "min_words", "text": "short"}] * 2
+    words = read_histogram(str(tmp_path / "out" / "histogram.parquet")).words
+    assert "café".encode() in words.to_pylist()
+    with pytest.raises(UsageError, match="holds another tokenizer .*filters"):
+        train(tmp_path / "out", f"--input={path}", "--vocab_size=270")
+    train(tmp_path / "out", f"--input={path}", "--vocab_size=270", "--overwrite")
+    assert not (tmp_path / "out" / "rejects" / "filtered.jsonl").exists()
+    with pytest.raises(DataError, match="0 are empty, 0 were refused, 6 dropped by filters"):
+        train(tmp_path / "none", f"--input={path}", "--min_chars=99", "--vocab_size=270")
+
+
+def test_a_run_is_repeated_with_the_file_it_left(tmp_path, text):
+    flags = ("--vocab_size=290", "--min_frequency=3", "--special_tokens=<s>,</s>")
+    train(tmp_path / "one", f"--input={text}", "--document=paragraph", *flags)
+    train(tmp_path / "two", f"--config={tmp_path / 'one' / 'config.yaml'}")
+    train(tmp_path / "six", f"--config={tmp_path / 'one' / 'config.yaml'}", "--min_frequency=6")
+    one, two, six = (sha256(tmp_path / n / "tokenizer.json") for n in ("one", "two", "six"))
+    assert one == two != six
+    assert sha256(tmp_path / "one" / "config.yaml") == sha256(tmp_path / "two" / "config.yaml")
 
 
 def test_a_vocabulary_that_the_text_cannot_fill_is_said(tmp_path, text, capsys):

@@ -1,0 +1,72 @@
+"""Flags from a file (`--config`), and the file that repeats a run.
+
+Ready ones lie in `pipelines/configs/` and are found by their bare names.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from schemas.flag_file import expand, kinds_of
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+CONFIGS = Path(__file__).parent / "configs"
+CONFIG = "config.yaml"
+# Where things are put and how this machine went about it: another run has its own.
+_OF_THIS_RUN = ("output", "overwrite", "dry_run", "exchange")
+
+
+def with_config(
+    argv: list[str], command: str, *options: type, check_unknown: Callable[[list[str]], None]
+) -> list[str]:
+    """The arguments, with those of the file that --config names put before them.
+
+    Args:
+      argv: as typed.
+      command: whose part of the file is taken.
+      options: the dataclasses of the command's flags.
+      check_unknown: of other flags, raises UsageError for those that nobody knows.
+
+    Raises:
+      UsageError: see `schemas.flag_file.expand`.
+    """
+    if not any(argument.startswith("--config") for argument in argv):
+        return argv
+    import yaml  # with the file only: a command line without one starts the quicker
+
+    return expand(
+        argv,
+        command,
+        kinds_of(*options),
+        folder=os.fspath(CONFIGS),
+        yaml=yaml,
+        check_unknown=check_unknown,
+    )
+
+
+def config_bytes(command: str, options: "DataclassInstance") -> bytes:
+    """The file that repeats a run: all its flags, defaults too, but those of this run alone.
+
+    Args:
+      command: such as build_shards.
+      options: its flags; a dataclass among the fields stands for flags of its own.
+    """
+    import yaml
+
+    plain = {name: value for name, value in _flags(options) if name not in _OF_THIS_RUN}
+    head = f"# Again: python -m pipelines.{command} --config=THIS_FILE --output=DIR\n"
+    return (head + yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)).encode()
+
+
+def _flags(options: "DataclassInstance") -> Iterator[tuple[str, Any]]:
+    """Names and values as YAML has them; what is None or empty stands for itself."""
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if is_dataclass(value) and not isinstance(value, type):
+            yield from _flags(value)
+        elif value is not None and value != ():
+            yield field.name, list(value) if isinstance(value, tuple) else value
