@@ -5,70 +5,75 @@ meant, and renamed. A set is published by moving its files out of the staging fo
 MANIFEST.json last; until then no reader takes the directory for a set.
 """
 
-import errno
 import os
 import re
 import shutil
 import uuid
 from collections.abc import Iterable
 from contextlib import ExitStack
+from hashlib import sha256
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xxhash
-from array_record.python import array_record_module  # pyright: ignore[reportAttributeAccessIssue]
 
 from pipelines.rejects import REJECTS
 from pipelines.staging import STAGING, discard, disk_errors, write_file
 from schemas.errors import DataError
-from schemas.records import FORMATS, frame, open_rows
-from schemas.sidecar import MANIFEST, Manifest, ManifestFile, file_sha256, to_json
+from schemas.records import FORMATS, frame
+from schemas.sidecar import MANIFEST, Manifest, ManifestFile, to_json
+
+if TYPE_CHECKING:
+    from pipelines.array_record_file import ArrayRecordFile
 
 SCRATCH = "scratch"
-# Measured on real rows (README, Decisions): smaller than none at no cost; zstd is 4 times slower.
-ARRAY_RECORD_OPTIONS = "group_size:1,snappy"
-_CHECK_ROWS = 16384
+_CHECK_BYTES = 1 << 20
 _SHARD_FILE = re.compile(rf".+-\d{{5}}-of-\d{{5}}\.({'|'.join(FORMATS)})")
 
 
-class _ArrayRecordFile:
-    """Writes matrices of rows into an ArrayRecord file."""
+class _HashedFile:
+    """A new file, and the hashes of what was written to it.
 
-    def __init__(self, path: str):
-        self._path = path
-        self._writer = array_record_module.ArrayRecordWriter(path, ARRAY_RECORD_OPTIONS)
-
-    def write(self, rows: np.ndarray) -> None:
-        data, stride, write = rows.tobytes(), rows.shape[1], self._writer.write
-        for start in range(0, len(data), stride):
-            write(data[start : start + stride])
-
-    def close(self) -> None:
-        try:
-            self._writer.close()
-        except (RuntimeError, ValueError) as error:
-            raise _as_os_error(error, self._path) from error
-
-
-class _TFRecordFile:
-    """Writes matrices of rows into a TFRecord file."""
+    Attributes:
+      bytes: written.
+      sha256: of them, as the manifest lists it.
+      xxh3: of them, quick to compare with what the disk gives back.
+    """
 
     def __init__(self, path: str):
         self._file = open(path, "xb")
+        self.bytes, self.sha256, self.xxh3 = 0, sha256(), xxhash.xxh3_128()
 
-    def write(self, rows: np.ndarray) -> None:
-        self._file.write(frame(rows).data)
+    def write(self, data: np.ndarray) -> None:
+        self._file.write(data.data)
+        self.sha256.update(data.data)
+        self.xxh3.update(data.data)
+        self.bytes += data.nbytes
 
     def close(self) -> None:
         self._file.close()
 
 
-_WRITERS = {"array_record": _ArrayRecordFile, "tfrecord": _TFRecordFile}
+class _TFRecordFile:
+    """A TFRecord file that is being written."""
+
+    def __init__(self, file: _HashedFile, stride: int):
+        self._file = file
+
+    def write(self, rows: np.ndarray) -> None:
+        self._file.write(frame(rows).reshape(-1))
+
+    def finish(self) -> None:
+        pass
 
 
-def _as_os_error(error: Exception, path: str) -> OSError:
-    """ArrayRecord reports a full disk in words only."""
-    full = "No space left" in str(error) or "RESOURCE_EXHAUSTED" in str(error)
-    return OSError(errno.ENOSPC if full else errno.EIO, str(error), path)
+def _writer(file_format: str, file: _HashedFile, stride: int) -> "ArrayRecordFile | _TFRecordFile":
+    if file_format == "tfrecord":
+        return _TFRecordFile(file, stride)
+    # Imported when used: numba takes 0.5 s to load what it compiled.
+    from pipelines.array_record_file import ArrayRecordFile
+
+    return ArrayRecordFile(file, stride)
 
 
 def write_shard(
@@ -89,44 +94,44 @@ def write_shard(
     attempt = uuid.uuid4().hex
     temporary = {f: os.path.join(staging, f"{name}.{attempt}.{f}") for f in formats}
     try:
-        meant, rows = xxhash.xxh3_128(), 0
+        rows = 0
         with disk_errors(os.path.join(staging, name)), ExitStack() as open_files:
-            writers = [_WRITERS[f](path) for f, path in temporary.items()]
-            for writer in writers:
-                open_files.callback(writer.close)
+            files = {f: _HashedFile(path) for f, path in temporary.items()}
+            for file in files.values():
+                open_files.callback(file.close)
+            writers = [_writer(f, file, stride) for f, file in files.items()]
             for chunk in chunks:
-                meant.update(chunk.data)
                 rows += len(chunk)
                 for writer in writers:
                     writer.write(chunk)
-        files = []
-        for file_format, path in temporary.items():
-            if _content(path, stride) != (rows, meant.hexdigest()):
+            for writer in writers:
+                writer.finish()
+        listed = []
+        for file_format, file in files.items():
+            path = temporary[file_format]
+            if _xxh3(path) != file.xxh3.digest():
                 raise DataError(
                     f"{path} does not hold what was written: the disk returned other bytes, or it "
                     "is full; check it and run again"
                 )
             final = f"{name}.{file_format}"
-            size, sha256 = os.path.getsize(path), file_sha256(path)
             os.replace(path, os.path.join(staging, final))
             split = name.rsplit("-", 3)[0]
-            files.append(ManifestFile(final, size, sha256, split, rows))
-        return files
+            listed.append(ManifestFile(final, file.bytes, file.sha256.hexdigest(), split, rows))
+        return listed
     finally:
         for path in temporary.values():
             if os.path.exists(path):
                 os.remove(path)
 
 
-def _content(path: str, stride: int) -> tuple[int, str]:
-    """Rows of a file and the xxh3_128 of them all."""
-    reader = open_rows(path, stride)
+def _xxh3(path: str) -> bytes:
+    """The xxh3_128 of a file."""
     found = xxhash.xxh3_128()
-    for start in range(0, len(reader), _CHECK_ROWS):
-        found.update(reader.read_range(start, min(start + _CHECK_ROWS, len(reader))).tobytes())
-    rows = len(reader)
-    reader.close()
-    return rows, found.hexdigest()
+    with open(path, "rb", buffering=0) as file:
+        while data := file.read(_CHECK_BYTES):
+            found.update(data)
+    return found.digest()
 
 
 def publish(output: str, manifest: Manifest) -> None:

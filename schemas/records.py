@@ -11,6 +11,7 @@ from typing import Callable, List, Sequence, Union
 
 import numpy as np
 
+from schemas.array_record import PlainArrayRecordReader, open_plain
 from schemas.errors import DataError
 
 FORMATS = ("array_record", "tfrecord")
@@ -211,7 +212,7 @@ class ArrayRecordReader:
         self._reader.close()
 
 
-RowReader = Union[TFRecordReader, ArrayRecordReader]
+RowReader = Union[TFRecordReader, PlainArrayRecordReader, ArrayRecordReader]
 
 
 def open_rows(path: str, stride: int) -> RowReader:
@@ -228,7 +229,8 @@ def open_rows(path: str, stride: int) -> RowReader:
         raise DataError(f"{path} is missing, although the manifest lists it")
     extension = path.rsplit(".", 1)[-1]
     if extension == "array_record":
-        return ArrayRecordReader(path, stride)
+        plain = open_plain(path, stride)
+        return ArrayRecordReader(path, stride) if plain is None else plain
     if extension == "tfrecord":
         return TFRecordReader(path, stride)
     raise DataError(f"{path}: a shard is *.array_record or *.tfrecord")

@@ -1,0 +1,318 @@
+"""ArrayRecord files of rows of one length, read with numpy alone.
+
+ArrayRecord (github.com/google/array_record) is a Riegeli file (github.com/google/riegeli,
+doc/riegeli_records_file_format.md) with an index at its end. With `group_size:1,uncompressed` and
+rows of one length everything but the rows themselves is known beforehand:
+
+    signature | row 0 | row 1 | ... | footer: the place of each row | postscript: of the footer
+
+Each of these is a chunk: a header of 40 bytes with two hashes (one of the data, one of the header),
+then the data. The chunks of rows are all as long, so row i lies at a place that can be computed.
+This stream of chunks is then cut every 65,512 bytes to make room for a block header of 24 bytes,
+wherever that falls: places before that cut are called `stream`, places in the file `file` here.
+
+Legend: B rows, W bytes of a chunk of one row.
+"""
+
+import os
+import struct
+from typing import Optional, Sequence, Union
+
+import numpy as np
+
+from schemas.errors import DataError
+
+BLOCK, BLOCK_HEADER, CHUNK_HEADER = 1 << 16, 24, 40
+IN_BLOCK = BLOCK - BLOCK_HEADER  # bytes of the stream that a block holds
+MAGIC = 0x71930E704FDAE05E  # of the postscript
+_HASHED_ROWS = 2048  # at a time: many for numpy, few enough for the cache
+
+# HighwayHash (Alakuijala, Cox and Wassenberg, "Fast keyed hash/pseudo-random function using SIMD
+# multiply and permute", 2016) with the key that Riegeli gives it.
+HASH_KEY = tuple(struct.unpack("<4Q", b"Riegeli/records\n" * 2))
+HASH_MUL0 = (0xDBE6D5D5FE4CCE2F, 0xA4093822299F31D0, 0x13198A2E03707344, 0x243F6A8885A308D3)
+HASH_MUL1 = (0x3BD39E10CB0EF593, 0xC0ACF169B5F18A8C, 0xBE5466CF34E90C6C, 0x452821E638D01377)
+_Indices = Union[Sequence[int], np.ndarray]
+
+
+def varint(value: int) -> bytes:
+    """A protobuf varint."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def chunk(data_size: int, kind: bytes, records: int, decoded_size: int) -> bytes:
+    """The header of a chunk, with zeros for both hashes (bytes 0 to 8 and 16 to 24)."""
+    return (
+        struct.pack("<QQQ", 0, data_size, 0)
+        + kind
+        + struct.pack("<Q", records)[:7]
+        + (struct.pack("<Q", decoded_size))
+    )
+
+
+def row_head(stride: int) -> bytes:
+    """All of a row's chunk but the row: its header without hashes, no compression, its length."""
+    length = varint(stride)
+    sizes = b"\0" + varint(len(length)) + length
+    return chunk(len(sizes) + stride, b"r", 1, stride) + sizes
+
+
+def postscript(footer: int) -> bytes:
+    """The data of the last chunk: the footer's place in the file, three times over."""
+    record = b"\x08" + varint(footer) + b"\x10" + varint(MAGIC)
+    return b"\0\3" + varint(len(record)) * 3 + record * 3
+
+
+def footer_head(count: int) -> bytes:
+    """How the record begins that stands first in the footer: version 1, and as many rows."""
+    return b"\x08\x01\x10" + varint(count) + b"\x18" + varint(count)
+
+
+def begin_in_file(stream: np.ndarray) -> np.ndarray:
+    """Where a chunk lies in the file that begins (or ends) here in the stream: int64.
+
+    At a cut it begins before the block header.
+    """
+    return stream + BLOCK_HEADER * -(-stream // IN_BLOCK)
+
+
+def highway_hash(rows: np.ndarray) -> np.ndarray:
+    """HighwayHash-64 of each row, as Riegeli keys it.
+
+    Args:
+      rows: uint8 [B, n].
+
+    Returns:
+      uint64 [B].
+    """
+    hashes = np.empty(len(rows), np.uint64)
+    for start in range(0, len(rows), _HASHED_ROWS):
+        part = rows[start : start + _HASHED_ROWS]
+        hashes[start : start + len(part)] = _HashStates(len(part)).of(part)
+    return hashes
+
+
+class _HashStates:
+    """The states of B hashes, side by side.
+
+    Arrays are uint64 [2, 2, B]: lanes 0 to 3 as [lane % 2, lane // 2], since even lanes mix with
+    odd ones.
+    """
+
+    def __init__(self, count: int):
+        def lanes(*values: int) -> np.ndarray:
+            square = np.array(values, np.uint64).reshape(2, 2).T
+            return np.repeat(square[:, :, None], count, axis=2)
+
+        self._v0 = lanes(*(m ^ k for m, k in zip(HASH_MUL0, HASH_KEY)))
+        self._v1 = lanes(*(m ^ (k >> 32 | (k << 32) % 2**64) for m, k in zip(HASH_MUL1, HASH_KEY)))
+        self._mul0, self._mul1 = lanes(*HASH_MUL0), lanes(*HASH_MUL1)
+        self._scratch = np.empty((2, 2, count), np.uint64)
+        self._merged = np.empty((2, 2, count), np.uint64)
+
+    def of(self, rows: np.ndarray) -> np.ndarray:
+        count, length = rows.shape
+        whole = length // 32
+        words = np.ascontiguousarray(rows[:, : whole * 32]).view("<u8")
+        for packet in np.ascontiguousarray(words.reshape(count, whole, 2, 2).transpose(1, 3, 2, 0)):
+            self._update(packet)
+        if length % 32:
+            self._last(rows[:, whole * 32 :])
+        for _ in range(4):
+            self._update(_rotated(self._v0[:, ::-1], 32))
+        return (self._v0 + self._v1 + self._mul0 + self._mul1)[0, 0]
+
+    def _last(self, rest: np.ndarray) -> None:
+        """Fewer than 32 bytes, and how many they are."""
+        count, length = rest.shape
+        self._v0 += np.uint64((length << 32) + length)
+        low, high = self._v1 & np.uint64(0xFFFFFFFF), self._v1 >> np.uint64(32)
+        low, high = (_rotated(half, length, 32) & np.uint64(0xFFFFFFFF) for half in (low, high))
+        self._v1 = low | high << np.uint64(32)
+        packet = np.zeros((count, 32), np.uint8)
+        words = length & ~3
+        packet[:, :words] = rest[:, :words]
+        if length & 16:
+            packet[:, 28:] = rest[:, length - 4 :]
+        elif length & 3:
+            packet[:, 16] = rest[:, words]
+            packet[:, 17] = rest[:, words + (length & 3) // 2]
+            packet[:, 18] = rest[:, length - 1]
+        self._update(packet.view("<u8").reshape(count, 2, 2).transpose(2, 1, 0))
+
+    def _update(self, packet: np.ndarray) -> None:
+        """Takes in 32 bytes of each row: uint64 [2, 2, B]."""
+        v0, v1, mul0, mul1, scratch = self._v0, self._v1, self._mul0, self._mul1, self._scratch
+        low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+        v1 += packet
+        v1 += mul0
+        np.bitwise_and(v1, low, out=scratch)
+        scratch *= v0 >> half
+        mul0 ^= scratch
+        v0 += mul1
+        np.bitwise_and(v0, low, out=scratch)
+        scratch *= v1 >> half
+        mul1 ^= scratch
+        self._merge(v1, v0)
+        self._merge(v0, v1)
+
+    def _merge(self, lanes: np.ndarray, into: np.ndarray) -> None:
+        """Adds the lanes to others, after the bytes of each even and odd lane changed places.
+
+        Together they are 16 bytes; 3 12 2 5 14 1 15 0 of them become the even lane, 11 4 10 13 9 6
+        8 7 the odd one. (Copying bytes takes numpy a third of the calls that shifts would.)
+        """
+        # [B, 8] for each lane: byte 0 is the lowest.
+        taken, put = lanes.view(np.uint8), self._merged.view(np.uint8)
+        taken, put = (x.reshape(2, 2, -1, 8) for x in (taken, put))
+        put[..., 0] = taken[..., 3]
+        put[..., 1] = taken[::-1, ..., 4]
+        put[..., 2] = taken[..., 2]
+        put[..., 3] = taken[..., 5]
+        put[0, ..., 4], put[1, ..., 4] = taken[1, ..., 6], taken[1, ..., 1]
+        put[0, ..., 5], put[1, ..., 5] = taken[0, ..., 1], taken[0, ..., 6]
+        put[0, ..., 6], put[1, ..., 6] = taken[1, ..., 7], taken[1, ..., 0]
+        put[0, ..., 7], put[1, ..., 7] = taken[0, ..., 0], taken[0, ..., 7]
+        into += self._merged
+
+
+def _rotated(values: np.ndarray, bits: int, width: int = 64) -> np.ndarray:
+    return values << np.uint64(bits) | values >> np.uint64(width - bits)
+
+
+class PlainArrayRecordReader:
+    """Random access to an ArrayRecord file that is laid out as this file's head says."""
+
+    def __init__(self, path: str, stride: int, mapped: np.ndarray, count: int):
+        """Use `open_plain`."""
+        self.path = path
+        self._stride = stride
+        self._head = np.frombuffer(row_head(stride), np.uint8)
+        self._file = mapped
+        self._count = count
+
+    def __len__(self) -> int:
+        """Rows in the file."""
+        return self._count
+
+    def read(self, indices: _Indices) -> np.ndarray:
+        """The rows of these indices, in their order: uint8 [n, stride]. Hashes are not checked.
+
+        Raises:
+          IndexError: a row that the file does not have.
+        """
+        indices = np.asarray(indices, np.int64)
+        if not indices.size:
+            return np.zeros((0, self._stride), np.uint8)
+        if indices.min() < 0 or indices.max() >= self._count:
+            raise IndexError(f"{self.path} has {self._count:,} rows")
+        starts = CHUNK_HEADER + indices * (len(self._head) + self._stride) + len(self._head)
+        in_file = starts + BLOCK_HEADER * (starts // IN_BLOCK + 1)
+        cut = starts % IN_BLOCK + self._stride > IN_BLOCK
+        # A window at every byte of the file: picking some of them is a memcpy each. (Those that are
+        # cut are picked too, wherever they end, and then put right.)
+        last = len(self._file) - self._stride
+        windows = np.lib.stride_tricks.as_strided(
+            self._file, (last + 1, self._stride), (1, 1), writeable=False
+        )
+        rows = windows[np.minimum(in_file, last)]
+        for i in np.flatnonzero(cut).tolist():
+            rows[i] = self._stream(int(starts[i]), self._stride)
+        return rows
+
+    def read_range(self, start: int, stop: int) -> np.ndarray:
+        """Rows start to stop, with all that surrounds them checked: uint8 [stop - start, stride].
+
+        Raises:
+          DataError: a header or a hash is not as written; names the record.
+        """
+        head = len(self._head)
+        width = head + self._stride
+        first = CHUNK_HEADER + start * width
+        chunks = self._stream(first, (stop - start) * width).reshape(-1, width)
+        known = chunks[:, :head].copy()
+        known[:, :8] = known[:, 16:24] = 0
+        good = (known == self._head).all(axis=1)
+        if len(chunks):
+            for at, hashed in ((16, chunks[:, CHUNK_HEADER:]), (0, chunks[:, 8:CHUNK_HEADER])):
+                stored = np.ascontiguousarray(chunks[:, at : at + 8]).view("<u8")[:, 0]
+                good &= stored == highway_hash(hashed)
+        if not good.all():
+            raise DataError(
+                f"{self.path}: record {start + int(good.argmin())} fails its hash: the file was "
+                "changed or damaged"
+            )
+        return chunks[:, head:]
+
+    def _stream(self, start: int, length: int) -> np.ndarray:
+        return _stream(self._file, start, length)
+
+    def close(self) -> None:
+        """Forgets the mapping."""
+        self._file, self._count = self._file[:0], 0
+
+
+def _stream(file: np.ndarray, start: int, length: int) -> np.ndarray:
+    """Bytes of the stream, block headers left out: uint8 [length], a copy."""
+    first, last = start // IN_BLOCK, -(-(start + length) // IN_BLOCK)
+    blocks = file[first * BLOCK : last * BLOCK].reshape(-1, BLOCK)[:, BLOCK_HEADER:]
+    offset = start - first * IN_BLOCK
+    return blocks.reshape(-1)[offset : offset + length]
+
+
+def open_plain(path: str, stride: int) -> Optional[PlainArrayRecordReader]:
+    """Opens a file of the layout above; None if it is of any other, or damaged.
+
+    Looked at are the postscript, the head of the footer, and what surrounds the first and the last
+    row: files that pass have this many rows of this length, each in its place.
+    """
+    size = os.path.getsize(path)
+    if size % BLOCK or size < 2 * BLOCK:
+        return None
+    file = np.memmap(path, np.uint8, "r")
+    head = np.frombuffer(row_head(stride), np.uint8)
+    width = len(head) + stride
+    footer = _footer_place(file)
+    if footer is None:
+        return None
+    in_stream = footer - BLOCK_HEADER * -(-footer // BLOCK)
+    count, odd = divmod(in_stream - CHUNK_HEADER, width)
+    if odd or count < 0 or not _is_footer(_stream(file, in_stream, 512 + count), count):
+        return None
+    for row in (0, count - 1) if count else ():
+        found = _stream(file, CHUNK_HEADER + row * width, len(head)).copy()
+        found[:8] = found[16:24] = 0  # the hashes
+        if (found != head).any():
+            return None
+    return PlainArrayRecordReader(path, stride, file, count)
+
+
+def _footer_place(file: np.ndarray) -> Optional[int]:
+    """Where the postscript says that the footer is in the file."""
+    start = len(file) // BLOCK * IN_BLOCK - IN_BLOCK + CHUNK_HEADER
+    data = _stream(file, start, 128).tobytes()
+    footer, shift, at = 0, 0, 6  # after the head and the first record's tag
+    for byte in data[at : at + 9]:
+        footer |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    expected = postscript(footer)
+    return footer if data[: len(expected)] == expected and footer < len(file) - BLOCK else None
+
+
+def _is_footer(data: np.ndarray, count: int) -> bool:
+    """Whether a chunk is the footer of a file of this many rows, a chunk each."""
+    sizes = b"\0" + varint(count + 1)
+    start = CHUNK_HEADER + len(sizes)
+    kind = b"r" + struct.pack("<Q", count + 1)[:7]
+    if data[24:32].tobytes() != kind or data[CHUNK_HEADER:start].tobytes() != sizes:
+        return False
+    described = footer_head(count)
+    record = data[start + 1 + count :].tobytes()  # after the lengths of all records
+    return record[:1] == b"\n" and record[2 : 2 + len(described)] == described

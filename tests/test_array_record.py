@@ -1,0 +1,178 @@
+"""ArrayRecord files written and read by us, against the library's own writer and readers."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from array_record.python.array_record_module import (  # pyright: ignore[reportAttributeAccessIssue]
+    ArrayRecordReader,
+    ArrayRecordWriter,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.array_record_file import ArrayRecordFile
+from pipelines.highway_hash import highway_hash as compiled_hash
+from schemas.array_record import IN_BLOCK, PlainArrayRecordReader, highway_hash, open_plain
+from schemas.errors import DataError
+from schemas.records import open_rows
+
+HEAD = 43  # bytes of a chunk before a row of 1 to 127 bytes; 44 from 128 on, 45 from 16,384 on
+
+
+def random_rows(count: int, stride: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (count, stride), np.uint8)
+
+
+def written(rows: np.ndarray, *, at_once: int = 1000) -> bytes:
+    buffer = io.BytesIO()
+    file = ArrayRecordFile(buffer, rows.shape[1])
+    for start in range(0, len(rows), at_once):
+        file.write(rows[start : start + at_once])
+    file.finish()
+    return buffer.getvalue()
+
+
+def write_with_library(path: Path, rows: np.ndarray, options: str = "uncompressed") -> None:
+    writer = ArrayRecordWriter(str(path), f"group_size:1,{options}")
+    for row in rows:
+        writer.write(row.tobytes())
+    writer.close()
+
+
+@pytest.mark.parametrize("hashed", [highway_hash, compiled_hash])
+def test_the_hash_of_the_format_description(hashed):
+    """The signature of every Riegeli file: a block header and a chunk header, each after its hash.
+
+    From doc/riegeli_records_file_format.md; the chunk's data is empty, and its hash stored too.
+    """
+    start = bytes.fromhex(
+        "83af70d10d884a3f 0000000000000000 4000000000000000 91bac23c9287e1a9"
+        "0000000000000000 e19f13c0e9b1c372 7300000000000000 0000000000000000"
+    )
+    for data, stored in ((start[8:24], start[:8]), (start[32:], start[24:32]), (b"", start[40:48])):
+        row = np.frombuffer(bytearray(data), np.uint8)[None]
+        assert hashed(row).tolist() == [int.from_bytes(stored, "little")]
+
+
+@pytest.mark.parametrize("length", [*range(1, 70), 127, 640])
+def test_both_hashes_are_one_function(length):
+    """The library checks them in the tests below, for some lengths; here for each remainder."""
+    rows = random_rows(5, length + 3)[:, 1:-2]
+    np.testing.assert_array_equal(highway_hash(rows), compiled_hash(rows))
+    assert highway_hash(rows[:0]).shape == compiled_hash(rows[:0]).shape == (0,)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 90), st.integers(1, 4000), st.integers(1, 100), st.integers(0, 99))
+def test_bytes_are_those_of_the_library(tmp_path_factory, count, stride, at_once, seed):
+    path = tmp_path_factory.mktemp("files") / "rows.array_record"
+    rows = random_rows(count, stride, seed)
+    write_with_library(path, rows)
+    assert written(rows, at_once=at_once) == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("count", "stride"),
+    [
+        (0, 50),
+        (1, 1),
+        (2, 16_383),
+        (2, 16_384),
+        (3, 70_000),  # a row longer than a block
+        (2, 200_000),
+        (20_000, 20),  # places that take 1, 2 and 3 bytes in the footer
+        (160, IN_BLOCK // 8 - HEAD - 1),  # rows that end where blocks do
+        *((1, IN_BLOCK - 40 - HEAD - 2 - room) for room in range(-2, 120, 7)),  # the footer's place
+        *((n, IN_BLOCK // 19 - HEAD - 1) for n in range(14, 19)),
+    ],
+)
+def test_bytes_at_the_seams_are_those_of_the_library(tmp_path, count, stride):
+    path = tmp_path / "rows.array_record"
+    rows = random_rows(count, stride)
+    write_with_library(path, rows)
+    assert written(rows) == path.read_bytes()
+    reader = open_rows(str(path), stride)
+    assert isinstance(reader, PlainArrayRecordReader) and len(reader) == count
+    np.testing.assert_array_equal(reader.read_range(0, count), rows)
+    order = np.random.default_rng(1).permutation(count)
+    np.testing.assert_array_equal(reader.read(order), rows[order])
+    reader.close()
+
+
+def test_every_reader_opens_what_we_write(tmp_path):
+    from grain.sources import ArrayRecordDataSource
+
+    path = tmp_path / "rows.array_record"
+    rows = random_rows(700, 300)
+    path.write_bytes(written(rows))
+    library = ArrayRecordReader(str(path))
+    assert library.num_records() == 700
+    assert b"".join(library.read_all()) == rows.tobytes()
+    assert b"".join(library.read([699, 0, 217])) == rows[[699, 0, 217]].tobytes()
+    library.close()
+    source = ArrayRecordDataSource(str(path))
+    assert source[217] == rows[217].tobytes()
+
+
+@pytest.mark.parametrize("options", ["snappy", "zstd:1", "uncompressed,transpose"])
+def test_other_layouts_are_read_by_the_library(tmp_path, options):
+    path = tmp_path / "rows.array_record"
+    rows = random_rows(100, 60)
+    write_with_library(path, rows, options)
+    assert open_plain(str(path), 60) is None
+    reader = open_rows(str(path), 60)
+    np.testing.assert_array_equal(reader.read_range(0, 100), rows)
+    np.testing.assert_array_equal(reader.read([99, 3]), rows[[99, 3]])
+    reader.close()
+
+
+def test_rows_of_other_lengths_are_not_taken_for_ours(tmp_path):
+    path = tmp_path / "rows.array_record"
+    path.write_bytes(written(random_rows(200, 40)))
+    for stride in (1, 39, 41, 83):
+        assert open_plain(str(path), stride) is None
+    writer = ArrayRecordWriter(str(path), "group_size:1,uncompressed")
+    for length in (40, 39, 41, 40):  # as many bytes in all, and the first and last are right
+        writer.write(bytes(length))
+    writer.close()
+    reader = open_rows(str(path), 40)
+    with pytest.raises(DataError, match="record 1 fails its hash"):
+        reader.read_range(0, 4)
+
+
+def test_groups_of_rows_are_read_by_the_library(tmp_path):
+    path = tmp_path / "rows.array_record"
+    rows = random_rows(64, 60)
+    writer = ArrayRecordWriter(str(path), "group_size:8,uncompressed")
+    for row in rows:
+        writer.write(row.tobytes())
+    writer.close()
+    assert open_plain(str(path), 60) is None
+    np.testing.assert_array_equal(open_rows(str(path), 60).read_range(0, 64), rows)
+
+
+def test_every_flipped_byte_of_a_row_is_noticed_and_its_record_named(tmp_path):
+    path = tmp_path / "rows.array_record"
+    whole = bytearray(written(random_rows(5, 70)))
+    path.write_bytes(whole)
+    for place in range(64 + 113, 64 + 4 * 113):  # those around them are looked at when opening
+        reader = open_rows(str(path), 70)
+        with open(path, "r+b") as file:
+            file.seek(place)
+            file.write(bytes([whole[place] ^ 0x04]))
+        with pytest.raises(DataError, match=f"record {(place - 64) // 113} fails its hash"):
+            reader.read_range(0, 5)
+        reader.close()
+        path.write_bytes(whole)
+
+
+def test_a_row_beyond_the_last_is_refused(tmp_path):
+    path = tmp_path / "rows.array_record"
+    path.write_bytes(written(random_rows(5, 70)))
+    reader = open_rows(str(path), 70)
+    for index in (5, -1):
+        with pytest.raises(IndexError, match="has 5 rows"):
+            reader.read([index])
+    assert reader.read([]).shape == (0, 70)
