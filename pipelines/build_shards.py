@@ -4,18 +4,18 @@ import os
 import shlex
 import shutil
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
-import tyro
 from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
 from pipelines import sinks
 from pipelines.launch import check_arguments, choose_runner, is_local, run_pipeline
-from pipelines.options import BuildOptions
+from pipelines.options import BuildOptions, parse_options
 from pipelines.reuse import finished_set
-from pipelines.sources import Block, plan_blocks
+from pipelines.sources import Block
 from pipelines.staging import staged, write_file
 from pipelines.tokenization import LoadedTokenizer, load_tokenizer
 from schemas.errors import run_entry
@@ -29,20 +29,16 @@ _console = Console(highlight=False, soft_wrap=True)
 
 def main(argv: list[str]) -> None:
     """Parses the command line and builds the set, or finds it built."""
-    options, beam_arguments = tyro.cli(
-        BuildOptions,
-        prog="python -m pipelines.build_shards",
-        args=argv,
-        return_unknown_args=True,
-        use_underscores=True,
-    )
-    check_arguments(beam_arguments, BuildOptions)
+    options, beam_arguments = parse_options(argv)
+    check_arguments(beam_arguments, BuildOptions, type(options.settings))
     began = time.monotonic()
-    source = options.source()
-    blocks = plan_blocks(source)
-    total_bytes = sum(block.bytes for block in blocks)
+    blocks = options.blocks()
+    bytes_of: Counter[str] = Counter()
+    for block in blocks:
+        bytes_of[block.split] += block.bytes
+    total_bytes = bytes_of.total()
     tokenizer = load_tokenizer(options.tokenizer)
-    schema = options.schema(tokenizer, total_bytes)
+    schema = options.schema(tokenizer, bytes_of)
     beam_arguments, how = choose_runner(beam_arguments, total_bytes)
     if options.dry_run:
         _print_plan(options, schema, blocks, how)
@@ -78,7 +74,8 @@ def _build(
         from pipelines.transforms import BuildShards, Job, share_tokenizer  # imports Beam
 
         share_tokenizer(tokenizer)
-        job = Job(schema, options.source(), options.output, exchange, options.max_rejects)
+        source = next(iter(options.sources().values()))
+        job = Job(schema, options.settings, source, options.output, exchange, options.max_rejects)
         _ = pipeline | BuildShards(job, blocks)
 
     _console.print(
@@ -119,7 +116,7 @@ def _free_bytes(path: str) -> int:
 
 def _print_summary(made: SetInfo, options: BuildOptions, seconds: float | None) -> None:
     statistics, total = made.stats, made.stats.total()
-    rejected, length = statistics.documents_rejected, made.schema.max_length
+    rejected, length = statistics.documents_rejected, made.schema.row_tokens
     refused = ", ".join(f"{n:,} {reason}" for reason, n in sorted(rejected.items())) or "none"
     rows = {
         "documents": f"{statistics.documents_read:,} read, {total.documents:,} kept",

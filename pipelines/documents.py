@@ -64,13 +64,13 @@ class Reject:
     Attributes:
       path: of the file.
       offset: in text and JSON Lines the byte it starts at, otherwise its number among the file's
-        records, from 0.
+        records, from 0; None if the document was read well and its task refused it.
       reason: a word or two that are counted.
       detail: what is wrong with this one.
     """
 
     path: str
-    offset: int
+    offset: int | None
     reason: str
     detail: str
 
@@ -87,6 +87,7 @@ class Documents:
       source_bytes: of the piece, after decompression.
       stored_bytes: read from disk for it.
       digests: (path, file size, start, xxh3_128) of the stored ranges that end with this piece.
+      path: of the file.
     """
 
     columns: pa.RecordBatch
@@ -95,6 +96,7 @@ class Documents:
     source_bytes: int
     stored_bytes: int = 0
     digests: tuple[tuple[str, int, int, str], ...] = ()
+    path: str = ""
 
     @property
     def text(self) -> pa.LargeStringArray:
@@ -153,6 +155,11 @@ def batch_of(columns: list[pa.Array], roles: tuple[Role, ...]) -> pa.RecordBatch
     return pa.RecordBatch.from_arrays(
         columns, schema=pa.schema([(role.name, role.type) for role in roles])
     )
+
+
+def no_documents(roles: tuple[Role, ...]) -> Documents:
+    """None, where a piece only has to say what was read."""
+    return Documents(batch_of([pa.array([], role.type) for role in roles], roles), 0, (), 0)
 
 
 def _lines(data: np.ndarray, skip: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,66 +1,77 @@
 """What travels from blocks to shards: sub-blocks, as bytes or as pointers into scratch files. Pure.
 
-A sub-block holds the documents of one block that go to one shard: an Arrow record batch of content
-hash, bytes of text and token ids. On a cluster its bytes travel through the runner's shuffle. On
-one machine a block writes its sub-blocks into one scratch file, and only (path, offset, length)
-travels: the parent process then holds kilobytes instead of the corpus.
+A sub-block holds the examples of one block that go to one shard, as an Arrow record batch. On a
+cluster its bytes travel through the runner's shuffle. On one machine a block writes its sub-blocks
+into one scratch file, and only (path, offset, length) travels: the parent process then holds
+kilobytes instead of the corpus.
 """
 
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
 
 DIGEST_BYTES = 16
 EXCHANGES = ("files", "runner")
+Ragged = tuple[np.ndarray, np.ndarray]  # values, and int64 [n + 1] offsets of the examples in them
 
 
 @dataclass(frozen=True)
 class SubBlock:
-    """Tokenized documents, columnar.
+    """Examples, columnar: what a task made of the documents, one row an example.
 
     Attributes:
-      digests: fixed_size_binary(16), xxh3_128 of each document's content.
-      text_bytes: int64, UTF-8 bytes of each document.
-      ids: large_binary, each document's token ids one after another, little-endian. (Arrow gathers
-        binaries by memcpy and lists value by value: 20 times slower.)
+      batch: the columns
+        digests: fixed_size_binary(16), xxh3_128 of the content of each example's document.
+        text_bytes: int64, UTF-8 bytes of the document; 0 in all its examples but the first.
+        ragged ones, large_binary: values of each example one after another, little-endian. (Arrow
+          gathers binaries by memcpy and lists value by value: 20 times slower.) `ids` is always
+          there.
+        scalar ones: a number an example.
     """
 
     batch: pa.RecordBatch
 
     @staticmethod
     def of(
-        digests: np.ndarray, text_bytes: np.ndarray, ids: np.ndarray, offsets: np.ndarray
+        digests: np.ndarray,
+        text_bytes: np.ndarray,
+        ragged: Mapping[str, Ragged],
+        scalars: Mapping[str, np.ndarray] = MappingProxyType({}),
     ) -> "SubBlock":
         """From columns.
 
         Args:
           digests: uint8 [n, 16].
           text_bytes: int64 [n].
-          ids: uint16 or uint32, of all documents.
-          offsets: int64 [n + 1] of the documents in `ids`.
+          ragged: name to values and offsets.
+          scalars: name to numbers [n].
         """
-        packed = pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(DIGEST_BYTES),
-            len(digests),
-            [None, pa.py_buffer(np.ascontiguousarray(digests))],
-        )
-        spans = pa.py_buffer(np.ascontiguousarray(offsets * ids.itemsize))
-        packed_ids = pa.LargeBinaryArray.from_buffers(
-            pa.large_binary(), len(digests), [None, spans, pa.py_buffer(np.ascontiguousarray(ids))]
-        )
-        columns = [packed, pa.array(text_bytes, pa.int64()), packed_ids]
-        return SubBlock(pa.record_batch(columns, ["digests", "text_bytes", "ids"]))
+        columns: dict[str, pa.Array] = {
+            "digests": pa.FixedSizeBinaryArray.from_buffers(
+                pa.binary(DIGEST_BYTES),
+                len(digests),
+                [None, pa.py_buffer(np.ascontiguousarray(digests))],
+            ),
+            "text_bytes": pa.array(text_bytes, pa.int64()),
+        }
+        for name, (values, offsets) in ragged.items():
+            spans = np.ascontiguousarray(offsets * values.itemsize)
+            columns[name] = pa.LargeBinaryArray.from_buffers(
+                pa.large_binary(),
+                len(digests),
+                [None, pa.py_buffer(spans), pa.py_buffer(np.ascontiguousarray(values))],
+            )
+        columns.update({name: pa.array(values) for name, values in scalars.items()})
+        return SubBlock(pa.record_batch(columns))
 
-    @staticmethod
-    def empty(id_dtype: str) -> "SubBlock":
-        """No documents."""
-        none = np.zeros(0, np.int64)
-        digests = np.zeros((0, DIGEST_BYTES), np.uint8)
-        return SubBlock.of(digests, none, none.astype(id_dtype), np.zeros(1, np.int64))
+    def __len__(self) -> int:
+        """Examples."""
+        return len(self.batch)
 
     def digests(self) -> tuple[np.ndarray, np.ndarray]:
         """The upper and lower halves of the content hashes: uint64 [n] each."""
@@ -69,25 +80,31 @@ class SubBlock:
         halves = data[column.offset : column.offset + len(column)].view(">u8").astype(np.uint64)
         return halves[:, 0], halves[:, 1]
 
-    def text_bytes(self) -> int:
-        """UTF-8 bytes of all documents."""
-        return int(self.batch["text_bytes"].to_numpy().sum())
+    def scalar(self, name: str) -> np.ndarray:
+        """A scalar column [n]; zeros where no example brought it."""
+        if name not in self.batch.schema.names:
+            return np.zeros(len(self), np.int64)
+        return self.batch[name].to_numpy(zero_copy_only=False)
 
-    def ids(self, id_dtype: str) -> tuple[np.ndarray, np.ndarray]:
-        """All token ids, and int64 [n + 1] offsets of the documents in them."""
-        column = self.batch["ids"]
+    def lengths(self, id_dtype: str) -> np.ndarray:
+        """int64 [n]: ids of each example."""
+        return np.diff(self.ragged("ids", id_dtype)[1])
+
+    def ragged(self, name: str, dtype: str) -> Ragged:
+        """All values of a ragged column, and int64 [n + 1] offsets of the examples in them."""
+        column = self.batch[name]
         _, spans, data = column.buffers()
         offsets = np.frombuffer(spans, np.int64)[column.offset :][: len(column) + 1]
-        offsets = offsets // np.dtype(id_dtype).itemsize
-        ids = np.frombuffer(data or b"", id_dtype)[offsets[0] : offsets[-1]]
-        return ids, offsets - offsets[0]
+        offsets = offsets // np.dtype(dtype).itemsize
+        values = np.frombuffer(data or b"", dtype)[offsets[0] : offsets[-1]]
+        return values, offsets - offsets[0]
 
     def take(self, order: np.ndarray) -> "SubBlock":
-        """The documents of these indices, in their order."""
+        """The examples of these indices, in their order."""
         return SubBlock(self.batch.take(pa.array(order)))
 
     def slice(self, start: int, stop: int) -> "SubBlock":
-        """Documents start to stop, without a copy."""
+        """Examples start to stop, without a copy."""
         return SubBlock(self.batch.slice(start, stop - start))
 
     def to_bytes(self) -> bytes:
@@ -98,10 +115,10 @@ class SubBlock:
         return sink.getvalue().to_pybytes()
 
 
-def join(streams: Iterable[bytes], id_dtype: str) -> SubBlock:
-    """All documents of many sub-blocks."""
+def join(streams: Iterable[bytes]) -> SubBlock | None:
+    """All examples of many sub-blocks; None if there is none."""
     batches = [pa.ipc.open_stream(pa.py_buffer(stream)).read_next_batch() for stream in streams]
-    return SubBlock(pa.concat_batches(batches)) if batches else SubBlock.empty(id_dtype)
+    return SubBlock(pa.concat_batches(batches)) if batches else None
 
 
 @dataclass(frozen=True)

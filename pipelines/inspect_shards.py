@@ -255,7 +255,7 @@ def _splits(stats: Statistics, schema: Schema) -> Table:
         "masked": "masked",
     }.items():
         table.add_row(label, *(f"{getattr(counts, name):,}" for counts in splits.values()))
-    densities = (counts.density(schema.max_length) for counts in splits.values())
+    densities = (counts.density(schema.row_tokens) for counts in splits.values())
     table.add_row("density", *(f"{density:.2%}" for density in densities))
     return table
 

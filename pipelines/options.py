@@ -1,62 +1,60 @@
 """The command line of build_shards -> frozen configuration that refuses."""
 
+import argparse
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Literal, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Generic, Literal, TypeVar
 
 import tyro
 
-from pipelines.documents import Role
-from pipelines.sources import Source
+from pipelines.sources import Block, Source, plan_blocks
+from pipelines.tasks.task import Task, task_class
 from pipelines.tokenization import LoadedTokenizer
 from schemas.errors import UsageError
-from schemas.features import MAX_TOKENS, max_masked_slots, task_features
+from schemas.features import MAX_TOKENS, TASKS, task_features
 from schemas.records import FORMATS
 from schemas.sidecar import FORMAT_VERSION, Schema
 from schemas.version import VERSION
 
 N = TypeVar("N", int, float)
+T = TypeVar("T", bound=Task)
 _SHARD_BYTES = 32 << 20  # of input, a shard: a second of work; some for every core of a laptop
 _MOST_SHARDS_BITS = 16  # 65,536: 10 TB in shards of 160 MB
 
 
-@dataclass(frozen=True)
-class BuildOptions:
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions(Generic[T]):
     """Text in, packed and masked shards out.
 
-    Flags that are not listed here go to Beam (--runner=..., --direct_num_workers=...).
+    Each task has flags of its own: --task=clm --help shows those of clm. Flags that are not listed
+    go to Beam (--runner=..., --direct_num_workers=...).
     """
 
-    input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
+    input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Files to read: a path or a glob; may be given more than once. Text or JSON Lines, plain or
     .gz, .zst, .bz2, .xz."""
+    train_input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """In place of --input and --splits: files of the split train. Documents that are in another
+    split too are taken out of it."""
+    validation_input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Files of the split validation."""
+    test_input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Files of the split test."""
     tokenizer: str
     """A tokenizer.json, or a directory that holds one (or vocab.json and merges.txt)."""
     output: str
     """The directory of the shard set."""
-    task: Literal["mlm"] = "mlm"
-    """What the rows are for."""
+    task: str = "mlm"
+    """What the rows are for: clm or mlm."""
     max_length: int = 128
     """Tokens a row."""
     document: Literal["line", "paragraph", "file"] = "line"
     """What is a document in a text file."""
-    text_field: str = "text"
-    """The field with the text in JSON Lines."""
     splits: str = "train:0.98,validation:0.02"
     """Names and shares; a document's content decides where it goes."""
     num_shards: str = "auto"
     """Shards of the largest split (others in proportion), or name:number for each split."""
-    packing: Literal["best_fit", "concat", "none"] = "best_fit"
-    """best_fit: documents whole, rows full. concat: one stream, cut. none: a piece a row."""
-    static_masking: bool = True
-    """Write masks into the rows. Without, trainers mask as they go."""
-    mask_rate: float = 0.15
-    """Share of a row's ordinary tokens that is masked."""
-    whole_word_masking: bool = False
-    """Mask all tokens of a word or none."""
-    mask_copies: int = 1
-    """Differently masked copies of every row."""
     seed: int = 0
     """Of every random choice."""
     file_format: Literal["array_record", "tfrecord", "both"] = "array_record"
@@ -71,33 +69,59 @@ class BuildOptions:
     """Replace what another run left in the output directory."""
     dry_run: bool = False
     """Print the plan and stop."""
+    settings: tyro.conf.OmitArgPrefixes[T]
+    """The task's own flags."""
 
     def __post_init__(self) -> None:
         """Refuses values that cannot work, before anything is read."""
         if not 1 <= self.max_length < MAX_TOKENS:
             raise UsageError(f"--max_length={self.max_length}: from 1 to {MAX_TOKENS - 1}")
-        if not 0 < self.mask_rate < 1:
-            raise UsageError(
-                f"--mask_rate={self.mask_rate}: a share between 0 and 1; for rows without masks "
-                "give --no_static_masking"
-            )
-        if self.mask_copies < 1:
-            raise UsageError(f"--mask_copies={self.mask_copies}: at least 1")
-        if self.mask_copies > 1 and not self.static_masking:
-            raise UsageError("--mask_copies makes equal rows without static masking: drop one")
         if not 0 <= self.seed < 1 << 64:
             raise UsageError(f"--seed={self.seed}: from 0 to 2**64 - 1")
-        self.source()
+        if self.given_splits() and self.input:
+            raise UsageError(
+                "--input is cut into splits by hash, and --train_input and its like are splits as "
+                "they stand: give the one or the others"
+            )
+        self.sources()
         self.shares()
-        self.shards(0)
+        self.shards({})
 
-    def source(self) -> Source:
-        """What to read."""
-        roles = (Role("text", "string", self.text_field),)
-        return Source(self.input, document=self.document, roles=roles)
+    def given_splits(self) -> dict[str, tuple[str, ...]]:
+        """Inputs by split, where each split has its own."""
+        given = {
+            "test": self.test_input,
+            "train": self.train_input,
+            "validation": self.validation_input,
+        }
+        return {split: patterns for split, patterns in given.items() if patterns}
+
+    def sources(self) -> dict[str, Source]:
+        """What to read, by split; {"": source} where documents go by their hash."""
+        patterns = self.given_splits() or {"": self.input}
+        roles = self.settings.roles()
+        return {
+            split: Source(some, document=self.document, roles=roles)
+            for split, some in patterns.items()
+        }
+
+    def blocks(self) -> list[Block]:
+        """All blocks of all inputs.
+
+        Raises:
+          DataError: as `plan_blocks`.
+        """
+        blocks = [
+            replace(block, split=split)
+            for split, source in self.sources().items()
+            for block in plan_blocks(source)
+        ]
+        return [replace(block, index=index) for index, block in enumerate(blocks)]
 
     def shares(self) -> dict[str, float]:
-        """--splits, parsed: {"train": 0.98, "validation": 0.02}."""
+        """--splits, parsed: {"train": 0.98, "validation": 0.02}; of given splits all are 0."""
+        if given := self.given_splits():
+            return dict.fromkeys(given, 0.0)
         shares = {
             name: _number(float, "--splits", self.splits, share)
             for name, share in _pairs("--splits", self.splits)
@@ -113,13 +137,15 @@ class BuildOptions:
             )
         return dict(sorted(shares.items()))  # the order of the flag means nothing
 
-    def shards(self, total_bytes: int) -> dict[str, int]:
+    def shards(self, bytes_of: dict[str, int]) -> dict[str, int]:
         """Number of shards of each split.
 
         Args:
-          total_bytes: of the inputs; decides with --num_shards=auto.
+          bytes_of: of the inputs, by split ("" where documents go by their hash); with
+            --num_shards=auto they decide.
         """
         shares = self.shares()
+        total_bytes = max(bytes_of.values(), default=0)
         if ":" in self.num_shards:
             counts = {
                 name: _number(int, "--num_shards", self.num_shards, count)
@@ -131,6 +157,8 @@ class BuildOptions:
                     f"are {', '.join(shares)}"
                 )
         else:
+            if self.given_splits():
+                shares = {split: max(1, bytes_of.get(split, 0)) for split in shares}
             largest = max(shares.values())
             most = (
                 _auto_shards(total_bytes)
@@ -145,42 +173,31 @@ class BuildOptions:
             raise UsageError(f"--num_shards={self.num_shards}: from 1 to 99999")
         return counts
 
-    def schema(self, tokenizer: LoadedTokenizer, total_bytes: int) -> Schema:
+    def schema(self, tokenizer: LoadedTokenizer, bytes_of: dict[str, int]) -> Schema:
         """The contract of the set that these options make.
 
         Raises:
           UsageError: the tokenizer does not fit the task, or a row does not hold its specials.
         """
-        if self.static_masking and "mask" not in tokenizer.special_ids:
-            raise UsageError(
-                f"the tokenizer {self.tokenizer} has no mask token, which --task=mlm needs: train "
-                "one with <mask> among --special_tokens, or give --no_static_masking"
-            )
-        added = len(tokenizer.prefix_ids) + len(tokenizer.suffix_ids)
-        if self.max_length <= added:
-            raise UsageError(
-                f"--max_length={self.max_length} has no place for text: the tokenizer adds {added} "
-                f"special tokens to each segment; give at least {added + 1}"
-            )
-        slots = max_masked_slots(self.max_length, self.mask_rate) if self.static_masking else 0
+        contract = self.settings.contract(tokenizer, self.max_length)
+        roles = {f"{role.name}_field": role.field for role in self.settings.roles()}
+        parameters = {
+            "document": self.document,
+            **roles,
+            **self.settings.parameters(tokenizer),
+        }
         return Schema(
             format_version=FORMAT_VERSION,
             task=self.task,
-            parameters={"document": self.document, "text_field": self.text_field},
+            parameters=parameters,
             max_length=self.max_length,
             vocab_size=tokenizer.vocab_size,
             special_ids=dict(tokenizer.special_ids),
             all_special_ids=tuple(tokenizer.all_special_ids),
             tokenizer_sha256=tokenizer.sha256,
             golden=tokenizer.golden,
-            packing=self.packing,
-            static_masking=self.static_masking,
-            mask_rate=self.mask_rate,
-            whole_word_masking=self.whole_word_masking and self.static_masking,
-            mask_copies=self.mask_copies,
-            max_masked=slots,
             splits=self.shares(),
-            shards=self.shards(total_bytes),
+            shards=self.shards(bytes_of),
             seed=self.seed,
             encoding=self.encoding,
             file_formats=FORMATS if self.file_format == "both" else (self.file_format,),
@@ -188,10 +205,37 @@ class BuildOptions:
                 self.task,
                 max_length=self.max_length,
                 vocab_size=tokenizer.vocab_size,
-                max_masked=slots,
+                max_masked=contract["max_masked"],
+                parameters=parameters,
             ),
             code_version=VERSION,
+            **contract,
         )
+
+
+def parse_options(argv: list[str]) -> tuple[BuildOptions[Task], list[str]]:
+    """The command line, and what of it is Beam's.
+
+    Raises:
+      UsageError: a value cannot work, or a flag is of another task.
+    """
+    names = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    names.add_argument("--task", default="mlm")
+    chosen = names.parse_known_args(argv)[0].task
+    of_chosen = task_class(chosen)
+    options, others = tyro.cli(
+        BuildOptions[of_chosen],
+        prog="python -m pipelines.build_shards",
+        args=argv,
+        return_unknown_args=True,
+        use_underscores=True,
+    )
+    flags = {other.partition("=")[0].removeprefix("--").removeprefix("no_") for other in others}
+    for task in TASKS:
+        of_task = flags & {field.name for field in fields(task_class(task))} if others else ()
+        if of_task:
+            raise UsageError(f"--{min(of_task)} is a flag of --task={task}, not of {chosen}")
+    return options, others
 
 
 def _auto_shards(total_bytes: int) -> int:

@@ -18,6 +18,7 @@ class Packing:
       length_S: int64, tokens of the segment.
       row_S: int64, the row it lies in; ascending.
       offset_S: int64, its first place in that row.
+      segment_S: int64, which of the segments it is, or is a piece of.
       rows: R.
     """
 
@@ -25,6 +26,7 @@ class Packing:
     length_S: np.ndarray
     row_S: np.ndarray
     offset_S: np.ndarray
+    segment_S: np.ndarray
     rows: int
 
     @cached_property
@@ -33,7 +35,9 @@ class Packing:
         return np.searchsorted(self.row_S, np.arange(self.rows))
 
 
-def pack(offsets: np.ndarray, max_length: int, method: str) -> Packing:
+def pack(
+    offsets: np.ndarray, max_length: int, method: str, room_S: np.ndarray | None = None
+) -> Packing:
     """Packs the segments of a stream into rows.
 
     Args:
@@ -42,6 +46,7 @@ def pack(offsets: np.ndarray, max_length: int, method: str) -> Packing:
       max_length: L.
       method: best_fit (segments whole, rows as full as can be), concat (the stream cut every L
         tokens, segments too) or none (a segment a row).
+      room_S: int64, places that best_fit gives each segment; by default as many as it is long.
     """
     lengths = np.diff(offsets)
     if method == "concat":
@@ -50,19 +55,16 @@ def pack(offsets: np.ndarray, max_length: int, method: str) -> Packing:
         raise ValueError(f"a segment of {lengths.max()} tokens does not fit a row of {max_length}")
     if method == "none":
         rows = np.arange(len(lengths))
-        return Packing(offsets[:-1], lengths, rows, np.zeros_like(rows), len(rows))
-    row_of = _best_fit(lengths, max_length)
+        return Packing(offsets[:-1], lengths, rows, np.zeros_like(rows), rows, len(rows))
+    row_of = _best_fit(lengths if room_S is None else room_S, max_length)
     order = np.argsort(row_of, kind="stable")
-    return _placed(offsets[:-1][order], lengths[order], row_of[order])
-
-
-def _placed(start_S: np.ndarray, length_S: np.ndarray, row_S: np.ndarray) -> Packing:
-    """Lays the segments of each row one after another."""
+    # The segments of each row, one after another.
+    start_S, length_S, row_S = offsets[:-1][order], lengths[order], row_of[order]
     rows = int(row_S[-1]) + 1 if len(row_S) else 0
     before = np.cumsum(length_S) - length_S
     firsts = np.searchsorted(row_S, np.arange(rows))
     offset_S = before - np.repeat(before[firsts], np.diff(np.append(firsts, len(row_S))))
-    return Packing(start_S, length_S, row_S, offset_S, rows)
+    return Packing(start_S, length_S, row_S, offset_S, order, rows)
 
 
 def _concat(offsets: np.ndarray, max_length: int) -> Packing:
@@ -75,6 +77,7 @@ def _concat(offsets: np.ndarray, max_length: int) -> Packing:
         np.diff(cuts),
         start_S // max_length,
         start_S % max_length,
+        np.searchsorted(offsets, start_S, side="right") - 1,
         -(-total // max_length),
     )
 

@@ -1,6 +1,6 @@
-"""The documents of one shard -> its rows. Pure: any order of the documents gives the same bytes.
+"""The examples of one shard -> its rows. Pure: any order of the examples gives the same bytes.
 
-Legend: R packed rows, B rows of a chunk, L places a row, S segments.
+Legend: E examples, S segments, R packed rows, B rows of a chunk, L places a row.
 """
 
 from collections.abc import Iterator
@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pipelines.evaluation import EvaluationLine, example_ids, example_name
 from pipelines.exchange import SubBlock
-from pipelines.masking import Masking, mix
+from pipelines.masking import mix
 from pipelines.packing import Packing, pack
-from pipelines.tasks import Segments, mlm_segments
-from schemas.features import token_dtype
+from pipelines.tasks.task import Columns, Finish, Segments, Task, is_training
+from schemas.features import segment_name, token_dtype
 from schemas.sidecar import Schema
 from schemas.statistics import ShardStatistics, length_histogram
 
@@ -22,80 +23,101 @@ _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True)
 class RowMaker:
-    """How documents become rows: the contract, and what of the tokenizer is not in it.
+    """How examples become rows.
 
     Attributes:
       schema: the contract.
-      prefix: ids before each segment.
-      suffix: ids after it.
-      is_word_start: bool [vocabulary] to mask whole words, None to mask tokens.
+      task: what cuts examples into segments, and finishes rows.
+      finish: the task's `finish`, made once.
     """
 
     schema: Schema
-    prefix: tuple[int, ...]
-    suffix: tuple[int, ...]
-    is_word_start: np.ndarray | None
+    task: Task
+    finish: Finish
 
-    def make(self, documents: SubBlock) -> "Shard":
-        """Sorts the documents by hash, drops repeats, and packs them."""
-        high, low = documents.digests()
-        order = np.lexsort((low, high))
-        high, low = high[order], low[order]
-        fresh = np.ones(len(order), bool)
-        fresh[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
-        high, low = high[fresh], low[fresh]
-        kept = documents.take(order[fresh])
-        ids, offsets = kept.ids(token_dtype(self.schema.vocab_size))
-        concat = self.schema.packing == "concat"
-        segments = mlm_segments(
-            ids, offsets, self.prefix, self.suffix, None if concat else self.schema.max_length
+    def make(self, examples: SubBlock | None, split: str) -> "Shard | None":
+        """Sorts the examples by hash, drops repeats, and packs them.
+
+        Args:
+          examples: of one shard, from all blocks; None if there is none.
+          split: whose shard it is.
+        """
+        if examples is None:
+            return None
+        high, low = examples.digests()
+        part, held_out = examples.scalar("part"), examples.scalar("held_out") > 0
+        order = np.lexsort((part, low, high)) if part.any() else np.lexsort((low, high))
+        high, low, part, held_out = (column[order] for column in (high, low, part, held_out))
+        other = np.ones(len(order), bool)  # than the document before
+        other[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+        fresh = other.copy()
+        fresh[1:] |= part[1:] != part[:-1]
+        document = np.cumsum(other) - 1
+        taken = (np.bincount(document, held_out) > 0)[document]  # a held-out split has it
+        kept = fresh & ~taken
+        is_first = part == 0
+        examples, high, low = examples.take(order[kept]), high[kept], low[kept]
+        segments = self.task.segments(examples, self.schema)
+        method = self.task.packing_of(split, self.schema)
+        packing = pack(segments.offsets, self.schema.max_length, method, segments.room_S)
+        statistics = self._count(examples, segments, packing)
+        statistics = replace(
+            statistics,
+            duplicates=int((is_first & ~taken & ~fresh).sum()),
+            held_out=int((is_first & taken & ~held_out).sum()),
         )
-        packing = pack(segments.offsets, self.schema.max_length, self.schema.packing)
+        keys_R = self._keys(segments, packing, high, low, examples.scalar("part"))
+        ids_E = np.zeros((len(high), 2), np.uint32) if is_training(split) else example_ids(high)
+        lines = _evaluation(examples, high)
+        return Shard(self, segments, packing, keys_R, ids_E, lines, statistics)
+
+    def _count(self, examples: SubBlock, segments: Segments, packing: Packing) -> ShardStatistics:
         copies = self.schema.mask_copies
-        lengths = np.diff(offsets)
-        statistics = ShardStatistics(
+        specials, truncated, repeated = (
+            examples.scalar(name) for name in ("specials", "truncated", "repeated")
+        )
+        tokens_E = examples.lengths(token_dtype(self.schema.vocab_size))
+        tokens_E = tokens_E - specials + truncated - repeated
+        document_E = np.cumsum(examples.scalar("part") == 0) - 1
+        lengths = np.bincount(document_E, tokens_E).astype(np.int64)
+        in_pairs = sum(len(values) for values, _ in segments.pairs.values())
+        classes = self.schema.parameters.get("classes", ())
+        labels = np.bincount(examples.scalar("label"), minlength=len(classes)).tolist()
+        return ShardStatistics(
             documents=len(lengths),
-            duplicates=len(order) - len(lengths),
-            text_bytes=kept.text_bytes(),
-            tokens=len(ids),
-            specials_added=segments.specials_added,
+            text_bytes=int(examples.scalar("text_bytes").sum()),
+            words=int(examples.scalar("words").sum()),
+            tokens=int(tokens_E.sum()),
+            specials_added=int(specials.sum()) + segments.specials_added,
+            tokens_truncated=int(truncated.sum()),
+            tokens_repeated=int(repeated.sum()),
             rows=packing.rows * copies,
-            tokens_in_rows=len(segments.stream) * copies,
+            tokens_in_rows=(len(segments.stream) + in_pairs) * copies,
             segments=len(packing.row_S) * copies,
             length_histogram=length_histogram(lengths),
+            labels=dict(zip(classes, labels, strict=True)) if classes else {},
         )
-        keys_R = self._keys(segments, packing, high, low)
-        return Shard(self, segments.stream, packing, keys_R, statistics)
 
     def _keys(
-        self, segments: Segments, packing: Packing, high: np.ndarray, low: np.ndarray
+        self,
+        segments: Segments,
+        packing: Packing,
+        high: np.ndarray,
+        low: np.ndarray,
+        part: np.ndarray,
     ) -> np.ndarray:
         """uint64 [R]: a hash of the seed and of what each row begins with.
 
-        After deduplication no two rows begin with the same place of the same document.
+        After deduplication no two rows begin with the same place of the same example.
         """
-        first_of_document = np.searchsorted(segments.document_S, np.arange(len(high)))
-        document_starts = segments.offsets[:-1][first_of_document]
+        first_of_example = np.searchsorted(segments.example_S, np.arange(len(high)))
+        starts = segments.offsets[:-1][first_of_example]
         begins_R = packing.start_S[packing.first_segments]
-        document_R = np.searchsorted(document_starts, begins_R, side="right") - 1
-        place_R = (begins_R - document_starts[document_R]).astype(np.uint64)
+        example_R = segments.example_S[packing.segment_S[packing.first_segments]]
+        place_R = (begins_R - starts[example_R]).astype(np.uint64)
+        place_R |= part[example_R].astype(np.uint64) << np.uint64(32)
         seed = mix(np.array([self.schema.seed], np.uint64) * _GAMMA)
-        return mix(mix(high[document_R] ^ seed) ^ low[document_R] ^ mix(place_R))
-
-    def masking(self) -> Masking | None:
-        """How rows are masked; None without static masking."""
-        schema = self.schema
-        if not schema.static_masking:
-            return None
-        is_special = np.zeros(schema.vocab_size, bool)
-        is_special[list(schema.all_special_ids)] = True
-        return Masking(
-            rate=schema.mask_rate,
-            slots=schema.max_masked,
-            mask_id=schema.special_ids["mask"],
-            is_special=is_special,
-            is_word_start=self.is_word_start,
-        )
+        return mix(mix(high[example_R] ^ seed) ^ low[example_R] ^ mix(place_R))
 
 
 @dataclass
@@ -103,19 +125,23 @@ class Shard:
     """The rows of one shard, made a chunk at a time.
 
     Attributes:
+      example_ids_E: uint32 [E, 2], for the feature `example_id`; zeros in a training split.
+      evaluation: lines of evaluation.jsonl.
       statistics: its counts; `masked` is whole once all chunks were made.
     """
 
     maker: RowMaker
-    stream: np.ndarray
+    segments: Segments
     packing: Packing
     keys_R: np.ndarray
+    example_ids_E: np.ndarray
+    evaluation: tuple[EvaluationLine, ...]
     statistics: ShardStatistics
 
     def chunks(self) -> Iterator[np.ndarray]:
         """Encoded rows uint8 [B, stride], in the order of their keys: a shuffle by content."""
         schema = self.maker.schema
-        codec, masking = schema.codec(), self.maker.masking()
+        codec = schema.codec()
         copies = np.arange(schema.mask_copies, dtype=np.uint64) * _GAMMA
         keys = (self.keys_R[None, :] + copies[:, None]).ravel()
         keys = np.where(np.arange(len(keys)) < len(self.keys_R), keys, mix(keys))
@@ -123,29 +149,68 @@ class Shard:
         masked = 0
         for start in range(0, len(order), _CHUNK_ROWS):
             chosen = order[start : start + _CHUNK_ROWS]
-            columns = self._rows(chosen % max(len(self.keys_R), 1))
-            if masking:
-                columns |= masking.apply(columns["input_ids"], columns["segment_ids"], keys[chosen])
-                masked += int(columns["masked_weights"].sum())
+            columns = self._rows(chosen % len(self.keys_R))
+            columns = self.maker.finish(columns, keys[chosen])
+            masked += int(columns["masked_weights"].sum()) if "masked_weights" in columns else 0
             yield codec.encode(columns)
         self.statistics = replace(self.statistics, masked=masked)
 
-    def _rows(self, rows_B: np.ndarray) -> dict[str, np.ndarray]:
-        """input_ids and segment_ids [B, L] of the rows of these numbers."""
-        schema, packing = self.maker.schema, self.packing
+    def _rows(self, rows_B: np.ndarray) -> Columns:
+        """The columns of the rows of these numbers, as the packing lays them."""
+        schema, segments, packing = self.maker.schema, self.segments, self.packing
         first_R = packing.first_segments
         count_R = np.diff(np.append(first_R, len(packing.row_S)))
-        segment_S = ranges(first_R[rows_B], count_R[rows_B])
-        in_chunk_S = np.repeat(np.arange(len(rows_B)), count_R[rows_B])
-        number_S = segment_S - first_R[packing.row_S[segment_S]] + 1
-        length_S = packing.length_S[segment_S]
-        used_B = np.bincount(in_chunk_S, length_S, len(rows_B))
-        filled_BxL = np.arange(schema.max_length) < used_B[:, None]
-        input_ids = np.full(filled_BxL.shape, schema.special_ids.get("pad", 0), self.stream.dtype)
-        input_ids[filled_BxL] = self.stream[ranges(packing.start_S[segment_S], length_S)]
-        segment_ids = np.zeros(filled_BxL.shape, np.uint16)
-        segment_ids[filled_BxL] = np.repeat(number_S, length_S)
-        return {"input_ids": input_ids, "segment_ids": segment_ids}
+        placed_S = ranges(first_R[rows_B], count_R[rows_B])
+        segment_S = packing.segment_S[placed_S]
+        row_S = np.repeat(np.arange(len(rows_B)), count_R[rows_B])
+        number_S = (placed_S - first_R[packing.row_S[placed_S]] + 1).astype(np.uint16)
+        pad = schema.special_ids.get("pad", 0)
+        filled_BxL, token_N = _lay(
+            packing.start_S[placed_S],
+            packing.length_S[placed_S],
+            row_S,
+            (len(rows_B), schema.max_length),
+        )
+        columns = {
+            "input_ids": _fill(filled_BxL, segments.stream[token_N], pad),
+            "segment_ids": _fill(filled_BxL, np.repeat(number_S, packing.length_S[placed_S]), 0),
+        }
+        for name, values in segments.beside.items():
+            columns[name] = _fill(filled_BxL, values[token_N], 0)
+        first_segment_B = packing.segment_S[first_R[rows_B]]
+        columns["example_id"] = self.example_ids_E[segments.example_S[first_segment_B]]
+        for name, values in segments.scalars.items():
+            columns[name] = values[first_segment_B]
+        for name, (values, offsets) in segments.pairs.items():
+            length_S = np.diff(offsets)[segment_S]
+            shape = (len(rows_B), schema.feature(name).shape[0])
+            filled_BxT, token_N = _lay(offsets[:-1][segment_S], length_S, row_S, shape)
+            columns[name] = _fill(filled_BxT, values[token_N], pad)
+            columns[segment_name(name)] = _fill(filled_BxT, np.repeat(number_S, length_S), 0)
+        return columns
+
+
+def _evaluation(examples: SubBlock, high: np.ndarray) -> tuple[EvaluationLine, ...]:
+    """The lines that documents brought, if any."""
+    if "evaluation" not in examples.batch.schema.names:
+        return ()
+    lines = zip(high.tolist(), examples.batch["evaluation"].to_pylist(), strict=True)
+    return tuple((example_name(name), line) for name, line in lines if line)
+
+
+def _lay(
+    start_S: np.ndarray, length_S: np.ndarray, row_S: np.ndarray, shape: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which places of the rows are filled, bool of `shape`, and with which tokens, in row order."""
+    used_B = np.bincount(row_S, length_S, shape[0])
+    return np.arange(shape[1]) < used_B[:, None], ranges(start_S, length_S)
+
+
+def _fill(filled: np.ndarray, values: np.ndarray, rest: int) -> np.ndarray:
+    """The values where `filled` is true, and `rest` elsewhere."""
+    column = np.full(filled.shape, rest, values.dtype)
+    column[filled] = values
+    return column
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -67,7 +67,7 @@ def _dataset_info(
         "description": (
             f"Rows of {schema.max_length} tokens for {schema.task}, written by Textmill "
             f"{schema.code_version}: {total.documents:,} documents, {total.tokens:,} tokens, "
-            f"{total.density(schema.max_length):.2%} of the places filled. schema.json is the "
+            f"{total.density(schema.row_tokens):.2%} of the places filled. schema.json is the "
             "contract, stats.json has the counts."
         ),
         "fileFormat": first,

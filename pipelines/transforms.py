@@ -4,32 +4,34 @@ One GroupByKey carries the data. What happens on either side of it are the pure 
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 
 import apache_beam as beam
-import numpy as np
-import pyarrow.compute as pc
 from apache_beam.pvalue import PCollection, TaggedOutput
 
 from pipelines import exchange, sinks
 from pipelines.documents import Documents, Reject
+from pipelines.evaluation import EvaluationLine, evaluation_file
+from pipelines.mill import Milled, mill
 from pipelines.progress import Journal
 from pipelines.rejects import rejects_file
-from pipelines.routing import Routes, content_digests
+from pipelines.routing import Routes
 from pipelines.shards import RowMaker
 from pipelines.sources import Block, Source, file_digests, read_block
 from pipelines.staging import STAGING, disk_errors, write_file
+from pipelines.tasks.task import Task
 from pipelines.tfds_info import tfds_files
 from pipelines.tokenization import LoadedTokenizer
 from schemas.errors import DataError
-from schemas.features import token_dtype
 from schemas.sidecar import (
     FORMAT_VERSION,
     Manifest,
     ManifestFile,
     Schema,
+    ShardStatistics,
     Statistics,
     file_sha256,
     to_json,
@@ -44,13 +46,15 @@ class Job:
 
     Attributes:
       schema: the contract of the set.
-      source: what is read.
+      task: what makes examples and rows.
+      source: how inputs are read.
       output: the set's directory; the staging folder lies in it.
       exchange: files or runner.
       max_rejects: a run with more refused documents fails; below 0 for no limit.
     """
 
     schema: Schema
+    task: Task
     source: Source
     output: str
     exchange: str
@@ -96,6 +100,7 @@ class Report:
     files: tuple[ManifestFile, ...] = ()
     rejects: tuple[Reject, ...] = ()
     digests: tuple[tuple[str, int, int, str], ...] = ()
+    evaluation: tuple[EvaluationLine, ...] = ()
 
     def __add__(self, other: "Report") -> "Report":
         """Both."""
@@ -104,6 +109,7 @@ class Report:
             self.files + other.files,
             self.rejects + other.rejects,
             self.digests + other.digests,
+            self.evaluation + other.evaluation,
         )
 
 
@@ -121,66 +127,40 @@ class MillBlock(beam.DoFn):
     def setup(self) -> None:
         """Loads the tokenizer, once a worker."""
         self._tokenizer = self._job.tokenizer()
-        self._routes = self._job.routes
-        self._ids = token_dtype(self._job.schema.vocab_size)
         self._journal = Journal(self._job.staging)
 
     def process(self, block: Block) -> Iterator:
         """Reads, tokenizes and routes."""
-        for documents in read_block(block, self._job.source):
-            sub_blocks, guarded, blank = self._mill(documents)
-            yield from self._send(sub_blocks)
-            yield TaggedOutput(_REPORTS, _read_report(documents, guarded, blank))
+        job = self._job
+        for documents in read_block(block, job.source):
+            milled = mill(documents, job.task, self._tokenizer, job.schema, job.routes, block.split)
+            yield from self._send(milled.sub_blocks)
+            yield TaggedOutput(_REPORTS, _read_report(documents, milled))
             self._journal.add(bytes_read=documents.stored_bytes)
 
-    def _mill(self, documents: Documents) -> tuple[dict[int, exchange.SubBlock], int, int]:
-        if not len(documents.text):
-            return {}, 0, 0
-        ragged, guarded = self._tokenizer.encode(documents.text)
-        filled = np.diff(ragged.offsets) > 0
-        digests = content_digests(documents.text)
-        lengths = pc.binary_length(documents.text)  # pyright: ignore[reportAttributeAccessIssue]
-        routes = np.where(filled, self._routes.of(digests), -1)
-        order = np.argsort(routes, kind="stable")
-        blank = int((~filled).sum())
-        ids = ragged.ids.astype(self._ids)
-        whole = exchange.SubBlock.of(digests, lengths.to_numpy(), ids, ragged.offsets)
-        whole = whole.take(order[blank:])
-        present, starts = np.unique(routes[order[blank:]], return_index=True)
-        stops = np.append(starts[1:], len(order) - blank)
-        return (
-            {
-                int(route): whole.slice(int(start), int(stop))
-                for route, start, stop in zip(present, starts, stops, strict=True)
-            },
-            guarded,
-            blank,
-        )
-
-    def _send(self, sub_blocks: dict[int, exchange.SubBlock]) -> Iterator:
+    def _send(self, sub_blocks: list[tuple[int, exchange.SubBlock]]) -> Iterator:
         values: list[bytes] | list[exchange.Pointer]
-        values = [sub_block.to_bytes() for sub_block in sub_blocks.values()]
+        values = [sub_block.to_bytes() for _, sub_block in sub_blocks]
         if self._job.exchange == "files" and values:
             scratch = os.path.join(self._job.staging, sinks.SCRATCH)
             with disk_errors(os.path.join(scratch, "sub-blocks")):
                 values = exchange.write_scratch(scratch, values)
-        yield from zip(sub_blocks, values, strict=True)
+        yield from ((route, value) for (route, _), value in zip(sub_blocks, values, strict=True))
 
 
-def _read_report(documents: Documents, guarded: int, blank: int) -> Report:
-    rejected: dict[str, int] = {}
-    for reject in documents.rejects:
-        rejected[reject.reason] = rejected.get(reject.reason, 0) + 1
-    for reason, number in (("empty", documents.empty), ("no_tokens", blank)):
+def _read_report(documents: Documents, milled: Milled) -> Report:
+    rejects = (*documents.rejects, *milled.rejects)
+    rejected = dict(Counter(reject.reason for reject in rejects))
+    for reason, number in (("empty", documents.empty), ("no_tokens", milled.blank)):
         if number:
             rejected[reason] = number
     statistics = Statistics(
         documents_read=documents.read,
         documents_rejected=rejected,
         source_bytes=documents.source_bytes,
-        documents_guarded=guarded,
+        documents_guarded=milled.guarded,
     )
-    return Report(statistics, (), documents.rejects, documents.digests)
+    return Report(statistics, (), rejects, documents.digests)
 
 
 class WriteShard(beam.DoFn):
@@ -190,28 +170,33 @@ class WriteShard(beam.DoFn):
         self._job = job
 
     def setup(self) -> None:
-        """Loads what of the tokenizer rows need."""
-        tokenizer = self._job.tokenizer()
-        self._maker = RowMaker(
-            self._job.schema,
-            tokenizer.prefix_ids,
-            tokenizer.suffix_ids,
-            tokenizer.is_word_start if self._job.schema.whole_word_masking else None,
-        )
-        self._journal = Journal(self._job.staging)
+        """Makes what finishes rows, once a worker."""
+        job = self._job
+        finish = job.task.finish(job.schema, job.tokenizer())
+        self._maker = RowMaker(job.schema, job.task, finish)
+        self._journal = Journal(job.staging)
 
     def process(self, routed: tuple[int, Iterable[bytes | exchange.Pointer | None]]) -> Iterator:
         """Puts the shard together and writes it."""
         route, values = routed
-        schema = self._job.schema
-        sub_blocks = (exchange.load(value) for value in values if value is not None)
-        shard = self._maker.make(exchange.join(sub_blocks, token_dtype(schema.vocab_size)))
-        name = self._job.routes.names()[route]
+        job, schema = self._job, self._job.schema
+        examples = exchange.join(exchange.load(value) for value in values if value is not None)
+        shard = self._maker.make(examples, job.routes.split_names()[route])
+        name = job.routes.names()[route]
         files = sinks.write_shard(
-            shard.chunks(), self._job.staging, name, schema.file_formats, schema.codec().stride
+            shard.chunks() if shard else (),
+            job.staging,
+            name,
+            schema.file_formats,
+            schema.codec().stride,
         )
-        self._journal.add(rows=shard.statistics.rows)
-        yield Report(Statistics(shards={name: shard.statistics}), tuple(files))
+        statistics = shard.statistics if shard else ShardStatistics()
+        self._journal.add(rows=statistics.rows)
+        yield Report(
+            Statistics(shards={name: statistics}),
+            tuple(files),
+            evaluation=shard.evaluation if shard else (),
+        )
 
 
 class Publish(beam.DoFn):
@@ -226,9 +211,10 @@ class Publish(beam.DoFn):
         check_report(report, job)
         contents = {
             "schema.json": to_json(schema),
-            "stats.json": to_json(report.statistics.to_dict(schema.max_length)),
+            "stats.json": to_json(report.statistics.to_dict(schema.row_tokens)),
             "inputs.json": to_json(file_digests(report.digests)),
             **tfds_files(schema, report.files, report.statistics),
+            **evaluation_file(report.evaluation),
             **rejects_file(report.rejects),
         }
         for name, content in contents.items():
@@ -257,9 +243,10 @@ def check_report(report: Report, job: Job) -> None:
     statistics = report.statistics
     if 0 <= job.max_rejects < len(report.rejects):
         first = report.rejects[0]
+        where = "" if first.offset is None else f" at byte {first.offset:,}"
         raise DataError(
             f"{len(report.rejects):,} documents were refused, more than --max_rejects="
-            f"{job.max_rejects:,}; the first is in {first.path} at byte {first.offset:,}: "
+            f"{job.max_rejects:,}; the first is in {first.path}{where}: "
             f"{first.reason}, {first.detail}. Mend the input, or allow more (-1: any number)"
         )
     broken = statistics.broken_equations(job.schema.mask_copies)

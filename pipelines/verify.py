@@ -249,7 +249,7 @@ def _contract(
 
 
 def _surroundings(directory: str, schema: Schema) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What the set's tokenizer puts before and after a text.
+    """What is before and after each segment.
 
     Raises:
       DataError: it is missing, broken, or not the schema's.
@@ -269,7 +269,13 @@ def _surroundings(directory: str, schema: Schema) -> tuple[tuple[int, ...], tupl
     for text, ids in schema.golden:
         if now.get(text, ids) != ids:
             raise DataError(f"{path} gives {now[text]} for {text!r}, schema.json says {ids}")
-    return tokenizer.prefix_ids, tokenizer.suffix_ids
+    if schema.task != "mlm":  # the others wrap documents, not segments
+        return (), ()
+    surroundings = tokenizer.prefix_ids, tokenizer.suffix_ids
+    said = tuple(tuple(schema.parameters.get(name, ())) for name in ("prefix_ids", "suffix_ids"))
+    if said != surroundings:
+        raise DataError(f"{path} puts {surroundings} around a text, schema.json says {said}")
+    return surroundings
 
 
 if __name__ == "__main__":

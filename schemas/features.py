@@ -4,7 +4,8 @@ Legend: B rows, L tokens a row, K slots for masked tokens.
 """
 
 from dataclasses import dataclass
-from typing import Dict, Tuple
+from types import MappingProxyType
+from typing import Any, Dict, Mapping, Tuple
 
 import numpy as np
 
@@ -38,6 +39,16 @@ class Feature:
         return self.size * np.dtype(self.dtype).itemsize
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """What the features of a task depend on; attributes as the arguments of `task_features`."""
+
+    max_length: int
+    vocab_size: int
+    max_masked: int
+    parameters: Mapping[str, Any]
+
+
 def smallest_unsigned(largest: int) -> str:
     """The narrowest unsigned dtype that holds `largest`: 255 -> uint8, 256 -> uint16."""
     for name in ("uint8", "uint16", "uint32"):
@@ -51,21 +62,35 @@ def token_dtype(vocab_size: int) -> str:
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 
-def _mlm(max_length: int, vocab_size: int, max_masked: int) -> Tuple[Feature, ...]:
-    ids = token_dtype(vocab_size)
-    row = (max_length,)
-    slots = (max_masked,)
-    features = (
-        Feature("input_ids", ids, row, "token ids; masked already where masking is static"),
+def segment_name(name: str) -> str:
+    """The feature that tells the segments of another: target_ids -> target_segment_ids."""
+    return name[: -len("ids")] + "segment_ids"
+
+
+def _tokens(name: str, length: int, vocab_size: int, meaning: str) -> Tuple[Feature, ...]:
+    """A feature of token ids, and the one that tells its segments."""
+    return (
+        Feature(name, token_dtype(vocab_size), (length,), meaning),
         Feature(
-            "segment_ids",
-            smallest_unsigned(max_length),
-            row,
+            "segment_ids" if name == "input_ids" else segment_name(name),
+            smallest_unsigned(length),
+            (length,),
             "0 is padding, 1..n the segments in row order; positions restart at 0 in each",
         ),
     )
-    if not max_masked:
+
+
+def _mlm(sizes: Sizes) -> Tuple[Feature, ...]:
+    features = _tokens(
+        "input_ids",
+        sizes.max_length,
+        sizes.vocab_size,
+        "token ids; masked already where masking is static",
+    )
+    if not sizes.max_masked:
         return features
+    slots = (sizes.max_masked,)
+    ids = token_dtype(sizes.vocab_size)
     return features + (
         Feature("masked_positions", "uint16", slots, "where tokens were masked, ascending"),
         Feature("masked_ids", ids, slots, "what stood there before"),
@@ -73,12 +98,27 @@ def _mlm(max_length: int, vocab_size: int, max_masked: int) -> Tuple[Feature, ..
     )
 
 
-_TASKS = {"mlm": _mlm}
+def _loss_weights(sizes: Sizes) -> Tuple[Feature, ...]:
+    meaning = "1 where predicting THIS token counts"
+    return (Feature("loss_weights", "uint8", (sizes.max_length,), meaning),)
+
+
+def _clm(sizes: Sizes) -> Tuple[Feature, ...]:
+    tokens = _tokens("input_ids", sizes.max_length, sizes.vocab_size, "token ids")
+    return tokens + _loss_weights(sizes)
+
+
+_TASKS = {"clm": _clm, "mlm": _mlm}
 TASKS = tuple(sorted(_TASKS))
 
 
 def task_features(
-    task: str, *, max_length: int, vocab_size: int, max_masked: int = 0
+    task: str,
+    *,
+    max_length: int,
+    vocab_size: int,
+    max_masked: int = 0,
+    parameters: Mapping[str, Any] = MappingProxyType({}),
 ) -> Tuple[Feature, ...]:
     """The features of a task's rows, sorted by name (the order on disk).
 
@@ -87,10 +127,11 @@ def task_features(
       max_length: L, tokens a row.
       vocab_size: ids are below it.
       max_masked: K, slots for statically masked tokens; 0 stores no masks.
+      parameters: the task's own settings, as in Schema.
     """
     if task not in _TASKS:
         raise ValueError("unknown task {!r}: one of {}".format(task, ", ".join(TASKS)))
-    features = _TASKS[task](max_length, vocab_size, max_masked)
+    features = _TASKS[task](Sizes(max_length, vocab_size, max_masked, parameters))
     return tuple(sorted(features, key=lambda feature: feature.name))
 
 

@@ -56,7 +56,7 @@ class Schema:
       whole_word_masking: whether masks cover whole words.
       mask_copies: differently masked copies of each row.
       max_masked: K; 0 without static masking.
-      splits: name to share of the documents; adds up to 1.
+      splits: name to share of the documents; adds up to 1, or all are 0: each had its own input.
       shards: split to number of shards.
       seed: of every random choice.
       encoding: bytes or int64_list.
@@ -124,10 +124,15 @@ class Schema:
         )
         check(
             all(_SPLIT_NAME.fullmatch(name) for name in self.splits)
-            and all(share > 0 for share in self.splits.values())
-            and abs(sum(self.splits.values()) - 1) < 1e-9,
+            and (
+                self.splits_given
+                or (
+                    all(share > 0 for share in self.splits.values())
+                    and abs(sum(self.splits.values()) - 1) < 1e-9
+                )
+            ),
             "splits",
-            "names of letters, digits and _ with shares above 0 that add up to 1",
+            "names of letters, digits and _ with shares above 0 that add up to 1, or all 0",
         )
         check(
             set(self.shards) == set(self.splits) and min(self.shards.values()) > 0,
@@ -145,6 +150,7 @@ class Schema:
             max_length=self.max_length,
             vocab_size=self.vocab_size,
             max_masked=self.max_masked,
+            parameters=self.parameters,
         )
         check(
             [(f.name, f.dtype, f.shape) for f in self.features]
@@ -167,6 +173,20 @@ class Schema:
         del values["fingerprint"]
         canonical = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(canonical.encode()).hexdigest()
+
+    @property
+    def splits_given(self) -> bool:
+        """Whether each split was made of its own input, not of a share of the documents."""
+        return not any(self.splits.values())
+
+    @property
+    def row_tokens(self) -> int:
+        """Tokens that a row has places for: L, and those of a second stream where there is one."""
+        return sum(f.size for f in self.features if f.name in ("input_ids", "target_ids"))
+
+    def feature(self, name: str) -> Feature:
+        """The feature of a name, which must be there."""
+        return {feature.name: feature for feature in self.features}[name]
 
     def codec(self) -> RowCodec:
         """The codec of these rows."""
@@ -384,12 +404,12 @@ def read_sidecars(directory: str, manifest: Manifest) -> SetInfo:
         Inputs.from_dict(*loaded["inputs.json"]),
         manifest,
     )
-    for problem in _disagreements(info, stats_length=loaded["stats.json"][0]["max_length"]):
+    for problem in _disagreements(info, row_tokens=loaded["stats.json"][0]["row_tokens"]):
         raise DataError(f"{manifest_path}: {problem}; build the set anew")
     return info
 
 
-def _disagreements(info: SetInfo, stats_length: int) -> List[str]:
+def _disagreements(info: SetInfo, row_tokens: int) -> List[str]:
     """Where the sidecars, each right by itself, are not of one set."""
     schema, manifest = info.schema, info.manifest
     problems = []
@@ -397,8 +417,8 @@ def _disagreements(info: SetInfo, stats_length: int) -> List[str]:
         problems.append(
             f"fingerprint is {manifest.fingerprint!r}, not schema.json's {schema.fingerprint!r}"
         )
-    if stats_length != schema.max_length:
-        problems.append(f"max_length is {stats_length} in stats.json, not {schema.max_length}")
+    if row_tokens != schema.row_tokens:
+        problems.append(f"row_tokens is {row_tokens} in stats.json, not {schema.row_tokens}")
     names = {name for split in schema.splits for name in schema.shard_names(split)}
     if set(info.stats.shards) != names:
         odd = sorted(set(info.stats.shards) ^ names)

@@ -35,28 +35,36 @@ class ShardStatistics:
     Attributes:
       documents: kept.
       duplicates: exact repeats that were dropped.
+      held_out: dropped from a training split, because a given evaluation split has them too.
       text_bytes: UTF-8 bytes of the kept documents.
+      words: of them, between white space; 0 where the task counts none.
       tokens: that the tokenizer made of the kept documents.
       specials_added: such as bos and eos around each segment.
       tokens_truncated: left out because the user asked for truncation.
+      tokens_repeated: there once more, because windows overlap.
       rows: all of them, masked copies included.
       tokens_in_rows: not padding; copies included.
       segments: copies included.
       masked: slots in use.
       length_histogram: bin b counts documents of 2**(b-1) <= tokens < 2**b; bin 0 of none.
+      labels: class to number of documents, where the task has classes.
     """
 
     documents: int = 0
     duplicates: int = 0
+    held_out: int = 0
     text_bytes: int = 0
+    words: int = 0
     tokens: int = 0
     specials_added: int = 0
     tokens_truncated: int = 0
+    tokens_repeated: int = 0
     rows: int = 0
     tokens_in_rows: int = 0
     segments: int = 0
     masked: int = 0
     length_histogram: Tuple[int, ...] = (0,) * HISTOGRAM_BINS
+    labels: Dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuses counts below zero and histograms of other bins."""
@@ -65,18 +73,19 @@ class ShardStatistics:
                 f"length_histogram has {len(self.length_histogram)} bins, not {HISTOGRAM_BINS}"
             )
         _check_counts({name: getattr(self, name) for name in COUNTS})
+        _check_counts(self.labels)
 
     def __add__(self, other: "ShardStatistics") -> "ShardStatistics":
         """The counts of both."""
         return _sum((self, other))
 
-    def density(self, max_length: int) -> float:
+    def density(self, row_tokens: int) -> float:
         """Share of the rows' places that hold a token."""
-        return self.tokens_in_rows / (self.rows * max_length) if self.rows else 0.0
+        return self.tokens_in_rows / (self.rows * row_tokens) if self.rows else 0.0
 
 
-COUNTS = tuple(f.name for f in fields(ShardStatistics) if f.name != "length_histogram")
-DERIVED = ("max_length", "splits", "total")  # in stats.json beside the fields of Statistics
+COUNTS = tuple(f.name for f in fields(ShardStatistics) if f.type in (int, "int"))
+DERIVED = ("row_tokens", "splits", "total")  # in stats.json beside the fields of Statistics
 
 
 def _check_counts(counts: Dict[str, int]) -> None:
@@ -91,17 +100,26 @@ def _sum(shards: Iterable[ShardStatistics]) -> ShardStatistics:
         return ShardStatistics()
     counts = {name: sum(getattr(shard, name) for shard in shards) for name in COUNTS}
     bins = zip(*(shard.length_histogram for shard in shards))
-    return ShardStatistics(length_histogram=tuple(map(sum, bins)), **counts)
+    labels: Dict[str, int] = {}
+    for shard in shards:
+        add_counts(labels, shard.labels)
+    return ShardStatistics(length_histogram=tuple(map(sum, bins)), labels=labels, **counts)
+
+
+def add_counts(counts: Dict[str, int], more: Dict[str, int]) -> None:
+    """Adds counts by name, in place."""
+    for name, count in more.items():
+        counts[name] = counts.get(name, 0) + count
 
 
 def _plain(counts: ShardStatistics) -> Dict[str, Any]:
     """As parsed JSON would have it."""
     values: Dict[str, Any] = {name: getattr(counts, name) for name in COUNTS}
-    return dict(values, length_histogram=list(counts.length_histogram))
+    return dict(values, length_histogram=list(counts.length_histogram), labels=counts.labels)
 
 
-def _dense(counts: ShardStatistics, max_length: int) -> Dict[str, Any]:
-    return dict(_plain(counts), density=round(counts.density(max_length), 6))
+def _dense(counts: ShardStatistics, row_tokens: int) -> Dict[str, Any]:
+    return dict(_plain(counts), density=round(counts.density(row_tokens), 6))
 
 
 @dataclass(frozen=True)
@@ -134,8 +152,7 @@ class Statistics:
         if twice:
             raise ValueError(f"shards counted twice: {sorted(twice)}")
         rejected = dict(self.documents_rejected)
-        for reason, number in other.documents_rejected.items():
-            rejected[reason] = rejected.get(reason, 0) + number
+        add_counts(rejected, other.documents_rejected)
         return Statistics(
             documents_read=self.documents_read + other.documents_read,
             documents_rejected=rejected,
@@ -159,19 +176,19 @@ class Statistics:
         """The counts of all splits."""
         return _sum(self.shards.values())
 
-    def to_dict(self, max_length: int) -> Dict[str, Any]:
+    def to_dict(self, row_tokens: int) -> Dict[str, Any]:
         """What stats.json holds: the fields, and sums with densities for people to read.
 
-        `max_length` (L), `splits` and `total` stand beside the fields. They follow from them, and
-        are checked when read.
+        `row_tokens` (of Schema), `splits` and `total` stand beside the fields. They follow from
+        them, and are checked when read.
         """
         own = {f.name: getattr(self, f.name) for f in fields(self)}
         return dict(
             own,
             shards={name: _plain(counts) for name, counts in self.shards.items()},
-            max_length=max_length,
-            splits={name: _dense(counts, max_length) for name, counts in self.splits().items()},
-            total=_dense(self.total(), max_length),
+            row_tokens=row_tokens,
+            splits={name: _dense(counts, row_tokens) for name, counts in self.splits().items()},
+            total=_dense(self.total(), row_tokens),
         )
 
     @staticmethod
@@ -181,11 +198,11 @@ class Statistics:
         Raises:
           DataError: a field is missing, unknown or of another type, or a sum is not the shards'.
         """
-        if not isinstance(values, dict) or type(values.get("max_length")) is not int:
-            raise DataError(f"{source}: no whole number max_length; build the set anew")
+        if not isinstance(values, dict) or type(values.get("row_tokens")) is not int:
+            raise DataError(f"{source}: no whole number row_tokens; build the set anew")
         own = {name: value for name, value in values.items() if name not in DERIVED}
         stats = from_json(Statistics, own, source)
-        due = stats.to_dict(values["max_length"])
+        due = stats.to_dict(values["row_tokens"])
         for name in DERIVED:
             if values.get(name) != due[name]:
                 raise DataError(
@@ -199,18 +216,20 @@ class Statistics:
         broken = []
         total = self.total()
         rejected = sum(self.documents_rejected.values())
-        if self.documents_read != total.documents + total.duplicates + rejected:
+        held_out = total.held_out
+        if self.documents_read != total.documents + total.duplicates + held_out + rejected:
             broken.append(
                 f"documents read {self.documents_read:,} != kept {total.documents:,} + "
-                f"duplicates {total.duplicates:,} + rejected {rejected:,}"
+                f"duplicates {total.duplicates:,} + held out {held_out:,} + rejected {rejected:,}"
             )
         for name, shard in sorted(self.shards.items()):
-            due = shard.tokens + shard.specials_added - shard.tokens_truncated
+            due = shard.tokens + shard.tokens_repeated + shard.specials_added
+            due -= shard.tokens_truncated
             if due * mask_copies != shard.tokens_in_rows:
                 broken.append(
-                    f"{name}: (tokens {shard.tokens:,} + specials {shard.specials_added:,} - "
-                    f"truncated {shard.tokens_truncated:,}) x copies {mask_copies} != tokens in "
-                    f"rows {shard.tokens_in_rows:,}"
+                    f"{name}: (tokens {shard.tokens:,} + repeated {shard.tokens_repeated:,} + "
+                    f"specials {shard.specials_added:,} - truncated {shard.tokens_truncated:,}) "
+                    f"x copies {mask_copies} != tokens in rows {shard.tokens_in_rows:,}"
                 )
             if sum(shard.length_histogram) != shard.documents:
                 broken.append(

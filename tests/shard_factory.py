@@ -33,7 +33,7 @@ def mlm_schema(**changes) -> Schema:
     fields: dict[str, Any] = dict(
         format_version=FORMAT_VERSION,
         task="mlm",
-        parameters={},
+        parameters={"prefix_ids": [0], "suffix_ids": [2]},
         max_length=16,
         vocab_size=50,
         special_ids=dict(SPECIAL_IDS),
@@ -202,7 +202,7 @@ def write_set(
     stats = Statistics(documents_read=read, shards=statistics)
     for name, content in (
         ("schema.json", to_json(schema)),
-        ("stats.json", to_json(stats.to_dict(schema.max_length))),
+        ("stats.json", to_json(stats.to_dict(schema.row_tokens))),
         ("inputs.json", to_json(Inputs(files=()))),
         ("tokenizer.json", tokenizer_json(schema.vocab_size)),
     ):

@@ -21,9 +21,9 @@ HEAVY = {
     "torch": {"torch", "transformers", "poptorch"},
     "pipelines": {"gigatoken", "tokenizers", "awkward", "numba", "pyarrow"},
 }
-# Beam is wired in these and in entries, and its file systems are read by sources; all else is pure.
+# Beam is wired in these and in entries, and its file systems are read by input_files; all else is pure.
 WIRING = {"launch", "transforms", "tokenizer_transforms"}
-READS_BEAMS_FILES = {"sources"}
+READS_BEAMS_FILES = {"input_files"}
 # What of the trainers knows no framework runs on a PopTorch host too, whose Python is 3.8.
 OLD_SYNTAX = [
     path
@@ -94,7 +94,7 @@ def test_a_framework_to_a_folder(prefix, framework):
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in SOURCES if path.parent.name == "pipelines"], ids=_name
+    "path", [path for path in SOURCES if path.parent.name in ("pipelines", "tasks")], ids=_name
 )
 def test_pure_files_know_no_beam(path):
     if path.stem in WIRING or _is_entry(path):

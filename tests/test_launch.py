@@ -12,6 +12,7 @@ from pipelines.launch import (
     is_local,
 )
 from pipelines.options import BuildOptions
+from pipelines.tasks.mlm import Mlm
 from schemas.errors import DataError, UsageError
 
 
@@ -52,7 +53,7 @@ def test_one_core_needs_no_workers(monkeypatch):
 def test_flags_of_beam_pass_and_others_are_refused_with_a_hint():
     check_arguments(["--runner=X", "--direct_num_workers=2", "--temp_location=x"], BuildOptions)
     with pytest.raises(UsageError, match=r"--mask_rat=1: .*did you mean --mask_rate\?"):
-        check_arguments(["--mask_rat=1"], BuildOptions)
+        check_arguments(["--mask_rat=1"], BuildOptions, Mlm)
     with pytest.raises(UsageError, match="unknown flag stray"):
         check_arguments(["stray"], BuildOptions)
 

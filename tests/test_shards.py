@@ -1,14 +1,16 @@
 """Documents -> the rows of a shard: nothing lost, nothing left to chance."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.exchange import SubBlock, join, load, write_scratch
 from pipelines.shards import RowMaker, ranges
+from pipelines.tasks.mlm import Mlm
 from schemas.features import task_features, unmask
-from schemas.sidecar import FORMAT_VERSION, Schema
+from schemas.sidecar import FORMAT_VERSION, Schema, ShardStatistics
 
 VOCABULARY = 300
 
@@ -17,7 +19,7 @@ def schema(**changes):
     values = {
         "format_version": FORMAT_VERSION,
         "task": "mlm",
-        "parameters": {},
+        "parameters": {"prefix_ids": [0], "suffix_ids": [2]},
         "max_length": 16,
         "vocab_size": VOCABULARY,
         "special_ids": {"bos": 0, "pad": 1, "eos": 2, "mask": 4},
@@ -57,13 +59,17 @@ def sub_block(documents, numbers):
     ).reshape(-1, 16)
     ids = np.array([i for d in documents for i in d], np.uint16)
     offsets = np.cumsum([0] + [len(d) for d in documents]).astype(np.int64)
-    return SubBlock.of(digests, np.array([len(d) * 4 for d in documents]), ids, offsets)
+    return SubBlock.of(digests, np.array([len(d) * 4 for d in documents]), {"ids": (ids, offsets)})
+
+
+def maker(contract):
+    return RowMaker(contract, Mlm(), Mlm().finish(contract, None))
 
 
 def make(documents, numbers=None, **changes):
     contract = schema(**changes)
     numbers = range(len(documents)) if numbers is None else numbers
-    shard = RowMaker(contract, (0,), (2,), None).make(sub_block(documents, numbers))
+    shard = maker(contract).make(sub_block(documents, numbers), "train")
     rows = [contract.codec().decode(chunk) for chunk in shard.chunks()]
     return shard, {name: np.concatenate([r[name] for r in rows]) for name in rows[0]}
 
@@ -155,8 +161,11 @@ def test_the_seed_changes_masks_and_order_but_no_segment():
 
 def test_no_documents_make_no_rows():
     contract = schema()
-    shard = RowMaker(contract, (0,), (2,), None).make(SubBlock.empty("uint16"))
-    assert list(shard.chunks()) == [] and shard.statistics.rows == 0
+    assert maker(contract).make(None, "train") is None
+    held_out = sub_block([[]], [1])
+    held_out = SubBlock(held_out.batch.append_column("held_out", pa.array([1])))
+    shard = maker(contract).make(held_out, "train")
+    assert list(shard.chunks()) == [] and shard.statistics == ShardStatistics()
 
 
 def test_sub_blocks_survive_the_journey(tmp_path):
@@ -164,11 +173,11 @@ def test_sub_blocks_survive_the_journey(tmp_path):
     sent = [first.slice(1, 2).to_bytes(), sub_block([[8, 9, 9]], [3]).to_bytes()]
     pointers = write_scratch(str(tmp_path), sent)
     assert [load(pointer) for pointer in pointers] == [load(value) for value in sent] == sent
-    whole = join(sent, "uint16")
-    ids, offsets = whole.ids("uint16")
+    whole = join(sent)
+    ids, offsets = whole.ragged("ids", "uint16")
     assert ids.tolist() == [7, 8, 9, 9] and offsets.tolist() == [0, 1, 4]
-    assert whole.text_bytes() == 16
-    assert whole.take(np.array([1])).ids("uint16")[0].tolist() == [8, 9, 9]
+    assert whole.scalar("text_bytes").tolist() == [4, 12]
+    assert whole.take(np.array([1])).ragged("ids", "uint16")[0].tolist() == [8, 9, 9]
 
 
 @pytest.mark.parametrize(

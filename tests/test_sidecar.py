@@ -63,7 +63,7 @@ def real_set(tmp_path_factory) -> Path:
     ("field", "value", "remedy"),
     [
         ("format_version", 2, "this Textmill reads version 1"),
-        ("task", "translation", "one of mlm"),
+        ("task", "translation", "one of clm, mlm"),
         ("max_length", 0, "1 to 65535"),
         ("max_length", 65_536, "1 to 65535"),
         ("vocab_size", 1 << 31, r"1 to 2\*\*31 - 1"),
@@ -200,7 +200,7 @@ def test_what_is_no_object_is_refused(values):
     for read in (Schema.from_dict, Inputs.from_dict, Manifest.from_dict):
         with pytest.raises(DataError, match="x.json is .*, not of type dict"):
             read(values, "x.json")
-    with pytest.raises(DataError, match="x.json: no whole number max_length"):
+    with pytest.raises(DataError, match="x.json: no whole number row_tokens"):
         Statistics.from_dict(values, "x.json")
 
 
@@ -250,7 +250,7 @@ def test_a_set_is_read_as_it_was_written(real_set):
     ]
     for name, values in (
         ("schema.json", info.schema),
-        ("stats.json", info.stats.to_dict(info.schema.max_length)),
+        ("stats.json", info.stats.to_dict(info.schema.row_tokens)),
         ("inputs.json", info.inputs),
     ):
         assert (real_set / name).read_bytes() == to_json(values)
@@ -353,10 +353,11 @@ def test_broken_equations_are_told_in_numbers():
     stats = Statistics(7, {"empty": 2}, shards={"t-00000-of-00001": good})
     assert stats.broken_equations(mask_copies=2) == []
     assert stats.broken_equations() == [
-        "t-00000-of-00001: (tokens 29 + specials 4 - truncated 1) x copies 1 != tokens in rows 64"
+        "t-00000-of-00001: (tokens 29 + repeated 0 + specials 4 - truncated 1) x copies 1 "
+        "!= tokens in rows 64"
     ]
     assert dataclasses.replace(stats, documents_read=8).broken_equations(2) == [
-        "documents read 8 != kept 2 + duplicates 3 + rejected 2"
+        "documents read 8 != kept 2 + duplicates 3 + held out 0 + rejected 2"
     ]
     short = dataclasses.replace(good, documents=1, duplicates=4)
     assert Statistics(7, {"empty": 2}, shards={"t": short}).broken_equations(2) == [
@@ -382,7 +383,7 @@ def test_stats_json_tells_sums_and_densities():
         }
     )
     values = json.loads(to_json(stats.to_dict(16)))
-    assert values["max_length"] == 16
+    assert values["row_tokens"] == 16
     assert values["splits"]["train"]["rows"] == 3
     assert values["splits"]["train"]["density"] == 0.958333
     assert values["total"]["density"] == 0.78125
@@ -390,7 +391,7 @@ def test_stats_json_tells_sums_and_densities():
     for change in (
         {"total": dict(values["total"], rows=5)},
         {"splits": {}},
-        {"max_length": 17},  # gives other densities
+        {"row_tokens": 17},  # gives other densities
     ):
         with pytest.raises(DataError, match="(total|splits) does not follow from the counts"):
             Statistics.from_dict({**values, **change}, "stats.json")
@@ -454,7 +455,7 @@ def _break(values: dict, path: str, value) -> dict:
         ("schema.json", "max_length", 0),
         ("schema.json", "max_length", "16"),
         ("schema.json", "special_ids", {"cls": 0}),
-        ("schema.json", "splits", {"train": 0}),
+        ("schema.json", "splits", {"train": 0, "validation": 1}),
         ("schema.json", "splits", {"my train": 1}),
         ("schema.json", "golden", [["a", [1], 2]]),
         ("schema.json", "fingerprint", "abc"),
@@ -495,7 +496,7 @@ def _fields(cls: type) -> set[str]:
 def test_json_schemas_list_the_fields_of_the_dataclasses():
     schema, stats = _json_schema("schema.json"), _json_schema("stats.json")
     inputs, manifest = _json_schema("inputs.json"), _json_schema("MANIFEST.json")
-    derived = {"max_length", "splits", "total"}
+    derived = {"row_tokens", "splits", "total"}
     for listed, expected in (
         (schema, _fields(Schema)),
         (schema["properties"]["features"]["items"], _fields(features.Feature)),

@@ -174,7 +174,7 @@ def test_unlisted_files_are_mentioned_and_do_no_harm(directory, capsys):
 def _with_stats(directory: Path, change) -> None:
     info = read_set(str(directory))
     stats = change(info.stats)
-    replace_file(directory, "stats.json", to_json(stats.to_dict(info.schema.max_length)))
+    replace_file(directory, "stats.json", to_json(stats.to_dict(info.schema.row_tokens)))
 
 
 def test_wrong_counts_are_found_in_the_rows(directory):

@@ -1,0 +1,89 @@
+"""Causal language modelling: rows for decoders. Pure."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from pipelines.documents import Documents, Role
+from pipelines.exchange import SubBlock
+from pipelines.pieces import cut, wrap
+from pipelines.tasks.task import NO_MASKS, Columns, Examples, Finish, Segments, Task
+from pipelines.tokenization import LoadedTokenizer
+from pipelines.words import count_words
+from schemas.errors import UsageError
+from schemas.features import token_dtype
+from schemas.sidecar import Schema
+
+
+@dataclass(frozen=True)
+class Clm(Task):
+    """Causal language modelling."""
+
+    text_field: str = "text"
+    """The field with the text, where inputs have fields."""
+    packing: Literal["best_fit", "concat", "none"] = "best_fit"
+    """best_fit: documents whole, rows full. concat: one stream, cut. none: a piece a row."""
+    bos: bool = False
+    """Begin each document with the tokenizer's bos token."""
+    eos: bool = True
+    """End each document with its eos token."""
+
+    def roles(self) -> tuple[Role, ...]:
+        """A text."""
+        return (Role("text", "string", self.text_field),)
+
+    def contract(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
+        """The specials that are asked for must be there."""
+        for role in ("bos", "eos"):
+            if getattr(self, role) and role not in tokenizer.special_ids:
+                raise UsageError(
+                    f"the tokenizer has no {role} token: give --no_{role}, or train one with it "
+                    "among --special_tokens"
+                )
+        if max_length < 2:
+            raise UsageError(f"--max_length={max_length}: a row of one token predicts none")
+        return {"packing": self.packing, **NO_MASKS}
+
+    def parameters(self, tokenizer: LoadedTokenizer) -> dict[str, Any]:
+        """What begins and ends each document."""
+        ids = tokenizer.special_ids
+        return {
+            "prefix_ids": [ids["bos"]] * self.bos,
+            "suffix_ids": [ids["eos"]] * self.eos,
+        }
+
+    def examples(
+        self, documents: Documents, tokenizer: LoadedTokenizer, schema: Schema
+    ) -> Examples:
+        """Each document's ids, and its words: perplexity per word is of these."""
+        encoded, guarded = tokenizer.encode(documents.text)
+        ids = encoded.ids.astype(token_dtype(schema.vocab_size))
+        return Examples(
+            np.arange(len(documents.text)),
+            {"ids": (ids, encoded.offsets)},
+            {"words": count_words(documents.text)},
+            guarded=guarded,
+        )
+
+    def segments(self, examples: SubBlock, schema: Schema) -> Segments:
+        """[5, 6, 7] in rows of 3 -> [5 6 7], [</s>]: only the last piece has the document's end."""
+        ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
+        example_S = np.arange(len(offsets) - 1)
+        prefix, suffix = schema.parameters["prefix_ids"], schema.parameters["suffix_ids"]
+        stream, offsets = wrap(ids, offsets, prefix, suffix)
+        added = len(stream) - len(ids)
+        if schema.packing != "concat":
+            offsets, example_S = cut(offsets, schema.max_length)
+        return Segments(stream, offsets, example_S, added)
+
+    def finish(self, schema: Schema, tokenizer: LoadedTokenizer) -> Finish:
+        """Weighs every token but the first of its segment, before which there is nothing."""
+
+        def weigh(columns: Columns, keys_B: np.ndarray) -> Columns:
+            segment_ids = columns["segment_ids"]
+            weights = np.zeros(segment_ids.shape, np.uint8)
+            weights[:, 1:] = (segment_ids[:, 1:] == segment_ids[:, :-1]) & (segment_ids[:, 1:] > 0)
+            return columns | {"loss_weights": weights}
+
+        return weigh

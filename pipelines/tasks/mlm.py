@@ -1,0 +1,119 @@
+"""Masked language modelling (Devlin et al., 2019): rows for encoders. Pure."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from pipelines.documents import Documents, Role
+from pipelines.exchange import SubBlock
+from pipelines.masking import Masking
+from pipelines.pieces import cut, wrap
+from pipelines.tasks.task import Columns, Examples, Finish, Segments, Task
+from pipelines.tokenization import LoadedTokenizer
+from schemas.errors import UsageError
+from schemas.features import max_masked_slots, token_dtype
+from schemas.sidecar import Schema
+
+
+@dataclass(frozen=True)
+class Mlm(Task):
+    """Masked language modelling."""
+
+    text_field: str = "text"
+    """The field with the text, where inputs have fields."""
+    packing: Literal["best_fit", "concat", "none"] = "best_fit"
+    """best_fit: documents whole, rows full. concat: one stream, cut. none: a piece a row."""
+    static_masking: bool = True
+    """Write masks into the rows. Without, trainers mask as they go."""
+    mask_rate: float = 0.15
+    """Share of a row's ordinary tokens that is masked."""
+    whole_word_masking: bool = False
+    """Mask all tokens of a word or none."""
+    mask_copies: int = 1
+    """Differently masked copies of every row."""
+
+    def __post_init__(self) -> None:
+        """Refuses values that cannot work."""
+        if not 0 < self.mask_rate < 1:
+            raise UsageError(
+                f"--mask_rate={self.mask_rate}: a share between 0 and 1; for rows without masks "
+                "give --no_static_masking"
+            )
+        if self.mask_copies < 1:
+            raise UsageError(f"--mask_copies={self.mask_copies}: at least 1")
+        if self.mask_copies > 1 and not self.static_masking:
+            raise UsageError("--mask_copies makes equal rows without static masking: drop one")
+
+    def roles(self) -> tuple[Role, ...]:
+        """A text."""
+        return (Role("text", "string", self.text_field),)
+
+    def contract(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
+        """Static masks need a mask token, and rows a place for text between the specials."""
+        if self.static_masking and "mask" not in tokenizer.special_ids:
+            raise UsageError(
+                "the tokenizer has no mask token, which --task=mlm needs: train one with <mask> "
+                "among --special_tokens, or give --no_static_masking"
+            )
+        added = len(tokenizer.prefix_ids) + len(tokenizer.suffix_ids)
+        if max_length <= added:
+            raise UsageError(
+                f"--max_length={max_length} has no place for text: the tokenizer adds {added} "
+                f"special tokens to each segment; give at least {added + 1}"
+            )
+        return {
+            "packing": self.packing,
+            "static_masking": self.static_masking,
+            "mask_rate": self.mask_rate,
+            "whole_word_masking": self.whole_word_masking and self.static_masking,
+            "mask_copies": self.mask_copies,
+            "max_masked": max_masked_slots(max_length, self.mask_rate) * self.static_masking,
+        }
+
+    def parameters(self, tokenizer: LoadedTokenizer) -> dict[str, Any]:
+        """What is around each segment."""
+        return {
+            "prefix_ids": list(tokenizer.prefix_ids),
+            "suffix_ids": list(tokenizer.suffix_ids),
+        }
+
+    def examples(
+        self, documents: Documents, tokenizer: LoadedTokenizer, schema: Schema
+    ) -> Examples:
+        """Each document's ids."""
+        encoded, guarded = tokenizer.encode(documents.text)
+        ids = encoded.ids.astype(token_dtype(schema.vocab_size))
+        return Examples(
+            np.arange(len(documents.text)), {"ids": (ids, encoded.offsets)}, guarded=guarded
+        )
+
+    def segments(self, examples: SubBlock, schema: Schema) -> Segments:
+        """[5, 6, 7] in rows of 4 -> [<s> 5 6 </s>], [<s> 7 </s>]."""
+        ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
+        example_S = np.arange(len(offsets) - 1)
+        prefix, suffix = schema.parameters["prefix_ids"], schema.parameters["suffix_ids"]
+        added = len(prefix) + len(suffix)
+        if schema.packing != "concat":
+            offsets, example_S = cut(offsets, schema.max_length - added)
+        stream, offsets = wrap(ids, offsets, prefix, suffix)
+        return Segments(stream, offsets, example_S, len(example_S) * added)
+
+    def finish(self, schema: Schema, tokenizer: LoadedTokenizer) -> Finish:
+        """Writes masks into the rows."""
+        if not schema.static_masking:
+            return super().finish(schema, tokenizer)
+        is_special = np.zeros(schema.vocab_size, bool)
+        is_special[list(schema.all_special_ids)] = True
+        masking = Masking(
+            rate=schema.mask_rate,
+            slots=schema.max_masked,
+            mask_id=schema.special_ids["mask"],
+            is_special=is_special,
+            is_word_start=tokenizer.is_word_start if schema.whole_word_masking else None,
+        )
+
+        def mask(columns: Columns, keys_B: np.ndarray) -> Columns:
+            return columns | masking.apply(columns["input_ids"], columns["segment_ids"], keys_B)
+
+        return mask

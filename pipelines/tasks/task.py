@@ -1,0 +1,152 @@
+"""What a task is: documents -> examples, examples -> segments, rows -> features. Pure.
+
+A task is a frozen dataclass in a file of its own (`pipelines/tasks/clm.py` holds `Clm`), whose
+fields are its flags, and its features stand in `schemas/features.py`: nothing else knows it. An
+example is what one document gives before the shuffle; a segment is what rows are packed of after
+it. Legend: E examples, S segments, B rows of a chunk, L places a row.
+"""
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pipelines.documents import Documents, Role
+from pipelines.exchange import Ragged, SubBlock
+from pipelines.tokenization import LoadedTokenizer
+from schemas.errors import UsageError
+from schemas.features import TASKS, token_dtype
+from schemas.sidecar import Schema
+
+Columns = dict[str, np.ndarray]
+Finish = Callable[[Columns, np.ndarray], Columns]
+NO_MASKS: Mapping[str, Any] = {
+    "static_masking": False,
+    "mask_rate": 0.0,
+    "whole_word_masking": False,
+    "mask_copies": 1,
+    "max_masked": 0,
+}
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Examples of some documents.
+
+    Attributes:
+      document_E: int64, ascending: the document that each example is of. A document may have
+        several examples (windows), which the scalar `part` numbers from 0, or none.
+      ragged: `ids` (as the schema's token_dtype) and what else each example carries; `evaluation`
+        is a line of evaluation.jsonl, JSON as uint8.
+      scalars: numbers [E] by name. These count: `part`, `specials` (of the ids, made by no
+        tokenizer), `truncated` (tokens of the document that are in no example), `repeated` (tokens
+        of the ids that an earlier example of the document has too).
+      rejects: document to (reason, detail), of refused ones.
+      guarded: documents that the reference tokenizer encoded, because the fast engine might differ.
+    """
+
+    document_E: np.ndarray
+    ragged: Mapping[str, Ragged]
+    scalars: Mapping[str, np.ndarray] = field(default_factory=dict)
+    rejects: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    guarded: int = 0
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Segments of many examples in one stream.
+
+    Attributes:
+      stream: token ids, specials included.
+      offsets: int64 [S + 1] into it.
+      example_S: int64, ascending: the example that each segment is of.
+      specials_added: tokens of the stream that were added after the shuffle.
+      beside: name to values as long as `stream`, which fill features [L] as it fills input_ids.
+      scalars: name to values [S], for features that are one number a row; packing is then none.
+      pairs: name to values and offsets [S + 1]: a second stream, in rows beside the first.
+      room_S: int64, places that packing gives each segment; None for as many as it is long.
+    """
+
+    stream: np.ndarray
+    offsets: np.ndarray
+    example_S: np.ndarray
+    specials_added: int = 0
+    beside: Mapping[str, np.ndarray] = field(default_factory=dict)
+    scalars: Mapping[str, np.ndarray] = field(default_factory=dict)
+    pairs: Mapping[str, Ragged] = field(default_factory=dict)
+    room_S: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Task(ABC):
+    """What all tasks have in common."""
+
+    @abstractmethod
+    def roles(self) -> tuple[Role, ...]:
+        """The fields of a document that it reads; without the first, a document is empty."""
+
+    @abstractmethod
+    def contract(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
+        """The fields of Schema that the task decides, `packing` and those of NO_MASKS.
+
+        Raises:
+          UsageError: its flags, the tokenizer and the length of rows do not go together.
+        """
+
+    @abstractmethod
+    def examples(
+        self, documents: Documents, tokenizer: LoadedTokenizer, schema: Schema
+    ) -> Examples:
+        """Tokenizes documents; runs before the shuffle."""
+
+    def parameters(self, tokenizer: LoadedTokenizer) -> dict[str, Any]:
+        """What else of it the schema records: its flags, but those that `contract` gives."""
+        recorded = {"packing", *NO_MASKS, *(f"{role.name}_field" for role in self.roles())}
+        return {name: value for name, value in asdict(self).items() if name not in recorded}
+
+    def identity(self) -> tuple[str, ...]:
+        """The roles whose content makes a document; documents equal in them are duplicates."""
+        return tuple(role.name for role in self.roles() if role.kind != "id")
+
+    def routed_by(self) -> tuple[str, ...]:
+        """The roles whose content decides on the shard, so that it is in one split only."""
+        return self.identity()
+
+    def segments(self, examples: SubBlock, schema: Schema) -> Segments:
+        """Makes segments; runs after the shuffle, inside one shard, on distinct examples.
+
+        Here each example is a segment; a task that cuts documents into pieces does it here.
+        """
+        ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
+        return Segments(ids, offsets, np.arange(len(offsets) - 1))
+
+    def packing_of(self, split: str, schema: Schema) -> str:
+        """How the rows of a split are packed."""
+        return schema.packing
+
+    def finish(self, schema: Schema, tokenizer: LoadedTokenizer) -> Finish:
+        """Makes what turns the columns of a chunk, with uint64 keys [B] of its rows, into features.
+
+        A row's key is a hash of the seed and of its content: whatever is random comes from it.
+        """
+        return lambda columns, keys_B: columns
+
+
+def is_training(split: str) -> bool:
+    """Whether a split is trained on (`train`, `train_2`); all others are evaluated."""
+    return split.startswith("train")
+
+
+def task_class(name: str) -> type[Task]:
+    """The class of a task: `span_corruption` -> pipelines.tasks.span_corruption.SpanCorruption.
+
+    Raises:
+      UsageError: there is no such task.
+    """
+    if name not in TASKS:
+        raise UsageError(f"--task={name}: one of {', '.join(TASKS)}")
+    module = importlib.import_module(f"pipelines.tasks.{name}")
+    return getattr(module, name.title().replace("_", ""))
