@@ -5,13 +5,11 @@ masks wherever and whenever it is made. Legend: B rows, L places a row, K slots.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _NEVER = np.uint64(0xFFFFFFFFFFFFFFFF)  # sorts last: not to be masked
-_PLACE = np.uint64(0xFFFF)  # no row has a place 65,535: see features.MAX_TOKENS
-_REPLACE, _RANDOM = 0.8, 0.9  # below: the mask token; below: a random token; else kept
 
 
 def mix(values: np.ndarray) -> np.ndarray:
@@ -55,63 +53,30 @@ class Masking:
         Returns:
           The columns input_ids, masked_positions, masked_ids and masked_weights.
         """
-        order_BxL = self._order(input_ids_BxL, segment_ids_BxL, key_B)
-        length = order_BxL.shape[1]
-        slots = min(self.slots, length)
-        ordinary_B = (order_BxL != _NEVER).sum(axis=1)
+        # Imported when used: numba and what it compiled take a while to load.
+        from pipelines.mask_loop import fill_order, pick
+
+        ids_BxL = np.array(input_ids_BxL, order="C")
+        order_BxL = np.empty(ids_BxL.shape, np.uint64)
+        ordinary_B = fill_order(ids_BxL, segment_ids_BxL, key_B, self.is_special, order_BxL)
         budget_B = np.minimum(np.maximum(np.rint(ordinary_B * self.rate), 1), self.slots)
+        budget_B = budget_B.astype(np.int64)
         if self.is_word_start is not None:
-            is_start_BxL = self.is_word_start[input_ids_BxL]
+            is_start_BxL = self.is_word_start[ids_BxL]
             order_BxL = _whole_words(order_BxL, is_start_BxL, segment_ids_BxL, budget_B)
-        first_BxK = np.partition(order_BxL, slots - 1, axis=1)[:, :slots]
-        first_BxK.sort(axis=1)
-        used_BxK = (first_BxK != _NEVER) & (np.arange(slots) < budget_B[:, None])
-        places_BxK = (first_BxK & _PLACE).astype(np.int64)
-        positions_BxK = np.sort(np.where(used_BxK, places_BxK, length), axis=1)
-        used_BxK = positions_BxK < length
-        return self._replace(input_ids_BxL, positions_BxK * used_BxK, used_BxK, key_B)
-
-    def _order(
-        self, input_ids_BxL: np.ndarray, segment_ids_BxL: np.ndarray, key_B: np.ndarray
-    ) -> np.ndarray:
-        """uint64 [B, L]: tokens are picked in this order; _NEVER for specials and padding.
-
-        The lowest 16 bits are the place itself: what is picked tells where it was.
-        """
-        places_L = np.arange(input_ids_BxL.shape[1], dtype=np.uint64)
-        order_BxL = mix(key_B[:, None] + (places_L + np.uint64(1)) * _GAMMA)
-        order_BxL &= ~_PLACE
-        order_BxL |= places_L
-        order_BxL[(segment_ids_BxL == 0) | self.is_special[input_ids_BxL]] = _NEVER
-        return order_BxL
-
-    def _replace(
-        self,
-        input_ids_BxL: np.ndarray,
-        positions_BxK: np.ndarray,
-        used_BxK: np.ndarray,
-        key_B: np.ndarray,
-    ) -> dict[str, np.ndarray]:
-        masked_ids_BxK = np.where(used_BxK, np.take_along_axis(input_ids_BxL, positions_BxK, 1), 0)
-        places = (positions_BxK.astype(np.uint64) + np.uint64(1)) * _GAMMA
-        draw_BxK = mix(mix(key_B[:, None] + places))  # another stream than that of _order
-        share_BxK = (draw_BxK >> np.uint64(40)) / float(1 << 24)
-        ordinary = np.flatnonzero(~self.is_special)
-        random_BxK = ordinary[(draw_BxK & np.uint64(0xFFFFFFFF)) % np.uint64(len(ordinary))]
-        new_BxK = np.where(share_BxK < _RANDOM, random_BxK, masked_ids_BxK)
-        new_BxK = np.where(share_BxK < _REPLACE, self.mask_id, new_BxK)
-        masked = input_ids_BxL.copy()
-        rows, slots = np.nonzero(used_BxK)
-        masked[rows, positions_BxK[rows, slots]] = new_BxK[rows, slots]
-        empty = self.slots - positions_BxK.shape[1]
+        shape = (len(ids_BxL), self.slots)
         columns = {
-            "masked_positions": positions_BxK.astype(np.uint16),
-            "masked_ids": masked_ids_BxK.astype(input_ids_BxL.dtype),
-            "masked_weights": used_BxK.astype(np.uint8),
+            "masked_positions": np.zeros(shape, np.uint16),
+            "masked_ids": np.zeros(shape, ids_BxL.dtype),
+            "masked_weights": np.zeros(shape, np.uint8),
         }
-        if empty:
-            columns = {name: np.pad(c, ((0, 0), (0, empty))) for name, c in columns.items()}
-        return {"input_ids": masked, **columns}
+        pick(ids_BxL, order_BxL, budget_B, key_B, self.mask_id, self._ordinary, *columns.values())
+        return {"input_ids": ids_BxL, **columns}
+
+    @cached_property
+    def _ordinary(self) -> np.ndarray:
+        """Ids that random ones are drawn from."""
+        return np.flatnonzero(~self.is_special)
 
 
 def _whole_words(
