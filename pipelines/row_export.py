@@ -1,0 +1,231 @@
+"""Rows of a shard set as Parquet, JSON Lines or Arrow files. Pure: one chunk of rows at a time."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tokenizers import Tokenizer
+
+from schemas.errors import DataError
+from schemas.features import Feature, segment_name, unmask
+from schemas.records import RowReader
+from schemas.sidecar import Schema
+
+Columns = dict[str, np.ndarray]
+CHUNK_BYTES = 4 << 20  # of rows on disk that are in memory at once; a row group of Parquet
+_JSON_ROWS = 256  # rows that are Python numbers at once
+_MASKS = ("masked_positions", "masked_ids", "masked_weights")
+
+
+class RowTable:
+    """What an export makes of a set's rows: one table, of the same columns for every shard.
+
+    Attributes:
+      schema: the columns' names and types. A feature [L] is a list of L numbers, a feature [] a
+        number; the contract's fingerprint, task and special ids are in its metadata.
+    """
+
+    def __init__(self, contract: Schema, *, unmasked: bool = False, tokenizer: bytes | None = None):
+        """Settles the columns.
+
+        Args:
+          contract: of the set.
+          unmasked: whether `input_ids` are as before masking, without the features of masks.
+          tokenizer: tokenizer.json, if the text of each segment is to stand beside its ids, in a
+            column `text` for input_ids and `target_text` for target_ids.
+        """
+        self._codec = contract.codec()
+        self._unmasked = unmasked
+        self._features = [f for f in self._codec.features if not (unmasked and f.name in _MASKS)]
+        self._texts = None if tokenizer is None else _SegmentTexts(contract, tokenizer)
+        fields = [pa.field(f.name, _type(f)) for f in self._features]
+        if self._texts is not None:
+            fields += [pa.field(name, pa.list_(pa.string())) for name in self._texts.names]
+        told = {
+            "textmill.fingerprint": contract.fingerprint,
+            "textmill.task": contract.task,
+            "textmill.special_ids": json.dumps(contract.special_ids, sort_keys=True),
+        }
+        self.schema = pa.schema(fields, told)
+
+    @property
+    def rows_a_chunk(self) -> int:
+        """Rows of a chunk, at least one."""
+        return max(1, CHUNK_BYTES // self._codec.stride)
+
+    def chunks(self, reader: RowReader) -> Iterator[pa.RecordBatch]:
+        """All rows of a shard, in its order.
+
+        Raises:
+          DataError: rows are damaged or of another set.
+        """
+        for start in range(0, len(reader), self.rows_a_chunk):
+            rows = reader.read_range(start, min(start + self.rows_a_chunk, len(reader)))
+            try:
+                columns = self._codec.decode(rows, first_row=start)
+            except DataError as error:
+                raise DataError(
+                    f"{reader.path}: {error}; copy the set again or build it anew"
+                ) from error
+            yield self._batch(columns)
+
+    def _batch(self, columns: Columns) -> pa.RecordBatch:
+        before = unmask(columns) if "input_ids" in columns else None
+        arrays = []
+        for feature in self._features:
+            values = columns[feature.name]
+            if self._unmasked and feature.name == "input_ids" and before is not None:
+                values = before
+            array = pa.array(values.reshape(-1))
+            if feature.shape:
+                array = pa.FixedSizeListArray.from_arrays(array, feature.size)
+            arrays.append(array)
+        if self._texts is not None:
+            original = columns if before is None else {**columns, "input_ids": before}
+            arrays += [pa.array(texts) for texts in self._texts.decode(original)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _type(feature: Feature) -> pa.DataType:
+    values = pa.from_numpy_dtype(np.dtype(feature.dtype))
+    return pa.list_(values, feature.size) if feature.shape else values
+
+
+class _SegmentTexts:
+    """The text of each segment of a row, special tokens left out."""
+
+    def __init__(self, contract: Schema, tokenizer: bytes):
+        self._tokenizer = Tokenizer.from_str(tokenizer.decode())
+        stored = {feature.name for feature in contract.features}
+        self._of = {}  # name of the column -> (token ids, segment ids)
+        for ids, segments, text in (
+            ("input_ids", "segment_ids", "text"),
+            ("target_ids", segment_name("target_ids"), "target_text"),
+        ):
+            if {ids, segments} <= stored:
+                self._of[text] = ids, segments
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._of)
+
+    def decode(self, columns: Columns) -> list[list[list[str]]]:
+        """For each column of text: for each row the texts of its segments."""
+        return [self._column(columns[ids], columns[segs]) for ids, segs in self._of.values()]
+
+    def _column(self, ids_BxL: np.ndarray, segment_ids_BxL: np.ndarray) -> list[list[str]]:
+        segments, counts = [], []
+        for ids, segment_ids in zip(ids_BxL, segment_ids_BxL, strict=True):
+            count = int(segment_ids.max(initial=0))
+            segments += [ids[segment_ids == number + 1].tolist() for number in range(count)]
+            counts.append(count)
+        texts = self._tokenizer.decode_batch(segments, skip_special_tokens=True)
+        ends = np.cumsum(counts).tolist()
+        return [texts[end - count : end] for count, end in zip(counts, ends, strict=True)]
+
+
+class ExportFile(Protocol):
+    """A file that is written chunk by chunk."""
+
+    def write(self, chunk: pa.RecordBatch) -> None:
+        """Appends rows."""
+
+    def close(self) -> None:
+        """Ends the file; without it, it cannot be read."""
+
+    def abandon(self) -> None:
+        """Leaves the file as it is, since writing failed."""
+
+
+class _Parquet:
+    def __init__(self, file: BinaryIO, schema: pa.Schema):
+        self._writer = pq.ParquetWriter(file, schema, compression="zstd", compression_level=1)
+
+    def write(self, chunk: pa.RecordBatch) -> None:
+        self._writer.write_batch(chunk)
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def abandon(self) -> None:
+        self._writer.is_open = False  # or it would try to write the footer when it is deleted
+
+
+class _Arrow:
+    """Arrow's streaming format, which `datasets.Dataset.from_file` maps into memory."""
+
+    def __init__(self, file: BinaryIO, schema: pa.Schema):
+        self._writer = pa.ipc.new_stream(file, schema)
+
+    def write(self, chunk: pa.RecordBatch) -> None:
+        self._writer.write_batch(chunk)
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Has nothing to forget."""
+
+
+class _JsonLines:
+    """A row a line: `{"input_ids": [0, 17, 2], "segment_ids": [1, 1, 1]}`."""
+
+    def __init__(self, file: BinaryIO, schema: pa.Schema):
+        self._file = file
+        self._encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+    def write(self, chunk: pa.RecordBatch) -> None:
+        for start in range(0, len(chunk), _JSON_ROWS):
+            part = chunk.slice(start, _JSON_ROWS)
+            columns = [_python_values(column) for column in part.columns]
+            names = part.schema.names
+            lines = [
+                self._encode(dict(zip(names, row, strict=True)))
+                for row in zip(*columns, strict=True)
+            ]
+            self._file.write(("\n".join(lines) + "\n").encode())
+
+    def close(self) -> None:
+        """Nothing is left to write."""
+
+    def abandon(self) -> None:
+        """Has nothing to forget."""
+
+
+def _python_values(column: pa.Array) -> list[Any]:
+    if isinstance(column, pa.FixedSizeListArray):  # by numpy: ten times as fast as to_pylist
+        flat = column.flatten().to_numpy()
+        return flat.reshape(len(column), column.type.list_size).tolist()
+    return column.to_pylist()
+
+
+WRITERS: dict[str, Callable[[BinaryIO, pa.Schema], ExportFile]] = {
+    "parquet": _Parquet,
+    "jsonl": _JsonLines,
+    "arrow": _Arrow,
+}
+
+
+def export_rows(
+    reader: RowReader, table: RowTable, file: BinaryIO, file_format: str
+) -> Iterator[int]:
+    """Writes a shard into a file; yields the number of rows after every chunk.
+
+    Args:
+      reader: of the shard.
+      table: what to make of its rows.
+      file: open for writing; left open.
+      file_format: one of WRITERS.
+    """
+    writer = WRITERS[file_format](file, table.schema)
+    try:
+        for chunk in table.chunks(reader):
+            writer.write(chunk)
+            yield len(chunk)
+        writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
