@@ -52,12 +52,13 @@ def mill(
     count = len(documents.text)
     if not count:
         return Milled([])
-    made = task.examples(documents, tokenizer, schema)
     digests = joint_digests([documents.columns[name] for name in task.identity()])
     routing = digests
     if task.routed_by() != task.identity():
         routing = joint_digests([documents.columns[name] for name in task.routed_by()])
     route_D = routes.of_split(routing, split) if split else routes.of(routing)
+    is_trained = np.array([is_training(name) for name in routes.split_names()])
+    made = task.examples(documents, tokenizer, schema, is_trained[route_D])
     lengths_E = np.diff(made.ragged["ids"][1])
     route_E = np.where(lengths_E > 0, route_D[made.document_E], -1)
     gone = np.ones(count, bool)
@@ -65,7 +66,6 @@ def mill(
     gone[list(made.rejects)] = False
     whole = _sub_block(documents, made, digests, schema)
     if "evaluation" in made.ragged:
-        is_trained = np.array([is_training(name) for name in routes.split_names()])
         whole = _clear(whole, "evaluation", is_trained[route_E])
     sub_blocks = _by_route(whole, route_E)
     if split and not is_training(split):

@@ -44,3 +44,10 @@ def wrap(
         is_text[wrapped[1:] - i] = False
     stream[is_text] = ids
     return stream, wrapped
+
+
+def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """[5, 9], [2, 3] -> [5, 6, 9, 10, 11]."""
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.arange(total) + np.repeat(starts - (ends - lengths), lengths)

@@ -12,6 +12,7 @@ from pipelines.evaluation import EvaluationLine, example_ids, example_name
 from pipelines.exchange import SubBlock
 from pipelines.masking import mix
 from pipelines.packing import Packing, pack
+from pipelines.pieces import ranges
 from pipelines.tasks.task import Columns, Finish, Segments, Task, is_training
 from schemas.features import segment_name, token_dtype
 from schemas.sidecar import Schema
@@ -211,10 +212,3 @@ def _fill(filled: np.ndarray, values: np.ndarray, rest: int) -> np.ndarray:
     column = np.full(filled.shape, rest, values.dtype)
     column[filled] = values
     return column
-
-
-def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """[5, 9], [2, 3] -> [5, 6, 9, 10, 11]."""
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total) + np.repeat(starts - (ends - lengths), lengths)

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.exchange import SubBlock, join, load, write_scratch
-from pipelines.shards import RowMaker, ranges
+from pipelines.pieces import ranges
+from pipelines.shards import RowMaker
 from pipelines.tasks.mlm import Mlm
 from schemas.features import task_features, unmask
 from schemas.sidecar import FORMAT_VERSION, Schema, ShardStatistics

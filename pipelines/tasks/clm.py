@@ -54,7 +54,11 @@ class Clm(Task):
         }
 
     def examples(
-        self, documents: Documents, tokenizer: LoadedTokenizer, schema: Schema
+        self,
+        documents: Documents,
+        tokenizer: LoadedTokenizer,
+        schema: Schema,
+        is_trained_D: np.ndarray,
     ) -> Examples:
         """Each document's ids, and its words: perplexity per word is of these."""
         encoded, guarded = tokenizer.encode(documents.text)

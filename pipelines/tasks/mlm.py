@@ -79,7 +79,11 @@ class Mlm(Task):
         }
 
     def examples(
-        self, documents: Documents, tokenizer: LoadedTokenizer, schema: Schema
+        self,
+        documents: Documents,
+        tokenizer: LoadedTokenizer,
+        schema: Schema,
+        is_trained_D: np.ndarray,
     ) -> Examples:
         """Each document's ids."""
         encoded, guarded = tokenizer.encode(documents.text)

@@ -98,9 +98,20 @@ class Task(ABC):
 
     @abstractmethod
     def examples(
-        self, documents: Documents, tokenizer: LoadedTokenizer, schema: Schema
+        self,
+        documents: Documents,
+        tokenizer: LoadedTokenizer,
+        schema: Schema,
+        is_trained_D: np.ndarray,
     ) -> Examples:
-        """Tokenizes documents; runs before the shuffle."""
+        """Tokenizes documents; runs before the shuffle.
+
+        Args:
+          documents: D of them.
+          tokenizer: of the set.
+          schema: of the set.
+          is_trained_D: bool, whether each document goes into a training split.
+        """
 
     def parameters(self, tokenizer: LoadedTokenizer) -> dict[str, Any]:
         """What else of it the schema records: its flags, but those that `contract` gives."""
