@@ -1,8 +1,8 @@
 """HighwayHash-64 of many rows, compiled by numba: five times as fast as numpy, and off the GIL.
 
 The same function as `schemas.array_record.highway_hash`, which readers use, and which says where it
-is from. Compiled when this file is imported for the first time, in 2 s. The four lanes of each of the four words of state are tuples, which
-LLVM keeps in registers.
+is from. Compiled when this file is imported for the first time, in 2 s. The four lanes of each of
+the four words of state are tuples, which LLVM keeps in registers.
 """
 
 import numpy as np
