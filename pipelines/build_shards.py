@@ -12,13 +12,17 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from pipelines import sinks
+from pipelines.config_file import config_bytes, with_config
+from pipelines.filters import is_filters
 from pipelines.launch import check_arguments, choose_runner, is_local, run_pipeline
 from pipelines.options import BuildOptions, parse_options
 from pipelines.reuse import finished_set
 from pipelines.sources import Block
 from pipelines.staging import staged, write_file
+from pipelines.tasks.task import task_class
 from pipelines.tokenization import LoadedTokenizer, load_tokenizer
 from schemas.errors import run_entry
+from schemas.features import TASKS
 from schemas.sidecar import Schema, SetInfo, read_set
 
 if TYPE_CHECKING:
@@ -29,6 +33,10 @@ _console = Console(highlight=False, soft_wrap=True)
 
 def main(argv: list[str]) -> None:
     """Parses the command line and builds the set, or finds it built."""
+    kinds = (BuildOptions, *map(task_class, TASKS))
+    argv = with_config(
+        argv, "build_shards", *kinds, check_unknown=lambda flags: check_arguments(flags, *kinds)
+    )
     options, beam_arguments = parse_options(argv)
     check_arguments(beam_arguments, BuildOptions, type(options.settings))
     began = time.monotonic()
@@ -75,7 +83,16 @@ def _build(
 
         share_tokenizer(tokenizer)
         source = next(iter(options.sources().values()))
-        job = Job(schema, options.settings, source, options.output, exchange, options.max_rejects)
+        job = Job(
+            schema=schema,
+            task=options.settings,
+            source=source,
+            filters=options.filters,
+            output=options.output,
+            exchange=exchange,
+            max_rejects=options.max_rejects,
+            config=config_bytes("build_shards", options),
+        )
         _ = pipeline | BuildShards(job, blocks)
 
     _console.print(
@@ -117,11 +134,14 @@ def _free_bytes(path: str) -> int:
 def _print_summary(made: SetInfo, options: BuildOptions, seconds: float | None) -> None:
     statistics, total = made.stats, made.stats.total()
     rejected, length = statistics.documents_rejected, made.schema.row_tokens
-    refused = ", ".join(f"{n:,} {reason}" for reason, n in sorted(rejected.items())) or "none"
+    reasons = {True: [], False: []}
+    for reason, number in sorted(rejected.items()):
+        reasons[is_filters(reason)].append(f"{number:,} {reason}")
     rows = {
         "documents": f"{statistics.documents_read:,} read, {total.documents:,} kept",
         "duplicates": f"{total.duplicates:,} dropped",
-        "refused": refused,
+        "refused": ", ".join(reasons[False]) or "none",
+        "filtered": ", ".join(reasons[True]) or "none",
         "tokens": f"{total.tokens:,} + {total.specials_added:,} special = all in rows",
         "rows": ", ".join(
             f"{split} {made.stats.split(split).rows:,}" for split in sorted(made.schema.splits)

@@ -117,7 +117,7 @@ class Filters:
         """
         texts = [role.name for role in roles if role.kind == "string"]
         columns = self._normalized(documents.columns, texts)
-        reasons = self._reasons(columns, texts)
+        reasons = self._reasons(columns, texts, documents.path)
         if not reasons:
             return Filtered(replace(documents, columns=columns), {})
         kept = np.ones(len(columns), bool)
@@ -143,7 +143,7 @@ class Filters:
             )
         return pa.RecordBatch.from_arrays(list(arrays.values()), schema=columns.schema)
 
-    def _reasons(self, columns: pa.RecordBatch, texts: list[str]) -> dict[int, str]:
+    def _reasons(self, columns: pa.RecordBatch, texts: list[str], path: str) -> dict[int, str]:
         """Document to reason, of those that are dropped, in their order."""
         if self == replace(Filters(), normalize=self.normalize, keep_rejects=self.keep_rejects):
             return {}
@@ -167,11 +167,11 @@ class Filters:
         reasons = {place: _REASONS[code[place]] for place in np.flatnonzero(code >= 0).tolist()}
         if self.filter:
             left = np.flatnonzero(code < 0)
-            reasons |= _asked(self.filter, columns.take(pa.array(left)), left)
+            reasons |= _asked(self.filter, columns.take(pa.array(left)), left, path)
         return dict(sorted(reasons.items()))
 
 
-def _asked(name: str, columns: pa.RecordBatch, places: np.ndarray) -> dict[int, str]:
+def _asked(name: str, columns: pa.RecordBatch, places: np.ndarray, path: str) -> dict[int, str]:
     """Asks the user's function about every document."""
     function = load_filter(name)
     reasons: dict[int, str] = {}
@@ -181,16 +181,16 @@ def _asked(name: str, columns: pa.RecordBatch, places: np.ndarray) -> dict[int, 
         except Exception as error:
             said = " ".join(f"{type(error).__name__}: {error}".split())
             raise DataError(
-                f"--filter={name} failed with {said} on the document {_brief(document)}: mend the "
-                "function; it is given a dict of the document's roles"
+                f"--filter={name} failed with {said} on a document of {path}, {_brief(document)}: "
+                "mend the function; it is given a dict of the document's roles"
             ) from error
         if not reason and not isinstance(reason, bool):
             continue
         if not isinstance(reason, str) or len(reason) > _LONGEST_REASON:
             raise DataError(
-                f"--filter={name} returned {reason!r:.100} for the document {_brief(document)}: "
-                f"it must return a reason of at most {_LONGEST_REASON} characters to drop the "
-                "document, or None to keep it"
+                f"--filter={name} returned {reason!r:.100} for a document of {path}, "
+                f"{_brief(document)}: it must return a reason of at most {_LONGEST_REASON} "
+                "characters to drop the document, or None to keep it"
             )
         reasons[place] = f"filter:{reason}"
     if len(set(reasons.values())) > _MOST_REASONS:
@@ -238,9 +238,14 @@ def _source_sha256(name: str) -> str:
         return hashlib.sha256(file.read()).hexdigest()
 
 
+def is_filters(reason: str) -> bool:
+    """Whether it is a filter's reason to drop a document, and not one to refuse it."""
+    return reason in _REASONS or reason.startswith("filter:")
+
+
 def _brief(document: dict[str, Any]) -> str:
     """A document's id, if it has one, and how it begins."""
-    named = f"{document['id']!r}, " if document.get("id") else ""
+    named = f"with id {document['id']!r}, " if document.get("id") else ""
     begins = next(value for key, value in document.items() if key != "id")
     return f"{named}which begins {str(begins)[:60]!r}"
 

@@ -8,6 +8,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 import tyro
 
+from pipelines.filters import Filters
 from pipelines.sources import Block, Source, plan_blocks
 from pipelines.tasks.task import Task, task_class
 from pipelines.tokenization import LoadedTokenizer
@@ -28,7 +29,8 @@ class BuildOptions(Generic[T]):
     """Text in, packed and masked shards out.
 
     Each task has flags of its own: --task=clm --help shows those of clm. Flags that are not listed
-    go to Beam (--runner=..., --direct_num_workers=...).
+    go to Beam (--runner=..., --direct_num_workers=...). --config=FILE.yaml holds flags; those of
+    the command line win.
     """
 
     input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
@@ -63,6 +65,8 @@ class BuildOptions(Generic[T]):
     """How a feature is stored in tf.train.Example: one blob, or the classic list."""
     exchange: Literal["auto", "files", "runner"] = "auto"
     """What carries tokens from blocks to shards: scratch files on one machine, or the runner."""
+    filters: Annotated[Filters, tyro.conf.arg(name="")] = Filters()
+    """Which documents are kept."""
     max_rejects: int = 1000
     """Fail if more documents than this are refused; -1 for no limit."""
     overwrite: bool = False
@@ -184,6 +188,7 @@ class BuildOptions(Generic[T]):
         parameters = {
             "document": self.document,
             **roles,
+            **self.filters.parameters(),
             **self.settings.parameters(tokenizer),
         }
         return Schema(

@@ -13,11 +13,13 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 
 from pipelines import exchange, sinks
-from pipelines.documents import Documents, Reject
+from pipelines.config_file import CONFIG
+from pipelines.documents import Reject
 from pipelines.evaluation import EvaluationLine, evaluation_file
+from pipelines.filters import Filtered, Filters, load_filter
 from pipelines.mill import Milled, mill
 from pipelines.progress import Journal
-from pipelines.rejects import rejects_file
+from pipelines.rejects import Stashed, collect, rejects_file, stash
 from pipelines.routing import Routes
 from pipelines.shards import RowMaker
 from pipelines.sources import Block, Source, file_digests, read_block
@@ -48,17 +50,21 @@ class Job:
       schema: the contract of the set.
       task: what makes examples and rows.
       source: how inputs are read.
+      filters: which documents are kept.
       output: the set's directory; the staging folder lies in it.
       exchange: files or runner.
       max_rejects: a run with more refused documents fails; below 0 for no limit.
+      config: the file that repeats the run.
     """
 
     schema: Schema
     task: Task
     source: Source
+    filters: Filters
     output: str
     exchange: str
     max_rejects: int
+    config: bytes
 
     @property
     def staging(self) -> str:
@@ -101,6 +107,7 @@ class Report:
     rejects: tuple[Reject, ...] = ()
     digests: tuple[tuple[str, int, int, str], ...] = ()
     evaluation: tuple[EvaluationLine, ...] = ()
+    stashed: tuple[Stashed, ...] = ()
 
     def __add__(self, other: "Report") -> "Report":
         """Both."""
@@ -110,6 +117,7 @@ class Report:
             self.rejects + other.rejects,
             self.digests + other.digests,
             self.evaluation + other.evaluation,
+            self.stashed + other.stashed,
         )
 
 
@@ -125,17 +133,23 @@ class MillBlock(beam.DoFn):
         self._job = job
 
     def setup(self) -> None:
-        """Loads the tokenizer, once a worker."""
+        """Loads the tokenizer and the user's filter, once a worker."""
         self._tokenizer = self._job.tokenizer()
         self._journal = Journal(self._job.staging)
+        if self._job.filters.filter:
+            load_filter(self._job.filters.filter)
 
     def process(self, block: Block) -> Iterator:
         """Reads, tokenizes and routes."""
         job = self._job
-        for documents in read_block(block, job.source):
+        for piece, documents in enumerate(read_block(block, job.source)):
+            filtered = job.filters.apply(documents, job.source.roles)
+            documents = filtered.documents
             milled = mill(documents, job.task, self._tokenizer, job.schema, job.routes, block.split)
             yield from self._send(milled.sub_blocks)
-            yield TaggedOutput(_REPORTS, _read_report(documents, milled))
+            scratch = os.path.join(job.staging, sinks.SCRATCH)
+            stashed = stash(filtered.lines, scratch, block.index, piece)
+            yield TaggedOutput(_REPORTS, _read_report(filtered, milled, stashed))
             self._journal.add(bytes_read=documents.stored_bytes)
 
     def _send(self, sub_blocks: list[tuple[int, exchange.SubBlock]]) -> Iterator:
@@ -148,19 +162,20 @@ class MillBlock(beam.DoFn):
         yield from ((route, value) for (route, _), value in zip(sub_blocks, values, strict=True))
 
 
-def _read_report(documents: Documents, milled: Milled) -> Report:
+def _read_report(filtered: Filtered, milled: Milled, stashed: tuple[Stashed, ...]) -> Report:
+    documents = filtered.documents
     rejects = (*documents.rejects, *milled.rejects)
-    rejected = dict(Counter(reject.reason for reject in rejects))
+    rejected = dict(Counter(reject.reason for reject in rejects)) | filtered.dropped
     for reason, number in (("empty", documents.empty), ("no_tokens", milled.blank)):
         if number:
             rejected[reason] = number
     statistics = Statistics(
-        documents_read=documents.read,
+        documents_read=documents.read + sum(filtered.dropped.values()),
         documents_rejected=rejected,
         source_bytes=documents.source_bytes,
         documents_guarded=milled.guarded,
     )
-    return Report(statistics, (), rejects, documents.digests)
+    return Report(statistics, (), rejects, documents.digests, stashed=stashed)
 
 
 class WriteShard(beam.DoFn):
@@ -216,6 +231,7 @@ class Publish(beam.DoFn):
             **tfds_files(schema, report.files, report.statistics),
             **evaluation_file(report.evaluation),
             **rejects_file(report.rejects),
+            CONFIG: job.config,
         }
         for name, content in contents.items():
             path = os.path.join(job.staging, name)
@@ -226,6 +242,9 @@ class Publish(beam.DoFn):
             tokenizer = os.path.join(job.output, "tokenizer.json")
         size = os.path.getsize(tokenizer)
         sidecars = [ManifestFile("tokenizer.json", size, file_sha256(tokenizer))]
+        for name in collect(report.stashed, job.staging):
+            path = os.path.join(job.staging, name)
+            sidecars.append(ManifestFile(name, os.path.getsize(path), file_sha256(path)))
         for name, content in contents.items():
             sidecars.append(ManifestFile(name, len(content), sha256(content).hexdigest()))
         files = sorted((*report.files, *sidecars), key=lambda file: file.path)
