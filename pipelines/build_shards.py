@@ -28,6 +28,7 @@ from schemas.sidecar import Schema, SetInfo, read_set
 if TYPE_CHECKING:
     import apache_beam as beam
 
+_TRAINERS = {"mlm": "flax_mlm"}
 _console = Console(highlight=False, soft_wrap=True)
 
 
@@ -137,12 +138,22 @@ def _print_summary(made: SetInfo, options: BuildOptions, seconds: float | None) 
     reasons = {True: [], False: []}
     for reason, number in sorted(rejected.items()):
         reasons[is_filters(reason)].append(f"{number:,} {reason}")
+    held_out = f", {total.held_out:,} of train are held out" if total.held_out else ""
+    moved = "".join(
+        f"{sign} {number:,} {what} "
+        for sign, number, what in (
+            ("+", total.specials_added, "special"),
+            ("+", total.tokens_repeated, "repeated"),
+            ("-", total.tokens_truncated, "truncated"),
+        )
+        if number
+    )
     rows = {
         "documents": f"{statistics.documents_read:,} read, {total.documents:,} kept",
-        "duplicates": f"{total.duplicates:,} dropped",
+        "duplicates": f"{total.duplicates:,} dropped{held_out}",
         "refused": ", ".join(reasons[False]) or "none",
         "filtered": ", ".join(reasons[True]) or "none",
-        "tokens": f"{total.tokens:,} + {total.specials_added:,} special = all in rows",
+        "tokens": f"{total.tokens:,} {moved}= all in rows",
         "rows": ", ".join(
             f"{split} {made.stats.split(split).rows:,}" for split in sorted(made.schema.splits)
         ),
@@ -156,8 +167,11 @@ def _print_summary(made: SetInfo, options: BuildOptions, seconds: float | None) 
     for name, value in rows.items():
         table.add_row(name, value)
     _console.print(table)
-    trainer = f"python -m trainers.flax_mlm --shards={shlex.quote(made.directory)}"
-    _console.print(f"train on it: {trainer}")
+    directory = shlex.quote(made.directory)
+    _console.print(f"look at it: python -m pipelines.inspect_shards {directory} --row=0")
+    if made.schema.task in _TRAINERS:
+        trainer = f"python -m trainers.{_TRAINERS[made.schema.task]} --shards={directory}"
+        _console.print(f"train on it: {trainer}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import gzip
 import json
 import os
 import pathlib
-import pydoc_data.topics
 import random
 import signal
 import subprocess
@@ -12,43 +11,13 @@ import sys
 import time
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer
 
 from pipelines.build_shards import main
 from schemas.errors import DataError, UsageError
 from schemas.features import unmask
 from schemas.records import open_rows
 from schemas.sidecar import read_set
-
-SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-TOPICS = [t for topic in pydoc_data.topics.topics.values() for t in topic.split("\n\n")]
-
-
-@pytest.fixture(scope="module")
-def tokenizer_path(tmp_path_factory):
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=2000,
-        special_tokens=SPECIALS,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(TOPICS[:1000], trainer)
-    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    tokenizer.save(str(path))
-    return str(path)
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    """Real text with repeats, as JSON Lines."""
-    path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
-    documents = TOPICS + TOPICS[:50]
-    path.write_text("".join(json.dumps({"text": t}) + "\n" for t in documents if t))
-    return str(path)
 
 
 def arguments(corpus, tokenizer_path, output, *more):
@@ -74,7 +43,7 @@ def made(corpus, tokenizer_path, tmp_path_factory):
     return output
 
 
-def test_every_document_comes_back_from_the_rows(made, tokenizer_path):
+def test_every_document_comes_back_from_the_rows(made, topics, tokenizer_path):
     info = read_set(str(made))
     tokenizer = Tokenizer.from_file(tokenizer_path)
     found = []
@@ -90,16 +59,16 @@ def test_every_document_comes_back_from_the_rows(made, tokenizer_path):
                     assert segment[0] == 0 and segment[-1] == 2
                     found.append(tuple(segment[1:-1]))
     expected = []
-    for document in set(filter(None, TOPICS)):
+    for document in set(filter(None, topics)):
         ids = tokenizer.encode(document, add_special_tokens=False).ids
         expected += [tuple(ids[i : i + 126]) for i in range(0, len(ids), 126)]
     assert sorted(found) == sorted(expected)
 
 
-def test_the_counts_add_up(made):
+def test_the_counts_add_up(made, topics):
     stats = read_set(str(made)).stats
     assert stats.broken_equations() == []
-    kept = len(set(filter(None, TOPICS)))
+    kept = len(set(filter(None, topics)))
     assert stats.total().documents == kept
     assert stats.documents_read == stats.total().duplicates + kept
     assert set(stats.shards) == {
@@ -296,12 +265,12 @@ def wait_for(condition, seconds=60):
 
 
 @pytest.fixture
-def slow_corpus(tmp_path):
+def slow_corpus(topics, tmp_path):
     """Enough text to be in the middle of for a few seconds."""
     path = tmp_path / "slow.jsonl"
     with open(path, "w") as file:
         for copy in range(60):
-            for topic in TOPICS:
+            for topic in topics:
                 file.write(json.dumps({"text": f"{copy} {topic}"}) + "\n")
     return str(path)
 

@@ -49,8 +49,8 @@ class Clm(Task):
         """What begins and ends each document."""
         ids = tokenizer.special_ids
         return {
-            "prefix_ids": [ids["bos"]] * self.bos,
-            "suffix_ids": [ids["eos"]] * self.eos,
+            "prefix_ids": [ids["bos"]] if self.bos else [],
+            "suffix_ids": [ids["eos"]] if self.eos else [],
         }
 
     def examples(

@@ -1,0 +1,43 @@
+"""What many tests share: real text that every Python carries, and a tokenizer of it."""
+
+import json
+import pydoc_data.topics
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+
+
+@pytest.fixture(scope="session")
+def topics():
+    """Paragraphs of Python's own help."""
+    return [t for topic in pydoc_data.topics.topics.values() for t in topic.split("\n\n")]
+
+
+@pytest.fixture(scope="session")
+def tokenizer_path(topics, tmp_path_factory):
+    """A tokenizer.json of 2,000 ids in RoBERTa's form."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=2000,
+        special_tokens=SPECIALS,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(topics[:1000], trainer)
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    tokenizer.save(str(path))
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def corpus(topics, tmp_path_factory):
+    """Real text with repeats, as JSON Lines."""
+    path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
+    documents = topics + topics[:50]
+    path.write_text("".join(json.dumps({"text": t}) + "\n" for t in documents if t))
+    return str(path)

@@ -1,0 +1,85 @@
+"""Splits given by their inputs: what an evaluation split holds is taken out of train."""
+
+import json
+
+import pytest
+
+from pipelines.build_shards import main
+from pipelines.verify import main as verify
+from schemas.errors import UsageError
+from schemas.features import unmask
+from schemas.records import open_rows
+from schemas.sidecar import read_set
+
+
+def write(path, documents):
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
+    return path
+
+
+@pytest.fixture(scope="module")
+def documents(topics):
+    unique = sorted(set(filter(None, topics)))
+    return {"train": unique[:-60] + unique[:7], "validation": unique[-90:-30], "test": unique[-30:]}
+
+
+def build(documents, tokenizer_path, folder, *more):
+    arguments = [
+        f"--{split}_input={write(folder / f'{split}.jsonl', texts)}"
+        for split, texts in documents.items()
+    ]
+    output = folder / "set"
+    main([*arguments, f"--tokenizer={tokenizer_path}", f"--output={output}", *more])
+    verify([str(output)])
+    return read_set(str(output))
+
+
+def firsts(made, split):
+    """The first ids of every segment of a split."""
+    codec = made.schema.codec()
+    found = set()
+    for name in made.schema.shard_names(split):
+        rows = open_rows(f"{made.directory}/{name}.array_record", codec.stride)
+        shard = codec.decode(rows.read_range(0, len(rows)))
+        for ids, numbers in zip(unmask(shard), shard["segment_ids"], strict=True):
+            for segment in range(1, numbers.max() + 1):
+                found.add(tuple(ids[numbers == segment].tolist()))
+    return found
+
+
+def test_train_loses_what_validation_and_test_have(documents, tokenizer_path, tmp_path):
+    made = build(documents, tokenizer_path, tmp_path, "--num_shards=2", "--max_length=512")
+    splits = made.stats.splits()
+    assert splits["validation"].documents == 60 and splits["test"].documents == 30
+    both = set(documents["train"]) & set(documents["validation"])
+    assert len(both) == 30 == splits["train"].held_out
+    assert splits["train"].duplicates == 7
+    assert splits["train"].documents == len(set(documents["train"])) - 30
+    assert made.stats.documents_read == sum(map(len, documents.values()))
+    train, validation = firsts(made, "train"), firsts(made, "validation")
+    assert train and validation and not train & validation
+
+
+def test_the_same_bytes_for_worker_processes(documents, tokenizer_path, tmp_path):
+    made = []
+    for way, flags in {
+        "one": [],
+        "two": ["--direct_running_mode=multi_processing", "--direct_num_workers=2"],
+        "runner": ["--exchange=runner"],
+    }.items():
+        (tmp_path / way).mkdir()
+        found = build(documents, tokenizer_path, tmp_path / way, "--num_shards=2", *flags)
+        made.append({f.path: f.sha256 for f in found.manifest.files if f.split})
+    assert made[0] == made[1] == made[2] and len(made[0]) == 4
+
+
+def test_shards_go_by_the_size_of_each_input(documents, tokenizer_path, tmp_path):
+    made = build(documents, tokenizer_path, tmp_path, "--num_shards=9")
+    assert made.schema.shards["train"] == 9
+    assert 1 <= made.schema.shards["test"] <= made.schema.shards["validation"] < 5
+    assert made.schema.splits == {"test": 0.0, "train": 0.0, "validation": 0.0}
+
+
+def test_given_and_cut_splits_do_not_mix(documents, tokenizer_path, tmp_path):
+    with pytest.raises(UsageError, match="--input is cut into splits by hash"):
+        build(documents, tokenizer_path, tmp_path, f"--input={tmp_path}/train.jsonl")
