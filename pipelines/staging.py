@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from filelock import FileLock, Timeout
 
-from pipelines.sources import is_remote
+from pipelines.input_files import is_remote
 from schemas.errors import DataError, UsageError
 
 STAGING = ".staging"

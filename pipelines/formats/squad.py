@@ -1,0 +1,97 @@
+"""SQuAD's JSON, v1.1 and v2.0 -> documents, a question each. Pure.
+
+A file is one JSON document of tens of megabytes, which is parsed as a whole. A question's fields
+are its own, its paragraph's (context) and its article's (title).
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, BinaryIO
+
+from pipelines.documents import BOM, Documents, Role
+from pipelines.formats.json_lines import record_documents
+from pipelines.formats.role_columns import missing_field
+from pipelines.stored import Chunks, Part
+from schemas.errors import DataError, UsageError
+
+FIELDS = ("answers", "context", "id", "is_impossible", "question", "title")
+_PEEK_BYTES = 1 << 16
+_SIMPLE = rb'(?:"[^"\\]*"|[-+.\w]+)'
+# {"version": "1.1", "data": [{ ... with "data" after any number of simple values.
+_SQUAD = re.compile(
+    rb'\s*\{\s*(?:"[^"\\]*"\s*:\s*' + _SIMPLE + rb'\s*,\s*)*"data"\s*:\s*\[\s*[{\]]'
+)
+
+
+def peek(raw: BinaryIO, part: Part) -> bool:
+    """Whether a .json file is SQuAD's and not JSON Lines.
+
+    Raises:
+      DataError: it is one array.
+    """
+    head = next(iter(Chunks(raw, part, _PEEK_BYTES)), b"").removeprefix(BOM)
+    if head.lstrip()[:1] == b"[":
+        raise DataError(
+            f"{part.path} is one JSON array, which cannot be read in pieces. Make JSON Lines of "
+            f"it: jq -c '.[]' FILE.json > FILE.jsonl"
+        )
+    return _SQUAD.match(head) is not None
+
+
+def check_roles(roles: tuple[Role, ...], path: str) -> None:
+    """Refuses roles whose fields no SQuAD file has.
+
+    Raises:
+      UsageError: names the field and those that are there.
+    """
+    for role in roles:
+        if role.field not in FIELDS and not role.optional:
+            raise UsageError(missing_field(role, path, FIELDS))
+
+
+def read(
+    raw: BinaryIO, part: Part, roles: tuple[Role, ...], chunk_bytes: int
+) -> Iterator[Documents]:
+    """The questions of a file, as one piece; a refused one's place is its number in the file.
+
+    Raises:
+      DataError: it is damaged, no JSON, or not built as SQuAD is.
+    """
+    chunks = Chunks(raw, part, chunk_bytes)
+    data = b"".join(chunks)
+    try:
+        content = json.loads(data.removeprefix(BOM))
+    except UnicodeDecodeError as error:
+        raise DataError(f"{part.path} is not UTF-8 at byte {error.start:,}") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{part.path} is not whole JSON ({error}): get the file again") from error
+    questions = list(_questions(content, part.path))
+    records = ((number, question, None) for number, question in enumerate(questions))
+    documents = record_documents(records, roles, part.path, source_bytes=len(data))
+    yield replace(documents, stored_bytes=chunks.new_bytes(), digests=chunks.digests())
+
+
+def _questions(content: Any, path: str) -> Iterator[dict[str, Any]]:
+    for article, at in _objects(content, "data", path, "the top"):
+        outer = {key: value for key, value in article.items() if key != "paragraphs"}
+        for paragraph, at_paragraph in _objects(article, "paragraphs", path, at):
+            inner = {key: value for key, value in paragraph.items() if key != "qas"}
+            for question, _ in _objects(paragraph, "qas", path, at_paragraph):
+                record = {**outer, **inner, **question}
+                if record.get("is_impossible") is True:
+                    record["answers"] = []
+                yield record
+
+
+def _objects(parent: Any, key: str, path: str, where: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """The objects of a list inside an object, and where each is."""
+    found = parent.get(key) if isinstance(parent, dict) else None
+    if not isinstance(found, list):
+        raise DataError(f"{path} is not built as SQuAD is: no list {key!r} at {where}")
+    for i, item in enumerate(found):
+        at = f"{key}[{i}]" if where == "the top" else f"{where}.{key}[{i}]"
+        if not isinstance(item, dict):
+            raise DataError(f"{path} is not built as SQuAD is: {at} is no object")
+        yield item, at

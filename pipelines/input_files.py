@@ -1,0 +1,192 @@
+"""What --input names -> files; opening them, here or in a store that Beam knows."""
+
+import glob
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+from pipelines.stored import extension, inner_extension, is_compressed
+from schemas.errors import DataError, UsageError
+
+# What a directory is searched for. A file that is named itself may be called anything.
+TEXT = (".txt", ".text", ".md")
+JSON = (".jsonl", ".ndjson", ".json")
+COMMA, TAB = (".csv",), (".tsv", ".tab")
+PARQUET, ARROW = (".parquet", ".pq"), (".arrow", ".feather", ".ipc")
+KNOWN = (*TEXT, *JSON, *COMMA, *TAB, *PARQUET, *ARROW)
+HUGGING_FACE = "hf:"
+_LIST = "@"
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+_LIST_BYTES = 64 << 20
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path names a store (gs://...) instead of a local file."""
+    return "://" in path
+
+
+@contextmanager
+def open_file(path: str) -> Iterator[BinaryIO]:
+    """Opens a file for reading its bytes as they are stored.
+
+    Raises:
+      DataError: it cannot be opened.
+    """
+    try:
+        if is_remote(path):
+            from apache_beam.io.filesystem import CompressionTypes
+            from apache_beam.io.filesystems import FileSystems
+
+            file = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+        else:
+            file = open(path, "rb")
+    except OSError as error:
+        raise DataError(f"cannot open {path}: {error.strerror or error}") from error
+    with file:
+        yield file
+
+
+def check_size(raw: BinaryIO, path: str, size: int) -> None:
+    """Refuses a local file that has another size than it had when the run was planned."""
+    if is_remote(path):
+        return
+    now = os.fstat(raw.fileno()).st_size
+    if now != size:
+        raise DataError(
+            f"{path} had {size:,} bytes when the run began and has {now:,} now: let inputs rest "
+            "during a run, and run again"
+        )
+
+
+def expand_lists(patterns: tuple[str, ...]) -> list[str]:
+    """Patterns, with those of `@list.txt` in its place.
+
+    Raises:
+      DataError: a list cannot be read or names nothing.
+    """
+    expanded: list[str] = []
+    for pattern in patterns:
+        expanded += _listed(pattern[1:]) if pattern.startswith(_LIST) else [pattern]
+    return expanded
+
+
+def _listed(path: str) -> list[str]:
+    with open_file(path) as file:
+        content = file.read(_LIST_BYTES + 1)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"the list {path} is not UTF-8 at byte {error.start}") from error
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    patterns = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if len(content) > _LIST_BYTES or any("\0" in pattern for pattern in patterns):
+        raise DataError(f"{path} is no list of paths: after @ goes a text file, one path a line")
+    for pattern in patterns:
+        if pattern.startswith(_LIST):
+            raise DataError(f"the list {path} names another list, {pattern}: write out its paths")
+    if not patterns:
+        raise DataError(f"the list {path} names no file")
+    return patterns
+
+
+def find_files(pattern: str, *, label_folders: bool) -> list[tuple[str, int]]:
+    """Paths and sizes of the files that a pattern names, sorted.
+
+    Args:
+      pattern: a file, a directory (its files of known kinds, at any depth), or a glob with *, ?,
+        [], ** and {a,b}.
+      label_folders: the folders of text files are labels.
+
+    Raises:
+      DataError: there is none.
+      UsageError: a directory of label folders holds text files of no label.
+    """
+    found = _remote(pattern) if is_remote(pattern) else _local(pattern, label_folders)
+    if not found:
+        raise DataError(f"no file matches --input={pattern}")
+    return found
+
+
+def _remote(pattern: str) -> list[tuple[str, int]]:
+    from apache_beam.io.filesystems import FileSystems
+
+    matched: list[tuple[str, int]] = []
+    for pattern_ in _alternatives(pattern):
+        [result] = FileSystems.match([pattern_])
+        matched += [(found.path, found.size_in_bytes) for found in result.metadata_list]
+    if not matched and not glob.has_magic(pattern):  # perhaps a folder
+        folder = pattern.rstrip("/") + "/"
+        [result] = FileSystems.match([folder + "**"])
+        matched = [
+            (found.path, found.size_in_bytes)
+            for found in result.metadata_list
+            if _is_known(found.path) and not _is_hidden(found.path.removeprefix(folder))
+        ]
+    return sorted(set(matched))
+
+
+def _local(pattern: str, label_folders: bool) -> list[tuple[str, int]]:
+    # A name that exists is meant as it stands, even if it holds [ or *.
+    names = [pattern]
+    if not os.path.exists(pattern):
+        names = [n for p in _alternatives(pattern) for n in glob.glob(p, recursive=True)]
+    paths: list[str] = []
+    for name in names:
+        if not os.path.isdir(name):
+            paths.append(name)
+        elif name == pattern:  # a folder that a glob meets on its way to files is not meant
+            paths += _in_folder(name, label_folders)
+    if names == [pattern] and not paths:
+        raise DataError(
+            f"--input={pattern} is a folder without files to read; looked for: {' '.join(KNOWN)}, "
+            "and compressed ones of text"
+        )
+    if names and not paths:
+        raise DataError(f"--input={pattern} matches folders only, such as {min(names)}: name one")
+    return sorted((path, os.path.getsize(path)) for path in set(paths) if os.path.isfile(path))
+
+
+def _in_folder(folder: str, label_folders: bool) -> list[str]:
+    paths = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not _is_hidden(name)]
+        paths += [
+            os.path.join(parent, name) for name in names if _is_known(name) and not _is_hidden(name)
+        ]
+    if label_folders:
+        texts = [path for path in paths if inner_extension(path) in TEXT]
+        top = sorted(path for path in texts if os.path.dirname(path) == folder.rstrip("/"))
+        below = sorted({os.path.relpath(path, folder).split(os.sep)[0] for path in texts})
+        inner = [name for name in below if os.path.isdir(os.path.join(folder, name))]
+        if top and inner:
+            first = os.path.join(folder, inner[0])
+            raise UsageError(
+                f"--input={folder} holds text files itself ({os.path.basename(top[0])}"
+                f"{', ...' if len(top) > 1 else ''}) beside folders that would be labels "
+                f"({', '.join(inner)}): name the folders, --input={first} and so on"
+            )
+    return paths
+
+
+def _is_hidden(relative: str) -> bool:
+    return any(part.startswith(".") for part in relative.split("/"))
+
+
+def _is_known(path: str) -> bool:
+    if is_compressed(path):
+        return inner_extension(path) in (*TEXT, *JSON, *COMMA, *TAB)
+    return extension(path) in KNOWN
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """`a/{b,c}/*` -> [`a/b/*`, `a/c/*`]; inner braces go first."""
+    match = _BRACES.search(pattern)
+    if match is None:
+        return [pattern]
+    return [
+        alternative
+        for option in match[1].split(",")
+        for alternative in _alternatives(pattern[: match.start()] + option + pattern[match.end() :])
+    ]

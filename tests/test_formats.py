@@ -1,0 +1,257 @@
+"""The same documents in any format are the same documents, and the same shards."""
+
+import csv
+import gzip
+import json
+import pydoc_data.topics
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_build_shards import tokenizer_path  # noqa: F401  (a fixture)
+
+from pipelines.build_shards import main
+from pipelines.documents import Role
+from pipelines.sources import Source, file_digests, hash_inputs, plan_blocks, read_block
+from schemas.errors import DataError, UsageError
+from schemas.sidecar import read_set
+
+TOPICS = [t for topic in pydoc_data.topics.topics.values() for t in topic.split("\n\n") if t]
+ROLES = (
+    Role("text", "string", "text"),
+    Role("label", "label", "label"),
+    Role("id", "id", "id", optional=True),
+)
+
+
+def write_csv(path, rows, delimiter=","):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def write_jsonl(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_gzip(path, rows):
+    path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+
+
+def write_arrow(path, rows, new=pa.ipc.new_stream, **options):
+    table = pa.Table.from_pylist(rows)
+    with new(path, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(table, max_chunksize=max(len(rows) // 5, 1))
+
+
+def write_hugging_face(path, rows):
+    import datasets
+
+    datasets.disable_progress_bars()
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    datasets.Dataset.from_dict(columns).save_to_disk(str(path), num_shards=min(2, len(rows)))
+
+
+WRITERS = {
+    "x.jsonl": write_jsonl,
+    "x.jsonl.gz": write_gzip,
+    "x.csv": write_csv,
+    "x.tsv": lambda path, rows: write_csv(path, rows, "\t"),
+    "x.parquet": lambda path, rows: pq.write_table(
+        pa.Table.from_pylist(rows), path, row_group_size=max(len(rows) // 5, 1)
+    ),
+    "x.arrow": write_arrow,
+    "x.feather": lambda path, rows: write_arrow(path, rows, pa.ipc.new_file, compression="zstd"),
+    "hf:x": write_hugging_face,
+}
+
+
+def write(folder, name, rows):
+    """Writes a file and returns what --input names it by."""
+    WRITERS[name](folder / name.removeprefix("hf:"), rows)
+    return ("hf:" if name.startswith("hf:") else "") + str(folder / name.removeprefix("hf:"))
+
+
+def read_all(*patterns, **options):
+    source = Source(patterns, **options)
+    return [docs for block in plan_blocks(source) for docs in read_block(block, source)]
+
+
+def rows_of(pieces):
+    return [row for piece in pieces for row in piece.columns.to_pylist()]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@settings(
+    deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(
+        st.tuples(st.text(st.sampled_from('ab"\n\r,\té\u2028\U0001f600 \0')), st.integers(0, 99)),
+        min_size=1,
+        max_size=30,
+    ),
+    st.integers(1, 99),
+)
+def test_any_format_gives_the_same_documents_however_it_is_cut(
+    tmp_path_factory, name, records, block_bytes
+):
+    rows = [{"text": t, "label": n, "other": "o"} for t, n in records]
+    pattern = write(tmp_path_factory.mktemp("x"), name, rows)
+    found = read_all(pattern, roles=ROLES, block_bytes=block_bytes)
+    assert rows_of(found) == [{"text": t, "label": str(n), "id": ""} for t, n in records if t]
+    assert sum(piece.empty for piece in found) == sum(not t for t, _ in records)
+    assert not [piece.rejects for piece in found if piece.rejects]
+    blocks = plan_blocks(Source((pattern,), roles=ROLES, block_bytes=block_bytes))
+    read = [digest for piece in found for digest in piece.digests]
+    assert file_digests(read) == hash_inputs(blocks)
+    assert sum(piece.stored_bytes for piece in found) == sum(block.bytes for block in blocks)
+    starts = [part for block in blocks for part in block.parts if not part.start]
+    assert len(starts) == len({part.path for part in starts})
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.arrow", "x.feather", "hf:x"])
+def test_no_cut_shows_in_the_digest_and_every_change_does(tmp_path, name):
+    def content(block_bytes):
+        return hash_inputs(plan_blocks(Source((pattern,), block_bytes=block_bytes))).content()
+
+    rows = [{"text": t, "n": i} for i, t in enumerate(TOPICS[:100])]
+    pattern = write(tmp_path, name, rows)
+    before = content(100)
+    assert before == content(10_000) == content(1 << 24)
+    changed = [*rows[:-1], {"text": rows[-1]["text"][:-1] + "#", "n": 99}]
+    pattern = write(tmp_path, name, changed)
+    assert content(1 << 24) != before
+
+
+def test_any_format_gives_the_same_shards(tmp_path, tokenizer_path):  # noqa: F811
+    rows = [{"n": i, "text": t} for i, t in enumerate(TOPICS[:600])]
+    shards = {}
+    for name in WRITERS:
+        output = str(tmp_path / f"set of {name}".replace(":", "-"))
+        main(
+            [
+                f"--input={write(tmp_path, name, rows)}",
+                f"--tokenizer={tokenizer_path}",
+                f"--output={output}",
+                "--num_shards=2",
+            ]
+        )
+        files = read_set(output).manifest.files
+        shards[name] = {file.path: file.sha256 for file in files if file.split}
+    assert len(shards) == len(WRITERS)
+    assert all(found == shards["x.jsonl"] for found in shards.values())
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_missing_field_names_those_that_are_there(tmp_path, name):
+    pattern = write(tmp_path, name, [{"body": "a", "n": 1}])
+    if ".jsonl" in name:  # a line may have any fields: each is refused
+        [reject] = [r for piece in read_all(pattern) for r in piece.rejects]
+        assert "'text'" in reject.detail and "body, n" in reject.detail
+    else:
+        with pytest.raises(UsageError, match=r"no field 'text', which --text_field.*: body, n"):
+            read_all(pattern)
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.arrow", "hf:x"])
+def test_a_column_of_another_type_is_refused_before_anything_runs(tmp_path, name):
+    pattern = write(tmp_path, name, [{"text": "a", "label": 0.5}])
+    with pytest.raises(UsageError, match=r"--label_field=label is of type double, which cannot be"):
+        plan_blocks(Source((pattern,), roles=ROLES))
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.arrow", "hf:x"])
+def test_rows_with_nulls_are_refused_by_number(tmp_path, name):
+    rows = [{"text": f"t{i}", "label": i} for i in range(9)]
+    rows[4]["text"] = rows[7]["label"] = None
+    found = read_all(write(tmp_path, name, rows), roles=ROLES, block_bytes=50)
+    assert [row["text"] for row in rows_of(found)] == ["t0", "t1", "t2", "t3", "t5", "t6", "t8"]
+    rejects = [reject for piece in found for reject in piece.rejects]
+    assert [(reject.offset, reject.reason) for reject in rejects] == [
+        (4, "missing_field"),
+        (2 if name == "hf:x" else 7, "missing_field"),  # its second file begins with row 5
+    ]
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.parquet", "x.arrow"])
+def test_answers_and_nested_fields_are_found_in_columns(tmp_path, name):
+    roles = (
+        Role("question", "string", "q.text"),
+        Role("answers", "answers", "a"),
+        Role("label", "label", "q.flag"),
+    )
+    rows = [
+        {"q": {"text": "Who?", "flag": True}, "a": {"text": ["x", "y"], "answer_start": [1, 2]}},
+        {"q": {"text": "What?", "flag": False}, "a": {"text": [], "answer_start": []}},
+        {"q": {"text": "When?", "flag": False}, "a": {"text": ["z"], "answer_start": [3]}},
+    ]
+    found = rows_of(read_all(write(tmp_path, name, rows), roles=roles, block_bytes=10))
+    assert [[(a["text"], a["start"]) for a in row["answers"]] for row in found] == [
+        [("x", 1), ("y", 2)],
+        [],
+        [("z", 3)],
+    ]
+    assert [(row["question"], row["label"]) for row in found] == [
+        ("Who?", "true"),
+        ("What?", "false"),
+        ("When?", "false"),
+    ]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_file_that_changes_its_size_is_noticed(tmp_path, name):
+    pattern = write(tmp_path, name, [{"text": "a" * 99}] * 9)
+    source = Source((pattern,))
+    [block] = plan_blocks(source)
+    with open(block.parts[0].path, "ab") as file:
+        file.write(b"more")
+    with pytest.raises(DataError, match="bytes when the run began and has .* now"):
+        list(read_block(block, source))
+
+
+ODD = "a b\nc%20é#?"
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_names_with_spaces_newlines_and_other_letters(tmp_path, name):
+    folder = tmp_path / ODD
+    folder.mkdir()
+    assert rows_of(read_all(write(folder, name, [{"text": "a"}]))) == [{"text": "a"}]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_what_is_not_of_the_format_is_said_by_name(tmp_path, name):
+    pattern = write(tmp_path, name, [{"text": "a\nb " * 50}] * 50)
+    [block] = plan_blocks(Source((pattern,)))
+    path = block.parts[0].path
+    with open(path, "rb") as file:
+        whole = file.read()
+    if name in ("x.jsonl", "x.csv", "x.tsv"):  # text, of which any piece may be good
+        return
+    for cut in (whole[: len(whole) // 2], whole[:-4], b"\1\2\3" * 99):
+        with open(path, "wb") as file:
+            file.write(cut)
+        with pytest.raises(DataError, match=r"hf:|x\.|data-") as raised:
+            read_all(pattern)
+        assert len(str(raised.value)) < 900
+
+
+def test_a_format_can_be_forced(tmp_path):
+    path = tmp_path / "table.txt"
+    path.write_text("text\na\n")
+    assert rows_of(read_all(str(path))) == [{"text": "text"}, {"text": "a"}]
+    assert rows_of(read_all(str(path), input_format="csv")) == [{"text": "a"}]
+    with pytest.raises(UsageError, match="--input_format=xml: one of auto"):
+        Source((str(path),), input_format="xml")
+
+
+def test_many_small_files_are_few_pieces(tmp_path):
+    for i in range(300):
+        (tmp_path / f"{i:03}.txt").write_text(f"text {i}\n")
+    [piece] = read_all(str(tmp_path))
+    assert len(piece.text) == 300 and len(piece.digests) == 300
+    assert piece.path.endswith("000.txt or one of 299 files after it")
