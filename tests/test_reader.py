@@ -1,14 +1,24 @@
 """Batches of shard sets: every row comes once, and any number of hosts reads the same."""
 
 import json
+import multiprocessing
+import os
 import pickle
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
-from shard_factory import mlm_schema, packed_rows, write_manifest, write_mlm_set, write_set
+from shard_factory import (
+    mlm_schema,
+    packed_rows,
+    replace_file,
+    write_manifest,
+    write_mlm_set,
+    write_set,
+)
 
 from schemas.errors import DataError, UsageError
 from trainers.reader import ShardSet
@@ -150,6 +160,53 @@ def test_may_be_sent_to_another_process(small_set):
     )
 
 
+def test_may_be_forked(small_set):
+    """Parent and child read from files that were open before, and a lock that was held."""
+    shards = ShardSet(small_set[0])
+    rows = np.arange(20)
+    expected = shards.read("train", rows)["input_ids"]
+    with shards._lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # JAX's, where other tests have imported it
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            found = pool.starmap(shards.read, [("train", rows)] * 8)
+    for batch in [*found, shards.read("train", rows)]:
+        np.testing.assert_array_equal(batch["input_ids"], expected)
+
+
+def test_a_split_is_a_dataset_of_rows(small_set):
+    directory, columns = small_set
+    rows = ShardSet(directory).split("train")
+    assert len(rows) == TRAIN
+    assert rows[-1]["input_ids"].dtype == np.uint16
+    for index, row in enumerate(pickle.loads(pickle.dumps(rows))):
+        for name, values in columns["train"].items():
+            np.testing.assert_array_equal(row[name], values[index])
+            np.testing.assert_array_equal(rows[index - TRAIN][name], values[index])
+    assert index == TRAIN - 1
+    several = rows.__getitems__([39, 0])
+    assert [row["input_ids"].tolist() for row in several] == [
+        columns["train"]["input_ids"][row].tolist() for row in (39, 0)
+    ]
+    for outside in (TRAIN, -TRAIN - 1):
+        with pytest.raises(IndexError, match="40 rows"):
+            rows[outside]
+    with pytest.raises(UsageError, match="no split 'test'"):
+        ShardSet(directory).split("test")
+
+
+def test_a_record_is_decoded_by_itself(small_set):
+    directory, columns = small_set
+    shards = ShardSet(directory)
+    paths = [Path(path).name for path in shards.paths("train")]
+    assert paths == [f"train-0000{i}-of-00002.{shards.file_format}" for i in (0, 1)]
+    codec = shards.schema.codec()
+    record = codec.encode({name: values[5:6] for name, values in columns["train"].items()})
+    row = shards.decode(record.tobytes())
+    np.testing.assert_array_equal(row["input_ids"], columns["train"]["input_ids"][5])
+    with pytest.raises(DataError, match="are not of this schema"):
+        shards.decode(b"short")
+
+
 def test_one_changed_byte_is_refused(tmp_path):
     for name in ("train-00001-of-00002.tfrecord", "tokenizer.json"):
         directory = tmp_path / name.replace(".", "-")
@@ -211,13 +268,34 @@ def test_an_empty_split_is_refused_when_read(tmp_path):
         shards.batches("train", batch_size=1, seed=0)
 
 
-def test_array_record_must_be_installed(tmp_path, monkeypatch):
-    write_mlm_set(tmp_path / "one", file_formats=("array_record",))
+def test_only_compressed_array_record_needs_its_library(tmp_path, monkeypatch):
+    columns = write_mlm_set(tmp_path / "one", file_formats=("array_record",))
     write_mlm_set(tmp_path / "both", file_formats=("array_record", "tfrecord"))
+    write_mlm_set(tmp_path / "plain", file_formats=("array_record",))
+    for shard in (tmp_path / "plain").glob("*.array_record"):
+        replace_file(tmp_path / "plain", shard.name, _without_compression(shard))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="array-record is not installed"):
-        ShardSet(tmp_path / "one")
+    monkeypatch.setitem(sys.modules, "array_record.python", None)  # cannot be imported
+    with pytest.raises(UsageError, match="is compressed, and the package array-record is not inst"):
+        ShardSet(tmp_path / "one").read("train", np.array([0]))
     assert ShardSet(tmp_path / "both").file_format == "tfrecord"
+    row = ShardSet(tmp_path / "plain").read("train", np.array([7]))
+    np.testing.assert_array_equal(row["input_ids"][0], columns["train"]["input_ids"][7])
+
+
+def _without_compression(shard):
+    """The same records, written as build_shards writes them."""
+    from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
+
+    reader = ArrayRecordReader(str(shard))
+    writer = ArrayRecordWriter(f"{shard}.plain", "group_size:1,uncompressed")
+    for record in reader.read_all():
+        writer.write(record)
+    writer.close()
+    reader.close()
+    content = Path(f"{shard}.plain").read_bytes()
+    os.remove(f"{shard}.plain")
+    return content
 
 
 def test_imports_numpy_and_schemas_only():
