@@ -110,21 +110,32 @@ def find_files(pattern: str, *, label_folders: bool) -> list[tuple[str, int]]:
 
 
 def _remote(pattern: str) -> list[tuple[str, int]]:
-    from apache_beam.io.filesystems import FileSystems
-
     matched: list[tuple[str, int]] = []
-    for pattern_ in _alternatives(pattern):
-        [result] = FileSystems.match([pattern_])
-        matched += [(found.path, found.size_in_bytes) for found in result.metadata_list]
+    for alternative in _alternatives(pattern) if not pattern.endswith("/") else ():
+        matched += [
+            (path, size)
+            for path, size in _stored(alternative)
+            if not _is_hidden(_base(path)) or _is_hidden(_base(alternative))  # as on a disk
+        ]
     if not matched and not glob.has_magic(pattern):  # perhaps a folder
         folder = pattern.rstrip("/") + "/"
-        [result] = FileSystems.match([folder + "**"])
         matched = [
-            (found.path, found.size_in_bytes)
-            for found in result.metadata_list
-            if _is_known(found.path) and not _is_hidden(found.path.removeprefix(folder))
+            (path, size)
+            for path, size in _stored(folder + "**")
+            if _is_known(path) and not _is_hidden(path.removeprefix(folder))
         ]
     return sorted(set(matched))
+
+
+def _stored(pattern: str) -> list[tuple[str, int]]:
+    """What a store matches to a pattern, with sizes."""
+    from apache_beam.io.filesystems import FileSystems
+
+    try:
+        [result] = FileSystems.match([pattern])
+    except (OSError, ValueError) as error:  # ValueError: the store's package is not installed
+        raise DataError(f"--input={pattern} cannot be looked up: {error}") from error
+    return [(found.path, found.size_in_bytes) for found in result.metadata_list]
 
 
 def _local(pattern: str, label_folders: bool) -> list[tuple[str, int]]:
@@ -172,6 +183,10 @@ def _in_folder(folder: str, label_folders: bool) -> list[str]:
 
 def _is_hidden(relative: str) -> bool:
     return any(part.startswith(".") for part in relative.split("/"))
+
+
+def _base(path: str) -> str:
+    return path.rsplit("/", 1)[-1]
 
 
 def _is_known(path: str) -> bool:

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_build_shards import tokenizer_path  # noqa: F401  (a fixture)
 
 from pipelines.build_shards import main
 from pipelines.documents import Role
@@ -127,7 +126,7 @@ def test_no_cut_shows_in_the_digest_and_every_change_does(tmp_path, name):
     assert content(1 << 24) != before
 
 
-def test_any_format_gives_the_same_shards(tmp_path, tokenizer_path):  # noqa: F811
+def test_any_format_gives_the_same_shards(tmp_path, tokenizer_path):
     rows = [{"n": i, "text": t} for i, t in enumerate(TOPICS[:600])]
     shards = {}
     for name in WRITERS:

@@ -47,7 +47,7 @@ def plan(raw: BinaryIO, part: Part, roles: tuple[Role, ...]) -> list[Part]:
             replace(part, start=start, group=number, record=record, spans=tuple(sorted(spans)))
         )
         record += group.num_rows
-    stops = [*(later.start for later in parts[1:]), part.size]
+    stops = [later.start for later in parts[1:]] + [part.size] * bool(parts)
     return [replace(p, stop=stop) for p, stop in zip(parts, stops, strict=True)]
 
 

@@ -21,7 +21,7 @@ _PEEK_BYTES = 1 << 16
 _SIMPLE = rb'(?:"[^"\\]*"|[-+.\w]+)'
 # {"version": "1.1", "data": [{ ... with "data" after any number of simple values.
 _SQUAD = re.compile(
-    rb'\s*\{\s*(?:"[^"\\]*"\s*:\s*' + _SIMPLE + rb'\s*,\s*)*"data"\s*:\s*\[\s*[{\]]'
+    rb'\s*\{\s*(?:"[^"\\]*"\s*:\s*' + _SIMPLE + rb'\s*,\s*)*"data"\s*:\s*\[\s*(?:[{\]]|\Z)'
 )
 
 

@@ -1,0 +1,237 @@
+"""Parquet, Arrow and saved datasets: what is read of them, and what is damaged."""
+
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.documents import TEXT_ROLES, Role
+from pipelines.formats import arrow_ipc, parquet
+from pipelines.sources import Source, hash_inputs, plan_blocks, read_block
+from pipelines.stored import Part
+from schemas.errors import DataError, UsageError
+
+LABELED = (*TEXT_ROLES, Role("label", "label", "label"))
+
+
+def read_all(pattern, roles=TEXT_ROLES, **options):
+    source = Source((str(pattern),), roles=roles, **options)
+    return [docs for block in plan_blocks(source) for docs in read_block(block, source)]
+
+
+def rows_of(pieces):
+    return [row for piece in pieces for row in piece.columns.to_pylist()]
+
+
+class CountedReads(io.BytesIO):
+    bytes_read = 0
+
+    def read(self, size=-1, /):
+        data = super().read(size)
+        self.bytes_read += len(data)
+        return data
+
+
+def test_of_parquet_only_the_needed_columns_are_read():
+    sink = io.BytesIO()
+    table = pa.table({"image": [bytes([i]) * 99_999 for i in range(50)], "text": ["a"] * 50})
+    pq.write_table(table, sink, row_group_size=10, compression="none", use_dictionary=False)
+    file = CountedReads(sink.getvalue())
+    size = len(sink.getvalue())
+    assert size > 4_900_000
+    parts = parquet.plan(file, Part("p", size, 0, size, "parquet"), TEXT_ROLES)
+    assert [(part.group, part.record) for part in parts] == [(i, i * 10) for i in range(5)]
+    assert [part.start for part in parts] == [size * i // 5 for i in range(5)]
+    rows = [row for p in parts for row in rows_of(parquet.read(file, p, TEXT_ROLES, 1 << 20))]
+    assert rows == [{"text": "a"}] * 50
+    assert file.bytes_read < 1_000_000
+
+
+def test_a_corrupt_page_is_an_error_that_names_its_row_group(tmp_path):
+    path = tmp_path / "x.parquet"
+    texts = [f"text {i}" for i in range(3000)]
+    pq.write_table(
+        pa.table({"text": texts}),
+        path,
+        row_group_size=1000,
+        write_page_checksum=True,
+        use_dictionary=False,
+        compression="none",
+    )
+    content = bytearray(path.read_bytes())
+    at = content.index(b"text 1500")
+    content[at + 5] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"x\.parquet: row group 1, rows 1,000 to 1,999, is dam"):
+        read_all(path)
+
+
+@pytest.mark.parametrize("compression", ["zstd", "snappy", "gzip"])
+def test_noise_in_a_page_is_an_error(tmp_path, compression):
+    path = tmp_path / "x.parquet"
+    pq.write_table(
+        pa.table({"text": [f"text {i}" for i in range(3000)]}), path, compression=compression
+    )
+    content = bytearray(path.read_bytes())
+    content[100:400] = bytes(range(256)) + bytes(44)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"x\.parquet: row group 0"):
+        read_all(path)
+
+
+def test_row_groups_without_rows_and_files_without_any(tmp_path):
+    path = tmp_path / "x.parquet"
+    with pq.ParquetWriter(path, pa.schema([("text", pa.string())])) as writer:
+        for texts in ([], ["a"], [], ["b", "c"]):
+            writer.write_table(pa.table({"text": pa.array(texts, pa.string())}))
+    assert [row["text"] for row in rows_of(read_all(path))] == ["a", "b", "c"]
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), path)
+    with pytest.raises(DataError, match="hold no rows"):
+        read_all(path)
+
+
+STRINGS = [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary()]
+
+
+@pytest.mark.parametrize("kind", [*STRINGS, pa.dictionary(pa.int8(), pa.string())])
+@pytest.mark.parametrize("name", ["x.parquet", "x.arrow"])
+def test_every_type_of_string_is_text(tmp_path, kind, name):
+    table = pa.table({"text": pa.array(["a", "é", "a"], pa.string()).cast(kind)})
+    if name == "x.parquet":
+        pq.write_table(table, tmp_path / name)
+    else:
+        with pa.ipc.new_stream(tmp_path / name, table.schema) as writer:
+            writer.write_table(table, max_chunksize=2)
+    assert [row["text"] for row in rows_of(read_all(tmp_path / name))] == ["a", "é", "a"]
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.arrow"])
+def test_bytes_that_are_not_utf8_are_refused_by_number(tmp_path, name):
+    table = pa.table({"text": pa.array([b"a", b"\xff", b"c"])})
+    if name == "x.parquet":
+        pq.write_table(table, tmp_path / name)
+    else:
+        column = pa.Array.from_buffers(pa.string(), 3, table["text"].chunk(0).buffers())
+        table = pa.table({"text": column})
+        with pa.ipc.new_stream(tmp_path / name, table.schema) as writer:
+            writer.write_table(table)
+    [piece] = read_all(tmp_path / name)
+    assert piece.text.to_pylist() == ["a", "c"]
+    assert [(r.offset, r.reason) for r in piece.rejects] == [(1, "not_utf8")]
+    assert "0xff" in piece.rejects[0].detail
+
+
+def test_a_large_batch_is_mapped_and_gone_through_in_slices(tmp_path, monkeypatch):
+    monkeypatch.setattr(arrow_ipc, "_MAPPED_BYTES", 1000)
+    path = tmp_path / "x.arrow"
+    table = pa.table({"text": [f"text {i}" for i in range(3000)]})
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    pieces = read_all(path, block_bytes=1000)
+    assert len(pieces) > 10
+    assert rows_of(pieces) == table.to_pylist()
+
+
+@pytest.mark.parametrize("new", [pa.ipc.new_stream, pa.ipc.new_file])
+def test_arrow_files_that_are_cut_or_damaged_are_refused(tmp_path, new):
+    path = tmp_path / "x.arrow"
+    table = pa.table({"text": [f"text {i}" for i in range(3000)]})
+    with new(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=1000)
+    whole = path.read_bytes()
+    [block] = plan_blocks(Source((str(path),)))
+    spans = block.parts[0].spans
+    for stop in (spans[1][1], spans[2][0] + 100, spans[-1][1]):  # between batches too
+        path.write_bytes(whole[:stop])
+        with pytest.raises(DataError, match=r"x\.arrow has neither a whole message .* mark"):
+            read_all(path)
+    damaged = bytearray(whole)
+    damaged[spans[2][0] + 300 : spans[2][0] + 5000] = b"\xff" * 4700  # offsets of strings
+    path.write_bytes(damaged)
+    with pytest.raises(DataError, match=r"the record batch that begins with row 1,000 is damaged"):
+        read_all(path)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A dataset of two splits with named classes."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    features = datasets.Features(
+        text=datasets.Value("string"), label=datasets.ClassLabel(names=["neg", "pos"])
+    )
+    rows = {"text": ["a", "b", "c"], "label": [1, 0, -1]}
+    split = datasets.Dataset.from_dict(rows, features=features)
+    folder = tmp_path / "set: one"
+    datasets.DatasetDict({"train": split, "test": split.select([0])}).save_to_disk(str(folder))
+    return folder
+
+
+def test_class_numbers_are_read_as_names(saved, tmp_path):
+    found = read_all(f"hf:{saved}:train", LABELED)
+    expected = [{"text": "a", "label": "pos"}, {"text": "b", "label": "neg"}]
+    assert rows_of(found) == expected
+    assert [(r.offset, r.reason) for r in found[0].rejects] == [(2, "missing_field")]
+    [file] = (saved / "train").glob("*.arrow")
+    assert rows_of(read_all(file, LABELED)) == expected
+    with pa.memory_map(str(file)) as mapped:
+        pq.write_table(pa.ipc.open_stream(mapped).read_all(), tmp_path / "x.parquet")
+    assert rows_of(read_all(tmp_path / "x.parquet", LABELED)) == expected
+
+
+def test_renamed_classes_count_where_the_dataset_says_so(saved):
+    def content():
+        return hash_inputs(plan_blocks(Source((pattern,), roles=LABELED))).content()
+
+    pattern = f"hf:{saved}:train"
+    before = content()
+    info = saved / "train" / "dataset_info.json"
+    info.write_text(info.read_text().replace('"pos"', '"good"'))
+    assert [row["label"] for row in rows_of(read_all(pattern, LABELED))] == ["good", "neg"]
+    assert content() != before
+
+
+def test_a_split_is_named_where_there_are_several(saved):
+    with pytest.raises(UsageError, match=r"several splits; name one: --input=hf:.*:train, --inp"):
+        read_all(f"hf:{saved}")
+    with pytest.raises(UsageError, match="there is no split 'dev'; name one"):
+        read_all(f"hf:{saved}:dev")
+    with pytest.raises(UsageError, match="no config 'plain'"):
+        read_all(f"hf:{saved}:plain:train")
+    with pytest.raises(UsageError, match="is read as a whole"):
+        read_all(f"hf:{saved}:train[:1]")
+    with pytest.raises(UsageError, match="not hf:PATH_OR_NAME"):
+        read_all(f"hf:{saved}:a:b:c")
+    with pytest.raises(UsageError, match="holds one dataset and no splits"):
+        read_all(f"hf:{saved / 'test'}:train")
+    assert rows_of(read_all(f"hf:{saved / 'test'}")) == [{"text": "a"}]
+    assert rows_of(read_all(f"hf:{saved}::test")) == [{"text": "a"}]
+
+
+def test_an_hf_path_that_is_not_there_or_holds_nothing(tmp_path):
+    with pytest.raises(DataError, match=r"hf:/nowhere/set: there is no directory /nowhere/set"):
+        read_all("hf:/nowhere/set")
+    (tmp_path / "x.arrow").write_bytes(b"")
+    with pytest.raises(DataError, match=r"without hf: it can be read as"):
+        read_all(f"hf:{tmp_path / 'x.arrow'}")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="datasets cannot open it"):
+        read_all(f"hf:{tmp_path / 'empty'}")
+    (tmp_path / "empty" / "state.json").write_text("{}")
+    with pytest.raises(DataError, match="datasets cannot open it"):
+        read_all(f"hf:{tmp_path / 'empty'}")
+
+
+def test_a_folder_that_datasets_builds(tmp_path, monkeypatch):
+    from datasets import config
+
+    monkeypatch.setattr(config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "built"
+    folder.mkdir()
+    (folder / "train.csv").write_text("text,label\na,1\nb,2\n")
+    (folder / "test.csv").write_text("text,label\nc,3\n")
+    assert rows_of(read_all(f"hf:{folder}:test", LABELED)) == [{"text": "c", "label": "3"}]
+    with pytest.raises(UsageError, match="several splits"):
+        read_all(f"hf:{folder}")

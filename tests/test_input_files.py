@@ -1,0 +1,178 @@
+"""What --input names: directories, globs, lists, label folders, and files in a store."""
+
+import io
+import os
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.io.filesystem import BeamIOError, FileMetadata, FileSystem
+
+from pipelines.documents import TEXT_ROLES, Role
+from pipelines.sources import Source, hash_inputs, match_files, plan_blocks, read_block
+from schemas.errors import DataError, UsageError
+
+LABELED = (*TEXT_ROLES, Role("label", "label", "label"))
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Writes empty-looking files of a byte each; returns their folder."""
+
+    def write(*names, content="x\n"):
+        for name in names:
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        return tmp_path
+
+    return write
+
+
+def names_of(folder, *patterns, roles=TEXT_ROLES):
+    found = match_files(Source(tuple(str(folder / p) for p in patterns), roles=roles))
+    return [os.path.relpath(path, folder) for path, _ in found]
+
+
+def rows_of(source):
+    return [
+        row
+        for block in plan_blocks(source)
+        for documents in read_block(block, source)
+        for row in documents.columns.to_pylist()
+    ]
+
+
+def test_a_directory_gives_its_files_of_known_kinds(files):
+    folder = files(
+        "d/b.txt", "d/a.JSONL.gz", "d/e/c.csv.zst", "d/e/f/g.parquet", "d/x.py", "d/y.parquet.gz"
+    )
+    files("d/.hidden.txt", "d/.cache/z.txt", "d/_SUCCESS", "other/o.txt")
+    expected = ["d/a.JSONL.gz", "d/b.txt", "d/e/c.csv.zst", "d/e/f/g.parquet"]
+    assert names_of(folder, "d") == names_of(folder, "d/") == expected
+    with pytest.raises(DataError, match="matches folders only"):
+        names_of(folder, "d/e/*f")
+    (folder / "empty").mkdir()
+    with pytest.raises(DataError, match=r"empty is a folder without files to read; .*\.jsonl"):
+        names_of(folder, "empty")
+
+
+def test_braces_are_alternatives_and_names_stand_as_they_are(files):
+    folder = files("pos/1.txt", "neg/2.txt", "unsup/3.txt", "a{b,c}.txt", "ab.txt")
+    assert names_of(folder, "{pos,neg}/*.txt") == ["neg/2.txt", "pos/1.txt"]
+    assert names_of(folder, "a{b,c}.txt") == ["a{b,c}.txt"]
+    assert names_of(folder, "{pos/{1,9},ab}.txt") == ["ab.txt", "pos/1.txt"]
+
+
+def test_a_list_names_what_input_names(files, monkeypatch):
+    folder = files("d/a.txt", "d/b.txt", "d/c d.txt", "e/f.txt", "#g.txt")
+    lines = ["# the corpus", "d/[ab].txt", "", "  # more", "d/c d.txt\r", "./#g.txt", "e"]
+    (folder / "list.txt").write_text("\ufeff" + "\n".join(lines))
+    monkeypatch.chdir(folder)
+    found = [os.path.normpath(path) for path, _ in match_files(Source(("@list.txt",)))]
+    assert found == ["#g.txt", "d/a.txt", "d/b.txt", "d/c d.txt", "e/f.txt"]
+    for content, message in (
+        ("# nothing\n", "names no file"),
+        ("@list.txt", "names another list"),
+        ("nowhere.txt", "no file matches --input=nowhere.txt"),
+        ("a\0b", "no list of paths"),
+    ):
+        (folder / "bad.txt").write_text(content)
+        with pytest.raises(DataError, match=message):
+            match_files(Source(("@bad.txt",)))
+    with pytest.raises(DataError, match=r"cannot open no\.txt"):
+        match_files(Source(("@no.txt",)))
+
+
+def test_folders_are_labels_and_files_documents(files):
+    folder = files("train/pos/1_9.txt", content="good\n\nvery good\n")
+    files("train/neg/2_1.txt", content="bad")
+    expected = [
+        {"text": "bad", "label": "neg"},
+        {"text": "good\n\nvery good\n", "label": "pos"},
+    ]
+    for pattern in ("train", "train/*/*.txt", "train/{pos,neg}/*.txt"):
+        assert rows_of(Source((str(folder / pattern),), roles=LABELED)) == expected
+    assert rows_of(Source((str(folder / "train/pos"),), roles=LABELED)) == expected[1:]
+    files("train/urls_pos.txt")
+    with pytest.raises(UsageError, match=r"urls_pos\.txt\) beside folders .*\(neg, pos\)"):
+        names_of(folder, "train", roles=LABELED)
+    assert len(names_of(folder, "train")) == 3
+
+
+def test_a_text_file_has_no_fields(files):
+    folder = files("a.txt")
+    roles = (*TEXT_ROLES, Role("text_pair", "string", "b"))
+    with pytest.raises(UsageError, match=r"a text file, which has no field 'b' for the text_pair"):
+        rows_of(Source((str(folder / "a.txt"),), roles=roles))
+
+
+def test_a_compressed_table_is_refused(files):
+    folder = files("a.parquet.gz")
+    with pytest.raises(UsageError, match="compressed within itself"):
+        rows_of(Source((str(folder / "a.parquet.gz"),)))
+
+
+class Store(FileSystem):
+    """A store in memory, as gs:// or s3:// would be."""
+
+    files: dict[str, bytes] = {}
+
+    @classmethod
+    def scheme(cls):
+        return "store"
+
+    def join(self, basepath, *paths):
+        return "/".join([basepath, *paths])
+
+    def split(self, path):
+        return tuple(path.rsplit("/", 1))
+
+    def has_dirs(self):
+        return False
+
+    def _list(self, dir_or_prefix):
+        for path, content in self.files.items():
+            if path.startswith(dir_or_prefix):
+                yield FileMetadata(path, len(content))
+
+    def open(self, path, mime_type="", compression_type=""):
+        if path not in self.files:
+            raise BeamIOError(f"nothing at {path}")
+        return io.BufferedReader(io.BytesIO(self.files[path]))  # pyright: ignore
+
+    def _path_open(self, *args):
+        raise AssertionError("opened with compression")
+
+    def exists(self, path):
+        return path in self.files
+
+    def size(self, path):
+        return len(self.files[path])
+
+    mkdirs = create = copy = rename = last_updated = _path_open  # pyright: ignore
+    metadata = checksum = delete = _path_open  # pyright: ignore
+
+
+def test_a_store_is_read_as_a_disk_is():
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"text": ["d", "e"], "n": [1, 2]}), sink, row_group_size=1)
+    Store.files = {
+        "store://b/in/a.txt": b"a\nb\n",
+        "store://b/in/deep/c.csv": b"text\nc\n" * 9,
+        "store://b/in/p.parquet": sink.getvalue(),
+        "store://b/in/.hidden.txt": b"no",
+        "store://b/in/x.py": b"no",
+    }
+    source = Source(("store://b/in/",), block_bytes=20)
+    texts = [row["text"] for row in rows_of(source)]
+    assert texts == ["a", "b", *"c text".split() * 8, "c", "d", "e"]
+    assert len(hash_inputs(plan_blocks(source)).files) == 3
+    assert match_files(Source(("store://b/in/*.{txt,parquet}",))) == [
+        ("store://b/in/a.txt", 4),
+        ("store://b/in/p.parquet", len(sink.getvalue())),
+    ]
+    with pytest.raises(DataError, match="no file matches --input=store://b/out"):
+        match_files(Source(("store://b/out",)))
+    with pytest.raises(DataError, match="odd://b/x cannot be looked up: .*odd"):
+        match_files(Source(("odd://b/x",)))
