@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,8 +29,12 @@ from pipelines.tokenizer_files import (
     merged_tokens,
     parse_tokenizer,
     read_tokenizer_files,
+    vocabulary,
 )
 from schemas.errors import DataError
+
+if TYPE_CHECKING:
+    import tokenizers
 
 _log = logging.getLogger(__name__)
 _log.setLevel(logging.WARNING)  # its own: the root's is set above warnings while Beam runs
@@ -70,16 +74,16 @@ class LoadedTokenizer:
 
     def __init__(
         self,
-        data: bytes,
+        tokenizer: "bytes | tokenizers.Tokenizer",
         named_roles: Mapping[str, str] | None = None,
         *,
         place: str = "tokenizer.json",
         parallel: bool = False,
     ):
-        """From tokenizer.json's bytes.
+        """From tokenizer.json's bytes, or from what was read of other files.
 
         Args:
-          data: the bytes; made canonical if they are not.
+          tokenizer: the bytes; made canonical if they are not. A tokenizer is changed.
           named_roles: role to token, where another file says so; else common names are looked for.
           place: what to call it in errors.
           parallel: whether the fast engine may use all cores; same ids either way.
@@ -90,12 +94,14 @@ class LoadedTokenizer:
         self._parallel = parallel
         self._place = place
         self._named_roles = dict(named_roles or {})
-        self._tokenizer = parse_tokenizer(data, place)
+        if isinstance(tokenizer, bytes):
+            tokenizer = parse_tokenizer(tokenizer, place)
+        self._tokenizer = tokenizer
+        self._ids = vocabulary(tokenizer, place)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self.json = self._tokenizer.to_str().encode()
         self.sha256 = hashlib.sha256(self.json).hexdigest()
-        self._ids = self._tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(self._ids.values()) + 1
         if self._config["model"].get("dropout"):
             raise DataError(
@@ -191,6 +197,10 @@ class LoadedTokenizer:
         return json.loads(self.json)
 
     @cached_property
+    def _merged(self) -> set[str]:
+        return merged_tokens(self._config)
+
+    @cached_property
     def _is_byte_level(self) -> bool:
         return "ByteLevel" in _types(self._config["pre_tokenizer"])
 
@@ -208,7 +218,7 @@ class LoadedTokenizer:
                 )
             present = [named] if named else [name for name in names if name in self._ids]
             if present and not added.issuperset(present):
-                merged = merged_tokens(self._config)
+                merged = self._merged
                 present = [name for name in present if name in added or name not in merged]
             if present:
                 roles[role] = self._ids[present[0]]
@@ -283,8 +293,7 @@ def load_tokenizer(path: str | os.PathLike[str], *, parallel: bool = False) -> L
       DataError: what is there is broken, or cannot be used.
     """
     files = read_tokenizer_files(os.fspath(path))
-    data = files.tokenizer.to_str().encode()
-    return LoadedTokenizer(data, files.named, place=files.place, parallel=parallel)
+    return LoadedTokenizer(files.tokenizer, files.named, place=files.place, parallel=parallel)
 
 
 def _unpickle(data: bytes, named: dict[str, str], place: str, parallel: bool) -> LoadedTokenizer:

@@ -83,24 +83,30 @@ def parse_tokenizer(data: bytes, place: str) -> "tokenizers.Tokenizer":
     """A tokenizer from tokenizer.json's bytes.
 
     Raises:
-      DataError: `tokenizers` does not understand them, or their ids go beyond any vocabulary.
+      DataError: `tokenizers` does not understand them.
     """
     from tokenizers import Tokenizer
 
     with failures_as_data_errors(f"{place} is not a tokenizer that `tokenizers` can read", _REMEDY):
-        tokenizer = Tokenizer.from_buffer(data)
-    _refuse_odd_sizes(tokenizer, place)
-    return tokenizer
+        return Tokenizer.from_buffer(data)
 
 
-def _refuse_odd_sizes(tokenizer: "tokenizers.Tokenizer", place: str) -> None:
-    """Before anything is done with it: writing it out takes a step for each id up to the last."""
-    last = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+def vocabulary(tokenizer: "tokenizers.Tokenizer", place: str) -> dict[str, int]:
+    """Token to id, added tokens included.
+
+    Asked for before all else: writing a tokenizer out takes a step for each id up to the last.
+
+    Raises:
+      DataError: ids go beyond any vocabulary.
+    """
+    ids = tokenizer.get_vocab(with_added_tokens=True)
+    last = max(ids.values(), default=-1)
     if not 0 <= last < _MOST_IDS:
         raise DataError(
             f"{place}: its largest id is {last:,}, and must be between 0 and {_MOST_IDS - 1:,}; "
             f"the file is broken, or not a tokenizer for text; {_REMEDY}"
         )
+    return ids
 
 
 @contextmanager
@@ -176,7 +182,7 @@ def _from_vocab_and_merges(vocab_path: str, merges_path: str) -> "tokenizers.Tok
         pairs = [tuple(line.rstrip("\r").split(" ")) for line in lines.decode().split("\n")]
         merges = [pair for pair in pairs if pair != ("",) and pair[0] != "#version:"]
         tokenizer = Tokenizer(models.BPE(vocab, merges))  # type: ignore[arg-type]
-    _refuse_odd_sizes(tokenizer, vocab_path)
+    vocabulary(tokenizer, vocab_path)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     tokenizer.decoder = decoders.ByteLevel()
     named = _named_roles(directory)
