@@ -15,6 +15,7 @@ _PIPELINES = [
     "apache-beam>=2.77,<2.78",  # its worker threads and displays are reached into: see launch.py
     "awkward>=2.14,<3",
     "gigatoken>=0.10,<0.11",
+    "jinja2>=3.1,<4",
     "numba>=0.66",
     "psutil>=6",
     "pyarrow>=24,<26",
@@ -61,7 +62,11 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["pipelines*", "schemas*", "trainers*"]),
-    package_data={"schemas": ["*.json"], "pipelines": ["configs/*.yaml"]},
+    package_data={
+        "pipelines": ["configs/*.yaml"],
+        "pipelines.report": ["*.jinja"],
+        "schemas": ["*.json"],
+    },
     install_requires=["numpy>=2.0,<2.5"],
     extras_require={
         "pipelines": _PIPELINES,

@@ -1,9 +1,10 @@
-"""Shows a row of a shard set as text, and the set's counts.
+"""Shows a row of a shard set as text, its counts, rows that hold a text, what differs from another.
 
 `python -m pipelines.inspect_shards DIR`; see --help.
 """
 
 import os
+import sys
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated
@@ -11,46 +12,71 @@ from typing import Annotated
 import numpy as np
 import tyro
 from rich.console import Console, RenderableType
-from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.row_search import search_rows
 from pipelines.row_text import (
     KEPT,
+    LOSS,
     PADDING,
+    PREFIX,
     RANDOM,
     REPLACED,
     SPECIAL,
     TEXT,
     Piece,
     TokenTexts,
+    row_facts,
     row_pieces,
+    sequences,
 )
+from pipelines.set_diff import set_differences, token_differences
+from pipelines.set_tables import difference_tables, number_of, set_tables, table, token_tables
+from pipelines.token_counts import read_token_counts
 from schemas.errors import UsageError, run_entry
 from schemas.records import open_rows
-from schemas.sidecar import ManifestFile, Schema, SetInfo, read_set
-from schemas.statistics import Statistics
+from schemas.sidecar import ManifestFile, SetInfo, read_set
 
 _SEGMENT_STYLES = ("cyan", "green")  # neighbours differ
 _STYLES = {SPECIAL: "dim", REPLACED: "bold red", RANDOM: "bold magenta", KEPT: "bold yellow"}
-_BAR = 40  # characters of the longest bar
+_MARK_STYLES = {LOSS: "underline", PREFIX: "italic"}
+_OTHER_MARK = "reverse"
+_NOTHING_FOUND = _DIFFERENT = 1  # exit codes, as grep's and diff's
 
 
 @dataclass(frozen=True)
 class InspectOptions:
     """Shows a row of a shard set as text, and the set's counts.
 
+    Exit code 1 if --search finds nothing or --diff finds a difference, as grep and diff have it.
+
     Attributes:
       directory: of the set, with a MANIFEST.json.
-      split: whose row to show; the first that has rows by default.
+      split: whose row to show, the first that has rows by default; or to search, by default all.
       row: index in the split, from 0 on.
-      stats: show the tables only, no row.
+      stats: show the tables only, no row, and how often tokens occur.
+      search: show the rows that hold this text, masks taken off; upper and lower case differ.
+      limit: show at most so many rows that --search finds; 0 for all.
+      diff: another set: show what differs, in contract, inputs, counts, tokens and rows.
     """
 
     directory: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
     split: str | None = None
     row: int = 0
     stats: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    search: str | None = None
+    limit: int = 20
+    diff: Annotated[str | None, tyro.conf.arg(metavar="OTHER_DIR")] = None
+
+    def __post_init__(self) -> None:
+        """Refuses what asks for two things, or for nothing."""
+        if self.stats + (self.search is not None) + (self.diff is not None) > 1:
+            raise UsageError("--stats, --search and --diff: give one of them")
+        if self.search == "":
+            raise UsageError("--search: give a text to look for; every row holds the empty one")
+        if self.limit < 0:
+            raise UsageError(f"--limit={self.limit}: 0 or more, where 0 shows all")
 
 
 def main(argv: list[str]) -> None:
@@ -59,13 +85,75 @@ def main(argv: list[str]) -> None:
         InspectOptions, prog="python -m pipelines.inspect_shards", args=argv, use_underscores=True
     )
     info = read_set(options.directory)
-    shown = [] if options.stats else _row(info, options)
     console = Console(highlight=False)
-    for renderable in (*_tables(info), *shown):
+    if options.search is not None:
+        sys.exit(_search(info, options, console))
+    if options.diff is not None:
+        sys.exit(_diff(info, read_set(options.diff), console))
+    for renderable in (
+        *set_tables(info),
+        *(_tokens(info) if options.stats else _row(info, options)),
+    ):
         console.print(renderable)
 
 
-# The row
+def _tokens(info: SetInfo) -> list[RenderableType]:
+    counts = read_token_counts(info)
+    return [] if counts is None else token_tables(counts, _texts(info))
+
+
+def _texts(info: SetInfo) -> TokenTexts:
+    with open(os.path.join(info.directory, "tokenizer.json"), "rb") as tokenizer:
+        return TokenTexts.from_json(tokenizer.read())
+
+
+# Searching and comparing
+
+
+def _search(info: SetInfo, options: InspectOptions, console: Console) -> int:
+    """Prints rows as they are found; gives the exit code."""
+    assert options.search is not None
+    splits = sorted(info.schema.splits)
+    if options.split is not None:
+        splits = [_split(info, options.split)]
+    texts, found, times = _texts(info), 0, 0
+    for split in splits:
+        for hit in search_rows(info, split, options.search, texts):
+            if found == options.limit > 0:
+                console.print(f"and more: these are the first {found:,}, --limit=0 shows all")
+                return 0
+            line = Text(f"{hit.split} {hit.row:,} ", "bold")
+            line.append(f"[{hit.segment}] ", _SEGMENT_STYLES[hit.segment % 2])
+            line.append(hit.before, "not bold").append(hit.found, "bold red")
+            line.append(hit.after, "not bold")
+            if hit.times > 1:
+                line.append(f" ({hit.times} times)", "dim")
+            console.print(line, soft_wrap=True)
+            found, times = found + 1, times + hit.times
+    rows = sum(info.stats.split(split).rows for split in splits)
+    console.print(
+        f"{found:,} of {number_of(rows, 'row', 'rows')}, {number_of(times, 'time', 'times')}"
+    )
+    return 0 if found else _NOTHING_FOUND
+
+
+def _diff(here: SetInfo, there: SetInfo, console: Console) -> int:
+    """Prints what differs; gives the exit code."""
+    differences = set_differences(here, there)
+    if here.schema.tokenizer_sha256 == there.schema.tokenizer_sha256:
+        counts = read_token_counts(here), read_token_counts(there)
+        if counts[0] is not None and counts[1] is not None and (counts[0] != counts[1]).any():
+            differences += token_differences(counts[0], counts[1], _texts(here))
+    if not differences:
+        rows = number_of(here.stats.total().rows, "row", "rows")
+        console.print(f"equal: contract, inputs, counts, and the bytes of {rows}")
+        return 0
+    for renderable in difference_tables(differences):
+        console.print(renderable)
+    return _DIFFERENT
+
+
+# A row
 
 
 def _row(info: SetInfo, options: InspectOptions) -> list[RenderableType]:
@@ -77,12 +165,19 @@ def _row(info: SetInfo, options: InspectOptions) -> list[RenderableType]:
         columns = codec.decode(reader.read_range(number, number + 1), first_row=number)
     finally:
         reader.close()
-    with open(os.path.join(info.directory, "tokenizer.json"), "rb") as tokenizer:
-        texts = TokenTexts(tokenizer.read())
+    texts = _texts(info)
     row = {name: column[0] for name, column in columns.items()}
-    pieces = row_pieces(row, info.schema, texts)
     title = f"{split} row {options.row:,}, which is row {number:,} of {file.path}"
-    return ["", Text(title, "bold"), _summary(pieces), "", _text(pieces), *_masked(pieces)]
+    shown: list[RenderableType] = ["", Text(title, "bold")]
+    for name, value in row_facts(row, info.schema).items():
+        shown.append(Text(f"{name}: {value}"))
+    streams = list(sequences(info.schema))
+    for name in streams:
+        pieces = row_pieces(row, info.schema, texts, name)
+        if len(streams) > 1:
+            shown += ["", Text(name, "bold")]
+        shown += [_summary(pieces), *_marks(pieces), "", _text(pieces), *_masked(pieces)]
+    return shown
 
 
 def _split(info: SetInfo, wanted: str | None) -> str:
@@ -115,38 +210,52 @@ def _summary(pieces: list[Piece]) -> str:
     places = sum(tokens.values())
     segments = max((piece.segment for piece in pieces), default=0)
     masked = sum(tokens[kind] for kind in (REPLACED, RANDOM, KEPT))
-    return (
+    told = (
         f"{places} places: {places - tokens[PADDING]} tokens in "
-        f"{_number(segments, 'segment', 'segments')}, {tokens[PADDING]} padding; {masked} masked "
-        f"({tokens[REPLACED]} by the mask token, {tokens[RANDOM]} by a random one, {tokens[KEPT]} "
-        "kept)"
+        f"{number_of(segments, 'segment', 'segments')}, {tokens[PADDING]} padding"
+    )
+    return told + (
+        f"; {masked} masked ({tokens[REPLACED]} by the mask token, {tokens[RANDOM]} by a random "
+        f"one, {tokens[KEPT]} kept)"
+        if masked
+        else ""
     )
 
 
-def _number(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"
+def _marks(pieces: list[Piece]) -> list[RenderableType]:
+    """How many places each feature marks, in the style that they have below."""
+    counts: dict[str, int] = {}
+    for piece in pieces:
+        for mark in piece.marks:
+            counts[mark] = counts.get(mark, 0) + piece.tokens
+    shown = []
+    for mark, count in sorted(counts.items()):
+        style = _MARK_STYLES.get(mark, _OTHER_MARK)
+        shown.append(Text(f"{mark}: {count}, ").append(style, style))
+    return shown
 
 
 def _text(pieces: list[Piece]) -> Table:
     """Each segment behind its number; a masked token as {was→now}, or {was=} if it was kept."""
-    table = Table.grid(padding=(0, 1))
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column()
+    own = Table.grid(padding=(0, 1))
+    own.add_column(justify="right", no_wrap=True)
+    own.add_column()
     for segment, group in groupby(pieces, key=lambda piece: piece.segment):
         text = Text()
         style = _SEGMENT_STYLES[segment % len(_SEGMENT_STYLES)]
         for piece in group:
+            marks = "".join(f" {_MARK_STYLES.get(mark, _OTHER_MARK)}" for mark in piece.marks)
             if piece.kind == PADDING:
                 text.append(f"{piece.tokens} x padding", "dim")
             elif piece.kind in (TEXT, SPECIAL):
-                text.append(piece.text, _STYLES.get(piece.kind, style))
+                text.append(piece.text, _STYLES.get(piece.kind, style) + marks)
             else:
                 was, now = piece.text.lstrip(" "), piece.now.lstrip(" ")
                 text.append(" " * (len(piece.text) - len(was)))
                 changed = "=" if piece.kind == KEPT else f"→{now}"
-                text.append(f"{{{was}{changed}}}", _STYLES[piece.kind])
-        table.add_row(Text(f"[{segment or '-'}]", f"bold {style}"), text)
-    return table
+                text.append(f"{{{was}{changed}}}", _STYLES[piece.kind] + marks)
+        own.add_row(Text(f"[{segment or '-'}]", f"bold {style}"), text)
+    return own
 
 
 def _masked(pieces: list[Piece]) -> list[RenderableType]:
@@ -154,125 +263,14 @@ def _masked(pieces: list[Piece]) -> list[RenderableType]:
     masked = [piece for piece in pieces if piece.kind in (REPLACED, RANDOM, KEPT)]
     if not masked:
         return []
-    table = _table()
+    own = table(header=True)
     for name in ("place", "segment", "was", "became", "how"):
-        table.add_column(name, justify="right" if name in ("place", "segment") else "left")
+        own.add_column(name, justify="right" if name in ("place", "segment") else "left")
     for piece in masked:
         texts = (Text(f"'{text}'") for text in (piece.text, piece.now))
         how = Text(piece.kind, _STYLES[piece.kind])
-        table.add_row(str(piece.place), str(piece.segment), *texts, how)
-    return ["", "{was→now} is a masked token, {was=} one that was kept:", table]
-
-
-# The tables
-
-
-def _tables(info: SetInfo) -> list[RenderableType]:
-    titled = {
-        info.directory: _schema(info),
-        "documents": _documents(info.stats),
-        "splits": _splits(info.stats, info.schema),
-        "tokens of a document": _lengths(info.stats),
-    }
-    shown: list[RenderableType] = []
-    for title, table in titled.items():
-        shown += [*([""] if shown else []), Text(title, "bold"), table]
-    return shown
-
-
-def _table(*, show_header: bool = True) -> Table:
-    return Table(box=None, show_header=show_header)
-
-
-def _facts(facts: dict[str, str]) -> Table:
-    table = _table(show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in facts.items():
-        table.add_row(name, Text(value))
-    return table
-
-
-def _schema(info: SetInfo) -> Table:
-    schema = info.schema
-    masking = "none; rows are as they were"
-    if schema.static_masking:
-        words = "whole words, " if schema.whole_word_masking else ""
-        masking = (
-            f"static, {words}{schema.mask_rate:g} of the tokens, at most {schema.max_masked} a "
-            f"row, {_number(schema.mask_copies, 'copy', 'copies')}"
-        )
-    facts = {
-        "task": f"{schema.task}, rows of {schema.max_length} tokens",
-        "vocabulary": f"{schema.vocab_size:,} ids; "
-        + ", ".join(f"{role} {i}" for role, i in schema.special_ids.items()),
-        "packing": schema.packing,
-        "masking": masking,
-        "seed": str(schema.seed),
-        "files": f"{', '.join(schema.file_formats)}; values as {schema.encoding}",
-        "inputs": f"{_number(len(info.inputs.files), 'file', 'files')}, "
-        + decimal(sum(file.bytes for file in info.inputs.files)),
-        "size": decimal(sum(file.bytes for file in info.manifest.files)),
-        "written by": f"Textmill {schema.code_version}",
-        "fingerprint": schema.fingerprint,
-    }
-    for feature in schema.codec().features:
-        facts[feature.name] = f"{feature.dtype}{list(feature.shape)}: {feature.meaning}"
-    return _facts(facts)
-
-
-def _documents(stats: Statistics) -> Table:
-    total = stats.total()
-    facts = {
-        "read": f"{stats.documents_read:,} of {decimal(stats.source_bytes)}",
-        "kept": f"{total.documents:,} of {decimal(total.text_bytes)}",
-        "duplicates": f"{total.duplicates:,}",
-    }
-    for reason, number in sorted(stats.documents_rejected.items()):
-        facts[f"rejected: {reason}"] = f"{number:,}"
-    if not stats.documents_rejected:
-        facts["rejected"] = "0"
-    facts["guarded"] = f"{stats.documents_guarded:,} encoded by the reference tokenizer"
-    return _facts(facts)
-
-
-def _splits(stats: Statistics, schema: Schema) -> Table:
-    table = _table()
-    table.add_column("")
-    splits = {**stats.splits(), "all": stats.total()}
-    for name in splits:
-        table.add_column(name, justify="right")
-    shards = {**schema.shards, "all": sum(schema.shards.values())}
-    table.add_row("shards", *(f"{shards[name]:,}" for name in splits))
-    for label, name in {
-        "documents": "documents",
-        "tokens of text": "tokens",
-        "special tokens": "specials_added",
-        "truncated": "tokens_truncated",
-        "rows": "rows",
-        "segments": "segments",
-        "tokens in rows": "tokens_in_rows",
-        "masked": "masked",
-    }.items():
-        table.add_row(label, *(f"{getattr(counts, name):,}" for counts in splits.values()))
-    densities = (counts.density(schema.row_tokens) for counts in splits.values())
-    table.add_row("density", *(f"{density:.2%}" for density in densities))
-    return table
-
-
-def _lengths(stats: Statistics) -> Table:
-    """Documents by their number of tokens: 1, 2-3, 4-7, 8-15 ..."""
-    table = _table(show_header=False)
-    for justify in ("right", "right", "left"):
-        table.add_column(justify=justify, no_wrap=True)
-    histogram = stats.total().length_histogram
-    used = [bin_ for bin_, count in enumerate(histogram) if count]
-    for bin_ in range(used[0], used[-1] + 1) if used else ():
-        low, high = (1 << bin_) >> 1, (1 << bin_) - 1
-        count = histogram[bin_]
-        bar = "█" * round(_BAR * count / max(histogram))
-        table.add_row(f"{low:,}" if low >= high else f"{low:,}-{high:,}", f"{count:,}", bar)
-    return table
+        own.add_row(str(piece.place), str(piece.segment), *texts, how)
+    return ["", "{was→now} is a masked token, {was=} one that was kept:", own]
 
 
 if __name__ == "__main__":

@@ -1,16 +1,28 @@
-"""A row of token ids -> the pieces of text that a person reads. Pure."""
+"""A row of token ids -> the pieces of text that a person reads. Pure, and the same for every task.
+
+What a feature means is told by its name and shape: `input_ids` and other `..._ids` that have
+segments are text, features of the same length (`loss_weights`, `prefix_mask`) mark places of it,
+and what is left (`label`, `example_id`) is one fact about the row.
+"""
 
 import json
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from pipelines.tokenization import LoadedTokenizer
+from schemas.features import segment_name
 from schemas.sidecar import Schema
 
 TEXT, SPECIAL, PADDING = "text", "special", "padding"
 REPLACED, RANDOM, KEPT = "mask", "random", "kept"  # what masking made of a token
+LOSS, PREFIX = "loss_weights", "prefix_mask"  # marks that are drawn in a way of their own
+
+_MASKS = ("masked_positions", "masked_ids", "masked_weights")
+_LONGEST_FACT = 100  # characters
 
 
 @dataclass(frozen=True)
@@ -24,6 +36,7 @@ class Piece:
       kind: text, special, padding, or mask, random or kept for one masked token.
       text: what stood in the document; of padding nothing.
       now: what a masked token became, else equal to `text`.
+      marks: features that are not 0 here, such as loss_weights.
     """
 
     segment: int
@@ -32,24 +45,35 @@ class Piece:
     kind: str
     text: str
     now: str
+    marks: tuple[str, ...] = ()
 
 
 class TokenTexts:
     """Text of tokens, as they stand in a sentence."""
 
-    def __init__(self, tokenizer_json: bytes):
+    def __init__(self, tokenizer: LoadedTokenizer):
+        """Of the set's tokenizer."""
+        # WordPiece marks what goes on with it ("##ing").
+        prefix = json.loads(tokenizer.json)["model"].get("continuing_subword_prefix") or ""
+        special = frozenset(tokenizer.all_special_ids)
+        self._bytes = pa.array(
+            [
+                spelt if token in special else _in_sentence(spelt, bool(starts_word), prefix)
+                for token, (spelt, starts_word) in enumerate(
+                    zip(tokenizer.token_bytes, tokenizer.is_word_start, strict=True)
+                )
+            ],
+            pa.large_binary(),
+        )
+
+    @classmethod
+    def from_json(cls, tokenizer_json: bytes) -> "TokenTexts":
         """From the bytes of tokenizer.json.
 
         Raises:
           DataError: it is broken.
         """
-        tokenizer = LoadedTokenizer.from_json(tokenizer_json)
-        self._spelt = tokenizer.token_bytes
-        self._starts_word = tokenizer.is_word_start
-        # WordPiece marks what goes on with it ("##ing").
-        prefix = json.loads(tokenizer_json)["model"].get("continuing_subword_prefix")
-        self._prefix = (prefix or "").encode()
-        self._special = frozenset(tokenizer.all_special_ids)
+        return cls(LoadedTokenizer.from_json(tokenizer_json))
 
     def text(self, ids: list[int]) -> str:
         r"""Text of neighbouring tokens; bytes that are no whole character become \xe2.
@@ -57,46 +81,116 @@ class TokenTexts:
         Line ends become "↵" and other control characters \x1b, so that no text can command a
         terminal.
         """
-        joined = b"".join(self._bytes(i) for i in ids).decode("utf-8", "backslashreplace")
-        return "".join(map(_visible, joined))
+        size = len(self._bytes)
+        return visible(
+            b"".join(
+                self._bytes[i].as_py() if 0 <= i < size else f"<id {i}>".encode() for i in ids
+            ).decode("utf-8", "backslashreplace")
+        )
 
-    def _bytes(self, token: int) -> bytes:
-        if not 0 <= token < len(self._spelt):
-            return f"<id {token}>".encode()
-        spelt = self._spelt[token]
-        if token in self._special:
-            return spelt
-        spelt = spelt.removeprefix(self._prefix).replace("▁".encode(), b" ")
-        # Byte-level tokens hold their spaces; of others the space before a word is put back.
-        has_space = spelt.decode(errors="replace")[:1].isspace()
-        return b" " + spelt if self._starts_word[token] and not has_space else spelt
+    def spell(self, ids: np.ndarray) -> tuple[bytes, np.ndarray]:
+        """The bytes of many tokens, one after another, and int64 [n + 1] where each begins.
+
+        Args:
+          ids: [n], all of them the tokenizer's.
+        """
+        spelt = self._bytes.take(pa.array(ids.astype(np.int64)))
+        _, offsets, data = spelt.buffers()
+        bounds = np.frombuffer(offsets, np.int64)[spelt.offset : spelt.offset + len(ids) + 1]
+        return (data.to_pybytes() if data is not None else b""), bounds
+
+
+def _in_sentence(spelt: bytes, starts_word: bool, prefix: str) -> bytes:
+    spelt = spelt.removeprefix(prefix.encode()).replace("▁".encode(), b" ")
+    # Byte-level tokens hold their spaces; of others the space before a word is put back.
+    has_space = spelt.decode(errors="replace")[:1].isspace()
+    return b" " + spelt if starts_word and not has_space else spelt
+
+
+def visible(text: str) -> str:
+    r"""Text that can command neither a terminal nor a page: "a\nb\x1b" -> "a↵b\x1b"."""
+    return text if text.isascii() and text.isprintable() else "".join(map(_visible, text))
 
 
 def _visible(character: str) -> str:
     if character == "\n":
         return "↵"
     # Cc: terminal controls. Cf, such as U+202E, turns the writing direction; joiners are text.
-    hidden = unicodedata.category(character) in ("Cc", "Cf") and character not in "\u200c\u200d"
-    return character.encode("unicode_escape").decode() if hidden else character
+    # Cs: half a character, which no encoding writes.
+    hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs")
+    if hidden and character not in "\u200c\u200d":
+        return character.encode("unicode_escape").decode()
+    return character
 
 
-def row_pieces(row: dict[str, np.ndarray], schema: Schema, texts: TokenTexts) -> list[Piece]:
+def sequences(schema: Schema) -> dict[str, str]:
+    """The features that are text, and those that tell their segments.
+
+    {"input_ids": "segment_ids"}, with a second stream {..., "target_ids": "target_segment_ids"}.
+    """
+    names = [feature.name for feature in schema.features]
+    found = {"input_ids": "segment_ids"}
+    for name in names:
+        if name.endswith("_ids") and segment_name(name) in names:
+            found[name] = segment_name(name)
+    return found
+
+
+def _marks(schema: Schema, sequence: str) -> list[str]:
+    """Features that tell something of each place of a sequence."""
+    streams = sequences(schema)
+    texts = {*streams, *streams.values(), *_MASKS}
+    shape = schema.feature(sequence).shape
+    # Features of the first sequence stand beside all others as well, where lengths are equal.
+    return (
+        [f.name for f in schema.features if f.shape == shape and f.name not in texts]
+        if sequence == "input_ids"
+        else []
+    )
+
+
+def row_facts(row: Mapping[str, np.ndarray], schema: Schema) -> dict[str, str]:
+    """What a row says beside its text: {"label": "1 (pos)", "example_id": "17"}.
+
+    Args:
+      row: its columns, decoded.
+      schema: its contract.
+    """
+    streams = sequences(schema)
+    told = {*streams, *streams.values(), *_MASKS, *_marks(schema, "input_ids")}
+    facts = {}
+    for feature in schema.features:
+        if feature.name in told:
+            continue
+        values = row[feature.name]
+        text = str(values.item()) if not feature.shape else " ".join(map(str, values.tolist()))
+        classes = schema.parameters.get("classes", ())
+        if feature.name == "label" and 0 <= int(values) < len(classes):
+            text += f" ({visible(str(classes[int(values)]))})"
+        facts[feature.name] = text if len(text) <= _LONGEST_FACT else text[:_LONGEST_FACT] + "…"
+    return facts
+
+
+def row_pieces(
+    row: Mapping[str, np.ndarray], schema: Schema, texts: TokenTexts, sequence: str = "input_ids"
+) -> list[Piece]:
     """Cuts one row into pieces, in the order of its places.
 
     Args:
       row: its columns [L] and [K], decoded.
       schema: its contract.
       texts: of the set's tokenizer.
+      sequence: which of its `sequences`.
     """
-    now = row["input_ids"].astype(np.int64)
+    now = row[sequence].astype(np.int64)
     was = now.copy()
-    segment_ids = row["segment_ids"].tolist()
+    segment_ids = row[sequences(schema)[sequence]].tolist()
     special = set(schema.all_special_ids)
     kinds = [
         PADDING if segment == 0 else SPECIAL if token in special else TEXT
         for segment, token in zip(segment_ids, now.tolist(), strict=True)
     ]
-    if schema.static_masking:
+    if schema.static_masking and sequence == "input_ids":
         used = np.flatnonzero(row["masked_weights"])
         for place, token in zip(
             row["masked_positions"][used].tolist(), row["masked_ids"][used].tolist(), strict=True
@@ -107,17 +201,21 @@ def row_pieces(row: dict[str, np.ndarray], schema: Schema, texts: TokenTexts) ->
                 if now[place] == schema.special_ids["mask"]
                 else (KEPT if now[place] == token else RANDOM)
             )
+    marks: list[tuple[str, ...]] = [()] * len(kinds)
+    for name in _marks(schema, sequence):
+        for place in np.flatnonzero(row[name]).tolist():
+            marks[place] = (*marks[place], name)
+    looks = list(zip(segment_ids, kinds, marks, strict=True))
     pieces = []
     start = 0
-    for place in range(1, len(kinds) + 1):
-        if place < len(kinds) and kinds[start] in (TEXT, PADDING):
-            alike = (segment_ids[place], kinds[place]) == (segment_ids[start], kinds[start])
-            if alike:
-                continue
+    for place in range(1, len(looks) + 1):
+        merges = kinds[start] in (TEXT, PADDING)
+        if place < len(looks) and merges and looks[place] == looks[start]:
+            continue
         kind, part = kinds[start], slice(start, place)
         old, new = (
             ("", "") if kind == PADDING else (texts.text(ids[part].tolist()) for ids in (was, now))
         )
-        pieces.append(Piece(segment_ids[start], start, place - start, kind, old, new))
+        pieces.append(Piece(segment_ids[start], start, place - start, kind, old, new, marks[start]))
         start = place
     return pieces

@@ -139,6 +139,10 @@ class Shard:
     evaluation: tuple[EvaluationLine, ...]
     statistics: ShardStatistics
 
+    def streams(self) -> list[np.ndarray]:
+        """The token ids of all rows, unmasked, without padding, one copy of each row."""
+        return [self.segments.stream, *(values for values, _ in self.segments.pairs.values())]
+
     def chunks(self) -> Iterator[np.ndarray]:
         """Encoded rows uint8 [B, stride], in the order of their keys: a shuffle by content."""
         schema = self.maker.schema

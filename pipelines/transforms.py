@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.pvalue import PCollection, TaggedOutput
 
 from pipelines import exchange, sinks
@@ -20,16 +21,21 @@ from pipelines.filters import Filtered, Filters, load_filter
 from pipelines.mill import Milled, mill
 from pipelines.progress import Journal
 from pipelines.rejects import Stashed, collect, rejects_file, stash
+from pipelines.report.content import SetContent
+from pipelines.report.page import report_file
 from pipelines.routing import Routes
+from pipelines.row_sample import sample_rows
 from pipelines.shards import RowMaker
 from pipelines.sources import Block, Source, file_digests, read_block
 from pipelines.staging import STAGING, disk_errors, write_file
 from pipelines.tasks.task import Task
 from pipelines.tfds_info import tfds_files
+from pipelines.token_counts import NO_COUNTS, add_token_counts, count_tokens, token_counts_file
 from pipelines.tokenization import LoadedTokenizer
 from schemas.errors import DataError
 from schemas.sidecar import (
     FORMAT_VERSION,
+    Inputs,
     Manifest,
     ManifestFile,
     Schema,
@@ -71,6 +77,11 @@ class Job:
         """Where files wait to be published."""
         return os.path.join(self.output, STAGING)
 
+    def locate(self, name: str) -> str:
+        """Where a file of the set lies: staged, or in place, if this is a retry of publishing."""
+        staged = os.path.join(self.staging, name)
+        return staged if os.path.exists(staged) else os.path.join(self.output, name)
+
     @property
     def routes(self) -> Routes:
         """Where documents go."""
@@ -80,7 +91,7 @@ class Job:
         """The tokenizer as the set carries it."""
         sha256 = self.schema.tokenizer_sha256
         if sha256 not in _loaded_tokenizers:
-            path = os.path.join(self.staging, "tokenizer.json")
+            path = self.locate("tokenizer.json")
             with open(path, "rb") as file:
                 tokenizer = LoadedTokenizer.from_json(file.read())
             if tokenizer.sha256 != sha256:
@@ -108,6 +119,7 @@ class Report:
     digests: tuple[tuple[str, int, int, str], ...] = ()
     evaluation: tuple[EvaluationLine, ...] = ()
     stashed: tuple[Stashed, ...] = ()
+    token_counts: np.ndarray = field(default_factory=lambda: NO_COUNTS, compare=False)
 
     def __add__(self, other: "Report") -> "Report":
         """Both."""
@@ -118,6 +130,7 @@ class Report:
             self.digests + other.digests,
             self.evaluation + other.evaluation,
             self.stashed + other.stashed,
+            add_token_counts(self.token_counts, other.token_counts),
         )
 
 
@@ -211,6 +224,7 @@ class WriteShard(beam.DoFn):
             Statistics(shards={name: statistics}),
             tuple(files),
             evaluation=shard.evaluation if shard else (),
+            token_counts=count_tokens(shard.streams(), schema.vocab_size) if shard else NO_COUNTS,
         )
 
 
@@ -224,22 +238,23 @@ class Publish(beam.DoFn):
         """Checks the equations, writes the sidecars, moves everything into place."""
         job, schema = self._job, self._job.schema
         check_report(report, job)
+        inputs = file_digests(report.digests)
         contents = {
             "schema.json": to_json(schema),
             "stats.json": to_json(report.statistics.to_dict(schema.row_tokens)),
-            "inputs.json": to_json(file_digests(report.digests)),
+            "inputs.json": to_json(inputs),
             **tfds_files(schema, report.files, report.statistics),
             **evaluation_file(report.evaluation),
             **rejects_file(report.rejects),
+            **token_counts_file(report.token_counts),
+            **report_file(lambda: self._content(report, inputs)),
             CONFIG: job.config,
         }
         for name, content in contents.items():
             path = os.path.join(job.staging, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             write_file(path, content)
-        tokenizer = os.path.join(job.staging, "tokenizer.json")
-        if not os.path.exists(tokenizer):  # this is a retry, and the first try moved it already
-            tokenizer = os.path.join(job.output, "tokenizer.json")
+        tokenizer = job.locate("tokenizer.json")
         size = os.path.getsize(tokenizer)
         sidecars = [ManifestFile("tokenizer.json", size, file_sha256(tokenizer))]
         for name in collect(report.stashed, job.staging):
@@ -251,6 +266,20 @@ class Publish(beam.DoFn):
         manifest = Manifest(FORMAT_VERSION, schema.fingerprint, tuple(files))
         sinks.publish(job.output, manifest)
         yield manifest
+
+    def _content(self, report: Report, inputs: Inputs) -> SetContent:
+        job = self._job
+        return SetContent(
+            schema=job.schema,
+            statistics=report.statistics,
+            inputs=inputs,
+            files=report.files,
+            rejects=report.rejects,
+            token_counts=report.token_counts,
+            samples=sample_rows(job.schema, report.files, job.locate),
+            tokenizer=job.tokenizer(),
+            config=job.config,
+        )
 
 
 def check_report(report: Report, job: Job) -> None:
@@ -306,8 +335,12 @@ class BuildShards(beam.PTransform):
             | "Group" >> beam.GroupByKey()
             | "Write" >> beam.ParDo(WriteShard(job))
         )
+        # Added up where they arise: a shard's report has a count for each id of the vocabulary.
         return (
-            (milled[_REPORTS], shard_reports)
+            (
+                milled[_REPORTS] | "AddBlocks" >> beam.CombineGlobally(add_reports),
+                shard_reports | "AddShards" >> beam.CombineGlobally(add_reports),
+            )
             | "AllReports" >> beam.Flatten()
             | "AddUp" >> beam.CombineGlobally(add_reports)
             | "Publish" >> beam.ParDo(Publish(job))

@@ -31,7 +31,7 @@ def test_pieces_of_a_row_with_every_kind():
         [1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 0, 0],
         [(3, 12), (4, 13), (8, 20)],
     )
-    assert row_pieces(row, SCHEMA, TokenTexts(tokenizer_json(50))) == [
+    assert row_pieces(row, SCHEMA, TokenTexts.from_json(tokenizer_json(50))) == [
         Piece(1, 0, 1, "special", "<s>", "<s>"),
         Piece(1, 1, 2, "text", " w10 w11", " w10 w11"),
         Piece(1, 3, 1, "mask", " w12", "<mask>"),
@@ -47,14 +47,14 @@ def test_pieces_of_a_row_with_every_kind():
 
 def test_text_of_one_segment_does_not_run_into_the_next():
     row = _row([5, 6, 7, 8] + [PAD] * 8, [1, 1, 2, 2] + [0] * 8)
-    pieces = row_pieces(row, SCHEMA, TokenTexts(tokenizer_json(50)))
+    pieces = row_pieces(row, SCHEMA, TokenTexts.from_json(tokenizer_json(50)))
     assert [(p.segment, p.text) for p in pieces] == [(1, " w5 w6"), (2, " w7 w8"), (0, "")]
 
 
 def test_rows_without_masks():
     schema = mlm_schema(max_length=4, static_masking=False)
     row = {"input_ids": np.array([0, 5, 4, 2]), "segment_ids": np.array([1, 1, 1, 1])}
-    kinds = [p.kind for p in row_pieces(row, schema, TokenTexts(tokenizer_json(50)))]
+    kinds = [p.kind for p in row_pieces(row, schema, TokenTexts.from_json(tokenizer_json(50)))]
     assert kinds == ["special", "text", "special", "special"]  # <mask> was in the text
 
 
@@ -71,7 +71,7 @@ def byte_level() -> tuple[TokenTexts, dict[bytes, int]]:
         encoded = tokenizer.encode(text).ids
         ids[text.encode()[-1:]] = encoded[-1]
         ids[text.encode()[:1]] = encoded[0]
-    return TokenTexts(tokenizer.to_str().encode()), ids
+    return TokenTexts.from_json(tokenizer.to_str().encode()), ids
 
 
 def test_bytes_of_a_whole_character_are_the_character_and_others_are_told(byte_level):
@@ -93,9 +93,9 @@ def test_word_pieces_get_their_spaces_back():
     vocabulary = {"[UNK]": 0, "mill": 1, "##ing": 2, "text": 3}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()  # pyright: ignore[reportAttributeAccessIssue]
-    texts = TokenTexts(tokenizer.to_str().encode())
+    texts = TokenTexts.from_json(tokenizer.to_str().encode())
     assert texts.text(tokenizer.encode("milling text").ids) == " milling text"
 
 
 def test_an_id_that_no_token_has_is_told():
-    assert TokenTexts(tokenizer_json(50)).text([7, 50]) == " w7<id 50>"
+    assert TokenTexts.from_json(tokenizer_json(50)).text([7, 50]) == " w7<id 50>"
