@@ -95,8 +95,77 @@ def _nth_smallest(values, number, some):
     return some[number - 1]
 
 
+@inner
+def _first_words(order, is_start, segment_ids, firsts, sizes, stretches):
+    """Finds the words of a row: first places, tokens, and which of them stand together.
+
+    Returns:
+      How many there are.
+    """
+    words = stretch = 0
+    for place in range(order.size):
+        if order[place] == _NEVER:
+            continue
+        opens = (
+            place == 0 or order[place - 1] == _NEVER or segment_ids[place - 1] != segment_ids[place]
+        )
+        if opens or is_start[place]:
+            stretch += opens
+            firsts[words], sizes[words], stretches[words] = place, 0, stretch
+            words += 1
+        sizes[words - 1] += 1
+    return words
+
+
 @entry()
-def pick(ids, order, budgets, keys, mask_id, ordinary, positions, labels, weights):
+def keep_spans(order, is_start, segment_ids, budgets, keys, bounds, decides):
+    """Makes _NEVER what is in no span of words.
+
+    Words begin spans in the order of their first tokens, each as long as is drawn for it. A span
+    ends early with its segment, at a special token, before a word of another span, and where the
+    next word is not in the budget. A row none of whose words is in its budget (a script without
+    spaces, say) keeps its order of single tokens.
+
+    Args:
+      order: uint64 [B, L], as `fill_order` made it; changed in place.
+      is_start: bool [B, L], whether a token begins a word wherever it stands.
+      segment_ids: [B, L].
+      budgets: int64 [B], tokens.
+      keys: uint64 [B].
+      bounds: float64, ascending: a span has a word more than there are bounds up to its draw.
+      decides: uint16 [B, L], set to the first place of the span that a token is in.
+    """
+    rows, length = order.shape
+    firsts, sizes = np.empty(length, np.int64), np.empty(length, np.int64)
+    stretches, is_kept = np.empty(length, np.int64), np.empty(length, np.bool_)
+    for row in range(rows):
+        words = _first_words(order[row], is_start[row], segment_ids[row], firsts, sizes, stretches)
+        is_kept[:words] = False
+        left = budgets[row]
+        for first in np.argsort(order[row][firsts[:words]]):
+            place = firsts[first]
+            draw = _mixed(_mixed(_mixed(_stream(keys[row], place))))  # a third stream
+            share = np.float64(draw >> np.uint64(11)) / (1 << 53)
+            stop = first + 1 + np.searchsorted(bounds, share, side="right")
+            word = first
+            while (
+                word < min(stop, words)
+                and stretches[word] == stretches[first]
+                and not is_kept[word]
+                and sizes[word] <= left
+            ):
+                is_kept[word] = True
+                left -= sizes[word]
+                decides[row, firsts[word] : firsts[word] + sizes[word]] = place
+                word += 1
+        if left < budgets[row]:
+            for word in range(words):
+                if not is_kept[word]:
+                    order[row, firsts[word] : firsts[word] + sizes[word]] = _NEVER
+
+
+@entry()
+def pick(ids, order, budgets, keys, decides, mask_id, ordinary, positions, labels, weights):
     """Picks the first tokens of each row's order and replaces them.
 
     Args:
@@ -104,6 +173,8 @@ def pick(ids, order, budgets, keys, mask_id, ordinary, positions, labels, weight
       order: uint64 [B, L], as `fill_order` made it; a token made _NEVER is not picked.
       budgets: int64 [B], how many at most.
       keys: uint64 [B].
+      decides: uint16 [B, L], the place whose draw says by what a token is replaced; [0, 0] for its
+        own.
       mask_id: what replaces 80 % of them.
       ordinary: ids that random ones are drawn from.
       positions: zeros [B, K], filled with the places picked, ascending.
@@ -123,7 +194,10 @@ def pick(ids, order, budgets, keys, mask_id, ordinary, positions, labels, weight
             positions[row, slot], labels[row, slot] = place, ids[row, place]
             weights[row, slot] = 1
             draw = _mixed(_mixed(_stream(keys[row], place)))  # another stream than that of order
-            share = np.float64(draw >> np.uint64(40)) / (1 << 24)
+            deciding = draw
+            if decides.size:
+                deciding = _mixed(_mixed(_stream(keys[row], np.int64(decides[row, place]))))
+            share = np.float64(deciding >> np.uint64(40)) / (1 << 24)
             if share < _REPLACE:
                 ids[row, place] = mask_id
             elif share < _RANDOM:

@@ -10,6 +10,11 @@ from functools import cached_property
 import numpy as np
 
 _NEVER = np.uint64(0xFFFFFFFFFFFFFFFF)  # sorts last: not to be masked
+# Words of a span are geometric with p = 0.2, from 1 to 10, as SpanBERT has them (Joshi et al.,
+# 2020): 3.8 on average. A draw from 0 to 1 gives 1 + as many words as there are bounds up to it.
+SPAN_SHARES = 0.8 ** np.arange(10)
+SPAN_SHARES /= SPAN_SHARES.sum()
+_SPAN_BOUNDS = np.cumsum(SPAN_SHARES)[:-1]
 
 
 def mix(values: np.ndarray) -> np.ndarray:
@@ -31,7 +36,8 @@ class Masking:
       slots: K, the most of them.
       mask_id: what replaces 80 % of them.
       is_special: bool [vocabulary], never picked and never drawn.
-      is_word_start: bool [vocabulary] to mask whole words, None to mask single tokens.
+      is_word_start: bool [vocabulary], for words and spans of them.
+      unit: what is masked or left: token, word, or span, which is replaced as a whole too.
     """
 
     rate: float
@@ -39,6 +45,7 @@ class Masking:
     mask_id: int
     is_special: np.ndarray
     is_word_start: np.ndarray | None = None
+    unit: str = "token"
 
     def apply(
         self, input_ids_BxL: np.ndarray, segment_ids_BxL: np.ndarray, key_B: np.ndarray
@@ -54,23 +61,30 @@ class Masking:
           The columns input_ids, masked_positions, masked_ids and masked_weights.
         """
         # Imported when used: numba and what it compiled take a while to load.
-        from pipelines.mask_loop import fill_order, pick
+        from pipelines.mask_loop import fill_order, keep_spans, pick
 
         ids_BxL = np.array(input_ids_BxL, order="C")
         order_BxL = np.empty(ids_BxL.shape, np.uint64)
         ordinary_B = fill_order(ids_BxL, segment_ids_BxL, key_B, self.is_special, order_BxL)
         budget_B = np.minimum(np.maximum(np.rint(ordinary_B * self.rate), 1), self.slots)
         budget_B = budget_B.astype(np.int64)
-        if self.is_word_start is not None:
+        decides_BxL = np.zeros((0, 0), np.uint16)  # nobody but a token itself
+        if self.is_word_start is not None and self.unit != "token":
             is_start_BxL = self.is_word_start[ids_BxL]
-            order_BxL = _whole_words(order_BxL, is_start_BxL, segment_ids_BxL, budget_B)
+            if self.unit == "span":
+                decides_BxL = np.tile(np.arange(ids_BxL.shape[1], dtype=np.uint16), (len(key_B), 1))
+                beside = segment_ids_BxL, budget_B, key_B, _SPAN_BOUNDS
+                keep_spans(order_BxL, is_start_BxL, *beside, decides_BxL)
+            else:
+                order_BxL = _whole_words(order_BxL, is_start_BxL, segment_ids_BxL, budget_B)
         shape = (len(ids_BxL), self.slots)
         columns = {
             "masked_positions": np.zeros(shape, np.uint16),
             "masked_ids": np.zeros(shape, ids_BxL.dtype),
             "masked_weights": np.zeros(shape, np.uint8),
         }
-        pick(ids_BxL, order_BxL, budget_B, key_B, self.mask_id, self._ordinary, *columns.values())
+        drawn = key_B, decides_BxL, self.mask_id, self._ordinary
+        pick(ids_BxL, order_BxL, budget_B, *drawn, *columns.values())
         return {"input_ids": ids_BxL, **columns}
 
     @cached_property

@@ -26,6 +26,7 @@ FORMAT_VERSION = 1
 MANIFEST = "MANIFEST.json"
 SIDECARS = ("schema.json", "stats.json", "inputs.json")
 PACKINGS = ("best_fit", "concat", "none")
+MASK_UNITS = ("token", "word", "span")
 ROLES = ("bos", "eos", "pad", "mask", "unk")
 _SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -53,7 +54,7 @@ class Schema:
       packing: best_fit, concat or none.
       static_masking: whether rows carry masks.
       mask_rate: share of a row's tokens that static masking picks.
-      whole_word_masking: whether masks cover whole words.
+      mask_unit: what static masking masks or leaves: token, word, or span of words.
       mask_copies: differently masked copies of each row.
       max_masked: K; 0 without static masking.
       splits: name to share of the documents; adds up to 1, or all are 0: each had its own input.
@@ -78,7 +79,7 @@ class Schema:
     packing: str
     static_masking: bool
     mask_rate: float
-    whole_word_masking: bool
+    mask_unit: str
     mask_copies: int
     max_masked: int
     splits: Dict[str, float]
@@ -116,6 +117,7 @@ class Schema:
         check(bool(_SHA256.fullmatch(self.tokenizer_sha256)), "tokenizer_sha256", "64 hex digits")
         check(self.packing in PACKINGS, "packing", "one of " + ", ".join(PACKINGS))
         check(0 <= self.mask_rate < 1, "mask_rate", "a share from 0 to below 1")
+        check(self.mask_unit in MASK_UNITS, "mask_unit", "one of " + ", ".join(MASK_UNITS))
         check(self.mask_copies >= 1, "mask_copies", "at least 1")
         check(
             0 < self.max_masked <= self.max_length if self.static_masking else not self.max_masked,

@@ -43,7 +43,7 @@ def mlm_schema(**changes) -> Schema:
         packing="best_fit",
         static_masking=True,
         mask_rate=0.15,
-        whole_word_masking=False,
+        mask_unit="token",
         mask_copies=1,
         splits={"train": 0.9, "validation": 0.1},
         shards={"train": 2, "validation": 1},

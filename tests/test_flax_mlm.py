@@ -158,10 +158,10 @@ def test_encoding_and_format_change_nothing(shards, tmp_path):
 
 
 def test_dynamic_masks_of_whole_words_are_said_to_be_of_tokens(tmp_path, capsys):
-    write_mlm_set(tmp_path / "set", whole_word_masking=True)
+    write_mlm_set(tmp_path / "set", mask_unit="word")
     more = [STEPS, "--stop_after=1", "--masking=dynamic"]
     main(flags(tmp_path / "set", tmp_path / "run", *more))
-    assert "note: masks made on the device pick single tokens" in capsys.readouterr().err
+    assert "pick single tokens, not words as the set's own do" in capsys.readouterr().err
 
 
 def test_resume_of_a_finished_run_only_says_so(shards, tmp_path, capsys):

@@ -30,7 +30,7 @@ def schema(**changes):
         "packing": "best_fit",
         "static_masking": True,
         "mask_rate": 0.15,
-        "whole_word_masking": False,
+        "mask_unit": "token",
         "mask_copies": 1,
         "max_masked": 2,
         "splits": {"train": 1.0},

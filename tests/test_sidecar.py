@@ -73,6 +73,7 @@ def real_set(tmp_path_factory) -> Path:
         ("tokenizer_sha256", "abc", "64 hex digits"),
         ("packing", "first_fit", "one of best_fit, concat, none"),
         ("mask_rate", 1.0, "a share from 0 to below 1"),
+        ("mask_unit", "phrase", "one of token, word, span"),
         ("mask_copies", 0, "at least 1"),
         ("max_masked", 17, "1 to max_length with static masking, 0 without"),
         ("splits", {"train": 0.5, "validation": 0.4}, "add up to 1"),
@@ -107,7 +108,7 @@ _OTHER = {
     "packing": "concat",
     "static_masking": None,
     "mask_rate": 0.16,
-    "whole_word_masking": True,
+    "mask_unit": "word",
     "mask_copies": 2,
     "max_masked": None,
     "splits": {"train": 0.8, "validation": 0.2},
@@ -518,6 +519,7 @@ def test_json_schemas_know_the_same_values_as_the_code():
     assert properties["format_version"]["const"] == sidecar.FORMAT_VERSION
     assert tuple(properties["task"]["enum"]) == features.TASKS
     assert tuple(properties["packing"]["enum"]) == sidecar.PACKINGS
+    assert tuple(properties["mask_unit"]["enum"]) == sidecar.MASK_UNITS
     assert tuple(properties["special_ids"]["propertyNames"]["enum"]) == sidecar.ROLES
     assert tuple(properties["encoding"]["enum"]) == codec.ENCODINGS
     assert tuple(properties["file_formats"]["items"]["enum"]) == records.FORMATS

@@ -26,7 +26,7 @@ Finish = Callable[[Columns, np.ndarray], Columns]
 NO_MASKS: Mapping[str, Any] = {
     "static_masking": False,
     "mask_rate": 0.0,
-    "whole_word_masking": False,
+    "mask_unit": "token",
     "mask_copies": 1,
     "max_masked": 0,
 }

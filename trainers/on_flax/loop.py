@@ -52,8 +52,9 @@ def train(plan: Plan, shards: BatchReader) -> None:
     with claimed(plan.output):
         for change in start_or_resume(plan.output, settings, resume=config.resume):
             line.say(f"note: {change}")
-        if plan.mask_rate is not None and plan.schema.whole_word_masking:
-            line.say("note: masks made on the device pick single tokens, not whole words")
+        if plan.mask_rate is not None and plan.schema.mask_unit != "token":
+            unit = f"{plan.schema.mask_unit}s as the set's own do"
+            line.say(f"note: masks made on the device pick single tokens, not {unit}")
         with closing(Checkpoints(plan.output, config.keep_checkpoints)) as checkpoints:
             run = _Run(plan, shards, checkpoints, line)
             try:
