@@ -9,7 +9,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 import tyro
 
 from pipelines.filters import Filters
-from pipelines.sources import Block, Source, plan_blocks
+from pipelines.sources import Block, InputFormat, Source, plan_blocks
 from pipelines.tasks.task import Task, task_class
 from pipelines.tokenization import LoadedTokenizer
 from schemas.errors import UsageError
@@ -34,8 +34,9 @@ class BuildOptions(Generic[T]):
     """
 
     input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Files to read: a path or a glob; may be given more than once. Text or JSON Lines, plain or
-    .gz, .zst, .bz2, .xz."""
+    """What to read; may be given more than once. A file, a glob (with ** and {a,b}), a directory,
+    @LIST.txt of such, or hf:PATH_OR_NAME[:CONFIG][:SPLIT]. Text, JSON Lines, CSV, TSV and SQuAD's
+    JSON, plain or .gz, .zst, .bz2, .xz; Parquet; Arrow. Fields have names: --text_field=..."""
     train_input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """In place of --input and --splits: files of the split train. Documents that are in another
     split too are taken out of it."""
@@ -53,6 +54,8 @@ class BuildOptions(Generic[T]):
     """Tokens a row."""
     document: Literal["line", "paragraph", "file"] = "line"
     """What is a document in a text file."""
+    input_format: InputFormat = "auto"
+    """Of all files; auto goes by their names."""
     splits: str = "train:0.98,validation:0.02"
     """Names and shares; a document's content decides where it goes."""
     num_shards: str = "auto"
@@ -105,7 +108,7 @@ class BuildOptions(Generic[T]):
         patterns = self.given_splits() or {"": self.input}
         roles = self.settings.roles()
         return {
-            split: Source(some, document=self.document, roles=roles)
+            split: Source(some, document=self.document, roles=roles, input_format=self.input_format)
             for split, some in patterns.items()
         }
 
@@ -187,6 +190,7 @@ class BuildOptions(Generic[T]):
         roles = {f"{role.name}_field": role.field for role in self.settings.roles()}
         parameters = {
             "document": self.document,
+            **({} if self.input_format == "auto" else {"input_format": self.input_format}),
             **roles,
             **self.filters.parameters(),
             **self.settings.parameters(tokenizer),

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import BinaryIO
+from typing import BinaryIO, Literal, get_args
 
 import pyarrow as pa
 
@@ -35,7 +35,7 @@ from schemas.sidecar import Inputs
 
 BLOCK_BYTES = 16 << 20
 DOCUMENTS = ("line", "paragraph", "file")
-FORMATS = ("auto", "text", "jsonl", "csv", "tsv", "parquet", "arrow", "squad")
+InputFormat = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet", "arrow", "squad"]
 _BY_EXTENSION = {
     **dict.fromkeys(JSON, "jsonl"),  # .json is looked into: it may be SQuAD's
     **dict.fromkeys(COMMA, "csv"),
@@ -64,7 +64,7 @@ class Source:
     patterns: tuple[str, ...]
     document: str = "line"
     roles: tuple[Role, ...] = TEXT_ROLES
-    input_format: str = "auto"
+    input_format: InputFormat = "auto"
     block_bytes: int = BLOCK_BYTES
 
     def __post_init__(self) -> None:
@@ -75,8 +75,9 @@ class Source:
             raise UsageError("--input is empty: give a path")
         if self.document not in DOCUMENTS:
             raise UsageError(f"--document={self.document}: one of {', '.join(DOCUMENTS)}")
-        if self.input_format not in FORMATS:
-            raise UsageError(f"--input_format={self.input_format}: one of {', '.join(FORMATS)}")
+        if self.input_format not in get_args(InputFormat):
+            formats = ", ".join(get_args(InputFormat))
+            raise UsageError(f"--input_format={self.input_format}: one of {formats}")
         for role in self.roles:
             if not role.field:
                 raise UsageError(

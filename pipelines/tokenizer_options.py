@@ -8,7 +8,7 @@ import tyro
 from pipelines.bpe import first_tokens
 from pipelines.documents import Role
 from pipelines.filters import Filters
-from pipelines.sources import Source
+from pipelines.sources import InputFormat, Source
 from pipelines.tokenizer_report import Parameters
 from schemas.errors import UsageError
 
@@ -28,8 +28,9 @@ class TokenizerOptions:
     output: str
     """The directory for tokenizer.json, histogram.parquet and report.json."""
     input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Files to read: a path or a glob; may be given more than once. Text or JSON Lines, plain or
-    .gz, .zst, .bz2, .xz."""
+    """What to read; may be given more than once. A file, a glob (with ** and {a,b}), a directory,
+    @LIST.txt of such, or hf:PATH_OR_NAME[:CONFIG][:SPLIT]. Text, JSON Lines, CSV, TSV and SQuAD's
+    JSON, plain or .gz, .zst, .bz2, .xz; Parquet; Arrow. Fields have names: --text_field=..."""
     from_histogram: str | None = None
     """Train from the histogram.parquet of an earlier run instead of from text."""
     min_frequency: int = 2
@@ -41,7 +42,9 @@ class TokenizerOptions:
     document: Literal["line", "paragraph", "file"] = "line"
     """What is a document in a text file. A word never goes on from one into the next."""
     text_field: str = "text"
-    """The field with the text in JSON Lines."""
+    """The field with the text; a.b is the field b of the field a."""
+    input_format: InputFormat = "auto"
+    """Of all files; auto goes by their names."""
     filters: Annotated[Filters, tyro.conf.arg(name="")] = Filters()
     """Which documents count."""
     max_rejects: int = 1000
@@ -85,7 +88,9 @@ class TokenizerOptions:
     def source(self) -> Source:
         """What to read."""
         roles = (Role("text", "string", self.text_field),)
-        return Source(self.input, document=self.document, roles=roles)
+        return Source(
+            self.input, document=self.document, roles=roles, input_format=self.input_format
+        )
 
     def parameters(self) -> Parameters:
         """What decides the tokenizer, besides the text."""
@@ -97,5 +102,6 @@ class TokenizerOptions:
             add_prefix_space=self.add_prefix_space,
             document=self.document if from_text else "",
             text_field=self.text_field if from_text else "",
+            input_format=self.input_format if from_text else "",
             filters=self.filters.parameters() if from_text else {},
         )

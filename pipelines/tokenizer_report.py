@@ -68,7 +68,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Parameters:
-    """What decides the tokenizer besides the text; from a histogram, the last three are empty."""
+    """What decides the tokenizer besides the text; from a histogram, the last four are empty."""
 
     vocab_size: int
     min_frequency: int
@@ -76,6 +76,7 @@ class Parameters:
     add_prefix_space: bool
     document: str
     text_field: str
+    input_format: str
     filters: dict[str, Any]
 
 

@@ -245,7 +245,7 @@ def test_a_format_can_be_forced(tmp_path):
     assert rows_of(read_all(str(path))) == [{"text": "text"}, {"text": "a"}]
     assert rows_of(read_all(str(path), input_format="csv")) == [{"text": "a"}]
     with pytest.raises(UsageError, match="--input_format=xml: one of auto"):
-        Source((str(path),), input_format="xml")
+        Source((str(path),), input_format="xml")  # pyright: ignore
 
 
 def test_many_small_files_are_few_pieces(tmp_path):
