@@ -49,7 +49,7 @@ class BuildOptions(Generic[T]):
     output: str
     """The directory of the shard set."""
     task: str = "mlm"
-    """What the rows are for: clm or mlm."""
+    """What the rows are for: clm, mlm or qa."""
     max_length: int = 128
     """Tokens a row."""
     document: Literal["line", "paragraph", "file"] = "line"

@@ -26,6 +26,7 @@ from pipelines.engines import (
 )
 from pipelines.tokenizer_files import (
     COMMON_SPECIALS,
+    failures_as_data_errors,
     merged_tokens,
     parse_tokenizer,
     read_tokenizer_files,
@@ -152,6 +153,14 @@ class LoadedTokenizer:
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Text of ids, special tokens written out; bytes that are not UTF-8 become U+FFFD."""
         return self._tokenizer.decode(list(map(int, ids)), skip_special_tokens=False)
+
+    def character_ends(self, texts: list[str]) -> list[list[int]]:
+        """For each token that `encode` gives, how many characters of the text it ends after."""
+        with failures_as_data_errors(
+            f"the tokenizer failed on one of {len(texts)} documents", "use another tokenizer"
+        ):
+            encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+        return [[stop for _, stop in encoding.offsets] for encoding in encodings]
 
     @cached_property
     def token_bytes(self) -> tuple[bytes, ...]:

@@ -108,7 +108,23 @@ def _clm(sizes: Sizes) -> Tuple[Feature, ...]:
     return tokens + _loss_weights(sizes)
 
 
-_TASKS = {"clm": _clm, "mlm": _mlm}
+def _example_id() -> Feature:
+    meaning = "of the line in evaluation.jsonl, its 16 digits as two halves; 0 in training rows"
+    return Feature("example_id", "uint32", (2,), meaning)
+
+
+def _qa(sizes: Sizes) -> Tuple[Feature, ...]:
+    meaning = "tokens before the answer, in evaluation rows; 0 in training rows, which are packed"
+    features = _tokens("input_ids", sizes.max_length, sizes.vocab_size, "token ids")
+    features += _loss_weights(sizes)
+    features += (_example_id(), Feature("prompt_length", "uint16", (), meaning))
+    if sizes.parameters.get("qa_form") == "prefix":
+        meaning = "1 where attention is bidirectional: on the prompt"
+        features += (Feature("prefix_mask", "uint8", (sizes.max_length,), meaning),)
+    return features
+
+
+_TASKS = {"clm": _clm, "mlm": _mlm, "qa": _qa}
 TASKS = tuple(sorted(_TASKS))
 
 

@@ -1,0 +1,179 @@
+"""Where answers stand in their contexts: in bytes, and then in tokens. Pure.
+
+Legend: C contexts, D questions, N tokens.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.engines import Ragged
+from pipelines.tokenization import LoadedTokenizer
+from pipelines.unicode_guard import utf8_buffers
+
+_SLOW_BATCH = 256  # contexts whose offsets `tokenizers` tells at once
+
+
+@dataclass(frozen=True)
+class AnswerPlaces:
+    """The first answer of each question.
+
+    Attributes:
+      text_D: "" where there is none.
+      start_D: int64, byte of the context it begins at.
+      stop_D: int64, the byte after it; equal to start_D where there is none.
+      rejects: question to (reason, detail), where an answer is not as the input says.
+    """
+
+    text_D: pa.LargeStringArray
+    start_D: np.ndarray
+    stop_D: np.ndarray
+    rejects: dict[int, tuple[str, str]]
+
+
+def find_answers(
+    contexts: list[str],
+    context_D: np.ndarray,
+    answers: pa.ListArray,
+    name: Callable[[int], str],
+) -> AnswerPlaces:
+    """Looks up every answer where its offset says.
+
+    Args:
+      contexts: distinct ones.
+      context_D: which of them each question has.
+      answers: of each question, as `pipelines.documents.ANSWERS`.
+      name: of a question by its number, to say which is refused.
+    """
+    count = len(context_D)
+    lengths = pc.list_value_length(answers)  # pyright: ignore[reportAttributeAccessIssue]
+    question_A = np.repeat(np.arange(count), lengths.to_numpy())
+    flat = answers.flatten()
+    text_D = [""] * count
+    places_D = np.zeros((count, 2), np.int64)
+    rejects: dict[int, tuple[str, str]] = {}
+    seen = -1
+    for question, text, start in zip(
+        question_A.tolist(),
+        flat.field("text").to_pylist(),
+        flat.field("start").to_pylist(),
+        strict=True,
+    ):
+        context = contexts[context_D[question]]
+        if start == -1 and text:
+            start = context.find(text)
+        if text and start >= 0 and context.startswith(text, start):
+            if question != seen:
+                before = context[:start]
+                first = len(before) if context.isascii() else len(before.encode())
+                text_D[question] = text
+                places_D[question] = first, first + len(text.encode())
+        else:
+            rejects.setdefault(question, _refusal(context, text, start, name(question)))
+        seen = question
+    return AnswerPlaces(
+        pa.array(text_D, pa.large_string()), places_D[:, 0], places_D[:, 1], rejects
+    )
+
+
+def _refusal(context: str, text: str, start: int, name: str) -> tuple[str, str]:
+    if not text:
+        return "empty_answer", f"{name} has an answer of no character"
+    if start == -1:
+        return "answer_not_in_context", f"{name}: {text!r:.80} is nowhere in the context"
+    found = context[start : start + len(text)] if start >= 0 else ""
+    return (
+        "answer_not_at_offset",
+        f"{name}: {text!r:.80} is said to be at character {start:,} of the context, where "
+        f"{found!r:.80} stands",
+    )
+
+
+def token_ends(
+    tokenizer: LoadedTokenizer, contexts: pa.LargeStringArray, encoded: Ragged
+) -> np.ndarray:
+    """The byte that follows each token in its context, ascending within a context.
+
+    Where the bytes that tokens stand for are the context itself, as with byte-level BPE, they add
+    up; else (another alphabet, a normalizer, a special token that swallows white space) the offsets
+    that `tokenizers` gives are asked for.
+
+    Args:
+      tokenizer: of the set.
+      contexts: C of them.
+      encoded: their ids.
+
+    Returns:
+      int64 [N].
+    """
+    spelt_bytes = np.array([len(spelt) for spelt in tokenizer.token_bytes])
+    total_N = np.cumsum(spelt_bytes[encoded.ids])
+    before_C = np.append(0, total_N)[encoded.offsets]
+    ends_N = total_N - np.repeat(before_C[:-1], encoded.lengths)
+    offsets, _ = utf8_buffers(contexts)
+    other_C = np.diff(offsets) != np.diff(before_C)
+    other_C[~other_C] |= _is_spelt_otherwise(tokenizer, contexts, encoded, ~other_C)
+    others = np.flatnonzero(other_C)
+    for start in range(0, len(others), _SLOW_BATCH):
+        some = others[start : start + _SLOW_BATCH]
+        texts = contexts.take(pa.array(some)).to_pylist()
+        for i, text, ends in zip(some, texts, tokenizer.character_ends(texts), strict=True):
+            in_bytes = np.maximum.accumulate(_byte_offsets(text)[ends]) if ends else 0
+            ends_N[encoded.offsets[i] : encoded.offsets[i + 1]] = in_bytes
+    return ends_N
+
+
+def _is_spelt_otherwise(
+    tokenizer: LoadedTokenizer, contexts: pa.LargeStringArray, encoded: Ragged, chosen_C: np.ndarray
+) -> np.ndarray:
+    """Whether chosen contexts, each as long as its tokens' bytes, are not these bytes: bool."""
+    offsets, data = utf8_buffers(contexts.filter(pa.array(chosen_C)))
+    data = data[offsets[0] : offsets[-1]]
+    tokens = encoded.take(np.flatnonzero(chosen_C))
+    spelt = pa.array(tokenizer.token_bytes, pa.large_binary()).take(pa.array(tokens.ids))
+    spelt_data = np.frombuffer(spelt.buffers()[2] or b"", np.uint8)
+    wrong = np.flatnonzero(spelt_data[: len(data)] != data)
+    otherwise = np.zeros(len(offsets) - 1, bool)
+    otherwise[np.searchsorted(offsets, wrong + offsets[0], side="right") - 1] = True
+    return otherwise
+
+
+def _byte_offsets(text: str) -> np.ndarray:
+    """int64 [characters + 1]: the byte that each character begins at, and the number of bytes."""
+    data = np.frombuffer(text.encode(), np.uint8)
+    return np.append(np.flatnonzero((data & 0xC0) != 0x80), len(data))
+
+
+def token_span(
+    ends_N: np.ndarray,
+    offsets: np.ndarray,
+    context_D: np.ndarray,
+    start_D: np.ndarray,
+    stop_D: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The tokens that bytes start_D to stop_D of a context are in, at least in part.
+
+    Args:
+      ends_N: as `token_ends` gives them.
+      offsets: int64 [C + 1], of the contexts in them.
+      context_D: the context of each question.
+      start_D: int64, bytes.
+      stop_D: int64, bytes, above start_D.
+
+    Returns:
+      int64 [D] each: the first token, and the one after the last, counted from the context's first.
+    """
+    # One ascending line for all contexts: each begins beyond the last byte of the one before.
+    longest = int(ends_N.max(initial=0)) + 1
+    line_N = ends_N + np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) * longest
+    base_D = context_D * longest
+    first_D = np.searchsorted(line_N, base_D + start_D, side="right")
+    after_D = np.maximum(
+        np.searchsorted(line_N, base_D + stop_D, side="right"),
+        np.searchsorted(line_N, base_D + stop_D) + 1,  # one token goes on beyond the answer
+    )
+    begin_D, end_D = offsets[:-1][context_D], offsets[1:][context_D]
+    return np.clip(first_D, begin_D, end_D) - begin_D, np.clip(after_D, begin_D, end_D) - begin_D

@@ -1,0 +1,256 @@
+"""Question answering by a decoder: a prompt of question and context, then the answer. Pure.
+
+Training rows hold the windows of a context in which the answer stands; evaluation rows are one a
+question, with the context's first window and room for the longest answer. tokens + repeated +
+specials - truncated = tokens in rows, where tokens are what the tokenizer makes of the template,
+the whole question, the whole context and the first answer, once. Truncated are the question's
+beyond --max_question_length, the context's in no window, and in evaluation rows the answer's beyond
+--max_answer_length; repeated are all of a document's second window and on that its earlier windows
+have. Legend: D documents, C distinct contexts, E examples (windows), P parts of an example.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.documents import Documents, Role
+from pipelines.exchange import Ragged, SubBlock
+from pipelines.pieces import join_slices, ranges
+from pipelines.questions import FIELDS, Questions, name_of, tokenize_questions
+from pipelines.tasks.task import NO_MASKS, Examples, Segments, Task, is_training
+from pipelines.template import Slot, parse_template
+from pipelines.tokenization import LoadedTokenizer
+from pipelines.windows import EVERY, FIRST, HOLDING, NONE, Windows, choose_windows
+from schemas.errors import UsageError
+from schemas.features import token_dtype
+from schemas.sidecar import Schema
+
+
+@dataclass(frozen=True)
+class Qa(Task):
+    """Question answering."""
+
+    question_field: str = "question"
+    """The field with the question."""
+    context_field: str = "context"
+    """The field with the text that the answer stands in."""
+    answers_field: str = "answers"
+    """The field with the answers, as SQuAD has them; the first is trained on."""
+    id_field: str = "id"
+    """The field with the question's id, if it has one."""
+    qa_form: Literal["causal", "prefix"] = "causal"
+    """causal: a plain decoder. prefix: attention is bidirectional on the prompt."""
+    qa_template: str = "Question: {question} Context: {context} answer: {answer}"
+    """What a row says; {answer} is its end."""
+    max_question_length: int = 64
+    """Tokens of a question; the rest is cut and counted."""
+    max_answer_length: int = 40
+    """Tokens of an answer. Questions with a longer one are refused in training, and the answer is
+    cut in evaluation rows."""
+    window_stride: int = 128
+    """Tokens from one window of a long context to the next; fewer where the answer would be cut."""
+    bos: bool = False
+    """Begin each row with the tokenizer's bos token."""
+    packing: Literal["best_fit", "none"] = "best_fit"
+    """best_fit: training rows full of questions. none: one a row, as evaluation rows always are."""
+
+    def __post_init__(self) -> None:
+        """Refuses values that cannot work."""
+        parse_template(self.qa_template, FIELDS, "--qa_template")
+        for name in ("max_question_length", "max_answer_length", "window_stride"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"--{name}={getattr(self, name)}: at least 1")
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The template's parts."""
+        return parse_template(self.qa_template, FIELDS, "--qa_template")
+
+    def roles(self) -> tuple[Role, ...]:
+        """A question, its context, its answers and its id."""
+        return (
+            Role("question", "string", self.question_field),
+            Role("context", "string", self.context_field),
+            Role("answers", "answers", self.answers_field),
+            Role("id", "id", self.id_field, optional=True),
+        )
+
+    def identity(self) -> tuple[str, ...]:
+        """The id too: official scores want each one answered."""
+        return tuple(role.name for role in self.roles())
+
+    def routed_by(self) -> tuple[str, ...]:
+        """The context: no split has questions about another's."""
+        return ("context",)
+
+    def contract(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
+        """An answer has an end, and the longest question and answer leave room for a context."""
+        if "eos" not in tokenizer.special_ids:
+            raise UsageError(
+                "the tokenizer has no eos token, which ends an answer: train one with </s> among "
+                "--special_tokens"
+            )
+        if self.bos and "bos" not in tokenizer.special_ids:
+            raise UsageError(
+                "the tokenizer has no bos token: drop --bos, or train one with <s> among "
+                "--special_tokens"
+            )
+        literals = pa.array([slot.literal for slot in self.slots], pa.large_string())
+        around = len(tokenizer.encode(literals)[0].ids) + self.bos + 1
+        least = around + self.max_question_length + self.max_answer_length + 1
+        if max_length < least:
+            raise UsageError(
+                f"--max_length={max_length} leaves no room for a context: the template and special "
+                f"tokens take {around} tokens, --max_question_length={self.max_question_length} "
+                f"and --max_answer_length={self.max_answer_length}; give at least {least}, or "
+                "lower these"
+            )
+        return {"packing": self.packing, **NO_MASKS}
+
+    def packing_of(self, split: str, schema: Schema) -> str:
+        """Evaluation rows are one a question."""
+        return schema.packing if is_training(split) else "none"
+
+    def examples(
+        self,
+        documents: Documents,
+        tokenizer: LoadedTokenizer,
+        schema: Schema,
+        is_trained_D: np.ndarray,
+    ) -> Examples:
+        """A window each: `Question: .. Context: .. answer: .. </s>`."""
+        questions = tokenize_questions(documents, self.slots, tokenizer)
+        length_D = self._lengths(questions, schema.max_length, is_trained_D)
+        rejects = self._rejects(documents, questions, length_D, is_trained_D)
+        has_answer_D = questions.end_D > questions.begin_D
+        wanted_D = np.where(is_trained_D, np.where(has_answer_D, HOLDING, EVERY), FIRST)
+        wanted_D[list(rejects)] = NONE
+        windows = choose_windows(
+            wanted_D,
+            length_D=questions.length_D["context"],
+            room_D=length_D["context"],
+            start_D=questions.begin_D,
+            stop_D=questions.end_D,
+            stride=self.window_stride,
+        )
+        ids, offsets = self._join(questions, length_D, windows, tokenizer, schema)
+        document_E, part_E, fresh_E = windows.document_W, windows.part_W, windows.fresh_W()
+        specials_E = np.full(len(part_E), 1 + self.bos)
+        in_windows_D = np.bincount(document_E, fresh_E, len(wanted_D)).astype(np.int64)
+        truncated_D = questions.length_D["context"] - in_windows_D
+        for name in ("question", "answer"):
+            truncated_D += questions.length_D[name] - length_D[name]
+        scalars = {
+            "part": part_E,
+            "specials": specials_E,
+            "truncated": np.where(part_E == 0, truncated_D[document_E], 0),
+            "repeated": np.where(part_E > 0, np.diff(offsets) - specials_E - fresh_E, 0),
+            "prompt": np.diff(offsets) - length_D["answer"][document_E] - 1,
+        }
+        evaluation = _evaluation(documents, document_E, is_trained_D)
+        ragged = {"ids": (ids, offsets), "evaluation": evaluation}
+        return Examples(document_E, ragged, scalars, rejects, questions.guarded)
+
+    def segments(self, examples: SubBlock, schema: Schema) -> Segments:
+        """Each window whole; what is learned is its end."""
+        ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
+        prompt_S = examples.scalar("prompt")
+        loss_weights = np.zeros(len(ids), np.uint8)
+        loss_weights[ranges(offsets[:-1] + prompt_S, np.diff(offsets) - prompt_S)] = 1
+        beside = {"loss_weights": loss_weights}
+        if schema.parameters["qa_form"] == "prefix":
+            beside["prefix_mask"] = 1 - loss_weights
+        is_evaluated_S = np.diff(examples.ragged("evaluation", "uint8")[1]) > 0
+        prompt_length_S = np.where(is_evaluated_S, prompt_S, 0).astype(np.uint16)
+        return Segments(
+            ids,
+            offsets,
+            np.arange(len(prompt_S)),
+            beside=beside,
+            scalars={"prompt_length": prompt_length_S},
+        )
+
+    def _lengths(
+        self, questions: Questions, max_length: int, is_trained_D: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Field to int64 [D], tokens that it may have in a row; the context has what is left.
+
+        In an evaluation row that is what the longest answer leaves: a model may write there.
+        """
+        question_D = np.minimum(questions.length_D["question"], self.max_question_length)
+        answer_D = np.minimum(questions.length_D["answer"], self.max_answer_length)
+        fixed = sum(length for _, length in questions.literals) + self.bos + 1
+        reserved_D = np.where(is_trained_D, answer_D, self.max_answer_length)
+        room_D = max_length - fixed - question_D - reserved_D
+        return {"question": question_D, "context": room_D, "answer": answer_D}
+
+    def _rejects(
+        self,
+        documents: Documents,
+        questions: Questions,
+        length_D: dict[str, np.ndarray],
+        is_trained_D: np.ndarray,
+    ) -> dict[int, tuple[str, str]]:
+        """What cannot be trained on, added to what is wrong in itself."""
+        rejects = dict(questions.rejects)
+        own_D, span_D = questions.length_D["answer"], questions.end_D - questions.begin_D
+        room_D = length_D["context"]
+        too_long_D = (own_D > self.max_answer_length) | (span_D > room_D)
+        for question in np.flatnonzero(is_trained_D & too_long_D).tolist():
+            detail = f"its answer has {own_D[question]:,} tokens, more than --max_answer_length"
+            if own_D[question] <= self.max_answer_length:
+                detail = (
+                    f"its answer is in {span_D[question]:,} tokens of the context, where a row has "
+                    f"room for {room_D[question]:,}"
+                )
+            named = f"{name_of(documents, question)}: {detail}"
+            rejects.setdefault(question, ("answer_too_long", named))
+        return rejects
+
+    def _join(
+        self,
+        questions: Questions,
+        length_D: dict[str, np.ndarray],
+        windows: Windows,
+        tokenizer: LoadedTokenizer,
+        schema: Schema,
+    ) -> Ragged:
+        """The ids of each window's row, in the order of the template."""
+        specials = tokenizer.special_ids["eos"], tokenizer.special_ids.get("bos", 0)
+        pool = np.append(questions.pool, specials).astype(token_dtype(schema.vocab_size))
+        eos_at, bos_at = len(pool) - 2, len(pool) - 1
+        document_E = windows.document_W
+        parts: list[tuple[Any, Any]] = [(bos_at, 1)] * self.bos
+        for slot, literal in zip(self.slots, questions.literals, strict=True):
+            start_E = questions.start_D[slot.field][document_E]
+            length_E = length_D[slot.field][document_E]
+            if slot.field == "context":
+                start_E, length_E = start_E + windows.start_W, windows.stop_W - windows.start_W
+            parts += [literal, (start_E, length_E)]
+        parts.append((eos_at, 1))
+        bounds_2xExP = np.stack(
+            [[np.broadcast_to(value, len(document_E)) for value in part] for part in parts], axis=2
+        )
+        return join_slices(pool, *bounds_2xExP)
+
+
+def _evaluation(documents: Documents, document_E: np.ndarray, is_trained_D: np.ndarray) -> Ragged:
+    """The lines of evaluation.jsonl, of the questions that are not trained on; others are empty."""
+    evaluated = np.flatnonzero(~is_trained_D[document_E])
+    lines = []
+    columns = documents.columns.select(["id", "question", "answers"])
+    for question in columns.take(pa.array(document_E[evaluated])).to_pylist():
+        answers = [answer["text"] for answer in question["answers"]]
+        line = {
+            "id": question["id"],
+            "question": question["question"],
+            "answers": answers,
+            "is_impossible": not answers,
+        }
+        lines.append(json.dumps(line, ensure_ascii=False).encode())
+    lengths_E = np.zeros(len(document_E), np.int64)
+    lengths_E[evaluated] = [len(line) for line in lines]
+    return np.frombuffer(b"".join(lines), np.uint8), np.append(0, np.cumsum(lengths_E))
