@@ -120,18 +120,14 @@ def plan_blocks(source: Source) -> list[Block]:
     """
     blocks: list[Block] = []
     pending: list[Part] = []
-
-    def close() -> None:
-        if pending:
-            blocks.append(Block(len(blocks), tuple(pending)))
-            pending.clear()
-
+    pending_bytes = 0
     for part in _parts(source):
-        if sum(p.bytes for p in pending) + part.bytes > source.block_bytes:
-            close()
+        if pending and pending_bytes + part.bytes > source.block_bytes:
+            blocks.append(Block(len(blocks), tuple(pending)))
+            pending, pending_bytes = [], 0
         pending.append(part)
-    close()
-    return blocks
+        pending_bytes += part.bytes
+    return [*blocks, Block(len(blocks), tuple(pending))]
 
 
 def match_files(source: Source) -> list[tuple[str, int]]:
@@ -233,14 +229,16 @@ def read_block(block: Block, source: Source) -> Iterator[Documents]:
     """
     enough = min(_WORTH_A_PIECE, source.block_bytes)
     pending: list[Documents] = []
+    pending_bytes = 0
     for part in block.parts:
         with open_file(part.path) as raw:
             check_size(raw, part.path, part.size)
             for documents in _read_part(raw, part, source):
                 pending.append(replace(documents, path=part.path))
-                if sum(piece.source_bytes for piece in pending) >= enough:
+                pending_bytes += documents.source_bytes
+                if pending_bytes >= enough:
                     yield _joined(pending)
-                    pending = []
+                    pending, pending_bytes = [], 0
             check_size(raw, part.path, part.size)
     if pending:
         yield _joined(pending)
