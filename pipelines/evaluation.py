@@ -9,6 +9,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from schemas.errors import DataError
+
 EVALUATION = "evaluation.jsonl"
 EvaluationLine = tuple[str, bytes]  # example_id, and the task's JSON object
 
@@ -24,9 +26,42 @@ def example_name(high: int) -> str:
 
 
 def evaluation_file(lines: Iterable[EvaluationLine]) -> dict[str, bytes]:
-    """{"evaluation.jsonl": content}, in the order of example_id; {} without lines."""
-    content = b"".join(
-        json.dumps({"example_id": name, **json.loads(line)}, ensure_ascii=False).encode() + b"\n"
-        for name, line in sorted(lines)
-    )
-    return {EVALUATION: content} if content else {}
+    """{"evaluation.jsonl": content}, in the order of example_id; {} without lines.
+
+    A document that two splits have has one line.
+
+    Raises:
+      DataError: two documents have the same id, so that what one is scored by names both.
+    """
+    content = []
+    name_of: dict[str, str] = {}
+    for name, line in sorted(set(lines)):
+        values = json.loads(line)
+        own = values.get("id")
+        if own and name_of.setdefault(own, name) != name:
+            raise DataError(
+                f"two documents that are to be evaluated have the id {own!r}, and differ: give "
+                "each its own id, or leave one out"
+            )
+        content.append(json.dumps({"example_id": name, **values}, ensure_ascii=False) + "\n")
+    return {EVALUATION: "".join(content).encode()} if content else {}
+
+
+def evaluation_names(path: str) -> np.ndarray:
+    """The example_id of each line of an evaluation.jsonl: uint64, ascending.
+
+    Raises:
+      DataError: a line is none, or is there twice.
+    """
+    names = []
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                names.append(int(json.loads(line)["example_id"], 16))
+            except (ValueError, TypeError, KeyError) as error:
+                raise DataError(f"{path}: line {number:,} has no example_id") from error
+    ascending = np.sort(np.array(names, np.uint64))
+    twice = ascending[1:][ascending[1:] == ascending[:-1]]
+    if len(twice):
+        raise DataError(f"{path} has two lines with the example_id {example_name(int(twice[0]))}")
+    return ascending

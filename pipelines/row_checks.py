@@ -3,31 +3,19 @@
 Legend: B rows, L places a row, K slots for masked tokens.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 
+from pipelines.loss_checks import clm_problems, example_problems, qa_problems
+from pipelines.row_problem import MOST as MOST
+from pipelines.row_problem import RowProblem, problems_where
 from schemas.features import positions_from_segments, unmask
 from schemas.sidecar import Schema
 
 Columns = dict[str, np.ndarray]
 # Names as in schemas.statistics.ShardStatistics.
 COUNTED = ("rows", "tokens_in_rows", "segments", "masked")
-MOST = 20  # problems of one kind that are described; a thousand equal ones help nobody
-
-
-@dataclass(frozen=True)
-class RowProblem:
-    """What is wrong with a row.
-
-    Attributes:
-      row: index in the batch.
-      message: names the value and its place in the row.
-    """
-
-    row: int
-    message: str
 
 
 def count(columns: Columns) -> dict[str, int]:
@@ -46,17 +34,21 @@ def row_problems(
     columns: Columns,
     schema: Schema,
     *,
+    split: str = "train",
     prefix: tuple[int, ...] = (),
     suffix: tuple[int, ...] = (),
+    evaluation: np.ndarray | None = None,
 ) -> list[RowProblem]:
     """Everything that is wrong with rows, up to MOST of each kind, sorted by row.
 
     Args:
       columns: of B rows, decoded.
       schema: their contract.
+      split: that they are of.
       prefix: ids that each segment begins with; not looked for with packing=concat, which cuts
         segments.
       suffix: ids that each segment ends with.
+      evaluation: uint64, names of the lines of evaluation.jsonl; None if they are not known.
     """
     checks = [_segments, _ids]
     if "positions" in columns:
@@ -66,27 +58,25 @@ def row_problems(
     problems = [problem for check in checks for problem in check(columns, schema)]
     if not problems:  # what stands on the rest: places of segments, and masks to undo
         problems = list(_unmasked(columns, schema, prefix, suffix))
+        if schema.task == "clm":
+            problems += clm_problems(columns)
+        if schema.task == "qa":
+            problems += qa_problems(columns, schema, split)
+    if "example_id" in columns:
+        problems += example_problems(columns, split, evaluation)
     return sorted(problems, key=lambda problem: problem.row)
-
-
-def _where(bad: np.ndarray, message: Callable[[int, int], str]) -> Iterator[RowProblem]:
-    """A problem for every true place [row, column], up to MOST."""
-    if not bad.any():
-        return
-    for row, column in np.argwhere(bad)[:MOST].tolist():
-        yield RowProblem(row, message(row, column))
 
 
 def _segments(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
     segment_ids = columns["segment_ids"]
-    yield from _where(
+    yield from problems_where(
         segment_ids[:, :1] != 1,
         lambda row, i: f"segment_ids[0] is {segment_ids[row, i]}: a row begins with segment 1",
     )
     before, after = segment_ids[:, :-1], segment_ids[:, 1:]
     # Unsigned, so 255 -> 0 steps by one too; that is padding after a segment, which may be.
     follows = (after == before) | (after == 0) | ((after - before == 1) & (before != 0))
-    yield from _where(
+    yield from problems_where(
         ~follows,
         lambda row, i: (
             f"segment_ids[{i + 1}] is {after[row, i]} after {before[row, i]}: segments count up "
@@ -94,7 +84,7 @@ def _segments(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
         ),
     )
     if schema.packing == "none":
-        yield from _where(
+        yield from problems_where(
             segment_ids > 1,
             lambda row, i: f"segment_ids[{i}] is {segment_ids[row, i]}, although packing is none",
         )
@@ -103,7 +93,7 @@ def _segments(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
 def _ids(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
     input_ids = columns["input_ids"]
     if schema.vocab_size <= np.iinfo(input_ids.dtype).max:
-        yield from _where(
+        yield from problems_where(
             input_ids >= schema.vocab_size,
             lambda row, i: (
                 f"input_ids[{i}] is {input_ids[row, i]}, not below the vocabulary's "
@@ -111,7 +101,7 @@ def _ids(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
             ),
         )
     pad = schema.special_ids.get("pad", 0)
-    yield from _where(
+    yield from problems_where(
         (columns["segment_ids"] == 0) & (input_ids != pad),
         lambda row, i: f"input_ids[{i}] is {input_ids[row, i]} in padding, not {pad}",
     )
@@ -120,7 +110,7 @@ def _ids(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
 def _positions(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
     positions = columns["positions"]
     expected = positions_from_segments(columns["segment_ids"])
-    yield from _where(
+    yield from problems_where(
         positions != expected,
         lambda row, i: f"positions[{i}] is {positions[row, i]}, not {expected[row, i]}",
     )
@@ -130,21 +120,21 @@ def _slots(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
     positions, ids = columns["masked_positions"], columns["masked_ids"]
     weights = columns["masked_weights"]
     used = weights != 0
-    yield from _where(
+    yield from problems_where(
         weights > 1, lambda row, k: f"masked_weights[{k}] is {weights[row, k]}, not 0 or 1"
     )
-    yield from _where(
+    yield from problems_where(
         used[:, 1:] & ~used[:, :-1],
         lambda row, k: f"masked_weights[{k + 1}] is 1 after 0: slots in use come first",
     )
-    yield from _where(
+    yield from problems_where(
         ~used & ((positions != 0) | (ids != 0)),
         lambda row, k: (
             f"slot {k} is empty, but masked_positions has {positions[row, k]} and masked_ids "
             f"{ids[row, k]}: zeros belong there"
         ),
     )
-    yield from _where(
+    yield from problems_where(
         used[:, 1:] & (positions[:, 1:] <= positions[:, :-1]),
         lambda row, k: (
             f"masked_positions[{k + 1}] is {positions[row, k + 1]} after {positions[row, k]}: "
@@ -154,11 +144,11 @@ def _slots(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
     last = schema.max_length - 1
     places = np.minimum(positions, last)
     segments = np.take_along_axis(columns["segment_ids"], places, axis=1)
-    yield from _where(
+    yield from problems_where(
         used & ((positions > last) | (segments == 0)),
         lambda row, k: f"masked_positions[{k}] is {positions[row, k]}, where no token is",
     )
-    yield from _where(
+    yield from problems_where(
         used & (ids >= schema.vocab_size),
         lambda row, k: (
             f"masked_ids[{k}] is {ids[row, k]}, not below the vocabulary's {schema.vocab_size}"
@@ -166,13 +156,13 @@ def _slots(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
     )
     is_special = np.zeros(schema.vocab_size, bool)
     is_special[list(schema.all_special_ids)] = True
-    yield from _where(
+    yield from problems_where(
         used & is_special[np.minimum(ids, schema.vocab_size - 1)],
         lambda row, k: f"masked_ids[{k}] is {ids[row, k]}, a special token: none is masked",
     )
     now = np.take_along_axis(columns["input_ids"], places, axis=1)
     odd = is_special[np.minimum(now, schema.vocab_size - 1)] & (now != schema.special_ids["mask"])
-    yield from _where(
+    yield from problems_where(
         used & odd,
         lambda row, k: (
             f"input_ids[{positions[row, k]}] is {now[row, k]} at a masked place: neither the mask "
@@ -184,7 +174,7 @@ def _slots(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
 def _unmasked(
     columns: Columns, schema: Schema, prefix: tuple[int, ...], suffix: tuple[int, ...]
 ) -> Iterator[RowProblem]:
-    """Segments of the rebuilt rows begin and end as the tokenizer wraps a text."""
+    """Segments of the rebuilt rows begin and end as the task wraps a text."""
     if schema.packing == "concat" or not prefix + suffix:
         return
     input_ids, segment_ids = unmask(columns), columns["segment_ids"]
@@ -193,13 +183,18 @@ def _unmasked(
     starts = np.hstack((edge, changes)) & (segment_ids != 0)
     ends = np.hstack((changes, edge)) & (segment_ids != 0)
     for step, expected in enumerate(prefix):
-        yield from _misplaced(input_ids, np.argwhere(starts), step, expected, "begins")
+        yield from _misplaced(input_ids, np.argwhere(starts), step, expected, "begins", schema)
     for step, expected in enumerate(reversed(suffix)):
-        yield from _misplaced(input_ids, np.argwhere(ends), -step, expected, "ends")
+        yield from _misplaced(input_ids, np.argwhere(ends), -step, expected, "ends", schema)
 
 
 def _misplaced(
-    input_ids: np.ndarray, places: np.ndarray, step: int, expected: int, what: str
+    input_ids: np.ndarray,
+    places: np.ndarray,
+    step: int,
+    expected: int,
+    what: str,
+    schema: Schema,
 ) -> Iterator[RowProblem]:
     """Places [n, 2] (row, column) that have another id than expected `step` columns on."""
     rows, columns = places[:, 0], places[:, 1] + step
@@ -209,5 +204,7 @@ def _misplaced(
         yield RowProblem(
             int(rows[n]),
             f"the segment that {what} at {int(places[n, 1])} has id {int(found[n])} at "
-            f"{int(columns[n])}, not {expected}, in the row without masks",
+            f"{int(columns[n])}, not {expected}"
+            + ", in the row without masks"
+            * schema.static_masking,
         )

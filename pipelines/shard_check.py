@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipelines.loss_checks import example_names
 from pipelines.row_checks import COUNTED, Columns, count, row_problems
 from schemas.errors import DataError
 from schemas.features import unmask
@@ -27,12 +28,15 @@ class Contract:
       stats: counts by shard; empty where stats.json cannot be trusted.
       prefix: ids that the tokenizer puts before a text.
       suffix: ids that it puts after one.
+      evaluation: uint64, names of the lines of evaluation.jsonl; None where there is nothing to
+        hold against.
     """
 
     schema: Schema
     stats: dict[str, ShardStatistics]
     prefix: tuple[int, ...] = ()
     suffix: tuple[int, ...] = ()
+    evaluation: np.ndarray | None = None
 
 
 class ShardCheck:
@@ -42,6 +46,7 @@ class ShardCheck:
       problems: what is wrong with it; each names file, row and value.
       rows: read; of a shard in two formats, once.
       tokens: in them, padding not counted.
+      examples: uint64, the lines of evaluation.jsonl that its rows name, a batch each.
     """
 
     def __init__(
@@ -62,6 +67,7 @@ class ShardCheck:
           on_bytes: called with numbers of bytes as they are done.
         """
         self.problems: list[str] = []
+        self.examples: list[np.ndarray] = []
         self._directory = directory
         self._name = name
         self._files = files
@@ -158,10 +164,17 @@ class ShardCheck:
     def _check_rows(self, path: str, columns: Columns, start: int) -> None:
         contract = self._contract
         problems = row_problems(
-            columns, contract.schema, prefix=contract.prefix, suffix=contract.suffix
+            columns,
+            contract.schema,
+            split=self._name.rsplit("-", 3)[0],
+            prefix=contract.prefix,
+            suffix=contract.suffix,
+            evaluation=contract.evaluation,
         )
         self.problems += [f"{path}: row {start + p.row}: {p.message}" for p in problems]
         self._counts.update(count(columns))
+        if contract.evaluation is not None:
+            self.examples.append(example_names(columns))
         if contract.schema.mask_copies > 1 and not problems:
             self._row_hashes.append(_hash_rows(unmask(columns)))
 

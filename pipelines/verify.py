@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated
 
+import numpy as np
 import tyro
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from pipelines.evaluation import EVALUATION, evaluation_names, example_name
 from pipelines.shard_check import Contract, ShardCheck
 from pipelines.tokenization import LoadedTokenizer
 from schemas.errors import DataError, UsageError, run_entry
@@ -154,6 +156,7 @@ def verify_set(directory: str, on_bytes: Callable[[int], None] = lambda number: 
                 report.problems += check.problems
                 report.rows += check.rows
                 report.tokens += check.tokens
+            report.problems += _without_rows(contract, checks)
         except BaseException:  # Ctrl-C too: what runs ends at its next batch
             stop.set()
             pool.shutdown(cancel_futures=True)
@@ -172,6 +175,15 @@ def _shard_checks(
         files = [listed[path] for path in paths if path in listed]
         checks.append(ShardCheck(directory, name, files, contract, on_bytes))
     return checks
+
+
+def _without_rows(contract: Contract, checks: list[ShardCheck]) -> list[str]:
+    """Lines of evaluation.jsonl that no row names."""
+    if contract.evaluation is None:
+        return []
+    named = [names for check in checks for names in check.examples]
+    lines = np.setdiff1d(contract.evaluation, np.concatenate(named or [contract.evaluation[:0]]))
+    return [f"{EVALUATION}: no row is of {example_name(int(line))}" for line in lines[:SHOWN]]
 
 
 def _unlisted(directory: str, manifest: Manifest) -> list[str]:
@@ -231,7 +243,7 @@ def _contract(
     except DataError as error:
         report.problems.append(str(error))
         return None
-    shards, prefix, suffix = {}, (), ()
+    shards, prefix, suffix, evaluation = {}, (), (), None
     if not damaged.intersection(SIDECARS):
         try:
             stats = read_sidecars(directory, manifest).stats
@@ -245,7 +257,19 @@ def _contract(
             prefix, suffix = _surroundings(directory, schema)
         except DataError as error:
             report.problems.append(str(error))
-    return Contract(schema, shards, prefix, suffix)
+    if EVALUATION not in damaged and any(f.name == "example_id" for f in schema.features):
+        try:
+            evaluation = _evaluation(directory, manifest)
+        except DataError as error:
+            report.problems.append(str(error))
+    return Contract(schema, shards, prefix, suffix, evaluation)
+
+
+def _evaluation(directory: str, manifest: Manifest) -> np.ndarray:
+    """Names of the lines of evaluation.jsonl; a set without questions to evaluate has no file."""
+    if EVALUATION not in {file.path for file in manifest.files}:
+        return np.zeros(0, np.uint64)
+    return evaluation_names(os.path.join(directory, EVALUATION))
 
 
 def _surroundings(directory: str, schema: Schema) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -269,6 +293,9 @@ def _surroundings(directory: str, schema: Schema) -> tuple[tuple[int, ...], tupl
     for text, ids in schema.golden:
         if now.get(text, ids) != ids:
             raise DataError(f"{path} gives {now[text]} for {text!r}, schema.json says {ids}")
+    if schema.task == "qa":
+        ids = schema.special_ids
+        return (ids["bos"],) * schema.parameters["bos"], (ids["eos"],)
     if schema.task != "mlm":  # the others wrap documents, not segments
         return (), ()
     surroundings = tokenizer.prefix_ids, tokenizer.suffix_ids

@@ -37,7 +37,7 @@ def test_features_without_masks_and_with_a_large_vocabulary_and_long_rows():
 
 
 def test_unknown_task_names_those_there_are():
-    with pytest.raises(ValueError, match="unknown task 'translation': one of clm, mlm"):
+    with pytest.raises(ValueError, match="unknown task 'translation': one of .*mlm"):
         task_features("translation", max_length=8, vocab_size=9)
 
 
