@@ -24,7 +24,7 @@ def build_command(config: bytes, schema: Schema) -> tuple[str, list[str]]:
     short = "python -m pipelines.build_shards --config=DIR/config.yaml --output=NEW_DIR"
     shards = ",".join(f"{split}:{count}" for split, count in sorted(schema.shards.items()))
     flags = ["--tokenizer=DIR/tokenizer.json", f"--num_shards={shards}"]
-    for name, value in yaml.safe_load(config).items():
+    for name, value in (yaml.safe_load(config) or {}).items():
         if name not in _OF_THE_SET:
             flags += _flags(name, value)
     return short, flags

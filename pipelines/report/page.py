@@ -33,7 +33,7 @@ _SECTIONS: tuple[tuple[str, Callable[[SetContent], dict[str, Any] | None]], ...]
     ("Masks, as measured", masks),
     ("Classes", classes),
     ("Tokens", tokens),
-    ("Refused documents", rejects),
+    ("Documents left out", rejects),
     ("How it was made", made),
 )
 _log = logging.getLogger(__name__)
