@@ -34,10 +34,11 @@ _FLAX = [
 _TF = [*_RECORDS, "matplotlib>=3.10", "tensorflow>=2.21,<2.22"]
 # PopTorch comes with Graphcore's SDK and brings its own PyTorch; this one stands in without an IPU.
 _POPTORCH = ["torch>=2.10"]
+_HF = ["datasets>=5.2,<6"]  # of the pipelines, for --input=hf:
 _GCP = ["apache-beam[gcp]"]
 _AWS = ["apache-beam[aws]"]
 _TEST = [
-    "datasets>=5.2,<6",
+    *_HF,
     "grain>=0.2.18,<0.3",
     "hypothesis>=6.150",
     "jsonschema>=4.25",
@@ -73,6 +74,7 @@ setup(
         "flax": _FLAX,
         "tf": _TF,
         "poptorch": _POPTORCH,
+        "hf": _HF,
         "gcp": _GCP,
         "aws": _AWS,
         "test": _TEST,

@@ -11,12 +11,13 @@ from pipelines.stored import extension, inner_extension, is_compressed
 from schemas.errors import DataError, UsageError
 
 # What a directory is searched for. A file that is named itself may be called anything.
-TEXT = (".txt", ".text", ".md")
+TEXT = (".txt", ".text")  # not .md: a README is about the data
 JSON = (".jsonl", ".ndjson", ".json")
 COMMA, TAB = (".csv",), (".tsv", ".tab")
 PARQUET, ARROW = (".parquet", ".pq"), (".arrow", ".feather", ".ipc")
 KNOWN = (*TEXT, *JSON, *COMMA, *TAB, *PARQUET, *ARROW)
 HUGGING_FACE = "hf:"
+_SAVED_DATASET = ("dataset_dict.json", "state.json")
 _LIST = "@"
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _LIST_BYTES = 64 << 20
@@ -160,6 +161,10 @@ def _local(pattern: str, label_folders: bool) -> list[tuple[str, int]]:
 
 
 def _in_folder(folder: str, label_folders: bool) -> list[str]:
+    if any(os.path.exists(os.path.join(folder, name)) for name in _SAVED_DATASET):
+        raise UsageError(
+            f"--input={folder} is a saved dataset of Hugging Face's: give --input=hf:{folder}"
+        )
     paths = []
     for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not _is_hidden(name)]

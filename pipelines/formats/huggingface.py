@@ -48,7 +48,7 @@ def find_split(address: str) -> StoredSplit:
         import datasets
     except ImportError as error:
         raise UsageError(
-            f"--input=hf:{address} needs the package datasets: pip install datasets"
+            f"--input=hf:{address} needs the package datasets: pip install textmill[hf]"
         ) from error
     shown = datasets.is_progress_bar_enabled()
     datasets.disable_progress_bars()
