@@ -108,18 +108,30 @@ def grain_array_record(directory: str, split: str) -> Columns:
 def grain_workers(directory: str, split: str) -> Columns:
     import grain
     from absl import flags
-    from grain.python import MapOperation
 
     flags.FLAGS.mark_as_parsed()  # grain's workers read flags, which absl.app.run would parse
-    shards = ShardSet(directory)
+    shards, workers = ShardSet(directory), 2
+
+    class Decode(grain.transforms.Map):
+        def map(self, element: bytes) -> Columns:
+            return shards.decode(element)
+
     source: Any = grain.sources.ArrayRecordDataSource(shards.paths(split))
     loader = grain.DataLoader(
         data_source=source,
         sampler=grain.samplers.SequentialSampler(len(source), grain.sharding.NoSharding()),
-        operations=[MapOperation(shards.decode)],
-        worker_count=2,
+        operations=[Decode(), grain.transforms.Batch(BATCH)],
+        worker_count=workers,
     )
-    return _stacked(list(loader))
+    # Arrays lie in shared memory, a file each, until they are dropped: what is kept is copied.
+    batches = [{name: values.copy() for name, values in batch.items()} for batch in loader]
+    # Worker w takes the rows w, w + 2, w + 4 ..., and batches come from each worker in turn.
+    parts = [_joined(batches[worker::workers]) for worker in range(workers)]
+    columns = {k: np.empty((len(source), *v.shape[1:]), v.dtype) for k, v in parts[0].items()}
+    for worker, part in enumerate(parts):
+        for name, values in part.items():
+            columns[name][worker::workers] = values
+    return columns
 
 
 def grain_rows(directory: str, split: str) -> Columns:
