@@ -48,8 +48,7 @@ class BuildOptions(Generic[T]):
     """A tokenizer.json, or a directory that holds one (or vocab.json and merges.txt)."""
     output: str
     """The directory of the shard set."""
-    task: str = "mlm"
-    """What the rows are for: clm, mlm or qa."""
+    task: Annotated[str, tyro.conf.arg(help=f"What the rows are for: {', '.join(TASKS)}.")] = "mlm"
     max_length: int = 128
     """Tokens a row."""
     document: Literal["line", "paragraph", "file"] = "line"
@@ -193,7 +192,7 @@ class BuildOptions(Generic[T]):
             **({} if self.input_format == "auto" else {"input_format": self.input_format}),
             **roles,
             **self.filters.parameters(),
-            **self.settings.parameters(tokenizer),
+            **self.settings.parameters(tokenizer, self.max_length),
         }
         return Schema(
             format_version=FORMAT_VERSION,

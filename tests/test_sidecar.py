@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -517,7 +518,7 @@ def test_json_schemas_know_the_same_values_as_the_code():
     properties = _json_schema("schema.json")["properties"]
     histogram = _json_schema("stats.json")["$defs"]["counts"]["properties"]["length_histogram"]
     assert properties["format_version"]["const"] == sidecar.FORMAT_VERSION
-    assert tuple(properties["task"]["enum"]) == features.TASKS
+    assert all(re.search(properties["task"]["pattern"], task) for task in features.TASKS)
     assert tuple(properties["packing"]["enum"]) == sidecar.PACKINGS
     assert tuple(properties["mask_unit"]["enum"]) == sidecar.MASK_UNITS
     assert tuple(properties["special_ids"]["propertyNames"]["enum"]) == sidecar.ROLES

@@ -45,7 +45,7 @@ class Clm(Task):
             raise UsageError(f"--max_length={max_length}: a row of one token predicts none")
         return {"packing": self.packing, **NO_MASKS}
 
-    def parameters(self, tokenizer: LoadedTokenizer) -> dict[str, Any]:
+    def parameters(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
         """What begins and ends each document."""
         ids = tokenizer.special_ids
         return {

@@ -79,7 +79,7 @@ class Mlm(Task):
     def _unit(self) -> str:
         return "word" if self.whole_word_masking else self.mask_unit
 
-    def parameters(self, tokenizer: LoadedTokenizer) -> dict[str, Any]:
+    def parameters(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
         """What is around each segment."""
         return {
             "prefix_ids": list(tokenizer.prefix_ids),

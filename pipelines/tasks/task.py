@@ -10,7 +10,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -113,7 +113,15 @@ class Task(ABC):
           is_trained_D: bool, whether each document goes into a training split.
         """
 
-    def parameters(self, tokenizer: LoadedTokenizer) -> dict[str, Any]:
+    def informed(self, values_of: Callable[[Role], tuple[str, ...]]) -> Self:
+        """Itself, with what it has to know of the documents before the run, such as class names.
+
+        Args:
+          values_of: gives the distinct values of a role in all inputs; reads them if need be.
+        """
+        return self
+
+    def parameters(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
         """What else of it the schema records: its flags, but those that `contract` gives."""
         recorded = {"packing", *NO_MASKS, *(f"{role.name}_field" for role in self.roles())}
         return {name: value for name, value in asdict(self).items() if name not in recorded}
