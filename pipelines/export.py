@@ -180,7 +180,7 @@ def _write(
     """Writes every shard into the staging folder."""
     stride = info.schema.codec().stride
     journal = Journal(staging)
-    console = Console(file=sys.stderr)
+    console = Console(file=sys.stderr, soft_wrap=True)
     display = Display(staging, sum(shard.rows or 0 for shard in shards) * stride, "export", console)
     shown = time.monotonic()
     try:
