@@ -112,8 +112,39 @@ def test_what_it_says(made, folder):
     assert f"masked {percent(total.masked / ordinary)}" in text
 
 
-def test_text_of_documents_is_text_and_nothing_else(made):
-    page = (made / "report.html").read_text()
+@pytest.fixture(scope="module")
+def hostile(folder) -> Path:
+    """Nothing but hostile documents, of which the first rows show every one."""
+    (folder / "hostile.txt").write_text("\n".join(HOSTILE))
+    flags = [f"--tokenizer={folder}/tokenizer.json", f"--output={folder}/hostile"]
+    main(
+        [
+            f"--input={folder}/hostile.txt",
+            *flags,
+            "--splits=train:1",
+            "--max_length=384",
+            "--no_static_masking",
+        ]
+    )
+    return folder / "hostile"
+
+
+def test_text_of_documents_is_text_and_nothing_else(hostile):
+    page = (hostile / "report.html").read_text()
+    text = re.sub(r"<[^>]*>", "", page)
+    for part in (
+        "&lt;script&gt;document",
+        "&lt;/style&gt;",
+        "{{",
+        "{%",
+        "\\x00",
+        "\\x1b",
+        "\\u202e",
+        "\\ufeff",
+        "漢",
+        "م",
+    ):
+        assert part in text
     assert "<script" not in page and "<img" not in page and "<b>corpus" not in page
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202e\ufeff]", page)
     # Nothing is fetched: no address but those in the documents' text.
@@ -277,6 +308,15 @@ def browser(tmp_path_factory) -> Iterator[Page]:
         pytest.skip(f"no Chromium on this machine: install it, or name one in ${VARIABLE}")
     with open_page(program, tmp_path_factory.mktemp("chromium") / "profile") as page:
         yield page
+
+
+def test_hostile_documents_do_nothing_in_chromium(browser, hostile):
+    browser.messages.clear()
+    browser.show(hostile / "report.html", width=390, dark=False)
+    assert browser.messages == []
+    assert browser.evaluate("document.title").startswith("Textmill")
+    assert browser.evaluate("document.documentElement.scrollWidth") == 390
+    assert browser.evaluate("document.querySelectorAll('script, img, iframe').length") == 0
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

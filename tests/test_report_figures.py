@@ -1,0 +1,86 @@
+"""Figures worked by hand."""
+
+import re
+
+import numpy as np
+import pytest
+
+from pipelines.report.figures import columns, compact, flow, zipf
+
+
+def test_a_flow_keeps_its_widths_and_its_order():
+    links = [("read", "train", 600), ("read", "rejected", 0), ("read", "validation", 400)]
+    laid = flow(links, {"train": "blue"})
+    assert laid is not None
+    assert [(n.name, n.count, n.share, n.kind) for n in laid.left] == [("read", 1000, 1.0, "")]
+    assert [(n.name, n.count, n.share, n.kind) for n in laid.right] == [
+        ("train", 600, 0.6, "blue"),
+        ("validation", 400, 0.4, ""),
+    ]
+    train, validation = laid.right
+    assert train.height / validation.height == pytest.approx(1.5)
+    assert train.top + train.height < validation.top
+    # The ribbons leave the left bar one below the other.
+    first, second = (list(map(float, re.findall(r"[\d.]+", path))) for path, _ in laid.ribbons)
+    assert first[1] == pytest.approx(laid.left[0].top, abs=0.05)
+    assert second[1] == pytest.approx(laid.left[0].top + train.height, abs=0.1)
+
+
+def test_labels_of_tiny_flows_do_not_overlap():
+    links = [("read", "train", 10**9)] + [("read", f"reason {n}", 1) for n in range(6)]
+    laid = flow(links, {})
+    assert laid is not None
+    middles = [node.middle for node in laid.right]
+    assert min(np.diff(middles)) >= 40 and middles[-1] < laid.height
+    assert all(node.height >= 1.5 for node in laid.right)
+
+
+def test_nothing_flows():
+    assert flow([("read", "train", 0)], {}) is None
+    assert flow([], {}) is None
+
+
+def test_columns_are_shares_of_the_highest():
+    bars = columns([("a", 5, "five", "blue"), ("b", 0, "none", ""), ("c", 20, "twenty", "")])
+    assert [bar.height for bar in bars] == [25, 0, 100]
+    assert [bar.height for bar in columns([("a", 0, "", "")])] == [0]
+    assert columns([]) == ()
+
+
+@pytest.mark.parametrize("exponent", [0.7, 1.0, 1.5])
+def test_the_line_through_a_power_law_is_its_exponent(exponent):
+    counts = np.round(1e9 / np.arange(1, 20_001) ** exponent).astype(np.int64)
+    curve = zipf(np.random.default_rng(0).permutation(counts))
+    assert curve is not None
+    assert curve.exponent == pytest.approx(exponent, abs=0.01)
+    places = [tuple(map(float, point.split(","))) for point in curve.points.split()]
+    assert places[0] == (0, 0) and places[-1][0] == 100
+    assert all(0 <= x <= 100 and 0 <= y <= 100 for x, y in places)
+    assert len(places) < 200
+    assert [label for _, label in curve.across] == ["1", "10", "100", "1k", "10k"]
+
+
+@pytest.mark.parametrize("counts", [[0, 1], [7], [3, 3, 3, 3]])
+def test_too_few_tokens_have_no_line(counts):
+    curve = zipf(np.array(counts))
+    assert curve is not None and curve.fit == "" and curve.points
+    assert zipf(np.zeros(9, np.int64)) is None
+
+
+@pytest.mark.parametrize(
+    ("number", "digits", "written"),
+    [
+        (0, 2, "0"),
+        (950, 2, "950"),
+        (999.6, 2, "1k"),
+        (1234, 2, "1.2k"),
+        (1234, 3, "1.23k"),
+        (36_400, 2, "36k"),
+        (36_400, 3, "36.4k"),
+        (100_000, 2, "100k"),
+        (4_510_382, 3, "4.51M"),
+        (12e9, 2, "12G"),
+    ],
+)
+def test_numbers_in_few_characters(number, digits, written):
+    assert compact(number, digits) == written
