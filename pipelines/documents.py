@@ -18,6 +18,9 @@ BOUNDARIES = {
     "file": re.compile(rb"(?!)"),  # nothing inside a file
 }
 BOM = b"\xef\xbb\xbf"
+# Longer ones are refused, so that no input decides how much memory a run takes. One of 100 MB takes
+# 0.4 GB more than a small one.
+MAX_DOCUMENT_BYTES = 128 << 20
 _NEWLINE, _RETURN = 10, 13
 
 # `start` in characters from the context's first, -1 where the input does not say; no answers at
@@ -75,6 +78,12 @@ class Reject:
     detail: str
 
 
+def too_long(path: str, offset: int, longest: int) -> Reject:
+    """A document, or the line that holds it, that is longer than it may be."""
+    detail = f"longer than {longest:,} bytes: cut it, or raise --max_document_bytes"
+    return Reject(path, offset, "too_long", detail)
+
+
 @dataclass(frozen=True)
 class Documents:
     """Documents of a piece of a file.
@@ -117,6 +126,7 @@ def text_documents(
     *,
     roles: tuple[Role, ...] = TEXT_ROLES,
     label: str = "",
+    longest: int = MAX_DOCUMENT_BYTES,
 ) -> Documents:
     """Cuts text at lines or blank lines, or not at all.
 
@@ -127,6 +137,7 @@ def text_documents(
       offset: of `data` in the file; at 0 a byte order mark is skipped.
       roles: the first is the text; others have nothing to take from a text file.
       label: of all documents, for a role of that kind.
+      longest: bytes of a document; a longer one is refused.
     """
     skip = len(BOM) if offset == 0 and data.startswith(BOM) else 0
     bytes_ = np.frombuffer(data, np.uint8)
@@ -139,15 +150,18 @@ def text_documents(
     empty = 0
     if document == "file" and skip == len(data):
         starts, stops, empty = starts[:0], stops[:0], 1
+    is_long = stops - starts > longest
+    rejects = [too_long(path, offset + start, longest) for start in starts[is_long].tolist()]
+    starts, stops = starts[~is_long], stops[~is_long]
     text, bad = _utf8(_gather(bytes_, starts, stops))
-    rejects = tuple(
+    rejects += [
         Reject(path, offset + int(starts[i]), "not_utf8", detail) for i, detail in bad.items()
-    )
+    ]
     columns = [text]
     for role in roles[1:]:
         value = label if role.kind == "label" else [] if role.kind == "answers" else ""
         columns.append(pa.repeat(pa.scalar(value, role.type), len(text)))
-    return Documents(batch_of(columns, roles), empty, rejects, len(data))
+    return Documents(batch_of(columns, roles), empty, tuple(rejects), len(data))
 
 
 def batch_of(columns: list[pa.Array], roles: tuple[Role, ...]) -> pa.RecordBatch:

@@ -13,8 +13,15 @@ from typing import BinaryIO, Literal, get_args
 
 import pyarrow as pa
 
-from pipelines.documents import TEXT_ROLES, Documents, Role, text_documents
+from pipelines.documents import (
+    MAX_DOCUMENT_BYTES,
+    TEXT_ROLES,
+    Documents,
+    Role,
+    text_documents,
+)
 from pipelines.formats import arrow_ipc, byte_ranges, delimited, huggingface, parquet, squad
+from pipelines.formats.byte_ranges import Parser
 from pipelines.formats.json_lines import json_documents
 from pipelines.input_files import (
     ARROW,
@@ -44,6 +51,7 @@ _BY_EXTENSION = {
     **dict.fromkeys(ARROW, "arrow"),
 }
 _SELF_COMPRESSED = ("parquet", "arrow")  # in pages or buffers, never as a whole
+_MOST_DOCUMENT_BYTES = (1 << 31) - (1 << 25)  # Arrow's parsers count in 32 bits
 _WORTH_A_PIECE = 1 << 20  # bytes of text: smaller files are put together
 
 
@@ -58,6 +66,7 @@ class Source:
         Where a label is asked for it is a file, and the name of its folder is the label.
       roles: what to take of each document; the first is a string that no document lacks.
       input_format: of all files; auto goes by their names.
+      max_document_bytes: a longer document, or the line that holds it, is refused.
       block_bytes: bytes of a block; changes speed and memory, never the documents.
     """
 
@@ -65,6 +74,7 @@ class Source:
     document: str = "line"
     roles: tuple[Role, ...] = TEXT_ROLES
     input_format: InputFormat = "auto"
+    max_document_bytes: int = MAX_DOCUMENT_BYTES
     block_bytes: int = BLOCK_BYTES
 
     def __post_init__(self) -> None:
@@ -83,6 +93,10 @@ class Source:
                 raise UsageError(
                     f"--{role.name}_field is empty: name the field that holds the {role.name}"
                 )
+        if not 1 <= self.max_document_bytes <= _MOST_DOCUMENT_BYTES:
+            raise UsageError(
+                f"--max_document_bytes={self.max_document_bytes}: from 1 to {_MOST_DOCUMENT_BYTES}"
+            )
         if self.block_bytes < 1:
             raise UsageError(f"--block_bytes={self.block_bytes}: at least 1")
 
@@ -245,21 +259,25 @@ def read_block(block: Block, source: Source) -> Iterator[Documents]:
 
 
 def _read_part(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
-    roles, chunk_bytes = source.roles, source.block_bytes
+    roles, chunk_bytes, longest = source.roles, source.block_bytes, source.max_document_bytes
     if part.format == "text":
         kind = source.text_document
-        label = os.path.basename(os.path.dirname(os.path.abspath(part.path)))
+        label = folder_label(part.path)
 
         def parse_text(data: bytes, offset: int) -> Documents:
-            return text_documents(data, kind, part.path, offset, roles=roles, label=label)
+            return text_documents(
+                data, kind, part.path, offset, roles=roles, label=label, longest=longest
+            )
 
-        return byte_ranges.read_bytes(raw, part, kind, parse_text, chunk_bytes)
+        parser = Parser(kind, parse_text, roles, longest)
+        return byte_ranges.read_bytes(raw, part, parser, chunk_bytes)
     if part.format == "jsonl":
 
         def parse_json(data: bytes, offset: int) -> Documents:
-            return json_documents(data, roles, part.path, offset)
+            return json_documents(data, roles, part.path, offset, longest=longest)
 
-        return byte_ranges.read_bytes(raw, part, "line", parse_json, chunk_bytes)
+        parser = Parser("line", parse_json, roles, longest)
+        return byte_ranges.read_bytes(raw, part, parser, chunk_bytes)
     read = {
         "csv": delimited.read,
         "tsv": delimited.read,
@@ -267,7 +285,12 @@ def _read_part(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]
         "arrow": arrow_ipc.read,
         "squad": squad.read,
     }[part.format]
-    return read(raw, part, roles, chunk_bytes)
+    return read(raw, part, roles, chunk_bytes, longest)
+
+
+def folder_label(path: str) -> str:
+    """What a text file's documents are labelled: `a/pos/1.txt` -> `pos`."""
+    return os.path.basename(os.path.dirname(os.path.abspath(path)))
 
 
 def _joined(pieces: list[Documents]) -> Documents:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import tyro
 
 from pipelines.bpe import first_tokens
-from pipelines.documents import Role
+from pipelines.documents import MAX_DOCUMENT_BYTES, Role
 from pipelines.filters import Filters
 from pipelines.sources import InputFormat, Source
 from pipelines.tokenizer_report import Parameters
@@ -45,6 +45,9 @@ class TokenizerOptions:
     """The field with the text; a.b is the field b of the field a."""
     input_format: InputFormat = "auto"
     """Of all files; auto goes by their names."""
+    max_document_bytes: int = MAX_DOCUMENT_BYTES
+    """Refuse a longer document, or the line that holds it: memory is then bounded, whatever the
+    input. One of 100 MB takes 0.4 GB more than a small one."""
     filters: Annotated[Filters, tyro.conf.arg(name="")] = Filters()
     """Which documents count."""
     max_rejects: int = 1000
@@ -89,7 +92,11 @@ class TokenizerOptions:
         """What to read."""
         roles = (Role("text", "string", self.text_field),)
         return Source(
-            self.input, document=self.document, roles=roles, input_format=self.input_format
+            self.input,
+            document=self.document,
+            roles=roles,
+            input_format=self.input_format,
+            max_document_bytes=self.max_document_bytes,
         )
 
     def parameters(self) -> Parameters:
@@ -103,5 +110,6 @@ class TokenizerOptions:
             document=self.document if from_text else "",
             text_field=self.text_field if from_text else "",
             input_format=self.input_format if from_text else "",
+            max_document_bytes=self.max_document_bytes if from_text else 0,
             filters=self.filters.parameters() if from_text else {},
         )

@@ -68,7 +68,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Parameters:
-    """What decides the tokenizer besides the text; from a histogram, the last four are empty."""
+    """What decides the tokenizer besides the text; from a histogram, the last five are empty."""
 
     vocab_size: int
     min_frequency: int
@@ -77,6 +77,7 @@ class Parameters:
     document: str
     text_field: str
     input_format: str
+    max_document_bytes: int
     filters: dict[str, Any]
 
 

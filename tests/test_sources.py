@@ -1,6 +1,7 @@
 """Files -> blocks -> documents: the cut of a file into blocks never shows."""
 
 import bz2
+import csv
 import gzip
 import lzma
 
@@ -170,3 +171,48 @@ def test_a_file_that_shrinks_during_the_run_is_noticed(tmp_path):
     path.write_bytes(b"line\n")
     with pytest.raises(DataError, match="had 500 bytes when the run began and has 5 now"):
         list(read_block(blocks[1], source))
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.sampled_from(["a", "bb", "\n", "\n\n", "é\u2028", " c", "\n \n"]), min_size=1),
+    st.integers(1, 9),
+    st.integers(1, 6),
+)
+def test_no_cut_into_blocks_shows_in_what_is_too_long(tmp_path, parts, block_bytes, longest):
+    text = "".join(parts)
+    packed, plain = tmp_path / "x.txt.gz", tmp_path / "x.txt"
+    packed.write_bytes(gzip.compress(text.encode()))
+    plain.write_bytes(text.encode())
+    limits = {"block_bytes": block_bytes, "max_document_bytes": longest}
+    whole = {"line": text.split("\n"), "paragraph": paragraphs(text), "file": [text]}
+    for document, expected in whole.items():
+        expected = [found for found in expected if found]
+        small = [found for found in expected if len(found.encode()) <= longest]
+        for path in (plain, packed):
+            pieces = read_all(path, document=document, **limits)
+            assert [t for piece in pieces for t in piece.text.to_pylist()] == small
+            rejects = [reject for piece in pieces for reject in piece.rejects]
+            assert {reject.reason for reject in rejects} <= {"too_long"}
+            starts = [text.encode()[reject.offset :].decode() for reject in rejects]
+            long = [found for found in expected if len(found.encode()) > longest]
+            assert [start[: len(t)] for start, t in zip(starts, long, strict=True)] == long
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.sampled_from(["a", 'b"b', "\n", "long text", "c,d"]), min_size=1),
+    st.integers(1, 30),
+    st.integers(3, 20),
+)
+def test_no_cut_of_csv_shows_in_what_is_too_long(tmp_path, values, block_bytes, longest):
+    path = tmp_path / "x.csv"
+    with open(path, "w", newline="") as file:
+        rows = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
+        rows.writerows([["text"], *([value] for value in values)])
+    sizes = [len(value) + value.count('"') + 3 for value in values]
+    pieces = read_all(path, block_bytes=block_bytes, max_document_bytes=longest)
+    found = [text for piece in pieces for text in piece.text.to_pylist()]
+    refused = [reject.offset for piece in pieces for reject in piece.rejects]
+    assert found == [v for v, size in zip(values, sizes, strict=True) if size <= longest]
+    assert refused == [i for i, size in enumerate(sizes) if size > longest]

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from pipelines.documents import Documents, Role, no_documents
+from pipelines.documents import MAX_DOCUMENT_BYTES, Documents, Role, no_documents
 from pipelines.formats.class_names import class_names
 from pipelines.formats.role_columns import Classes, check_fields, take_roles
 from pipelines.stored import Part, part_digest
@@ -73,7 +73,11 @@ def plan(
 
 
 def read(
-    raw: BinaryIO, part: Part, roles: tuple[Role, ...], chunk_bytes: int
+    raw: BinaryIO,
+    part: Part,
+    roles: tuple[Role, ...],
+    chunk_bytes: int,
+    longest: int = MAX_DOCUMENT_BYTES,
 ) -> Iterator[Documents]:
     """The documents of some record batches, in pieces of about `chunk_bytes`.
 
@@ -82,7 +86,7 @@ def read(
     """
     digest = part_digest(raw, part)
     schema = _schema(raw, part)
-    classes = dict(part.classes) or class_names(schema)
+    classes = stored_classes(raw, part)
     wanted = sorted({role.field.split(".")[0] for role in roles} | {role.field for role in roles})
     wanted = [name for name in wanted if schema.get_field_index(name) >= 0]
     record = part.record
@@ -93,7 +97,8 @@ def read(
             step = max(len(batch) * chunk_bytes // max(batch.nbytes, 1), 1)
             for first in range(0, len(batch), step):
                 rows = batch.slice(first, step)
-                yield take_roles(rows, roles, part.path, record + first, classes=classes)
+                place = record + first
+                yield take_roles(rows, roles, part.path, place, classes=classes, longest=longest)
             record += len(batch)
     except (pa.ArrowException, OSError, EOFError) as error:
         raise DataError(
@@ -101,6 +106,11 @@ def read(
             "get the file again. A run never publishes a part of a file"
         ) from error
     yield replace(no_documents(roles), stored_bytes=part.bytes, digests=(digest,))
+
+
+def stored_classes(raw: BinaryIO, part: Part) -> Classes:
+    """Names of class numbers by field, as the file or what is known of it says."""
+    return dict(part.classes) or class_names(_schema(raw, part))
 
 
 def _batches(raw: BinaryIO, part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -1,98 +1,228 @@
-"""Parts of text and JSON Lines files -> documents, whatever the cut of a file into parts. Pure."""
+"""Parts of text and JSON Lines files -> documents, whatever the cut of a file into parts. Pure.
+
+Held at once are a part and the document that goes on beyond its end; of that one no more than a
+document may have. The rest of a longer one is passed over.
+"""
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 import xxhash
 
-from pipelines.documents import BOUNDARIES, Documents
-from pipelines.stored import Chunks, Part, is_compressed
+from pipelines.documents import BOM, BOUNDARIES, Documents, Role, no_documents, too_long
+from pipelines.stored import Chunks, Part, is_compressed, part_digest
 from schemas.errors import DataError
 
 _OPEN_BLANK = re.compile(rb"\n[ \t\r\v\f]*\Z")  # a paragraph's boundary may go on after the window
+_BLANK_LINES = re.compile(rb"(?:[ \t\r\v\f]*\n)*")
+_WHITE_SPACE = b" \t\r\v\f\n"
+_LARGEST_STEP = 16 << 20
 
-Parse = Callable[[bytes, int], Documents]  # whole documents and their offset in the file
+
+@dataclass(frozen=True)
+class Parser:
+    """What makes documents of bytes.
+
+    Attributes:
+      kind: what a document is: a key of BOUNDARIES.
+      parse: makes documents of whole ones and their offset in the file; refuses those that are
+        longer than `longest`.
+      roles: of the documents.
+      longest: bytes of a document, without what ends it.
+    """
+
+    kind: str
+    parse: Callable[[bytes, int], Documents]
+    roles: tuple[Role, ...]
+    longest: int
+
+    def find_end(self, data: bytearray, start: int = 0) -> int | None:
+        """Where the first document ends whose end begins at `start` or later."""
+        match = BOUNDARIES[self.kind].search(data, start)
+        return match.end() if match else None
+
+    def last_end(self, data: bytearray, start: int = 0) -> int:
+        """Where the last whole document after `start` ends; `start` if there is none."""
+        if self.kind == "line":
+            return max(data.rfind(b"\n") + 1, start)
+        matches = BOUNDARIES[self.kind].finditer(data, start)
+        return max((match.end() for match in matches), default=start)
+
+    def is_too_long(self, data: bytearray, start: int) -> bool:
+        """Whether the document that begins at `start`, and does not end in `data`, is refused.
+
+        `parse` would refuse it too: it measures without a line's end, a byte order mark, and the
+        blank lines around a paragraph. (White space alone is given up on at twice the length.)
+        """
+        length = len(data) - start
+        if length <= self.longest + len(BOM) + 1:
+            return False
+        if self.kind != "paragraph" or length > 2 * self.longest + _LARGEST_STEP:
+            return True
+        return len(_cut(data, start, len(data)).strip(_WHITE_SPACE)) > self.longest
+
+    def refuse(self, data: bytearray, start: int, path: str, place: int) -> Documents:
+        """The document that begins at `start` of `data`, which is at `place` of a file."""
+        source_bytes = len(data) - start
+        if self.kind == "paragraph" and (blank := _BLANK_LINES.match(data, start)):
+            start = blank.end()
+        elif place + start == 0 and data.startswith(BOM):
+            start = len(BOM)
+        rejects = (too_long(path, place + start, self.longest),)
+        return replace(no_documents(self.roles), rejects=rejects, source_bytes=source_bytes)
 
 
-def read_bytes(
-    raw: BinaryIO, part: Part, kind: str, parse: Parse, chunk_bytes: int
-) -> Iterator[Documents]:
+def read_bytes(raw: BinaryIO, part: Part, parser: Parser, chunk_bytes: int) -> Iterator[Documents]:
     """The documents of a part; the last piece carries the digest of its stored bytes.
 
     Args:
       raw: the file.
       part: of a plain file, or a compressed file as a whole.
-      kind: what a document is: a key of BOUNDARIES.
-      parse: makes documents of whole ones.
+      parser: makes documents.
       chunk_bytes: read at once from a compressed file.
     """
     if is_compressed(part.path):
-        return _read_compressed(Chunks(raw, part, chunk_bytes), BOUNDARIES[kind], parse)
-    return _read_range(raw, part, BOUNDARIES[kind], parse)
+        return _read_compressed(Chunks(raw, part, chunk_bytes), part.path, parser)
+    if parser.kind == "file" and part.size > parser.longest + len(BOM):
+        return _refuse_file(raw, part, parser)
+    return _read_range(raw, part, parser)
 
 
-def _read_compressed(
-    chunks: Chunks, boundary: re.Pattern[bytes], parse: Parse
-) -> Iterator[Documents]:
-    pieces: list[bytes] = []  # since the last boundary
-    offset = 0
+def _read_compressed(chunks: Chunks, path: str, parser: Parser) -> Iterator[Documents]:
+    data = bytearray()  # since the last document's end
+    place = 0  # of the end of `data`
+    passing = False  # over the rest of a refused document
     for chunk in chunks:
-        pieces.append(chunk)
-        if b"\n" not in chunk:  # no boundary: do not search the same bytes again
-            continue
-        data = b"".join(pieces)
-        end = max((match.end() for match in boundary.finditer(data)), default=0)
-        if end:
-            yield replace(parse(data[:end], offset), stored_bytes=chunks.new_bytes())
-        pieces, offset = [data[end:]], offset + end
-    last = parse(b"".join(pieces), offset)
+        known = len(data)
+        data += chunk
+        place += len(chunk)
+        if passing:
+            end = parser.find_end(data)
+            passed = len(data) if end is None else end
+            yield replace(no_documents(parser.roles), source_bytes=passed - known)
+            data[:passed] = _open_end(data) if end is None else b""
+            if end is None:
+                continue
+            passing = False
+        if b"\n" in chunk and (stop := parser.last_end(data)):
+            documents = parser.parse(_cut(data, 0, stop), place - len(data))
+            yield replace(documents, stored_bytes=chunks.new_bytes())
+            del data[:stop]
+        if parser.is_too_long(data, 0):
+            yield parser.refuse(data, 0, path, place - len(data))
+            passing = True
+            data[:] = _open_end(data)
+    nothing = no_documents(parser.roles)
+    last = nothing if passing else parser.parse(bytes(data), place - len(data))
     yield replace(last, stored_bytes=chunks.new_bytes(), digests=chunks.digests())
 
 
-def _read_range(
-    raw: BinaryIO, part: Part, boundary: re.Pattern[bytes], parse: Parse
-) -> Iterator[Documents]:
+def _open_end(data: bytearray) -> bytes:
+    """What of passed bytes may be the start of a document's end."""
+    return b"\n" if _OPEN_BLANK.search(data) else b""
+
+
+def _cut(data: bytearray, start: int, stop: int) -> bytes:
+    with memoryview(data) as view:  # a slice of the array itself would be a second copy
+        return bytes(view[start:stop])
+
+
+def _refuse_file(raw: BinaryIO, part: Part, parser: Parser) -> Iterator[Documents]:
+    """A file that is one document, and too long for one: it is hashed and passed over."""
+    documents = parser.refuse(bytearray(raw.read(len(BOM))), 0, part.path, 0)
+    digests = (part_digest(raw, part),)
+    yield replace(documents, source_bytes=part.size, stored_bytes=part.bytes, digests=digests)
+
+
+def _read_range(raw: BinaryIO, part: Part, parser: Parser) -> Iterator[Documents]:
     """The documents of a range of a plain file.
 
     Let f(p) be the first boundary whose match starts at p - 1 or later (f(0) = 0, and the file's
     end if there is none). A range is read from f(start) to f(stop), so ranges tile any file: what
-    one leaves out another takes, whatever the cut.
+    one leaves out another takes, whatever the cut. Where a document turns out too long its range
+    ends; the next one finds for itself where it begins.
     """
-    first = max(part.start - 1, 0)
-    raw.seek(first)
-    data = raw.read(part.stop - first)
-    if len(data) < part.stop - first:
-        raise _shorter(part)
-    digest = xxhash.xxh3_128(memoryview(data)[part.start - first :]).hexdigest()
-    end = part.size - first
-    start, stop = 0, end
-    step = 1 << 16  # doubles, so that a document of any length is read in linear time
+    window = _Window(raw, part)
+    data = window.data
+    digests = ((part.path, part.size, part.start, window.digest),)
+    start, stop, seen = 0, part.size, 0
     if part.start:
-        while (match := boundary.search(data)) is None and _OPEN_BLANK.search(data):
-            if len(data) == end:
-                break
-            data, step = data + _more(raw, part, step), step * 2
-        start = match.end() if match else end
-    if part.stop < part.size and start < end:
-        search_from = part.stop - 1 - first
-        while (match := boundary.search(data, search_from)) is None and len(data) < end:
+        end = parser.find_end(data)
+        if end is None and _OPEN_BLANK.search(data):
+            seen = int(not data.endswith(b"\n"))  # no match of f(stop): it starts before
+            end = window.end_of_blank(parser)
+        start = part.size if end is None else window.place + end
+    refused = None
+    if part.stop < part.size and start < part.size:
+        search_from = max(part.stop - 1 - window.place, seen)
+        while (end := parser.find_end(data, search_from)) is None and window.is_open:
+            if window.place + len(data) - start > parser.longest:
+                begun = parser.last_end(data, start - window.place)
+                if parser.is_too_long(data, begun):
+                    refused = parser.refuse(data, begun, part.path, window.place)
+                    end = begun
+                    break
             search_from = max(data.rfind(b"\n"), search_from)
-            data, step = data + _more(raw, part, step), step * 2
-        stop = match.end() if match else end
-    documents = parse(data[start:stop], first + start)
-    digests = ((part.path, part.size, part.start, digest),)
+            window.go_on()
+        stop = part.size if end is None else window.place + end
+    documents = parser.parse(_cut(data, start - window.place, stop - window.place), start)
+    if refused:
+        yield replace(documents, path=part.path)
+        documents = refused
     yield replace(documents, stored_bytes=part.bytes, digests=digests)
 
 
-def _more(raw: BinaryIO, part: Part, size: int) -> bytes:
-    """The next bytes of a file that is known to have some."""
-    more = raw.read(size)
-    if not more:
-        raise _shorter(part)
-    return more
+class _Window:
+    """Bytes of a file, from the one before a part on; those beyond the part as they are asked for.
 
+    Attributes:
+      data: what is held.
+      place: of it in the file.
+      digest: xxh3_128 of the part.
+    """
 
-def _shorter(part: Part) -> DataError:
-    return DataError(f"{part.path} became shorter during the run: let inputs rest, and run again")
+    def __init__(self, raw: BinaryIO, part: Part):
+        self._raw, self._part = raw, part
+        self._step = 1 << 16  # doubles, so that a document of any length is read in linear time
+        self.place = max(part.start - 1, 0)
+        raw.seek(self.place)
+        read = raw.read(part.stop - self.place)
+        if len(read) < part.stop - self.place:
+            raise self._shorter()
+        self.digest = xxhash.xxh3_128(memoryview(read)[part.start - self.place :]).hexdigest()
+        self.data = bytearray(read)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file goes on."""
+        return self.place + len(self.data) < self._part.size
+
+    def go_on(self) -> None:
+        """Reads more, of which there must be some."""
+        more = self._raw.read(self._step)
+        if not more:
+            raise self._shorter()
+        self.data += more
+        self._step = min(2 * self._step, _LARGEST_STEP)
+
+    def end_of_blank(self, parser: Parser) -> int | None:
+        """Where the line that is blank so far ends, if it is blank to a newline.
+
+        Of the data, its own newline and what may follow are kept, and not the blanks between them.
+        """
+        end = None
+        while end is None and self.is_open and _OPEN_BLANK.search(self.data):
+            self.place += len(self.data) - 1
+            self.data[:] = b"\n"
+            self.go_on()
+            end = parser.find_end(self.data)
+            if not self.data[: end or len(self.data)].isspace():
+                return None
+        return end
+
+    def _shorter(self) -> DataError:
+        return DataError(
+            f"{self._part.path} became shorter during the run: let inputs rest, and run again"
+        )

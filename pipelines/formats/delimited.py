@@ -15,7 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pv
 
-from pipelines.documents import BOM, Documents, Reject, Role
+from pipelines.documents import (
+    BOM,
+    MAX_DOCUMENT_BYTES,
+    Documents,
+    Reject,
+    Role,
+    no_documents,
+    too_long,
+)
 from pipelines.formats import csv_scan
 from pipelines.formats.csv_scan import new_scan, scan
 from pipelines.formats.role_columns import check_fields, take_roles
@@ -27,7 +35,6 @@ _HEADER_BYTES = 1 << 20
 _QUOTE_HINT = ". Perhaps a quote there is never closed: double quotes that are text"
 _SHOWN = 80  # characters of a refused record
 _ALL = np.iinfo(np.int64).max
-_RECORD_BYTES = (1 << 31) - 2  # Arrow's parser counts in 32 bits
 
 
 def plan(
@@ -74,7 +81,11 @@ def plan(
 
 
 def read(
-    raw: BinaryIO, part: Part, roles: tuple[Role, ...], chunk_bytes: int
+    raw: BinaryIO,
+    part: Part,
+    roles: tuple[Role, ...],
+    chunk_bytes: int,
+    longest: int = MAX_DOCUMENT_BYTES,
 ) -> Iterator[Documents]:
     """The documents of a part that starts and ends between records, or of a whole file.
 
@@ -87,26 +98,37 @@ def read(
     records = new_scan(part.start or end)
     records[csv_scan.RECORDS] = first = part.record
     place = part.start
+    delimiter = ord(DELIMITERS[part.format])
     pieces: list[bytes] = []  # since the last record's end
+    passing = False  # over the rest of a record that was refused
     for chunk in chunks:
         skipped, chunk = min(skip, len(chunk)), chunk[skip:]
         skip, place = skip - skipped, place + skipped
-        before = int(records[csv_scan.ENDED])
         data = np.frombuffer(chunk, np.uint8)
-        scan(data, place, ord(DELIMITERS[part.format]), _ALL, _ALL, records)
+        if passing:
+            passed = scan(data, place, delimiter, _ALL, first + 1, records)
+            passing = records[csv_scan.RECORDS] == first
+            first = int(records[csv_scan.RECORDS])
+            yield replace(no_documents(roles), source_bytes=passed)
+            data, chunk, place = data[passed:], chunk[passed:], place + passed
+        before = int(records[csv_scan.ENDED])
+        scan(data, place, delimiter, _ALL, _ALL, records)
         place += len(chunk)
         pieces.append(chunk)
         if records[csv_scan.ENDED] == before:
-            if sum(map(len, pieces)) > _RECORD_BYTES:
-                raise DataError(f"{part.path}: record {first:,} is longer than 2 GiB{_QUOTE_HINT}")
+            held = sum(map(len, pieces))
+            if held > longest and not passing:
+                rejects = (too_long(part.path, first, longest),)
+                yield replace(no_documents(roles), rejects=rejects, source_bytes=held)
+                pieces, passing = [], True
             continue
         whole = len(chunk) - (place - int(records[csv_scan.ENDED]))
         pieces[-1] = chunk[:whole]
-        documents = _parse(b"".join(pieces), names, roles, part, first)
+        documents = _parse(b"".join(pieces), names, roles, part, first, longest)
         yield replace(documents, stored_bytes=chunks.new_bytes())
         first, pieces = int(records[csv_scan.RECORDS]), [chunk[whole:]]
     _check_closed(records, part)
-    last = _parse(b"".join(pieces), names, roles, part, first)
+    last = _parse(b"".join(pieces), names, roles, part, first, longest)
     yield replace(last, stored_bytes=chunks.new_bytes(), digests=chunks.digests())
 
 
@@ -147,7 +169,12 @@ def _header(raw: BinaryIO, part: Part) -> tuple[list[str], int]:
 
 
 def _parse(
-    data: bytes, names: list[str], roles: tuple[Role, ...], part: Part, first: int
+    data: bytes,
+    names: list[str],
+    roles: tuple[Role, ...],
+    part: Part,
+    first: int,
+    longest: int,
 ) -> Documents:
     """Documents of whole records, the first of which has the number `first`."""
     refused: list[tuple[int, str]] = []  # number in `data`, why
@@ -158,6 +185,8 @@ def _parse(
         refused.append(((row.number or 1) - 1, f"{counts}: {shown}"))
         return "skip"
 
+    source_bytes = len(data)
+    data, long = _without_long(data, ord(DELIMITERS[part.format]), longest)
     wanted = sorted({role.field for role in roles} & set(names))
     numbers = [str(i) for i in range(len(names))]  # names may stand twice
     columns = [numbers[names.index(name)] for name in wanted]
@@ -180,11 +209,31 @@ def _parse(
         table = pa.table({name: pa.array([], pa.large_binary()) for name in wanted})
     batches = table.combine_chunks().to_batches()
     batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
-    documents = take_roles(batch, roles, part.path, 0, source_bytes=len(data))
-    good = np.ones(len(batch) + len(refused), bool)
-    good[[number for number, _ in refused]] = False
-    record_of = first + np.flatnonzero(good)
+    documents = take_roles(batch, roles, part.path, 0, source_bytes=source_bytes)
+    parsed = first + np.delete(np.arange(len(batch) + len(refused) + len(long)), long)
+    record_of = np.delete(parsed, [number for number, _ in refused])
     rejects = {int(record_of[r.offset or 0]): (r.reason, r.detail) for r in documents.rejects}
-    rejects |= {first + number: ("ragged_row", why) for number, why in refused}
-    placed = (Reject(part.path, number, *rejects[number]) for number in sorted(rejects))
+    rejects |= {int(parsed[number]): ("ragged_row", why) for number, why in refused}
+    placed = [Reject(part.path, number, *rejects[number]) for number in sorted(rejects)]
+    placed += [too_long(part.path, first + number, longest) for number in long]
     return replace(documents, rejects=tuple(placed))
+
+
+def _without_long(data: bytes, delimiter: int, longest: int) -> tuple[bytes, list[int]]:
+    """Whole records but those that are longer than they may be, and the numbers of these."""
+    if len(data) <= longest:
+        return data, []
+    bytes_ = np.frombuffer(data, np.uint8)
+    records = new_scan(0)
+    kept: list[bytes] = []
+    long: list[int] = []
+    start = 0
+    while start < len(data):
+        number = int(records[csv_scan.RECORDS])
+        stop = start + scan(bytes_[start:], start, delimiter, start + 1, _ALL, records)
+        if stop - start > longest:
+            long.append(number)
+        else:
+            kept.append(data[start:stop])
+        start = stop
+    return b"".join(kept), long

@@ -6,13 +6,23 @@ line, so that every refused line has its place and its reason. Both give the sam
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 
-from pipelines.documents import BOM, Documents, Reject, Role, _lines, batch_of
+from pipelines.documents import (
+    BOM,
+    MAX_DOCUMENT_BYTES,
+    Documents,
+    Reject,
+    Role,
+    _lines,
+    batch_of,
+    too_long,
+)
 from pipelines.formats.role_columns import UNEVEN, column_of, take_roles
 
 _PEEKED = 50  # lines that are looked at for the types of fields
@@ -20,7 +30,14 @@ _OPEN, _CLOSE = b"{}"
 _Refusal = tuple[str, str]  # reason, detail
 
 
-def json_documents(data: bytes, roles: tuple[Role, ...], path: str, offset: int) -> Documents:
+def json_documents(
+    data: bytes,
+    roles: tuple[Role, ...],
+    path: str,
+    offset: int,
+    *,
+    longest: int = MAX_DOCUMENT_BYTES,
+) -> Documents:
     """Takes the roles' fields of each object.
 
     Args:
@@ -28,21 +45,25 @@ def json_documents(data: bytes, roles: tuple[Role, ...], path: str, offset: int)
       roles: what to take; the first is a string.
       path: for the places of refused documents.
       offset: of `data` in the file; at 0 a byte order mark is skipped.
+      longest: bytes of a line; a longer one is refused.
     """
     skip = len(BOM) if offset == 0 and data.startswith(BOM) else 0
     starts, stops = _lines(np.frombuffer(data, np.uint8), skip)
-    if len(starts):
+    is_long = stops - starts > longest
+    if len(starts) and not is_long.any():
         documents = _arrow_json(data, starts, stops, roles, path)
         if documents is not None:
             return documents
-    lines = zip(starts.tolist(), stops.tolist(), strict=True)
+    rejects = [too_long(path, offset + start, longest) for start in starts[is_long].tolist()]
+    lines = zip(starts[~is_long].tolist(), stops[~is_long].tolist(), strict=True)
     records = ((offset + start, data[start:stop]) for start, stop in lines)
-    return record_documents(
+    documents = record_documents(
         ((place, *_object(line)) for place, line in records if line.strip()),
         roles,
         path,
         source_bytes=len(data),
     )
+    return replace(documents, rejects=(*rejects, *documents.rejects)) if rejects else documents
 
 
 def record_documents(

@@ -7,9 +7,9 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.documents import Documents, Role, no_documents
+from pipelines.documents import MAX_DOCUMENT_BYTES, Documents, Role, no_documents
 from pipelines.formats.class_names import class_names
-from pipelines.formats.role_columns import check_fields, take_roles
+from pipelines.formats.role_columns import Classes, check_fields, take_roles
 from pipelines.stored import Part, part_digest
 from schemas.errors import DataError
 
@@ -63,7 +63,11 @@ def _is_wanted(path: str, roles: tuple[Role, ...]) -> bool:
 
 
 def read(
-    raw: BinaryIO, part: Part, roles: tuple[Role, ...], chunk_bytes: int
+    raw: BinaryIO,
+    part: Part,
+    roles: tuple[Role, ...],
+    chunk_bytes: int,
+    longest: int = MAX_DOCUMENT_BYTES,
 ) -> Iterator[Documents]:
     """The documents of a row group, in pieces of about `chunk_bytes`.
 
@@ -87,13 +91,19 @@ def read(
             batch_rows, row_groups=[part.group], columns=wanted, use_threads=False
         )
         for batch in batches:
-            yield take_roles(batch, roles, part.path, part.record + rows, classes=classes)
+            first = part.record + rows
+            yield take_roles(batch, roles, part.path, first, classes=classes, longest=longest)
             rows += len(batch)
     except (pa.ArrowException, OSError) as error:
         raise _damaged(part, group.num_rows, str(error)) from error
     if rows != group.num_rows:
         raise _damaged(part, group.num_rows, f"it holds {rows:,} rows")
     yield replace(no_documents(roles), stored_bytes=part.bytes, digests=(digest,))
+
+
+def stored_classes(raw: BinaryIO, part: Part) -> Classes:
+    """Names of class numbers by field, as the file says."""
+    return class_names(_open(raw, part).schema_arrow)
 
 
 def _open(raw: BinaryIO, part: Part) -> pq.ParquetFile:

@@ -11,7 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from pipelines.documents import ANSWERS, Documents, Reject, Role, batch_of
+from pipelines.documents import (
+    ANSWERS,
+    MAX_DOCUMENT_BYTES,
+    Documents,
+    Reject,
+    Role,
+    batch_of,
+    too_long,
+)
 from schemas.errors import UsageError
 
 Refused = dict[int, tuple[str, str]]  # row -> reason, detail
@@ -75,6 +83,7 @@ def take_roles(
     *,
     classes: Classes | None = None,
     source_bytes: int | None = None,
+    longest: int = MAX_DOCUMENT_BYTES,
 ) -> Documents:
     """The roles' columns of a batch's good rows.
 
@@ -85,6 +94,7 @@ def take_roles(
       first: number of the batch's first row in the file.
       classes: names of class numbers.
       source_bytes: what the rows measure in the file; None for the bytes of the roles' strings.
+      longest: bytes of a row's strings; a row with more is refused.
     """
     columns: list[pa.Array] = []
     refused: Refused = {}
@@ -98,6 +108,11 @@ def take_roles(
             empty_N[list(refused)] = False
     if source_bytes is None:
         source_bytes = sum(_string_bytes(column) for column in columns)
+    strings = [_lengths(column) for column in columns if pt.is_large_string(column.type)]
+    for row in np.flatnonzero(sum(strings) > longest).tolist():
+        long = too_long(path, first + row, longest)
+        refused[row] = long.reason, long.detail
+        empty_N[row] = False
     keep_N = ~empty_N
     keep_N[list(refused)] = False
     taken = batch_of(columns, roles)

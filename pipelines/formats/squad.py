@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, BinaryIO
 
-from pipelines.documents import BOM, Documents, Role
+from pipelines.documents import BOM, MAX_DOCUMENT_BYTES, Documents, Role
 from pipelines.formats.json_lines import record_documents
 from pipelines.formats.role_columns import missing_field
 from pipelines.stored import Chunks, Part
@@ -18,6 +18,7 @@ from schemas.errors import DataError, UsageError
 
 FIELDS = ("answers", "context", "id", "is_impossible", "question", "title")
 _PEEK_BYTES = 1 << 16
+_LARGEST = 512 << 20  # SQuAD has 30 MB; parsed, a file takes some times its size
 _SIMPLE = rb'(?:"[^"\\]*"|[-+.\w]+)'
 # {"version": "1.1", "data": [{ ... with "data" after any number of simple values.
 _SQUAD = re.compile(
@@ -52,7 +53,11 @@ def check_roles(roles: tuple[Role, ...], path: str) -> None:
 
 
 def read(
-    raw: BinaryIO, part: Part, roles: tuple[Role, ...], chunk_bytes: int
+    raw: BinaryIO,
+    part: Part,
+    roles: tuple[Role, ...],
+    chunk_bytes: int,
+    longest: int = MAX_DOCUMENT_BYTES,
 ) -> Iterator[Documents]:
     """The questions of a file, as one piece; a refused one's place is its number in the file.
 
@@ -60,7 +65,16 @@ def read(
       DataError: it is damaged, no JSON, or not built as SQuAD is.
     """
     chunks = Chunks(raw, part, chunk_bytes)
-    data = b"".join(chunks)
+    pieces, held = [], 0
+    for chunk in chunks:
+        pieces.append(chunk)
+        held += len(chunk)
+        if held > _LARGEST:
+            raise DataError(
+                f"{part.path} is larger than {_LARGEST:,} bytes, and SQuAD's JSON is parsed as a "
+                "whole: cut it into several, or make JSON Lines of it"
+            )
+    data = b"".join(pieces)
     try:
         content = json.loads(data.removeprefix(BOM))
     except UnicodeDecodeError as error:
