@@ -162,6 +162,8 @@ class Shard:
 
     def _rows(self, rows_B: np.ndarray) -> Columns:
         """The columns of the rows of these numbers, as the packing lays them."""
+        from pipelines.row_loop import copied, repeated  # imports numba
+
         schema, segments, packing = self.maker.schema, self.segments, self.packing
         first_R = packing.first_segments
         count_R = np.diff(np.append(first_R, len(packing.row_S)))
@@ -169,19 +171,14 @@ class Shard:
         segment_S = packing.segment_S[placed_S]
         row_S = np.repeat(np.arange(len(rows_B)), count_R[rows_B])
         number_S = (placed_S - first_R[packing.row_S[placed_S]] + 1).astype(np.uint16)
-        pad = schema.special_ids.get("pad", 0)
-        filled_BxL, token_N = _lay(
-            packing.start_S[placed_S],
-            packing.length_S[placed_S],
-            row_S,
-            (len(rows_B), schema.max_length),
-        )
+        start_S, length_S = packing.start_S[placed_S], packing.length_S[placed_S]
+        shape, pad = (len(rows_B), schema.max_length), schema.special_ids.get("pad", 0)
         columns = {
-            "input_ids": _fill(filled_BxL, segments.stream[token_N], pad),
-            "segment_ids": _fill(filled_BxL, np.repeat(number_S, packing.length_S[placed_S]), 0),
+            "input_ids": copied(segments.stream, start_S, length_S, row_S, shape, pad),
+            "segment_ids": repeated(number_S, length_S, row_S, shape),
         }
         for name, values in segments.beside.items():
-            columns[name] = _fill(filled_BxL, values[token_N], 0)
+            columns[name] = copied(values, start_S, length_S, row_S, shape, 0)
         first_segment_B = packing.segment_S[first_R[rows_B]]
         columns["example_id"] = self.example_ids_E[segments.example_S[first_segment_B]]
         for name, values in segments.scalars.items():
@@ -189,9 +186,8 @@ class Shard:
         for name, (values, offsets) in segments.pairs.items():
             length_S = np.diff(offsets)[segment_S]
             shape = (len(rows_B), schema.feature(name).shape[0])
-            filled_BxT, token_N = _lay(offsets[:-1][segment_S], length_S, row_S, shape)
-            columns[name] = _fill(filled_BxT, values[token_N], pad)
-            columns[segment_name(name)] = _fill(filled_BxT, np.repeat(number_S, length_S), 0)
+            columns[name] = copied(values, offsets[:-1][segment_S], length_S, row_S, shape, pad)
+            columns[segment_name(name)] = repeated(number_S, length_S, row_S, shape)
         return columns
 
 
@@ -201,18 +197,3 @@ def _evaluation(examples: SubBlock, high: np.ndarray) -> tuple[EvaluationLine, .
         return ()
     lines = zip(high.tolist(), examples.batch["evaluation"].to_pylist(), strict=True)
     return tuple((example_name(name), line) for name, line in lines if line)
-
-
-def _lay(
-    start_S: np.ndarray, length_S: np.ndarray, row_S: np.ndarray, shape: tuple[int, int]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Which places of the rows are filled, bool of `shape`, and with which tokens, in row order."""
-    used_B = np.bincount(row_S, length_S, shape[0])
-    return np.arange(shape[1]) < used_B[:, None], ranges(start_S, length_S)
-
-
-def _fill(filled: np.ndarray, values: np.ndarray, rest: int) -> np.ndarray:
-    """The values where `filled` is true, and `rest` elsewhere."""
-    column = np.full(filled.shape, rest, values.dtype)
-    column[filled] = values
-    return column
