@@ -21,6 +21,8 @@ TEXT, SPECIAL, PADDING = "text", "special", "padding"
 REPLACED, RANDOM, KEPT = "mask", "random", "kept"  # what masking made of a token
 LOSS, PREFIX = "loss_weights", "prefix_mask"  # marks that are drawn in a way of their own
 
+LABEL, EXAMPLE_ID = "label", "example_id"
+
 _MASKS = ("masked_positions", "masked_ids", "masked_weights")
 _LONGEST_FACT = 100  # characters
 
@@ -150,7 +152,9 @@ def _marks(schema: Schema, sequence: str) -> list[str]:
 
 
 def row_facts(row: Mapping[str, np.ndarray], schema: Schema) -> dict[str, str]:
-    """What a row says beside its text: {"label": "1 (pos)", "example_id": "17"}.
+    """What a row says beside its text: {"label": "1 (pos)", "example_id": "00000001000000ff"}.
+
+    A feature that is 0 says nothing and is left out, but for a label.
 
     Args:
       row: its columns, decoded.
@@ -160,12 +164,15 @@ def row_facts(row: Mapping[str, np.ndarray], schema: Schema) -> dict[str, str]:
     told = {*streams, *streams.values(), *_MASKS, *_marks(schema, "input_ids")}
     facts = {}
     for feature in schema.features:
-        if feature.name in told:
-            continue
         values = row[feature.name]
-        text = str(values.item()) if not feature.shape else " ".join(map(str, values.tolist()))
+        if feature.name in told or (feature.name != LABEL and not values.any()):
+            continue
+        if feature.name == EXAMPLE_ID:  # as evaluation.jsonl has it
+            text = "".join(f"{half:08x}" for half in values.tolist())
+        else:
+            text = " ".join(map(str, values.ravel().tolist()))
         classes = schema.parameters.get("classes", ())
-        if feature.name == "label" and 0 <= int(values) < len(classes):
+        if feature.name == LABEL and 0 <= int(values) < len(classes):
             text += f" ({visible(str(classes[int(values)]))})"
         facts[feature.name] = text if len(text) <= _LONGEST_FACT else text[:_LONGEST_FACT] + "…"
     return facts

@@ -1,6 +1,7 @@
 """What the command prints, of sets worked by hand."""
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,12 +17,17 @@ from shard_factory import (
     mlm_schema,
     packed_rows,
     replace_file,
+    tokenizer_json,
+    write_manifest,
     write_mlm_set,
     write_set,
 )
 
+from pipelines import build_shards
 from pipelines.inspect_shards import main
+from pipelines.token_counts import TOKEN_COUNTS, token_counts_file
 from schemas.errors import UsageError
+from schemas.features import unmask
 from schemas.sidecar import InputFile, Inputs, read_set, to_json
 
 ROOT = Path(__file__).parents[1]
@@ -179,3 +185,144 @@ def test_row_lists_are_right_for_many_shards(tmp_path, capsys):
         was = columns["train"]["masked_ids"][row, first]
         (header,) = (n for n, line in enumerate(lines) if line.startswith(" place  segment"))
         assert lines[header + 1].split("'")[1] == f" w{was}"
+
+
+# Searching
+
+
+def _exit(capsys, *argv: str) -> tuple[int, list[str]]:
+    with pytest.raises(SystemExit) as left:
+        main(list(argv))
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return left.value.code or 0, [line.rstrip() for line in captured.out.splitlines()]  # pyright: ignore[reportReturnType]
+
+
+def test_search_takes_masks_off_and_stays_in_a_segment(directory, capsys):
+    # Row 2 holds w10 w11 w12 w13 and w20 w21, of which w12, w13 and w20 are masked.
+    code, lines = _exit(capsys, str(directory), "--search=w11 w12 w13")
+    assert (code, lines) == (
+        0,
+        ["train 2 [1] <s> w10 w11 w12 w13</s>", "1 of 4 rows, 1 time"],
+    )
+    assert _exit(capsys, str(directory), "--search=</s><s>") == (1, ["0 of 4 rows, 0 times"])
+    assert _exit(capsys, str(directory), "--search=<mask>")[0] == 1
+    code, lines = _exit(capsys, str(directory), "--search=w21</s>")
+    assert lines[0] == "train 2 [2] <s> w20 w21</s>"
+
+
+@pytest.mark.parametrize("changes", [{}, {"encoding": "int64_list"}, {"static_masking": False}])
+def test_search_finds_every_row_of_every_shard(tmp_path, capsys, changes):
+    columns = write_mlm_set(tmp_path / "set", train=30, validation=5, **changes)
+    due = []
+    for split in ("train", "validation"):
+        ids = unmask(columns[split])
+        for row in range(len(ids)):
+            times = int((ids[row] == 7).sum())
+            if times:
+                due.append((split, row, times))
+    # "w7" is in no other token, since there are none above w49.
+    code, lines = _exit(capsys, str(tmp_path / "set"), "--search= w7", "--limit=0")
+    found = []
+    for line in lines[:-1]:
+        split, row = line.split()[:2]
+        times = int(line.rsplit("(", 1)[1].split()[0]) if line.endswith("times)") else 1
+        found.append((split, int(row), times))
+    assert (code, found) == (0, due)
+    assert lines[-1] == f"{len(due)} of 35 rows, {sum(times for *_, times in due)} times"
+
+
+def test_search_in_one_split_and_up_to_a_limit(tmp_path, capsys):
+    write_mlm_set(tmp_path / "set", train=30, validation=5)
+    code, lines = _exit(capsys, str(tmp_path / "set"), "--search=<s>", "--limit=2")
+    assert code == 0 and len(lines) == 3
+    assert [line.split(" [")[0] for line in lines[:2]] == ["train 0", "train 1"]
+    assert lines[2] == "and more: these are the first 2, --limit=0 shows all"
+    code, lines = _exit(capsys, str(tmp_path / "set"), "--search=<s>", "--split=validation")
+    assert len(lines) == 6 and lines[5].startswith("5 of 5 rows")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--search="], "--search: give a text to look for"),
+        (["--search=a", "--stats"], "--stats, --search and --diff: give one of them"),
+        (["--search=a", "--limit=-1"], "--limit=-1: 0 or more"),
+        (["--search=a", "--split=dev"], "--split=dev: .* has no such split"),
+    ],
+)
+def test_searches_that_cannot_be_meant(directory, flags, message):
+    with pytest.raises(UsageError, match=message):
+        main([str(directory), *flags])
+
+
+# Comparing
+
+
+def test_a_set_is_equal_to_itself_and_to_its_copy_elsewhere(directory, tmp_path, capsys):
+    shutil.copytree(directory, tmp_path / "copy")
+    renamed = to_json(Inputs((InputFile("elsewhere/a.txt", 5000, "ab"),)))
+    replace_file(tmp_path / "copy", "inputs.json", renamed)
+    for other in (directory, tmp_path / "copy"):
+        code, lines = _exit(capsys, str(directory), f"--diff={other}")
+        assert (code, lines) == (0, ["equal: contract, inputs, counts, and the bytes of 4 rows"])
+
+
+def test_what_differs_is_told_by_name_and_count(directory, tmp_path, capsys):
+    write_mlm_set(tmp_path / "other", train=6, validation=0, mask_rate=0.3)
+    code, lines = _exit(capsys, str(directory), f"--diff={tmp_path / 'other'}")
+    words = [line.split() for line in lines]
+    assert code == 1
+    parts = ("contract", "inputs", "documents", "split train", "files")
+    assert [line for line in lines if line in parts] == list(parts)
+    assert ["mask_rate", "0.15", "0.3"] in words
+    assert ["max_length", "12", "16"] in words
+    assert ["features.input_ids", "uint16[12]", "uint16[16]"] in words
+    assert ["a.txt", "5,000", "bytes", "-"] in words
+    assert ["rejected:", "empty", "1", "-"] in words
+    assert ["rows", "4", "6", "+2"] in words
+    assert " shards of train  2 files, 2 not there  2 files, 2 not here" in lines
+    assert not any("fingerprint" in line or "golden" in line for line in lines)
+
+
+def test_tokens_are_compared_where_the_tokenizer_is_the_same(tmp_path, capsys):
+    for name, first in (("a", 4), ("b", 5)):
+        write_mlm_set(tmp_path / name)
+        counts = np.zeros(50, np.int64)
+        counts[[first, 30]] = 10
+        (content,) = token_counts_file(counts).values()
+        (tmp_path / name / TOKEN_COUNTS).write_bytes(content)
+        info = read_set(str(tmp_path / name))
+        files = [(f.path, f.split, f.rows) for f in info.manifest.files]
+        write_manifest(tmp_path / name, info.schema, [*files, (TOKEN_COUNTS, None, None)])
+    code, lines = _exit(capsys, str(tmp_path / "a"), f"--diff={tmp_path / 'b'}")
+    assert code == 1 and lines[0] == "tokens"
+    assert [line.split() for line in lines[2:4]] == [
+        ["4", "'<mask>'", "10", "0", "-10"],
+        ["5", "'", "w5'", "0", "10", "+10"],
+    ]
+    # And --stats lists them.
+    words = [line.split() for line in _lines(capsys, str(tmp_path / "b"), "--stats")]
+    assert ["2", "of", "50", "ids", "occur,", "0", "once"] in words
+    assert ["5", "'", "w5'", "10", "█" * 40] in words
+
+
+# Rows of other tasks
+
+
+def test_a_row_of_clm_says_where_the_loss_counts(tmp_path, capsys, monkeypatch):
+    tokenizer = tmp_path / "tokenizer.json"
+    tokenizer.write_bytes(tokenizer_json(50))
+    (tmp_path / "a.txt").write_text("w10 w11 w12\n")
+    flags = [f"--tokenizer={tokenizer}", f"--output={tmp_path / 'set'}", "--splits=train:1"]
+    build_shards.main([f"--input={tmp_path}/a.txt", *flags, "--task=clm", "--max_length=6"])
+    capsys.readouterr()
+    lines = _lines(capsys, str(tmp_path / "set"))
+    start = next(n for n, line in enumerate(lines) if line.startswith("train row 0"))
+    assert lines[start + 1 :] == [
+        "6 places: 4 tokens in 1 segment, 2 padding",
+        "loss_weights: 3, underline",
+        "",
+        "[1]  w10 w11 w12</s>",
+        "[-] 2 x padding",
+    ]

@@ -1,13 +1,17 @@
 """Rows worked by hand, as people read them."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 from shard_factory import BOS, EOS, MASK, PAD, mlm_schema, tokenizer_json
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from pipelines.row_text import Piece, TokenTexts, row_pieces
+from pipelines.row_text import Piece, TokenTexts, row_facts, row_pieces, sequences, visible
+from schemas.features import Feature
+from schemas.sidecar import Schema
 
 SCHEMA = mlm_schema(max_length=12, max_masked=3)
 
@@ -56,6 +60,105 @@ def test_rows_without_masks():
     row = {"input_ids": np.array([0, 5, 4, 2]), "segment_ids": np.array([1, 1, 1, 1])}
     kinds = [p.kind for p in row_pieces(row, schema, TokenTexts.from_json(tokenizer_json(50)))]
     assert kinds == ["special", "text", "special", "special"]  # <mask> was in the text
+
+
+def _schema(*features: Feature, **parameters) -> Schema:
+    """Of a task with these features beside 4 places of text, as no task has them all."""
+    text = (
+        Feature("input_ids", "uint16", (4,), ""),
+        Feature("segment_ids", "uint8", (4,), ""),
+    )
+    names = {feature.name: feature for feature in (*text, *features)}
+    stub = SimpleNamespace(
+        features=tuple(names.values()),
+        feature=names.get,
+        parameters=parameters,
+        static_masking=False,
+        special_ids={},
+        all_special_ids=(0, 1, 2, 3, 4),
+    )
+    return cast(Schema, stub)
+
+
+ROW = {"input_ids": np.array([5, 6, 7, 2]), "segment_ids": np.array([1, 1, 1, 1])}
+TEXTS = TokenTexts.from_json(tokenizer_json(50))
+
+
+def test_marks_of_places_cut_the_text():
+    schema = _schema(
+        Feature("loss_weights", "uint8", (4,), ""), Feature("prefix_mask", "uint8", (4,), "")
+    )
+    row = ROW | {
+        "loss_weights": np.array([0, 0, 1, 1]),
+        "prefix_mask": np.array([1, 1, 0, 0]),
+    }
+    assert row_pieces(row, schema, TEXTS) == [
+        Piece(1, 0, 2, "text", " w5 w6", " w5 w6", ("prefix_mask",)),
+        Piece(1, 2, 1, "text", " w7", " w7", ("loss_weights",)),
+        Piece(1, 3, 1, "special", "</s>", "</s>", ("loss_weights",)),
+    ]
+    assert row_facts(row, schema) == {}
+
+
+def test_a_second_stream_has_segments_of_its_own():
+    schema = _schema(
+        Feature("target_ids", "uint16", (3,), ""), Feature("target_segment_ids", "uint8", (3,), "")
+    )
+    row = ROW | {"target_ids": np.array([8, 9, 0]), "target_segment_ids": np.array([1, 2, 0])}
+    assert sequences(schema) == {"input_ids": "segment_ids", "target_ids": "target_segment_ids"}
+    assert [(p.segment, p.text) for p in row_pieces(row, schema, TEXTS, "target_ids")] == [
+        (1, " w8"),
+        (2, " w9"),
+        (0, ""),
+    ]
+    assert row_facts(row, schema) == {}
+
+
+def test_facts_of_a_row():
+    schema = _schema(
+        Feature("label", "uint16", (), ""),
+        Feature("example_id", "uint32", (2,), ""),
+        Feature("prompt_length", "uint16", (), ""),
+        Feature("scores", "uint8", (99,), ""),
+        classes=["neg", "po\x1bs"],
+    )
+    row = ROW | {
+        "label": np.array(1, np.uint16),
+        "example_id": np.array([1, 255], np.uint32),
+        "prompt_length": np.array(3, np.uint16),
+        "scores": np.arange(99, dtype=np.uint8),
+    }
+    scores = " ".join(map(str, range(99)))[:100] + "…"
+    assert row_facts(row, schema) == {
+        "label": "1 (po\\x1bs)",
+        "example_id": "00000001000000ff",
+        "prompt_length": "3",
+        "scores": scores,
+    }
+    nothing = {name: np.zeros_like(values) for name, values in row.items()}
+    assert row_facts(nothing, schema) == {"label": "0 (neg)"}
+    assert row_facts(nothing, _schema(Feature("label", "uint16", (), ""))) == {"label": "0"}
+
+
+def test_the_bytes_of_many_tokens_at_once():
+    data, bounds = TEXTS.spell(np.array([0, 5, 6, 2], np.uint16))
+    assert (data, bounds.tolist()) == (b"<s> w5 w6</s>", [0, 3, 6, 9, 13])
+    assert TEXTS.spell(np.zeros(0, np.uint16))[0] == b""
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain text", "plain text"),
+        ("a\nb\tc\x1b[0m", "a↵b\\tc\\x1b[0m"),
+        ("\u202eback", "\\u202eback"),
+        ("half \udc80", "half \\udc80"),
+        ("क्‍ष", "क्‍ष"),  # its joiner is text
+    ],
+)
+def test_what_is_shown_commands_nothing(text, shown):
+    assert visible(text) == shown
+    visible(text).encode()
 
 
 @pytest.fixture(scope="module")
