@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import shutil
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -14,7 +13,13 @@ from rich.table import Table
 from pipelines import sinks
 from pipelines.config_file import config_bytes, with_config
 from pipelines.filters import is_filters
-from pipelines.launch import check_arguments, choose_runner, is_local, run_pipeline
+from pipelines.launch import (
+    check_arguments,
+    choose_runner,
+    import_beam,
+    is_local,
+    run_pipeline,
+)
 from pipelines.options import BuildOptions, parse_options
 from pipelines.reuse import finished_set
 from pipelines.sources import Block
@@ -50,7 +55,7 @@ def main(argv: list[str]) -> None:
     schema = options.schema(tokenizer, bytes_of)
     beam_arguments, how = choose_runner(beam_arguments, total_bytes)
     if options.dry_run:
-        _print_plan(options, schema, blocks, how)
+        _print_plan(options, schema, tokenizer, blocks, beam_arguments, how)
         return
     if not options.overwrite and (found := finished_set(options.output, schema, blocks)):
         _console.print(
@@ -107,29 +112,38 @@ def _build(
     )
 
 
-def _print_plan(options: BuildOptions, schema: Schema, blocks: list[Block], how: str) -> None:
-    files = {part.path: part.size for block in blocks for part in block.parts}
-    table = Table(title="plan (nothing was written)", show_header=False, title_justify="left")
-    for name, value in {
-        "inputs": f"{len(files):,} files, {decimal(sum(files.values()))}, {len(blocks):,} blocks",
-        "runs": how,
-        "tokenizer": f"{schema.vocab_size:,} ids, sha256 {schema.tokenizer_sha256[:12]}",
-        "rows": f"{schema.max_length} tokens, {schema.codec().stride} bytes each on disk",
-        "features": ", ".join(f"{f.name} {f.dtype}{list(f.shape)}" for f in schema.features),
-        "shards": ", ".join(f"{split}: {count}" for split, count in schema.shards.items()),
-        "free on disk": decimal(_free_bytes(options.output)),
-        "fingerprint": schema.fingerprint,
-    }.items():
-        table.add_row(name, value)
-    _console.print(table)
+def _print_plan(
+    options: BuildOptions,
+    schema: Schema,
+    tokenizer: LoadedTokenizer,
+    blocks: list[Block],
+    beam_arguments: list[str],
+    how: str,
+) -> None:
+    from pipelines.estimate import Making, estimate
+    from pipelines.plan import Plan, plan_table, warnings, worker_count
 
-
-def _free_bytes(path: str) -> int:
-    """Free bytes of the disk that `path` will lie on."""
-    path = os.path.abspath(path)
-    while not os.path.exists(path):
-        path = os.path.dirname(path)
-    return shutil.disk_usage(path).free
+    source = next(iter(options.sources().values()))
+    found = estimate(Making(schema, options.settings, source, options.filters, tokenizer), blocks)
+    began = time.monotonic()
+    import_beam()
+    local = is_local(beam_arguments)
+    workers, processes = worker_count(beam_arguments)
+    plan = Plan(
+        output=options.output,
+        schema=schema,
+        blocks=blocks,
+        estimate=found,
+        how=how,
+        workers=workers if local else 0,
+        processes=processes,
+        by_files=options.exchange == "files" or (options.exchange == "auto" and local),
+        import_seconds=time.monotonic() - began,
+        overwrite=options.overwrite,
+    )
+    _console.print(plan_table(plan))
+    for warning in warnings(plan):
+        _console.print(f"warning: {warning}", style="yellow")
 
 
 def _print_summary(made: SetInfo, options: BuildOptions, seconds: float | None) -> None:

@@ -20,13 +20,9 @@ def finished_set(output: str, schema: Schema, blocks: list[Block]) -> SetInfo | 
     if not os.path.exists(os.path.join(output, MANIFEST)):
         return None
     found = read_set(output)
-    differing = found.schema.differences(schema)
-    if not differing:
-        sizes = sorted((part.size, part.path) for b in blocks for part in b.parts if not part.start)
-        if [size for size, _ in sizes] != sorted(file.bytes for file in found.inputs.files):
-            differing = [f"inputs: {_brief(found)} there, {len(sizes)} files here, of other sizes"]
-        elif hash_inputs(blocks).content() != found.inputs.content():
-            differing = ["inputs: files of the same sizes but other content"]
+    differing = differences(found, schema, blocks)
+    if not differing and hash_inputs(blocks).content() != found.inputs.content():
+        differing = ["inputs: files of the same sizes but other content"]
     if differing:
         raise UsageError(
             f"{output} holds a shard set made otherwise ({'; '.join(differing)}). Give another "
@@ -35,5 +31,12 @@ def finished_set(output: str, schema: Schema, blocks: list[Block]) -> SetInfo | 
     return found
 
 
-def _brief(found: SetInfo) -> str:
-    return f"{len(found.inputs.files)} files"
+def differences(found: SetInfo, schema: Schema, blocks: list[Block]) -> list[str]:
+    """What tells a set from the one asked for, without reading the inputs; [] if nothing does."""
+    differing = found.schema.differences(schema)
+    if not differing:
+        sizes = sorted((part.size, part.path) for b in blocks for part in b.parts if not part.start)
+        if [size for size, _ in sizes] != sorted(file.bytes for file in found.inputs.files):
+            there = f"{len(found.inputs.files)} files"
+            differing = [f"inputs: {there} there, {len(sizes)} files here, of other sizes"]
+    return differing
