@@ -21,7 +21,7 @@ from pipelines.row_text import (
 )
 
 _EXAMPLES = 3  # rows of each split
-_EXAMPLE_TOKENS = 384  # shown of a row
+_EXAMPLE_TOKENS = 512  # shown of a row
 
 
 @dataclass(frozen=True)

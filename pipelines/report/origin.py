@@ -103,8 +103,8 @@ def went(content: SetContent) -> dict[str, Any]:
 
 
 def _token_kinds(content: SetContent) -> dict[str, str]:
-    kinds = {"text": "ink", "special tokens": "violet", "repeated in windows": "amber"}
-    kinds |= {"further masked copies": "grey", "truncated": "red"}
+    kinds = {"text": "ink", "special tokens": "violet", "repeated": "amber"}
+    kinds |= {"masked copies": "grey", "truncated": "red"}
     for number, split in enumerate(content.splits):
         kinds[f"rows of {split}"] = "blue" if number == 0 else "teal"
     return kinds
@@ -113,15 +113,15 @@ def _token_kinds(content: SetContent) -> dict[str, str]:
 def _token_links(content: SetContent) -> list[tuple[str, str, int]]:
     links = []
     copies = content.schema.mask_copies
-    for source in ("text", "special tokens", "repeated in windows", "further masked copies"):
+    for source in ("text", "special tokens", "repeated", "masked copies"):
         for split, counts in content.splits.items():
             once = counts.tokens_in_rows // copies
             count = {
                 # What was cut off was text.
                 "text": counts.tokens - counts.tokens_truncated,
                 "special tokens": counts.specials_added,
-                "repeated in windows": counts.tokens_repeated,
-                "further masked copies": once * (copies - 1),
+                "repeated": counts.tokens_repeated,
+                "masked copies": once * (copies - 1),
             }[source]
             links.append((source, f"rows of {split}", count))
     links.append(("text", "truncated", content.total.tokens_truncated))
