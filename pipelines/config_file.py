@@ -4,12 +4,11 @@ Ready ones lie in `pipelines/configs/` and are found by their bare names.
 """
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from schemas.flag_file import expand, kinds_of
+from schemas.flag_file import expand, flag_file, kinds_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -57,16 +56,5 @@ def config_bytes(command: str, options: "DataclassInstance") -> bytes:
     """
     import yaml
 
-    plain = {name: value for name, value in _flags(options) if name not in _OF_THIS_RUN}
-    head = f"# Again: python -m pipelines.{command} --config=THIS_FILE --output=DIR\n"
-    return (head + yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)).encode()
-
-
-def _flags(options: "DataclassInstance") -> Iterator[tuple[str, Any]]:
-    """Names and values as YAML has them; what is None or empty stands for itself."""
-    for field in fields(options):
-        value = getattr(options, field.name)
-        if is_dataclass(value) and not isinstance(value, type):
-            yield from _flags(value)
-        elif value is not None and value != ():
-            yield field.name, list(value) if isinstance(value, tuple) else value
+    head = f"Again: python -m pipelines.{command} --config=THIS_FILE --output=DIR"
+    return flag_file(head, options, _OF_THIS_RUN, yaml)

@@ -10,7 +10,7 @@ numpy.
 import dataclasses
 import difflib
 import os
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, TypeVar
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, TypeVar
 
 from schemas.errors import UsageError
 
@@ -76,6 +76,30 @@ def kinds_of(*options: type) -> Dict[str, str]:
             is_list = "tuple[" in str(field.type).lower()
             kinds[field.name] = "bool" if kind in (bool, "bool") else "list" if is_list else "value"
     return kinds
+
+
+def flag_file(head: str, options: Any, leave_out: Iterable[str], yaml: Any) -> bytes:
+    """The file that gives these flags again, defaults too.
+
+    Args:
+      head: a comment for its first line.
+      options: a dataclass; one among its fields stands for flags of its own.
+      leave_out: flags that are of one run alone.
+      yaml: the module.
+    """
+    plain = {name: value for name, value in _flags(options) if name not in leave_out}
+    text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
+    return f"# {head}\n{text}".encode()
+
+
+def _flags(options: Any) -> "Iterator[Tuple[str, Any]]":
+    """Names and values as YAML has them; without those that are None or empty."""
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from _flags(value)
+        elif value is not None and value != ():
+            yield field.name, list(value) if isinstance(value, tuple) else value
 
 
 def _split(argv: List[str]) -> "tuple[List[str], List[str]]":

@@ -1,16 +1,21 @@
 """--config of the pipelines, and the files that repeat a run."""
 
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 
 import pytest
 import tyro
 import yaml
 
-from pipelines.config_file import config_bytes, with_config
+import trainers.config_file
+from pipelines.config_file import CONFIGS, config_bytes, with_config
 from pipelines.filters import Filters
 from pipelines.launch import check_arguments
+from pipelines.options import BuildOptions, parse_options
+from pipelines.tasks.task import task_class
 from pipelines.tokenizer_options import TokenizerOptions
 from schemas.errors import UsageError
+from schemas.features import TASKS
+from trainers.on_flax.config import TrainConfig
 
 OPTIONS = TokenizerOptions(
     vocab_size=300,
@@ -60,3 +65,74 @@ def test_flags_of_beam_may_stand_in_it_and_no_others(tmp_path):
 def test_without_a_file_nothing_changes():
     argv = ["--vocab_size=300"]
     assert with_config(argv, "train_tokenizer", TokenizerOptions, check_unknown=print) is argv
+
+
+READY = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
+# What a user adds to each command: where things are.
+PLACES = {
+    "train_tokenizer": ["--input=text", "--output=there"],
+    "build_shards": ["--input=text", "--tokenizer=tokenizer", "--output=there"],
+    "flax_mlm": ["--shards=there"],
+}
+
+
+def test_the_five_classic_jobs_are_ready():
+    assert READY == [
+        "bert_sentiment",
+        "imdb_electra",
+        "norwegian_roberta",
+        "squad_gpt2_prefix",
+        "wikitext_gpt2",
+    ]
+
+
+@pytest.mark.parametrize("name", READY)
+def test_every_part_of_a_ready_file_is_understood(name):
+    parts = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
+    assert set(parts) <= set(PLACES)
+    if (task := parts["build_shards"]["task"]) not in TASKS:
+        pytest.skip(f"there is no task {task} yet")
+    for command, values in parts.items():
+        argv = [f"--config={name}", *PLACES[command]]
+        if command == "train_tokenizer":
+            options, others = parse(argv)
+        elif command == "build_shards":
+            argv = with_config(
+                argv, command, BuildOptions, *map(task_class, TASKS), check_unknown=refuse
+            )
+            options, others = parse_options(argv)
+        else:
+            argv = trainers.config_file.with_config(argv, command, TrainConfig)
+            options, others = tyro.cli(TrainConfig, args=argv, use_underscores=True), []
+        assert others == []
+        found = dict(flags_of(options))
+        for flag, value in values.items():
+            if not isinstance(value, (dict, list)):
+                assert str(found[flag]) == str(value) or float(found[flag]) == float(value), flag
+
+
+def refuse(flags):
+    raise AssertionError(flags)
+
+
+def flags_of(options):
+    for field in fields(options):
+        value = getattr(options, field.name)
+        yield from flags_of(value) if is_dataclass(value) else [(field.name, value)]
+
+
+def test_a_trainer_takes_its_part_and_leaves_the_file_that_repeats_it(tmp_path):
+    def read(*argv):
+        argv = trainers.config_file.with_config(list(argv), "flax_mlm", TrainConfig)
+        return tyro.cli(TrainConfig, args=argv, use_underscores=True)
+
+    config = read("--config=norwegian_roberta", "--shards=a b", "--epochs=2", "--no_verify")
+    assert (config.model, config.learning_rate, config.epochs) == ("base", 3e-4, 2)
+    path = tmp_path / "config.yaml"
+    path.write_bytes(trainers.config_file.config_bytes("flax_mlm", config))
+    assert read(f"--config={path}") == config
+    path.write_text("learing_rate: 3e-4\n")
+    with pytest.raises(UsageError, match="flax_mlm has no flag 'learing_rate'; did you mean lear"):
+        read(f"--config={path}")
+    with pytest.raises(UsageError, match="squad_gpt2_prefix.yaml has no part flax_mlm"):
+        read("--config=squad_gpt2_prefix")

@@ -87,6 +87,7 @@ def final_state(shards, output, step):
 def test_a_whole_run(shards, tmp_path, capsys):
     output = tmp_path / "run"
     main(flags(shards, output, STEPS, "--evaluate_every=4", "--checkpoint_every=6"))
+    assert "checkpoint_every: 6\n" in (output / "config.yaml").read_text()
     lines = read_metrics(str(output / "metrics.jsonl"))
     train = [line for line in lines if line["kind"] == "train"]
     assert [line["step"] for line in train] == list(range(1, 16))

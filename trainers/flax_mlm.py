@@ -8,12 +8,14 @@
 import tyro
 
 from schemas.errors import run_entry
+from trainers.config_file import with_config
 from trainers.mixture import open_shards
 from trainers.on_flax.config import TrainConfig, plan_run
 
 
 def main(argv: list[str]) -> None:
     """Parses the command line, checks the contract, then trains."""
+    argv = with_config(argv, "flax_mlm", TrainConfig)
     config = tyro.cli(TrainConfig, args=argv, prog="trainers.flax_mlm", use_underscores=True)
     shards = open_shards(config.shards, seed=config.seed, verify=config.verify)
     plan = plan_run(config, shards.schema, train_rows=shards.rows(config.train_split))

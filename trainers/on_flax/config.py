@@ -73,6 +73,7 @@ class TrainConfig:
     """Trains a RoBERTa-style masked language model on a shard set.
 
     What is not given here (vocabulary, row length, special tokens) comes from the set's contract.
+    --config=FILE.yaml holds flags; those of the command line win.
     """
 
     shards: str

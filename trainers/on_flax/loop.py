@@ -16,6 +16,7 @@ import jax
 
 from schemas.errors import DataError
 from trainers.batches import BatchReader
+from trainers.config_file import CONFIG, config_bytes
 from trainers.interruption import Interruption
 from trainers.mixture import Mixture
 from trainers.on_flax.checkpoints import Checkpoints, claimed, start_or_resume
@@ -52,6 +53,7 @@ def train(plan: Plan, shards: BatchReader) -> None:
     with claimed(plan.output):
         for change in start_or_resume(plan.output, settings, resume=config.resume):
             line.say(f"note: {change}")
+        (plan.output / CONFIG).write_bytes(config_bytes("flax_mlm", config))
         if plan.mask_rate is not None and plan.schema.mask_unit != "token":
             unit = f"{plan.schema.mask_unit}s as the set's own do"
             line.say(f"note: masks made on the device pick single tokens, not {unit}")
