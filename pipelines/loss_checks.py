@@ -9,7 +9,6 @@ import numpy as np
 
 from pipelines.row_problem import RowProblem, problems_where
 from pipelines.tasks.task import is_training
-from schemas.sidecar import Schema
 
 Columns = dict[str, np.ndarray]
 
@@ -28,12 +27,11 @@ def clm_problems(columns: Columns) -> Iterator[RowProblem]:
     )
 
 
-def qa_problems(columns: Columns, schema: Schema, split: str) -> Iterator[RowProblem]:
+def qa_problems(columns: Columns, split: str) -> Iterator[RowProblem]:
     """What counts is the end of each segment; the prompt is what comes before.
 
     Args:
       columns: of B rows, whose segments are as they should be.
-      schema: their contract.
       split: that they are of.
     """
     segment_ids, weights = columns["segment_ids"], columns["loss_weights"]

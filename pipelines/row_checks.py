@@ -61,7 +61,7 @@ def row_problems(
         if schema.task == "clm":
             problems += clm_problems(columns)
         if schema.task == "qa":
-            problems += qa_problems(columns, schema, split)
+            problems += qa_problems(columns, split)
     if "example_id" in columns:
         problems += example_problems(columns, split, evaluation)
     return sorted(problems, key=lambda problem: problem.row)

@@ -1,0 +1,89 @@
+"""Questions for tests, and the rows that are made of them without Beam."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.documents import Documents, Reject, batch_of
+from pipelines.exchange import join
+from pipelines.mill import mill
+from pipelines.options import BuildOptions
+from pipelines.routing import Routes
+from pipelines.shards import RowMaker, Shard
+from pipelines.tasks.qa import Qa
+from pipelines.tokenization import LoadedTokenizer
+from schemas.sidecar import Schema
+
+Question = tuple[str, str, list[tuple[str, int]], str]  # question, context, answers, id
+Columns = dict[str, np.ndarray]
+
+
+def documents_of(questions: Sequence[Question]) -> Documents:
+    """As a reader gives them."""
+    columns: list[Any] = [[] for _ in range(4)]
+    for question, context, answers, name in questions:
+        columns[0].append(question)
+        columns[1].append(context)
+        columns[2].append([{"text": text, "start": start} for text, start in answers])
+        columns[3].append(name)
+    roles = Qa().roles()
+    arrays = [pa.array(c, role.type) for c, role in zip(columns, roles, strict=True)]
+    return Documents(batch_of(arrays, roles), 0, (), 0, path="questions.jsonl")
+
+
+def schema_of(task: Qa, tokenizer: LoadedTokenizer, max_length: int) -> Schema:
+    """Of a set with a train and a validation split."""
+    options = BuildOptions(
+        train_input=("a",),
+        validation_input=("b",),
+        tokenizer="tokenizer.json",
+        output="set",
+        task="qa",
+        max_length=max_length,
+        settings=task,
+    )
+    return options.schema(tokenizer, {})
+
+
+def shard_of(
+    documents: Documents, task: Qa, tokenizer: LoadedTokenizer, max_length: int, split: str
+) -> tuple[Shard | None, tuple[Reject, ...]]:
+    """The one shard that documents of a split give, and what was refused."""
+    schema = schema_of(task, tokenizer, max_length)
+    routes = Routes(schema.splits, schema.shards)
+    milled = mill(documents, task, tokenizer, schema, routes, split)
+    route = routes.split_names().index(split)
+    examples = join([block.to_bytes() for to, block in milled.sub_blocks if to == route])
+    maker = RowMaker(schema, task, task.finish(schema, tokenizer))
+    return maker.make(examples, split), milled.rejects
+
+
+def rows_of(shard: Shard) -> Columns:
+    """All its rows, read back."""
+    codec = shard.maker.schema.codec()
+    chunks = [codec.decode(chunk) for chunk in shard.chunks()]
+    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
+
+
+def said(rows: Columns, tokenizer: LoadedTokenizer) -> Iterator[tuple[bytes, bytes]]:
+    """What each segment says: the prompt, and what is learned but for the end of it (eos)."""
+    segment_ids = rows["segment_ids"].astype(int)
+    places = np.flatnonzero(segment_ids.ravel())
+    spelt = pa.array(tokenizer.token_bytes, pa.large_binary())
+    spelt = spelt.take(pa.array(rows["input_ids"].ravel()[places]))
+    data = spelt.buffers()[2].to_pybytes()
+    ends = np.frombuffer(spelt.buffers()[1], np.int64)[: len(places) + 1]
+    rest = np.append(np.cumsum(rows["loss_weights"].ravel()[places][::-1], dtype=int)[::-1], 0)
+    numbered = (segment_ids + np.arange(len(segment_ids))[:, None] * 70_000).ravel()[places]
+    bounds = np.append(np.flatnonzero(np.diff(numbered, prepend=0)), len(places))
+    learned = rest[bounds[:-1]] - rest[bounds[1:]]
+    answers = bounds[1:] - learned
+    for start, answer, stop in zip(
+        ends[bounds[:-1]].tolist(),
+        ends[answers].tolist(),
+        ends[bounds[1:] - 1].tolist(),
+        strict=True,
+    ):
+        yield data[start:answer], data[answer:stop]

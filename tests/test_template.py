@@ -1,0 +1,51 @@
+"""Templates: what they are cut into, and what is said of those that cannot work."""
+
+import pytest
+
+from pipelines.template import Slot, parse_template
+from schemas.errors import UsageError
+
+FIELDS = ("question", "context", "answer")
+
+
+def parse(template):
+    return parse_template(template, FIELDS, "--qa_template")
+
+
+def test_white_space_goes_with_the_field():
+    assert parse("Question: {question} Context:\n{context}answer:  {answer}") == (
+        Slot("Question:", " ", "question"),
+        Slot(" Context:", "\n", "context"),
+        Slot("answer:", "  ", "answer"),
+    )
+
+
+def test_any_order_no_words_and_braces_that_are_text():
+    assert parse("{{C}} {context} {{{question}}} {answer}") == (
+        Slot("{C}", " ", "context"),
+        Slot(" {", "", "question"),
+        Slot("}", " ", "answer"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{question} {context} {answer}.", "it must end with {answer}"),
+        ("{answer} {question} {context}", "it must end with {answer}"),
+        ("{question} {answer}", "{context} is there 0 times, not once"),
+        ("{question} {question} {context} {answer}", "{question} is there 2 times, not once"),
+        ("{title} {question} {context} {answer}", "there is no {title}, only {question}, {conte"),
+        ("{} {question} {context} {answer}", "there is no {}, only"),
+        ("{question:>5} {context} {answer}", "there is no {question}"),
+        ("{question!r} {context} {answer}", "there is no {question}"),
+        ("{question", "write {{ for a brace that is text"),
+        ("question}", "write {{ for a brace that is text"),
+        ("", "{question} is there 0 times"),
+    ],
+)
+def test_what_cannot_work_is_said(template, said):
+    with pytest.raises(UsageError) as error:
+        parse(template)
+    assert said in str(error.value)
+    assert f"--qa_template={template!r}" in str(error.value)
