@@ -22,6 +22,7 @@ from pipelines.launch import (
 )
 from pipelines.options import BuildOptions, parse_options
 from pipelines.reuse import finished_set
+from pipelines.set_tables import labels_table
 from pipelines.sources import Block
 from pipelines.staging import staged, write_file
 from pipelines.tasks.task import task_class
@@ -47,6 +48,7 @@ def main(argv: list[str]) -> None:
     check_arguments(beam_arguments, BuildOptions, type(options.settings))
     began = time.monotonic()
     blocks = options.blocks()
+    options = options.informed(blocks, _console.print)
     bytes_of: Counter[str] = Counter()
     for block in blocks:
         bytes_of[block.split] += block.bytes
@@ -181,6 +183,8 @@ def _print_summary(made: SetInfo, options: BuildOptions, seconds: float | None) 
     for name, value in rows.items():
         table.add_row(name, value)
     _console.print(table)
+    if total.labels:
+        _console.print("", labels_table(statistics), "")
     directory = shlex.quote(made.directory)
     _console.print(f"look at it: python -m pipelines.inspect_shards {directory} --row=0")
     if made.schema.task in _TRAINERS:

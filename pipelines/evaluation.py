@@ -25,19 +25,23 @@ def example_name(high: int) -> str:
     return f"{high:016x}"
 
 
-def evaluation_file(lines: Iterable[EvaluationLine]) -> dict[str, bytes]:
+def evaluation_file(lines: Iterable[EvaluationLine], *, ids_differ: bool) -> dict[str, bytes]:
     """{"evaluation.jsonl": content}, in the order of example_id; {} without lines.
 
     A document that two splits have has one line.
 
+    Args:
+      lines: of all documents that are evaluated.
+      ids_differ: whether documents are scored by their own ids.
+
     Raises:
-      DataError: two documents have the same id, so that what one is scored by names both.
+      DataError: they are, and two have the same.
     """
     content = []
     name_of: dict[str, str] = {}
     for name, line in sorted(set(lines)):
         values = json.loads(line)
-        own = values.get("id")
+        own = values.get("id") if ids_differ else None
         if own and name_of.setdefault(own, name) != name:
             raise DataError(
                 f"two documents that are to be evaluated have the id {own!r}, and differ: give "

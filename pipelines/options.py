@@ -4,12 +4,13 @@ import argparse
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, Self, TypeVar
 
 import tyro
 
 from pipelines.documents import MAX_DOCUMENT_BYTES
 from pipelines.filters import Filters
+from pipelines.label_values import find_labels
 from pipelines.sources import Block, InputFormat, Source, plan_blocks
 from pipelines.tasks.task import Task, task_class
 from pipelines.tokenization import LoadedTokenizer
@@ -133,6 +134,17 @@ class BuildOptions(Generic[T]):
             for block in plan_blocks(source)
         ]
         return [replace(block, index=index) for index, block in enumerate(blocks)]
+
+    def informed(self, blocks: list[Block], say: Callable[[str], None]) -> Self:
+        """These options, with what the task has to know of the inputs before the run.
+
+        Args:
+          blocks: all inputs.
+          say: prints a line, where they have to be read for it.
+        """
+        source = next(iter(self.sources().values()))
+        settings = self.settings.informed(lambda role: find_labels(blocks, source, role, say))
+        return replace(self, settings=settings)
 
     def shares(self) -> dict[str, float]:
         """--splits, parsed: {"train": 0.98, "validation": 0.02}; of given splits all are 0."""

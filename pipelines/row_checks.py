@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pipelines.class_checks import class_problems
 from pipelines.loss_checks import clm_problems, example_problems, qa_problems
 from pipelines.row_problem import MOST as MOST
 from pipelines.row_problem import RowProblem, problems_where
@@ -62,6 +63,8 @@ def row_problems(
             problems += clm_problems(columns)
         if schema.task == "qa":
             problems += qa_problems(columns, split)
+        if schema.task == "classification":
+            problems += class_problems(columns, schema)
     if "example_id" in columns:
         problems += example_problems(columns, split, evaluation)
     return sorted(problems, key=lambda problem: problem.row)

@@ -28,7 +28,7 @@ def set_tables(info: SetInfo) -> list[RenderableType]:
         "tokens of a document": _lengths(info.stats),
     }
     if info.stats.total().labels:
-        titled["classes"] = _labels(info.stats)
+        titled["classes"] = labels_table(info.stats)
     return _one_below_another(titled)
 
 
@@ -197,7 +197,8 @@ def _lengths(stats: Statistics) -> Table:
     return _bars(rows)
 
 
-def _labels(stats: Statistics) -> Table:
+def labels_table(stats: Statistics) -> Table:
+    """Documents of each class by split, and its share of them."""
     own = table(header=True)
     own.add_column("")
     splits = {**stats.splits(), "all": stats.total()}
@@ -205,8 +206,11 @@ def _labels(stats: Statistics) -> Table:
         own.add_column(name, justify="right")
     labels = sorted(splits["all"].labels.items(), key=lambda item: (-item[1], item[0]))
     for label, _ in labels[:_LISTED]:
-        counts = (split.labels.get(label, 0) for split in splits.values())
-        own.add_row(Text(visible(label)), *(f"{count:,}" for count in counts))
+        cells = []
+        for split in splits.values():
+            count = split.labels.get(label, 0)
+            cells.append(f"{count:,} ({count / max(split.documents, 1):.1%})")
+        own.add_row(Text(visible(label)), *cells)
     if len(labels) > _LISTED:
         own.add_row(f"and {len(labels) - _LISTED:,} more")
     return own

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipelines.class_checks import count_labels
 from pipelines.loss_checks import example_names
 from pipelines.row_checks import COUNTED, Columns, count, row_problems
 from schemas.errors import DataError
@@ -75,6 +76,7 @@ class ShardCheck:
         self._codec = contract.schema.codec()
         self._on_bytes = on_bytes
         self._counts: Counter[str] = Counter()
+        self._labels: Counter[str] = Counter()
         self._row_hashes: list[np.ndarray] = []
         self._all_counted = True
 
@@ -173,6 +175,8 @@ class ShardCheck:
         )
         self.problems += [f"{path}: row {start + p.row}: {p.message}" for p in problems]
         self._counts.update(count(columns))
+        if "label" in columns:
+            self._labels.update(count_labels(columns, contract.schema))
         if contract.evaluation is not None:
             self.examples.append(example_names(columns))
         if contract.schema.mask_copies > 1 and not problems:
@@ -183,6 +187,12 @@ class ShardCheck:
         if self._name not in self._contract.stats:
             return
         stats = self._contract.stats[self._name]
+        for name, due in stats.labels.items():
+            if self._labels[name] != due:
+                self.problems.append(
+                    f"{self._name}: {due:,} documents are labelled {name!r} in stats.json, but "
+                    f"{self._labels[name]:,} in the rows"
+                )
         for name in COUNTED:
             if self._counts[name] != getattr(stats, name):
                 self.problems.append(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow.compute as pc
 
 from pipelines.evaluation import EvaluationLine, example_ids, example_name
 from pipelines.exchange import SubBlock
@@ -47,7 +48,7 @@ class RowMaker:
             return None
         high, low = examples.digests()
         part, held_out = examples.scalar("part"), examples.scalar("held_out") > 0
-        order = np.lexsort((part, low, high)) if part.any() else np.lexsort((low, high))
+        order = _order(examples, high, low, part)
         high, low, part, held_out = (column[order] for column in (high, low, part, held_out))
         other = np.ones(len(order), bool)  # than the document before
         other[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
@@ -189,6 +190,19 @@ class Shard:
             columns[name] = copied(values, offsets[:-1][segment_S], length_S, row_S, shape, pad)
             columns[segment_name(name)] = repeated(number_S, length_S, row_S, shape)
         return columns
+
+
+def _order(
+    examples: SubBlock, high: np.ndarray, low: np.ndarray, part: np.ndarray
+) -> np.ndarray:
+    """By hash, then part, then by what else equal documents may differ in: their ids."""
+    keys = [low, high]
+    if part.any():
+        keys.insert(0, part)
+    if "evaluation" in examples.batch.schema.names:
+        lines = pc.rank(examples.batch["evaluation"], tiebreaker="min")  # pyright: ignore[reportAttributeAccessIssue]
+        keys.insert(0, lines.to_numpy())
+    return np.lexsort(keys)
 
 
 def _evaluation(examples: SubBlock, high: np.ndarray) -> tuple[EvaluationLine, ...]:

@@ -24,6 +24,7 @@ from pipelines.engines import (
     encode_each,
     why_not_fast,
 )
+from pipelines.text_pairs import Form, find_pair_form
 from pipelines.tokenizer_files import (
     COMMON_SPECIALS,
     failures_as_data_errors,
@@ -161,6 +162,15 @@ class LoadedTokenizer:
         ):
             encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         return [[stop for _, stop in encoding.offsets] for encoding in encodings]
+
+    @cached_property
+    def pair_form(self) -> Form:
+        """What its post-processor puts around and between two texts.
+
+        Raises:
+          DataError: it does more than that.
+        """
+        return find_pair_form(self._tokenizer, GOLDEN_TEXTS, self._place)
 
     @cached_property
     def token_bytes(self) -> tuple[bytes, ...]:

@@ -244,7 +244,7 @@ class Publish(beam.DoFn):
             "stats.json": to_json(report.statistics.to_dict(schema.row_tokens)),
             "inputs.json": to_json(inputs),
             **tfds_files(schema, report.files, report.statistics),
-            **evaluation_file(report.evaluation),
+            **evaluation_file(report.evaluation, ids_differ=job.task.ids_differ),
             **rejects_file(report.rejects),
             **token_counts_file(report.token_counts),
             **report_file(lambda: self._content(report, inputs)),

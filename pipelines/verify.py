@@ -20,6 +20,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from pipelines.evaluation import EVALUATION, evaluation_names, example_name
 from pipelines.shard_check import Contract, ShardCheck
+from pipelines.text_pairs import ids_between
 from pipelines.tokenization import LoadedTokenizer
 from schemas.errors import DataError, UsageError, run_entry
 from schemas.sidecar import (
@@ -296,9 +297,12 @@ def _surroundings(directory: str, schema: Schema) -> tuple[tuple[int, ...], tupl
     if schema.task == "qa":
         ids = schema.special_ids
         return (ids["bos"],) * schema.parameters["bos"], (ids["eos"],)
-    if schema.task != "mlm":  # the others wrap documents, not segments
+    if schema.task not in ("mlm", "classification"):  # the others wrap documents, not segments
         return (), ()
     surroundings = tokenizer.prefix_ids, tokenizer.suffix_ids
+    if "middle_ids" in schema.parameters:
+        before, _, after = ids_between(tokenizer.pair_form)
+        surroundings = tuple(before), tuple(after)
     said = tuple(tuple(schema.parameters.get(name, ())) for name in ("prefix_ids", "suffix_ids"))
     if said != surroundings:
         raise DataError(f"{path} puts {surroundings} around a text, schema.json says {said}")

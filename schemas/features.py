@@ -124,7 +124,20 @@ def _qa(sizes: Sizes) -> Tuple[Feature, ...]:
     return features
 
 
-_TASKS = {"clm": _clm, "mlm": _mlm, "qa": _qa}
+def _classification(sizes: Sizes) -> Tuple[Feature, ...]:
+    classes = sizes.parameters["classes"]
+    features = _tokens("input_ids", sizes.max_length, sizes.vocab_size, "token ids")
+    features += (
+        Feature("label", smallest_unsigned(len(classes) - 1), (), "index of the class"),
+        _example_id(),
+    )
+    if "text_pair_field" in sizes.parameters:
+        meaning = "0 for the first text and 1 for the second, as the tokenizer has them"
+        features += (Feature("token_type_ids", "uint8", (sizes.max_length,), meaning),)
+    return features
+
+
+_TASKS = {"classification": _classification, "clm": _clm, "mlm": _mlm, "qa": _qa}
 TASKS = tuple(sorted(_TASKS))
 
 

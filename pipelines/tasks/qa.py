@@ -11,7 +11,7 @@ have. Legend: D documents, C distinct contexts, E examples (windows), P parts of
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,8 @@ from schemas.sidecar import Schema
 @dataclass(frozen=True)
 class Qa(Task):
     """Question answering."""
+
+    ids_differ: ClassVar[bool] = True
 
     question_field: str = "question"
     """The field with the question."""

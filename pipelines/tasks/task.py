@@ -10,7 +10,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -82,7 +82,13 @@ class Segments:
 
 @dataclass(frozen=True)
 class Task(ABC):
-    """What all tasks have in common."""
+    """What all tasks have in common.
+
+    Attributes:
+      ids_differ: no two documents that are evaluated may have the same id.
+    """
+
+    ids_differ: ClassVar[bool] = False
 
     @abstractmethod
     def roles(self) -> tuple[Role, ...]:

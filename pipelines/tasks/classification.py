@@ -1,0 +1,230 @@
+"""Classification of texts, or of pairs of texts: a document a row. Pure.
+
+Texts are cut once, here, and what is cut is counted: tokens + specials - truncated = tokens in
+rows. Legend: D documents, E examples (documents that have tokens), T texts of an example.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.documents import Documents, Role
+from pipelines.exchange import Ragged, SubBlock
+from pipelines.tasks.task import NO_MASKS, Examples, Segments, Task
+from pipelines.text_pairs import Form, fill_form, ids_between, longest_first, single_form
+from pipelines.tokenization import LoadedTokenizer
+from schemas.errors import UsageError
+from schemas.features import token_dtype
+from schemas.sidecar import Schema
+
+_SHOWN = 20  # classes that a refusal names
+_NEEDS_ESCAPE = r'["\\\x00-\x1f]'  # in a JSON string
+
+
+@dataclass(frozen=True)
+class Classification(Task):
+    """Classification."""
+
+    text_field: str = "text"
+    """The field with the text."""
+    text_pair_field: str = ""
+    """The field with a second text, to classify pairs."""
+    label_field: str = "label"
+    """The field with the label; of text files the name of the folder is the label."""
+    id_field: str = "id"
+    """The field with an id, if documents have one: it goes into evaluation.jsonl."""
+    classes: str = ""
+    """The labels in the order of their numbers: neg,pos or a JSON list. Without, they are found."""
+    truncation: Literal["head", "tail", "head_tail"] = "head"
+    """What is kept of a text that is too long. head_tail: a quarter of its start, the rest of its
+    end (Sun et al., 2019). Of a pair the longer text is cut first, until both are as long."""
+
+    def __post_init__(self) -> None:
+        """Refuses classes that cannot be told apart."""
+        if self.classes:
+            self.class_names()
+
+    def class_names(self) -> tuple[str, ...]:
+        """--classes, parsed; they must be known by now.
+
+        Raises:
+          UsageError: they are not two or more different names.
+        """
+        names: Any = self.classes.split(",")
+        if self.classes.startswith("["):
+            try:
+                names = json.loads(self.classes)
+            except ValueError as error:
+                raise UsageError(f"--classes={self.classes}: not a JSON list ({error})") from error
+        if not all(isinstance(name, str) and name for name in names):
+            raise UsageError(f"--classes={self.classes}: names like neg,pos, none of them empty")
+        if len(set(names)) < len(names):
+            raise UsageError(f"--classes={self.classes}: a name is there twice")
+        if len(names) < 2:
+            raise UsageError(f"--classes={self.classes}: one class is nothing to tell apart")
+        return tuple(names)
+
+    def informed(self, values_of: Callable[[Role], tuple[str, ...]]) -> Self:
+        """Finds the classes that were not given."""
+        if self.classes:
+            return self
+        [role] = (role for role in self.roles() if role.kind == "label")
+        names = values_of(role)
+        if len(names) < 2:
+            raise UsageError(
+                f"the only label in the inputs is {next(iter(names))!r}: name the field that holds "
+                "the label with --label_field, or give all classes with --classes=a,b"
+            )
+        return replace(self, classes=json.dumps(names, ensure_ascii=False))
+
+    def roles(self) -> tuple[Role, ...]:
+        """A text, perhaps another, a label and perhaps an id."""
+        pair = (Role("text_pair", "string", self.text_pair_field),) if self.text_pair_field else ()
+        return (
+            Role("text", "string", self.text_field),
+            *pair,
+            Role("label", "label", self.label_field),
+            Role("id", "id", self.id_field, optional=True),
+        )
+
+    def routed_by(self) -> tuple[str, ...]:
+        """The texts: the same text with another label is in the same split."""
+        return tuple(role.name for role in self.roles() if role.kind == "string")
+
+    def contract(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
+        """Rows need room for text, and pairs something that tells the texts apart."""
+        form = self._form(tokenizer)
+        added = sum(part.side < 0 for part in form)
+        texts = len(self.routed_by())
+        if max_length < added + texts:
+            raise UsageError(
+                f"--max_length={max_length} has no place for text: the tokenizer adds {added} "
+                f"special tokens to each row; give at least {added + texts}"
+            )
+        if texts == 2 and not ids_between(form)[1] and len({part.type for part in form}) == 1:
+            raise UsageError(
+                "the tokenizer puts nothing between two texts, so that no model could tell them "
+                "apart: give one whose post-processor has a template for pairs, such as "
+                "`[CLS] $A [SEP] $B:1 [SEP]:1`"
+            )
+        return {"packing": "none", **NO_MASKS}
+
+    def parameters(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
+        """The classes, how texts are cut, and the special tokens around them."""
+        prefix, middle, suffix = ids_between(self._form(tokenizer))
+        return {
+            "classes": list(self.class_names()),
+            "truncation": self.truncation,
+            "prefix_ids": prefix,
+            **({"middle_ids": middle} if self.text_pair_field else {}),
+            "suffix_ids": suffix,
+        }
+
+    def examples(
+        self,
+        documents: Documents,
+        tokenizer: LoadedTokenizer,
+        schema: Schema,
+        is_trained_D: np.ndarray,
+    ) -> Examples:
+        """A row each: `<s> text </s>`, `<s> text </s> </s> text_pair </s>`."""
+        encoded = [tokenizer.encode(documents.columns[name]) for name in self.routed_by()]
+        length_DxT = np.stack([np.diff(ids.offsets) for ids, _ in encoded], axis=1)
+        label_D, rejects = self._labels(documents)
+        is_good_D = length_DxT[:, 0] > 0
+        is_good_D[list(rejects)] = False
+        document_E = np.flatnonzero(is_good_D)
+        form = self._form(tokenizer)
+        specials = sum(part.side < 0 for part in form)
+        length_ExT = length_DxT[document_E]
+        kept_ExT = longest_first(length_ExT, schema.max_length - specials)
+        dtype = token_dtype(schema.vocab_size)
+        filled = fill_form(
+            form,
+            [(ids.ids.astype(dtype), ids.offsets) for ids, _ in encoded],
+            document_E,
+            head_ExT=self._head(length_ExT, kept_ExT),
+            kept_ExT=kept_ExT,
+        )
+        ragged = {
+            "ids": (filled.ids, filled.offsets),
+            "evaluation": self._evaluation(documents, document_E, label_D, is_trained_D),
+        }
+        if self.text_pair_field:
+            ragged["types"] = filled.types, filled.offsets
+        scalars = {
+            "specials": np.full(len(document_E), specials),
+            "truncated": (length_ExT - kept_ExT).sum(axis=1),
+            "label": label_D[document_E],
+        }
+        guarded = max(number for _, number in encoded)
+        return Examples(document_E, ragged, scalars, rejects, guarded)
+
+    def segments(self, examples: SubBlock, schema: Schema) -> Segments:
+        """Each example whole, in a row of its own."""
+        ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
+        beside = {}
+        if "text_pair_field" in schema.parameters:
+            beside["token_type_ids"] = examples.ragged("types", "uint8")[0]
+        return Segments(
+            ids,
+            offsets,
+            np.arange(len(offsets) - 1),
+            beside=beside,
+            scalars={"label": examples.scalar("label")},
+        )
+
+    def _form(self, tokenizer: LoadedTokenizer) -> Form:
+        if self.text_pair_field:
+            return tokenizer.pair_form
+        return single_form(tokenizer.prefix_ids, tokenizer.suffix_ids)
+
+    def _labels(self, documents: Documents) -> tuple[np.ndarray, dict[int, tuple[str, str]]]:
+        """int64 [D], -1 for labels that are no class; and these, refused."""
+        names = self.class_names()
+        labels = documents.columns["label"]
+        found = pc.index_in(labels, value_set=pa.array(names, labels.type))  # pyright: ignore[reportAttributeAccessIssue]
+        label_D = found.fill_null(-1).to_numpy().astype(np.int64)
+        shown = ", ".join(names[:_SHOWN]) + ", ..." * (len(names) > _SHOWN)
+        rejects = {}
+        for document in np.flatnonzero(label_D < 0).tolist():
+            name = documents.columns["id"][document].as_py()
+            detail = f"label {labels[document].as_py()!r} is none of the classes {shown}"
+            rejects[document] = "unknown_label", f"id {name}: {detail}" if name else detail
+        return label_D, rejects
+
+    def _head(self, length_ExT: np.ndarray, kept_ExT: np.ndarray) -> np.ndarray:
+        """How many of the tokens that are kept are of the text's start."""
+        if self.truncation == "head":
+            return kept_ExT
+        if self.truncation == "tail":
+            return np.zeros_like(kept_ExT)
+        # 128 of 510, as published.
+        return np.where(kept_ExT < length_ExT, (kept_ExT + 2) // 4, kept_ExT)
+
+    def _evaluation(
+        self,
+        documents: Documents,
+        document_E: np.ndarray,
+        label_D: np.ndarray,
+        is_trained_D: np.ndarray,
+    ) -> Ragged:
+        """Lines of evaluation.jsonl, {"id": "17", "label": "pos"}; empty where trained on."""
+        ids = documents.columns["id"].take(pa.array(document_E))
+        if pc.any(pc.match_substring_regex(ids, _NEEDS_ESCAPE)).as_py():  # pyright: ignore[reportAttributeAccessIssue]
+            escaped = [json.dumps(name, ensure_ascii=False)[1:-1] for name in ids.to_pylist()]
+            ids = pa.array(escaped, pa.large_string())
+        ends = [
+            f'", "label": {json.dumps(name, ensure_ascii=False)}}}' for name in self.class_names()
+        ]
+        ends_E = pa.array(ends, pa.large_string()).take(pa.array(label_D[document_E]))
+        start, nothing = (pa.scalar(value, pa.large_string()) for value in ('{"id": "', ""))
+        lines = pc.binary_join_element_wise(start, ids, ends_E, nothing)  # pyright: ignore[reportAttributeAccessIssue]
+        lines = pc.if_else(pa.array(is_trained_D[document_E]), nothing, lines)  # pyright: ignore[reportAttributeAccessIssue]
+        _, offsets, data = lines.buffers()
+        return np.frombuffer(data or b"", np.uint8), np.frombuffer(offsets, np.int64)

@@ -1,0 +1,72 @@
+"""Documents -> rows of any task, in memory: what a run does, without Beam and files."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.documents import Documents, batch_of
+from pipelines.exchange import SubBlock
+from pipelines.mill import Milled, mill
+from pipelines.options import parse_options
+from pipelines.routing import Routes
+from pipelines.shards import RowMaker, Shard
+from pipelines.tokenization import LoadedTokenizer
+from schemas.sidecar import Schema
+
+
+@dataclass(frozen=True)
+class Made:
+    """What became of documents; columns and shards by split."""
+
+    schema: Schema
+    milled: Milled
+    shards: dict[str, Shard]
+    columns: dict[str, dict[str, np.ndarray]]
+
+
+def make_rows(
+    tokenizer: LoadedTokenizer,
+    fields: Mapping[str, Sequence],
+    *flags: str,
+    splits: str = "train:1",
+) -> Made:
+    """Rows of documents.
+
+    Args:
+      tokenizer: of the set.
+      fields: role to its values, in the task's order; roles that are left out are "".
+      flags: of build_shards, with --task.
+      splits: one shard each.
+    """
+    options, _ = parse_options(
+        [
+            "--input=none",
+            "--tokenizer=none",
+            "--output=none",
+            "--num_shards=1",
+            f"--splits={splits}",
+            *flags,
+        ]
+    )
+    schema = options.schema(tokenizer, {})
+    roles = options.settings.roles()
+    number = len(next(iter(fields.values())))
+    columns = [pa.array(fields.get(role.name, [""] * number), role.type) for role in roles]
+    documents = Documents(batch_of(columns, roles), 0, (), 0)
+    routes = Routes(schema.splits, schema.shards)
+    milled = mill(documents, options.settings, tokenizer, schema, routes, "")
+    maker = RowMaker(schema, options.settings, options.settings.finish(schema, tokenizer))
+    shards, made = {}, {}
+    for route, split in enumerate(routes.split_names()):
+        batches = [block.batch for number, block in milled.sub_blocks if number == route]
+        shard = maker.make(SubBlock(pa.concat_batches(batches)) if batches else None, split)
+        if shard is not None:
+            codec = schema.codec()
+            chunks = [codec.decode(chunk) for chunk in shard.chunks()]
+            made[split] = {
+                name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]
+            }
+            shards[split] = shard
+    return Made(schema, milled, shards, made)
