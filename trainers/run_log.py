@@ -1,7 +1,7 @@
 """What a training run tells: metrics.jsonl, a live progress line, the loss curve as a picture.
 
 Free of any framework; numbers come in as plain floats. Python 3.8 syntax; matplotlib is imported
-when a curve is drawn.
+when a curve is drawn. `trainers.metric_sinks` is where else measurements can go.
 """
 
 import json
@@ -9,7 +9,9 @@ import os
 import sys
 import time
 from collections import deque
-from typing import Any, Deque, Dict, List, Optional, TextIO, Tuple
+from typing import Any, Deque, Dict, List, Optional, Sequence, TextIO, Tuple
+
+from trainers.metric_sinks import MetricSink
 
 PRINT_SECONDS = 0.2  # between updates of a line on a terminal
 LOG_SECONDS = 10.0  # between lines in a log file
@@ -23,9 +25,15 @@ class MetricsFile:
     The file belongs to one run: made anew at step 0, and cut back to the checkpoint on resume.
     """
 
-    def __init__(self, path: str, *, start_step: int):
-        """Opens the file and drops what was measured after `start_step`: it will be again."""
-        self.path = path
+    def __init__(self, path: str, *, start_step: int, also: Sequence[MetricSink] = ()):
+        """Opens the file and drops what was measured after `start_step`: it will be again.
+
+        Args:
+          path: of the file.
+          start_step: steps done before this run.
+          also: who gets every line besides; closed with the file.
+        """
+        self.path, self._also = path, also
         kept = [line for line in read_metrics(path) if line["step"] <= start_step]
         partial = path + ".partial"
         with open(partial, "w", encoding="utf-8") as file:
@@ -37,10 +45,14 @@ class MetricsFile:
         """Appends one line, whole: a run that is killed leaves no half line."""
         self._file.write(_line(metrics))
         self._file.flush()
+        for sink in self._also:
+            sink.write(metrics)
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the file, and the other sinks with it."""
         self._file.close()
+        for sink in self._also:
+            sink.close()
 
 
 def _line(metrics: Dict[str, Any]) -> str:
@@ -126,13 +138,16 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def draw_curve(metrics: List[Dict[str, Any]], path: str, title: str) -> None:
+def draw_curve(
+    metrics: List[Dict[str, Any]], path: str, title: str, *, unit: str = "nats a masked token"
+) -> None:
     """Draws loss over steps, training and evaluation, as a PNG.
 
     Args:
       metrics: lines of a metrics file, with `kind`, `step` and `loss`.
       path: of the picture; replaced whole.
       title: over the picture.
+      unit: of the loss.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # needs no display
     from matplotlib.figure import Figure
@@ -146,7 +161,7 @@ def draw_curve(metrics: List[Dict[str, Any]], path: str, title: str) -> None:
         if lines:
             steps, losses = [line["step"] for line in lines], [line["loss"] for line in lines]
             axes.plot(steps, losses, label=kind, **style)  # type: ignore[arg-type]
-    axes.set(xlabel="step", ylabel="loss (nats a masked token)", title=title)
+    axes.set(xlabel="step", ylabel=f"loss ({unit})", title=title)
     axes.grid(alpha=0.3)
     if axes.get_legend_handles_labels()[0]:
         axes.legend()

@@ -1,0 +1,330 @@
+"""Published weights: directories of Hugging Face's form, in and out.
+
+    config, tensors = read_directory("roberta-base")     # config.json, model.safetensors
+    tensors["roberta.embeddings.word_embeddings.weight"]  # float32, read when asked for
+    write_directory("out", config, tensors, tokenizer_json)
+
+Only safetensors are read: a pickle runs what it likes when it is opened. No framework is needed
+but numpy and the package safetensors, imported when a directory is opened; Python 3.8 syntax.
+"""
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping as MappingABC
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from schemas.errors import DataError, UsageError
+
+CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+# Buffers that older versions of transformers saved: causal masks, and the numbers 0, 1, 2, ...
+_BUFFERS = re.compile(
+    r"(^|\.)(attn\.(bias|masked_bias)|embeddings\.(position_ids|token_type_ids))$"
+)
+_SHOWN = 5  # names in an error, before "and so many more"
+
+
+class Tensors(MappingABC):
+    """Tensors of a directory by name, read from disk when they are asked for.
+
+    Floating tensors come as float32 whatever they are stored as, since trainers keep weights in
+    float32; bfloat16 and float16 go into it without loss.
+    """
+
+    def __init__(self, files: Mapping[str, str]):
+        """Takes the file of each tensor, as `read_directory` found it."""
+        self._files = dict(files)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """One tensor, C-contiguous.
+
+        Raises:
+          KeyError: there is no such tensor.
+        """
+        from safetensors import safe_open
+
+        with safe_open(self._files[name], framework="np") as file:
+            if file.get_slice(name).get_dtype() == "BF16":
+                import ml_dtypes  # noqa: F401 # teaches numpy the dtype
+            value = np.ascontiguousarray(file.get_tensor(name))
+        is_float = value.dtype.kind in "fV"  # V: bfloat16 is none of numpy's own
+        return value.astype(np.float32) if is_float else value
+
+    def __iter__(self) -> Iterator[str]:
+        """Names, sorted."""
+        return iter(sorted(self._files))
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._files)
+
+
+def read_directory(
+    path: str, *, model_types: Sequence[str] = (), flag: str = "--init_from"
+) -> Tuple[Dict[str, Any], Tensors]:
+    """Opens a directory of Hugging Face's form.
+
+    Args:
+      path: with config.json and model.safetensors, in one file or sharded with an index.
+      model_types: the architectures the caller takes; () takes all.
+      flag: that gave the path, to name in errors.
+
+    Returns:
+      config.json as it is, and the tensors; buffers that are no weights are left out.
+
+    Raises:
+      UsageError: there is no such directory, or it holds no weights that can be read.
+      DataError: a file is broken, or a shard is missing.
+    """
+    place = f"{flag}={path}"
+    if not os.path.isdir(path):
+        raise UsageError(
+            f"{place}: there is no such directory. Published weights are first downloaded: "
+            "`hf download NAME --local-dir DIR`"
+        )
+    config = _read_json(os.path.join(path, CONFIG), place)
+    model_type = config.get("model_type")
+    if model_types and model_type not in model_types:
+        raise UsageError(
+            f"{place}: config.json says model_type {model_type!r}, and this trainer takes "
+            f"{', '.join(model_types)}: give weights of one of these"
+        )
+    return config, Tensors({n: f for n, f in _tensor_files(path, place) if not _BUFFERS.search(n)})
+
+
+def _read_json(path: str, place: str) -> Dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except FileNotFoundError:
+        held = ", ".join(sorted(os.listdir(os.path.dirname(path)))[:9]) or "nothing"
+        raise UsageError(
+            f"{place}: the directory has no {os.path.basename(path)} (it holds {held}); give one "
+            "that `save_pretrained` of transformers or --export of a trainer wrote"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read: {error}; copy the directory again") from error
+    if not isinstance(found, dict):
+        raise DataError(f"{path} holds a {type(found).__name__}, not an object; copy it again")
+    return found
+
+
+def _tensor_files(path: str, place: str) -> Iterator[Tuple[str, str]]:
+    """Every tensor with its file."""
+    whole, index = os.path.join(path, WEIGHTS), os.path.join(path, INDEX)
+    if os.path.isfile(whole):
+        for name in _names_in(whole):
+            yield name, whole
+        return
+    if not os.path.isfile(index):
+        raise UsageError(f"{place}: {_no_weights(sorted(os.listdir(path)))}")
+    promised = _read_json(index, place).get("weight_map")
+    if not isinstance(promised, dict):
+        raise DataError(f"{index} has no weight_map; copy the directory again")
+    for part in sorted(set(promised.values())):
+        if part != os.path.basename(part):
+            raise DataError(f"{index} names {part!r}, which is no file of its directory")
+        file = os.path.join(path, part)
+        if not os.path.isfile(file):
+            raise DataError(f"{file} is missing, and {INDEX} names it: copy the directory again")
+        held = set(_names_in(file))
+        for name in sorted(name for name, where in promised.items() if where == part):
+            if name not in held:
+                raise DataError(f"{file} lacks {name}, which {INDEX} places there: copy it again")
+            yield name, file
+
+
+def _names_in(file: str) -> List[str]:
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError as error:
+        raise UsageError(
+            "weights are read with the package safetensors, which is not installed: "
+            "pip install safetensors"
+        ) from error
+    try:
+        with safe_open(file, framework="np") as opened:
+            return list(opened.keys())
+    except (SafetensorError, OSError) as error:
+        raise DataError(f"{file} is cut or broken ({error}): copy it again") from error
+
+
+def _no_weights(held: List[str]) -> str:
+    pickles = [name for name in held if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
+    if not pickles:
+        return (
+            f"the directory has no {WEIGHTS} (it holds {', '.join(held[:9]) or 'nothing'}); give "
+            "one that `save_pretrained` of transformers or --export of a trainer wrote"
+        )
+    return (
+        f"the directory has {pickles[0]} and no {WEIGHTS}. A pickle can run any code when it is "
+        "opened, so none is read here; where you trust it, convert it once with transformers: "
+        "`AutoModel.from_pretrained(DIR).save_pretrained(OTHER)`, with the class that "
+        "config.json names under architectures"
+    )
+
+
+def check_names(expected: Iterable[str], found: Iterable[str], *, place: str) -> None:
+    """Refuses weights that are not exactly those of the model.
+
+    Args:
+      expected: names the model needs.
+      found: names that are there, less those the caller leaves out knowingly.
+      place: to name in the error, such as "--init_from=DIR".
+
+    Raises:
+      DataError: tensors are missing or left over; names them.
+    """
+    expected, found = set(expected), set(found)
+    said = []
+    if expected - found:
+        said.append(f"it lacks {_listed(expected - found)}")
+    if found - expected:
+        said.append(f"the model has no place for {_listed(found - expected)}")
+    if said:
+        raise DataError(
+            f"{place}: the weights do not fit the model that its config.json describes: "
+            f"{'; '.join(said)}. Give the directory of a whole model of this kind"
+        )
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = sorted(names)
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def check_shape(name: str, value: np.ndarray, shape: Sequence[int], *, place: str) -> None:
+    """Refuses a tensor of another shape than the model's.
+
+    Raises:
+      DataError: names the tensor and both shapes.
+    """
+    if tuple(value.shape) != tuple(shape):
+        raise DataError(
+            f"{place}: {name} has shape {tuple(value.shape)}, and the model its config.json "
+            f"describes has {tuple(shape)}: give weights that go with their config.json"
+        )
+
+
+def grown_rows(table: np.ndarray, rows: int, *, seed: int) -> np.ndarray:
+    """A table of embeddings for a vocabulary that grew: the old rows, then new ones.
+
+    New rows are normal, with the mean and a tenth of the deviation of the old ones in each column:
+    they start near the middle of what the model knows (Hewitt, "Initializing New Word Embeddings
+    for Pretrained Language Models", 2021).
+
+    Args:
+      table: float32 [old rows, ...].
+      rows: wanted, at least as many.
+      seed: of the new rows.
+
+    Returns:
+      float32 [rows, ...].
+    """
+    more = (rows - len(table), *table.shape[1:])
+    mean, deviation = table.mean(axis=0), table.std(axis=0)
+    new = mean + 0.1 * deviation * np.random.RandomState(seed).standard_normal(more)
+    return np.concatenate([table, new.astype(table.dtype)])
+
+
+def refuse_existing(path: str, *, flag: str = "--export") -> None:
+    """Refuses to export over what is there, before hours of training rather than after.
+
+    Raises:
+      UsageError: the path is taken.
+    """
+    if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
+        raise UsageError(f"{flag}={path} is there already: give another directory or remove it")
+
+
+def write_directory(
+    path: str,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, np.ndarray],
+    tokenizer_json: Optional[bytes] = None,
+    tokenizer_config: Optional[Mapping[str, Any]] = None,
+) -> None:
+    """Writes a directory that `from_pretrained` of transformers opens: whole, or not at all.
+
+    Args:
+      path: not there yet, or empty.
+      config: for config.json, with `model_type` and `architectures`.
+      tensors: name to array; a tied tensor is left out.
+      tokenizer_json: for tokenizer.json, as it lies in a shard set.
+      tokenizer_config: for tokenizer_config.json, see `tokenizer_settings`.
+
+    Raises:
+      UsageError: the path is taken.
+      DataError: it cannot be written.
+    """
+    from safetensors.numpy import save_file
+
+    refuse_existing(path)
+    path = os.path.abspath(path)
+    partial = None
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        partial = tempfile.mkdtemp(
+            prefix=f".{os.path.basename(path)}.partial-", dir=os.path.dirname(path)
+        )
+        contiguous = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
+        # transformers refuses files that do not say which framework's layout they have.
+        save_file(contiguous, os.path.join(partial, WEIGHTS), metadata={"format": "pt"})
+        _write(os.path.join(partial, CONFIG), _json_bytes(config))
+        if tokenizer_json is not None:
+            _write(os.path.join(partial, "tokenizer.json"), tokenizer_json)
+        if tokenizer_config is not None:
+            _write(os.path.join(partial, "tokenizer_config.json"), _json_bytes(tokenizer_config))
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(partial, 0o777 & ~umask)  # mkdtemp's are for the owner alone
+        os.rename(partial, path)
+    except OSError as error:
+        raise DataError(f"--export={path} cannot be written: {error}") from error
+    finally:
+        if partial is not None:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def _json_bytes(content: Mapping[str, Any]) -> bytes:
+    return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode("utf-8")
+
+
+def _write(path: str, content: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(content)
+
+
+def tokenizer_settings(
+    tokenizer_json: bytes, special_ids: Mapping[str, int], *, max_length: int
+) -> Dict[str, Any]:
+    """tokenizer_config.json for a set's tokenizer: which token has which part.
+
+    {"bos": 0, "mask": 4, ...} of a contract -> {"bos_token": "<s>", "mask_token": "<mask>", ...}.
+
+    Args:
+      tokenizer_json: of the set.
+      special_ids: role to id, as in the contract.
+      max_length: the longest text the model takes, in tokens.
+    """
+    content = json.loads(tokenizer_json.decode("utf-8"))
+    vocab = content["model"].get("vocab", {})
+    pairs = vocab.items() if isinstance(vocab, dict) else ((v[0], i) for i, v in enumerate(vocab))
+    tokens = {number: token for token, number in pairs}
+    tokens.update({added["id"]: added["content"] for added in content.get("added_tokens") or ()})
+    settings: Dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": max_length,
+    }
+    for role, number in special_ids.items():
+        settings[f"{role}_token"] = tokens[number]
+    if "mask" in special_ids:  # an encoder's first and last token go by these names too
+        for role, name in (("bos", "cls_token"), ("eos", "sep_token")):
+            if role in special_ids:
+                settings[name] = tokens[special_ids[role]]
+    return settings
