@@ -5,8 +5,8 @@ question, with the context's first window and room for the longest answer. token
 specials - truncated = tokens in rows, where tokens are what the tokenizer makes of the template,
 the whole question, the whole context and the first answer, once. Truncated are the question's
 beyond --max_question_length, the context's in no window, and in evaluation rows the answer's beyond
---max_answer_length; repeated are all of a document's second window and on that its earlier windows
-have. Legend: D documents, C distinct contexts, E examples (windows), P parts of an example.
+--max_answer_length. Repeated is what a document's windows from the second on have in common with
+those before. Legend: D documents, E examples (windows), P parts of an example.
 """
 
 import json
@@ -55,7 +55,7 @@ class Qa(Task):
     window_stride: int = 128
     """Tokens from one window of a long context to the next; fewer where the answer would be cut."""
     bos: bool = False
-    """Begin each row with the tokenizer's bos token."""
+    """Begin each question with the tokenizer's bos token."""
     packing: Literal["best_fit", "none"] = "best_fit"
     """best_fit: training rows full of questions. none: one a row, as evaluation rows always are."""
 
