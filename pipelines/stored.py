@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import xxhash
 
+from pipelines.signatures import PEEKED, is_packed
 from schemas.errors import DataError
 from schemas.sidecar import InputFile, Inputs
 
@@ -109,6 +110,7 @@ class Chunks:
 
     def __init__(self, raw: BinaryIO, part: Part, chunk_bytes: int):
         raw.seek(part.start)
+        self._raw = raw
         self._hashing = _HashingFile(raw, part.bytes)
         self._part = part
         self._chunk_bytes = chunk_bytes
@@ -136,12 +138,22 @@ class Chunks:
                 while chunk := stream.read(self._chunk_bytes):
                     yield chunk
         except _DAMAGE as error:
+            self._refuse_misnamed(error)
             raise DataError(
                 f"{part.path} is truncated or damaged ({error}): get the file again. A run never "
                 "publishes a part of a file"
             ) from error
         while self._hashing.read(_READ_BYTES):  # what a decompressor leaves belongs to it too
             pass
+
+    def _refuse_misnamed(self, error: Exception) -> None:
+        """Says so if it is no damage, but a file of another kind than its name says."""
+        self._raw.seek(self._part.start)
+        end = extension(self._part.path)
+        if not is_packed(self._raw.read(PEEKED), end):
+            raise DataError(
+                f"{self._part.path} is not compressed as its name says ({end}): rename it"
+            ) from error
 
     def new_bytes(self) -> int:
         """Stored bytes read since the last call."""

@@ -12,6 +12,7 @@ from typing import BinaryIO
 import xxhash
 
 from pipelines.documents import BOM, BOUNDARIES, Documents, Role, no_documents, too_long
+from pipelines.signatures import PEEKED, refuse_foreign
 from pipelines.stored import Chunks, Part, is_compressed, part_digest
 from schemas.errors import DataError
 
@@ -77,6 +78,8 @@ class Parser:
 def read_bytes(raw: BinaryIO, part: Part, parser: Parser, chunk_bytes: int) -> Iterator[Documents]:
     """The documents of a part; the last piece carries the digest of its stored bytes.
 
+    A file that begins as no text does is an error.
+
     Args:
       raw: the file.
       part: of a plain file, or a compressed file as a whole.
@@ -95,6 +98,8 @@ def _read_compressed(chunks: Chunks, path: str, parser: Parser) -> Iterator[Docu
     place = 0  # of the end of `data`
     passing = False  # over the rest of a refused document
     for chunk in chunks:
+        if not place:
+            refuse_foreign(chunk[:PEEKED], path, unpacked=True)
         known = len(data)
         data += chunk
         place += len(chunk)
@@ -131,7 +136,9 @@ def _cut(data: bytearray, start: int, stop: int) -> bytes:
 
 def _refuse_file(raw: BinaryIO, part: Part, parser: Parser) -> Iterator[Documents]:
     """A file that is one document, and too long for one: it is hashed and passed over."""
-    documents = parser.refuse(bytearray(raw.read(len(BOM))), 0, part.path, 0)
+    head = raw.read(PEEKED)
+    refuse_foreign(head, part.path, unpacked=False)
+    documents = parser.refuse(bytearray(head[: len(BOM)]), 0, part.path, 0)
     digests = (part_digest(raw, part),)
     yield replace(documents, source_bytes=part.size, stored_bytes=part.bytes, digests=digests)
 
@@ -147,6 +154,8 @@ def _read_range(raw: BinaryIO, part: Part, parser: Parser) -> Iterator[Documents
     window = _Window(raw, part)
     data = window.data
     digests = ((part.path, part.size, part.start, window.digest),)
+    if not part.start:
+        refuse_foreign(bytes(data[:PEEKED]), part.path, unpacked=False)
     start, stop, seen = 0, part.size, 0
     if part.start:
         end = parser.find_end(data)

@@ -27,7 +27,8 @@ from pipelines.documents import (
 from pipelines.formats import csv_scan
 from pipelines.formats.csv_scan import new_scan, scan
 from pipelines.formats.role_columns import check_fields, take_roles
-from pipelines.stored import Chunks, Part
+from pipelines.signatures import PEEKED, refuse_foreign
+from pipelines.stored import Chunks, Part, is_compressed
 from schemas.errors import DataError, UsageError
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
@@ -146,6 +147,7 @@ def _header(raw: BinaryIO, part: Part) -> tuple[list[str], int]:
     whole = Part(part.path, part.size, 0, part.size)
     records = new_scan(0)
     head = next(iter(Chunks(raw, whole, _HEADER_BYTES)), b"")
+    refuse_foreign(head[:PEEKED], part.path, unpacked=is_compressed(part.path))
     data = np.frombuffer(head, np.uint8)
     skip = len(BOM) if head.startswith(BOM) else 0
     end = skip + scan(data[skip:], 0, ord(DELIMITERS[part.format]), _ALL, 1, records)

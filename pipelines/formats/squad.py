@@ -13,7 +13,8 @@ from typing import Any, BinaryIO
 from pipelines.documents import BOM, MAX_DOCUMENT_BYTES, Documents, Role
 from pipelines.formats.json_lines import record_documents
 from pipelines.formats.role_columns import missing_field
-from pipelines.stored import Chunks, Part
+from pipelines.signatures import PEEKED, refuse_foreign
+from pipelines.stored import Chunks, Part, is_compressed
 from schemas.errors import DataError, UsageError
 
 FIELDS = ("answers", "context", "id", "is_impossible", "question", "title")
@@ -33,6 +34,7 @@ def peek(raw: BinaryIO, part: Part) -> bool:
       DataError: it is one array.
     """
     head = next(iter(Chunks(raw, part, _PEEK_BYTES)), b"").removeprefix(BOM)
+    refuse_foreign(head[:PEEKED], part.path, unpacked=is_compressed(part.path))
     if head.lstrip()[:1] == b"[":
         raise DataError(
             f"{part.path} is one JSON array, which cannot be read in pieces. Make JSON Lines of "
