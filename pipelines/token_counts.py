@@ -28,11 +28,13 @@ def count_tokens(streams: Iterable[np.ndarray], vocab_size: int) -> np.ndarray:
     return counts
 
 
-def add_token_counts(counts: np.ndarray, more: np.ndarray) -> np.ndarray:
-    """Their sum; one of them may be empty, which is no counts."""
-    if not len(counts) or not len(more):
-        return more if len(more) else counts
-    return counts + more
+def add_token_counts(counts: Iterable[np.ndarray]) -> np.ndarray:
+    """Their sum; any of them may be empty, which is no counts."""
+    total = NO_COUNTS
+    for some in counts:
+        if len(some):
+            total = total + some if len(total) else some
+    return total
 
 
 def token_counts_file(counts: np.ndarray) -> dict[str, bytes]:

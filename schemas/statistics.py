@@ -148,17 +148,25 @@ class Statistics:
 
     def __add__(self, other: "Statistics") -> "Statistics":
         """The counts of both; a shard may be counted once only."""
-        twice = set(self.shards) & set(other.shards)
-        if twice:
-            raise ValueError(f"shards counted twice: {sorted(twice)}")
-        rejected = dict(self.documents_rejected)
-        add_counts(rejected, other.documents_rejected)
+        return Statistics.sum((self, other))
+
+    @staticmethod
+    def sum(parts: Iterable["Statistics"]) -> "Statistics":
+        """The counts of all; a shard may be counted once only."""
+        parts = tuple(parts)
+        rejected: Dict[str, int] = {}
+        shards: Dict[str, ShardStatistics] = {}
+        for part in parts:
+            add_counts(rejected, part.documents_rejected)
+            shards.update(part.shards)
+        if len(shards) < sum(len(part.shards) for part in parts):
+            raise ValueError("a shard was counted twice")
         return Statistics(
-            documents_read=self.documents_read + other.documents_read,
+            documents_read=sum(part.documents_read for part in parts),
             documents_rejected=rejected,
-            source_bytes=self.source_bytes + other.source_bytes,
-            documents_guarded=self.documents_guarded + other.documents_guarded,
-            shards={**self.shards, **other.shards},
+            source_bytes=sum(part.source_bytes for part in parts),
+            documents_guarded=sum(part.documents_guarded for part in parts),
+            shards=shards,
         )
 
     def splits(self) -> Dict[str, ShardStatistics]:

@@ -64,7 +64,7 @@ def real_set(tmp_path_factory) -> Path:
     ("field", "value", "remedy"),
     [
         ("format_version", 2, "this Textmill reads version 1"),
-        ("task", "translation", "one of clm, mlm"),
+        ("task", "translation", "one of c.*, mlm"),
         ("max_length", 0, "1 to 65535"),
         ("max_length", 65_536, "1 to 65535"),
         ("vocab_size", 1 << 31, r"1 to 2\*\*31 - 1"),

@@ -25,9 +25,9 @@ def test_ids_of_all_streams_are_counted():
 
 def test_counts_add_up_and_none_is_the_neutral_one():
     counts = np.array([1, 2])
-    assert add_token_counts(counts, np.array([10, 0])).tolist() == [11, 2]
-    assert add_token_counts(counts, NO_COUNTS) is counts
-    assert add_token_counts(NO_COUNTS, counts) is counts
+    assert add_token_counts([counts, np.array([10, 0])]).tolist() == [11, 2]
+    assert add_token_counts([counts, NO_COUNTS]) is counts
+    assert add_token_counts([NO_COUNTS, counts]) is counts
 
 
 def test_a_set_gives_its_counts_back(tmp_path):
