@@ -28,6 +28,7 @@ from pipelines.formats.role_columns import UNEVEN, column_of, take_roles
 _PEEKED = 50  # lines that are looked at for the types of fields
 _OPEN, _CLOSE = b"{}"
 _Refusal = tuple[str, str]  # reason, detail
+_BEYOND_PYTHON = "beyond_python"
 
 
 def json_documents(
@@ -58,7 +59,7 @@ def json_documents(
     lines = zip(starts[~is_long].tolist(), stops[~is_long].tolist(), strict=True)
     records = ((offset + start, data[start:stop]) for start, stop in lines)
     documents = record_documents(
-        ((place, *_object(line)) for place, line in records if line.strip()),
+        ((place, *_parsed(line, roles)) for place, line in records if line.strip()),
         roles,
         path,
         source_bytes=len(data),
@@ -181,14 +182,32 @@ def _answers_of(value: Any, field: str) -> list[dict[str, Any]] | _Refusal:
     ]
 
 
+def _parsed(line: bytes, roles: tuple[Role, ...]) -> tuple[dict[str, Any], _Refusal | None]:
+    """The object of a line, or why there is none; what Python cannot take, Arrow may.
+
+    So that a document is the same whatever stands beside it: Arrow knows no limit of nesting or of
+    digits, which Python has at a thousand and at 4,300.
+    """
+    record, refusal = _object(line)
+    if refusal is None or refusal[0] != _BEYOND_PYTHON:
+        return record, refusal
+    line = line.strip()
+    batch = _arrow_table(line, np.array([0]), np.array([len(line)]), roles)
+    if batch is None:
+        return {}, ("broken_json", refusal[1])
+    return batch.to_pylist()[0], None
+
+
 def _object(line: bytes) -> tuple[dict[str, Any], _Refusal | None]:
     """The object of a line, or why there is none."""
     try:
         record = json.loads(line.decode())
     except UnicodeDecodeError as error:
         return {}, ("not_utf8", f"byte {error.start} of the line: {error.reason}")
-    except (ValueError, RecursionError) as error:
+    except json.JSONDecodeError as error:
         return {}, ("broken_json", str(error))
+    except (ValueError, RecursionError) as error:
+        return {}, (_BEYOND_PYTHON, str(error))
     if not isinstance(record, dict):
         detail = f"the line holds {type(record).__name__}, not an object"
         return {}, ("not_an_object", detail)
@@ -199,6 +218,30 @@ def _arrow_json(
     data: bytes, starts: np.ndarray, stops: np.ndarray, roles: tuple[Role, ...], path: str
 ) -> Documents | None:
     """The documents of lines that are all plainly good; None if any is not."""
+    batch = _arrow_table(data, starts, stops, roles) if _is_utf8(data) else None
+    if batch is None:
+        return None
+    documents = take_roles(batch, roles, path, 0, source_bytes=len(data))
+    return None if documents.rejects else documents
+
+
+def _is_utf8(data: bytes) -> bool:
+    """Whether all of it is, keys and other fields too: Arrow looks at what it takes alone."""
+    bounds = pa.py_buffer(np.array([0, len(data)]))
+    whole = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), 1, [None, bounds, pa.py_buffer(data)]
+    )
+    try:
+        whole.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _arrow_table(
+    data: bytes, starts: np.ndarray, stops: np.ndarray, roles: tuple[Role, ...]
+) -> pa.RecordBatch | None:
+    """The roles' fields of lines, if each is an object that has them."""
     bytes_ = np.frombuffer(data, np.uint8)
     # With as many objects as lines, this makes each line one object: none goes over a line's end.
     if not (bytes_[starts] == _OPEN).all() or not (bytes_[stops - 1] == _CLOSE).all():
@@ -225,8 +268,7 @@ def _arrow_json(
             return None
         if pa.types.is_struct(column.type) and column.field(0).null_count > column.null_count:
             return None  # answers without text
-    documents = take_roles(batches[0], roles, path, 0, source_bytes=len(data))
-    return None if documents.rejects else documents
+    return batches[0]
 
 
 def _explicit_schema(
@@ -264,8 +306,8 @@ def _peeked_type(
 ) -> pa.DataType | None:
     for start, stop in zip(starts[:_PEEKED].tolist(), stops[:_PEEKED].tolist(), strict=True):
         record, refusal = _object(data[start:stop])
-        if refusal:
-            return None
+        if refusal:  # if it is Arrow's to refuse too, it will
+            continue
         value, _ = _look_up(record, role.field)
         if value in (None, [], ""):
             continue
