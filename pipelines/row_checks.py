@@ -11,6 +11,7 @@ from pipelines.class_checks import class_problems
 from pipelines.loss_checks import clm_problems, example_problems, qa_problems
 from pipelines.row_problem import MOST as MOST
 from pipelines.row_problem import RowProblem, problems_where
+from pipelines.span_checks import span_problems
 from schemas.features import positions_from_segments, unmask
 from schemas.sidecar import Schema
 
@@ -22,9 +23,10 @@ COUNTED = ("rows", "tokens_in_rows", "segments", "masked")
 def count(columns: Columns) -> dict[str, int]:
     """Rows, tokens that are not padding, segments and masked tokens, by the names of COUNTED."""
     segment_ids_BxL = columns["segment_ids"]
+    streams = (values for name, values in columns.items() if name.endswith("segment_ids"))
     counts = (
         len(segment_ids_BxL),
-        int(np.count_nonzero(segment_ids_BxL)),
+        sum(int(np.count_nonzero(segment_ids)) for segment_ids in streams),
         int(segment_ids_BxL.max(axis=1, initial=0).sum(dtype=np.int64)),
         int(columns["masked_weights"].sum()) if "masked_weights" in columns else 0,
     )
@@ -65,6 +67,8 @@ def row_problems(
             problems += qa_problems(columns, split)
         if schema.task == "classification":
             problems += class_problems(columns, schema)
+        if schema.task == "span_corruption":
+            problems += span_problems(columns, schema)
     if "example_id" in columns:
         problems += example_problems(columns, split, evaluation)
     return sorted(problems, key=lambda problem: problem.row)

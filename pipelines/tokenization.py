@@ -155,6 +155,11 @@ class LoadedTokenizer:
         """Text of ids, special tokens written out; bytes that are not UTF-8 become U+FFFD."""
         return self._tokenizer.decode(list(map(int, ids)), skip_special_tokens=False)
 
+    def special_id(self, token: str) -> int | None:
+        """The id of a special token, by how it is written; None if it is none."""
+        found = self._ids.get(token)
+        return found if found in self.all_special_ids else None
+
     def character_ends(self, texts: list[str]) -> list[list[int]]:
         """For each token that `encode` gives, how many characters of the text it ends after."""
         with failures_as_data_errors(

@@ -137,7 +137,15 @@ def _classification(sizes: Sizes) -> Tuple[Feature, ...]:
     return features
 
 
-_TASKS = {"classification": _classification, "clm": _clm, "mlm": _mlm, "qa": _qa}
+def _span_corruption(sizes: Sizes) -> Tuple[Feature, ...]:
+    meaning = "ids of the text, with a sentinel in place of each span of noise"
+    inputs = _tokens("input_ids", sizes.max_length, sizes.vocab_size, meaning)
+    meaning = "each sentinel with the span that it stands for; segments as those of input_ids"
+    length = sizes.parameters["max_target_length"]
+    return inputs + _tokens("target_ids", length, sizes.vocab_size, meaning)
+
+
+_TASKS = {"classification": _classification, "clm": _clm, "mlm": _mlm, "qa": _qa, "span_corruption": _span_corruption}
 TASKS = tuple(sorted(_TASKS))
 
 

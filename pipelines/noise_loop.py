@@ -1,0 +1,46 @@
+"""Random lengths of spans, compiled by numba. Called by `noise_spans.py`.
+
+Legend: P pieces, N spans of all pieces.
+"""
+
+import numpy as np
+
+from pipelines.compiled import entry, inner
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+
+
+@inner
+def _mixed(value):
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))
+
+
+@inner
+def _partition(key, items, lengths):
+    """Cuts a number of items into as many parts as there are lengths, none of them empty.
+
+    Every way to cut has the same chance: cuts are drawn by selection sampling (Knuth, The Art of
+    Computer Programming 2, 3.4.2, algorithm S).
+    """
+    cuts, begin = 0, 0
+    for place in range(1, items):
+        wanted = lengths.size - 1 - cuts
+        if not wanted:
+            break
+        draw = _mixed(key + np.uint64(place) * _GAMMA)
+        if np.float64(draw >> np.uint64(11)) / (1 << 53) * (items - place) < wanted:
+            lengths[cuts] = place - begin
+            cuts, begin = cuts + 1, place
+    lengths[cuts] = items - begin
+
+
+@entry()
+def partition_all(keys, items, counts, lengths):
+    """Fills int64 [N]: for each of P keys `items` cut into `counts` parts at random; 0 for none."""
+    at = 0
+    for piece in range(keys.size):
+        if counts[piece]:
+            _partition(keys[piece], items[piece], lengths[at : at + counts[piece]])
+            at += counts[piece]

@@ -1,0 +1,170 @@
+"""Span corruption (T5; Raffel et al., 2020): rows for encoder-decoders. Pure.
+
+Legend: D documents, E examples, P pieces of them (the segments).
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from pipelines.documents import Documents, Role
+from pipelines.exchange import SubBlock
+from pipelines.masking import mix
+from pipelines.noise_spans import Noise
+from pipelines.pieces import cut
+from pipelines.tasks.task import NO_MASKS, Examples, Segments, Task
+from pipelines.tokenization import LoadedTokenizer
+from schemas.errors import UsageError
+from schemas.features import MAX_TOKENS, token_dtype
+from schemas.sidecar import Schema
+
+_STREAM = np.uint64(0xD1342543DE82EF95)  # apart from the keys of rows
+
+
+@dataclass(frozen=True)
+class SpanCorruption(Task):
+    """Span corruption."""
+
+    text_field: str = "text"
+    """The field with the text, where inputs have fields."""
+    packing: Literal["best_fit", "none"] = "best_fit"
+    """best_fit: pieces whole, rows full. none: a piece a row."""
+    noise_density: float = 0.15
+    """Share of the tokens that goes into the targets."""
+    mean_span_length: float = 3.0
+    """Tokens that one sentinel stands for, on average."""
+    max_target_length: int = 0
+    """Places for the targets of a row; 0 for as many as inputs of --max_length have."""
+    sentinels: str = "<extra_id_{}>"
+    """The tokenizer's sentinels, {} being their number from 0 on."""
+
+    def __post_init__(self) -> None:
+        """Refuses values that cannot work."""
+        if not 0 < self.noise_density < 1:
+            raise UsageError(f"--noise_density={self.noise_density}: a share between 0 and 1")
+        if not self.mean_span_length >= 1:
+            raise UsageError(f"--mean_span_length={self.mean_span_length}: at least 1 token")
+        if not 0 <= self.max_target_length < MAX_TOKENS:
+            raise UsageError(
+                f"--max_target_length={self.max_target_length}: from 1 to {MAX_TOKENS - 1}, or 0"
+            )
+        if self.sentinels.count("{}") != 1:
+            raise UsageError(
+                f"--sentinels={self.sentinels}: a pattern with {{}} in place of the number, "
+                "such as <extra_id_{}>"
+            )
+
+    @property
+    def _noise(self) -> Noise:
+        return Noise(self.noise_density, self.mean_span_length)
+
+    def roles(self) -> tuple[Role, ...]:
+        """A text."""
+        return (Role("text", "string", self.text_field),)
+
+    def contract(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
+        """Inputs and targets end with EOS, and there is a sentinel for every span."""
+        if "eos" not in tokenizer.special_ids:
+            raise UsageError(
+                "the tokenizer has no eos token, which ends inputs and targets: train one with "
+                "</s> among --special_tokens"
+            )
+        targets = self._target_length(max_length)
+        if not targets or self._noise.longest_piece(max_length, targets) < 2:
+            raise UsageError(
+                f"--max_length={max_length} and --max_target_length={self.max_target_length} have "
+                "no place for a text of two tokens, a sentinel and EOS: give more"
+            )
+        self._sentinel_ids(tokenizer, max_length)
+        return {"packing": self.packing, **NO_MASKS}
+
+    def parameters(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
+        """How much is noise, places for targets, and the sentinels."""
+        return {
+            "noise_density": self.noise_density,
+            "mean_span_length": self.mean_span_length,
+            "max_target_length": self._target_length(max_length),
+            "sentinel_ids": self._sentinel_ids(tokenizer, max_length),
+        }
+
+    def examples(
+        self,
+        documents: Documents,
+        tokenizer: LoadedTokenizer,
+        schema: Schema,
+        is_trained_D: np.ndarray,
+    ) -> Examples:
+        """Each document's ids; one that has a sentinel written in it is refused."""
+        encoded, guarded = tokenizer.encode(documents.text)
+        is_sentinel = np.zeros(schema.vocab_size, bool)
+        is_sentinel[schema.parameters["sentinel_ids"]] = True
+        rejects = {}
+        for place in np.flatnonzero(is_sentinel[encoded.ids]).tolist():
+            document = int(np.searchsorted(encoded.offsets, place, side="right")) - 1
+            token = tokenizer.decode(encoded.ids[place : place + 1])
+            detail = f"the text has {token} written in it, which stands for a span of noise"
+            rejects.setdefault(document, ("sentinel_in_text", detail))
+        document_E = np.delete(np.arange(len(documents.text)), list(rejects))
+        ids, offsets = encoded.ids.astype(token_dtype(schema.vocab_size)), encoded.offsets
+        if rejects:
+            is_kept = np.ones(len(documents.text), bool)
+            is_kept[list(rejects)] = False
+            ids = ids[np.repeat(is_kept, encoded.lengths)]
+            offsets = np.append(0, np.cumsum(encoded.lengths[is_kept]))
+        return Examples(document_E, {"ids": (ids, offsets)}, {}, rejects, guarded)
+
+    def segments(self, examples: SubBlock, schema: Schema) -> Segments:
+        """Cuts documents into pieces whose inputs and targets fit, and draws the spans of each.
+
+        A piece's spans follow from the seed, the document's hash and the piece's number.
+        """
+        ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
+        length, target_length = schema.max_length, schema.parameters["max_target_length"]
+        offsets, example_P = cut(offsets, self._noise.longest_piece(length, target_length))
+        high, low = examples.digests()
+        number_P = np.arange(len(example_P)) - np.searchsorted(example_P, example_P)
+        seed = mix(np.array([schema.seed], np.uint64) ^ _STREAM)
+        key_P = mix(mix(high[example_P] ^ seed) ^ low[example_P]) + number_P.astype(np.uint64)
+        spans = self._noise.spans(offsets, mix(key_P))
+        sentinel_ids = np.array(schema.parameters["sentinel_ids"], ids.dtype)
+        inputs, targets = spans.pairs(ids, sentinel_ids, schema.special_ids["eos"])
+        # Of both budgets, a piece takes the larger share: what fits one then fits the other.
+        room_P = -(-np.diff(targets[1]) * length // target_length)
+        return Segments(
+            *inputs,
+            example_P,
+            specials_added=2 * (len(spans.piece_N) + len(example_P)),
+            pairs={"target_ids": targets},
+            room_S=np.maximum(np.diff(inputs[1]), room_P),
+        )
+
+    def _target_length(self, max_length: int) -> int:
+        """As T5 derives it: what the longest text has whose inputs fit."""
+        if self.max_target_length:
+            return self.max_target_length
+        longest = self._noise.longest_piece(max_length)
+        return int(self._noise.row_lengths(np.array([longest]))[1][0]) if longest > 1 else 0
+
+    def _sentinel_ids(self, tokenizer: LoadedTokenizer, max_length: int) -> list[int]:
+        """As many as the longest piece has spans.
+
+        Raises:
+          UsageError: the tokenizer has fewer.
+        """
+        longest = self._noise.longest_piece(max_length, self._target_length(max_length))
+        needed = int(self._noise.counts(np.array([longest]))[1][0])
+        found: list[int] = []
+        for number in range(needed):
+            token = self.sentinels.replace("{}", str(number))
+            token_id = tokenizer.special_id(token)
+            if token_id is None:
+                last = self.sentinels.replace("{}", str(needed - 1))
+                raise UsageError(
+                    f"rows of --max_length={max_length} have up to {needed} spans, each with a "
+                    f"sentinel, and the tokenizer has no special token {token}: train one with "
+                    f"{self.sentinels.replace('{}', '0')} to {last} among --special_tokens, name "
+                    "those it has with --sentinels, or give shorter rows"
+                )
+            found.append(token_id)
+        return found

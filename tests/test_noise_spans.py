@@ -1,0 +1,145 @@
+"""T5's spans: as published, uniform, and the pair gives the text back."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.noise_spans import Noise
+
+T5 = Noise(0.15, 3.0)
+SENTINELS = np.arange(900, 990, dtype=np.uint16)
+EOS = 1
+
+
+def noise_mask(length, density, mean_length, shuffle):
+    """`random_spans_noise_mask` of T5's preprocessors, step by step in numpy.
+
+    `shuffle(items, segments)` is its random_segmentation: lengths of non-empty segments.
+    """
+    original, length = length, max(length, 2)
+    noise = int(np.round(np.float64(length) * density))
+    noise = min(max(noise, 1), length - 1)
+    spans = max(int(np.round(np.float64(noise) / mean_length)), 1)
+    noise_lengths = shuffle(noise, spans)
+    nonnoise_lengths = shuffle(length - noise, spans)
+    interleaved = np.stack([nonnoise_lengths, noise_lengths], axis=1).reshape(spans * 2)
+    starts = np.cumsum(interleaved)[:-1]
+    indicator = np.zeros(length, int)
+    np.add.at(indicator, starts, 1)
+    return (np.cumsum(indicator) % 2 == 1)[:original]
+
+
+def spans_of(lengths, noise=T5, seed=0):
+    offsets = np.append(0, np.cumsum(lengths))
+    keys = np.random.default_rng(seed).integers(0, 1 << 63, len(lengths)).astype(np.uint64)
+    return noise.spans(offsets, keys)
+
+
+@pytest.mark.parametrize(("density", "mean_length"), [(0.15, 3.0), (0.5, 3.0), (0.15, 8.0)])
+def test_spans_are_those_of_the_published_definition(density, mean_length):
+    lengths = np.arange(1, 400)
+    spans = spans_of(lengths, Noise(density, mean_length))
+    is_noise = spans.is_noise()
+    for piece, length in enumerate(lengths):
+        mine = is_noise[spans.offsets[piece] : spans.offsets[piece + 1]]
+        taken = spans.piece_N == piece
+        own = spans.length_N[taken]
+        before = np.append(spans.offsets[piece], (spans.start_N + spans.length_N)[taken][:-1])
+        gaps = spans.start_N[taken] - before
+
+        def drawn(items, segments, own=own, gaps=gaps, length=length):
+            if length == 1:  # one token and one of padding, which is cut off again
+                return np.array([1])
+            [lengths] = [side for side in (own, gaps) if side.sum() == items][:1]
+            assert len(lengths) == segments and lengths.min() >= 1
+            return lengths
+
+        if own.sum() * 2 != length:  # which of the two is meant is told by their sums
+            assert (noise_mask(length, density, mean_length, drawn) == mine).all()
+
+
+def test_every_way_to_cut_has_the_same_chance():
+    # 8 tokens, half of them noise in 2 spans: 3 ways to cut each half, drawn apart.
+    spans = spans_of(np.full(20_000, 8), Noise(0.5, 2.0))
+    firsts = spans.length_N.reshape(-1, 2)[:, 0]
+    gaps = (spans.start_N - spans.offsets[:-1][spans.piece_N]).reshape(-1, 2)[:, 0]
+    for ways in itertools.product((1, 2, 3), (1, 2, 3)):
+        share = ((firsts == ways[0]) & (gaps == ways[1])).mean()
+        assert abs(share - 1 / 9) < 5 * np.sqrt(1 / 9 * 8 / 9 / 20_000)
+
+
+def test_noise_and_span_lengths_as_measured():
+    lengths = np.random.default_rng(0).integers(100, 569, 2000)
+    spans = spans_of(lengths)
+    assert abs(spans.is_noise().mean() - 0.15) < 1e-3
+    assert abs(spans.length_N.mean() - 3.0) < 0.02
+    assert spans.length_N.min() == 1 and spans.length_N.max() > 12
+
+
+def test_lengths_are_t5s():
+    assert T5.longest_piece(512) == 568, "568 tokens give inputs of 512 and targets of 114"
+    assert [int(n[0]) for n in T5.row_lengths(np.array([568]))] == [512, 114]
+    assert T5.longest_piece(512, 60) < 300
+    assert T5.longest_piece(3) == 2 and T5.longest_piece(2) == 1
+
+
+@settings(deadline=None)
+@given(st.floats(0.01, 0.99), st.floats(1, 20), st.integers(2, 300), st.integers(2, 300))
+def test_the_longest_piece_is_the_longest(density, mean_length, inputs, targets):
+    noise = Noise(density, mean_length)
+    lengths = np.arange(1, 40_000)
+    inputs_P, targets_P = noise.row_lengths(lengths)
+    assert (np.diff(inputs_P) >= 0).all() and (np.diff(targets_P) >= 0).all()
+    fitting = lengths[(inputs_P <= inputs) & (targets_P <= targets)]
+    assert noise.longest_piece(inputs, targets) == fitting.max(initial=0)
+
+
+def restored(inputs, targets):
+    """The text of a pair, the plainest way: each sentinel gives way to what follows it."""
+    assert inputs[-1] == targets[-1] == EOS
+    spans, text = {}, []
+    for token in targets[:-1]:
+        if token in SENTINELS:
+            spans[token] = []
+            latest = spans[token]
+        else:
+            latest.append(token)
+    assert list(spans) == SENTINELS[: len(spans)].tolist()
+    for token in inputs[:-1]:
+        text += spans.pop(token) if token in SENTINELS else [token]
+    assert not spans
+    return text
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(1, 120), min_size=1, max_size=30),
+    st.sampled_from([T5, Noise(0.5, 3.0), Noise(0.3, 1.0), Noise(0.01, 5.0), Noise(0.9, 2.0)]),
+    st.integers(0, 99),
+)
+def test_the_pair_gives_the_text_back(lengths, noise, seed):
+    spans = spans_of(lengths, noise, seed)
+    ids = np.random.default_rng(seed).integers(2, 900, sum(lengths)).astype(np.uint16)
+    (inputs, input_offsets), (targets, target_offsets) = spans.pairs(ids, SENTINELS, EOS)
+    assert inputs.dtype == targets.dtype == np.uint16
+    expected = noise.row_lengths(np.array(lengths))
+    assert np.diff(input_offsets).tolist() == expected[0].tolist()
+    assert np.diff(target_offsets).tolist() == expected[1].tolist()
+    for piece in range(len(lengths)):
+        pair = (
+            stream[offsets[piece] : offsets[piece + 1]].tolist()
+            for stream, offsets in ((inputs, input_offsets), (targets, target_offsets))
+        )
+        assert restored(*pair) == ids[spans.offsets[piece] : spans.offsets[piece + 1]].tolist()
+
+
+def test_a_piece_depends_on_its_key_and_length_alone():
+    whole = spans_of([50, 60, 70])
+    keys = np.random.default_rng(0).integers(0, 1 << 63, 3).astype(np.uint64)
+    alone = T5.spans(np.array([0, 60]), keys[1:2])
+    taken = whole.piece_N == 1
+    assert (whole.start_N[taken] - 50 == alone.start_N).all()
+    assert (T5.spans(np.array([0, 60]), keys[2:3]).start_N != alone.start_N).any()
