@@ -192,9 +192,7 @@ class Shard:
         return columns
 
 
-def _order(
-    examples: SubBlock, high: np.ndarray, low: np.ndarray, part: np.ndarray
-) -> np.ndarray:
+def _order(examples: SubBlock, high: np.ndarray, low: np.ndarray, part: np.ndarray) -> np.ndarray:
     """By hash, then part, then by what else equal documents may differ in: their ids."""
     keys = [low, high]
     if part.any():
