@@ -169,10 +169,17 @@ def _read_range(raw: BinaryIO, part: Part, parser: Parser) -> Iterator[Documents
         while (end := parser.find_end(data, search_from)) is None and window.is_open:
             if window.place + len(data) - start > parser.longest:
                 begun = parser.last_end(data, start - window.place)
-                if parser.is_too_long(data, begun):
+                # A blank line that is still open may be its end, and lie before the range's.
+                is_open = parser.kind == "paragraph" and _OPEN_BLANK.search(data)
+                if parser.is_too_long(data, begun) and not is_open:
                     refused = parser.refuse(data, begun, part.path, window.place)
                     end = begun
                     break
+                if len(data) - begun > 3 * parser.longest + _LARGEST_STEP:
+                    raise DataError(
+                        f"{part.path}: more than {parser.longest:,} bytes of white space lie "
+                        f"behind byte {window.place + begun:,}: take them out"
+                    )
             search_from = max(data.rfind(b"\n"), search_from)
             window.go_on()
         stop = part.size if end is None else window.place + end
