@@ -3,9 +3,15 @@
 Legend: B rows, L tokens a row, M tokens to attend to, H hidden, N heads, D = H / N.
 """
 
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
+
+Params: TypeAlias = Any  # nested dicts of f32 arrays, lists as dicts by index
+Model = TypeVar("Model", bound=nnx.Module)
 
 MASKED = -1e9  # added to the logits of what may not be attended; exp() of it is 0 in f32
 
@@ -69,9 +75,9 @@ def attend(
       dropout: of probabilities.
       key: turns dropout on.
     """
-    scale = q_BxLxNxD.shape[-1] ** -0.5 if scale is None else scale
+    factor = q_BxLxNxD.shape[-1] ** -0.5 if scale is None else scale
     logits_BxNxLxM = jnp.einsum(
-        "blnd,bmnd->bnlm", q_BxLxNxD * scale, k_BxMxNxD, preferred_element_type=jnp.float32
+        "blnd,bmnd->bnlm", q_BxLxNxD * factor, k_BxMxNxD, preferred_element_type=jnp.float32
     )
     # The softmax is f32 whatever the computation is: bf16 cannot tell close logits apart.
     probabilities = jax.nn.softmax(logits_BxNxLxM + bias, axis=-1).astype(v_BxMxNxD.dtype)
@@ -116,3 +122,13 @@ def embedding(rows: int, hidden: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> nnx.E
 def layer_norm(hidden: int, epsilon: float, dtype: jnp.dtype, rngs: nnx.Rngs) -> nnx.LayerNorm:
     """LayerNorm over the hidden states."""
     return nnx.LayerNorm(hidden, epsilon=epsilon, dtype=dtype, rngs=rngs)
+
+
+def graph(make: Callable[[jnp.dtype, nnx.Rngs], Model], dtype: jnp.dtype) -> nnx.GraphDef[Model]:
+    """The model without its weights: `nnx.merge(graph, params)` is a model to call."""
+    return nnx.split(nnx.eval_shape(lambda: make(dtype, nnx.Rngs(0))))[0]
+
+
+def fresh_params(make: Callable[[jnp.dtype, nnx.Rngs], nnx.Module], key: jax.Array) -> Params:
+    """Fresh f32 weights as nested dicts of arrays; pure, so that it can be jitted and sharded."""
+    return nnx.to_pure_dict(nnx.state(make(jnp.dtype(jnp.float32), nnx.Rngs(key)), nnx.Param))

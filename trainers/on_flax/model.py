@@ -7,7 +7,7 @@ tables whose first `position_offset` rows no token uses.
 Legend: B rows, L tokens a row, K masked slots a row, H hidden, N heads, D = H / N, V vocabulary.
 """
 
-from typing import Any, TypeAlias
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,18 +15,19 @@ from flax import nnx
 
 from trainers.on_flax.config import ModelConfig
 from trainers.on_flax.layers import (
+    Params,
     attend,
     attention_bias,
     dropped,
     embedding,
+    fresh_params,
+    graph,
     heads_of,
     layer_norm,
     linear,
     positions_from_segments,
     split_keys,
 )
-
-Params: TypeAlias = Any  # nested dicts of f32 arrays, lists as dicts by index
 
 
 class EncoderLayer(nnx.Module):
@@ -127,11 +128,9 @@ class RobertaForMaskedLM(nnx.Module):
 
 def graph_of(config: ModelConfig, dtype: jnp.dtype) -> nnx.GraphDef[RobertaForMaskedLM]:
     """The model without its weights: `nnx.merge(graph, params)` is a model to call."""
-    model = nnx.eval_shape(lambda: RobertaForMaskedLM(config, dtype, nnx.Rngs(0)))
-    return nnx.split(model)[0]
+    return graph(partial(RobertaForMaskedLM, config), dtype)
 
 
 def init_params(config: ModelConfig, key: jax.Array) -> Params:
     """Fresh f32 weights as nested dicts of arrays; pure, so that it can be jitted and sharded."""
-    model = RobertaForMaskedLM(config, jnp.dtype(jnp.float32), nnx.Rngs(key))
-    return nnx.to_pure_dict(nnx.state(model, nnx.Param))
+    return fresh_params(partial(RobertaForMaskedLM, config), key)

@@ -1,0 +1,287 @@
+"""The decoder equals PyTorch's GPT-2 and OPT in every switch; packing changes nothing."""
+
+import json
+import warnings
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from clm_factory import clm_rows, clm_schema
+from flax import nnx
+
+from schemas.errors import DataError, UsageError
+from trainers.on_flax.decoder import _ACTIVATION, graph_of, init_params
+from trainers.on_flax.decoder_config import ACTIVATIONS
+from trainers.on_flax.decoder_files import config_json, decoder_config
+from trainers.on_flax.decoder_step import next_token_losses
+from trainers.on_flax.decoder_weights import from_hugging_face, to_hugging_face
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # theirs, at import
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, OPTConfig
+
+VOCAB, POSITIONS = 120, 24
+GPT2 = partial(
+    GPT2Config,
+    vocab_size=VOCAB,
+    n_positions=POSITIONS,
+    n_embd=32,
+    n_layer=2,
+    n_head=4,
+    bos_token_id=0,
+    eos_token_id=2,
+)
+OPT = partial(
+    OPTConfig,
+    vocab_size=VOCAB,
+    max_position_embeddings=POSITIONS,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    ffn_dim=48,
+)
+KINDS = {
+    "gpt2": GPT2(),
+    "gpt2 untied relu": GPT2(tie_word_embeddings=False, activation_function="relu", n_inner=48),
+    "gpt2 gelu, by layer": GPT2(activation_function="gelu", scale_attn_by_inverse_layer_idx=True),
+    "gpt2 unscaled": GPT2(scale_attn_weights=False),
+    "opt": OPT(),
+    "opt post-norm": OPT(do_layer_norm_before=False, activation_function="silu"),
+    "opt-350m": OPT(do_layer_norm_before=False, word_embed_proj_dim=16),
+    "opt untied, no last norm": OPT(
+        tie_word_embeddings=False, word_embed_proj_dim=16, _remove_final_layer_norm=True
+    ),
+}
+
+
+def reference_of(kind):
+    """Their model in evaluation mode, its weights far from their start: every term counts."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(KINDS[kind]).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+def ours_of(reference):
+    """Our configuration and weights of their model."""
+    config = decoder_config(reference.config.to_dict(), dropout=0.0, place="test")
+    shapes = jax.eval_shape(partial(init_params, config), jax.random.key(0))
+    weights = {name: value.detach().numpy() for name, value in reference.named_parameters()}
+    return config, from_hugging_face(weights, config, shapes, place="test")
+
+
+def rows_of(seed=0):
+    """Four rows: ids, one segment each (two of them padded), and which tokens count."""
+    random = np.random.default_rng(seed)
+    ids = random.integers(5, VOCAB, (4, POSITIONS))
+    segments = np.ones_like(ids)
+    segments[2:, 18:] = 0
+    ids[segments == 0] = 1
+    counts = segments.copy()
+    counts[:, 0] = 0  # nothing is before the first
+    counts[0, 5:9] = 0
+    return ids, segments, counts
+
+
+def model_of(config, params, dtype=jnp.float32) -> Any:
+    """The model, which takes numpy's arrays too."""
+    return nnx.merge(graph_of(config, jnp.dtype(dtype)), params)
+
+
+def loss_of(graph, params, ids, segments, counts):
+    """Mean over the tokens that count, by the trainer's own function."""
+    losses, _, _ = next_token_losses(nnx.merge(graph, params), ids, segments, counts, None)
+    return losses.sum() / counts.sum()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_loss_gradients_and_a_step_equal_transformers(kind, capsys):
+    reference = reference_of(kind)
+    config, params = ours_of(reference)
+    ids, segments, counts = rows_of()
+    labels = torch.from_numpy(np.where(counts > 0, ids, -100))
+    theirs = reference(
+        torch.from_numpy(ids), attention_mask=torch.from_numpy(segments), labels=labels
+    )
+    theirs.loss.backward()
+    their_gradients = {n: p.grad.numpy().copy() for n, p in reference.named_parameters()}
+    step: Any = dict(lr=1e-3, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.01)
+    torch.optim.AdamW(reference.parameters(), **step).step()
+
+    graph = graph_of(config, jnp.dtype(jnp.float32))
+    optimizer = optax.adamw(1e-3, 0.9, 0.98, 1e-6, weight_decay=0.01)
+
+    @jax.jit
+    def run(params):
+        logits = model_of(config, params)(ids, segments)
+        loss, gradients = jax.value_and_grad(partial(loss_of, graph))(params, ids, segments, counts)
+        updates, _ = optimizer.update(gradients, optimizer.init(params), params)
+        return logits, loss, gradients, optax.apply_updates(params, updates)
+
+    logits, loss, gradients, after = run(params)
+    difference = np.abs(np.asarray(logits) - theirs.logits.detach().numpy())[segments > 0].max()
+    loss_difference = abs(float(loss) - theirs.loss.item())
+    ours = to_hugging_face(gradients, config)
+    assert set(ours) == set(their_gradients)
+    worst = max(np.abs(ours[n] - their_gradients[n]).max() for n in ours)
+    stepped = to_hugging_face(after, config)
+    moved = {n: p.detach().numpy() for n, p in reference.named_parameters()}
+    # Adam divides by the gradient's size: where that is next to nothing, its sign is rounding's.
+    apart = max(
+        np.abs(stepped[n] - moved[n])[np.abs(their_gradients[n]) > 1e-5].max(initial=0)
+        for n in stepped
+    )
+    with capsys.disabled():
+        print(
+            f"\n{kind:24} logits {difference:.1e} of {np.abs(np.asarray(logits)).max():.1f}, "
+            f"loss {loss_difference:.1e}, gradients {worst:.1e}, after one step {apart:.1e}",
+            end="",
+        )
+    assert difference < 5e-5 and loss_difference < 1e-5 and worst < 5e-5 and apart < 2e-5
+
+
+@pytest.mark.parametrize("kind", ["gpt2 untied relu", "opt-350m"])
+def test_weights_come_and_go(kind):
+    reference = reference_of(kind)
+    config, params = ours_of(reference)
+    shapes = jax.tree.map(jnp.shape, init_params(config, jax.random.key(0)))
+    assert jax.tree.map(jnp.shape, params) == shapes
+    back = to_hugging_face(params, config)
+    theirs = {name: value.detach().numpy() for name, value in reference.named_parameters()}
+    assert set(back) == set(theirs)
+    for name, value in back.items():
+        np.testing.assert_array_equal(value, theirs[name])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_config_json_comes_and_goes(kind):
+    """Ours for theirs, written, and read by transformers: the same model again."""
+    config, _ = ours_of(reference_of(kind))
+    written = json.loads(json.dumps(config_json(config, {"eos": 2}, [])))
+    again = AutoConfig.for_model(**written)
+    assert decoder_config(again.to_dict(), dropout=0.0, place="test") == config
+    assert decoder_config(written, dropout=0.0, place="test") == config
+
+
+def test_a_base_models_names_and_a_repeated_embedding_will_do():
+    """GPT-2 was published without the prefix; some files repeat the tied output layer."""
+    reference = reference_of("gpt2")
+    config, params = ours_of(reference)
+    weights = {
+        name.removeprefix("transformer."): value.detach().numpy()
+        for name, value in reference.named_parameters()
+    }
+    weights["lm_head.weight"] = weights["wte.weight"]
+    again = from_hugging_face(weights, config, params, place="test")
+    jax.tree.map(np.testing.assert_array_equal, again, params)
+
+
+def test_tensors_that_do_not_fit_are_named():
+    reference = reference_of("opt-350m")
+    config, params = ours_of(reference)
+    weights = to_hugging_face(params, config)
+    lacking = {n: v for n, v in weights.items() if n != "model.decoder.project_in.weight"}
+    with pytest.raises(DataError, match="lacks model.decoder.project_in.weight"):
+        from_hugging_face(lacking, config, params, place="test")
+    with pytest.raises(DataError, match="no place for model.decoder.surplus"):
+        from_hugging_face(
+            weights | {"model.decoder.surplus": np.ones(1)}, config, params, place="test"
+        )
+    short = weights | {"model.decoder.embed_positions.weight": np.ones((9, 32), np.float32)}
+    with pytest.raises(DataError, match=r"embed_positions.weight has shape \(9, 32\).*\(26, 32\)"):
+        from_hugging_face(short, config, params, place="test")
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "opt untied, no last norm"])
+def test_a_vocabulary_grows(kind):
+    """Old rows stay, for the output layer too; their logits are as before."""
+    config, params = ours_of(reference_of(kind))
+    larger = replace(config, vocab_size=VOCAB + 7)
+    shapes = jax.eval_shape(partial(init_params, larger), jax.random.key(0))
+    grown = from_hugging_face(to_hugging_face(params, config), larger, shapes, place="test")
+    ids, segments, _ = rows_of()
+    before = model_of(config, params)(ids, segments)
+    after = model_of(larger, grown)(ids, segments)
+    assert after.shape[-1] == VOCAB + 7
+    np.testing.assert_allclose(after[..., :VOCAB], before, atol=1e-5)
+
+
+def test_switches_that_this_decoder_has_not_are_refused():
+    with pytest.raises(UsageError, match="its enable_bias is False"):
+        decoder_config(OPT(enable_bias=False).to_dict(), dropout=0.0, place="--init_from=x")
+    with pytest.raises(UsageError, match="activation_function is 'tanh', this decoder has gelu"):
+        decoder_config(GPT2(activation_function="tanh").to_dict(), dropout=0.0, place="x")
+    assert set(_ACTIVATION) == set(ACTIVATIONS)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "opt-350m"])
+def test_packed_equals_unpacked(kind, capsys):
+    """Logits of each segment, and the gradient of the whole, from rows packed and one a segment."""
+    config, params = ours_of(reference_of(kind))
+    schema = clm_schema(max_length=POSITIONS, vocab_size=VOCAB)
+    rows = clm_rows(schema, 6, seed=0)
+    ids, segments, counts = (rows[n] for n in ("input_ids", "segment_ids", "loss_weights"))
+    alone = {"ids": [], "segments": [], "counts": [], "places": []}
+    for row, row_segments in enumerate(segments):
+        for segment in range(1, row_segments.max() + 1):
+            here = np.flatnonzero(row_segments == segment)
+            more = (0, POSITIONS - len(here))
+            alone["ids"].append(np.pad(ids[row, here], more, constant_values=1))
+            alone["segments"].append(np.pad(np.ones(len(here), int), more))
+            alone["counts"].append(np.pad(counts[row, here], more))
+            alone["places"].append((row, here))
+    graph = graph_of(config, jnp.dtype(jnp.float32))
+
+    @jax.jit
+    def run(ids, segments, counts):
+        logits = model_of(config, params)(ids, segments)
+        return logits, jax.value_and_grad(partial(loss_of, graph))(params, ids, segments, counts)
+
+    packed, (loss, gradient) = run(ids, segments, counts)
+    each, (each_loss, each_gradient) = run(
+        *(np.stack(alone[n]) for n in ("ids", "segments", "counts"))
+    )
+    apart = max(
+        float(np.abs(packed[row, here] - each[number, : len(here)]).max())
+        for number, (row, here) in enumerate(alone["places"])
+    )
+    worst = max(
+        jax.tree.leaves(
+            jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), gradient, each_gradient)
+        )
+    )
+    with capsys.disabled():
+        print(f"\n{kind:24} packed and alone: logits {apart:.1e}, gradients {worst:.1e}", end="")
+    assert len(alone["places"]) > 15
+    assert apart < 5e-5 and worst < 5e-5 and float(loss) == pytest.approx(float(each_loss))
+
+
+def test_nothing_comes_from_another_segment_or_from_what_is_to_come():
+    config, params = ours_of(reference_of("gpt2"))
+    rows = clm_rows(clm_schema(max_length=POSITIONS, vocab_size=VOCAB), 1, seed=3)
+    ids, segments = rows["input_ids"], rows["segment_ids"]
+    here = np.flatnonzero(segments[0] == 2)
+    seen = np.zeros(POSITIONS, bool)
+    seen[here[:-1]] = True
+    other = np.where(seen, ids, (ids + 7) % VOCAB)
+    model = model_of(config, params)
+    np.testing.assert_array_equal(
+        model(ids, segments)[0, here[:-1]], model(other, segments)[0, here[:-1]]
+    )
+
+
+def test_bfloat16_stays_near():
+    config, params = ours_of(reference_of("opt-350m"))
+    ids, segments, _ = rows_of()
+    exact = model_of(config, params)(ids, segments)
+    near = model_of(config, params, jnp.bfloat16)(ids, segments)
+    assert near.dtype == jnp.float32
+    assert np.abs(near - exact)[segments > 0].mean() < 0.02 * exact.std()

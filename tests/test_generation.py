@@ -1,0 +1,195 @@
+"""Generation: equal to transformers' `generate`, to a loop without a cache, and keyed by seed."""
+
+import warnings
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from schemas.errors import UsageError
+from trainers.on_flax.decoder import graph_of, init_params
+from trainers.on_flax.decoder_config import DecoderConfig
+from trainers.on_flax.decoder_files import config_json
+from trainers.on_flax.decoder_weights import to_hugging_face
+from trainers.on_flax.generation import Sampling, allowed_logits, generator, row_keys
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # theirs, at import
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.generation.logits_process import (
+        TemperatureLogitsWarper,
+        TopKLogitsWarper,
+        TopPLogitsWarper,
+    )
+
+SIZES: Any = dict(vocab_size=60, max_positions=40, layers=2, hidden_size=32, heads=4)
+CONFIGS = {
+    "gpt2": DecoderConfig(family="gpt2", intermediate_size=64, embedding_size=32, **SIZES),
+    "opt-350m": DecoderConfig(
+        family="opt",
+        intermediate_size=64,
+        embedding_size=16,
+        activation="relu",
+        norm_first=False,
+        final_norm=False,
+        **SIZES,
+    ),
+}
+PROMPTS = [[7, 8, 9, 10, 11], [12], [13, 14, 15]]
+NEW = 12
+
+
+def weights_of(config):
+    """Weights ten times as large as fresh ones: each token changes what comes next."""
+    params = init_params(config, jax.random.key(1))
+    return jax.tree.map(lambda value: value * 10 if value.ndim > 1 else value, params)
+
+
+def padded(prompts):
+    width = max(map(len, prompts))
+    ids = np.full((len(prompts), width), 59, np.int32)  # anything
+    for row, prompt in enumerate(prompts):
+        ids[row, : len(prompt)] = prompt
+    return ids, np.array([len(prompt) for prompt in prompts], np.int32)
+
+
+def generate(config, sampling, prompts=PROMPTS, *, seed=0, dtype=jnp.float32):
+    """New tokens of each prompt, as lists."""
+    run: Any = generator(graph_of(config, jnp.dtype(dtype)), sampling)
+    found = run(weights_of(config), *padded(prompts), row_keys(seed, len(prompts)))
+    return [ids[:n].tolist() for ids, n in zip(np.asarray(found.ids), found.lengths, strict=True)]
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def config(request):
+    return CONFIGS[request.param]
+
+
+@pytest.fixture(scope="module")
+def greedy(config):
+    return generate(config, Sampling(NEW))
+
+
+def test_greedy_equals_transformers(config, greedy):
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config_json(config, {}, [])))
+    model.eval()
+    weights = to_hugging_face(weights_of(config), config)
+    tensors = {name: torch.tensor(value) for name, value in weights.items()}
+    assert not model.load_state_dict(tensors, strict=False).unexpected_keys
+    model.tie_weights()
+    model.generation_config.eos_token_id = model.generation_config.pad_token_id = None
+    for prompt, ours in zip(PROMPTS, greedy, strict=True):
+        ids = torch.tensor([prompt])
+        mask = torch.ones_like(ids)
+        theirs = model.generate(ids, attention_mask=mask, do_sample=False, max_new_tokens=NEW)
+        assert ours == theirs[0, len(prompt) :].tolist()
+    assert len({tuple(ours) for ours in greedy}) == len(PROMPTS)
+    assert max(len(set(ours)) for ours in greedy) > 3  # no loop of one token
+
+
+def test_the_cache_changes_nothing(config, greedy):
+    """Against the whole sequence computed anew for every token."""
+    model: Any = nnx.merge(graph_of(config, jnp.dtype(jnp.float32)), weights_of(config))
+    forward = jax.jit(lambda ids: model(ids, (jnp.arange(20) < 20)[None].astype(jnp.int32)))
+    for prompt, ours in zip(PROMPTS, greedy, strict=True):
+        ids = list(prompt)
+        for _ in range(NEW):
+            logits = forward(np.array([ids + [0] * (20 - len(ids))]))
+            ids.append(int(logits[0, len(ids) - 1].argmax()))
+        assert ids[len(prompt) :] == ours
+
+
+def test_stops_at_eos(config, greedy):
+    """Each row at its own end; the eos is its last token."""
+    eos = greedy[0][4]
+    stopped = generate(config, Sampling(NEW, eos_ids=(eos,)))
+    for before, after in zip(greedy, stopped, strict=True):
+        end = before.index(eos) + 1 if eos in before else NEW
+        assert after == before[:end]
+    assert len(stopped[0]) <= 5
+
+
+def test_samples_are_keyed_by_seed_and_by_row():
+    config = CONFIGS["gpt2"]
+    rule = Sampling(NEW, temperature=1.5)
+    one = generate(config, rule)
+    assert one == generate(config, rule)
+    assert one != generate(config, rule, seed=1)
+    assert generate(config, rule, PROMPTS[:1]) == one[:1]  # whatever else is in the batch
+    same = generate(config, rule, [PROMPTS[0]] * 3)
+    assert same[0] == one[0] and len({tuple(row) for row in same}) == 3
+
+
+def test_the_likeliest_alone_is_greedy():
+    config = CONFIGS["gpt2"]
+    expected = generate(config, Sampling(NEW))
+    assert generate(config, Sampling(NEW, temperature=2.0, top_k=1)) == expected
+    assert generate(config, Sampling(NEW, temperature=2.0, top_p=1e-6)) == expected
+
+
+@pytest.mark.parametrize("temperature", [0.7, 2.0])
+@pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (5, 1.0), (0, 0.8), (7, 0.6), (200, 0.05)])
+def test_what_may_be_drawn_is_what_transformers_draws(temperature, top_k, top_p):
+    logits = np.random.default_rng(0).normal(0, 3, (4, 60)).astype(np.float32)
+    unread: Any = None  # the ids before
+    theirs: Any = TemperatureLogitsWarper(temperature)(unread, torch.from_numpy(logits))
+    if top_k:
+        theirs = TopKLogitsWarper(top_k)(unread, theirs)
+    if top_p < 1:
+        theirs = TopPLogitsWarper(top_p)(unread, theirs)
+    ours = allowed_logits(jnp.asarray(logits), Sampling(1, temperature, top_k, top_p))
+    np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-6)
+
+
+def test_draws_have_the_softmax_s_shares():
+    """20,000 first tokens of one prompt: chi-square over the tokens drawn often enough."""
+    config, rows = CONFIGS["gpt2"], 20_000
+    graph, params = graph_of(config, jnp.dtype(jnp.float32)), weights_of(config)
+    run: Any = generator(graph, Sampling(1, temperature=3.0, top_k=8))
+    prompts = np.tile(np.array([[7, 8]], np.int32), (rows, 1))
+    found = run(params, prompts, np.full(rows, 2, np.int32), row_keys(0, rows))
+    counts = np.bincount(np.asarray(found.ids)[:, 0], minlength=60)
+    model: Any = nnx.merge(graph, params)
+    logits = model(prompts[:1], np.ones((1, 2), np.int32))[:, 1]
+    allowed = allowed_logits(logits, Sampling(1, temperature=3.0, top_k=8))
+    expected = np.asarray(jax.nn.softmax(allowed))[0] * rows
+    assert set(np.flatnonzero(counts)) <= set(np.flatnonzero(expected))
+    often = expected > 20
+    assert ((counts - expected)[often] ** 2 / expected[often]).sum() < 30  # 7 degrees: p < 1e-4
+
+
+def test_one_program_for_all_prompts_of_a_width():
+    """One compilation, and a loop on the device: no call a token."""
+    config = CONFIGS["gpt2"]
+    run: Any = generator(graph_of(config, jnp.dtype(jnp.float32)), Sampling(NEW))
+    params = weights_of(config)
+    for seed in range(3):
+        ids, lengths = padded(PROMPTS)
+        run(params, ids + seed, lengths, row_keys(seed, 3))
+    assert run._cache_size() == 1
+    program = str(run.lower(params, *padded(PROMPTS), row_keys(0, 3)).as_text())
+    assert program.count("stablehlo.while") == 1
+
+
+def test_more_tokens_than_positions_are_refused():
+    with pytest.raises(ValueError, match="5 \\+ 36 tokens for 40 positions"):
+        generate(CONFIGS["gpt2"], Sampling(36))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (dict(temperature=-1.0), "--temperature=-1.0: at least 0"),
+        (dict(top_p=0.0), "--top_p=0.0: a share above 0"),
+        (dict(top_k=-1), "--top_k=-1: at least 0"),
+        (dict(max_new_tokens=0), "--max_new_tokens=0: must be at least 1"),
+    ],
+)
+def test_refusals(values, message):
+    with pytest.raises(UsageError, match=message):
+        partial(Sampling, **values)()

@@ -1,0 +1,177 @@
+"""Text from a decoder: prompts in, new tokens out, in one jitted loop with a cache.
+
+Each token's keys and values are computed once. Prompts of different lengths share a batch: they
+are filled up at their right end, and each row's new tokens go to the places after its own prompt,
+over what the filling left there.
+
+Legend: B prompts, P tokens of the longest, T new tokens at most, M = P + T places, V vocabulary.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from schemas.errors import UsageError
+from trainers.on_flax.decoder import Cache, DecoderForCausalLM
+from trainers.on_flax.layers import MASKED, Params
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is chosen.
+
+    Attributes:
+      max_new_tokens: T.
+      temperature: of the softmax; 0 takes the likeliest token.
+      top_k: only so many likeliest tokens are drawn from; 0 draws from all.
+      top_p: only the likeliest tokens that together have this probability; 1 draws from all.
+      eos_ids: that end a text; the one that came is part of it.
+    """
+
+    max_new_tokens: int = 64
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    eos_ids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot be meant."""
+        if self.max_new_tokens < 1:
+            raise UsageError(f"--max_new_tokens={self.max_new_tokens}: must be at least 1")
+        if self.temperature < 0:
+            raise UsageError(f"--temperature={self.temperature}: at least 0, which is greedy")
+        if self.top_k < 0:
+            raise UsageError(f"--top_k={self.top_k}: at least 0, which draws from all tokens")
+        if not 0 < self.top_p <= 1:
+            raise UsageError(f"--top_p={self.top_p}: a share above 0, at most 1")
+
+
+class Generated(NamedTuple):
+    """New tokens.
+
+    Attributes:
+      ids: int32 [B, T]; 0 after a row's end.
+      lengths: int32 [B], new tokens of each row, eos included.
+    """
+
+    ids: jax.Array
+    lengths: jax.Array
+
+
+class _Loop(NamedTuple):
+    """What goes round: `chosen` int32 [B] is the newest token, not yet in the caches."""
+
+    step: jax.Array
+    chosen: jax.Array
+    done: jax.Array
+    found: Generated
+    caches: list[Cache]
+
+
+def allowed_logits(logits_BxV: jax.Array, sampling: Sampling) -> jax.Array:
+    """Logits at the temperature, -inf where the token may not be drawn: top-k first, then top-p."""
+    logits_BxV = logits_BxV / sampling.temperature
+    if 0 < sampling.top_k < logits_BxV.shape[-1]:
+        least_Bx1 = jax.lax.top_k(logits_BxV, sampling.top_k)[0][:, -1:]
+        logits_BxV = jnp.where(logits_BxV < least_Bx1, -jnp.inf, logits_BxV)
+    if sampling.top_p < 1:
+        falling_BxV = jnp.sort(logits_BxV, axis=-1, descending=True)
+        share_BxV = jax.nn.softmax(falling_BxV, axis=-1)
+        # A token stays if those above it have not reached the share: the likeliest always does.
+        stays_BxV = jnp.cumsum(share_BxV, axis=-1) - share_BxV < sampling.top_p
+        least_Bx1 = jnp.where(stays_BxV, falling_BxV, jnp.inf).min(axis=-1, keepdims=True)
+        logits_BxV = jnp.where(logits_BxV < least_Bx1, -jnp.inf, logits_BxV)
+    return logits_BxV
+
+
+def _choose(logits_BxV: jax.Array, keys_B: jax.Array, step: jax.Array, rule: Sampling) -> jax.Array:
+    if not rule.temperature:
+        return logits_BxV.argmax(axis=-1).astype(jnp.int32)
+    keys_B = jax.vmap(jax.random.fold_in, (0, None))(keys_B, step)
+    drawn_B = jax.vmap(jax.random.categorical)(keys_B, allowed_logits(logits_BxV, rule))
+    return drawn_B.astype(jnp.int32)
+
+
+def generator(
+    graph: nnx.GraphDef[DecoderForCausalLM], sampling: Sampling
+) -> Callable[[Params, jax.Array, jax.Array, jax.Array], Generated]:
+    """Makes the jitted function (params, prompts, lengths, keys) -> new tokens.
+
+    `prompts` are int32 [B, P] and filled up at the right with anything, `lengths` int32 [B] from 1
+    to P, `keys` one random key for each row (see `row_keys`): what a row gets depends on no other.
+    P + T may not be above the model's `max_positions`.
+    """
+
+    def generate(
+        params: Params, prompts_BxP: jax.Array, lengths_B: jax.Array, keys_B: jax.Array
+    ) -> Generated:
+        model = nnx.merge(graph, params)
+        rows, width = prompts_BxP.shape
+        new = sampling.max_new_tokens
+        places = jnp.arange(width + new)
+        if len(places) > model.config.max_positions:
+            raise ValueError(f"{width} + {new} tokens for {model.config.max_positions} positions")
+
+        def logits_of(x_BxLxE: jax.Array, last_B: jax.Array) -> jax.Array:
+            return model.logits(jnp.take_along_axis(x_BxLxE, last_B[:, None, None], axis=1))[:, 0]
+
+        def bias_of(places_BxL: jax.Array) -> jax.Array:
+            """A token sees the places up to its own."""
+            return jnp.where(places <= places_BxL[:, None, :, None], 0.0, MASKED)
+
+        def take(loop: _Loop, logits_BxV: jax.Array, caches: list[Cache]) -> _Loop:
+            """Chooses the next token of every row that goes on."""
+            chosen_B = jnp.where(loop.done, 0, _choose(logits_BxV, keys_B, loop.step, sampling))
+            ended_B = jnp.isin(chosen_B, jnp.asarray(sampling.eos_ids, jnp.int32))
+            ids_BxT = loop.found.ids.at[:, loop.step].set(chosen_B)
+            lengths = loop.found.lengths + ~loop.done
+            found = Generated(ids_BxT, lengths)
+            return _Loop(loop.step + 1, chosen_B, loop.done | ended_B, found, caches)
+
+        def go_on(loop: _Loop) -> _Loop:
+            places_Bx1 = (lengths_B + loop.step - 1)[:, None]
+            x_Bx1xE, caches = model.hidden(
+                loop.chosen[:, None],
+                places_Bx1,
+                bias_of(places_Bx1),
+                caches=loop.caches,
+                places_BxL=places_Bx1,
+            )
+            return take(loop, logits_of(x_Bx1xE, jnp.zeros(rows, jnp.int32)), caches)
+
+        places_BxP = jnp.tile(places[:width], (rows, 1))
+        x_BxPxE, caches = model.hidden(
+            prompts_BxP,
+            places_BxP,
+            bias_of(places_BxP),
+            caches=empty_caches(model, rows, len(places)),
+            places_BxL=places_BxP,
+        )
+        begin = _Loop(
+            step=jnp.zeros((), jnp.int32),
+            chosen=jnp.zeros(rows, jnp.int32),
+            done=jnp.zeros(rows, bool),
+            found=Generated(jnp.zeros((rows, new), jnp.int32), jnp.zeros(rows, jnp.int32)),
+            caches=caches,
+        )
+        first = take(begin, logits_of(x_BxPxE, lengths_B - 1), caches)
+        goes_on = lambda loop: (loop.step < new) & ~loop.done.all()  # noqa: E731
+        return jax.lax.while_loop(goes_on, go_on, first).found
+
+    return jax.jit(generate)
+
+
+def empty_caches(model: DecoderForCausalLM, rows: int, places: int) -> list[Cache]:
+    """A cache for every layer with nothing in it."""
+    config = model.config
+    shape = (rows, places, config.heads, config.hidden_size // config.heads)
+    return [Cache(*(jnp.zeros(shape, model.dtype) for _ in range(2))) for _ in model.layers]
+
+
+def row_keys(seed: int, rows: int) -> jax.Array:
+    """A random key for each of several samples: row i's does not depend on their number."""
+    return jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(rows))
