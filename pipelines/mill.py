@@ -64,7 +64,8 @@ def mill(
     gone = np.ones(count, bool)
     gone[made.document_E[lengths_E > 0]] = False
     gone[list(made.rejects)] = False
-    whole = _sub_block(documents, made, digests, schema)
+    texts = [role.name for role in task.roles() if role.kind == "string"]
+    whole = _sub_block(documents, texts, made, digests, schema)
     if "evaluation" in made.ragged:
         whole = _clear(whole, "evaluation", is_trained[route_E])
     sub_blocks = _by_route(whole, route_E)
@@ -80,12 +81,15 @@ def mill(
 
 
 def _sub_block(
-    documents: Documents, made: Examples, digests: np.ndarray, schema: Schema
+    documents: Documents,
+    texts: list[str],
+    made: Examples,
+    digests: np.ndarray,
+    schema: Schema,
 ) -> SubBlock:
     text_bytes = np.zeros(len(documents.text), np.int64)
-    for column in documents.columns:
-        if pa.types.is_large_string(column.type):
-            text_bytes += pc.binary_length(column).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
+    for name in texts:  # not of ids, which may differ where documents are the same
+        text_bytes += pc.binary_length(documents.columns[name]).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
     scalars = dict(made.scalars)
     is_first = scalars["part"] == 0 if "part" in scalars else True
     if schema.splits_given:

@@ -145,7 +145,13 @@ def _span_corruption(sizes: Sizes) -> Tuple[Feature, ...]:
     return inputs + _tokens("target_ids", length, sizes.vocab_size, meaning)
 
 
-_TASKS = {"classification": _classification, "clm": _clm, "mlm": _mlm, "qa": _qa, "span_corruption": _span_corruption}
+_TASKS = {
+    "classification": _classification,
+    "clm": _clm,
+    "mlm": _mlm,
+    "qa": _qa,
+    "span_corruption": _span_corruption,
+}
 TASKS = tuple(sorted(_TASKS))
 
 
