@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from pipelines.answer_places import AnswerPlaces, find_answers, token_ends, token_span
 from pipelines.documents import Documents
 from pipelines.engines import Ragged
-from pipelines.template import Slot
 from pipelines.tokenization import LoadedTokenizer
+from schemas.template import Slot
 
 FIELDS = ("question", "context", "answer")
 

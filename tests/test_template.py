@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipelines.template import Slot, parse_template
 from schemas.errors import UsageError
+from schemas.template import Slot, parse_template
 
 FIELDS = ("question", "context", "answer")
 

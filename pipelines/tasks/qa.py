@@ -21,12 +21,12 @@ from pipelines.exchange import Ragged, SubBlock
 from pipelines.pieces import join_slices, ranges
 from pipelines.questions import FIELDS, Questions, name_of, tokenize_questions
 from pipelines.tasks.task import NO_MASKS, Examples, Segments, Task, is_training
-from pipelines.template import Slot, parse_template
 from pipelines.tokenization import LoadedTokenizer
 from pipelines.windows import EVERY, FIRST, HOLDING, NONE, Windows, choose_windows
 from schemas.errors import UsageError
 from schemas.features import token_dtype
 from schemas.sidecar import Schema
+from schemas.template import Slot, parse_template
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,11 @@
-"""A template with places for fields, as `Question: {question} answer: {answer}`. Pure."""
+"""A template with places for fields, as `Question: {question} answer: {answer}`. Pure.
+
+Pipelines fill it with documents, trainers with a question that is asked. Python 3.8 syntax.
+"""
 
 import string
 from dataclasses import dataclass
+from typing import Tuple
 
 from schemas.errors import UsageError
 
@@ -22,7 +26,7 @@ class Slot:
     field: str
 
 
-def parse_template(template: str, fields: tuple[str, ...], flag: str) -> tuple[Slot, ...]:
+def parse_template(template: str, fields: Tuple[str, ...], flag: str) -> Tuple[Slot, ...]:
     """`Question: {question} answer: {answer}` -> ("Question:", " ", question), (" answer:", ...).
 
     Args:
