@@ -20,6 +20,7 @@ from schemas.errors import DataError, UsageError
 from trainers.flax_mlm import main
 from trainers.on_flax.checkpoints import Checkpoints, claimed
 from trainers.on_flax.config import TrainConfig, plan_run
+from trainers.on_flax.mlm_task import MlmTask
 from trainers.on_flax.programs import compile_programs
 from trainers.reader import ShardSet
 from trainers.run_log import read_metrics
@@ -79,7 +80,7 @@ def final_state(shards, output, step):
     config = json.loads((output / "config.json").read_text())["config"]
     plan = plan_run(TrainConfig(**config), ShardSet(shards).schema, train_rows=40)
     checkpoints = Checkpoints(output, 2)
-    state = checkpoints.restore(step, compile_programs(plan).abstract_state)
+    state = checkpoints.restore(step, compile_programs(plan, MlmTask(plan)).abstract_state)
     checkpoints.close()
     return jax.tree.map(np.asarray, state)
 

@@ -21,6 +21,7 @@ with warnings.catch_warnings():
     from transformers import RobertaConfig, RobertaForMaskedLM
 
 CONFIG = ModelConfig(
+    family="roberta",
     vocab_size=300,
     max_positions=40,
     position_offset=2,
@@ -28,6 +29,7 @@ CONFIG = ModelConfig(
     hidden_size=64,
     heads=4,
     intermediate_size=128,
+    embedding_size=64,
 )
 TIED = {"lm_head.decoder.weight", "lm_head.decoder.bias"}
 

@@ -17,8 +17,9 @@ from shard_factory import mlm_schema, packed_rows
 
 from schemas.errors import UsageError
 from trainers.on_flax.config import TrainConfig, plan_run
+from trainers.on_flax.mlm_task import MlmTask
+from trainers.on_flax.optimizer import learning_rate
 from trainers.on_flax.programs import compile_programs
-from trainers.on_flax.step import learning_rate
 
 ROOT = Path(__file__).parent.parent
 SCHEMA = mlm_schema(max_length=32)
@@ -36,7 +37,8 @@ CONFIG = TrainConfig(
 
 
 def programs_of(config=CONFIG, schema=SCHEMA, devices=None):
-    return compile_programs(plan_run(config, schema, train_rows=100), devices)
+    plan = plan_run(config, schema, train_rows=100)
+    return compile_programs(plan, MlmTask(plan), devices)
 
 
 def host_batch(rows=8, *, step=0, schema=SCHEMA, up=1):
@@ -48,7 +50,7 @@ def host_batch(rows=8, *, step=0, schema=SCHEMA, up=1):
 
 def losses_of(programs, steps=6, batches=host_batch):
     """Losses of the first steps, and the weights after them."""
-    state, losses = programs.fresh(), []
+    state, losses = programs.first(), []
     for step in range(steps):
         state, metrics = programs.train(state, programs.place(batches(step=step)))
         losses.append(float(metrics.loss))
@@ -71,11 +73,11 @@ def test_learns():
 def test_the_loss_is_the_mean_of_all_masked_tokens(programs):
     """By hand from the evaluation's sums: rows with more masks weigh more."""
     batch = programs.place(host_batch())
-    state = programs.fresh()
+    state = programs.first()
     sums = programs.evaluate(state["params"], batch)
     _, metrics = programs.train(state, batch)
     masked = host_batch()["masked_weights"].sum()
-    assert float(sums.masked) == masked == float(metrics.masked)
+    assert float(sums.counted) == masked == float(metrics.counted)
     assert float(metrics.loss) == pytest.approx(float(sums.loss) / masked, rel=1e-6)
     assert float(metrics.tokens) == (host_batch()["segment_ids"] > 0).sum()
     assert 0 <= float(sums.correct) <= masked
@@ -83,7 +85,7 @@ def test_the_loss_is_the_mean_of_all_masked_tokens(programs):
 
 def test_filling_rows_count_nothing(programs):
     """A batch of 5 rows and 3 filling ones sums up to what its 5 rows do."""
-    params = programs.fresh()["params"]
+    params = programs.first()["params"]
     batch = host_batch()
     parts = []
     for rows in (slice(0, 5), slice(5, 8)):
@@ -110,7 +112,7 @@ def test_microbatches_give_the_step_of_the_whole_batch(programs):
 
 
 def test_nothing_compiles_after_the_first_step(programs):
-    state, _ = programs.train(programs.fresh(), programs.place(host_batch()))
+    state, _ = programs.train(programs.first(), programs.place(host_batch()))
     programs.evaluate(state["params"], programs.place(host_batch()))
     compiled = []
 
@@ -130,11 +132,11 @@ def test_nothing_compiles_after_the_first_step(programs):
 
 def test_another_shape_is_refused_not_compiled(programs):
     with pytest.raises(TypeError, match="compiled"):
-        programs.train(programs.fresh(), programs.place(host_batch(4)))
+        programs.train(programs.first(), programs.place(host_batch(4)))
 
 
 def test_buffers_are_donated(programs):
-    state = programs.fresh()
+    state = programs.first()
     table = state["params"]["tokens"]["embedding"]
     programs.train(state, programs.place(host_batch()))
     assert table.is_deleted()
@@ -154,10 +156,10 @@ def test_dynamic_masks_train_and_evaluate():
     losses, _ = losses_of(programs, 3, lambda step: host_batch(schema=schema))
     again, _ = losses_of(programs, 3, lambda step: host_batch(schema=schema))
     assert losses == again
-    params = programs.fresh()["params"]
+    params = programs.first()["params"]
     here = programs.evaluate(params, programs.place(batch))
     there = programs.evaluate(params, programs.place(dict(batch, epoch=batch["epoch"] + 1)))
-    assert float(here.masked) == float(there.masked) > 0
+    assert float(here.counted) == float(there.counted) > 0
     assert float(here.loss) != float(there.loss)
 
 
@@ -175,9 +177,9 @@ def test_decay_spares_vectors():
     programs = programs_of(config)
     batch = host_batch()
     batch["masked_weights"][:] = 0
-    before = jax.tree.map(np.asarray, programs.fresh()["params"])
-    state, metrics = programs.train(programs.fresh(), programs.place(batch))
-    assert float(metrics.loss) == 0 == float(metrics.masked)
+    before = jax.tree.map(np.asarray, programs.first()["params"])
+    state, metrics = programs.train(programs.first(), programs.place(batch))
+    assert float(metrics.loss) == 0 == float(metrics.counted)
     after = jax.tree.map(np.asarray, state["params"])
     rate = float(metrics.learning_rate)
     for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
@@ -188,7 +190,7 @@ def test_decay_spares_vectors():
 def test_clipping_bounds_the_gradient():
     """Adam's first moment after one step is (1 - beta1) times the clipped gradient."""
     programs = programs_of(replace(CONFIG, clip_norm=0.01))
-    state, metrics = programs.train(programs.fresh(), programs.place(host_batch()))
+    state, metrics = programs.train(programs.first(), programs.place(host_batch()))
     assert float(metrics.gradient_norm) > 0.1
     moments = optax.tree.get(state["optimizer"], "mu")
     assert float(optax.tree.norm(moments)) == pytest.approx(0.1 * 0.01, rel=1e-4)

@@ -1,4 +1,4 @@
-"""Entry: trains a RoBERTa-style masked language model on a shard set, in Flax NNX.
+"""Entry: trains a masked language model (RoBERTa, BERT, ELECTRA) on a shard set, in Flax NNX.
 
     python -m trainers.flax_mlm --shards=DIR --output=DIR --model=small --steps=1000
 
@@ -20,9 +20,11 @@ def main(argv: list[str]) -> None:
     shards = open_shards(config.shards, seed=config.seed, verify=config.verify)
     plan = plan_run(config, shards.schema, train_rows=shards.rows(config.train_split))
 
-    from trainers.on_flax.loop import train  # JAX: seconds that --help and refusals do not pay
+    # JAX: seconds that --help and refusals do not pay
+    from trainers.on_flax.loop import train
+    from trainers.on_flax.mlm_task import MlmTask
 
-    train(plan, shards)
+    train(plan, MlmTask(plan), shards)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from schemas.sidecar import Schema
 from tests.shard_factory import mlm_schema, packed_rows, write_set
 from trainers.flax_mlm import main as train
 from trainers.on_flax.config import PRESETS, TrainConfig, plan_run
+from trainers.on_flax.mlm_task import MlmTask
 from trainers.on_flax.programs import compile_programs
 from trainers.reader import ShardSet
 from trainers.run_log import read_metrics
@@ -74,9 +75,10 @@ def bare_seconds(options: Options, shards: ShardSet) -> float:
     config = TrainConfig(
         shards="", model=options.model, batch_size=options.batch_size, steps=options.steps
     )
-    programs = compile_programs(plan_run(config, shards.schema, train_rows=ROWS))
+    plan = plan_run(config, shards.schema, train_rows=ROWS)
+    programs = compile_programs(plan, MlmTask(plan))
     batch = programs.place(next(shards.batches("train", batch_size=options.batch_size, seed=0)))
-    state, metrics = programs.train(programs.fresh(), batch)
+    state, metrics = programs.train(programs.first(), batch)
     jax.block_until_ready(metrics)
     began = time.perf_counter()
     for _ in range(options.steps):

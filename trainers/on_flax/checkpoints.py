@@ -26,7 +26,7 @@ from trainers.on_flax.step import State
 CONFIG = "config.json"
 # What a resumed run must have in common with its first part: else it would be another model, or
 # another order of the data.
-SAME_SETTINGS = ("batch_size", "seed", "train_split", "clip_norm")
+SAME_SETTINGS = ("batch_size", "seed", "train_split", "clip_norm", "optimizer")
 
 
 @contextmanager
@@ -160,7 +160,7 @@ def start_or_resume(output: Path, settings: dict[str, Any], *, resume: bool) -> 
             f"{output} cannot be resumed with these settings: {'; '.join(must_agree.values())}. "
             "Give the settings it began with, or another --output"
         )
-    ignored = ("shards", "output", "resume", "verify", "stop_after")
+    ignored = ("shards", "output", "resume", "verify", "stop_after", "export", "log_to")
     _write_settings(path, settings)
     return [line for name, line in changes.items() if name not in ignored]
 

@@ -1,10 +1,10 @@
-"""The training loop: batches in, checkpoints, measurements and a last word out.
+"""The training loop of every Flax trainer: batches in, checkpoints and measurements out.
 
-The loop never waits for the step it has just started: it reads the measurements of the step before,
-while the device works. Data comes through a thread that also places it on the devices.
+What is trained is a `Task`; for how long and from what, a `Plan` says. The loop never waits for the
+step it has just started: it reads the measurements of the step before, while the device works. Data
+comes through a thread that also places it on the devices.
 """
 
-import math
 import sys
 import time
 from collections.abc import Generator
@@ -13,16 +13,21 @@ from dataclasses import asdict
 from typing import Any
 
 import jax
+import numpy as np
 
 from schemas.errors import DataError
 from trainers.batches import BatchReader
 from trainers.config_file import CONFIG, config_bytes
+from trainers.finite_loss import check_finite
+from trainers.hf_files import refuse_existing
 from trainers.interruption import Interruption
+from trainers.metric_sinks import open_sinks
 from trainers.mixture import Mixture
 from trainers.on_flax.checkpoints import Checkpoints, claimed, start_or_resume
-from trainers.on_flax.config import Plan
 from trainers.on_flax.programs import Programs, compile_programs
-from trainers.on_flax.step import Batch, EvaluationSums, State, StepMetrics
+from trainers.on_flax.run_config import Plan
+from trainers.on_flax.step import State, StepMetrics
+from trainers.on_flax.task import Batch, Sums, Task
 from trainers.read_ahead import read_ahead
 from trainers.run_log import (
     MetricsFile,
@@ -34,10 +39,16 @@ from trainers.run_log import (
 )
 
 AHEAD = 2  # batches that lie on the devices before their step
+HostBatch = dict[str, np.ndarray]
 
 
-def train(plan: Plan, shards: BatchReader) -> None:
+def train(plan: Plan, task: Task, shards: BatchReader) -> None:
     """Trains, or goes on training, to the end of the plan.
+
+    Args:
+      plan: the settings and the contract.
+      task: the model and its loss.
+      shards: that the rows come from.
 
     Raises:
       UsageError: the output directory or the devices do not suit.
@@ -50,15 +61,16 @@ def train(plan: Plan, shards: BatchReader) -> None:
         "model": asdict(plan.model),
         "fingerprint": shards.fingerprint,
     }
+    if config.export is not None:
+        refuse_existing(config.export)
     with claimed(plan.output):
         for change in start_or_resume(plan.output, settings, resume=config.resume):
             line.say(f"note: {change}")
-        (plan.output / CONFIG).write_bytes(config_bytes("flax_mlm", config))
-        if plan.mask_rate is not None and plan.schema.mask_unit != "token":
-            unit = f"{plan.schema.mask_unit}s as the set's own do"
-            line.say(f"note: masks made on the device pick single tokens, not {unit}")
+        (plan.output / CONFIG).write_bytes(config_bytes(config.entry, config))
+        for note in task.notes():
+            line.say(f"note: {note}")
         with closing(Checkpoints(plan.output, config.keep_checkpoints)) as checkpoints:
-            run = _Run(plan, shards, checkpoints, line)
+            run = _Run(plan, task, shards, checkpoints, line)
             try:
                 run.go()
             except KeyboardInterrupt:
@@ -71,9 +83,9 @@ def train(plan: Plan, shards: BatchReader) -> None:
                 ) from error
 
 
-def _compiled(plan: Plan, line: ProgressLine) -> Programs:
+def _compiled(plan: Plan, task: Task, line: ProgressLine) -> Programs:
     began = time.perf_counter()
-    programs = compile_programs(plan)
+    programs = compile_programs(plan, task)
     devices = jax.local_devices()
     seconds = time.perf_counter() - began
     line.say(f"compiled in {seconds:.1f} s for {len(devices)} x {devices[0].device_kind}")
@@ -84,9 +96,14 @@ class _Run:
     """One call of `train`: what its steps share."""
 
     def __init__(
-        self, plan: Plan, shards: BatchReader, checkpoints: Checkpoints, line: ProgressLine
+        self,
+        plan: Plan,
+        task: Task,
+        shards: BatchReader,
+        checkpoints: Checkpoints,
+        line: ProgressLine,
     ):
-        self.plan, self.config, self.shards = plan, plan.config, shards
+        self.plan, self.config, self.task, self.shards = plan, plan.config, task, shards
         self.checkpoints, self.line = checkpoints, line
         self.start = checkpoints.latest or 0
         self.stop = min(plan.steps, self.config.stop_after or plan.steps)
@@ -100,11 +117,14 @@ class _Run:
         """Everything from compiling to the last word."""
         if self.start >= self.stop:
             self.line.say(f"nothing to do: step {self.start} of {self.plan.steps} is done")
+            if self.config.export is not None:
+                self.programs = _compiled(self.plan, self.task, self.line)
+                self._export(self._first_state())
             self._last_word(self.start)
             return
-        self.programs = _compiled(self.plan, self.line)
+        self.programs = _compiled(self.plan, self.task, self.line)
         state = self._first_state()
-        self.metrics = MetricsFile(self.metrics_path, start_step=self.start)
+        self.metrics = self._open_metrics()
         self.began = time.perf_counter()
         if not self._evaluates():
             self.line.say(f"no rows in split {self.config.validation_split!r}: no evaluation")
@@ -121,6 +141,8 @@ class _Run:
                 f"Go on with:\n  {self.config.command(resume=True)}"
             )
             sys.exit(self.interruption.exit_code)
+        if self.config.export is not None:
+            self._export(state)
         self._last_word(step)
 
     def _first_state(self) -> State:
@@ -129,7 +151,22 @@ class _Run:
             return self.checkpoints.restore(self.start, self.programs.abstract_state)
         if self.config.resume:
             self.line.say("no checkpoint to resume from yet: starting with step 1")
-        return self.programs.fresh()
+        return self.programs.first()
+
+    def _open_metrics(self) -> MetricsFile:
+        sinks = open_sinks(
+            self.config.log_to,
+            str(self.plan.output),
+            start_step=self.start,
+            name=self.plan.output.name,
+            settings={**asdict(self.config), "model": asdict(self.plan.model)},
+        )
+        return MetricsFile(self.metrics_path, start_step=self.start, also=sinks)
+
+    def _export(self, state: State) -> None:
+        assert self.config.export is not None
+        self.task.export(self.config.export, jax.device_get(state["params"]))
+        self.line.say(f"exported to {self.config.export}")
 
     def _say_shares(self, mixture: Mixture) -> None:
         rows = self.plan.steps * self.config.batch_size
@@ -139,7 +176,8 @@ class _Run:
                 f"over its {part.rows:,} in {self.plan.steps} steps"
             )
 
-    def _train_batches(self) -> Generator[Batch, None, None]:
+    def _train_batches(self) -> Generator[tuple[HostBatch, Batch], None, None]:
+        """Batches as the reader gives them, each with itself on the devices."""
         batches = self.shards.batches(
             self.config.train_split,
             batch_size=self.config.batch_size,
@@ -148,27 +186,27 @@ class _Run:
             stop_step=self.stop,
             prefetch=0,
         )
-        return read_ahead(map(self.programs.place, batches), AHEAD)
+        return read_ahead(((batch, self.programs.place(batch)) for batch in batches), AHEAD)
 
     def _steps(self, state: State) -> tuple[State, int]:
         """All steps; returns the last state and its number."""
         config, rates, step = self.config, Rates(), self.start
-        running: StepMetrics | None = None
+        running: tuple[StepMetrics, HostBatch] | None = None
         with closing(self._train_batches()) as batches:
             while step < self.stop and self.interruption.signal is None:
                 before = time.perf_counter()
-                batch = next(batches)
+                host_batch, batch = next(batches)
                 waited = time.perf_counter() - before
                 self.waited += waited
                 rates.waited(waited)
                 state, started = self.programs.train(state, batch)
                 if running is not None:
-                    self._report(step, running, rates)
-                running, step = started, step + 1
+                    self._report(step, *running, rates)
+                running, step = (started, host_batch), step + 1
                 evaluates = step % config.evaluate_every == 0 and step < self.stop
                 saves = step % config.checkpoint_every == 0 and step < self.stop
                 if evaluates or saves:
-                    self._report(step, running, rates)
+                    self._report(step, *running, rates)
                     running, before = None, time.perf_counter()
                     if evaluates:
                         self._evaluate(state, step)
@@ -176,20 +214,24 @@ class _Run:
                         self.checkpoints.save(step, state)
                     rates.paused(time.perf_counter() - before)
         if running is not None:
-            self._report(step, running, rates)
+            self._report(step, *running, rates)
         return state, step
 
-    def _report(self, step: int, device_metrics: StepMetrics, rates: Rates) -> None:
-        """Waits for a step's measurements, writes and shows them."""
+    def _report(
+        self, step: int, device_metrics: StepMetrics, batch: HostBatch, rates: Rates
+    ) -> None:
+        """Waits for a step's measurements, writes and shows them; stops at what is no number."""
         values = map(float, jax.device_get(device_metrics))
         found = dict(zip(StepMetrics._fields, values, strict=True))
         tokens_a_second, waiting = rates.step_done(found["tokens"])
-        if not math.isfinite(found["loss"] + found["gradient_norm"]):
-            raise DataError(
-                f"step {step}: the loss is {found['loss']} and the gradient's norm "
-                f"{found['gradient_norm']}: lower --learning_rate or lengthen --warmup_steps; "
-                f"checkpoints up to step {self.checkpoints.latest or 0} are kept"
-            )
+        check_finite(
+            {"loss": found["loss"], "gradient's norm": found["gradient_norm"]},
+            batch,
+            step=step,
+            output=str(self.plan.output),
+            checkpoint=self.checkpoints.latest or 0,
+        )
+        found[self.task.counts] = found.pop("counted")
         epoch = step * self.config.batch_size / self.train_rows
         self.metrics.write(
             {
@@ -213,72 +255,58 @@ class _Run:
         return split in self.shards.splits and self.shards.rows(split) > 0
 
     def _evaluate(self, state: State, step: int) -> None:
-        """Loss, accuracy and perplexity on the whole validation split; leaves when interrupted."""
+        """Measures the whole validation split; leaves when interrupted."""
         if not self._evaluates():
             return
         split = self.config.validation_split
         batches = self.shards.in_order(
             split, batch_size=self.programs.evaluation_batch_size, prefetch=0
         )
-        total, running = [0.0, 0.0, 0.0], None
+        total, running = Sums(0.0, 0.0, 0.0), None
         with closing(read_ahead(map(self.programs.place, batches), AHEAD)) as placed:
             for batch in placed:
                 started = self.programs.evaluate(state["params"], batch)
                 total, running = _plus(total, running), started
                 if self.interruption.signal is not None:
                     return
-        loss, correct, masked = _plus(total, running)
-        if not masked:
+        total = _plus(total, running)
+        if not total.counted:
             return
-        loss, accuracy = loss / masked, correct / masked
-        perplexity = math.exp(min(loss, 700.0))  # a float ends at exp(709)
-        self.metrics.write(
-            {
-                "kind": "evaluation",
-                "step": step,
-                "loss": loss,
-                "accuracy": accuracy,
-                "perplexity": perplexity,
-                "masked": masked,
-            }
-        )
-        self.line.say(
-            f"step {step}: {split} loss {loss:.4f}, accuracy {accuracy:.2%}, perplexity "
-            f"{perplexity:,.1f}"
-        )
+        found = self.task.evaluation(total)
+        self.metrics.write({"kind": "evaluation", "step": step, **found})
+        self.line.say(f"step {step}: {split} {self.task.said(found)}")
 
     def _last_word(self, step: int) -> None:
         """Draws the curve and says what was made and where it lies."""
         output = self.plan.output
         lines = read_metrics(self.metrics_path)
         curve = output / "loss.png"
-        draw_curve(lines, str(curve), f"{self.config.shards}, {self.config.model}")
-        print(_summary(lines, step, time.perf_counter() - self.began, self.waited))
+        draw_curve(lines, str(curve), f"{output.name}, {self.config.shards}", unit=self.task.unit)
+        print(self._summary(lines, step))
         print(f"  checkpoint  {self.checkpoints.directory / str(step)}")
         print(f"  metrics     {self.metrics_path}")
         print(f"  loss curve  {curve}")
+        if self.config.export is not None:
+            print(f"  exported    {self.config.export}")
         if step < self.plan.steps:
-            print(f"  to go on    {self.config.command(resume=True, stop_after=None)}")
+            again = self.config.command(resume=True, stop_after=None, export=None)
+            print(f"  to go on    {again}")
+
+    def _summary(self, lines: list[dict[str, Any]], step: int) -> str:
+        seconds = time.perf_counter() - self.began
+        trained = [line["loss"] for line in lines if line["kind"] == "train"]
+        evaluations = [line for line in lines if line["kind"] == "evaluation"]
+        said = f"{step} steps done; this run took {duration(seconds)}, "
+        said += f"{self.waited / seconds:.1%} of it waiting for data."
+        if trained:
+            said += f" Training loss {trained[0]:.4f} at first, {trained[-1]:.4f} at last."
+        if evaluations:
+            said += f" Validation {self.task.said(evaluations[-1])}."
+        return said
 
 
-def _plus(total: list[float], sums: EvaluationSums | None) -> list[float]:
+def _plus(total: Sums, sums: Sums | None) -> Sums:
     """Adds up on the host, in f64: f32 cannot count beyond 2**24."""
     if sums is None:
         return total
-    return [a + float(b) for a, b in zip(total, jax.device_get(sums), strict=True)]
-
-
-def _summary(lines: list[dict[str, Any]], step: int, seconds: float, waited: float) -> str:
-    trained = [line["loss"] for line in lines if line["kind"] == "train"]
-    evaluations = [line for line in lines if line["kind"] == "evaluation"]
-    said = f"{step} steps done; this run took {duration(seconds)}, "
-    said += f"{waited / seconds:.1%} of it waiting for data."
-    if trained:
-        said += f" Training loss {trained[0]:.4f} at first, {trained[-1]:.4f} at last."
-    if evaluations:
-        last = evaluations[-1]
-        said += (
-            f" Validation loss {last['loss']:.4f}, accuracy {last['accuracy']:.2%}, perplexity "
-            f"{last['perplexity']:,.1f}."
-        )
-    return said
+    return Sums(*(a + float(b) for a, b in zip(total, jax.device_get(sums), strict=True)))

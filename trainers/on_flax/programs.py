@@ -12,21 +12,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from schemas.errors import UsageError
 from schemas.sidecar import Schema
-from trainers.on_flax.config import Plan, TrainConfig
-from trainers.on_flax.masking import MaskRule, masked_anew, stored_masks
-from trainers.on_flax.model import Params, graph_of
-from trainers.on_flax.step import (
-    Batch,
-    EvaluationSums,
-    Masker,
-    State,
-    StepMetrics,
-    evaluation_step,
-    fresh_state,
-    learning_rate,
-    optimizer_for,
-    train_step,
-)
+from trainers.on_flax.layers import Params
+from trainers.on_flax.optimizer import learning_rate, optimizer_for
+from trainers.on_flax.run_config import Plan, RunConfig
+from trainers.on_flax.step import State, StepMetrics, evaluation_step, state_of, train_step
+from trainers.on_flax.task import Batch, Sums, Task
 
 
 @dataclass(frozen=True)
@@ -36,25 +26,26 @@ class Programs:
     Attributes:
       train: (state, batch) -> (state, metrics); takes over the state's buffers.
       evaluate: (params, batch) -> sums.
-      fresh: () -> the state before the first step.
+      first: () -> the state before the first step.
       abstract_state: its shapes, dtypes and shardings.
       place: puts a batch of the reader's on the devices.
       evaluation_batch_size: rows of a batch for `evaluate`.
     """
 
     train: Callable[[State, Batch], tuple[State, StepMetrics]]
-    evaluate: Callable[[Params, Batch], EvaluationSums]
-    fresh: Callable[[], State]
+    evaluate: Callable[[Params, Batch], Sums]
+    first: Callable[[], State]
     abstract_state: State
     place: Callable[[dict[str, np.ndarray]], Batch]
     evaluation_batch_size: int
 
 
-def compile_programs(plan: Plan, devices: Sequence[Any] | None = None) -> Programs:
+def compile_programs(plan: Plan, task: Task, devices: Sequence[Any] | None = None) -> Programs:
     """Compiles a run's programs.
 
     Args:
       plan: of the run.
+      task: its model and loss.
       devices: to share batches over; the default is all local ones.
 
     Raises:
@@ -72,29 +63,34 @@ def compile_programs(plan: Plan, devices: Sequence[Any] | None = None) -> Progra
     replicated = NamedSharding(mesh, PartitionSpec())
     by_row = NamedSharding(mesh, PartitionSpec("rows"))
 
-    graph = graph_of(plan.model, _compute_dtype(config, devices))
     rate = learning_rate(config, plan.steps)
     optimizer = optimizer_for(config, rate)
-    fresh = partial(fresh_state, plan.model, optimizer, config.seed)
+
+    def fresh() -> State:
+        return state_of(task.fresh(jax.random.key(config.seed)), optimizer)
+
+    jitted_fresh = jax.jit(fresh, out_shardings=replicated)
+    jitted_state = jax.jit(partial(state_of, optimizer=optimizer), out_shardings=replicated)
+
+    def first() -> State:
+        published = task.published()
+        return jitted_fresh() if published is None else jitted_state(published)
+
     abstract_state = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=replicated),
         jax.eval_shape(fresh),
     )
     micro_size = config.batch_size // config.accumulation
     train = jax.jit(
-        train_step(graph, optimizer, rate, _masker(plan, plan.mask_rate), mesh, config),
-        donate_argnums=0,
-        out_shardings=replicated,
+        train_step(task, optimizer, rate, mesh, config), donate_argnums=0, out_shardings=replicated
     )
-    evaluate = jax.jit(
-        evaluation_step(graph, _masker(plan, plan.evaluation_mask_rate)), out_shardings=replicated
-    )
+    evaluate = jax.jit(evaluation_step(task), out_shardings=replicated)
     train_batch = abstract_batch(plan.schema, config.batch_size, by_row)
     evaluation_batch = abstract_batch(plan.schema, micro_size, by_row)
     return Programs(
         train=train.lower(abstract_state, train_batch).compile(),
         evaluate=evaluate.lower(abstract_state["params"], evaluation_batch).compile(),
-        fresh=jax.jit(fresh, out_shardings=replicated),
+        first=first,
         abstract_state=abstract_state,
         place=partial(place, names=tuple(train_batch), sharding=by_row),
         evaluation_batch_size=micro_size,
@@ -122,13 +118,9 @@ def place(
     return jax.device_put({name: batch[name] for name in names}, sharding)
 
 
-def _masker(plan: Plan, rate: float | None) -> Masker:
-    if rate is None:
-        return stored_masks
-    return partial(masked_anew, rule=MaskRule.of(plan.schema, rate), seed=plan.config.seed)
-
-
-def _compute_dtype(config: TrainConfig, devices: Sequence[Any]) -> jnp.dtype:
+def compute_dtype(config: RunConfig) -> jnp.dtype:
+    """Of the computation: what `--precision` says, or what suits the devices."""
     if config.precision != "auto":
         return jnp.dtype(config.precision)
-    return jnp.dtype(jnp.float32 if devices[0].platform == "cpu" else jnp.bfloat16)
+    platform = jax.local_devices()[0].platform
+    return jnp.dtype(jnp.float32 if platform == "cpu" else jnp.bfloat16)
