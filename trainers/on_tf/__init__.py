@@ -1,0 +1,1 @@
+"""TensorFlow: encoders, decoders, and one loop under a distribution strategy."""

@@ -1,0 +1,188 @@
+"""Checkpoints of a run, by `tf.train.Checkpoint`, each published whole or not at all.
+
+    OUTPUT/checkpoints/N   weights, optimizer and progress after step N
+    OUTPUT/best/N          the weights of the best evaluation
+
+A directory is written under a name that ends in .partial, then renamed: what has its name is whole,
+and a run that is killed while it writes goes on from the one before.
+"""
+
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from schemas.errors import DataError, UsageError
+from trainers.on_tf.backend import keras, tf
+from trainers.run_directory import CHECKPOINTS
+
+BEST = "best"
+_STATE, _PROGRESS, _PARTIAL = "state", "progress.json", ".partial"
+
+
+@dataclass
+class Progress:
+    """What a loop remembers besides weights.
+
+    Attributes:
+      step: steps done.
+      best: the best value of the measure that checkpoints are chosen by.
+      best_step: after which it was measured.
+      without_better: evaluations since then.
+    """
+
+    step: int = 0
+    best: float | None = None
+    best_step: int | None = None
+    without_better: int = 0
+
+
+class Checkpoints:
+    """The checkpoints of one run."""
+
+    def __init__(
+        self,
+        output: Path,
+        keep: int,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer | None = None,
+    ):
+        """Opens the directory; removes what a killed run left half written.
+
+        Args:
+          output: of the run.
+          keep: newest checkpoints that stay.
+          model: built.
+          optimizer: built; None to read weights only.
+        """
+        self.directory, self.best_directory = output / CHECKPOINTS, output / BEST
+        self._keep = keep
+        # By the variables' own paths: what is saved then depends on no layer's bookkeeping.
+        self._weights = {"model": _by_path(model.variables)}
+        self._all = dict(self._weights)
+        if optimizer is not None:
+            self._all["optimizer"] = _by_path(optimizer.variables)
+            for directory in (self.directory, self.best_directory):
+                for path in directory.glob(f"*{_PARTIAL}"):
+                    shutil.rmtree(path)
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps of the finished checkpoints, ascending."""
+        return _numbers(self.directory)
+
+    @property
+    def latest(self) -> int:
+        """The step of the newest finished checkpoint; 0 where there is none."""
+        return max(self.steps, default=0)
+
+    @property
+    def best(self) -> int | None:
+        """The step of the best evaluation's weights."""
+        return max(_numbers(self.best_directory), default=None)
+
+    def save(self, progress: Progress) -> None:
+        """Writes the state after `progress.step` steps, unless it is there already.
+
+        Raises:
+          DataError: it cannot be written (disk full, rights); earlier checkpoints stay.
+        """
+        if progress.step not in self.steps:
+            self._publish(self.directory, self._all, progress)
+            for step in self.steps[: -self._keep]:
+                shutil.rmtree(self.directory / str(step))
+
+    def save_best(self, progress: Progress) -> None:
+        """Writes the weights as the best so far; raises as `save`."""
+        if progress.step != self.best:
+            self._publish(self.best_directory, self._weights, progress)
+        for step in _numbers(self.best_directory):
+            if step != progress.step:
+                shutil.rmtree(self.best_directory / str(step))
+
+    def restore(self) -> Progress:
+        """Everything as it was after the newest checkpoint.
+
+        What was evaluated as best after it is forgotten: it will be again.
+
+        Raises:
+          DataError: it is not of this model and optimizer, or broken.
+        """
+        path = self.directory / str(self.latest)
+        progress = _read(path, self._all)
+        for step in _numbers(self.best_directory):
+            if step > progress.step:
+                shutil.rmtree(self.best_directory / str(step))
+        return progress
+
+    def load_weights(self, which: str = BEST) -> int:
+        """Fills the model, for use; returns the step the weights are of.
+
+        Args:
+          which: "best" (the newest where nothing was evaluated), "last", or a step's number.
+
+        Raises:
+          UsageError: there is no such checkpoint.
+          DataError: it is broken.
+        """
+        path = self._find(which)
+        return _read(path, self._weights).step
+
+    def _find(self, which: str) -> Path:
+        if which == BEST and self.best is not None:
+            return self.best_directory / str(self.best)
+        step = str(self.latest) if which in (BEST, "last") else which
+        for directory in (self.directory, self.best_directory):
+            if step.isdecimal() and int(step) in _numbers(directory):
+                return directory / step
+        there = ", ".join(map(str, self.steps)) or "none"
+        raise UsageError(
+            f"{self.directory.parent} has no checkpoint {which!r}: its steps are {there}, and the "
+            f"best is {self.best or 'not known'}"
+        )
+
+    def _publish(self, directory: Path, parts: dict[str, dict], progress: Progress) -> None:
+        path = directory / str(progress.step)
+        partial = path.with_name(path.name + _PARTIAL)
+        try:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            tf.train.Checkpoint(**parts).write(str(partial / _STATE))
+            (partial / _PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
+            os.rename(partial, path)
+        except (OSError, tf.errors.OpError) as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            cause = getattr(error, "message", None) or str(error)
+            raise DataError(
+                f"{directory}: the checkpoint after step {progress.step} cannot be written: "
+                f"{cause}. The newest whole one is after step {self.latest}; make room, then add "
+                "--resume"
+            ) from error
+
+
+def _by_path(variables: list[keras.Variable]) -> dict[str, tf.Variable]:
+    named = {variable.path: variable.value for variable in variables}
+    if len(named) < len(variables):
+        raise ValueError("two variables have one path: name their layers")
+    return named
+
+
+def _numbers(directory: Path) -> list[int]:
+    if not directory.is_dir():
+        return []
+    return sorted(int(path.name) for path in directory.iterdir() if path.name.isdecimal())
+
+
+def _read(path: Path, parts: dict[str, dict]) -> Progress:
+    try:
+        progress = Progress(**json.loads((path / _PROGRESS).read_text(encoding="utf-8")))
+        status = tf.train.Checkpoint(**parts).read(str(path / _STATE))
+        status.assert_existing_objects_matched()
+        status.expect_partial()
+    except (OSError, ValueError, TypeError, AssertionError, tf.errors.OpError) as error:
+        raise DataError(
+            f"the checkpoint {path} cannot be read into this model: {error}. Remove it to go on "
+            "from the one before, or give another --output"
+        ) from error
+    return progress
