@@ -1,0 +1,114 @@
+"""SQuAD's official scores, exact match and F1, of versions 1.1 and 2.0. Pure; Python 3.8 syntax.
+
+Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", 2016
+(arXiv:1606.05250), section 6.1, and "Know What You Don't Know", 2018 (arXiv:1806.03822), written
+from their definitions:
+
+- Texts are compared without case, punctuation (ASCII's), the words a, an, the, and white space.
+- Exact match: the same text. F1: of the two texts as bags of words.
+- Of several gold answers the best counts; scores are means over questions, in percent.
+- 1.1: every question has an answer; where no word is shared F1 is 0, even if both texts are empty.
+- 2.0: a question without answers has the gold answer "", as has one whose answers are all empty
+  once normalized; such golds are left out beside others. Where either text is empty F1 is 1 if
+  both are, else 0. Scores are also given apart for questions with and without answers.
+"""
+
+import re
+import string
+from collections import Counter
+from typing import Dict, Iterable, List, Mapping, Sequence, Tuple
+
+VERSIONS = ("1.1", "2.0")
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalized(text: str) -> str:
+    """As texts are compared: "The  Panthers' (defense)!" -> "panthers defense"."""
+    bare = text.lower().translate(_NO_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", bare).split())
+
+
+def exact_match(gold: str, predicted: str) -> float:
+    """1.0 if both are the same once normalized, else 0.0."""
+    return float(normalized(gold) == normalized(predicted))
+
+
+def f1(gold: str, predicted: str, version: str) -> float:
+    """Harmonic mean of precision and recall of the words: ("a b c d", "c e") -> 0.4.
+
+    Args:
+      gold: the right answer.
+      predicted: the answer.
+      version: one of VERSIONS; they differ where a text is empty.
+    """
+    gold_words, words = normalized(gold).split(), normalized(predicted).split()
+    if version == "2.0" and not (gold_words and words):
+        return float(gold_words == words)
+    shared = sum((Counter(gold_words) & Counter(words)).values())
+    if not shared:
+        return 0.0
+    precision, recall = shared / len(words), shared / len(gold_words)
+    return 2 * precision * recall / (precision + recall)
+
+
+def best_scores(golds: Sequence[str], predicted: str, version: str) -> Tuple[float, float]:
+    """Exact match and F1 against the gold answer that fits best.
+
+    Args:
+      golds: all right answers; none in 2.0 where the question has no answer.
+      predicted: the answer.
+      version: one of VERSIONS.
+
+    Raises:
+      ValueError: no gold answers in version 1.1, which has no such questions.
+    """
+    if version == "2.0":
+        golds = [gold for gold in golds if normalized(gold)] or [""]
+    return (
+        max(exact_match(gold, predicted) for gold in golds),
+        max(f1(gold, predicted, version) for gold in golds),
+    )
+
+
+def squad_scores(
+    golds: Mapping[str, Sequence[str]], predictions: Mapping[str, str], version: str
+) -> Dict[str, float]:
+    """Scores of a set of questions.
+
+    Args:
+      golds: question's id to its right answers.
+      predictions: id to answer. Where one is missing, 1.1 counts 0 and 2.0 leaves the question out.
+      version: one of VERSIONS.
+
+    Returns:
+      "exact", "f1" (percent) and "total"; in 2.0 also "HasAns_exact", "HasAns_f1", "HasAns_total"
+      and the same for NoAns, where there are such questions.
+    """
+    answered = [name for name in golds if version == "1.1" or name in predictions]
+    found = {
+        name: best_scores(golds[name], predictions[name], version)
+        if name in predictions
+        else (0.0, 0.0)
+        for name in answered
+    }
+    scores = _means("", found.values())
+    if version == "2.0":
+        has_answer = {name: any(map(normalized, golds[name])) for name in answered}
+        for prefix, wanted in (("HasAns_", True), ("NoAns_", False)):
+            part = [found[name] for name in answered if has_answer[name] == wanted]
+            if part:
+                scores.update(_means(prefix, part))
+    return scores
+
+
+def _means(prefix: str, pairs: Iterable[Tuple[float, float]]) -> Dict[str, float]:
+    pairs = list(pairs)
+    count = max(1, len(pairs))
+    exact: List[float] = [pair[0] for pair in pairs]
+    f1s: List[float] = [pair[1] for pair in pairs]
+    return {
+        f"{prefix}exact": 100.0 * sum(exact) / count,
+        f"{prefix}f1": 100.0 * sum(f1s) / count,
+        f"{prefix}total": len(pairs),
+    }
