@@ -21,10 +21,10 @@ from pipelines.launch import (
     run_pipeline,
 )
 from pipelines.options import BuildOptions, parse_options
-from pipelines.reuse import finished_set
+from pipelines.reuse import finished_set, refuse_tokenizer
 from pipelines.set_tables import labels_table
 from pipelines.sources import Block
-from pipelines.staging import staged, write_file
+from pipelines.staging import refuse_own_inputs, staged, write_file
 from pipelines.tasks.task import task_class
 from pipelines.tokenization import LoadedTokenizer, load_tokenizer
 from schemas.errors import run_entry
@@ -47,7 +47,9 @@ def main(argv: list[str]) -> None:
     options, beam_arguments = parse_options(argv)
     check_arguments(beam_arguments, BuildOptions, type(options.settings))
     began = time.monotonic()
+    refuse_tokenizer(options.output)
     blocks = options.blocks()
+    refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
     options = options.informed(blocks, _console.print)
     bytes_of: Counter[str] = Counter()
     for block in blocks:

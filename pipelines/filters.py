@@ -178,7 +178,7 @@ def _asked(name: str, columns: pa.RecordBatch, places: np.ndarray, path: str) ->
     for place, document in zip(places.tolist(), columns.to_pylist(), strict=True):
         try:
             reason = function(dict(document))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             said = " ".join(f"{type(error).__name__}: {error}".split())
             raise DataError(
                 f"--filter={name} failed with {said} on a document of {path}, {_brief(document)}: "
@@ -212,7 +212,7 @@ def load_filter(name: str) -> Callable[[dict[str, Any]], object]:
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         said = " ".join(f"{type(error).__name__}: {error}".split())
         raise UsageError(
             f"--filter={name}: {module_name} cannot be imported ({said}); it must lie where you "

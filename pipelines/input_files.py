@@ -3,6 +3,7 @@
 import glob
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
@@ -21,6 +22,13 @@ _SAVED_DATASET = ("dataset_dict.json", "state.json")
 _LIST = "@"
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _LIST_BYTES = 64 << 20
+_OURS = ("MANIFEST.json", "tokenizer.json")
+_NO_FILES = (
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
 
 
 def is_remote(path: str) -> bool:
@@ -142,7 +150,7 @@ def _stored(pattern: str) -> list[tuple[str, int]]:
 def _local(pattern: str, label_folders: bool) -> list[tuple[str, int]]:
     # A name that exists is meant as it stands, even if it holds [ or *.
     names = [pattern]
-    if not os.path.exists(pattern):
+    if not os.path.lexists(pattern):
         names = [n for p in _alternatives(pattern) for n in glob.glob(p, recursive=True)]
     paths: list[str] = []
     for name in names:
@@ -157,7 +165,32 @@ def _local(pattern: str, label_folders: bool) -> list[tuple[str, int]]:
         )
     if names and not paths:
         raise DataError(f"--input={pattern} matches folders only, such as {min(names)}: name one")
-    return sorted((path, os.path.getsize(path)) for path in set(paths) if os.path.isfile(path))
+    return sorted((path, _size(path)) for path in set(paths))
+
+
+def _size(path: str) -> int:
+    """Of a regular file.
+
+    Raises:
+      DataError: it is none, or not to be seen, or its name cannot be written down.
+    """
+    try:
+        path.encode()
+        found = os.stat(path)
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"the name of {path!r} is not UTF-8, so that no report could hold it: rename the file"
+        ) from error
+    except OSError as error:
+        what = "is a link that leads nowhere" if os.path.islink(path) else "cannot be looked up"
+        raise DataError(f"{path} {what}: {error.strerror}") from error
+    for is_kind, what in _NO_FILES:
+        if is_kind(found.st_mode):
+            raise DataError(
+                f"{path} is {what} and no file: inputs are read more than once, and in parts; "
+                "write it to a file first"
+            )
+    return found.st_size
 
 
 def _in_folder(folder: str, label_folders: bool) -> list[str]:
@@ -166,8 +199,12 @@ def _in_folder(folder: str, label_folders: bool) -> list[str]:
             f"--input={folder} is a saved dataset of Hugging Face's: give --input=hf:{folder}"
         )
     paths = []
-    for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not _is_hidden(name)]
+    for parent, folders, names in os.walk(folder, onerror=_refuse_folder):
+        folders[:] = [
+            name
+            for name in folders
+            if not _is_hidden(name) and not _is_ours(os.path.join(parent, name))
+        ]
         paths += [
             os.path.join(parent, name) for name in names if _is_known(name) and not _is_hidden(name)
         ]
@@ -184,6 +221,15 @@ def _in_folder(folder: str, label_folders: bool) -> list[str]:
                 f"({', '.join(inner)}): name the folders, --input={first} and so on"
             )
     return paths
+
+
+def _refuse_folder(error: OSError) -> None:
+    raise DataError(f"the folder {error.filename} cannot be read: {error.strerror}") from error
+
+
+def _is_ours(folder: str) -> bool:
+    """Whether a shard set or a tokenizer lies in it, whose JSON is no text to learn from."""
+    return any(os.path.exists(os.path.join(folder, name)) for name in _OURS)
 
 
 def _is_hidden(relative: str) -> bool:

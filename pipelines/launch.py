@@ -147,7 +147,10 @@ def run_pipeline(
         # Worker processes inherit this: Ctrl-C is for us to act on, not for each of them to report.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            pipeline = beam.Pipeline(options=options)
+            try:
+                pipeline = beam.Pipeline(options=options)
+            except ValueError as error:
+                raise UsageError(f"the runner cannot be used: {error}") from error
             build(pipeline)
             state = pipeline.run().wait_until_finish()
             if state not in (None, "DONE"):

@@ -85,6 +85,8 @@ class BuildOptions(Generic[T]):
 
     def __post_init__(self) -> None:
         """Refuses values that cannot work, before anything is read."""
+        if not self.output:
+            raise UsageError("--output is empty: give the directory of the shard set")
         if not 1 <= self.max_length < MAX_TOKENS:
             raise UsageError(f"--max_length={self.max_length}: from 1 to {MAX_TOKENS - 1}")
         if not 0 <= self.seed < 1 << 64:
@@ -157,9 +159,9 @@ class BuildOptions(Generic[T]):
         for name, share in shares.items():
             if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
                 raise UsageError(f"--splits={self.splits}: the name {name!r} is not like train_2")
-            if share <= 0:
+            if not share > 0:  # nan is not
                 raise UsageError(f"--splits={self.splits}: the share of {name} is not above 0")
-        if abs(sum(shares.values()) - 1) > 1e-9:
+        if not abs(sum(shares.values()) - 1) < 1e-9:
             raise UsageError(
                 f"--splits={self.splits}: the shares add up to {sum(shares.values()):g}, not to 1"
             )

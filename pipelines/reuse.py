@@ -3,6 +3,7 @@
 import os
 
 from pipelines.sources import Block, hash_inputs
+from pipelines.tokenizer_output import REPORT
 from schemas.errors import UsageError
 from schemas.sidecar import MANIFEST, Schema, SetInfo, read_set
 
@@ -29,6 +30,18 @@ def finished_set(output: str, schema: Schema, blocks: list[Block]) -> SetInfo | 
             "--output, or --overwrite to replace it"
         )
     return found
+
+
+def refuse_tokenizer(output: str) -> None:
+    """Never writes a shard set over a trained tokenizer, whose files have the same names.
+
+    Raises:
+      UsageError: `output` is the directory of one.
+    """
+    if os.path.exists(os.path.join(output, REPORT)):
+        raise UsageError(
+            f"--output={output} holds a tokenizer, which must stay as it is: give another directory"
+        )
 
 
 def differences(found: SetInfo, schema: Schema, blocks: list[Block]) -> list[str]:

@@ -8,7 +8,7 @@ import errno
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from filelock import FileLock, Timeout
@@ -55,6 +55,30 @@ def staged(output: str) -> Iterator[str]:
     finally:
         discard(staging)
         lock.release()
+
+
+def refuse_own_inputs(output: str, paths: Iterable[str]) -> None:
+    """Keeps inputs out of the directory that is written: the next run would read what this made.
+
+    Args:
+      output: the directory.
+      paths: of the inputs.
+
+    Raises:
+      UsageError: one lies in it.
+    """
+    inside = os.path.join(os.path.realpath(output), "")
+    seen: set[str] = set()
+    for path in paths:
+        folder = os.path.dirname(path)
+        if is_remote(path) or folder in seen:
+            continue
+        seen.add(folder)
+        if os.path.join(os.path.realpath(folder), "").startswith(inside):
+            raise UsageError(
+                f"--output={output} is where the input {path} lies: give another directory, or one "
+                "below it, that holds nothing but what is made"
+            )
 
 
 def discard(staging: str) -> None:

@@ -57,6 +57,8 @@ class TokenizerOptions:
 
     def __post_init__(self) -> None:
         """Refuses values that cannot work, before anything is read."""
+        if not self.output:
+            raise UsageError("--output is empty: give the directory of the tokenizer")
         specials = self.specials()
         for token in specials:
             if not token.strip() or token != token.strip():

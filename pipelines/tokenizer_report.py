@@ -144,9 +144,9 @@ def check_read(read: Read, max_rejects: int) -> None:
             f"{first.reason}, {first.detail}. Mend the input, or allow more (-1: any number)"
         )
     if not read.documents:
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in text_of(read).refused.items())
         raise DataError(
-            f"no document is left to train on: {read.empty:,} are empty, {len(read.rejects):,} "
-            f"were refused, {sum(read.filtered.values()):,} dropped by filters"
+            f"no document is left to train on; refused: {reasons or 'none, there were blank lines'}"
         )
 
 

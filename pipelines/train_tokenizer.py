@@ -17,7 +17,7 @@ from pipelines.config_file import config_bytes, with_config
 from pipelines.histogram import Histogram, read_histogram
 from pipelines.launch import check_arguments, choose_runner, run_pipeline
 from pipelines.sources import Block, hash_inputs, plan_blocks
-from pipelines.staging import staged, write_file
+from pipelines.staging import refuse_own_inputs, staged, write_file
 from pipelines.tokenizer_json import tokenizer_config, tokenizer_json
 from pipelines.tokenizer_options import TokenizerOptions
 from pipelines.tokenizer_output import (
@@ -60,6 +60,7 @@ def main(argv: list[str]) -> None:
     began = time.monotonic()
     refuse_shard_set(options.output)
     blocks = [] if options.from_histogram else plan_blocks(options.source())
+    refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
     report = None if options.overwrite else _finished(options, blocks)
     if report:
         _say(f"{options.output} holds this very tokenizer already: nothing to do")

@@ -20,6 +20,14 @@ class UsageError(TextmillError):
     exit_code = 2
 
 
+def _refuse_odd_bytes(argument: str) -> None:
+    """A path that is not UTF-8 could neither be printed nor written into a report."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the argument {argument!r} is not UTF-8: rename what it names") from error
+
+
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 
@@ -30,6 +38,8 @@ def run_entry(main: Callable[[List[str]], None]) -> None:
     paragraph without a traceback; any other exception is a defect and keeps its traceback.
     """
     try:
+        for argument in sys.argv[1:]:
+            _refuse_odd_bytes(argument)
         main(sys.argv[1:])
     except TextmillError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -10,6 +10,7 @@ numpy.
 import dataclasses
 import difflib
 import os
+import reprlib
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, TypeVar
 
 from schemas.errors import UsageError
@@ -60,7 +61,8 @@ def expand(
         try:
             check_unknown(_arguments({name: values[name] for name in unknown}, known, path))
         except UsageError as error:
-            raise UsageError(f"{path}: {error}") from error
+            said = str(error)
+            raise UsageError(said if said.startswith(path) else f"{path}: {said}") from error
     typed = _names(rest, known)
     return _arguments({n: v for n, v in values.items() if n not in typed}, known, path) + rest
 
@@ -146,7 +148,7 @@ def _load(path: str, yaml: Any) -> Dict[str, Any]:
             text = file.read()
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         values = yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         said = " ".join(str(error).split())
         raise UsageError(f"{FLAG}={path} cannot be read as YAML: {said}") from error
     if not isinstance(values, dict):
@@ -158,17 +160,24 @@ def _load(path: str, yaml: Any) -> Dict[str, Any]:
     return values
 
 
-def _refuse_repeats(node: Any, yaml: Any, path: str) -> None:
+def _refuse_repeats(top: Any, yaml: Any, path: str) -> None:
     """YAML's own readers take the last of two equal keys and say nothing."""
-    seen = set()
-    for key, value in node.value:
-        if key.value in seen:
-            raise UsageError(
-                f"{path}, line {key.start_mark.line + 1}: {key.value} stands there twice"
-            )
-        seen.add(key.value)
-        if isinstance(value, yaml.MappingNode):
-            _refuse_repeats(value, yaml, path)
+    waiting, met = [top], set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in met:  # an alias: it may stand in many places, even in itself
+            continue
+        met.add(id(node))
+        seen = set()
+        for key, value in node.value:
+            name = str(key.value)
+            if name in seen:
+                raise UsageError(
+                    f"{path}, line {key.start_mark.line + 1}: {name} stands there twice"
+                )
+            seen.add(name)
+            if isinstance(value, yaml.MappingNode):
+                waiting.append(value)
 
 
 def _part(
@@ -208,12 +217,14 @@ def _arguments(values: Mapping[str, Any], known: Mapping[str, str], path: str) -
         if kind == "bool" or isinstance(value, bool):
             wanted = "true or false" if kind == "bool" else "a value; YAML reads a bare yes, no, on"
             wanted += "" if kind == "bool" else " and off as true and false: put it in quotes"
-            raise UsageError(f"{path}: {name} is {value!r}, and must be {wanted}")
+            raise UsageError(f"{path}: {name} is {reprlib.repr(value)}, and must be {wanted}")
         items = value if isinstance(value, list) else [value]
         if isinstance(value, dict):
             items = list(value.values())
         if not all(isinstance(i, _SCALARS) and not isinstance(i, bool) for i in items):
-            raise UsageError(f"{path}: {name} is {value!r}, and must be a value or a list of them")
+            raise UsageError(
+                f"{path}: {name} is {reprlib.repr(value)}, and must be a value or a list of them"
+            )
         texts = [str(item) for item in items]
         if isinstance(value, dict):
             texts = [f"{key}:{text}" for key, text in zip(value, texts)]

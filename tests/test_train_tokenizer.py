@@ -329,7 +329,7 @@ def test_filters_choose_what_is_counted_and_are_recorded(tmp_path, capsys):
         train(tmp_path / "out", f"--input={path}", "--vocab_size=270")
     train(tmp_path / "out", f"--input={path}", "--vocab_size=270", "--overwrite")
     assert not (tmp_path / "out" / "rejects" / "filtered.jsonl").exists()
-    with pytest.raises(DataError, match="0 are empty, 0 were refused, 6 dropped by filters"):
+    with pytest.raises(DataError, match="no document is left to train on; refused: 6 min_chars"):
         train(tmp_path / "none", f"--input={path}", "--min_chars=99", "--vocab_size=270")
 
 

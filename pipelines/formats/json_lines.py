@@ -28,7 +28,8 @@ from pipelines.formats.role_columns import UNEVEN, column_of, take_roles
 _PEEKED = 50  # lines that are looked at for the types of fields
 _OPEN, _CLOSE = b"{}"
 _Refusal = tuple[str, str]  # reason, detail
-_BEYOND_PYTHON = "beyond_python"
+_TOO_DEEP = "too_deep"
+_MOST_DIGITS = 4000  # of a whole number; Python refuses more than 4,300, which take quadratic time
 
 
 def json_documents(
@@ -183,13 +184,12 @@ def _answers_of(value: Any, field: str) -> list[dict[str, Any]] | _Refusal:
 
 
 def _parsed(line: bytes, roles: tuple[Role, ...]) -> tuple[dict[str, Any], _Refusal | None]:
-    """The object of a line, or why there is none; what Python cannot take, Arrow may.
+    """The object of a line, or why there is none; what nests too deep for Python, Arrow takes.
 
-    So that a document is the same whatever stands beside it: Arrow knows no limit of nesting or of
-    digits, which Python has at a thousand and at 4,300.
+    So that a document is the same whatever stands beside it.
     """
     record, refusal = _object(line)
-    if refusal is None or refusal[0] != _BEYOND_PYTHON:
+    if refusal is None or refusal[0] != _TOO_DEEP:
         return record, refusal
     line = line.strip()
     batch = _arrow_table(line, np.array([0]), np.array([len(line)]), roles)
@@ -201,17 +201,22 @@ def _parsed(line: bytes, roles: tuple[Role, ...]) -> tuple[dict[str, Any], _Refu
 def _object(line: bytes) -> tuple[dict[str, Any], _Refusal | None]:
     """The object of a line, or why there is none."""
     try:
-        record = json.loads(line.decode())
+        record = json.loads(line.decode(), parse_int=_whole if len(line) > _MOST_DIGITS else None)
     except UnicodeDecodeError as error:
         return {}, ("not_utf8", f"byte {error.start} of the line: {error.reason}")
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         return {}, ("broken_json", str(error))
-    except (ValueError, RecursionError) as error:
-        return {}, (_BEYOND_PYTHON, str(error))
+    except RecursionError as error:
+        return {}, (_TOO_DEEP, str(error))
     if not isinstance(record, dict):
         detail = f"the line holds {type(record).__name__}, not an object"
         return {}, ("not_an_object", detail)
     return record, None
+
+
+def _whole(digits: str) -> int | float:
+    """A whole number; one that no role can use is only as good as a float."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
 
 
 def _arrow_json(
