@@ -141,7 +141,7 @@ def test_a_label_that_is_no_class_is_refused():
     made = make_rows(TOKENIZER, fields, TASK, "--classes=a,b")
     assert [(r.reason, r.detail) for r in made.milled.rejects] == [
         ("unknown_label", "id 2: label 'c' is none of the classes a, b"),
-        ("unknown_label", "label 'C\\n' is none of the classes a, b"),
+        ("unknown_label", "\"who's 12 years old?\": label 'C\\n' is none of the classes a, b"),
     ]
     assert made.shards["train"].statistics.labels == {"a": 1, "b": 1}
     assert made.milled.blank == 0

@@ -23,6 +23,7 @@ from schemas.features import token_dtype
 from schemas.sidecar import Schema
 
 _SHOWN = 20  # classes that a refusal names
+_BEGINNING = 40  # characters of a text that has no id to be named by
 _NEEDS_ESCAPE = r'["\\\x00-\x1f]'  # in a JSON string
 
 
@@ -194,8 +195,9 @@ class Classification(Task):
         rejects = {}
         for document in np.flatnonzero(label_D < 0).tolist():
             name = documents.columns["id"][document].as_py()
+            which = f"id {name}" if name else repr(documents.text[document].as_py()[:_BEGINNING])
             detail = f"label {labels[document].as_py()!r} is none of the classes {shown}"
-            rejects[document] = "unknown_label", f"id {name}: {detail}" if name else detail
+            rejects[document] = "unknown_label", f"{which}: {detail}"
         return label_D, rejects
 
     def _head(self, length_ExT: np.ndarray, kept_ExT: np.ndarray) -> np.ndarray:
