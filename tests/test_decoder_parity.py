@@ -15,10 +15,10 @@ from clm_factory import clm_rows, clm_schema
 from flax import nnx
 
 from schemas.errors import DataError, UsageError
+from trainers.on_flax.clm_task import CausalRows, causal_sums
 from trainers.on_flax.decoder import _ACTIVATION, graph_of, init_params
 from trainers.on_flax.decoder_config import ACTIVATIONS
 from trainers.on_flax.decoder_files import config_json, decoder_config
-from trainers.on_flax.decoder_step import next_token_losses
 from trainers.on_flax.decoder_weights import from_hugging_face, to_hugging_face
 
 with warnings.catch_warnings():
@@ -98,8 +98,8 @@ def model_of(config, params, dtype=jnp.float32) -> Any:
 
 def loss_of(graph, params, ids, segments, counts):
     """Mean over the tokens that count, by the trainer's own function."""
-    losses, _, _ = next_token_losses(nnx.merge(graph, params), ids, segments, counts, None)
-    return losses.sum() / counts.sum()
+    sums = causal_sums(nnx.merge(graph, params), CausalRows(ids, segments, counts), None)
+    return sums.loss / sums.counted
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -37,6 +37,7 @@ from trainers.run_log import (
     duration,
     read_metrics,
 )
+from trainers.set_tokenizer import keep_set_files
 
 AHEAD = 2  # batches that lie on the devices before their step
 HostBatch = dict[str, np.ndarray]
@@ -67,6 +68,7 @@ def train(plan: Plan, task: Task, shards: BatchReader) -> None:
         for change in start_or_resume(plan.output, settings, resume=config.resume):
             line.say(f"note: {change}")
         (plan.output / CONFIG).write_bytes(config_bytes(config.entry, config))
+        keep_set_files(shards, plan.output)
         for note in task.notes():
             line.say(f"note: {note}")
         with closing(Checkpoints(plan.output, config.keep_checkpoints)) as checkpoints:

@@ -28,7 +28,7 @@ class MlmTask:
     def __init__(self, plan: MlmPlan):
         """Takes the plan; no weights yet."""
         self.plan = plan
-        self._graph = graph_of(plan.model, compute_dtype(plan.config))
+        self._graph = graph_of(plan.model, compute_dtype(plan.config.precision))
         self._masked = {
             True: self._masker(plan.mask_rate),
             False: self._masker(plan.evaluation_mask_rate),

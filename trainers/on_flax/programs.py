@@ -14,7 +14,7 @@ from schemas.errors import UsageError
 from schemas.sidecar import Schema
 from trainers.on_flax.layers import Params
 from trainers.on_flax.optimizer import learning_rate, optimizer_for
-from trainers.on_flax.run_config import Plan, RunConfig
+from trainers.on_flax.run_config import Plan
 from trainers.on_flax.step import State, StepMetrics, evaluation_step, state_of, train_step
 from trainers.on_flax.task import Batch, Sums, Task
 
@@ -118,9 +118,9 @@ def place(
     return jax.device_put({name: batch[name] for name in names}, sharding)
 
 
-def compute_dtype(config: RunConfig) -> jnp.dtype:
+def compute_dtype(precision: str) -> jnp.dtype:
     """Of the computation: what `--precision` says, or what suits the devices."""
-    if config.precision != "auto":
-        return jnp.dtype(config.precision)
+    if precision != "auto":
+        return jnp.dtype(precision)
     platform = jax.local_devices()[0].platform
     return jnp.dtype(jnp.float32 if platform == "cpu" else jnp.bfloat16)

@@ -153,8 +153,8 @@ def share(config: object, name: str) -> None:
         raise UsageError(f"--{name}={value}: a share from 0 to below 1")
 
 
-def check_task(config: RunConfig, schema: Schema) -> None:
-    """Refuses a set of another task.
+def check_task(config: Any, schema: Schema) -> None:
+    """Refuses a set of another task than that of a configuration with `task` and `shards`.
 
     Raises:
       UsageError: names both tasks.

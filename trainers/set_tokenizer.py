@@ -1,0 +1,107 @@
+"""The tokenizer of a set or of published weights: kept beside a run, compared, used for prompts.
+
+Standard library only, Python 3.8 syntax; the package `tokenizers` is imported where text is.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Dict, List
+
+from schemas.errors import DataError, UsageError
+from trainers.batches import BatchReader
+from trainers.mixture import Mixture
+from trainers.reader import ShardSet
+
+TOKENIZER, SCHEMA = "tokenizer.json", "schema.json"
+
+
+def sets_of(shards: BatchReader) -> List[ShardSet]:
+    """The sets that a reader reads: one, or those of a mixture, which have one tokenizer."""
+    if isinstance(shards, Mixture):
+        return list(shards.parts)
+    assert isinstance(shards, ShardSet)
+    return [shards]
+
+
+def set_file(shards: BatchReader, name: str) -> bytes:
+    """A sidecar of a set, or of the first of a mixture."""
+    path = os.path.join(sets_of(shards)[0].directory, name)
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error}; copy the set again") from error
+
+
+def keep_set_files(shards: BatchReader, output: Path) -> None:
+    """Copies contract and tokenizer into a run's directory: it is of use without the set then."""
+    for name in (SCHEMA, TOKENIZER):
+        partial = output / (name + ".partial")
+        partial.write_bytes(set_file(shards, name))
+        os.replace(str(partial), str(output / name))
+
+
+def token_ids(tokenizer_json: bytes) -> Dict[str, int]:
+    """Every token and its id: {"<s>": 0, ...}."""
+    content = json.loads(tokenizer_json.decode("utf-8"))
+    vocab = content["model"].get("vocab", {})
+    ids = dict(vocab) if isinstance(vocab, dict) else {v[0]: i for i, v in enumerate(vocab)}
+    ids.update({added["content"]: added["id"] for added in content.get("added_tokens") or ()})
+    return ids
+
+
+def check_same_tokens(tokenizer_json: bytes, directory: str, *, flag: str) -> None:
+    """Refuses published weights whose tokenizer gives other ids than the set's.
+
+    Tokens that only one of them has are no difference: a vocabulary may have grown. A directory
+    without tokenizer passes.
+
+    Args:
+      tokenizer_json: the set's.
+      directory: of the weights, with tokenizer.json or GPT-2's vocab.json.
+      flag: that gave it, such as "--init_from".
+
+    Raises:
+      UsageError: a token has another id; names both.
+    """
+    theirs = _published_ids(directory)
+    token_of = {number: token for token, number in token_ids(tokenizer_json).items()}
+    other = {n: t for t, n in theirs.items() if n in token_of and token_of[n] != t}
+    if other:
+        number = min(other)
+        raise UsageError(
+            f"{flag}={directory}: its tokenizer is not the set's: id {number} is {other[number]!r} "
+            f"there and {token_of[number]!r} in the set ({len(other):,} ids differ). Build the set "
+            "with the tokenizer of these weights, or give others"
+        )
+
+
+def _published_ids(directory: str) -> Dict[str, int]:
+    whole, vocabulary = (os.path.join(directory, name) for name in (TOKENIZER, "vocab.json"))
+    try:
+        if os.path.isfile(whole):
+            with open(whole, "rb") as file:
+                return token_ids(file.read())
+        if os.path.isfile(vocabulary):
+            with open(vocabulary, encoding="utf-8") as text:
+                return json.load(text)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{directory}: its tokenizer cannot be read: {error!r}") from error
+    return {}
+
+
+def open_tokenizer(tokenizer_json: bytes) -> Any:
+    """A `tokenizers.Tokenizer`.
+
+    Raises:
+      UsageError: the package is not installed.
+    """
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise UsageError(
+            "text is encoded with the package tokenizers, which is not installed: "
+            "pip install tokenizers"
+        ) from error
+    return Tokenizer.from_buffer(tokenizer_json)
