@@ -376,7 +376,7 @@ def test_refusals_of_inputs(tmp_path):
     with pytest.raises(DataError, match="empty"):
         train(tmp_path / "out", f"--input={tmp_path}/empty.txt", "--vocab_size=300")
     (tmp_path / "blank.jsonl").write_text('{"text": ""}\n')
-    with pytest.raises(DataError, match="no document is left to train on: 1 are empty, 0 were"):
+    with pytest.raises(DataError, match="no document is left to train on; refused: 1 empty"):
         train(tmp_path / "out", f"--input={tmp_path}/blank.jsonl", "--vocab_size=300")
 
 
