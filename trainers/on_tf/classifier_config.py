@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Literal
 from schemas.errors import UsageError
 from schemas.sidecar import Schema
 from trainers.class_measures import class_weights
-from trainers.hf_files import read_directory, refuse_existing
-from trainers.on_tf.encoder_config import (
+from trainers.encoder_config import (
     ARCHITECTURES,
     PRESETS,
     EncoderConfig,
     from_config_json,
 )
+from trainers.hf_files import read_directory, refuse_existing
 from trainers.on_tf.run_config import RunConfig, at_least, share
 from trainers.shards_flag import shards_name
 

@@ -11,13 +11,13 @@ from schemas.errors import DataError
 from schemas.sidecar import Schema, to_json
 from schemas.typed_json import load_json
 from trainers.batches import BatchReader
+from trainers.encoder_config import to_config_json
 from trainers.hf_files import refuse_existing, tokenizer_settings, write_directory
 from trainers.mixture import Mixture
 from trainers.on_tf.backend import tf
 from trainers.on_tf.classifier import Classifier
 from trainers.on_tf.classifier_config import ClassifierConfig
 from trainers.on_tf.encoder import Encoder
-from trainers.on_tf.encoder_config import to_config_json
 from trainers.on_tf.encoder_weights import read, to_hugging_face
 from trainers.run_log import ProgressLine
 

@@ -10,8 +10,8 @@ Legend: B rows, L tokens a row, H hidden, N heads, D = H / N, C classes.
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from trainers.encoder_config import EncoderConfig
 from trainers.on_tf.backend import keras, tf
-from trainers.on_tf.encoder_config import EncoderConfig
 
 Activation: TypeAlias = Callable[[tf.Tensor], tf.Tensor]
 Seed: TypeAlias = Any  # int32 [2], or None for no dropout

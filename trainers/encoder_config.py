@@ -1,25 +1,27 @@
 """Dimensions and switches of an encoder with a classification head, and Hugging Face's names.
 
-Standard library only.
+Standard library only, Python 3.8 syntax.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Dict, Mapping, Tuple
 
 from schemas.errors import UsageError
 
 ARCHITECTURES = ("bert", "roberta", "electra")
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh")
-# Turc et al., "Well-Read Students Learn Better", 2019 (arXiv:1908.08962); base is BERT's own.
+# Turc et al., "Well-Read Students Learn Better", 2019 (arXiv:1908.08962); base is BERT's own, and
+# electra_small ELECTRA's (arXiv:2003.10555), whose embedding is narrower than its hidden states.
 PRESETS = {
     "tiny": {"layers": 2, "hidden_size": 128, "heads": 2, "intermediate_size": 512},
     "small": {"layers": 4, "hidden_size": 512, "heads": 8, "intermediate_size": 2048},
     "base": {"layers": 12, "hidden_size": 768, "heads": 12, "intermediate_size": 3072},
+    "electra_small": {"layers": 12, "hidden_size": 256, "heads": 4, "intermediate_size": 1024},
 }
+ELECTRA_EMBEDDING = 128  # of ELECTRA's small model; wider ones have it as wide as hidden states
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class EncoderConfig:
     """An encoder of BERT's family, and its head.
 
@@ -57,7 +59,7 @@ class EncoderConfig:
     dropout: float
     attention_dropout: float
     classifier_dropout: float
-    classes: tuple[str, ...]
+    classes: Tuple[str, ...]
 
     def __post_init__(self) -> None:
         """Refuses dimensions that make no model."""
@@ -69,6 +71,11 @@ class EncoderConfig:
             raise UsageError(
                 f"--hidden_size={self.hidden_size} is no multiple of --heads={self.heads}: every "
                 "head takes an equal share of it"
+            )
+        if self.is_projected and self.architecture != "electra":
+            raise UsageError(
+                f"an embedding of {self.embedding_size} beside hidden states of "
+                f"{self.hidden_size} is ELECTRA's; {self.architecture}'s is as wide as they are"
             )
         if self.activation not in ACTIVATIONS:
             raise UsageError(
@@ -87,7 +94,7 @@ class EncoderConfig:
 
 
 def from_config_json(
-    found: Mapping[str, Any], *, classes: tuple[str, ...], place: str
+    found: Mapping[str, Any], *, classes: Tuple[str, ...], place: str
 ) -> EncoderConfig:
     """The encoder that a config.json describes.
 
@@ -102,8 +109,8 @@ def from_config_json(
     kind = found.get("position_embedding_type") or "absolute"
     if kind != "absolute":
         raise UsageError(f"{place}: config.json asks for {kind} positions; absolute ones are built")
-    if found.get("is_decoder"):
-        raise UsageError(f"{place}: config.json says is_decoder; an encoder is needed here")
+    if found.get("is_decoder") or found.get("add_cross_attention"):
+        raise UsageError(f"{place}: config.json describes a decoder; an encoder is needed here")
     architecture = str(found.get("model_type"))
     dropout = float(found.get("hidden_dropout_prob", 0.1))
     classifier_dropout = found.get("classifier_dropout")
@@ -112,7 +119,7 @@ def from_config_json(
             architecture=architecture,
             vocab_size=int(found["vocab_size"]),
             embedding_size=int(
-                found.get("embedding_size", 128)
+                found.get("embedding_size", ELECTRA_EMBEDDING)
                 if architecture == "electra"
                 else found["hidden_size"]
             ),
@@ -137,14 +144,14 @@ def from_config_json(
 _CLASS_NAMES = {"bert": "Bert", "roberta": "Roberta", "electra": "Electra"}
 
 
-def to_config_json(config: EncoderConfig, special_ids: Mapping[str, int]) -> dict[str, Any]:
+def to_config_json(config: EncoderConfig, special_ids: Mapping[str, int]) -> Dict[str, Any]:
     """The config.json of this model, for `AutoModelForSequenceClassification`.
 
     Args:
       config: of the model.
       special_ids: role to id, as in the contract.
     """
-    found: dict[str, Any] = {
+    found: Dict[str, Any] = {
         "model_type": config.architecture,
         "architectures": [f"{_CLASS_NAMES[config.architecture]}ForSequenceClassification"],
         "vocab_size": config.vocab_size,
