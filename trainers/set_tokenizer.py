@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 from schemas.errors import DataError, UsageError
+from schemas.sidecar import Schema
+from schemas.typed_json import load_json
 from trainers.batches import BatchReader
 from trainers.mixture import Mixture
 from trainers.reader import ShardSet
@@ -40,6 +42,16 @@ def keep_set_files(shards: BatchReader, output: Path) -> None:
         partial = output / (name + ".partial")
         partial.write_bytes(set_file(shards, name))
         os.replace(str(partial), str(output / name))
+
+
+def kept_schema(directory: Path) -> Schema:
+    """The contract that lies in a directory, such as a run's.
+
+    Raises:
+      DataError: it does not, or is broken.
+    """
+    path = str(directory / SCHEMA)
+    return Schema.from_dict(load_json(path), path)
 
 
 def token_ids(tokenizer_json: bytes) -> Dict[str, int]:

@@ -116,15 +116,17 @@ def attend(queries_BxNxLxD: Any, seen: Sequence[Seen], dropout: float, seed: See
     probabilities = tf.nn.softmax(tf.concat(logits, axis=-1))
     probabilities = tf.cast(probabilities, queries_BxNxLxD.dtype)
     probabilities = dropped(probabilities, dropout, seed, 0)
-    mixed, place = 0.0, 0
-    for keys, values, _ in seen:
-        width = keys.shape[2] or tf.shape(keys)[2]
-        mixed += tf.matmul(probabilities[..., place : place + width], values)
-        place += width
-    mixed_BxLxNxD = tf.transpose(mixed, (0, 2, 1, 3))
-    _, length, heads, size = mixed_BxLxNxD.shape
-    shape = (tf.shape(mixed)[0], length or tf.shape(mixed)[2], heads * size)
-    return tf.reshape(mixed_BxLxNxD, shape)
+    # Split where one kind of tokens ends and the next begins.
+    widths = [keys.shape[2] or tf.shape(keys)[2] for keys, _, _ in seen]
+    shares = tf.split(probabilities, widths, axis=-1) if len(seen) > 1 else [probabilities]
+    mixed_BxNxLxD: Any = sum(
+        tf.matmul(share, values) for share, (_, values, _) in zip(shares, seen, strict=True)
+    )
+    mixed_BxLxNxD = tf.transpose(mixed_BxNxLxD, (0, 2, 1, 3))
+    rows, length, heads, size = (
+        known or tf.shape(mixed_BxLxNxD)[axis] for axis, known in enumerate(mixed_BxLxNxD.shape)
+    )
+    return tf.reshape(mixed_BxLxNxD, (rows, length, heads * size))
 
 
 class Gpt2(keras.Model):

@@ -17,21 +17,32 @@ _DATA_AHEAD = 2  # batches that are read before their step
 
 
 class Learner(Protocol):
-    """A model with what is learned: what a trainer gives the loop.
+    """A model with what is learned: what a trainer gives the loop."""
 
-    Attributes:
-      model: built, its weights filled.
-      features: of a row, those the model needs.
-      unit: of the loss, for the curve.
-      best_by: the measure of an evaluation that the best checkpoint is chosen by.
-      best_is_highest: or lowest.
-    """
+    @property
+    def model(self) -> keras.Model:
+        """Built, its weights filled."""
+        ...
 
-    model: keras.Model
-    features: tuple[str, ...]
-    unit: str
-    best_by: str
-    best_is_highest: bool
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Of a row, those the model needs."""
+        ...
+
+    @property
+    def unit(self) -> str:
+        """Of the loss, for the curve."""
+        ...
+
+    @property
+    def best_by(self) -> str:
+        """The measure of an evaluation that the best checkpoint is chosen by."""
+        ...
+
+    @property
+    def best_is_highest(self) -> bool:
+        """Whether the best is the highest, or the lowest."""
+        ...
 
     def loss_sums(self, batch: Tensors, seed: tf.Tensor) -> Tensors:
         """Sums over a device's rows.

@@ -1,0 +1,154 @@
+"""Questions of a set for people and scores: evaluation.jsonl, prompts, answers as text.
+
+Standard library and numpy only, Python 3.8 syntax; tokenizers come from `trainers.set_tokenizer`.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
+
+import numpy as np
+
+from schemas.errors import DataError
+from schemas.sidecar import Schema
+from schemas.template import parse_template
+from trainers.reader import ShardSet
+from trainers.squad_score import squad_scores
+
+EVALUATION = "evaluation.jsonl"
+_FIELDS = ("question", "context", "answer")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question that answers are scored on.
+
+    Attributes:
+      name: its id in the source, or its row's `example_id` where it has none.
+      question: what is asked.
+      answers: all right ones; () where it cannot be answered.
+    """
+
+    name: str
+    question: str
+    answers: Tuple[str, ...]
+
+
+def example_numbers(example_ids_Bx2: np.ndarray) -> List[int]:
+    """A row's `example_id`, two halves, as one number: [[1, 2]] -> [4294967298]."""
+    high, low = np.asarray(example_ids_Bx2).astype(np.uint64).T
+    return (high << np.uint64(32) | low).tolist()
+
+
+def read_questions(sets: Sequence[ShardSet]) -> Dict[int, Question]:
+    """The questions of all evaluation rows of these sets, by the number of `example_id`.
+
+    Where the source gives one id to two questions, the second is named by its `example_id`.
+
+    Raises:
+      DataError: a file is not as build_shards writes it; names the line.
+    """
+    found: Dict[int, Question] = {}
+    number_of: Dict[str, int] = {}
+    for shards in sets:
+        path = os.path.join(shards.directory, EVALUATION)
+        if not os.path.exists(path):
+            continue  # a set without evaluation splits has none
+        with open(path, encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    values = json.loads(line)
+                    example_id = values["example_id"]
+                    example = int(example_id, 16)
+                    name = str(values["id"] or example_id)
+                    if number_of.setdefault(name, example) != example:
+                        name = example_id
+                    answers = tuple(map(str, values["answers"]))
+                    found[example] = Question(name, values["question"], answers)
+                except (ValueError, KeyError, TypeError) as error:
+                    raise DataError(
+                        f"{path}: line {number:,} is not as build_shards writes it ({error!r}): "
+                        "copy the set again or build it anew"
+                    ) from error
+    return found
+
+
+def write_predictions(path: str, predictions: Mapping[str, str]) -> None:
+    """Writes {name: answer} as SQuAD's own scripts take it, whole or not at all."""
+    partial = path + ".partial"
+    with open(partial, "w", encoding="utf-8") as file:
+        json.dump(predictions, file, ensure_ascii=False, indent=0)
+    os.replace(partial, path)
+
+
+def scored(
+    questions: Sequence[Question], predictions: Mapping[str, str], version: str
+) -> Dict[str, float]:
+    """SQuAD's scores of predictions by name; see `squad_scores`.
+
+    Args:
+      questions: to be scored.
+      predictions: name of a question to its answer.
+      version: "1.1", "2.0", or "auto": 2.0 if a question cannot be answered.
+    """
+    if version == "auto":
+        version = "1.1" if all(question.answers for question in questions) else "2.0"
+    golds = {question.name: question.answers for question in questions}
+    return squad_scores(golds, predictions, version)
+
+
+class PromptMaker:
+    """Questions and contexts to the ids of prompts, as the rows of a set have them.
+
+    prompts = PromptMaker(schema, open_tokenizer(tokenizer_json))
+    prompts.ids("Who?", "Ann did.")        # [.., "Question:", " Who", "?", .., " answer:"]
+    prompts.text([6342, 198])              # "Ann"
+    """
+
+    def __init__(self, schema: Schema, tokenizer: Any):
+        """Takes the contract of a qa set, and its tokenizer (`tokenizers.Tokenizer`)."""
+        self._schema, self._tokenizer = schema, tokenizer
+        template = schema.parameters["qa_template"]
+        self._slots = parse_template(template, _FIELDS, "qa_template")
+
+    def ids(self, question: str, context: str) -> List[int]:
+        """A prompt's ids; question and context are cut as in evaluation rows."""
+        schema, settings = self._schema, self._schema.parameters
+        literals = [self._encode(slot.literal) for slot in self._slots]
+        space = {slot.field: slot.space for slot in self._slots}
+        asked = self._encode(space["question"] + question)[: settings["max_question_length"]]
+        bos = [schema.special_ids["bos"]] if settings["bos"] else []
+        around = len(bos) + sum(map(len, literals)) + 1
+        room = schema.max_length - around - len(asked) - settings["max_answer_length"]
+        fields = {
+            "question": asked,
+            "context": self._encode(space["context"] + context)[:room],
+            "answer": [],
+        }
+        ids = bos
+        for slot, literal in zip(self._slots, literals):
+            ids = ids + literal + fields[slot.field]
+        return ids
+
+    def text(self, answer_ids: Sequence[int]) -> str:
+        """What an answer says, without white space around it."""
+        return self._tokenizer.decode(list(answer_ids), skip_special_tokens=True).strip()
+
+    def _encode(self, text: str) -> List[int]:
+        return self._tokenizer.encode(text, add_special_tokens=False).ids if text else []
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What answers are scored with.
+
+    Attributes:
+      questions: of evaluation rows, by the number of `example_id`.
+      prompts: for the text of answers.
+      version: of the scores, see `scored`.
+    """
+
+    questions: Mapping[int, Question]
+    prompts: PromptMaker
+    version: str = "auto"
