@@ -65,7 +65,7 @@ def find_answers(
         context = contexts[context_D[question]]
         if start == -1 and text:
             start = context.find(text)
-        if text and start >= 0 and context.startswith(text, start):
+        if text.strip() and start >= 0 and context.startswith(text, start):
             if question != seen:
                 before = context[:start]
                 first = len(before) if context.isascii() else len(before.encode())
@@ -80,8 +80,8 @@ def find_answers(
 
 
 def _refusal(context: str, text: str, start: int, name: str) -> tuple[str, str]:
-    if not text:
-        return "empty_answer", f"{name} has an answer of no character"
+    if not text.strip():
+        return "empty_answer", f"{name} has an answer of no character but white space"
     if start == -1:
         return "answer_not_in_context", f"{name}: {text!r:.80} is nowhere in the context"
     found = context[start : start + len(text)] if start >= 0 else ""

@@ -107,7 +107,7 @@ def _by_route(whole: SubBlock, route_E: np.ndarray) -> list[tuple[int, SubBlock]
     order = np.argsort(route_E, kind="stable")
     order = order[np.count_nonzero(route_E < 0) :]
     present, starts = np.unique(route_E[order], return_index=True)
-    stops = np.append(starts[1:], len(order))
+    stops = np.append(starts, len(order))[1:]
     taken = whole.take(order)
     return [
         (int(route), taken.slice(int(start), int(stop)))

@@ -1154,6 +1154,174 @@ SETS |= {
         before=made_set,
     ),
 }
+QUESTION = {"id": "q1", "question": "Who?", "context": "It was Bo."}
+ANSWERED = {**QUESTION, "answers": [{"text": "Bo", "answer_start": 7}]}
+
+
+def question_case(*records: Any, code: int = 0, flags: Sequence[str] = (), **rest: Any) -> Case:
+    return Case({"in.jsonl": objects(*records)}, ["--task=qa", *flags], code, kept=(), **rest)
+
+
+def squad_case(content: Any, *said: str, code: int = 1, **rest: Any) -> Case:
+    data = content if isinstance(content, bytes) else json.dumps(content).encode()
+    return Case({"in.json": data}, ["--task=qa"], code, said, **rest)
+
+
+def answers(*found: Any, **changes: Any) -> dict[str, Any]:
+    return {**QUESTION, "id": "q2", "answers": list(found), **changes}
+
+
+HELD = ("--train_input={d}/in.jsonl", "--validation_input={d}/in.jsonl")
+QUESTIONS = {
+    "an answer that is not in its context": question_case(
+        ANSWERED, answers({"text": "Al", "answer_start": 7}), refused={"answer_not_at_offset": 1}
+    ),
+    "no question that can be trained on, beside a file": Case(
+        {
+            "in1.jsonl": objects(answers({"text": "Al", "answer_start": 7})),
+            "in2.jsonl": objects(ANSWERED),
+        },
+        ["--task=qa"],
+        refused={"answer_not_at_offset": 1},
+        kept=(),
+    ),
+    "an answer at another place": question_case(
+        ANSWERED, answers({"text": "Bo", "answer_start": 3}), refused={"answer_not_at_offset": 1}
+    ),
+    "an answer beyond the context": question_case(
+        ANSWERED,
+        answers({"text": "Bo", "answer_start": 10**15}),
+        refused={"answer_not_at_offset": 1},
+    ),
+    "an answer below zero": question_case(
+        ANSWERED, answers({"text": "Bo", "answer_start": -5}), refused={"answer_not_at_offset": 1}
+    ),
+    "an empty answer": question_case(
+        ANSWERED, answers({"text": "", "answer_start": 0}), refused={"empty_answer": 1}
+    ),
+    "an answer of spaces": question_case(
+        ANSWERED, answers({"text": " ", "answer_start": 2}), refused={"empty_answer": 1}
+    ),
+    "an answer that is too long": question_case(
+        ANSWERED,
+        answers({"text": "word " * 50, "answer_start": 0}, context="word " * 60),
+        flags=["--max_answer_length=8"],
+        refused={"answer_too_long": 1},
+    ),
+    "an answer without text": question_case(
+        ANSWERED, answers({"answer_start": 7}), refused={"not_answers": 1}
+    ),
+    "a place that is no number": question_case(
+        ANSWERED, answers({"text": "Bo", "answer_start": "7"}), refused={"not_answers": 1}
+    ),
+    "a number for answers": question_case(
+        ANSWERED, {**answers(), "answers": 3}, refused={"not_answers": 1}
+    ),
+    "no answers": question_case(ANSWERED, QUESTION, refused={"missing_field": 1}),
+    "no context": question_case(
+        ANSWERED, {"id": "q", "question": "Who?", "answers": []}, refused={"missing_field": 1}
+    ),
+    "an empty context": question_case(ANSWERED, answers(context=""), refused={"empty_context": 1}),
+    "an empty question": question_case(
+        ANSWERED, {**ANSWERED, "question": ""}, refused={"empty": 1}
+    ),
+    "the same question twice": question_case(ANSWERED, ANSWERED),
+    "two questions of one id, in training": question_case(
+        ANSWERED, {**ANSWERED, "question": "What?"}
+    ),
+    "two questions of one id, in evaluation": question_case(
+        ANSWERED, {**ANSWERED, "question": "What?"}, flags=HELD, code=1, said=["'q1'", "its own id"]
+    ),
+    "an id of another type": question_case(ANSWERED, answers(id=[1]), refused={"not_an_id": 1}),
+    "text for questions": Case(
+        {"in.txt": b"x"}, ["--task=qa"], 2, ["in.txt", "no field 'context'"]
+    ),
+    "rows too short for a question": question_case(
+        ANSWERED, flags=["--max_length=50"], code=2, said=["--max_length=50", "at least"]
+    ),
+    "a template without an answer": question_case(
+        ANSWERED, flags=["--qa_template={{question}}"], code=2, said=["--qa_template"]
+    ),
+    "SQuAD cut short": squad_case(
+        json.dumps({"data": [{"paragraphs": []}]}).encode()[:-3], "in.json", "whole JSON"
+    ),
+    "SQuAD without questions": squad_case(
+        {"data": [{"paragraphs": [{"context": "x"}]}]}, "in.json", "'qas'", "data[0].paragraphs[0]"
+    ),
+    "SQuAD of nothing": squad_case({"data": [{"paragraphs": []}]}, "no document"),
+    "SQuAD that nests without end": squad_case(
+        b'{"data": [{"paragraphs": ' + b"[" * 99_999, "in.json", "not whole JSON"
+    ),
+    "lists where SQuAD has objects": squad_case(
+        b'{"data": [' + b"[" * 99_999, "no document", "1 broken_json"
+    ),
+    "SQuAD that is not UTF-8": squad_case(b'{"data": [{"title": "\xff"}]}', "in.json", "UTF-8"),
+}
+
+
+def labelled(*labels: Any) -> bytes:
+    return objects(*({"text": f"text {i}", "label": label} for i, label in enumerate(labels)))
+
+
+def label_case(data: bytes, *flags: str, code: int = 0, **rest: Any) -> Case:
+    return Case({"in.jsonl": data}, ["--task=classification", *flags], code, kept=(), **rest)
+
+
+LABELS = {
+    "a label outside the classes": label_case(
+        labelled("pos", "neg", "odd"), "--classes=neg,pos", refused={"unknown_label": 1}
+    ),
+    "no label": label_case(
+        labelled("pos", "neg", None) + objects(A), "--classes=neg,pos", refused={"missing_field": 2}
+    ),
+    "an empty label": label_case(labelled("pos", "neg", ""), refused={"missing_field": 1}),
+    "a label of another type": label_case(
+        labelled("1", 1, True, 1.5, [1]), "--classes=1,true", refused={"not_a_label": 2}
+    ),
+    "one label for all": label_case(labelled("x", "x"), code=2, said=["'x'", "--label_field"]),
+    "a label for each": label_case(
+        labelled(*(f"l{i}" for i in range(1001))), code=2, said=["1,000", "--label_field"]
+    ),
+    "a class twice": label_case(labelled("a", "b"), "--classes=a,a", code=2, said=["twice"]),
+    "one class": label_case(labelled("a", "b"), "--classes=a", code=2, said=["--classes=a"]),
+    "classes that are no list": label_case(
+        labelled("a", "b"), "--classes=[a", code=2, said=["JSON list"]
+    ),
+    "a label of a megabyte": label_case(
+        labelled("a", "b", "x" * (1 << 20)), "--classes=a,b", refused={"unknown_label": 1}
+    ),
+    "files beside folders that are labels": Case(
+        {"in/a.txt": b"x", "in/neg/b.txt": b"y", "in/pos/c.txt": b"z"},
+        ["--task=classification", "--input={d}/in"],
+        2,
+        ["{d}/in", "beside folders"],
+    ),
+    "a class number that no class has": Case(
+        {"in.parquet": lambda path: classes_of_two(path)},
+        ["--task=classification"],
+        refused={"label_outside_classes": 1},
+        kept=(),
+    ),
+    "no sentinels": Case(
+        {"in.txt": lines(*GOOD)},
+        ["--task=span_corruption"],
+        2,
+        ["<extra_id_0>", "--special_tokens"],
+    ),
+}
+
+
+def classes_of_two(path: Path) -> None:
+    """As `datasets` writes it, with numbers 0, 1 and 7 of the classes neg and pos."""
+    features = {
+        "label": {"names": ["neg", "pos"], "_type": "ClassLabel"},
+        "text": {"dtype": "string", "_type": "Value"},
+    }
+    stored = json.dumps({"info": {"features": features}})
+    table = pa.table({"text": GOOD, "label": [0, 1, 7]})
+    pq.write_table(table.replace_schema_metadata({"huggingface": stored}), path)
+
+
 CASES = {
     **TEXT,
     **JSON,
@@ -1166,7 +1334,9 @@ CASES = {
     **FILTERS,
     **TOKENIZERS,
 }
-CASES |= {f"output: {name}": case for name, case in OUTPUTS.items()} | TRAIN | SETS
+CASES |= (
+    {f"output: {name}": case for name, case in OUTPUTS.items()} | TRAIN | SETS | QUESTIONS | LABELS
+)
 
 
 def command_line(case: Case, directory: Path, tokenizer_path: str) -> list[str]:
@@ -1238,3 +1408,55 @@ def test_bad_input(name, tmp_path, tokenizer_path, monkeypatch, capfd):
         assert read_set(output).stats.documents_rejected == case.refused
         if case.kept:
             assert sorted(documents_of(Path(output))) == sorted(case.kept)
+
+
+GIGABYTE = 1 << 30
+
+
+def line_of_a_gigabyte(path: Path) -> None:
+    """Between good lines; its zeros take no disk."""
+    with open(path, "wb") as file:
+        file.write(lines(ONE))
+        file.seek(GIGABYTE, os.SEEK_CUR)
+        file.write(lines("", *REST))
+
+
+def bomb_of_a_gigabyte(path: Path) -> None:
+    """The same, 1,000 times as small."""
+    zeros = gzip.compress(bytes(GIGABYTE // 64))
+    path.write_bytes(gzip.compress(lines(ONE)) + zeros * 64 + gzip.compress(lines("", *REST)))
+    assert path.stat().st_size < GIGABYTE / 900
+
+
+def peak_of(build: Callable[[], object]) -> int:
+    """The most bytes of memory that this process has meanwhile."""
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is what is there now
+    build()
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) << 10
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="no /proc of Linux")
+def test_a_gigabyte_takes_at_most_512_mb_more_than_the_usual(tmp_path, tokenizer_path):
+    def build(name: str) -> None:
+        output = f"--output={tmp_path}/{name} set"
+        flags = [
+            f"--input={tmp_path}/{name}",
+            output,
+            f"--tokenizer={tokenizer_path}",
+            "--runner=FnApiRunner",
+        ]
+        build_shards.main([*flags, "--no_static_masking", "--num_shards=1", "--splits=train:1"])
+
+    (tmp_path / "usual.txt").write_bytes(lines(*GOOD))
+    line_of_a_gigabyte(tmp_path / "line.txt")
+    bomb_of_a_gigabyte(tmp_path / "bomb.txt.gz")
+    build("usual.txt")  # imports
+    usual = peak_of(lambda: build("usual.txt"))
+    for name in ("line.txt", "bomb.txt.gz"):
+        more = peak_of(lambda name=name: build(name)) - usual
+        print(f"{name}: {more >> 20} MB more")
+        made = read_set(str(tmp_path / f"{name} set"))
+        assert made.stats.documents_rejected == {"too_long": 1}
+        assert sorted(documents_of(Path(made.directory))) == sorted(GOOD)
+        assert more < 512 << 20

@@ -212,7 +212,8 @@ def questions(draw):
     for _ in range(draw(st.integers(0, 2))):
         start = draw(st.integers(0, len(context) - 1))
         stop = draw(st.integers(start + 1, min(start + 8, len(context))))
-        answers.append((context[start:stop], start))
+        if context[start:stop].strip():
+            answers.append((context[start:stop], start))
     return " ".join(draw(st.lists(WORD, min_size=1, max_size=9))), context, answers
 
 

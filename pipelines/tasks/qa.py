@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.documents import Documents, Role
 from pipelines.exchange import Ragged, SubBlock
@@ -198,6 +199,10 @@ class Qa(Task):
     ) -> dict[int, tuple[str, str]]:
         """What cannot be trained on, added to what is wrong in itself."""
         rejects = dict(questions.rejects)
+        is_bare_D = pc.equal(documents.columns["context"], "").to_numpy(zero_copy_only=False)  # pyright: ignore[reportAttributeAccessIssue]
+        for question in np.flatnonzero(is_bare_D).tolist():
+            named = f"{name_of(documents, question)} has a context of no character"
+            rejects[question] = ("empty_context", named)
         own_D, span_D = questions.length_D["answer"], questions.end_D - questions.begin_D
         room_D = length_D["context"]
         too_long_D = (own_D > self.max_answer_length) | (span_D > room_D)
