@@ -64,3 +64,25 @@ def read_token_counts(info: SetInfo) -> np.ndarray | None:
             "the set again or build it anew"
         )
     return counts
+
+
+def count_problems(info: SetInfo) -> list[str]:
+    """Where the counts cannot be those of the set's rows: each a sentence that names the file.
+
+    Masked copies of a row are counted once: their sum times `mask_copies` is the rows' tokens.
+
+    Raises:
+      DataError: the file is not as it was written.
+    """
+    counts = read_token_counts(info)
+    if counts is None:
+        return []
+    below = np.flatnonzero(counts < 0)
+    if len(below):
+        return [f"{TOKEN_COUNTS}: id {below[0]} occurs {counts[below[0]]:,} times"]
+    counted, copies = int(counts.sum()), info.schema.mask_copies
+    in_rows = info.stats.total().tokens_in_rows
+    if counted * copies != in_rows:
+        once = f", {in_rows // copies:,} in each of {copies} masked copies" if copies > 1 else ""
+        return [f"{TOKEN_COUNTS} counts {counted:,} tokens, where the rows have {in_rows:,}{once}"]
+    return []

@@ -21,6 +21,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from pipelines.evaluation import EVALUATION, evaluation_names, example_name
 from pipelines.shard_check import Contract, ShardCheck
 from pipelines.text_pairs import ids_between
+from pipelines.token_counts import TOKEN_COUNTS, count_problems
 from pipelines.tokenization import LoadedTokenizer
 from schemas.errors import DataError, UsageError, run_entry
 from schemas.sidecar import (
@@ -130,7 +131,8 @@ def verify_set(directory: str, on_bytes: Callable[[int], None] = lambda number: 
 
     Every file: size and sha256. Every shard: the format's own checksums, number of rows, layout,
     what `pipelines.row_checks` knows, and its counts in stats.json. The set: the equations of
-    stats.json, the tokenizer's hash and golden ids, equal rows in both formats.
+    stats.json, as many tokens in token_counts.npy, the tokenizer's hash and golden ids, equal rows
+    in both formats.
 
     Args:
       directory: where MANIFEST.json lies.
@@ -247,10 +249,12 @@ def _contract(
     shards, prefix, suffix, evaluation = {}, (), (), None
     if not damaged.intersection(SIDECARS):
         try:
-            stats = read_sidecars(directory, manifest).stats
-            broken = stats.broken_equations(schema.mask_copies)
+            info = read_sidecars(directory, manifest)
+            broken = info.stats.broken_equations(schema.mask_copies)
             report.problems += [f"stats.json: {equation}" for equation in broken]
-            shards = stats.shards
+            shards = info.stats.shards
+            if TOKEN_COUNTS not in damaged:
+                report.problems += count_problems(info)
         except DataError as error:
             report.problems.append(str(error))
     if "tokenizer.json" not in damaged:

@@ -109,12 +109,14 @@ def tokenizer_json(vocab_size: int) -> bytes:
     return json.dumps(content).encode()
 
 
-def count_rows(columns: dict[str, np.ndarray]) -> ShardStatistics:
-    """The counts of rows whose every segment is a document of its own."""
+def count_rows(columns: dict[str, np.ndarray], copies: int = 1) -> ShardStatistics:
+    """The counts of rows whose every segment is a document of its own, in each masked copy."""
     segment_ids = columns["segment_ids"]
     rows, places = np.nonzero(segment_ids)
     numbered = rows * (segment_ids.shape[1] + 1) + segment_ids[rows, places]
     lengths = np.unique(numbered, return_counts=True)[1] - 2
+    segments = len(lengths)
+    lengths = np.sort(lengths)[::copies]
     return ShardStatistics(
         documents=len(lengths),
         text_bytes=3 * int(lengths.sum()),
@@ -122,7 +124,7 @@ def count_rows(columns: dict[str, np.ndarray]) -> ShardStatistics:
         specials_added=2 * len(lengths),
         rows=len(segment_ids),
         tokens_in_rows=len(rows),
-        segments=len(lengths),
+        segments=segments,
         masked=int(columns["masked_weights"].sum()) if "masked_weights" in columns else 0,
         length_histogram=length_histogram(lengths),
     )
@@ -193,7 +195,8 @@ def write_set(
             part = rows[bounds[index] : bounds[index + 1]]
             name = shard_name(split, index, count)
             first, stop = bounds[index], bounds[index + 1]
-            statistics[name] = count_rows({k: v[first:stop] for k, v in split_columns.items()})
+            shard = {name: values[first:stop] for name, values in split_columns.items()}
+            statistics[name] = count_rows(shard, schema.mask_copies)
             for file_format in schema.file_formats:
                 path = directory / f"{name}.{file_format}"
                 _write_rows(path, part)

@@ -1,5 +1,8 @@
 """Counts of ids by hand, and what becomes of a file that is not as it was written."""
 
+import io
+import re
+
 import numpy as np
 import pytest
 from shard_factory import mlm_schema, packed_rows, replace_file, write_manifest, write_set
@@ -12,7 +15,9 @@ from pipelines.token_counts import (
     read_token_counts,
     token_counts_file,
 )
+from pipelines.verify import verify_set
 from schemas.errors import DataError
+from schemas.features import unmask
 from schemas.sidecar import read_set
 
 
@@ -30,26 +35,57 @@ def test_counts_add_up_and_none_is_the_neutral_one():
     assert add_token_counts([NO_COUNTS, counts]) is counts
 
 
-def test_a_set_gives_its_counts_back(tmp_path):
-    schema = mlm_schema()
-    directory = tmp_path / "set"
-    write_set(
-        directory,
-        schema,
-        {"train": packed_rows(schema, 4, 1), "validation": packed_rows(schema, 1, 2)},
-    )
-    info = read_set(str(directory))
-    assert read_token_counts(info) is None
-    counts = np.arange(50)
-    (content,) = token_counts_file(counts).values()
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """A finished set of 50 ids with its counts; masked copies hold the same tokens."""
+    directory = tmp_path_factory.mktemp("sets") / "set"
+    schema = mlm_schema(mask_copies=2)
+    one = {"train": packed_rows(schema, 4, 1), "validation": packed_rows(schema, 1, 2)}
+    rows = {split: {n: np.repeat(v, 2, axis=0) for n, v in c.items()} for split, c in one.items()}
+    write_set(directory, schema, rows)
+    streams = [unmask(columns)[columns["segment_ids"] > 0] for columns in one.values()]
+    (content,) = token_counts_file(count_tokens(streams, 50)).values()
+    assert read_token_counts(read_set(str(directory))) is None, "a set may be without them"
     (directory / TOKEN_COUNTS).write_bytes(content)
-    files = [(f.path, f.split, f.rows) for f in info.manifest.files]
+    files = [(f.path, f.split, f.rows) for f in read_set(str(directory)).manifest.files]
     write_manifest(directory, schema, [*files, (TOKEN_COUNTS, None, None)])
-    found = read_token_counts(read_set(str(directory)))
-    assert found is not None and found.dtype == np.int64 and found.tolist() == counts.tolist()
+    return directory
+
+
+def test_a_set_gives_its_counts_back(directory):
+    info = read_set(str(directory))
+    counts = read_token_counts(info)
+    assert counts is not None and counts.dtype == np.int64 and counts.shape == (50,)
+    assert counts.sum() * 2 == info.stats.total().tokens_in_rows
+    assert verify_set(str(directory)).problems == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda counts: counts + (np.arange(50) == 7),
+            r"counts \d+ tokens, where the rows have \d+, \d+ in each of 2 masked copies",
+        ),
+        (lambda counts: counts - 99 * (np.arange(50) == 7), r"id 7 occurs -\d\d times"),
+        (lambda counts: counts[:7], r"holds int64 \[7\], where int64 \[50\] is due"),
+        (lambda counts: counts / 1, r"holds float64 \[50\], where int64 \[50\] is due"),
+    ],
+)
+def test_counts_that_are_not_of_the_rows_are_found(directory, change, said):
+    path = directory / TOKEN_COUNTS
+    kept = path.read_bytes()
+    changed = io.BytesIO()
+    np.save(changed, change(np.load(path)))
+    replace_file(directory, TOKEN_COUNTS, changed.getvalue())
+    (problem,) = verify_set(str(directory)).problems
+    replace_file(directory, TOKEN_COUNTS, kept)
+    assert TOKEN_COUNTS in problem and re.search(said, problem), problem
+
+
+def test_a_file_of_another_kind_is_found(directory):
+    kept = (directory / TOKEN_COUNTS).read_bytes()
     replace_file(directory, TOKEN_COUNTS, b"no numpy file")
     with pytest.raises(DataError, match="token_counts.npy: .*; copy the set again"):
         read_token_counts(read_set(str(directory)))
-    replace_file(directory, TOKEN_COUNTS, token_counts_file(counts[:7])[TOKEN_COUNTS])
-    with pytest.raises(DataError, match=r"holds int64 \[7\], where int64 \[50\] is due"):
-        read_token_counts(read_set(str(directory)))
+    replace_file(directory, TOKEN_COUNTS, kept)
