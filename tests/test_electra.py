@@ -52,7 +52,7 @@ def test_whole_word_masking_is_the_older_name_of_the_unit_word():
     assert one.schema == other.schema and one.schema.mask_unit == "word"
     plain = make_rows(TOKENIZER, {"text": TEXT}, "--task=mlm", "--no_static_masking")
     assert plain.schema.mask_unit == "token", "what trainers mask then"
-    with pytest.raises(UsageError, match="means --mask_unit=word"):
+    with pytest.raises(UsageError, match="--whole_word_masking .* --mask_unit=span is given"):
         make_rows(
             TOKENIZER, {"text": TEXT}, "--task=mlm", "--whole_word_masking", "--mask_unit=span"
         )

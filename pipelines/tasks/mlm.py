@@ -43,7 +43,10 @@ class Mlm(Task):
                 "give --no_static_masking"
             )
         if self.whole_word_masking and self.mask_unit == "span":
-            raise UsageError("--whole_word_masking means --mask_unit=word: drop it for spans")
+            raise UsageError(
+                "--whole_word_masking means --mask_unit=word, and --mask_unit=span is given too: "
+                "drop one of them"
+            )
         if self.mask_copies < 1:
             raise UsageError(f"--mask_copies={self.mask_copies}: at least 1")
         if self.mask_copies > 1 and not self.static_masking:
