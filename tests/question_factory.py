@@ -1,12 +1,15 @@
-"""Questions for tests, and the rows that are made of them without Beam."""
+"""Questions for tests, and the rows and sets that are made of them without Beam."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from shard_factory import replace_file, write_manifest, write_set
 
 from pipelines.documents import Documents, Reject, batch_of
+from pipelines.evaluation import evaluation_file
 from pipelines.exchange import join
 from pipelines.mill import mill
 from pipelines.options import BuildOptions
@@ -14,7 +17,7 @@ from pipelines.routing import Routes
 from pipelines.shards import RowMaker, Shard
 from pipelines.tasks.qa import Qa
 from pipelines.tokenization import LoadedTokenizer
-from schemas.sidecar import Schema
+from schemas.sidecar import Schema, read_set
 
 Question = tuple[str, str, list[tuple[str, int]], str]  # question, context, answers, id
 Columns = dict[str, np.ndarray]
@@ -65,6 +68,34 @@ def rows_of(shard: Shard) -> Columns:
     codec = shard.maker.schema.codec()
     chunks = [codec.decode(chunk) for chunk in shard.chunks()]
     return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
+
+
+def write_qa_set(
+    directory: Path,
+    questions: Mapping[str, Sequence[Question]],
+    task: Qa,
+    tokenizer: LoadedTokenizer,
+    max_length: int,
+) -> dict[str, Columns]:
+    """A whole small set of the questions of train and validation; returns its columns by split."""
+    schema, lines = schema_of(task, tokenizer, max_length), []
+    columns = {
+        split: {f.name: np.zeros((0, *f.shape), f.dtype) for f in schema.features}
+        for split in schema.splits
+    }
+    for split, asked in questions.items():
+        shard, rejects = shard_of(documents_of(asked), task, tokenizer, max_length, split)
+        assert shard is not None and not rejects
+        columns[split] = rows_of(shard)
+        lines += shard.evaluation
+    write_set(directory, schema, columns)
+    replace_file(directory, "tokenizer.json", tokenizer.json)
+    files = [(f.path, f.split, f.rows) for f in read_set(str(directory)).manifest.files]
+    for name, content in evaluation_file(lines, ids_differ=True).items():
+        (directory / name).write_bytes(content)
+        files.append((name, None, None))
+    write_manifest(directory, schema, files)
+    return columns
 
 
 def said(rows: Columns, tokenizer: LoadedTokenizer) -> Iterator[tuple[bytes, bytes]]:
