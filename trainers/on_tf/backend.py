@@ -7,8 +7,8 @@ first; whatever stands there, these trainers are TensorFlow's.
 import os
 
 os.environ["KERAS_BACKEND"] = "tensorflow"
-# TensorFlow tells at length what it found and did not find; warnings and errors stay.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+# TensorFlow tells at length what it found and did not find; errors stay.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras  # noqa: E402
 import tensorflow as tf  # noqa: E402

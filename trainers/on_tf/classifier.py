@@ -31,19 +31,26 @@ class Classifier:
 
     features = (*FEATURES, LABEL)
     unit = "nats a row"
-    best_by, best_is_highest = "accuracy", True
 
     def __init__(
-        self, model: Encoder, class_weights: Sequence[float], pictures: Path | None = None
+        self,
+        model: Encoder,
+        class_weights: Sequence[float],
+        *,
+        best_by: str = "accuracy",
+        pictures: Path | None = None,
     ):
         """Takes a model with its weights filled.
 
         Args:
           model: the encoder.
           class_weights: one a class.
+          best_by: the measure that the best checkpoint is chosen by.
           pictures: where those of an evaluation go; each replaces the last. None draws none.
         """
-        self.model, self._class_weights, self._pictures = model, list(class_weights), pictures
+        self.model, self.pictures = model, pictures
+        self._class_weights = list(class_weights)
+        self.best_by, self.best_is_highest = best_by, best_by != "loss"
 
     def logits(self, batch: Tensors, seed: Seed = None) -> tf.Tensor:
         """f32 [B, C] of a batch; a seed turns dropout on."""
@@ -77,13 +84,13 @@ class Classifier:
         logits_BxC = np.concatenate([logits for logits, _ in pairs] or [np.zeros((0, classes))])
         label_B = np.concatenate([label for _, label in pairs] or [np.zeros(0, np.int64)])
         measures = class_measures(logits_BxC, label_B)
-        if self._pictures is not None and "accuracy" in measures:
+        if self.pictures is not None and "accuracy" in measures:
             names = self.model.sizes.classes
             confusion = confusion_matrix(logits_BxC.argmax(axis=1), label_B, classes)
             title = f"accuracy {measures['accuracy']:.2%} of {len(label_B):,} rows"
-            draw_confusion(confusion, names, str(self._pictures / "confusion.png"), title)
+            draw_confusion(confusion, names, str(self.pictures / "confusion.png"), title)
             found = calibration(probabilities(logits_BxC), label_B)
-            draw_reliability(found, str(self._pictures / "reliability.png"), "Reliability")
+            draw_reliability(found, str(self.pictures / "reliability.png"), "Reliability")
         return measures
 
     def said(self, measures: dict[str, float]) -> str:

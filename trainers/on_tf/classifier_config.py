@@ -17,8 +17,8 @@ from trainers.encoder_config import (
     from_config_json,
 )
 from trainers.hf_files import read_directory, refuse_existing
-from trainers.on_tf.run_config import RunConfig, at_least, share
-from trainers.shards_flag import shards_name
+from trainers.on_tf.run_config import RunConfig
+from trainers.run_flags import at_least, check_task, share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +29,13 @@ class ClassifierConfig(RunConfig):
     --config=FILE.yaml holds flags; those of the command line win.
     """
 
-    command_name: ClassVar[str] = "tf_classifier"
-    same_settings: ClassVar[tuple[str, ...]] = (*RunConfig.same_settings, "class_weights")
+    entry: ClassVar[str] = "tf_classifier"
+    task: ClassVar[str] = "classification"
+    same_settings: ClassVar[tuple[str, ...]] = (
+        *RunConfig.same_settings,
+        "best_by",
+        "class_weights",
+    )
 
     model: Literal["tiny", "small", "base"] = "tiny"
     """Dimensions to start from without --init_from; each flag below replaces one of them."""
@@ -52,15 +57,20 @@ class ClassifierConfig(RunConfig):
     class_weights: str = "none"
     """Weight of each class in the loss: none, balanced, or one number a class as in 1,2.5."""
 
+    best_by: Literal["accuracy", "auc", "f1", "loss"] = "accuracy"
+    """What the best checkpoint is best in, on the validation split."""
+
     evaluate_only: bool = False
-    """Do not train: measure the run in --output on its validation split."""
+    """Do not train: measure the run in --output on --validation_split of --shards, or of the set it
+    was trained on. Measures and pictures go to OUTPUT/evaluation."""
     predict: str | None = None
-    """Do not train: classify the documents of this file (text lines, or JSON Lines by .jsonl) with
-    the run in --output; a line of label, tab, probability for each."""
+    """Do not train: classify the texts of this file (JSON Lines by .jsonl, else lines; a pair's two
+    with a tab between) with the run in --output; a line of label, tab, probability for each."""
     predictions: str | None = None
     """Where the lines of --predict go. None: standard output."""
     checkpoint: str = "best"
-    """Which weights to use, measure and export: best, last, or a step's number."""
+    """Which weights to use, measure and export: best, last, or a step's number. Without --shards
+    --export and --export_saved_model write those of the run in --output."""
 
     def __post_init__(self) -> None:
         """Refuses values that cannot be meant."""
@@ -73,10 +83,12 @@ class ClassifierConfig(RunConfig):
                     "own dimensions: leave one of them out"
                 )
         share(self, "dropout")
-        if not self.trains and self.output is None:
-            raise UsageError("--evaluate_only and --predict need the run to use: give --output")
-        if self.predict is None and not self.shards:
-            raise UsageError("give the directory of a shard set with --shards")
+        if not self.trains:
+            flags = ("evaluate_only", "predict", "export", "export_saved_model")
+            if not any(getattr(self, flag) for flag in flags):
+                raise UsageError("give the directory of a shard set with --shards")
+            if self.output is None:
+                raise UsageError("without training there must be a run to use: give --output")
         if self.predictions is not None and self.predict is None:
             raise UsageError(f"--predictions={self.predictions} needs --predict=FILE")
         for flag in ("export", "export_saved_model"):
@@ -86,13 +98,12 @@ class ClassifierConfig(RunConfig):
     @property
     def trains(self) -> bool:
         """Whether there is anything to train."""
-        return not self.evaluate_only and self.predict is None
+        return bool(self.shards) and not self.evaluate_only and self.predict is None
 
     @property
     def run_directory(self) -> Path:
         """Where the run lies."""
-        name = f"{shards_name(self.shards)}-{self.model}" if self.output is None else self.output
-        return Path(name) if self.output else Path("runs") / name
+        return self.output_directory(self.model)
 
 
 @dataclass(frozen=True)
@@ -119,20 +130,11 @@ def plan_run(config: ClassifierConfig, schema: Schema, *, train_rows: int) -> Cl
       UsageError: they do not go together; names the value and the remedy.
       DataError: there is nothing to train on, or the weights cannot be read.
     """
-    check_task(config.shards, schema)
+    check_task(config.task, schema, config.shards)
     model = model_for(config, schema)
     if config.class_weights not in ("none", "balanced"):
         check_class_weights(config.class_weights, schema)
     return ClassifierPlan(config, schema, model, config.planned_steps(train_rows))
-
-
-def check_task(place: str, schema: Schema) -> None:
-    """Refuses a set of another task."""
-    if schema.task != "classification":
-        raise UsageError(
-            f"{place} holds rows for task {schema.task!r}; this trainer takes 'classification'. "
-            "Build a set with build_shards --task=classification, or use that task's trainer"
-        )
 
 
 def check_class_weights(text: str, schema: Schema) -> None:
@@ -146,6 +148,40 @@ def check_class_weights(text: str, schema: Schema) -> None:
         ) from error
 
 
+def check_same_rows(place: str, schema: Schema, trained: Schema, model: EncoderConfig) -> None:
+    """Refuses rows that mean something else than those a model was trained on, or are too long.
+
+    Args:
+      place: of the rows.
+      schema: their contract.
+      trained: of the set that the model was trained on.
+      model: its dimensions.
+
+    Raises:
+      UsageError: names what differs.
+    """
+    check_task(ClassifierConfig.task, schema, place)
+    of_rows, of_model = (
+        {
+            "classes": found.parameters["classes"],
+            "tokenizer": found.tokenizer_sha256,
+            "features": [feature.name for feature in found.features],
+        }
+        for found in (schema, trained)
+    )
+    differing = [
+        f"its {name} is {of_rows[name]!r}, the model's {of_model[name]!r}"
+        for name in of_rows
+        if of_rows[name] != of_model[name]
+    ]
+    if differing:
+        raise UsageError(
+            f"{place} does not go with the model: {'; '.join(differing)}. Build it as the set that "
+            "the model was trained on"
+        )
+    check_length(model, schema, place)
+
+
 def model_for(config: ClassifierConfig, schema: Schema) -> EncoderConfig:
     """The model that these settings make of this contract.
 
@@ -157,13 +193,18 @@ def model_for(config: ClassifierConfig, schema: Schema) -> EncoderConfig:
         model = _new_model(config, schema, classes)
     else:
         model = _published_model(config, schema, classes, config.init_from)
+    check_length(model, schema, config.shards)
+    return model
+
+
+def check_length(model: EncoderConfig, schema: Schema, place: str) -> None:
+    """Refuses rows that are longer than the model can place."""
     if model.max_positions < schema.max_length:
         raise UsageError(
             f"the model places {model.max_positions} tokens, fewer than the {schema.max_length} "
-            f"of a row of {config.shards}: build a set with --max_length={model.max_positions}"
-            + ("" if config.init_from else ", or raise --max_positions")
+            f"of a row of {place}: build a set with --max_length={model.max_positions}, or train a "
+            "model with more --max_positions"
         )
-    return model
 
 
 def _new_model(config: ClassifierConfig, schema: Schema, classes: tuple[str, ...]) -> EncoderConfig:

@@ -1,44 +1,20 @@
-"""What a classifier's run leaves for use: its contract, published weights, a SavedModel.
-
-OUTPUT/schema.json, OUTPUT/tokenizer.json   of the shard set, so that documents can be read
-"""
+"""What a classifier's run leaves for others: published weights, a SavedModel."""
 
 import os
 import shutil
 from pathlib import Path
 
 from schemas.errors import DataError
-from schemas.sidecar import Schema, to_json
-from schemas.typed_json import load_json
-from trainers.batches import BatchReader
+from schemas.sidecar import Schema
 from trainers.encoder_config import to_config_json
 from trainers.hf_files import refuse_existing, tokenizer_settings, write_directory
-from trainers.mixture import Mixture
 from trainers.on_tf.backend import tf
 from trainers.on_tf.classifier import Classifier
 from trainers.on_tf.classifier_config import ClassifierConfig
 from trainers.on_tf.encoder import Encoder
 from trainers.on_tf.encoder_weights import read, to_hugging_face
 from trainers.run_log import ProgressLine
-
-SCHEMA, TOKENIZER = "schema.json", "tokenizer.json"
-
-
-def contract_files(shards: BatchReader) -> dict[str, bytes]:
-    """The set's contract and tokenizer, to lie beside the run's checkpoints."""
-    directory = shards.parts[0].directory if isinstance(shards, Mixture) else shards.name
-    tokenizer = Path(directory, TOKENIZER).read_bytes()
-    return {SCHEMA: to_json(shards.schema), TOKENIZER: tokenizer}
-
-
-def kept_contract(output: Path) -> Schema:
-    """The contract that lies in a run's directory.
-
-    Raises:
-      DataError: it does not, or is broken.
-    """
-    path = str(output / SCHEMA)
-    return Schema.from_dict(load_json(path), path)
+from trainers.set_tokenizer import TOKENIZER
 
 
 def export_all(config: ClassifierConfig, output: Path, learner: Classifier, schema: Schema) -> None:

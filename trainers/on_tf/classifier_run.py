@@ -8,12 +8,13 @@ from trainers.hf_files import read_directory
 from trainers.on_tf.backend import tf
 from trainers.on_tf.classifier import Classifier, label_counts
 from trainers.on_tf.classifier_config import ClassifierPlan
-from trainers.on_tf.classifier_files import contract_files, export_all
+from trainers.on_tf.classifier_files import export_all
 from trainers.on_tf.encoder import Encoder, build_encoder
 from trainers.on_tf.encoder_weights import fill, fresh, pretrained
 from trainers.on_tf.loop import Run, train
 from trainers.on_tf.strategy import choose_strategy, device_name, set_precision
 from trainers.run_log import ProgressLine
+from trainers.set_tokenizer import SCHEMA, TOKENIZER, set_file
 from trainers.shards_flag import shards_name
 
 
@@ -35,14 +36,14 @@ def train_classifier(plan: ClassifierPlan, shards: BatchReader) -> None:
     weights = class_weights(config.class_weights, counts)
     for name, count, weight in zip(plan.model.classes, counts, weights, strict=True):
         line.say(f"  {name}: {count:,} training rows, weight {weight:.4g}")
-    learner = Classifier(model, weights, output)
+    learner = Classifier(model, weights, best_by=config.best_by, pictures=output)
     run = Run(
         config=config,
         steps=plan.steps,
         output=output,
         model=asdict(plan.model),
         title=f"{shards_name(config.shards)}, {config.init_from or config.model}",
-        files=contract_files(shards),
+        files={name: set_file(shards, name) for name in (SCHEMA, TOKENIZER)},
     )
     checkpoints = train(run, learner, shards, strategy)
     if config.export or config.export_saved_model:

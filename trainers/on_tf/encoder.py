@@ -85,7 +85,7 @@ def layer_norm(epsilon: float, name: str) -> keras.layers.LayerNormalization:
 
 
 def attend(
-    qkv_BxLx3H: tf.Tensor, bias_Bx1x1xL: tf.Tensor, heads: int, dropout: float, seed: Seed
+    qkv_BxLx3H: Any, bias_Bx1x1xL: tf.Tensor, heads: int, dropout: float, seed: Seed
 ) -> tf.Tensor:
     """Attention of every head: [B, L, H], heads side by side.
 

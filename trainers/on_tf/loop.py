@@ -4,6 +4,7 @@ The loop never waits for the step it has just started: it reads the measurements
 while the device works. Data comes through tf.data, which reads and places batches ahead.
 """
 
+import math
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -80,7 +81,7 @@ def train(
         same = config.same_settings
         for change in start_or_resume(run.output, settings, resume=config.resume, same=same):
             line.say(f"note: {change}")
-        files = {CONFIG: config_bytes(config.command_name, config), **run.files}
+        files = {CONFIG: config_bytes(config.entry, config), **run.files}
         for name, content in files.items():
             (run.output / name).write_bytes(content)
         loop = _Loop(run, learner, shards, strategy, line)
@@ -303,11 +304,12 @@ class _Loop:
         measures = self.learner.measures(outputs)
         if self.interruption.signal is not None:
             return
-        step, value = self.progress.step, measures[self.learner.best_by]
+        # A split may not define the measure: an AUC needs two classes.
+        step, value = self.progress.step, measures.get(self.learner.best_by, math.nan)
         self.metrics.write({"kind": "evaluation", "step": step, **measures})
         self.line.say(f"step {step}: {self.config.validation_split} {self.learner.said(measures)}")
         best, sign = self.progress.best, 1 if self.learner.best_is_highest else -1
-        if best is None or sign * value > sign * best:
+        if math.isfinite(value) and (best is None or sign * value > sign * best):
             self.progress.best, self.progress.best_step = value, step
             self.progress.without_better = 0
             self.checkpoints.save_best(self.progress)

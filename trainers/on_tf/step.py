@@ -3,7 +3,7 @@
 Legend: B rows of a batch, R devices (replicas); each takes B / R consecutive rows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -135,20 +135,28 @@ class Steps:
 
     def evaluated(self, shards: BatchReader, split: str) -> Iterator[tuple[Batch, Batch]]:
         """Every row of a split once: (batch, outputs), filling rows cut off."""
+        return self.outputs(shards.in_order(split, batch_size=self._batch_size))
 
-        def read() -> Iterator[Batch]:
-            rows = shards.in_order(split, batch_size=self._batch_size, prefetch=0)
-            return self._only_features(rows)
-
-        placed = iter(self._strategy.experimental_distribute_dataset(self._dataset(shards, read)))
-        known = shards.in_order(split, batch_size=self._batch_size)
-        for batch, tensors in zip(known, placed, strict=True):
+    def outputs(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Batch]]:
+        """(batch, outputs) of batches of this size, cut to rows with a weight in `row_weights`."""
+        for batch in batches:
+            outputs = self.evaluate(self._placed(batch))
             real = batch["row_weights"] > 0
-            outputs = self.evaluate(tensors)
             yield (
                 {name: column[real] for name, column in batch.items()},
                 {name: column[real] for name, column in outputs.items()},
             )
+
+    def _placed(self, batch: Batch) -> Tensors:
+        """A batch on the devices, each with its consecutive rows."""
+        share = self._batch_size // self._strategy.num_replicas_in_sync
+        names = [name for name in self._learner.features if name in batch]
+
+        def part(context: Any) -> Tensors:
+            first = share * context.replica_id_in_sync_group
+            return {name: tf.constant(batch[name][first : first + share]) for name in names}
+
+        return self._strategy.experimental_distribute_values_from_function(part)
 
     def _dataset(self, shards: BatchReader, read) -> tf.data.Dataset:
         signature = {

@@ -1,0 +1,109 @@
+"""A run of the classifier in use: measured on a split, on texts of a file, exported.
+
+OUTPUT/evaluation/SET-SPLIT/measures.json, confusion.png, reliability.png   of --evaluate_only
+"""
+
+import json
+import os
+from collections.abc import Iterator
+
+from schemas.errors import DataError, UsageError
+from schemas.sidecar import Schema
+from trainers.class_measures import probabilities
+from trainers.class_texts import TextRows, read_texts
+from trainers.encoder_config import EncoderConfig
+from trainers.mixture import open_shards
+from trainers.on_tf.checkpoints import Checkpoints
+from trainers.on_tf.classifier import LOGITS, Classifier
+from trainers.on_tf.classifier_config import ClassifierConfig, check_same_rows
+from trainers.on_tf.classifier_files import export_all
+from trainers.on_tf.encoder import build_encoder
+from trainers.on_tf.step import Steps
+from trainers.on_tf.strategy import choose_strategy, set_precision
+from trainers.run_directory import read_settings
+from trainers.run_log import ProgressLine
+from trainers.set_tokenizer import TOKENIZER, kept_schema, open_tokenizer
+from trainers.shards_flag import shards_name
+
+# A class's name may hold what separates lines and columns.
+_ESCAPED = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+
+def use(config: ClassifierConfig) -> None:
+    """Does what is asked with the run in --output: measures, predicts, exports.
+
+    Raises:
+      UsageError: there is no such run or checkpoint, or the set does not go with it.
+      DataError: something cannot be read or written.
+    """
+    output, line = config.run_directory, ProgressLine()
+    settings = read_settings(output)
+    schema = kept_schema(output)
+    try:
+        sizes = EncoderConfig(
+            **{**settings["model"], "classes": tuple(schema.parameters["classes"])}
+        )
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"--output={output} holds a run of another trainer") from error
+    strategy = choose_strategy(config)
+    set_precision(config, strategy)
+    with strategy.scope():
+        model = build_encoder(sizes)
+    step = Checkpoints(output, config.keep_checkpoints, model).load_weights(config.checkpoint)
+    line.say(f"the weights after step {step}")
+    learner = Classifier(model, [1.0] * len(sizes.classes))
+    steps = Steps(
+        learner, None, strategy, batch_size=config.batch_size, jit_compile=config.jit_compile
+    )
+    if config.evaluate_only:
+        _evaluate(config, learner, steps, schema, config.shards or settings["config"]["shards"])
+    if config.predict is not None:
+        tokenizer = open_tokenizer((output / TOKENIZER).read_bytes())
+        _predict(config, config.predict, steps, TextRows(schema, tokenizer))
+    export_all(config, output, learner, schema)
+
+
+def _evaluate(
+    config: ClassifierConfig, learner: Classifier, steps: Steps, schema: Schema, place: str
+) -> None:
+    """Measures a split, prints and writes what it finds."""
+    shards, split = open_shards(place, verify=config.verify), config.validation_split
+    check_same_rows(place, shards.schema, schema, learner.model.sizes)
+    if not shards.rows(split):
+        raise shards.no_rows(split)
+    folder = config.run_directory / "evaluation" / f"{shards_name(place)}-{split}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        learner.pictures = folder
+        measures = learner.measures(steps.evaluated(shards, split))
+        text = json.dumps(measures, indent=2) + "\n"
+        (folder / "measures.json").write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{folder}: {error}") from error
+    rows = f"{measures['rows']:,.0f} rows of {split} of {place}"
+    print(f"{rows}: {learner.said(measures)}\nMeasures and pictures lie in {folder}")
+
+
+def _predict(config: ClassifierConfig, path: str, steps: Steps, maker: TextRows) -> None:
+    """Writes a line for each text of a file, as they come."""
+    lines = _lines(steps, maker, path, config.batch_size)
+    if config.predictions is None:
+        for line in lines:
+            print(line)
+        return
+    partial = config.predictions + ".partial"
+    try:
+        with open(partial, "w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+        os.replace(partial, config.predictions)
+    except OSError as error:
+        raise DataError(f"--predictions={config.predictions}: {error}") from error
+
+
+def _lines(steps: Steps, maker: TextRows, path: str, batch_size: int) -> Iterator[str]:
+    """Label, tab, probability."""
+    names = [name.translate(_ESCAPED) for name in maker.schema.parameters["classes"]]
+    batches = maker.batches(read_texts(path, maker.schema), batch_size)
+    for _, found in steps.outputs(batches):
+        for row in probabilities(found[LOGITS]):
+            yield f"{names[row.argmax()]}\t{row.max():.6f}"
