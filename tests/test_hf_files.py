@@ -28,6 +28,8 @@ TENSORS = {
     "b.bias": np.array([0.1, -0.2], np.float32),
 }
 
+OLD = ("gamma", "beta")
+
 
 def sharded(directory, parts, config=CONFIG):
     """A directory of several files with an index; `parts` is file to tensors."""
@@ -97,6 +99,16 @@ def test_buffers_are_no_weights(tmp_path):
     path = tmp_path / "set"
     write_directory(str(path), CONFIG, {n: np.zeros(1, np.float32) for n in buffers + kept})
     assert sorted(read_directory(str(path))[1]) == sorted(kept)
+
+
+def test_old_names_of_a_norm(tmp_path):
+    """bert-base-uncased is still published with them."""
+    path = tmp_path / "set"
+    old = {f"bert.LayerNorm.{name}": np.full(1, i, np.float32) for i, name in enumerate(OLD)}
+    write_directory(str(path), CONFIG, old)
+    _, tensors = read_directory(str(path))
+    assert list(tensors) == ["bert.LayerNorm.bias", "bert.LayerNorm.weight"]
+    assert tensors["bert.LayerNorm.weight"] == 0 and tensors["bert.LayerNorm.bias"] == 1
 
 
 def test_refusals(tmp_path):

@@ -11,6 +11,7 @@ from schemas.errors import run_entry
 from trainers.config_file import with_config
 from trainers.mixture import open_shards
 from trainers.on_flax.config import TrainConfig, plan_run
+from trainers.set_tokenizer import TOKENIZER, set_file
 
 
 def main(argv: list[str]) -> None:
@@ -18,13 +19,15 @@ def main(argv: list[str]) -> None:
     argv = with_config(argv, "flax_mlm", TrainConfig)
     config = tyro.cli(TrainConfig, args=argv, prog="trainers.flax_mlm", use_underscores=True)
     shards = open_shards(config.shards, seed=config.seed, verify=config.verify)
-    plan = plan_run(config, shards.schema, train_rows=shards.rows(config.train_split))
+    tokenizer_json = set_file(shards, TOKENIZER)
+    rows = shards.rows(config.train_split)
+    plan = plan_run(config, shards.schema, train_rows=rows, tokenizer_json=tokenizer_json)
 
     # JAX: seconds that --help and refusals do not pay
     from trainers.on_flax.loop import train
     from trainers.on_flax.mlm_task import MlmTask
 
-    train(plan, MlmTask(plan), shards)
+    train(plan, MlmTask(plan, tokenizer_json), shards)
 
 
 if __name__ == "__main__":

@@ -35,9 +35,9 @@ class Tensors(MappingABC):
     float32; bfloat16 and float16 go into it without loss.
     """
 
-    def __init__(self, files: Mapping[str, str]):
-        """Takes the file of each tensor, as `read_directory` found it."""
-        self._files = dict(files)
+    def __init__(self, places: Mapping[str, Tuple[str, str]]):
+        """Takes the file of each tensor and its name there, as `read_directory` found them."""
+        self._places = dict(places)
 
     def __getitem__(self, name: str) -> np.ndarray:
         """One tensor, C-contiguous.
@@ -47,20 +47,21 @@ class Tensors(MappingABC):
         """
         from safetensors import safe_open
 
-        with safe_open(self._files[name], framework="np") as file:
-            if file.get_slice(name).get_dtype() == "BF16":
+        path, stored = self._places[name]
+        with safe_open(path, framework="np") as file:
+            if file.get_slice(stored).get_dtype() == "BF16":
                 import ml_dtypes  # noqa: F401 # teaches numpy the dtype
-            value = np.ascontiguousarray(file.get_tensor(name))
+            value = np.ascontiguousarray(file.get_tensor(stored))
         is_float = value.dtype.kind in "fV"  # V: bfloat16 is none of numpy's own
         return value.astype(np.float32) if is_float else value
 
     def __iter__(self) -> Iterator[str]:
         """Names, sorted."""
-        return iter(sorted(self._files))
+        return iter(sorted(self._places))
 
     def __len__(self) -> int:
         """How many there are."""
-        return len(self._files)
+        return len(self._places)
 
 
 def read_directory(
@@ -93,7 +94,16 @@ def read_directory(
             f"{place}: config.json says model_type {model_type!r}, and this trainer takes "
             f"{', '.join(model_types)}: give weights of one of these"
         )
-    return config, Tensors({n: f for n, f in _tensor_files(path, place) if not _BUFFERS.search(n)})
+    stored = (found for found in _tensor_files(path, place) if not _BUFFERS.search(found[0]))
+    return config, Tensors({_today(name): (file, name) for name, file in stored})
+
+
+def _today(name: str) -> str:
+    """BERT's first names of a LayerNorm's weights, as they are called now."""
+    for old, new in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):
+        if name.endswith(old):
+            return name[: -len(old)] + new
+    return name
 
 
 def _read_json(path: str, place: str) -> Dict[str, Any]:

@@ -1,22 +1,20 @@
 """Settings of the masked language model's trainer, and the encoder that they and the contract make.
 
-Standard library only, so that --help and refusals cost no import of JAX.
+No framework, so that --help and refusals cost no import of JAX.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 from schemas.errors import UsageError
 from schemas.sidecar import Schema
-from trainers.on_flax.run_config import (
-    Plan,
-    RunConfig,
-    at_least,
-    check_task,
-    output_directory,
-    planned_steps,
-    share,
-)
+from trainers.hf_files import Tensors, read_directory
+from trainers.on_flax.encoder_config import FAMILIES, ModelConfig
+from trainers.on_flax.encoder_files import ARCHITECTURES, encoder_config
+from trainers.on_flax.run_config import Plan, RunConfig
+from trainers.on_flax.weights import check_weights
+from trainers.run_flags import check_task
+from trainers.set_tokenizer import check_same_tokens
 
 # Turc et al., "Well-Read Students Learn Better", 2019 (arXiv:1908.08962); base is RoBERTa's own.
 PRESETS = {
@@ -25,78 +23,6 @@ PRESETS = {
     "base": {"layers": 12, "hidden_size": 768, "heads": 12, "intermediate_size": 3072},
 }
 DEFAULT_MASK_RATE = 0.15  # BERT's and RoBERTa's
-# What the families differ in besides their names of weights.
-FAMILIES = {
-    "roberta": {"token_types": 1, "layer_norm_epsilon": 1e-5},
-    "bert": {"token_types": 2, "layer_norm_epsilon": 1e-12},
-    "electra": {"token_types": 2, "layer_norm_epsilon": 1e-12},
-}
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """Dimensions and switches of an encoder.
-
-    Attributes:
-      family: roberta, bert or electra: whose names and config.json weights are exported with.
-      vocab_size: V, rows of the embedding.
-      max_positions: the longest segment it can place.
-      position_offset: rows of the position table before that of position 0; RoBERTa's table starts
-        after its padding id, at 2.
-      layers: encoder layers.
-      hidden_size: H, a multiple of `heads`.
-      heads: N.
-      intermediate_size: width of the feed-forward block.
-      embedding_size: E; where it is not H, a projection leads in and the head leads out (ELECTRA).
-      token_types: rows of the token type table.
-      activation: of the feed-forward block, by Hugging Face's name.
-      tied: the output layer is the embedding.
-      dropout: on embeddings, attention probabilities and both residual branches.
-      layer_norm_epsilon: RoBERTa's 1e-5, BERT's 1e-12.
-    """
-
-    family: str
-    vocab_size: int
-    max_positions: int
-    position_offset: int
-    layers: int
-    hidden_size: int
-    heads: int
-    intermediate_size: int
-    embedding_size: int
-    token_types: int = 1
-    activation: str = "gelu"
-    tied: bool = True
-    dropout: float = 0.0
-    layer_norm_epsilon: float = 1e-5
-
-    def __post_init__(self) -> None:
-        """Refuses dimensions that make no model."""
-        for name in ("vocab_size", "max_positions", "layers", "hidden_size", "heads"):
-            at_least(self, name, 1)
-        for name in ("intermediate_size", "embedding_size", "token_types"):
-            at_least(self, name, 1)
-        if self.hidden_size % self.heads:
-            raise UsageError(
-                f"--hidden_size={self.hidden_size} is no multiple of --heads={self.heads}: every "
-                "head takes an equal share of it"
-            )
-        if self.is_projected and self.family != "electra":
-            raise UsageError(
-                f"--embedding_size={self.embedding_size} is not --hidden_size={self.hidden_size}: "
-                f"only --family=electra has a projection between them, not {self.family}"
-            )
-        share(self, "dropout")
-
-    @property
-    def position_rows(self) -> int:
-        """Rows of the position table (Hugging Face: `max_position_embeddings`)."""
-        return self.max_positions + self.position_offset
-
-    @property
-    def is_projected(self) -> bool:
-        """Whether embeddings have another width than hidden states."""
-        return self.embedding_size != self.hidden_size
 
 
 @dataclass(frozen=True)
@@ -113,7 +39,8 @@ class TrainConfig(RunConfig):
     family: Literal["roberta", "bert", "electra"] = "roberta"
     """Which encoder; with --init_from its config.json says it."""
     model: Literal["tiny", "small", "base"] = "small"
-    """Dimensions to start from; each flag below replaces one of them."""
+    """Dimensions to start from; each flag below replaces one of them. With --init_from its
+    config.json says them all."""
     layers: int | None = None
     """Encoder layers."""
     hidden_size: int | None = None
@@ -128,6 +55,8 @@ class TrainConfig(RunConfig):
     """Longest segment the model can place, at least the rows' length. None: that length."""
     vocab_size: int | None = None
     """Only a check: must be the contract's."""
+    activation: str | None = None
+    """Of the feed-forward blocks, by Hugging Face's name. None: gelu."""
 
     masking: Literal["auto", "static", "dynamic"] = "auto"
     """static: as stored. dynamic: anew in every epoch, on the device. auto: static if stored."""
@@ -148,12 +77,16 @@ class MlmPlan(Plan):
     Attributes:
       config: the settings.
       model: the encoder.
+      published: weights to begin with, read when they are asked for.
+      published_vocabulary: rows of their embedding.
       mask_rate: share of tokens that masks made on the device pick, or None for stored masks.
       evaluation_mask_rate: the same for evaluation; masks that are stored are used.
     """
 
     config: TrainConfig
     model: ModelConfig
+    published: Tensors | None
+    published_vocabulary: int
     mask_rate: float | None
     evaluation_mask_rate: float | None
 
@@ -162,52 +95,113 @@ def model_for(config: TrainConfig, schema: Schema) -> ModelConfig:
     """The model that these settings make of this contract.
 
     Raises:
-      UsageError: the set is of another task or vocabulary, or its rows are too long for the model.
+      UsageError: they make none.
     """
-    check_task(config, schema)
-    if config.vocab_size not in (None, schema.vocab_size):
-        raise UsageError(
-            f"--vocab_size={config.vocab_size}, but the rows of {config.shards} were written with "
-            f"a vocabulary of {schema.vocab_size}: leave the flag out, or build the set with the "
-            "other tokenizer"
-        )
-    max_positions = schema.max_length if config.max_positions is None else config.max_positions
-    if max_positions < schema.max_length:
-        raise UsageError(
-            f"--max_positions={max_positions} is fewer than the {schema.max_length} tokens of a "
-            f"row of {config.shards}: raise it, or build a set with --max_length={max_positions}"
-        )
-    dimensions = dict(PRESETS[config.model])
+    dimensions: dict[str, Any] = dict(PRESETS[config.model])
     for name in dimensions:
         if getattr(config, name) is not None:
             dimensions[name] = getattr(config, name)
     offset = schema.special_ids.get("pad", -1) + 1 if config.family == "roberta" else 0
+    max_positions = config.max_positions
     return ModelConfig(
         family=config.family,
         vocab_size=schema.vocab_size,
-        max_positions=max_positions,
+        max_positions=schema.max_length if max_positions is None else max_positions,
         position_offset=offset,
         embedding_size=config.embedding_size or dimensions["hidden_size"],
+        activation=config.activation or "gelu",
         dropout=config.dropout,
         **dimensions,
         **FAMILIES[config.family],
     )
 
 
-def plan_run(config: TrainConfig, schema: Schema, *, train_rows: int) -> MlmPlan:
+def published_model(config: TrainConfig, directory: str) -> tuple[ModelConfig, Tensors]:
+    """The model that --init_from holds, with its weights.
+
+    Raises:
+      UsageError: it is another kind of model, or a flag asks for other dimensions.
+      DataError: a file is broken, or a tensor is missing or left over.
+    """
+    place = f"--init_from={directory}"
+    found, tensors = read_directory(directory, model_types=tuple(ARCHITECTURES))
+    model = encoder_config(found, dropout=config.dropout, place=place)
+    for name in ("layers", "hidden_size", "heads", "intermediate_size", "embedding_size"):
+        _must_agree(config, name, getattr(model, name), place)
+    for name in ("max_positions", "activation"):
+        _must_agree(config, name, getattr(model, name), place)
+    check_weights(tensors, model, place=place)
+    return model, tensors
+
+
+def _must_agree(config: TrainConfig, name: str, value: object, place: str) -> None:
+    asked = getattr(config, name)
+    if asked not in (None, value):
+        raise UsageError(
+            f"--{name}={asked}, but the weights of {place} have {value}: leave the flag out"
+        )
+
+
+def check_fit(config: TrainConfig, schema: Schema, model: ModelConfig) -> None:
+    """Refuses a model that cannot read the rows.
+
+    Raises:
+      UsageError: vocabulary, row length or padding do not go together.
+    """
+    if config.vocab_size not in (None, schema.vocab_size):
+        raise UsageError(
+            f"--vocab_size={config.vocab_size}, but the rows of {config.shards} were written with "
+            f"a vocabulary of {schema.vocab_size}: leave the flag out, or build the set with the "
+            "other tokenizer"
+        )
+    if model.max_positions < schema.max_length:
+        whose = f"--max_positions={model.max_positions}"
+        remedy = f"raise it, or build a set with --max_length={model.max_positions}"
+        if config.init_from is not None:
+            whose = f"the {model.max_positions} positions of --init_from={config.init_from}"
+            remedy = f"build a set with --max_length={model.max_positions}"
+        verb = "are" if config.init_from is not None else "is"
+        raise UsageError(
+            f"{whose} {verb} fewer than the {schema.max_length} tokens of a row of "
+            f"{config.shards}: {remedy}"
+        )
+    pad = schema.special_ids.get("pad", -1)
+    if model.family == "roberta" and model.position_offset != pad + 1:
+        raise UsageError(
+            f"--init_from={config.init_from}: its pad_token_id is {model.position_offset - 1} and "
+            f"that of {config.shards} {pad}; RoBERTa counts positions from it. Build the set with "
+            "the tokenizer of these weights"
+        )
+
+
+def plan_run(
+    config: TrainConfig, schema: Schema, *, train_rows: int, tokenizer_json: bytes | None = None
+) -> MlmPlan:
     """Settings and contract together.
 
     Args:
       config: what the user asked for.
       schema: what the shards are.
       train_rows: rows of the training split.
+      tokenizer_json: of the shards, to compare with that of --init_from.
 
     Raises:
       UsageError: they do not go together; names the value and the remedy.
-      DataError: there is nothing to train on.
+      DataError: there is nothing to train on, or published weights are broken.
     """
-    model = model_for(config, schema)
-    steps = planned_steps(config, train_rows)
+    check_task(config.task, schema, config.shards)
+    published, rows = None, 0
+    if config.init_from is None:
+        model = model_for(config, schema)
+    else:
+        model, published = published_model(config, config.init_from)
+        rows = model.vocab_size
+        # Rows beyond the set's vocabulary stay: a table is often filled up to a round number.
+        model = replace(model, vocab_size=max(rows, schema.vocab_size))
+        if tokenizer_json is not None:
+            check_same_tokens(tokenizer_json, config.init_from, flag="--init_from")
+    check_fit(config, schema, model)
+    steps = config.planned_steps(train_rows)
     if config.masking == "static" and not schema.static_masking:
         raise UsageError(
             f"--masking=static, but the rows of {config.shards} carry no masks: use "
@@ -225,7 +219,9 @@ def plan_run(config: TrainConfig, schema: Schema, *, train_rows: int) -> MlmPlan
         schema=schema,
         model=model,
         steps=steps,
-        output=output_directory(config, config.model),
+        output=config.output_directory(config.model),
+        published=published,
+        published_vocabulary=rows,
         mask_rate=None if stored else rate,
         evaluation_mask_rate=None if schema.static_masking else rate,
     )

@@ -4,6 +4,7 @@ Legend: B rows, L tokens a row, M tokens to attend to, H hidden, N heads, D = H 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import jax
@@ -13,6 +14,17 @@ from flax import nnx
 Params: TypeAlias = Any  # nested dicts of f32 arrays, lists as dicts by index
 Model = TypeVar("Model", bound=nnx.Module)
 
+_TANH_GELU = partial(jax.nn.gelu, approximate=True)
+_ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {  # by Hugging Face's names
+    "relu": jax.nn.relu,
+    "tanh": jnp.tanh,
+    "silu": jax.nn.silu,
+    "swish": jax.nn.silu,
+    "gelu": partial(jax.nn.gelu, approximate=False),
+    "gelu_new": _TANH_GELU,
+    "gelu_fast": _TANH_GELU,
+    "gelu_pytorch_tanh": _TANH_GELU,
+}
 MASKED = -1e9  # added to the logits of what may not be attended; exp() of it is 0 in f32
 
 
@@ -84,6 +96,11 @@ def attend(
     probabilities = dropped(probabilities, dropout, key)
     mixed_BxLxNxD = jnp.einsum("bnlm,bmnd->blnd", probabilities, v_BxMxNxD)
     return mixed_BxLxNxD.reshape(*mixed_BxLxNxD.shape[:2], -1)
+
+
+def activation(name: str) -> Callable[[jax.Array], jax.Array]:
+    """The function of Hugging Face's name: "gelu_new" is GELU by its tanh formula."""
+    return _ACTIVATIONS[name]
 
 
 def dropped(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
