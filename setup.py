@@ -35,7 +35,7 @@ _FLAX = [
 ]
 _TF = [*_RECORDS, "matplotlib>=3.10", "tensorflow>=2.21,<2.22"]
 # PopTorch comes with Graphcore's SDK and brings its own PyTorch; this one stands in without an IPU.
-_POPTORCH = ["torch>=2.10"]
+_POPTORCH = [*_RECORDS, "matplotlib>=3.10", "safetensors>=0.7,<0.9", "torch>=2.10"]
 _LOGS = ["tensorboardX>=2.6.4", "wandb>=0.28"]  # of the trainers, for --log_to=
 _HF = ["datasets>=5.2,<6"]  # of the pipelines, for --input=hf:
 _GCP = ["apache-beam[gcp]"]

@@ -1,0 +1,1 @@
+"""PyTorch and PopTorch: a classifier on Graphcore IPUs, or on plain PyTorch without them."""

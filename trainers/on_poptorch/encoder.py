@@ -1,0 +1,98 @@
+"""The parts of a BERT or ELECTRA encoder as PyTorch modules; an IPU runs them as they are.
+
+Legend: B rows, L tokens, E width of the embedding, H of the hidden states, N heads.
+"""
+
+from typing import Callable, Dict
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trainers.encoder_config import EncoderConfig
+
+# Added to the scores of padding. exp(-10,000) is 0 in every precision, float16 can hold it, and a
+# row that is all padding gives a mean instead of not-a-number.
+HIDDEN_SCORE = -1e4
+
+ACTIVATIONS: Dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": functional.gelu,
+    "gelu_new": lambda x: functional.gelu(x, approximate="tanh"),
+    "gelu_pytorch_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "relu": functional.relu,
+    "silu": functional.silu,
+    "tanh": torch.tanh,
+}
+
+
+class Embeddings(nn.Module):
+    """Tokens, positions and token types, added up, normed, and projected where E is not H."""
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__()
+        width = config.embedding_size
+        self.tokens = nn.Embedding(config.vocab_size, width)
+        self.positions = nn.Embedding(config.position_rows, width)
+        self.token_types = nn.Embedding(config.type_rows, width)
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_epsilon)
+        self.dropout = nn.Dropout(config.dropout)
+        projected = config.is_projected
+        self.projection = nn.Linear(width, config.hidden_size) if projected else nn.Identity()
+
+    def forward(self, input_ids_BxL: Tensor, token_type_ids_BxL: Tensor) -> Tensor:
+        """Hidden states [B, L, H]; the example starts at the row's first place."""
+        length = input_ids_BxL.shape[1]
+        summed = self.tokens(input_ids_BxL) + self.token_types(token_type_ids_BxL)
+        summed = summed + self.positions.weight[:length]
+        return self.projection(self.dropout(self.norm(summed)))
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention inside the example, then the feed-forward block; norms come after each.
+
+    Attributes:
+      fused_attention: whether PyTorch's fused attention is called; on IPUs it is taken apart into
+        matrix products and a softmax, which PopTorch is known to compile.
+    """
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__()
+        hidden, wide = config.hidden_size, config.intermediate_size
+        self.heads, self.attention_dropout = config.heads, config.attention_dropout
+        self.fused_attention = True
+        self.qkv = nn.Linear(hidden, 3 * hidden)
+        self.attention_out = nn.Linear(hidden, hidden)
+        self.attention_norm = nn.LayerNorm(hidden, eps=config.layer_norm_epsilon)
+        self.mlp_in = nn.Linear(hidden, wide)
+        self.mlp_out = nn.Linear(wide, hidden)
+        self.mlp_norm = nn.LayerNorm(hidden, eps=config.layer_norm_epsilon)
+        self.dropout = nn.Dropout(config.dropout)
+        self.activation = ACTIVATIONS[config.activation]
+
+    def forward(self, hidden_BxLxH: Tensor, scores_Bx1x1xL: Tensor) -> Tensor:
+        """New hidden states [B, L, H].
+
+        Args:
+          hidden_BxLxH: of the layer below.
+          scores_Bx1x1xL: added to attention scores: 0 on the example, HIDDEN_SCORE on padding.
+        """
+        attended = self.attention_out(self._attend(hidden_BxLxH, scores_Bx1x1xL))
+        hidden_BxLxH = self.attention_norm(self.dropout(attended) + hidden_BxLxH)
+        fed = self.mlp_out(self.activation(self.mlp_in(hidden_BxLxH)))
+        return self.mlp_norm(self.dropout(fed) + hidden_BxLxH)
+
+    def _attend(self, hidden_BxLxH: Tensor, scores_Bx1x1xL: Tensor) -> Tensor:
+        rows, length, width = hidden_BxLxH.shape
+        parts = self.qkv(hidden_BxLxH).view(rows, length, 3, self.heads, width // self.heads)
+        query, key, value = parts.permute(2, 0, 3, 1, 4).unbind(0)  # each [B, N, L, H / N]
+        rate = self.attention_dropout if self.training else 0.0
+        if self.fused_attention:
+            mixed = functional.scaled_dot_product_attention(
+                query, key, value, attn_mask=scores_Bx1x1xL.to(query.dtype), dropout_p=rate
+            )
+        else:
+            scaled = query * (width // self.heads) ** -0.5
+            scores = torch.matmul(scaled, key.transpose(2, 3)) + scores_Bx1x1xL
+            weights = functional.dropout(torch.softmax(scores, dim=-1), rate, self.training)
+            mixed = torch.matmul(weights, value)
+        return mixed.transpose(1, 2).reshape(rows, length, width)

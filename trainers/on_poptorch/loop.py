@@ -1,0 +1,361 @@
+"""The training loop: batches in, checkpoints, measurements and a last word out.
+
+The loop reads the measurements of a call after it has started the next one, so that a device is
+never idle for them; rows come through a thread that also makes tensors of them.
+"""
+
+import sys
+import time
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any, Dict, Generator, List, Optional, Tuple
+
+import numpy as np
+
+from schemas.errors import DataError, UsageError
+from trainers.batches import BatchReader
+from trainers.class_measures import class_measures
+from trainers.config_file import CONFIG, config_bytes
+from trainers.encoder_config import to_config_json
+from trainers.finite_loss import check_finite
+from trainers.hf_files import tokenizer_settings, write_directory
+from trainers.interruption import Interruption
+from trainers.metric_sinks import open_sinks
+from trainers.on_poptorch.checkpoints import BEST, Checkpoints, check_kind
+from trainers.on_poptorch.config import SAME_SETTINGS, Plan
+from trainers.on_poptorch.devices import runner_for
+from trainers.on_poptorch.runner import Measured, Placed, Runner
+from trainers.on_poptorch.weights import to_hugging_face
+from trainers.read_ahead import read_ahead
+from trainers.run_directory import claimed, start_or_resume
+from trainers.run_log import (
+    MetricsFile,
+    ProgressLine,
+    Rates,
+    draw_curve,
+    duration,
+    read_metrics,
+)
+from trainers.set_tokenizer import TOKENIZER, keep_set_files
+
+AHEAD = 2  # calls whose rows are ready before their turn
+_SAID = {"loss": "loss", "accuracy": "accuracy", "auc": "AUC", "f1": "F1"}
+
+
+def train(plan: Plan, shards: BatchReader) -> None:
+    """Trains, or goes on training, to the end of the plan.
+
+    Raises:
+      UsageError: the output directory or the device do not suit.
+      DataError: the loss is no longer a number, or shards cannot be read.
+      SystemExit: 130 or 143 after Ctrl-C or SIGTERM, with a checkpoint.
+    """
+    config, line = plan.config, ProgressLine()
+    settings = {
+        "config": asdict(config),
+        "model": asdict(plan.model),
+        "fingerprint": shards.fingerprint,
+    }
+    runner, steps, notes = runner_for(plan)
+    with claimed(plan.output):
+        changes = start_or_resume(plan.output, settings, resume=config.resume, same=SAME_SETTINGS)
+        checkpoints = Checkpoints(plan.output, config.keep_checkpoints)
+        for note in changes + ([] if checkpoints.latest else notes):
+            line.say(f"note: {note}")
+        (plan.output / CONFIG).write_bytes(config_bytes("poptorch_classifier", config))
+        keep_set_files(shards, plan.output)
+        try:
+            _Run(plan, steps, runner, shards, checkpoints, line).go()
+        except KeyboardInterrupt:
+            line.say(f"interrupted; go on with:\n  {config.command(resume=True)}")
+            sys.exit(130)
+        except OSError as error:
+            raise DataError(
+                f"{plan.output}: {error}. Checkpoints up to step {checkpoints.latest or 0} are "
+                "kept; mend the cause, then add --resume"
+            ) from error
+
+
+@dataclass
+class Progress:
+    """How far a run has come; lies in its checkpoints.
+
+    Attributes:
+      step: steps done.
+      best_step: after which step the validation split was measured best; 0 if it never was.
+      best: its value then, of what `--best_by` says.
+      without_better: evaluations since then.
+    """
+
+    step: int = 0
+    best_step: int = 0
+    best: float = 0.0
+    without_better: int = 0
+
+
+class _Run:
+    """One call of `train`: what its steps share."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        steps: int,
+        runner: Runner,
+        shards: BatchReader,
+        checkpoints: Checkpoints,
+        line: ProgressLine,
+    ):
+        self.plan, self.config, self.shards = plan, plan.config, shards
+        self.runner, self.checkpoints, self.line = runner, checkpoints, line
+        self.steps, self.start = steps, checkpoints.latest or 0
+        self.stop = min(steps, self.config.stop_after or steps)
+        self.train_rows = shards.rows(self.config.train_split)
+        self.metrics_path = str(plan.output / "metrics.jsonl")
+        self.interruption = Interruption()
+        self.progress = Progress()
+        self.began, self.waited = time.perf_counter(), 0.0
+
+    def go(self) -> None:
+        """Everything from the first state to the last word."""
+        self._begin()
+        if self.start >= self.stop or self._is_enough():
+            self.line.say(f"nothing to do: step {self.start} of {self.steps} is done")
+            self._last_word()
+            return
+        self.line.say(f"on {self.runner.placement.description}")
+        self.runner.compile(self.plan.schema, evaluates=self._evaluates())
+        self.line.say(f"ready in {time.perf_counter() - self.began:.1f} s")
+        if not self._evaluates():
+            self.line.say(f"no rows in split {self.config.validation_split!r}: no evaluation")
+        sinks = open_sinks(
+            self.config.log_to,
+            str(self.plan.output),
+            start_step=self.start,
+            name=self.plan.output.name,
+            settings=asdict(self.config),
+        )
+        self.metrics = MetricsFile(self.metrics_path, start_step=self.start, also=sinks)
+        self.began = time.perf_counter()
+        with closing(self.metrics), self.interruption:
+            self._train()
+            # A run that --stop_after cuts short is measured where an unbroken one would be.
+            is_turn = self.progress.step % self.config.evaluate_every == 0
+            if self.interruption.signal is None and (is_turn or self.progress.step == self.steps):
+                self._evaluate()
+            self._save()
+        if self.interruption.signal is not None:
+            self.line.say(
+                f"interrupted: the state after step {self.progress.step} is in "
+                f"{self.checkpoints.directory}. Go on with:\n  {self.config.command(resume=True)}"
+            )
+            sys.exit(self.interruption.exit_code)
+        self._last_word()
+
+    def _begin(self) -> None:
+        """Puts the newest checkpoint in place, if the run goes on."""
+        if not self.start:
+            if self.config.resume:
+                self.line.say("no checkpoint to resume from yet: starting with step 1")
+            return
+        if self.start % self.runner.placement.device_iterations:
+            raise UsageError(
+                f"the newest checkpoint is after step {self.start}, which is no multiple of "
+                f"--device_iterations={self.config.device_iterations}: give one that divides it"
+            )
+        self.line.say(f"resuming after step {self.start} of {self.steps}")
+        state = self.checkpoints.restore(self.start)
+        check_kind(state, self.runner.kind, self.checkpoints.path(self.start))
+        self.progress = Progress(**state["progress"])
+        self.runner.restore(state)
+
+    def _train_batches(self) -> Generator[Placed, None, None]:
+        # The rows of D steps are one call: steps s * D to s * D + D - 1 of the same order.
+        a_call = self.runner.placement.device_iterations
+        batches = self.shards.batches(
+            self.config.train_split,
+            batch_size=self.runner.placement.call_rows,
+            seed=self.config.seed,
+            start_step=self.start // a_call,
+            stop_step=self.stop // a_call,
+            prefetch=0,
+        )
+        return read_ahead(map(self.runner.place, batches), AHEAD)
+
+    def _train(self) -> None:
+        """All steps, until the end, a signal, or enough evaluations without a better one."""
+        config, rates, progress = self.config, Rates(), self.progress
+        if self._is_due(config.evaluate_every):  # where a signal came while it was evaluated
+            self._evaluate()
+        running: Optional[Tuple[Placed, Measured]] = None
+        with closing(self._train_batches()) as batches:
+            while progress.step < self.stop and self.interruption.signal is None:
+                before = time.perf_counter()
+                placed = next(batches)
+                waited = time.perf_counter() - before
+                self.waited += waited
+                rates.waited(waited)
+                started = placed, self.runner.train(placed, progress.step)
+                if running is not None:
+                    self._report(running, rates)
+                running = started
+                progress.step += self.runner.placement.device_iterations
+                evaluates = self._is_due(config.evaluate_every)
+                saves = self._is_due(config.checkpoint_every)
+                if not evaluates and not saves:
+                    continue
+                self._report(running, rates)
+                running, before = None, time.perf_counter()
+                if evaluates:
+                    self._evaluate()
+                if saves:
+                    self._save()
+                rates.paused(time.perf_counter() - before)
+                if self._is_enough():
+                    self.line.say(
+                        f"no better {config.best_by} in {config.patience} evaluations: stopping "
+                        f"after step {progress.step}; the best was after step {progress.best_step}"
+                    )
+                    return
+        if running is not None:
+            self._report(running, rates)
+
+    def _is_due(self, every: int) -> bool:
+        return 0 < self.progress.step < self.stop and self.progress.step % every == 0
+
+    def _is_enough(self) -> bool:
+        patience = self.config.patience
+        return patience is not None and self.progress.without_better >= patience
+
+    def _report(self, running: Tuple[Placed, Measured], rates: Rates) -> None:
+        """Waits for a call's measurements, writes and shows them."""
+        (rows, _), measured = running
+        size, losses = self.config.batch_size, measured.losses.tolist()
+        for index, loss in enumerate(losses):
+            step = measured.step + index + 1
+            batch = {name: part[index * size : (index + 1) * size] for name, part in rows.items()}
+            found = {"loss": loss}
+            if measured.gradient_norm is not None:
+                found["gradient_norm"] = float(measured.gradient_norm)
+            check_finite(
+                {name.replace("_", " "): value for name, value in found.items()},
+                batch,
+                step=step,
+                output=str(self.plan.output),
+                checkpoint=self.checkpoints.latest or 0,
+            )
+            tokens = int(np.count_nonzero(batch["segment_ids"]))
+            tokens_a_second, waiting = rates.step_done(tokens)
+            epoch = step * size / self.train_rows
+            self.metrics.write(
+                {
+                    "kind": "train",
+                    "step": step,
+                    "epoch": round(epoch, 4),
+                    **found,
+                    "tokens": tokens,
+                    "learning_rate": measured.rates[index],
+                    "tokens_per_second": round(tokens_a_second, 1),
+                    "waiting": round(waiting, 4),
+                }
+            )
+            left = (time.perf_counter() - self.began) / (step - self.start) * (self.stop - step)
+            self.line.update(
+                f"step {step}/{self.stop}  epoch {epoch:.2f}  loss {loss:.4f}  "
+                f"{tokens_a_second:,.0f} tokens/s  waiting for data {waiting:.1%}  "
+                f"{duration(left)} left"
+            )
+
+    def _evaluates(self) -> bool:
+        split = self.config.validation_split
+        return split in self.shards.splits and self.shards.rows(split) > 0
+
+    def _evaluate(self) -> None:
+        """Measures the whole validation split and keeps the best weights; once after a step."""
+        progress, config = self.progress, self.config
+        if not self._evaluates() or self._last_evaluation().get("step") == progress.step:
+            return
+        measures = self._measures()
+        if measures is None:
+            return
+        self.metrics.write({"kind": "evaluation", "step": progress.step, **measures})
+        self.line.say(f"step {progress.step}: {config.validation_split} {_told(measures)}")
+        # A loss that is no number, or no AUC where there is one class only, is never better.
+        value = measures.get(config.best_by, float("nan"))
+        lower = config.best_by == "loss"
+        if value == value and (
+            not progress.best_step or (value < progress.best if lower else value > progress.best)
+        ):
+            progress.best, progress.best_step, progress.without_better = value, progress.step, 0
+            self.checkpoints.save_best(progress.step, measures, self.runner.weights())
+        else:
+            progress.without_better += 1
+
+    def _last_evaluation(self) -> Dict[str, Any]:
+        lines = [line for line in read_metrics(self.metrics_path) if line["kind"] == "evaluation"]
+        return lines[-1] if lines else {}
+
+    def _measures(self) -> Optional[Dict[str, float]]:
+        """Of the validation split; None if a signal came."""
+        split = self.config.validation_split
+        batches = self.shards.in_order(split, batch_size=self.runner.evaluation_rows, prefetch=0)
+        logits, labels = [], []
+        with closing(read_ahead(map(self.runner.place, batches), AHEAD)) as all_placed:
+            for placed in all_placed:
+                is_real = placed.rows["row_weights"] == 1
+                logits.append(self.runner.evaluate(placed).numpy()[is_real])
+                labels.append(placed.rows["label"][is_real])
+                if self.interruption.signal is not None:
+                    return None
+        return class_measures(np.concatenate(logits), np.concatenate(labels))
+
+    def _save(self) -> None:
+        state = dict(self.runner.state(), progress=asdict(self.progress))
+        self.checkpoints.save(self.progress.step, state)
+
+    def _last_word(self) -> None:
+        """Draws the curve, exports, and says what was made and where it lies."""
+        output, step = self.plan.output, self.progress.step
+        lines = read_metrics(self.metrics_path)
+        curve = output / "loss.png"
+        draw_curve(lines, str(curve), f"{self.config.shards}, classification", unit="nats a row")
+        seconds = time.perf_counter() - self.began
+        waiting = f"{self.waited / max(seconds, 1e-9):.1%} of it waiting for data"
+        print(f"{step} steps done; this run took {duration(seconds)}, {waiting}.")
+        trained = [line["loss"] for line in lines if line["kind"] == "train"]
+        if trained:
+            print(f"  training    loss {trained[0]:.4f} at first, {trained[-1]:.4f} at last")
+        last, best = self._last_evaluation(), self.checkpoints.best()
+        if last:
+            print(f"  last        step {last['step']}: {_told(last)}")
+        if best is not None:
+            print(f"  best        step {best['step']}: {_told(best['measures'])}")
+            print(f"  best        {output / BEST}")
+        print(f"  checkpoint  {self.checkpoints.path(step)}")
+        print(f"  metrics     {self.metrics_path}")
+        print(f"  loss curve  {curve}")
+        if step < self.steps and not self._is_enough():
+            print(f"  to go on    {self.config.command(resume=True, stop_after=None)}")
+        elif self.config.export is not None:
+            self._export(self.config.export, best or self.checkpoints.restore(step))
+
+    def _export(self, directory: str, state: Dict[str, Any]) -> None:
+        """Writes the best weights, or the last where nothing was evaluated."""
+        special_ids, model = self.plan.schema.special_ids, self.plan.model
+        tokenizer = (self.plan.output / TOKENIZER).read_bytes()
+        weights = {name: value.float().numpy() for name, value in state["model"].items()}
+        write_directory(
+            directory,
+            to_config_json(model, special_ids),
+            to_hugging_face(weights, model),
+            tokenizer,
+            tokenizer_settings(tokenizer, special_ids, max_length=model.max_positions),
+        )
+        print(f"  exported    {directory}: the weights after step {state['step']}")
+
+
+def _told(measures: Dict[str, Any]) -> str:
+    words: List[str] = []
+    for name, called in _SAID.items():
+        if name in measures:
+            words.append(f"{called} {measures[name]:{'.2%' if name == 'accuracy' else '.4f'}}")
+    return ", ".join(words)

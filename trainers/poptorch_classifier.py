@@ -1,0 +1,40 @@
+"""Entry: fine-tunes a BERT or ELECTRA classifier on Graphcore IPUs, or on plain PyTorch.
+
+    python -m trainers.poptorch_classifier --shards=DIR --output=DIR --init_from=DIR --epochs=2
+
+`--help` lists every flag; each is a field of `trainers.on_poptorch.config.TrainConfig`. The syntax
+is that of Python 3.8 and the calls those of PyTorch 2.0, which PopTorch 3.4 comes with.
+"""
+
+from typing import List
+
+import tyro
+
+from schemas.errors import run_entry
+from trainers.config_file import with_config
+from trainers.mixture import open_shards
+from trainers.on_poptorch.config import TrainConfig, plan_run
+from trainers.set_tokenizer import TOKENIZER, set_file
+
+
+def main(argv: List[str]) -> None:
+    """Parses the command line, checks the contract, then trains."""
+    argv = with_config(argv, "poptorch_classifier", TrainConfig)
+    config = tyro.cli(
+        TrainConfig, args=argv, prog="trainers.poptorch_classifier", use_underscores=True
+    )
+    shards = open_shards(config.shards, seed=config.seed, verify=config.verify)
+    plan = plan_run(
+        config,
+        shards.schema,
+        train_rows=shards.rows(config.train_split) if config.train_split in shards.splits else 0,
+        tokenizer_json=set_file(shards, TOKENIZER) if config.init_from is not None else None,
+    )
+
+    from trainers.on_poptorch.loop import train  # PyTorch: seconds that refusals do not pay
+
+    train(plan, shards)
+
+
+if __name__ == "__main__":
+    run_entry(main)
