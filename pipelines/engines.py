@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from pipelines.bpe import byte_characters
+from pipelines.bpe import byte_characters, spelt_bytes
 from pipelines.tokenizer_files import failures_as_data_errors
 from pipelines.unicode_guard import holds_disputed, utf8_buffers
 
@@ -214,14 +214,9 @@ def _odd_added_tokens(added_tokens: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def _odd_vocabulary(vocab: Mapping[str, int]) -> str | None:
-    alphabet = byte_characters()
-    byte_of = {ord(character): byte for byte, character in enumerate(alphabet)}
     # A token with other characters stands for itself; it must not meet one that is written in them.
-    spelt = {
-        bytes(map(byte_of.__getitem__, points)) if byte_of.keys() >= set(points) else token.encode()
-        for token, points in ((token, list(map(ord, token))) for token in vocab)
-    }
-    if not set(alphabet) <= vocab.keys():
+    spelt = set(spelt_bytes(vocab))
+    if not vocab.keys() >= set(byte_characters()):
         return "its vocabulary lacks single bytes"
     if len(spelt) < len(vocab) or len(set(vocab.values())) < len(vocab):
         return "its vocabulary holds a token twice"

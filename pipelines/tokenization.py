@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.bpe import byte_characters
+from pipelines.bpe import spelt_bytes
 from pipelines.engines import (
     Engine,
     FastEngine,
@@ -183,12 +183,14 @@ class LoadedTokenizer:
 
         Ids that no token has are empty.
         """
-        added = {i: t.content for i, t in self._tokenizer.get_added_tokens_decoder().items()}
-        byte_of = {character: byte for byte, character in enumerate(byte_characters())}
         spelt = [b""] * self.vocab_size
         for token, i in self._ids.items():
-            known = self._is_byte_level and i not in added and all(c in byte_of for c in token)
-            spelt[i] = bytes(byte_of[c] for c in token) if known else token.encode()
+            spelt[i] = token.encode()
+        if self._is_byte_level:
+            added = self._tokenizer.get_added_tokens_decoder().keys()
+            plain = {token: i for token, i in self._ids.items() if i not in added}
+            for i, data in zip(plain.values(), spelt_bytes(plain), strict=True):
+                spelt[i] = data
         return tuple(spelt)
 
     @cached_property
@@ -201,20 +203,24 @@ class LoadedTokenizer:
         word. A special token never begins one, and the first token after it always does: that is
         for the masking to see to.
         """
-        model = self._config["model"]
-        prefix = model.get("continuing_subword_prefix")
-        starts = np.zeros(self.vocab_size, bool)
-        marked = any(token.startswith("▁") for token in self._ids)
-        for token, i in self._ids.items():
-            if self._is_byte_level:
-                first = self.token_bytes[i].decode(errors="replace")[:1]
-                starts[i] = first.isspace() and first not in _NOT_SPACES
-            elif prefix:
-                starts[i] = not token.startswith(prefix)
-            else:
-                starts[i] = token.startswith("▁") or not marked
+        prefix = self.continuing_prefix
+        if self._is_byte_level:
+            starts = np.array([_begins_with_space(spelt) for spelt in self.token_bytes], bool)
+        else:
+            starts = np.zeros(self.vocab_size, bool)
+            marked = any(token.startswith("▁") for token in self._ids)
+            for token, i in self._ids.items():
+                if prefix:
+                    starts[i] = not token.startswith(prefix)
+                else:
+                    starts[i] = token.startswith("▁") or not marked
         starts[list(self.all_special_ids)] = False
         return starts
+
+    @property
+    def continuing_prefix(self) -> str:
+        """What marks a token that goes on with a word: "##" of WordPiece; "" if nothing does."""
+        return self._config["model"].get("continuing_subword_prefix") or ""
 
     @cached_property
     def _config(self) -> dict[str, Any]:
@@ -322,6 +328,14 @@ def load_tokenizer(path: str | os.PathLike[str], *, parallel: bool = False) -> L
 
 def _unpickle(data: bytes, named: dict[str, str], place: str, parallel: bool) -> LoadedTokenizer:
     return LoadedTokenizer(data, named, place=place, parallel=parallel)
+
+
+def _begins_with_space(spelt: bytes) -> bool:
+    first = spelt[:1]
+    if not first.isascii():
+        first = spelt[:4]  # no character is longer
+    character = first.decode(errors="replace")[:1]
+    return character.isspace() and character not in _NOT_SPACES
 
 
 def _types(part: Any) -> set[str]:

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from pipelines.bpe import byte_characters
+from pipelines.bpe import spelt_bytes
 from pipelines.unicode_guard import holds_disputed
 
 SCHEMA = pa.schema([("word", pa.large_binary()), ("count", pa.int64())])
@@ -144,9 +144,7 @@ def _count_exactly(text: pa.LargeStringArray) -> pa.Table:
 
     split = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str
     counts = Counter(word for document in text.to_pylist() for word, _ in split(document))
-    byte_of = {ord(character): byte for byte, character in enumerate(byte_characters())}
-    words = [word.translate(byte_of).encode("latin-1") for word in counts]
-    return _table(words, list(counts.values()))
+    return _table(spelt_bytes(counts), list(counts.values()))
 
 
 def _table(words: list[bytes], counts: list[int]) -> pa.Table:
