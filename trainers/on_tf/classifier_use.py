@@ -4,12 +4,10 @@ OUTPUT/evaluation/SET-SPLIT/measures.json, confusion.png, reliability.png   of -
 """
 
 import json
-import os
-from collections.abc import Iterator
 
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
-from trainers.class_measures import probabilities
+from trainers.class_predictions import write_predictions
 from trainers.class_texts import TextRows, read_texts
 from trainers.encoder_config import EncoderConfig
 from trainers.mixture import open_shards
@@ -24,9 +22,6 @@ from trainers.run_directory import read_settings
 from trainers.run_log import ProgressLine
 from trainers.set_tokenizer import TOKENIZER, kept_schema, open_tokenizer
 from trainers.shards_flag import shards_name
-
-# A class's name may hold what separates lines and columns.
-_ESCAPED = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 def use(config: ClassifierConfig) -> None:
@@ -86,24 +81,6 @@ def _evaluate(
 
 def _predict(config: ClassifierConfig, path: str, steps: Steps, maker: TextRows) -> None:
     """Writes a line for each text of a file, as they come."""
-    lines = _lines(steps, maker, path, config.batch_size)
-    if config.predictions is None:
-        for line in lines:
-            print(line)
-        return
-    partial = config.predictions + ".partial"
-    try:
-        with open(partial, "w", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in lines)
-        os.replace(partial, config.predictions)
-    except OSError as error:
-        raise DataError(f"--predictions={config.predictions}: {error}") from error
-
-
-def _lines(steps: Steps, maker: TextRows, path: str, batch_size: int) -> Iterator[str]:
-    """Label, tab, probability."""
-    names = [name.translate(_ESCAPED) for name in maker.schema.parameters["classes"]]
-    batches = maker.batches(read_texts(path, maker.schema), batch_size)
-    for _, found in steps.outputs(batches):
-        for row in probabilities(found[LOGITS]):
-            yield f"{names[row.argmax()]}\t{row.max():.6f}"
+    batches = maker.batches(read_texts(path, maker.schema), config.batch_size)
+    logits = (found[LOGITS] for _, found in steps.outputs(batches))
+    write_predictions(logits, maker.schema.parameters["classes"], config.predictions)
