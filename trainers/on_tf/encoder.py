@@ -16,7 +16,7 @@ from trainers.on_tf.backend import keras, tf
 Activation: TypeAlias = Callable[[tf.Tensor], tf.Tensor]
 Seed: TypeAlias = Any  # int32 [2], or None for no dropout
 
-MASKED = -1e9  # added to the logits of what may not be attended; exp() of it is 0 in f32
+MASKED = -1e9  # the logit of what may not be attended; exp() of it is 0 in f32
 ACTIVATION: dict[str, Activation] = {
     "gelu": lambda x: tf.nn.gelu(x, approximate=False),
     "gelu_new": lambda x: tf.nn.gelu(x, approximate=True),
@@ -69,10 +69,10 @@ class EncoderLayer(keras.layers.Layer):
         self.mlp_out.build((None, None, self.sizes.intermediate_size))
         self.built = True
 
-    def call(self, x_BxLxH: Any, bias_Bx1x1xL: Any, seed: Seed = None) -> Any:
+    def call(self, x_BxLxH: Any, is_text_BxL: Any, seed: Seed = None) -> Any:
         """One layer: [B, L, H] -> [B, L, H]; a seed turns dropout on."""
         sizes = self.sizes
-        mixed = attend(self.qkv(x_BxLxH), bias_Bx1x1xL, sizes.heads, sizes.attention_dropout, seed)
+        mixed = attend(self.qkv(x_BxLxH), is_text_BxL, sizes.heads, sizes.attention_dropout, seed)
         mixed = dropped(self.attention_out(mixed), sizes.dropout, seed, 1)
         x_BxLxH = self.attention_norm(x_BxLxH + mixed)
         grown = ACTIVATION[sizes.activation](self.mlp_in(x_BxLxH))
@@ -84,14 +84,12 @@ def layer_norm(epsilon: float, name: str) -> keras.layers.LayerNormalization:
     return keras.layers.LayerNormalization(epsilon=epsilon, name=name)
 
 
-def attend(
-    qkv_BxLx3H: Any, bias_Bx1x1xL: tf.Tensor, heads: int, dropout: float, seed: Seed
-) -> tf.Tensor:
+def attend(qkv_BxLx3H: Any, is_text_BxL: Any, heads: int, dropout: float, seed: Seed) -> tf.Tensor:
     """Attention of every head: [B, L, H], heads side by side.
 
     Args:
       qkv_BxLx3H: queries, keys, values side by side.
-      bias_Bx1x1xL: f32, 0 where a token may be attended, else `MASKED`.
+      is_text_BxL: bool, whether a token may be attended. Keras would cast a bias to bf16.
       heads: N.
       dropout: of probabilities.
       seed: turns dropout on.
@@ -102,7 +100,8 @@ def attend(
     q_BxNxLxD, k_BxNxLxD, v_BxNxLxD = tf.unstack(tf.transpose(parts, (2, 0, 3, 1, 4)))
     logits = tf.matmul(q_BxNxLxD * (hidden // heads) ** -0.5, k_BxNxLxD, transpose_b=True)
     # The softmax is f32 whatever the computation is: bf16 cannot tell close logits apart.
-    probabilities = tf.nn.softmax(tf.cast(logits, tf.float32) + bias_Bx1x1xL)
+    logits = tf.where(is_text_BxL[:, None, None], tf.cast(logits, tf.float32), MASKED)
+    probabilities = tf.nn.softmax(logits)
     probabilities = dropped(tf.cast(probabilities, v_BxNxLxD.dtype), dropout, seed, 0)
     mixed_BxLxNxD = tf.transpose(tf.matmul(probabilities, v_BxNxLxD), (0, 2, 1, 3))
     return tf.reshape(mixed_BxLxNxD, (batch, length or -1, hidden))
@@ -164,11 +163,10 @@ class Encoder(keras.Model):
         x_BxLxH = dropped(self.embedding_norm(x_BxLxE), config.dropout, seed, 0)
         if config.is_projected:
             x_BxLxH = self.projection(x_BxLxH)
-        bias_Bx1x1xL = tf.where(is_text_BxL, 0.0, MASKED)[:, None, None]
         fold: Any = tf.random.fold_in
         for index, block in enumerate(self.blocks):
             block_seed = None if seed is None else fold(seed, 100 + index)
-            x_BxLxH = block(x_BxLxH, bias_Bx1x1xL, block_seed)
+            x_BxLxH = block(x_BxLxH, is_text_BxL, block_seed)
         return x_BxLxH
 
     def call(
