@@ -13,12 +13,17 @@ import numpy as np
 import pytest
 import torch
 from class_factory import write_class_set
+from poptorch_stub import installed
 from shard_factory import write_mlm_set
 
 from schemas.errors import DataError, UsageError
+from trainers.encoder_config import EncoderConfig
 from trainers.hf_files import read_directory
 from trainers.on_poptorch.checkpoints import Checkpoints
+from trainers.on_poptorch.model import Classifier
+from trainers.on_poptorch.runner import tensors_of
 from trainers.poptorch_classifier import main
+from trainers.reader import ShardSet
 from trainers.run_log import read_metrics
 
 ROOT = Path(__file__).parent.parent
@@ -120,6 +125,36 @@ def test_the_best_weights_are_exported(whole):
     best = Checkpoints(whole, 9).best() or {}
     weight = best["model"]["head.out.weight"].numpy()
     np.testing.assert_array_equal(tensors["classifier.out_proj.weight"], weight)
+
+
+def test_texts_are_classified(shards, whole, tmp_path, capsys):
+    """As the rows of the same words are, by the best weights; on the stand-in's IPUs too."""
+    rows = next(ShardSet(str(shards)).in_order("validation", batch_size=24, prefetch=0))
+    texts = [
+        " ".join(f"w{number}" for number in row[segment > 0][1:-1])
+        for row, segment in zip(rows["input_ids"], rows["segment_ids"], strict=True)
+    ]
+    file = tmp_path / "texts.txt"
+    file.write_text("\n".join(texts))
+    main([f"--output={whole}", f"--predict={file}", "--device=cpu", "--batch_size=5"])
+    said = capsys.readouterr()
+    best = Checkpoints(whole, 9).best() or {}
+    assert f"the weights after step {best['step']}, on PyTorch on cpu" in said.err
+    model = Classifier(EncoderConfig(**json.loads((whole / "config.json").read_text())["model"]))
+    model.load_state_dict(best["model"])
+    logits = model.eval()(*tensors_of(rows, length=16)[:3]).detach()
+    chances = torch.softmax(logits.double(), dim=1)
+    found = [line.split("\t") for line in said.out.splitlines()]
+    assert [label for label, _ in found] == [("neg", "pos")[n] for n in chances.argmax(1)]
+    np.testing.assert_allclose(
+        [float(chance) for _, chance in found], chances.max(1).values, atol=2e-6
+    )
+    with installed() as poptorch:
+        more = ["--batch_size=6", "--precision=float32", f"--predictions={tmp_path / 'out.txt'}"]
+        main([f"--output={whole}", f"--predict={file}", *more])
+    assert not [call for call in poptorch.calls if call.startswith("training")]
+    lines = [line.split("\t") for line in (tmp_path / "out.txt").read_text().splitlines()]
+    assert [label for label, _ in lines] == [label for label, _ in found]
 
 
 def test_a_resumed_run_has_the_same_bits(shards, whole, tmp_path):
@@ -228,6 +263,8 @@ def test_pairs_and_published_weights(tmp_path):
         (["--patience=0"], "--patience=0: must be at least 1"),
         (["--init_from=here"], "--layers=1 is decided by the weights"),
         (["--accumulation=3"], "cannot be cut into --accumulation=3"),
+        (["--predictions=file"], "--predictions=file needs --predict=FILE"),
+        (["--predict=file"], "holds no run"),
     ],
 )
 def test_refusals(shards, tmp_path, more, said):

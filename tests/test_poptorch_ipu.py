@@ -43,7 +43,7 @@ def runner(shards, **settings):
     config = TrainConfig(shards=str(shards), **{**SMALL, "layers": 3, **settings})
     plan = plan_run(config, ShardSet(str(shards)).schema, train_rows=64)
     made, steps, _ = runner_for(plan)
-    made.compile(plan.schema, evaluates=True)
+    made.compile(plan.schema, trains=True, evaluates=True)
     return made, steps
 
 

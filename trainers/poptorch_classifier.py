@@ -1,6 +1,7 @@
 """Entry: fine-tunes a BERT or ELECTRA classifier on Graphcore IPUs, or on plain PyTorch.
 
-    python -m trainers.poptorch_classifier --shards=DIR --output=DIR --init_from=DIR --epochs=2
+    python -m trainers.poptorch_classifier --shards=DIR --output=RUN --init_from=DIR --epochs=2
+    python -m trainers.poptorch_classifier --output=RUN --predict=FILE.jsonl
 
 `--help` lists every flag; each is a field of `trainers.on_poptorch.config.TrainConfig`. The syntax
 is that of Python 3.8 and the calls those of PyTorch 2.0, which PopTorch 3.4 comes with.
@@ -18,11 +19,16 @@ from trainers.set_tokenizer import TOKENIZER, set_file
 
 
 def main(argv: List[str]) -> None:
-    """Parses the command line, checks the contract, then trains."""
+    """Parses the command line, checks the contract, then trains; or predicts with a run."""
     argv = with_config(argv, "poptorch_classifier", TrainConfig)
     config = tyro.cli(
         TrainConfig, args=argv, prog="trainers.poptorch_classifier", use_underscores=True
     )
+    if config.predict is not None:
+        from trainers.on_poptorch.prediction import predict
+
+        predict(config, config.predict)
+        return
     shards = open_shards(config.shards, seed=config.seed, verify=config.verify)
     plan = plan_run(
         config,

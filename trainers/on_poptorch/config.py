@@ -32,6 +32,9 @@ class TrainConfig(RunFlags):
     entry: ClassVar[str] = "poptorch_classifier"
     task: ClassVar[str] = "classification"
 
+    shards: str = ""
+    """Directory that build_shards wrote; or several with weights, as DIR:0.7,DIR:0.3."""
+
     architecture: Literal["electra", "bert"] = "electra"
     """Of a model that starts from scratch."""
     model: Literal["tiny", "small", "base", "electra_small"] = "electra_small"
@@ -71,6 +74,12 @@ class TrainConfig(RunFlags):
     patience: Optional[int] = None
     """Stop after so many evaluations in a row without a better one. None: never."""
 
+    predict: Optional[str] = None
+    """Do not train: classify the documents of this file (text lines, or JSON Lines by .jsonl) with
+    the best weights of the run in --output; a line of label, tab, probability for each."""
+    predictions: Optional[str] = None
+    """Where the lines of --predict go. None: standard output."""
+
     def __post_init__(self) -> None:
         """Refuses values that cannot be meant."""
         super().__post_init__()
@@ -81,6 +90,12 @@ class TrainConfig(RunFlags):
         if not self.loss_scaling > 0:
             raise UsageError(f"--loss_scaling={self.loss_scaling}: must be above 0")
         share(self, "dropout")
+        if self.predict is not None and self.output is None:
+            raise UsageError("--predict needs the run to use: give --output")
+        if self.predict is None and not self.shards:
+            raise UsageError("give the directory of a shard set with --shards")
+        if self.predictions is not None and self.predict is None:
+            raise UsageError(f"--predictions={self.predictions} needs --predict=FILE")
 
 
 # What a resumed run must have in common with its first part: else it would be another run, or

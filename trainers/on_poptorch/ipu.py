@@ -65,28 +65,28 @@ class IpuRunner(Runner):
         self.attached: Any = None
         self.random: Optional[List[int]] = None  # of the checkpoint that the run goes on from
 
-    def compile(self, schema: Schema, *, evaluates: bool) -> None:
-        """Compiles both programs; neither is on the IPUs after it.
+    def compile(self, schema: Schema, *, trains: bool, evaluates: bool) -> None:
+        """Compiles the programs that are due; none is on the IPUs after it.
 
         `train` and `eval` come before each: PopTorch sees the module as it is then.
         """
         tensors = self.place(example_rows(schema, self.placement.call_rows)).tensors
-        self.model.train()
-        options = training_options(self.poptorch, self.config, self.placement)
-        self.training = self.poptorch.trainingModel(
-            self.model, options=options, optimizer=self.optimizer
-        )
-        self.training.compile(*tensors)
-        self.training.detachFromDevice()
-        if self.random is not None:
-            self.training.rng_state = self.random
-        if not evaluates:
-            return
-        self.model.eval()
-        options = evaluation_options(self.poptorch, self.config, self.placement)
-        self.inference = self.poptorch.inferenceModel(self.model, options=options)
-        self.inference.compile(*tensors[:3])
-        self.inference.detachFromDevice()
+        if trains:
+            self.model.train()
+            options = training_options(self.poptorch, self.config, self.placement)
+            self.training = self.poptorch.trainingModel(
+                self.model, options=options, optimizer=self.optimizer
+            )
+            self.training.compile(*tensors)
+            self.training.detachFromDevice()
+            if self.random is not None:
+                self.training.rng_state = self.random
+        if evaluates:
+            self.model.eval()
+            options = evaluation_options(self.poptorch, self.config, self.placement)
+            self.inference = self.poptorch.inferenceModel(self.model, options=options)
+            self.inference.compile(*tensors[:3])
+            self.inference.detachFromDevice()
 
     def place(self, rows: Batch) -> Placed:
         """Tensors on the host; PopTorch sends them to the IPUs."""

@@ -123,7 +123,7 @@ class _Run:
             self._last_word()
             return
         self.line.say(f"on {self.runner.placement.description}")
-        self.runner.compile(self.plan.schema, evaluates=self._evaluates())
+        self.runner.compile(self.plan.schema, trains=True, evaluates=self._evaluates())
         self.line.say(f"ready in {time.perf_counter() - self.began:.1f} s")
         if not self._evaluates():
             self.line.say(f"no rows in split {self.config.validation_split!r}: no evaluation")

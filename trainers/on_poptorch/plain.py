@@ -28,7 +28,7 @@ class PlainRunner(Runner):
         self.optimizer = torch_optimizer(self.config, model)
         self.schedule = schedule_for(self.config, self.optimizer, steps)
 
-    def compile(self, schema: Schema, *, evaluates: bool) -> None:
+    def compile(self, schema: Schema, *, trains: bool, evaluates: bool) -> None:
         """Nothing: PyTorch runs operators one by one."""
 
     def place(self, rows: Batch) -> Placed:

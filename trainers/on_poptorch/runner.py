@@ -45,12 +45,13 @@ class Measured(NamedTuple):
 def tensors_of(rows: Batch, *, length: int) -> Tuple[Tensor, ...]:
     """The model's arguments: input_ids, segment_ids, token_type_ids [B, L] and labels [B], int32.
 
-    Rows of one text have token types of zeros: a compiled model takes the same arguments always.
+    Where rows have no token types or labels these are zeros: a compiled model takes the same
+    arguments always.
     """
-    names = ("input_ids", "segment_ids", "token_type_ids", "label")
-    zeros = np.zeros((len(rows["input_ids"]), length), np.int32)
-    arrays = (rows.get(name, zeros).astype(np.int32) for name in names)
-    return tuple(torch.from_numpy(array) for array in arrays)
+    none = np.zeros((len(rows["input_ids"]), length), np.int32)
+    arrays = [rows.get(name, none) for name in ("input_ids", "segment_ids", "token_type_ids")]
+    arrays.append(rows.get("label", none[:, 0]))
+    return tuple(torch.from_numpy(array.astype(np.int32)) for array in arrays)
 
 
 def example_rows(schema: Schema, rows: int) -> Batch:
@@ -75,8 +76,8 @@ class Runner(ABC):
     schedule: LambdaLR
 
     @abstractmethod
-    def compile(self, schema: Schema, *, evaluates: bool) -> None:
-        """Compiles from the contract's shapes, before the first batch."""
+    def compile(self, schema: Schema, *, trains: bool, evaluates: bool) -> None:
+        """Compiles what is due from the contract's shapes, before the first batch."""
 
     @abstractmethod
     def place(self, rows: Batch) -> Placed:
