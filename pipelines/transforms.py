@@ -13,6 +13,7 @@ from itertools import chain
 import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import PCollection, TaggedOutput
+from apache_beam.transforms.core import CallableWrapperCombineFn
 
 from pipelines import exchange, sinks
 from pipelines.config_file import CONFIG
@@ -47,6 +48,7 @@ from schemas.sidecar import (
 )
 
 _ROUTED, _REPORTS = "routed", "reports"
+_ALL = None  # the key of every report
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def add_reports(reports: Iterable[Report]) -> Report:
 
 def _add_up() -> beam.PTransform:
     # A hundred reports at a time: a shard's has a count for each id of the vocabulary.
-    return beam.CombineGlobally(beam.transforms.core.CallableWrapperCombineFn(add_reports, 100))
+    return beam.CombinePerKey(CallableWrapperCombineFn(add_reports, 100))
 
 
 class MillBlock(beam.DoFn):
@@ -169,7 +171,7 @@ class MillBlock(beam.DoFn):
             yield from self._send(milled.sub_blocks)
             scratch = os.path.join(job.staging, sinks.SCRATCH)
             stashed = stash(filtered.lines, scratch, block.index, piece)
-            yield TaggedOutput(_REPORTS, _read_report(filtered, milled, stashed))
+            yield TaggedOutput(_REPORTS, (_ALL, _read_report(filtered, milled, stashed)))
             self._journal.add(bytes_read=documents.stored_bytes)
 
     def _send(self, sub_blocks: list[tuple[int, exchange.SubBlock]]) -> Iterator:
@@ -227,12 +229,13 @@ class WriteShard(beam.DoFn):
         )
         statistics = shard.statistics if shard else ShardStatistics()
         self._journal.add(rows=statistics.rows)
-        yield Report(
+        report = Report(
             Statistics(shards={name: statistics}),
             tuple(files),
             evaluation=shard.evaluation if shard else (),
             token_counts=count_tokens(shard.streams(), schema.vocab_size) if shard else NO_COUNTS,
         )
+        yield _ALL, report
 
 
 class Publish(beam.DoFn):
@@ -241,8 +244,9 @@ class Publish(beam.DoFn):
     def __init__(self, job: Job):
         self._job = job
 
-    def process(self, report: Report) -> Iterator[Manifest]:
+    def process(self, keyed: tuple[None, Report]) -> Iterator[Manifest]:
         """Checks the equations, writes the sidecars, moves everything into place."""
+        _, report = keyed
         job, schema = self._job, self._job.schema
         check_report(report, job)
         inputs = file_digests(report.digests)
@@ -328,13 +332,12 @@ class BuildShards(beam.PTransform):
         job, pipeline = self._job, input_or_inputs
         milled = (
             pipeline
-            | "Blocks" >> beam.Create(self._blocks)
-            | "Spread" >> beam.Reshuffle()
+            | "Blocks" >> beam.Create(self._blocks)  # which spreads them over workers
             | "Mill" >> beam.ParDo(MillBlock(job)).with_outputs(_REPORTS, main=_ROUTED)
         )
         # Every shard gets a key, so that one without documents is written too.
         every_route = pipeline | "Routes" >> beam.Create(
-            [(route, None) for route in range(len(job.routes.names()))]
+            [(route, None) for route in range(len(job.routes.names()))], reshuffle=False
         )
         shard_reports = (
             (milled[_ROUTED], every_route)
@@ -343,7 +346,8 @@ class BuildShards(beam.PTransform):
             | "Write" >> beam.ParDo(WriteShard(job))
         )
         return (
-            (milled[_REPORTS] | "AddBlocks" >> _add_up(), shard_reports | "AddShards" >> _add_up())
+            # Those of shards are large, and are added up where they are made.
+            (milled[_REPORTS], shard_reports | "AddShards" >> _add_up())
             | "AllReports" >> beam.Flatten()
             | "AddUp" >> _add_up()
             | "Publish" >> beam.ParDo(Publish(job))

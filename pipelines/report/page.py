@@ -7,6 +7,7 @@ a warning in the log, and no reason to lose a run.
 
 import logging
 from collections.abc import Callable
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -70,6 +71,7 @@ def report_file(make: Callable[[], SetContent]) -> dict[str, bytes]:
         return {}
 
 
+@cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_source),
