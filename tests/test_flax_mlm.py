@@ -18,11 +18,12 @@ from shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
 
 from schemas.errors import DataError, UsageError
 from trainers.flax_mlm import main
-from trainers.on_flax.checkpoints import Checkpoints, claimed
+from trainers.on_flax.checkpoints import Checkpoints
 from trainers.on_flax.config import TrainConfig, plan_run
 from trainers.on_flax.mlm_task import MlmTask
 from trainers.on_flax.programs import compile_programs
 from trainers.reader import ShardSet
+from trainers.run_directory import claimed
 from trainers.run_log import read_metrics
 
 ROOT = Path(__file__).parent.parent

@@ -1,7 +1,8 @@
 """Generation: equal to transformers' `generate`, to a loop without a cache, and keyed by seed."""
 
 import warnings
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -15,7 +16,8 @@ from trainers.on_flax.decoder import graph_of, init_params
 from trainers.on_flax.decoder_config import DecoderConfig
 from trainers.on_flax.decoder_files import config_json
 from trainers.on_flax.decoder_weights import to_hugging_face
-from trainers.on_flax.generation import Sampling, allowed_logits, generator, row_keys
+from trainers.on_flax.generation import allowed_logits, choose, generator, row_keys
+from trainers.on_flax.sampling import Sampling
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import
@@ -44,6 +46,7 @@ PROMPTS = [[7, 8, 9, 10, 11], [12], [13, 14, 15]]
 NEW = 12
 
 
+@cache
 def weights_of(config):
     """Weights ten times as large as fresh ones: each token changes what comes next."""
     params = init_params(config, jax.random.key(1))
@@ -58,24 +61,27 @@ def padded(prompts):
     return ids, np.array([len(prompt) for prompt in prompts], np.int32)
 
 
-def generate(config, sampling, prompts=PROMPTS, *, seed=0, dtype=jnp.float32):
+@cache
+def generator_of(config, sampling, dtype=jnp.float32) -> Any:
+    """One for each rule: compiling is what these tests would spend their time on."""
+    return generator(graph_of(config, jnp.dtype(dtype)), sampling)
+
+
+def generate(config, sampling, prompts=PROMPTS, *, seed=0):
     """New tokens of each prompt, as lists."""
-    run: Any = generator(graph_of(config, jnp.dtype(dtype)), sampling)
+    run = generator_of(config, sampling)
     found = run(weights_of(config), *padded(prompts), row_keys(seed, len(prompts)))
     return [ids[:n].tolist() for ids, n in zip(np.asarray(found.ids), found.lengths, strict=True)]
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
-def config(request):
-    return CONFIGS[request.param]
+def arguments(config):
+    return weights_of(config), *padded(PROMPTS), row_keys(0, len(PROMPTS))
 
 
-@pytest.fixture(scope="module")
-def greedy(config):
-    return generate(config, Sampling(NEW))
-
-
-def test_greedy_equals_transformers(config, greedy):
+@pytest.mark.parametrize("name", CONFIGS)
+def test_greedy_equals_transformers(name):
+    config = CONFIGS[name]
+    greedy = generate(config, Sampling(NEW))
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config_json(config, {}, [])))
     model.eval()
     weights = to_hugging_face(weights_of(config), config)
@@ -92,8 +98,10 @@ def test_greedy_equals_transformers(config, greedy):
     assert max(len(set(ours)) for ours in greedy) > 3  # no loop of one token
 
 
-def test_the_cache_changes_nothing(config, greedy):
+def test_the_cache_changes_nothing():
     """Against the whole sequence computed anew for every token."""
+    config = CONFIGS["gpt2"]
+    greedy = generate(config, Sampling(NEW))
     model: Any = nnx.merge(graph_of(config, jnp.dtype(jnp.float32)), weights_of(config))
     forward = jax.jit(lambda ids: model(ids, (jnp.arange(20) < 20)[None].astype(jnp.int32)))
     for prompt, ours in zip(PROMPTS, greedy, strict=True):
@@ -104,8 +112,10 @@ def test_the_cache_changes_nothing(config, greedy):
         assert ids[len(prompt) :] == ours
 
 
-def test_stops_at_eos(config, greedy):
+def test_stops_at_eos():
     """Each row at its own end; the eos is its last token."""
+    config = CONFIGS["gpt2"]
+    greedy = generate(config, Sampling(NEW))
     eos = greedy[0][4]
     stopped = generate(config, Sampling(NEW, eos_ids=(eos,)))
     for before, after in zip(greedy, stopped, strict=True):
@@ -115,21 +125,27 @@ def test_stops_at_eos(config, greedy):
 
 
 def test_samples_are_keyed_by_seed_and_by_row():
-    config = CONFIGS["gpt2"]
-    rule = Sampling(NEW, temperature=1.5)
+    """Three prompts of one shape and one program, compiled once."""
+    config, rule = CONFIGS["gpt2"], Sampling(NEW, temperature=1.5)
     one = generate(config, rule)
     assert one == generate(config, rule)
     assert one != generate(config, rule, seed=1)
-    assert generate(config, rule, PROMPTS[:1]) == one[:1]  # whatever else is in the batch
+    others = [PROMPTS[0], [20, 21, 22, 23, 24], [25]]
+    assert generate(config, rule, others)[0] == one[0]  # whatever else is in the batch
     same = generate(config, rule, [PROMPTS[0]] * 3)
     assert same[0] == one[0] and len({tuple(row) for row in same}) == 3
+    assert generator_of(config, rule)._cache_size() == 1
+    greedy = generator_of(config, Sampling(NEW))
+    program = str(greedy.lower(*arguments(config)).as_text())
+    assert program.count("stablehlo.while") == 1  # a loop on the device: no call a token
 
 
-def test_the_likeliest_alone_is_greedy():
-    config = CONFIGS["gpt2"]
-    expected = generate(config, Sampling(NEW))
-    assert generate(config, Sampling(NEW, temperature=2.0, top_k=1)) == expected
-    assert generate(config, Sampling(NEW, temperature=2.0, top_p=1e-6)) == expected
+@pytest.mark.parametrize("rule", [Sampling(top_k=1), Sampling(top_p=1e-6)])
+def test_the_likeliest_alone_is_greedy(rule):
+    logits = np.random.default_rng(1).normal(0, 3, (4, 60)).astype(np.float32)
+    allowed = allowed_logits(jnp.asarray(logits), replace(rule, temperature=2.0))
+    kept = np.isfinite(np.asarray(allowed))
+    assert (kept.sum(axis=1) == 1).all() and (kept.argmax(axis=1) == logits.argmax(axis=1)).all()
 
 
 @pytest.mark.parametrize("temperature", [0.7, 2.0])
@@ -148,32 +164,17 @@ def test_what_may_be_drawn_is_what_transformers_draws(temperature, top_k, top_p)
 
 def test_draws_have_the_softmax_s_shares():
     """20,000 first tokens of one prompt: chi-square over the tokens drawn often enough."""
-    config, rows = CONFIGS["gpt2"], 20_000
-    graph, params = graph_of(config, jnp.dtype(jnp.float32)), weights_of(config)
-    run: Any = generator(graph, Sampling(1, temperature=3.0, top_k=8))
-    prompts = np.tile(np.array([[7, 8]], np.int32), (rows, 1))
-    found = run(params, prompts, np.full(rows, 2, np.int32), row_keys(0, rows))
-    counts = np.bincount(np.asarray(found.ids)[:, 0], minlength=60)
-    model: Any = nnx.merge(graph, params)
-    logits = model(prompts[:1], np.ones((1, 2), np.int32))[:, 1]
-    allowed = allowed_logits(logits, Sampling(1, temperature=3.0, top_k=8))
-    expected = np.asarray(jax.nn.softmax(allowed))[0] * rows
+    rows, rule = 20_000, Sampling(1, temperature=3.0, top_k=8)
+    logits = jnp.asarray(np.random.default_rng(2).normal(0, 3, (1, 60)), jnp.float32)
+    drawn = jax.jit(choose, static_argnames="rule")(
+        jnp.tile(logits, (rows, 1)), row_keys(0, rows), jnp.asarray(0), rule=rule
+    )
+    counts = np.bincount(np.asarray(drawn), minlength=60)
+    expected = np.asarray(jax.nn.softmax(allowed_logits(logits, rule)))[0] * rows
     assert set(np.flatnonzero(counts)) <= set(np.flatnonzero(expected))
     often = expected > 20
+    assert often.sum() > 4
     assert ((counts - expected)[often] ** 2 / expected[often]).sum() < 30  # 7 degrees: p < 1e-4
-
-
-def test_one_program_for_all_prompts_of_a_width():
-    """One compilation, and a loop on the device: no call a token."""
-    config = CONFIGS["gpt2"]
-    run: Any = generator(graph_of(config, jnp.dtype(jnp.float32)), Sampling(NEW))
-    params = weights_of(config)
-    for seed in range(3):
-        ids, lengths = padded(PROMPTS)
-        run(params, ids + seed, lengths, row_keys(seed, 3))
-    assert run._cache_size() == 1
-    program = str(run.lower(params, *padded(PROMPTS), row_keys(0, 3)).as_text())
-    assert program.count("stablehlo.while") == 1
 
 
 def test_more_tokens_than_positions_are_refused():

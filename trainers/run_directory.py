@@ -15,7 +15,15 @@ from schemas.errors import DataError, UsageError
 
 SETTINGS = "config.json"
 CHECKPOINTS = "checkpoints"
-_MAY_DIFFER_SILENTLY = ("shards", "output", "resume", "verify", "stop_after")
+_MAY_DIFFER_SILENTLY = (
+    "shards",
+    "output",
+    "resume",
+    "verify",
+    "stop_after",
+    "export",
+    "log_to",
+)
 
 
 @contextmanager

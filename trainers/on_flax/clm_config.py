@@ -12,14 +12,9 @@ from schemas.sidecar import Schema
 from trainers.hf_files import read_directory
 from trainers.on_flax.decoder_config import DecoderConfig
 from trainers.on_flax.decoder_files import FAMILIES, decoder_config
-from trainers.on_flax.run_config import (
-    Plan,
-    RunConfig,
-    at_least,
-    check_task,
-    output_directory,
-    planned_steps,
-)
+from trainers.on_flax.run_config import Plan, RunConfig
+from trainers.on_flax.sampling import Sampling
+from trainers.run_flags import at_least, check_task
 
 # Of GPT-2's own sizes, base is 124M; tiny and small as the encoder's.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -130,17 +125,22 @@ class GenerateConfig:
 
     def __post_init__(self) -> None:
         """Refuses values that cannot be meant."""
-        at_least(self, "max_new_tokens", 1)
-        at_least(self, "temperature", 0)
-        at_least(self, "top_k", 0)
         at_least(self, "samples", 1)
         at_least(self, "seed", 0)
-        if not 0 < self.top_p <= 1:
-            raise UsageError(f"--top_p={self.top_p}: a share above 0, at most 1")
+        self.sampling()
         if self.samples > 1 and not self.temperature:
             raise UsageError(
                 f"--samples={self.samples} would all be the same text: give --temperature too"
             )
+
+    def sampling(self, **changes: Any) -> Sampling:
+        """How tokens are chosen, with some settings changed.
+
+        Raises:
+          UsageError: they cannot be meant.
+        """
+        rule = Sampling(self.max_new_tokens, self.temperature, self.top_k, self.top_p)
+        return replace(rule, **changes)
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ def plan_clm(config: ClmConfig, schema: Schema, *, train_rows: int) -> ClmPlan:
       UsageError: they do not go together; names the value and the remedy.
       DataError: there is nothing to train on, or published weights cannot be read.
     """
-    check_task(config, schema)
+    check_task(config.task, schema, config.shards)
     if config.vocab_size not in (None, schema.vocab_size):
         raise UsageError(
             f"--vocab_size={config.vocab_size}, but the rows of {config.shards} were written with "
@@ -238,8 +238,8 @@ def plan_clm(config: ClmConfig, schema: Schema, *, train_rows: int) -> ClmPlan:
         config=config,
         schema=schema,
         model=model,
-        steps=planned_steps(config, train_rows),
-        output=output_directory(config, config.model),
+        steps=config.planned_steps(train_rows),
+        output=config.output_directory(config.model),
         published=published,
         published_vocabulary=rows,
     )

@@ -17,8 +17,8 @@ from trainers.on_flax.clm_task import causal_sums, measured, rows_of, said_of, t
 from trainers.on_flax.decoder import graph_of
 from trainers.on_flax.decoder_checkpoint import load_decoder
 from trainers.on_flax.programs import abstract_batch, compute_dtype, place
-from trainers.on_flax.run_config import check_task
 from trainers.on_flax.task import Sums
+from trainers.run_flags import check_task
 from trainers.run_log import ProgressLine
 from trainers.set_tokenizer import TOKENIZER, check_same_tokens, set_file
 
@@ -38,7 +38,7 @@ def evaluate(config: EvaluateConfig, shards: BatchReader) -> dict[str, Any]:
       UsageError: checkpoint and set do not go together.
       DataError: the split has no rows, or files are broken.
     """
-    check_task(config, shards.schema)
+    check_task(config.task, shards.schema, config.shards)
     if not shards.rows(config.split):
         raise shards.no_rows(config.split)
     devices = jax.local_devices()

@@ -12,7 +12,7 @@ from schemas.errors import UsageError
 from trainers.on_flax.clm_config import GenerateConfig
 from trainers.on_flax.decoder import graph_of
 from trainers.on_flax.decoder_checkpoint import Decoder, load_decoder
-from trainers.on_flax.generation import Sampling, generator, row_keys
+from trainers.on_flax.generation import generator, row_keys
 from trainers.on_flax.programs import compute_dtype
 from trainers.set_tokenizer import open_tokenizer
 
@@ -39,7 +39,7 @@ def write_text(config: GenerateConfig) -> None:
     prompts[:, : len(prompt)] = prompt
     lengths = np.full(config.samples, len(prompt), np.int32)
     keys = row_keys(config.seed, config.samples)
-    sampling = Sampling(new, config.temperature, config.top_k, config.top_p, decoder.eos_ids)
+    sampling = config.sampling(max_new_tokens=new, eos_ids=decoder.eos_ids)
     graph = graph_of(decoder.config, compute_dtype(config.precision))
     arguments: Any = (decoder.params, jnp.asarray(prompts), jnp.asarray(lengths), keys)
 

@@ -9,7 +9,7 @@ Legend: B rows, L tokens a row, M places of a cache, H hidden, E embedding, N he
 V vocabulary.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from flax import nnx
 from trainers.on_flax.decoder_config import DecoderConfig
 from trainers.on_flax.layers import (
     Params,
+    activation,
     attend,
     attention_bias,
     dropped,
@@ -32,16 +33,6 @@ from trainers.on_flax.layers import (
     positions_from_segments,
     split_keys,
 )
-
-_TANH_GELU = partial(jax.nn.gelu, approximate=True)
-_ACTIVATION: dict[str, Callable[[jax.Array], jax.Array]] = {  # of decoder_config.ACTIVATIONS
-    "relu": jax.nn.relu,
-    "silu": jax.nn.silu,
-    "gelu": partial(jax.nn.gelu, approximate=False),
-    "gelu_new": _TANH_GELU,
-    "gelu_fast": _TANH_GELU,
-    "gelu_pytorch_tanh": _TANH_GELU,
-}
 
 
 class Cache(NamedTuple):
@@ -111,7 +102,7 @@ class DecoderLayer(nnx.Module):
         if not self.norm_first:
             x_BxLxH = self.attention_norm(x_BxLxH)
         normed = self.mlp_norm(x_BxLxH) if self.norm_first else x_BxLxH
-        grown = self.mlp_out(_ACTIVATION[self.activation](self.mlp_in(normed)))
+        grown = self.mlp_out(activation(self.activation)(self.mlp_in(normed)))
         x_BxLxH = x_BxLxH + dropped(grown, self.dropout, mlp_key)
         return x_BxLxH if self.norm_first else self.mlp_norm(x_BxLxH), Cache(keys, values)
 

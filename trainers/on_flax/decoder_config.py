@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from schemas.errors import UsageError
-
-# By Hugging Face's names; the last three are one formula.
-ACTIVATIONS = ("relu", "silu", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh")
+from trainers.on_flax.encoder_config import ACTIVATIONS
+from trainers.run_flags import at_least, share
 
 
 @dataclass(frozen=True)
@@ -52,15 +51,17 @@ class DecoderConfig:
         """Refuses dimensions that make no model, and switches that its family does not have."""
         sizes = ("vocab_size", "max_positions", "layers", "hidden_size", "heads")
         for name in (*sizes, "intermediate_size", "embedding_size"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"--{name}={getattr(self, name)}: must be at least 1")
+            at_least(self, name, 1)
         if self.hidden_size % self.heads:
             raise UsageError(
                 f"--hidden_size={self.hidden_size} is no multiple of --heads={self.heads}: every "
                 "head takes an equal share of it"
             )
-        if not 0 <= self.dropout < 1:
-            raise UsageError(f"--dropout={self.dropout}: a share from 0 to below 1")
+        if self.activation not in ACTIVATIONS:
+            raise UsageError(
+                f"--activation={self.activation} is not known: {', '.join(ACTIVATIONS)} are"
+            )
+        share(self, "dropout")
         if self.family == "gpt2":
             self._only("norm_first", True, "--norm=post", "OPT")
             self._only("final_norm", True, "no last LayerNorm", "OPT")

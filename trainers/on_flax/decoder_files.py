@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from schemas.errors import UsageError
-from trainers.on_flax.decoder_config import ACTIVATIONS, DecoderConfig
+from trainers.on_flax.decoder_config import DecoderConfig
+from trainers.on_flax.encoder_config import ACTIVATIONS
 
 FAMILIES = ("gpt2", "opt")
 # Settings of theirs that would make another model than ours, and the value ours has.

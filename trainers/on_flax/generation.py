@@ -8,46 +8,15 @@ Legend: B prompts, P tokens of the longest, T new tokens at most, M = P + T plac
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from schemas.errors import UsageError
 from trainers.on_flax.decoder import Cache, DecoderForCausalLM
 from trainers.on_flax.layers import MASKED, Params
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How the next token is chosen.
-
-    Attributes:
-      max_new_tokens: T.
-      temperature: of the softmax; 0 takes the likeliest token.
-      top_k: only so many likeliest tokens are drawn from; 0 draws from all.
-      top_p: only the likeliest tokens that together have this probability; 1 draws from all.
-      eos_ids: that end a text; the one that came is part of it.
-    """
-
-    max_new_tokens: int = 64
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    eos_ids: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Refuses what cannot be meant."""
-        if self.max_new_tokens < 1:
-            raise UsageError(f"--max_new_tokens={self.max_new_tokens}: must be at least 1")
-        if self.temperature < 0:
-            raise UsageError(f"--temperature={self.temperature}: at least 0, which is greedy")
-        if self.top_k < 0:
-            raise UsageError(f"--top_k={self.top_k}: at least 0, which draws from all tokens")
-        if not 0 < self.top_p <= 1:
-            raise UsageError(f"--top_p={self.top_p}: a share above 0, at most 1")
+from trainers.on_flax.sampling import Sampling
 
 
 class Generated(NamedTuple):
@@ -88,7 +57,8 @@ def allowed_logits(logits_BxV: jax.Array, sampling: Sampling) -> jax.Array:
     return logits_BxV
 
 
-def _choose(logits_BxV: jax.Array, keys_B: jax.Array, step: jax.Array, rule: Sampling) -> jax.Array:
+def choose(logits_BxV: jax.Array, keys_B: jax.Array, step: jax.Array, rule: Sampling) -> jax.Array:
+    """The next token of each row, int32 [B]: the likeliest, or drawn by its key and the step."""
     if not rule.temperature:
         return logits_BxV.argmax(axis=-1).astype(jnp.int32)
     keys_B = jax.vmap(jax.random.fold_in, (0, None))(keys_B, step)
@@ -125,7 +95,7 @@ def generator(
 
         def take(loop: _Loop, logits_BxV: jax.Array, caches: list[Cache]) -> _Loop:
             """Chooses the next token of every row that goes on."""
-            chosen_B = jnp.where(loop.done, 0, _choose(logits_BxV, keys_B, loop.step, sampling))
+            chosen_B = jnp.where(loop.done, 0, choose(logits_BxV, keys_B, loop.step, sampling))
             ended_B = jnp.isin(chosen_B, jnp.asarray(sampling.eos_ids, jnp.int32))
             ids_BxT = loop.found.ids.at[:, loop.step].set(chosen_B)
             lengths = loop.found.lengths + ~loop.done

@@ -23,12 +23,13 @@ from trainers.hf_files import refuse_existing
 from trainers.interruption import Interruption
 from trainers.metric_sinks import open_sinks
 from trainers.mixture import Mixture
-from trainers.on_flax.checkpoints import Checkpoints, claimed, start_or_resume
+from trainers.on_flax.checkpoints import SAME_SETTINGS, Checkpoints
 from trainers.on_flax.programs import Programs, compile_programs
 from trainers.on_flax.run_config import Plan
 from trainers.on_flax.step import State, StepMetrics
 from trainers.on_flax.task import Batch, Sums, Task
 from trainers.read_ahead import read_ahead
+from trainers.run_directory import claimed, start_or_resume
 from trainers.run_log import (
     MetricsFile,
     ProgressLine,
@@ -65,12 +66,12 @@ def train(plan: Plan, task: Task, shards: BatchReader) -> None:
     if config.export is not None:
         refuse_existing(config.export)
     with claimed(plan.output):
-        for change in start_or_resume(plan.output, settings, resume=config.resume):
+        for change in start_or_resume(
+            plan.output, settings, resume=config.resume, same=SAME_SETTINGS
+        ):
             line.say(f"note: {change}")
         (plan.output / CONFIG).write_bytes(config_bytes(config.entry, config))
         keep_set_files(shards, plan.output)
-        for note in task.notes():
-            line.say(f"note: {note}")
         with closing(Checkpoints(plan.output, config.keep_checkpoints)) as checkpoints:
             run = _Run(plan, task, shards, checkpoints, line)
             try:
@@ -153,6 +154,8 @@ class _Run:
             return self.checkpoints.restore(self.start, self.programs.abstract_state)
         if self.config.resume:
             self.line.say("no checkpoint to resume from yet: starting with step 1")
+        for note in self.task.notes():
+            self.line.say(f"note: {note}")
         return self.programs.first()
 
     def _open_metrics(self) -> MetricsFile:
