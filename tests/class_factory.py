@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from shard_factory import BOS, EOS, mlm_schema, write_set
 
 from schemas.features import task_features
 from schemas.sidecar import Schema
+from tests.shard_factory import BOS, EOS, mlm_schema, write_set
 
 
 def class_schema(*, classes=("neg", "pos"), pairs: bool = False, **changes: Any) -> Schema:

@@ -9,6 +9,7 @@ can run code.
 
 import os
 import re
+import warnings
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
@@ -93,7 +94,10 @@ def _write(path: Path, content: Dict[str, Any], *, newest: int) -> None:
 
 def _read(path: Path) -> Dict[str, Any]:
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            # PyTorch 2.0's, of its own code.
+            warnings.filterwarnings("ignore", message="TypedStorage is deprecated")
+            return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # zip, pickle and PyTorch errors alike
         raise DataError(
             f"{path} cannot be read ({error}): remove it, then --resume goes on from the "
