@@ -31,7 +31,7 @@ def make_model(folder: Path, name: str, config: dict | None) -> GPT2LMHeadModel:
     if config is None:
         return GPT2LMHeadModel.from_pretrained(folder / name, attn_implementation="eager").eval()
     torch.manual_seed(0)
-    model = GPT2LMHeadModel(GPT2Config(**config, attn_implementation="eager")).eval()
+    model = GPT2LMHeadModel(GPT2Config(**{**config, "attn_implementation": "eager"})).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn(parameter.shape))

@@ -47,7 +47,13 @@ def test_a_prompt_that_is_asked_is_that_of_the_row(name, tmp_path):
         tuple(ids[:length].tolist())
         for ids, length in zip(rows["input_ids"], rows["prompt_length"], strict=True)
     }
-    assert {tuple(prompts.ids(question, context)) for question, context, *_ in ASKED} == found
+    made = [prompts.prompt(question, context) for question, context, *_ in ASKED]
+    assert {tuple(prompt.ids) for prompt in made} == found
+    whole = [f"Question: {question} Context: {context} answer:" for question, context, *_ in ASKED]
+    lengths = [len(open_tokenizer(BPE.json).encode(t, add_special_tokens=False)) for t in whole]
+    if name == "defaults":
+        left_out = [length - len(p.ids) for length, p in zip(lengths, made, strict=True)]
+        assert [prompt.cut for prompt in made] == left_out and sum(left_out[:3:2]) == sum(left_out)
     assert max(map(len, found)) == 120 - TASKS[name].max_answer_length - 1
 
 

@@ -98,11 +98,24 @@ def scored(
     return squad_scores(golds, predictions, version)
 
 
+@dataclass(frozen=True)
+class Prompt:
+    """What a model goes on from.
+
+    Attributes:
+      ids: of its tokens.
+      cut: tokens of question and context that had no room.
+    """
+
+    ids: List[int]
+    cut: int
+
+
 class PromptMaker:
     """Questions and contexts to the ids of prompts, as the rows of a set have them.
 
     prompts = PromptMaker(schema, open_tokenizer(tokenizer_json))
-    prompts.ids("Who?", "Ann did.")        # [.., "Question:", " Who", "?", .., " answer:"]
+    prompts.prompt("Who?", "Ann did.").ids # [.., "Question:", " Who", "?", .., " answer:"]
     prompts.text([6342, 198])              # "Ann"
     """
 
@@ -112,24 +125,23 @@ class PromptMaker:
         template = schema.parameters["qa_template"]
         self._slots = parse_template(template, _FIELDS, "qa_template")
 
-    def ids(self, question: str, context: str) -> List[int]:
-        """A prompt's ids; question and context are cut as in evaluation rows."""
+    def prompt(self, question: str, context: str) -> Prompt:
+        """A prompt; question and context are cut as in evaluation rows."""
         schema, settings = self._schema, self._schema.parameters
         literals = [self._encode(slot.literal) for slot in self._slots]
         space = {slot.field: slot.space for slot in self._slots}
-        asked = self._encode(space["question"] + question)[: settings["max_question_length"]]
+        asked = self._encode(space["question"] + question)
+        told = self._encode(space["context"] + context)
+        length = len(asked) + len(told)
+        asked = asked[: settings["max_question_length"]]
         bos = [schema.special_ids["bos"]] if settings["bos"] else []
         around = len(bos) + sum(map(len, literals)) + 1
         room = schema.max_length - around - len(asked) - settings["max_answer_length"]
-        fields = {
-            "question": asked,
-            "context": self._encode(space["context"] + context)[:room],
-            "answer": [],
-        }
+        fields = {"question": asked, "context": told[:room], "answer": []}
         ids = bos
         for slot, literal in zip(self._slots, literals):
             ids = ids + literal + fields[slot.field]
-        return ids
+        return Prompt(ids, length - len(asked) - len(fields["context"]))
 
     def text(self, answer_ids: Sequence[int]) -> str:
         """What an answer says, without white space around it."""

@@ -34,19 +34,20 @@ class Options:
     """Taken at equal distances."""
     vocab_size: int = 4000
     """Of a tokenizer trained on their contexts."""
-    max_length: int = 384
-    """Tokens a row."""
+    max_length: int = 512
+    """Tokens a row, enough for the longest context: where one is cut, the prompt that is scored is
+    none of those that were learned."""
     qa_form: str = "causal"
     """Or prefix."""
-    epochs: int = 60
+    epochs: int = 16
     """Passes over the questions."""
     learning_rate: float = 1e-3
     """Highest."""
-    batch_size: int = 4
+    batch_size: int = 2
     """Packed rows a step."""
     model: str = "tiny"
     """Preset of tf_qa."""
-    evaluations: int = 4
+    evaluations: int = 3
     """Checkpoints that are kept and scored."""
 
 

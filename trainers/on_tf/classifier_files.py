@@ -1,18 +1,16 @@
 """What a classifier's run leaves for others: published weights, a SavedModel."""
 
-import os
-import shutil
 from pathlib import Path
 
-from schemas.errors import DataError
 from schemas.sidecar import Schema
 from trainers.encoder_config import to_config_json
-from trainers.hf_files import refuse_existing, tokenizer_settings, write_directory
+from trainers.hf_files import tokenizer_settings, write_directory
 from trainers.on_tf.backend import tf
 from trainers.on_tf.classifier import Classifier
 from trainers.on_tf.classifier_config import ClassifierConfig
 from trainers.on_tf.encoder import Encoder
 from trainers.on_tf.encoder_weights import read, to_hugging_face
+from trainers.on_tf.saved_model import write_module
 from trainers.run_log import ProgressLine
 from trainers.set_tokenizer import TOKENIZER
 
@@ -75,14 +73,5 @@ def write_saved_model(path: str, model: Encoder, schema: Schema) -> None:
       UsageError: the path is taken.
       DataError: it cannot be written.
     """
-    refuse_existing(path, flag="--export_saved_model")
-    partial = os.path.abspath(path) + ".partial"
     served = Served(model, has_pairs="text_pair_field" in schema.parameters)
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
-        tf.saved_model.save(served, partial, signatures={"serving_default": served.serve})
-        os.rename(partial, path)
-    except (OSError, tf.errors.OpError) as error:
-        raise DataError(f"--export_saved_model={path} cannot be written: {error}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    write_module(path, served, served.serve, {})

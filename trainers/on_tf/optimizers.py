@@ -53,22 +53,27 @@ def make_optimizer(
     """
     rate: Any = schedule_for(config, steps)  # Keras' hints know numbers only
     decay = config.weight_decay or None
-    if config.optimizer == "adamw":
+    # Keras counts the optimizers of a process, and checkpoints know variables by their names.
+    name = config.optimizer
+    if name == "adamw":
         optimizer = keras.optimizers.AdamW(
             rate,
+            name=name,
             weight_decay=config.weight_decay,
             beta_1=config.beta1,
             beta_2=config.beta2,
             epsilon=config.epsilon,
         )
-    elif config.optimizer == "adafactor":
-        optimizer = keras.optimizers.Adafactor(rate, relative_step=False, weight_decay=decay)
-    elif config.optimizer == "lion":
+    elif name == "adafactor":
+        optimizer = keras.optimizers.Adafactor(
+            rate, relative_step=False, weight_decay=decay, name=name
+        )
+    elif name == "lion":
         optimizer = keras.optimizers.Lion(
-            rate, beta_1=config.beta1, beta_2=config.beta2, weight_decay=decay
+            rate, beta_1=config.beta1, beta_2=config.beta2, weight_decay=decay, name=name
         )
     else:
-        optimizer = keras.optimizers.SGD(rate, momentum=config.beta1)
+        optimizer = keras.optimizers.SGD(rate, momentum=config.beta1, name=name)
     if optimizer.weight_decay:
         vectors = [variable for variable in variables if len(variable.shape) < 2]
         optimizer.exclude_from_weight_decay(var_list=vectors)

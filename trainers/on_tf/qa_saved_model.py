@@ -4,24 +4,19 @@ DIR/saved_model.pb, DIR/variables                        the graph, decoding in 
 DIR/assets.extra/schema.json, .../tokenizer.json         how a question becomes a prompt
 """
 
-import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema, to_json
-from trainers.hf_files import refuse_existing
 from trainers.on_tf.backend import tf
 from trainers.on_tf.decoding import answer_prompts
 from trainers.on_tf.gpt2 import Gpt2
 from trainers.on_tf.qa_config import QaConfig
+from trainers.on_tf.saved_model import EXTRA, SIGNATURE, write_module
 from trainers.questions import PromptMaker
 from trainers.set_tokenizer import SCHEMA, TOKENIZER, kept_schema, open_tokenizer
-
-_EXTRA = "assets.extra"  # TensorFlow's place for files that are none of its own
-_SIGNATURE = "serving_default"
 
 
 class Served(tf.Module):
@@ -63,21 +58,9 @@ def write_saved_model(path: str, model: Gpt2, schema: Schema, tokenizer_json: by
       UsageError: the path is taken.
       DataError: it cannot be written.
     """
-    refuse_existing(path, flag="--export_saved_model")
-    partial = os.path.abspath(path) + ".partial"
     served = Served(model, schema)
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
-        tf.saved_model.save(served, partial, signatures={_SIGNATURE: served.serve})
-        extra = Path(partial, _EXTRA)
-        extra.mkdir()
-        (extra / SCHEMA).write_bytes(to_json(schema))
-        (extra / TOKENIZER).write_bytes(tokenizer_json)
-        os.rename(partial, path)
-    except (OSError, tf.errors.OpError) as error:
-        raise DataError(f"--export_saved_model={path} cannot be written: {error}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    kept = {SCHEMA: to_json(schema), TOKENIZER: tokenizer_json}
+    write_module(path, served, served.serve, kept)
 
 
 def ask(config: QaConfig) -> None:
@@ -88,23 +71,27 @@ def ask(config: QaConfig) -> None:
       DataError: it cannot be read.
     """
     assert config.saved_model and config.ask is not None and config.context is not None
-    extra = Path(config.saved_model, _EXTRA)
+    extra = Path(config.saved_model, EXTRA)
     if not (extra / SCHEMA).is_file():
         raise UsageError(
-            f"--saved_model={config.saved_model} has no {_EXTRA}/{SCHEMA}: give a directory that "
+            f"--saved_model={config.saved_model} has no {EXTRA}/{SCHEMA}: give a directory that "
             "--export_saved_model of this trainer wrote"
         )
     schema = kept_schema(extra)
     try:
         prompts = PromptMaker(schema, open_tokenizer((extra / TOKENIZER).read_bytes()))
-        served = tf.saved_model.load(config.saved_model).signatures[_SIGNATURE]
+        served = tf.saved_model.load(config.saved_model).signatures[SIGNATURE]
     except (OSError, ValueError, tf.errors.OpError) as error:
         raise DataError(
             f"--saved_model={config.saved_model} cannot be read: {error}; export it again"
         ) from error
-    ids = prompts.ids(config.ask, config.context)
+    prompt = prompts.prompt(config.ask, config.context)
+    if prompt.cut:
+        note = f"note: {prompt.cut:,} tokens of question and context have no room and are not read"
+        print(note, file=sys.stderr)
     found = served(
-        input_ids=tf.constant([ids], tf.int32), prompt_lengths=tf.constant([len(ids)], tf.int32)
+        input_ids=tf.constant([prompt.ids], tf.int32),
+        prompt_lengths=tf.constant([len(prompt.ids)], tf.int32),
     )
     answer = prompts.text(found["answer_ids"][0, : int(found["answer_lengths"][0])].numpy())
     print(answer)

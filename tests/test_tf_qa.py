@@ -1,0 +1,493 @@
+"""tf_qa: parity with transformers' GPT-2, packing, decoding, and whole runs from the entry.
+
+Legend: B rows, L tokens a row, N prompts, P places of a prompt, T new tokens, V vocabulary.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gpt2_oracle import EPSILON, LEARNING_RATE
+from question_factory import schema_of, write_qa_set
+from shard_factory import tokenizer_json, write_mlm_set
+
+from pipelines.tasks.qa import Qa
+from pipelines.tokenization import LoadedTokenizer
+from schemas.errors import DataError, UsageError
+from trainers.hf_files import read_directory
+from trainers.on_tf import loop
+from trainers.on_tf.backend import tf
+from trainers.on_tf.checkpoints import Checkpoints
+from trainers.on_tf.decoding import answer_prompts
+from trainers.on_tf.gpt2 import Gpt2, build_gpt2
+from trainers.on_tf.gpt2_config import Gpt2Config, from_config_json
+from trainers.on_tf.gpt2_weights import fill, fresh, from_hugging_face, read, to_hugging_face
+from trainers.on_tf.optimizers import make_optimizer
+from trainers.on_tf.qa_config import QaConfig
+from trainers.on_tf.qa_learner import QaLearner
+from trainers.on_tf.step import Steps
+from trainers.reader import ShardSet
+from trainers.run_log import read_metrics
+from trainers.tf_qa import main
+
+WORDS = LoadedTokenizer(tokenizer_json(60))  # <s> <pad> </s> <unk> <mask> w5 w6 ...
+EOS, LENGTH, NEW = 2, 24, 4
+TASK = Qa(
+    qa_template="w5 {question} w6 {context} w7 {answer}",
+    qa_form="prefix",
+    max_question_length=3,
+    max_answer_length=NEW,
+)
+RUN = (
+    "--layers=1",
+    "--hidden_size=16",
+    "--heads=2",
+    "--batch_size=8",
+    "--steps=60",
+    "--learning_rate=0.03",
+    "--evaluate_every=20",
+    "--checkpoint_every=20",
+    "--keep_checkpoints=9",
+    "--no_jit_compile",
+)
+
+
+def questions(number, first, *, impossible=False):
+    """w10 asks for the context's last word, w11 for nothing that is there."""
+    random = np.random.default_rng(first)
+    asked = []
+    for name in range(first, first + number):
+        words = [f"w{word}" for word in random.integers(20, 60, random.integers(3, 9))]
+        context = " ".join(words)
+        answers = [(words[-1], len(context) - len(words[-1]))]
+        if impossible and name % 3 == 0:
+            asked.append(("w11", context, [], str(name)))
+        else:
+            asked.append(("w10", context, answers, str(name)))
+    return asked
+
+
+# Parity with PyTorch
+
+
+SMALL = {"vocab_size": 60, "n_positions": LENGTH, "n_layer": 2, "n_embd": 16, "n_head": 2}
+CASES = {
+    "as GPT-2": {**SMALL, "eos_token_id": EOS},
+    "every switch": {
+        **SMALL,
+        "eos_token_id": EOS,
+        "n_inner": 24,
+        "activation_function": "relu",
+        "layer_norm_epsilon": 1e-3,
+        "scale_attn_by_inverse_layer_idx": True,
+        "tie_word_embeddings": False,
+    },
+    "packed prefix": {
+        **SMALL,
+        "eos_token_id": EOS,
+        "scale_attn_weights": False,
+        "activation_function": "gelu",
+    },
+    "trained": None,  # the export of a run
+}
+
+
+def hand_made_mask(segments, prefix):
+    """Who attends whom, one pair after another."""
+    rows, length = segments.shape
+    allowed = np.zeros((rows, length, length), bool)
+    for row in range(rows):
+        for query in range(length):
+            for key in range(length):
+                same = segments[row, query] == segments[row, key]
+                allowed[row, query, key] = same and (key <= query or bool(prefix[row, key]))
+    return allowed
+
+
+def hand_made_positions(segments):
+    found = np.zeros_like(segments)
+    for row in range(len(segments)):
+        for place in range(1, segments.shape[1]):
+            if segments[row, place] == segments[row, place - 1]:
+                found[row, place] = found[row, place - 1] + 1
+    return found
+
+
+def case_batch(name):
+    """Rows and prompts for a case: three rows of 24 tokens, in one segment or several."""
+    random = np.random.default_rng(sorted(CASES).index(name))
+    ids = random.integers(5, 60, (3, LENGTH))
+    segments = np.ones((3, LENGTH), int)
+    weights = (random.random((3, LENGTH)) < 0.4).astype(int)
+    prefix = np.zeros((3, LENGTH), int)
+    if "packed" in name:
+        segments = np.array([[1] * 9 + [2] * 15, [1] * 5 + [2] * 8 + [3] * 9 + [0] * 2, [1] * 24])
+        ids[segments == 0] = 1
+        starts = np.diff(segments, axis=1, prepend=-1) != 0
+        weights[starts | (segments == 0)] = 0
+        places = hand_made_positions(segments)
+        if "prefix" in name:
+            prefix = ((places < 4) & (segments > 0)).astype(int)
+            weights[prefix > 0] = 0
+    weights[:, 0] = 0
+    lengths = np.array([3, 9, 20, 1])
+    given = {
+        "input_ids": ids,
+        "positions": hand_made_positions(segments),
+        "labels": np.where(weights > 0, ids, -100),
+        "allowed": hand_made_mask(segments, prefix),
+        "prompts": random.integers(5, 60, (4, 20)),
+        "lengths": lengths,
+        "new_tokens": np.array(NEW),
+        "is_prefix": np.array("prefix" in name or name == "trained"),
+    }
+    batch = {"input_ids": ids, "segment_ids": segments, "loss_weights": weights}
+    if prefix.any():
+        batch["prefix_mask"] = prefix
+    return given, batch
+
+
+@pytest.fixture(scope="module")
+def folder(trained, tmp_path_factory):
+    """What PyTorch says of all cases."""
+    folder = tmp_path_factory.mktemp("oracle")
+    for name in CASES:
+        np.savez(folder / f"{name}.npz", **case_batch(name)[0])
+    (trained / "exported").rename(folder / "trained")
+    (folder / "cases.json").write_text(json.dumps(CASES))
+    oracle = Path(__file__).with_name("gpt2_oracle.py")
+    subprocess.run([sys.executable, oracle, folder], check=True, capture_output=True)
+    return folder
+
+
+def loaded(path) -> Gpt2:
+    found, tensors = read_directory(str(path), model_types=("gpt2",))
+    config = from_config_json(found, dropout=0.0, place="here")
+    model = build_gpt2(config)
+    fill(model, from_hugging_face(tensors, config, place="here"))
+    return model
+
+
+SCHEMA = schema_of(TASK, WORDS, LENGTH)
+
+
+def close(found, due, tolerance=1e-4):
+    np.testing.assert_allclose(found, due, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logits_loss_gradients_a_step_and_answers_are_those_of_pytorch(name, folder):
+    given, batch = case_batch(name)
+    due = np.load(folder / f"{name}-out.npz")
+    model = loaded(folder / name)
+    learner = QaLearner(model, SCHEMA)
+    check_answers(model, given, due["answers"])
+    tensors = {key: tf.constant(value) for key, value in batch.items()}
+    close(learner.logits(tensors).numpy(), due["logits"])
+    seed = tf.constant([0, 0])
+    with tf.GradientTape() as tape:
+        sums = learner.loss_sums(tensors, seed)
+    close(sums["loss"].numpy(), due["loss"])
+    weight = sums["weight"].numpy()
+    assert weight == batch["loss_weights"].sum()
+    variables = [variable.value for variable in model.trainable_variables]
+    gradients = [tf.convert_to_tensor(g) / weight for g in tape.gradient(sums["loss"], variables)]
+    paths = [variable.path.removeprefix("gpt2/") for variable in model.trainable_variables]
+    named = dict(zip(paths, (gradient.numpy() for gradient in gradients), strict=True))
+    for weight_name, gradient in to_hugging_face(named, model.sizes).items():
+        close(gradient, due[f"gradient/{weight_name}"])
+
+    config = QaConfig(
+        shards="x", learning_rate=LEARNING_RATE, warmup_steps=0, epsilon=EPSILON, clip_norm=0.0
+    )
+    optimizer = make_optimizer(config, 1, model.trainable_variables)
+    steps = Steps(learner, optimizer, tf.distribute.get_strategy(), batch_size=3, jit_compile=False)
+    steps.train(tensors)
+    for weight_name, value in to_hugging_face(read(model), model.sizes).items():
+        close(value, due[f"step/{weight_name}"])
+
+
+def check_answers(model, given, due):
+    """Token by token those of PyTorch."""
+
+    @tf.function
+    def answer(prompts, lengths):
+        return answer_prompts(
+            model,
+            prompts,
+            lengths,
+            new_tokens=NEW,
+            eos=EOS,
+            prefix=bool(given["is_prefix"]),
+        )
+
+    prompts = tf.constant(given["prompts"], tf.int32)
+    found = answer(prompts, tf.constant(given["lengths"], tf.int32))
+    np.testing.assert_array_equal(found.ids_BxT, due)
+    ends = [[*row, EOS].index(EOS) for row in due.tolist()]
+    assert found.lengths_B.numpy().tolist() == ends
+    # What stands after a prompt does not matter.
+    other = np.where(np.arange(20) < given["lengths"][:, None], given["prompts"], 59)
+    again = answer(tf.constant(other, tf.int32), tf.constant(given["lengths"], tf.int32))
+    np.testing.assert_array_equal(again.ids_BxT, due)
+
+
+# Packing
+
+
+@pytest.mark.parametrize("form", ["causal", "prefix"])
+def test_packed_rows_are_the_same_as_single_ones(form, tmp_path):
+    task = replace(TASK, qa_form=form)
+    asked = questions(12, 0, impossible=True)
+    packed = write_qa_set(tmp_path / "packed", {"train": asked}, task, WORDS, 48)["train"]
+    assert packed["segment_ids"].max() > 2
+    single = {name: [] for name in packed if name not in ("example_id", "prompt_length")}
+    where = []
+    for row, segments in enumerate(packed["segment_ids"]):
+        for number in range(1, segments.max() + 1):
+            places = np.flatnonzero(segments == number)
+            where.append((row, places))
+            for name, column in single.items():
+                value = packed[name][row, places]
+                value = np.minimum(value, 1) if name == "segment_ids" else value
+                column.append(np.pad(value, (0, 48 - len(places))))
+    unpacked = {name: np.stack(column) for name, column in single.items()}
+    config = Gpt2Config(
+        vocab_size=60, max_positions=48, layers=2, hidden_size=16, heads=2, intermediate_size=64
+    )
+    model = build_gpt2(config)
+    fill(model, {n: 9 * value for n, value in fresh(config, 0).items()})
+    learner = QaLearner(model, SCHEMA)
+    found = []
+    for batch in (packed, unpacked):
+        tensors = {name: tf.constant(batch[name]) for name in single}
+        with tf.GradientTape() as tape:
+            loss = learner.loss_sums(tensors, tf.constant([0, 0]))["loss"]
+        variables = [variable.value for variable in model.trainable_variables]
+        gradients = [tf.convert_to_tensor(g).numpy() for g in tape.gradient(loss, variables)]
+        found.append((learner.logits(tensors).numpy(), gradients))
+    for number, (row, places) in enumerate(where):
+        close(found[0][0][row, places], found[1][0][number, : len(places)], 1e-5)
+    for ours, theirs in zip(found[0][1], found[1][1], strict=True):
+        close(ours, theirs, 1e-4)
+
+
+# Whole runs
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("sets") / "asked"
+    asked = {"train": questions(60, 0, impossible=True), "validation": questions(9, 100)}
+    write_qa_set(directory, asked, TASK, WORDS, LENGTH)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def trained(shards, tmp_path_factory):
+    """A run's folder: `run`, `exported`, `saved`; and how often its steps were traced."""
+    folder = tmp_path_factory.mktemp("trained")
+    counts = {"loss_sums": 0, "outputs": 0}
+
+    def counting(name, method):
+        def call(self, *arguments):
+            counts[name] += 1
+            return method(self, *arguments)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in counts:
+            patch.setattr(QaLearner, name, counting(name, getattr(QaLearner, name)))
+        main(
+            [
+                f"--shards={shards}",
+                f"--output={folder / 'run'}",
+                f"--export={folder / 'exported'}",
+                f"--export_saved_model={folder / 'saved'}",
+                "--checkpoint=last",
+                *RUN,
+            ]
+        )
+    (folder / "traces.json").write_text(json.dumps(counts))
+    return folder
+
+
+def test_a_run_learns_and_is_compiled_once(trained):
+    lines = read_metrics(str(trained / "run" / "metrics.jsonl"))
+    evaluations = {line["step"]: line for line in lines if line["kind"] == "evaluation"}
+    assert list(evaluations) == [20, 40, 60]
+    assert evaluations[60]["loss"] < evaluations[20]["loss"] < 4
+    assert json.loads((trained / "traces.json").read_text()) == {"loss_sums": 1, "outputs": 1}
+    assert {line["step"] for line in lines if line["kind"] == "train"} == set(range(1, 61))
+    for name in ("loss.png", "predictions.json", "schema.json", "tokenizer.json"):
+        assert (trained / "run" / name).stat().st_size
+    predictions = json.loads((trained / "run" / "predictions.json").read_text())
+    assert set(predictions) == {str(name) for name in range(100, 109)}
+
+
+def test_checkpoints_score_as_they_did_in_training(trained, shards, capsys):
+    run = trained / "run"
+    main([f"--output={run}", "--evaluate_checkpoints=all", "--batch_size=4"])  # compiled by XLA
+    folder = run / "evaluation" / "asked-validation"
+    scores = [json.loads(line) for line in (folder / "scores.jsonl").read_text().splitlines()]
+    lines = read_metrics(str(run / "metrics.jsonl"))
+    due = [line for line in lines if line["kind"] == "evaluation"]
+    assert [line["step"] for line in scores] == [20, 40, 60]
+    for found, then in zip(scores, due, strict=True):
+        assert then.pop("kind") == "evaluation" and found == pytest.approx(then, rel=1e-4)
+    last = json.loads((folder / "predictions-60.json").read_text())
+    assert last == json.loads((run / "predictions.json").read_text())
+    table = capsys.readouterr().out.splitlines()
+    assert table[1].split() == ["step", "loss", "exact", "match", "F1"]
+    assert table[4].split()[0] == "60" and table[4].endswith(f"{scores[2]['f1']:.2f}")
+    assert (folder / "scores.png").stat().st_size
+
+
+def test_questions_of_another_set_and_of_one_checkpoint(trained, tmp_path, capsys):
+    other = tmp_path / "other"
+    asked = questions(6, 0, impossible=True)
+    write_qa_set(other, {"validation": asked}, TASK, WORDS, LENGTH)
+    main(
+        [
+            f"--output={trained / 'run'}",
+            f"--shards={other}",
+            "--evaluate_checkpoints=40",
+            "--batch_size=4",
+            "--no_jit_compile",
+        ]
+    )
+    assert "exact, no answer" in capsys.readouterr().out
+    folder = trained / "run" / "evaluation" / "other-validation"
+    assert set(json.loads((folder / "predictions-40.json").read_text())) == set("012345")
+    changed = tmp_path / "changed"
+    task = replace(TASK, qa_form="causal")
+    write_qa_set(changed, {"validation": asked}, task, WORDS, LENGTH)
+    with pytest.raises(UsageError, match="qa_form is 'causal' and was 'prefix'"):
+        main([f"--output={trained / 'run'}", f"--shards={changed}", "--evaluate_checkpoints=40"])
+    with pytest.raises(UsageError, match="no checkpoint '7': its steps are 20, 40, 60"):
+        main([f"--output={trained / 'run'}", "--evaluate_checkpoints=7"])
+
+
+def test_a_saved_model_gives_the_answers_of_the_run(trained, shards, capsys):
+    served = tf.saved_model.load(str(trained / "saved")).signatures["serving_default"]
+    reader = ShardSet(str(shards))
+    rows = reader.read("validation", np.arange(9))
+    lengths = rows["prompt_length"].astype(np.int32)
+    prompts = rows["input_ids"][:, : lengths.max()].astype(np.int32)
+    found = served(input_ids=tf.constant(prompts), prompt_lengths=tf.constant(lengths))
+    words = [
+        " ".join(f"w{word}" for word in ids[:length] if word > 4)
+        for ids, length in zip(
+            found["answer_ids"].numpy(), found["answer_lengths"].numpy(), strict=True
+        )
+    ]
+    predictions = json.loads((trained / "run" / "predictions.json").read_text())
+    assert sorted(words) == sorted(predictions.values()) and any(words)
+    question, context, _, name = questions(9, 100)[4]
+    main([f"--saved_model={trained / 'saved'}", f"--ask={question}", f"--context={context}"])
+    assert capsys.readouterr().out == predictions[name] + "\n"
+
+
+def weights_of(run: Path, step: int) -> dict[str, np.ndarray]:
+    model = build_gpt2(Gpt2Config(**json.loads((run / "config.json").read_text())["model"]))
+    Checkpoints(run, 9, model).load_weights(str(step))
+    return read(model)
+
+
+def test_ctrl_c_and_resume_give_the_same_weights(trained, shards, tmp_path, monkeypatch):
+    flags = [f"--shards={shards}", f"--output={tmp_path / 'run'}", *RUN]
+    write = loop.MetricsFile.write
+
+    def interrupting(self, metrics):
+        write(self, metrics)
+        if metrics["step"] == 23:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(loop.MetricsFile, "write", interrupting)
+    with pytest.raises(SystemExit) as stop:
+        main(flags)
+    assert stop.value.code == 130
+    monkeypatch.undo()
+    assert max(int(path.name) for path in (tmp_path / "run" / "checkpoints").iterdir()) in (23, 24)
+    main([*flags, "--resume"])
+    due = weights_of(trained / "run", 60)
+    for name, found in weights_of(tmp_path / "run", 60).items():
+        np.testing.assert_array_equal(found, due[name], err_msg=name)
+
+
+def test_no_number_stops_the_run_with_its_batch(shards, tmp_path):
+    with pytest.raises(DataError, match=r"step 2: the loss is nan") as error:
+        main(
+            [
+                f"--shards={shards}",
+                f"--output={tmp_path / 'run'}",
+                *RUN,
+                "--learning_rate=1e30",
+                "--no_score",
+            ]
+        )
+    saved = np.load(tmp_path / "run" / "stopped-at-step-2.npz")
+    assert ", ".join(map(str, saved["row_index"])) in str(error.value)
+
+
+# What does not fit is refused
+
+
+def test_refusals(shards, trained, folder, tmp_path):
+    write_mlm_set(tmp_path / "mlm")
+    long = tmp_path / "long"
+    write_qa_set(long, {"train": questions(3, 0)}, TASK, WORDS, 48)
+    saved = [f"--saved_model={trained / 'saved'}"]
+    cases = {
+        "holds rows for task 'mlm'; this trainer takes 'qa'": [f"--shards={tmp_path / 'mlm'}"],
+        "the model places 24 tokens, fewer than the 48 of a row": [
+            f"--shards={long}",
+            f"--init_from={folder / 'trained'}",
+        ],
+        "--layers=3, but the weights of --init_from": [
+            f"--shards={shards}",
+            f"--init_from={folder / 'trained'}",
+            "--layers=3",
+        ],
+        "give the directory of a shard set with --shards": [],
+        "give all three": ["--ask=w10", *saved],
+        "has no assets.extra/schema.json": ["--ask=a", "--context=b", f"--saved_model={tmp_path}"],
+        "--evaluate_checkpoints needs the run": ["--evaluate_checkpoints=all"],
+        "holds no run": ["--evaluate_checkpoints=all", f"--output={tmp_path}"],
+        "is there already": [f"--shards={shards}", f"--export_saved_model={trained / 'saved'}"],
+    }
+    for expected, argv in cases.items():
+        with pytest.raises(UsageError) as error:
+            main(argv)
+        assert expected in str(error.value)
+
+
+def test_published_weights_of_a_smaller_vocabulary_grow(folder, tmp_path, capsys):
+    big = LoadedTokenizer(tokenizer_json(64))
+    write_qa_set(tmp_path / "set", {"train": questions(8, 0)}, TASK, big, LENGTH)
+    main(
+        [
+            f"--shards={tmp_path / 'set'}",
+            f"--output={tmp_path / 'run'}",
+            f"--init_from={folder / 'trained'}",
+            f"--export={tmp_path / 'out'}",
+            "--steps=1",
+            "--batch_size=2",
+            "--learning_rate=1e-9",
+            "--no_jit_compile",
+            "--optimizer=lion",
+        ]
+    )
+    assert "has 60 rows, and the set's vocabulary 64 ids" in capsys.readouterr().err
+    _, before = read_directory(str(folder / "trained"))
+    _, after = read_directory(str(tmp_path / "out"))
+    for name, value in before.items():
+        close(after[name][: len(value)], value, 1e-5)
+    assert after["transformer.wte.weight"].shape[0] == 64
