@@ -1,13 +1,27 @@
 """How loops are compiled: by numba, without the interpreter's lock, and kept on disk.
 
 Import files that compile loops where the loops are run, not before: numba takes 0.2 s to import and
-0.2 to 0.4 to load the first loop it kept.
+0.2 to load the first loop it kept.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 import numba
+import numba.np.linalg as _linalg
+
+
+def _without_blas() -> None:
+    raise ImportError
+
+
+# numba asks for scipy.linalg, which takes 0.15 s, and does without it where it is not installed:
+# only products of matrices need it, and no loop here has any. (Those of a user's filter are
+# compiled before, when it is called.)
+_ensure_blas, _linalg.ensure_blas = _linalg.ensure_blas, _without_blas
+import numba.np.arraymath  # noqa: E402
+
+_linalg.ensure_blas = _ensure_blas
 
 
 def entry(*signature: Any) -> Callable[[Callable], Any]:
