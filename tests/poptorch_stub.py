@@ -34,13 +34,15 @@ class Stub(ModuleType):
 
     Attributes:
       calls: one line each, in order.
-      traced: operators of each program that was compiled, by kind of program.
+      programs: what was traced of the module for one micro-batch, by kind of program.
+      traced: the operators in it.
       blocks: (user_id, ipu_id) in the order in which tracing came upon them, by kind of program.
     """
 
     def __init__(self) -> None:
         super().__init__("poptorch")
         self.calls: list[str] = []
+        self.programs: dict[str, Any] = {}
         self.traced: dict[str, list[str]] = {}
         self.blocks: dict[str, list[tuple[str, int]]] = {}
         self.passed: list[tuple[str, int]] = []
@@ -282,6 +284,7 @@ class Executor:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # PyTorch 2.0 has nothing newer
             program: Any = torch.jit.trace(self.device, tuple(part), check_trace=False)
+        self.stub.programs[self.kind] = program
         self.stub.blocks[self.kind] = list(self.stub.passed)
         kinds = (node.kind() for node in program.inlined_graph.nodes())
         self.stub.traced[self.kind] = [kind for kind in kinds if kind.startswith("aten::")]
