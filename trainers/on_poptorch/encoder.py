@@ -58,7 +58,10 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: EncoderConfig):
         super().__init__()
         hidden, wide = config.hidden_size, config.intermediate_size
-        self.heads, self.attention_dropout = config.heads, config.attention_dropout
+        # Numbers, not sizes of tensors, of which tracing would make operators.
+        self.parts = (3, config.heads, hidden // config.heads)
+        self.scale = (hidden // config.heads) ** -0.5
+        self.attention_dropout = config.attention_dropout
         self.fused_attention = True
         self.qkv = nn.Linear(hidden, 3 * hidden)
         self.attention_out = nn.Linear(hidden, hidden)
@@ -82,8 +85,8 @@ class EncoderLayer(nn.Module):
         return self.mlp_norm(self.dropout(fed) + hidden_BxLxH)
 
     def _attend(self, hidden_BxLxH: Tensor, scores_Bx1x1xL: Tensor) -> Tensor:
-        rows, length, width = hidden_BxLxH.shape
-        parts = self.qkv(hidden_BxLxH).view(rows, length, 3, self.heads, width // self.heads)
+        rows, length, _ = hidden_BxLxH.shape
+        parts = self.qkv(hidden_BxLxH).view(rows, length, *self.parts)
         query, key, value = parts.permute(2, 0, 3, 1, 4).unbind(0)  # each [B, N, L, H / N]
         rate = self.attention_dropout if self.training else 0.0
         if self.fused_attention:
@@ -91,8 +94,7 @@ class EncoderLayer(nn.Module):
                 query, key, value, attn_mask=scores_Bx1x1xL.to(query.dtype), dropout_p=rate
             )
         else:
-            scaled = query * (width // self.heads) ** -0.5
-            scores = torch.matmul(scaled, key.transpose(2, 3)) + scores_Bx1x1xL
+            scores = torch.matmul(query * self.scale, key.transpose(2, 3)) + scores_Bx1x1xL
             weights = functional.dropout(torch.softmax(scores, dim=-1), rate, self.training)
             mixed = torch.matmul(weights, value)
-        return mixed.transpose(1, 2).reshape(rows, length, width)
+        return mixed.transpose(1, 2).flatten(2)
