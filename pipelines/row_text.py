@@ -103,8 +103,9 @@ class TokenTexts:
         spelt = spelt.removeprefix(tokenizer.continuing_prefix.encode())
         spelt = spelt.replace("▁".encode(), b" ")
         # Byte-level tokens hold their spaces; of others the space before a word is put back.
-        has_space = spelt.decode(errors="replace")[:1].isspace()
-        return b" " + spelt if tokenizer.is_word_start[token] and not has_space else spelt
+        if tokenizer.is_byte_level or spelt.decode(errors="replace")[:1].isspace():
+            return spelt
+        return b" " + spelt if tokenizer.is_word_start[token] else spelt
 
 
 def visible(text: str) -> str:

@@ -186,7 +186,7 @@ class LoadedTokenizer:
         spelt = [b""] * self.vocab_size
         for token, i in self._ids.items():
             spelt[i] = token.encode()
-        if self._is_byte_level:
+        if self.is_byte_level:
             added = self._tokenizer.get_added_tokens_decoder().keys()
             plain = {token: i for token, i in self._ids.items() if i not in added}
             for i, data in zip(plain.values(), spelt_bytes(plain), strict=True):
@@ -204,7 +204,7 @@ class LoadedTokenizer:
         for the masking to see to.
         """
         prefix = self.continuing_prefix
-        if self._is_byte_level:
+        if self.is_byte_level:
             starts = np.array([_begins_with_space(spelt) for spelt in self.token_bytes], bool)
         else:
             starts = np.zeros(self.vocab_size, bool)
@@ -227,11 +227,8 @@ class LoadedTokenizer:
         return json.loads(self.json)
 
     @cached_property
-    def _merged(self) -> set[str]:
-        return merged_tokens(self._config)
-
-    @cached_property
-    def _is_byte_level(self) -> bool:
+    def is_byte_level(self) -> bool:
+        """Whether its tokens are bytes, written in `pipelines.bpe.byte_characters`."""
         return "ByteLevel" in _types(self._config["pre_tokenizer"])
 
     def _roles(self) -> dict[str, int]:
@@ -248,8 +245,8 @@ class LoadedTokenizer:
                 )
             present = [named] if named else [name for name in names if name in self._ids]
             if present and not added.issuperset(present):
-                merged = self._merged
-                present = [name for name in present if name in added or name not in merged]
+                merged = merged_tokens(self._config, set(present) - added)
+                present = [name for name in present if name not in merged]
             if present:
                 roles[role] = self._ids[present[0]]
         return roles

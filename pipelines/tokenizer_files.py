@@ -6,7 +6,7 @@ special_tokens_map.json and tokenizer_config.json where they lie beside it.
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -124,12 +124,14 @@ def failures_as_data_errors(what: str, remedy: str) -> Iterator[None]:
         raise DataError(f"{what}: {reason}; {remedy}") from error
 
 
-def merged_tokens(config: Mapping[str, Any]) -> set[str]:
-    """Tokens that a BPE's merges spell, which stand for text whatever they look like: `<s>` may."""
+def merged_tokens(config: Mapping[str, Any], among: Set[str]) -> set[str]:
+    """Those tokens that a BPE's merges spell: they stand for text whatever they look like."""
     prefix = config["model"].get("continuing_subword_prefix") or ""
+    ends = {token[-1:] for token in among}
     merges = config["model"].get("merges", ())
     pairs = (merge.split(" ", 1) if isinstance(merge, str) else merge for merge in merges)
-    return {left + right.removeprefix(prefix) for left, right in pairs}
+    likely = ((left, right) for left, right in pairs if right[-1:] in ends)
+    return {left + right.removeprefix(prefix) for left, right in likely} & among
 
 
 def _read(path: str) -> bytes:

@@ -134,10 +134,11 @@ def test_missing_and_unreadable_paths(tmp_path):
 
 
 def test_merged_tokens():
-    assert merged_tokens({"model": {"merges": [["a", "b"], "c d"]}}) == {"ab", "cd"}
+    some = {"ab", "cd", "b", "<s>"}
+    assert merged_tokens({"model": {"merges": [["a", "b"], "c d", "x d"]}}, some) == {"ab", "cd"}
     prefixed = {"merges": [["a", "##b"]], "continuing_subword_prefix": "##"}
-    assert merged_tokens({"model": prefixed}) == {"ab"}
-    assert merged_tokens({"model": {"type": "WordPiece"}}) == set()
+    assert merged_tokens({"model": prefixed}, some) == {"ab"}
+    assert merged_tokens({"model": {"type": "WordPiece"}}, some) == set()
 
 
 def test_only_failures_become_data_errors():
