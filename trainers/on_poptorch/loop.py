@@ -8,7 +8,7 @@ import sys
 import time
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, Generator, List, Optional, Tuple
+from typing import Dict, Generator, Optional, Tuple
 
 import numpy as np
 
@@ -16,30 +16,26 @@ from schemas.errors import DataError, UsageError
 from trainers.batches import BatchReader
 from trainers.class_measures import class_measures
 from trainers.config_file import CONFIG, config_bytes
-from trainers.encoder_config import to_config_json
 from trainers.finite_loss import check_finite
-from trainers.hf_files import tokenizer_settings, write_directory
 from trainers.interruption import Interruption
 from trainers.metric_sinks import open_sinks
-from trainers.on_poptorch.checkpoints import BEST, Checkpoints, check_kind
+from trainers.on_poptorch.checkpoints import Checkpoints, check_kind
 from trainers.on_poptorch.config import SAME_SETTINGS, Plan
 from trainers.on_poptorch.devices import runner_for
+from trainers.on_poptorch.last_word import METRICS, say_last_word, told
 from trainers.on_poptorch.runner import Measured, Placed, Runner
-from trainers.on_poptorch.weights import to_hugging_face
 from trainers.read_ahead import read_ahead
 from trainers.run_directory import claimed, start_or_resume
 from trainers.run_log import (
     MetricsFile,
     ProgressLine,
     Rates,
-    draw_curve,
     duration,
     read_metrics,
 )
-from trainers.set_tokenizer import TOKENIZER, keep_set_files
+from trainers.set_tokenizer import keep_set_files
 
 AHEAD = 2  # calls whose rows are ready before their turn
-_SAID = {"loss": "loss", "accuracy": "accuracy", "auc": "AUC", "f1": "F1"}
 
 
 def train(plan: Plan, shards: BatchReader) -> None:
@@ -110,7 +106,7 @@ class _Run:
         self.steps, self.start = steps, checkpoints.latest or 0
         self.stop = min(steps, self.config.stop_after or steps)
         self.train_rows = shards.rows(self.config.train_split)
-        self.metrics_path = str(plan.output / "metrics.jsonl")
+        self.metrics_path = str(plan.output / METRICS)
         self.interruption = Interruption()
         self.progress = Progress()
         self.began, self.waited = time.perf_counter(), 0.0
@@ -272,13 +268,13 @@ class _Run:
     def _evaluate(self) -> None:
         """Measures the whole validation split and keeps the best weights; once after a step."""
         progress, config = self.progress, self.config
-        if not self._evaluates() or self._last_evaluation().get("step") == progress.step:
+        if not self._evaluates() or self._was_evaluated():
             return
         measures = self._measures()
         if measures is None:
             return
         self.metrics.write({"kind": "evaluation", "step": progress.step, **measures})
-        self.line.say(f"step {progress.step}: {config.validation_split} {_told(measures)}")
+        self.line.say(f"step {progress.step}: {config.validation_split} {told(measures)}")
         # A loss that is no number, or no AUC where there is one class only, is never better.
         value = measures.get(config.best_by, float("nan"))
         lower = config.best_by == "loss"
@@ -290,9 +286,9 @@ class _Run:
         else:
             progress.without_better += 1
 
-    def _last_evaluation(self) -> Dict[str, Any]:
+    def _was_evaluated(self) -> bool:
         lines = [line for line in read_metrics(self.metrics_path) if line["kind"] == "evaluation"]
-        return lines[-1] if lines else {}
+        return bool(lines) and lines[-1]["step"] == self.progress.step
 
     def _measures(self) -> Optional[Dict[str, float]]:
         """Of the validation split; None if a signal came."""
@@ -313,49 +309,13 @@ class _Run:
         self.checkpoints.save(self.progress.step, state)
 
     def _last_word(self) -> None:
-        """Draws the curve, exports, and says what was made and where it lies."""
-        output, step = self.plan.output, self.progress.step
-        lines = read_metrics(self.metrics_path)
-        curve = output / "loss.png"
-        draw_curve(lines, str(curve), f"{self.config.shards}, classification", unit="nats a row")
         seconds = time.perf_counter() - self.began
-        waiting = f"{self.waited / max(seconds, 1e-9):.1%} of it waiting for data"
-        print(f"{step} steps done; this run took {duration(seconds)}, {waiting}.")
-        trained = [line["loss"] for line in lines if line["kind"] == "train"]
-        if trained:
-            print(f"  training    loss {trained[0]:.4f} at first, {trained[-1]:.4f} at last")
-        last, best = self._last_evaluation(), self.checkpoints.best()
-        if last:
-            print(f"  last        step {last['step']}: {_told(last)}")
-        if best is not None:
-            print(f"  best        step {best['step']}: {_told(best['measures'])}")
-            print(f"  best        {output / BEST}")
-        print(f"  checkpoint  {self.checkpoints.path(step)}")
-        print(f"  metrics     {self.metrics_path}")
-        print(f"  loss curve  {curve}")
-        if step < self.steps and not self._is_enough():
-            print(f"  to go on    {self.config.command(resume=True, stop_after=None)}")
-        elif self.config.export is not None:
-            self._export(self.config.export, best or self.checkpoints.restore(step))
-
-    def _export(self, directory: str, state: Dict[str, Any]) -> None:
-        """Writes the best weights, or the last where nothing was evaluated."""
-        special_ids, model = self.plan.schema.special_ids, self.plan.model
-        tokenizer = (self.plan.output / TOKENIZER).read_bytes()
-        weights = {name: value.float().numpy() for name, value in state["model"].items()}
-        write_directory(
-            directory,
-            to_config_json(model, special_ids),
-            to_hugging_face(weights, model),
-            tokenizer,
-            tokenizer_settings(tokenizer, special_ids, max_length=model.max_positions),
+        is_over = self.progress.step >= self.steps or self._is_enough()
+        waited = self.waited / max(seconds, 1e-9)
+        say_last_word(
+            self.plan,
+            self.checkpoints,
+            self.progress.step,
+            took=f"{duration(seconds)}, {waited:.1%} of it waiting for data",
+            is_over=is_over,
         )
-        print(f"  exported    {directory}: the weights after step {state['step']}")
-
-
-def _told(measures: Dict[str, Any]) -> str:
-    words: List[str] = []
-    for name, called in _SAID.items():
-        if name in measures:
-            words.append(f"{called} {measures[name]:{'.2%' if name == 'accuracy' else '.4f'}}")
-    return ", ".join(words)
