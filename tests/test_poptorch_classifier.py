@@ -1,6 +1,7 @@
 """The trainer as a command, on plain PyTorch: runs, resuming to the bit, interruption, refusals."""
 
 import ast
+import itertools
 import json
 import os
 import shlex
@@ -21,6 +22,7 @@ from trainers.encoder_config import EncoderConfig
 from trainers.hf_files import read_directory
 from trainers.on_poptorch.checkpoints import Checkpoints
 from trainers.on_poptorch.model import Classifier
+from trainers.on_poptorch.plain import PlainRunner
 from trainers.on_poptorch.runner import tensors_of
 from trainers.poptorch_classifier import main
 from trainers.reader import ShardSet
@@ -199,20 +201,25 @@ main({arguments!r})
     assert_same(state_of(whole, 12), state_of(tmp_path / "run", 12))
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(shards, whole, tmp_path, monkeypatch, capsys):
-    """The signal comes while step 4 is evaluated, which a resumed run then makes up for."""
+@pytest.mark.parametrize("evaluation", [1, 3])
+def test_ctrl_c_saves_and_says_how_to_go_on(
+    shards, whole, tmp_path, monkeypatch, capsys, evaluation
+):
+    """The signal comes in the first evaluation or in the last; a resumed run makes up for it."""
+    batches, real = itertools.count(1), PlainRunner.evaluate
+
+    def evaluate(self, placed):
+        if next(batches) == 3 * evaluation - 1:  # the second of the three of an evaluation
+            signal.raise_signal(signal.SIGINT)
+        return real(self, placed)
+
+    monkeypatch.setattr(PlainRunner, "evaluate", evaluate)
     flags = ["--steps=12", "--evaluate_every=4", "--checkpoint_every=3", "--accumulation=2"]
-    monkeypatch.setattr(
-        "trainers.on_poptorch.plain.PlainRunner.evaluate",
-        lambda self, placed: (
-            signal.raise_signal(signal.SIGINT) or torch.zeros((len(placed.rows["label"]), 2))
-        ),
-    )
     with pytest.raises(SystemExit) as stopped:
         train(shards, tmp_path / "run", *flags)
     assert stopped.value.code == 130
     said = capsys.readouterr().err
-    assert "the state after step 4 is in" in said
+    assert f"the state after step {4 * evaluation} is in" in said
     monkeypatch.undo()
     [again] = [line for line in said.splitlines() if line.startswith("  python -m trainers.")]
     main(shlex.split(again)[3:])

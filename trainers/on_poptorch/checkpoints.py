@@ -47,13 +47,11 @@ class Checkpoints:
         return self.directory / f"step-{step:08}.pt"
 
     def save(self, step: int, state: Dict[str, Any]) -> None:
-        """Writes the state after `step` steps, unless it is there already; drops old ones.
+        """Writes the state after `step` steps; drops old ones.
 
         Raises:
           DataError: it cannot be written; earlier checkpoints stay.
         """
-        if step in self.steps:
-            return
         _write(self.path(step), dict(state, step=step), newest=self.latest or 0)
         for old in self.steps[: -self.keep]:
             self.path(old).unlink()

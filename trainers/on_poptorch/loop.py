@@ -114,7 +114,7 @@ class _Run:
     def go(self) -> None:
         """Everything from the first state to the last word."""
         self._begin()
-        if self.start >= self.stop or self._is_enough():
+        if self._is_enough() or (self.start >= self.stop and not self._lacks_evaluation()):
             self.line.say(f"nothing to do: step {self.start} of {self.steps} is done")
             self._last_word()
             return
@@ -134,9 +134,7 @@ class _Run:
         self.began = time.perf_counter()
         with closing(self.metrics), self.interruption:
             self._train()
-            # A run that --stop_after cuts short is measured where an unbroken one would be.
-            is_turn = self.progress.step % self.config.evaluate_every == 0
-            if self.interruption.signal is None and (is_turn or self.progress.step == self.steps):
+            if self.interruption.signal is None and self._lacks_evaluation():
                 self._evaluate()
             self._save()
         if self.interruption.signal is not None:
@@ -180,7 +178,7 @@ class _Run:
     def _train(self) -> None:
         """All steps, until the end, a signal, or enough evaluations without a better one."""
         config, rates, progress = self.config, Rates(), self.progress
-        if self._is_due(config.evaluate_every):  # where a signal came while it was evaluated
+        if progress.step and self._lacks_evaluation():
             self._evaluate()
         running: Optional[Tuple[Placed, Measured]] = None
         with closing(self._train_batches()) as batches:
@@ -266,9 +264,9 @@ class _Run:
         return split in self.shards.splits and self.shards.rows(split) > 0
 
     def _evaluate(self) -> None:
-        """Measures the whole validation split and keeps the best weights; once after a step."""
+        """Measures the whole validation split and keeps the best weights."""
         progress, config = self.progress, self.config
-        if not self._evaluates() or self._was_evaluated():
+        if not self._evaluates():
             return
         measures = self._measures()
         if measures is None:
@@ -286,9 +284,16 @@ class _Run:
         else:
             progress.without_better += 1
 
-    def _was_evaluated(self) -> bool:
+    def _lacks_evaluation(self) -> bool:
+        """Whether an unbroken run would have been measured here, and this one was not yet.
+
+        So it is where a signal came meanwhile. --stop_after is no reason to measure.
+        """
+        step = self.progress.step
+        if not self._evaluates() or (step % self.config.evaluate_every and step != self.steps):
+            return False
         lines = [line for line in read_metrics(self.metrics_path) if line["kind"] == "evaluation"]
-        return bool(lines) and lines[-1]["step"] == self.progress.step
+        return not lines or lines[-1]["step"] != step
 
     def _measures(self) -> Optional[Dict[str, float]]:
         """Of the validation split; None if a signal came."""
