@@ -27,13 +27,21 @@ from trainers.on_tf.checkpoints import Checkpoints
 from trainers.on_tf.decoding import answer_prompts
 from trainers.on_tf.gpt2 import Gpt2, build_gpt2
 from trainers.on_tf.gpt2_config import Gpt2Config, from_config_json
-from trainers.on_tf.gpt2_weights import fill, fresh, from_hugging_face, read, to_hugging_face
+from trainers.on_tf.gpt2_weights import (
+    fill,
+    fresh,
+    from_hugging_face,
+    name_of,
+    read,
+    to_hugging_face,
+)
 from trainers.on_tf.optimizers import make_optimizer
-from trainers.on_tf.qa_config import QaConfig
+from trainers.on_tf.qa_config import QaConfig, plan_run
 from trainers.on_tf.qa_learner import QaLearner
-from trainers.on_tf.step import Steps
+from trainers.on_tf.qa_run import first_model
+from trainers.on_tf.step import LOSS, WEIGHT
 from trainers.reader import ShardSet
-from trainers.run_log import read_metrics
+from trainers.run_log import ProgressLine, read_metrics
 from trainers.tf_qa import main
 
 WORDS = LoadedTokenizer(tokenizer_json(60))  # <s> <pad> </s> <unk> <mask> w5 w6 ...
@@ -177,8 +185,10 @@ def loaded(path) -> Gpt2:
 SCHEMA = schema_of(TASK, WORDS, LENGTH)
 
 
-def close(found, due, tolerance=1e-4):
-    np.testing.assert_allclose(found, due, rtol=tolerance, atol=tolerance)
+def largest(found, due, part, sizes):
+    """The largest difference of gradients or weights."""
+    named = to_hugging_face(found, sizes)
+    return max(float(np.abs(value - due[f"{part}/{n}"]).max()) for n, value in named.items())
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -189,28 +199,27 @@ def test_logits_loss_gradients_a_step_and_answers_are_those_of_pytorch(name, fol
     learner = QaLearner(model, SCHEMA)
     check_answers(model, given, due["answers"])
     tensors = {key: tf.constant(value) for key, value in batch.items()}
-    close(learner.logits(tensors).numpy(), due["logits"])
-    seed = tf.constant([0, 0])
     with tf.GradientTape() as tape:
-        sums = learner.loss_sums(tensors, seed)
-    close(sums["loss"].numpy(), due["loss"])
-    weight = sums["weight"].numpy()
-    assert weight == batch["loss_weights"].sum()
-    variables = [variable.value for variable in model.trainable_variables]
-    gradients = [tf.convert_to_tensor(g) / weight for g in tape.gradient(sums["loss"], variables)]
-    paths = [variable.path.removeprefix("gpt2/") for variable in model.trainable_variables]
-    named = dict(zip(paths, (gradient.numpy() for gradient in gradients), strict=True))
-    for weight_name, gradient in to_hugging_face(named, model.sizes).items():
-        close(gradient, due[f"gradient/{weight_name}"])
-
-    config = QaConfig(
-        shards="x", learning_rate=LEARNING_RATE, warmup_steps=0, epsilon=EPSILON, clip_norm=0.0
-    )
+        sums = learner.loss_sums(tensors, None)
+        loss = sums[LOSS] / sums[WEIGHT]
+    counted = batch["loss_weights"].sum()
+    assert sums[WEIGHT] == counted
+    variables = {name_of(variable.path): variable for variable in model.trainable_variables}
+    found = tape.gradient(loss, [variable.value for variable in variables.values()])
+    arrays = [tf.convert_to_tensor(gradient).numpy() for gradient in found]
+    gradients = dict(zip(variables, arrays, strict=True))
+    differences = {
+        "logits": float(np.abs(learner.logits(tensors) - due["logits"]).max()),
+        "loss": abs(float(loss) - float(due["loss"]) / counted),
+        "gradient": largest(gradients, due, "gradient", model.sizes),
+    }
+    config = QaConfig(shards="x", warmup_steps=0, learning_rate=LEARNING_RATE, epsilon=EPSILON)
     optimizer = make_optimizer(config, 1, model.trainable_variables)
-    steps = Steps(learner, optimizer, tf.distribute.get_strategy(), batch_size=3, jit_compile=False)
-    steps.train(tensors)
-    for weight_name, value in to_hugging_face(read(model), model.sizes).items():
-        close(value, due[f"step/{weight_name}"])
+    optimizer.apply(list(map(tf.constant, arrays)), model.trainable_variables)
+    differences["a step"] = largest(read(model), due, "step", model.sizes)
+    print(f"{name}: " + ", ".join(f"{what} {value:.1e}" for what, value in differences.items()))
+    limits = {"logits": 2e-5, "loss": 2e-6, "gradient": 5e-6, "a step": 5e-6}
+    assert all(differences[what] < limit for what, limit in limits.items())
 
 
 def check_answers(model, given, due):
@@ -268,14 +277,21 @@ def test_packed_rows_are_the_same_as_single_ones(form, tmp_path):
     for batch in (packed, unpacked):
         tensors = {name: tf.constant(batch[name]) for name in single}
         with tf.GradientTape() as tape:
-            loss = learner.loss_sums(tensors, tf.constant([0, 0]))["loss"]
+            loss = learner.loss_sums(tensors, None)["loss"]
         variables = [variable.value for variable in model.trainable_variables]
         gradients = [tf.convert_to_tensor(g).numpy() for g in tape.gradient(loss, variables)]
         found.append((learner.logits(tensors).numpy(), gradients))
-    for number, (row, places) in enumerate(where):
-        close(found[0][0][row, places], found[1][0][number, : len(places)], 1e-5)
-    for ours, theirs in zip(found[0][1], found[1][1], strict=True):
-        close(ours, theirs, 1e-4)
+    (logits, gradients), (alone_logits, alone_gradients) = found
+    apart = max(
+        np.abs(logits[row, places] - alone_logits[number, : len(places)]).max()
+        for number, (row, places) in enumerate(where)
+    )
+    worst = max(
+        np.abs(ours - theirs).max() / np.abs(theirs).max()
+        for ours, theirs in zip(gradients, alone_gradients, strict=True)
+    )
+    print(f"{form}, packed and alone: logits {apart:.1e}, gradients {worst:.1e} of the largest")
+    assert apart < 1e-5 and worst < 1e-5
 
 
 # Whole runs
@@ -469,25 +485,13 @@ def test_refusals(shards, trained, folder, tmp_path):
         assert expected in str(error.value)
 
 
-def test_published_weights_of_a_smaller_vocabulary_grow(folder, tmp_path, capsys):
-    big = LoadedTokenizer(tokenizer_json(64))
-    write_qa_set(tmp_path / "set", {"train": questions(8, 0)}, TASK, big, LENGTH)
-    main(
-        [
-            f"--shards={tmp_path / 'set'}",
-            f"--output={tmp_path / 'run'}",
-            f"--init_from={folder / 'trained'}",
-            f"--export={tmp_path / 'out'}",
-            "--steps=1",
-            "--batch_size=2",
-            "--learning_rate=1e-9",
-            "--no_jit_compile",
-            "--optimizer=lion",
-        ]
-    )
+def test_published_weights_of_a_smaller_vocabulary_grow(folder, capsys):
+    schema = schema_of(TASK, LoadedTokenizer(tokenizer_json(64)), LENGTH)
+    config = QaConfig(shards="x", init_from=str(folder / "trained"), steps=1)
+    plan = plan_run(config, schema, train_rows=8)
+    model = first_model(plan, tf.distribute.get_strategy(), ProgressLine())
     assert "has 60 rows, and the set's vocabulary 64 ids" in capsys.readouterr().err
-    _, before = read_directory(str(folder / "trained"))
-    _, after = read_directory(str(tmp_path / "out"))
-    for name, value in before.items():
-        close(after[name][: len(value)], value, 1e-5)
-    assert after["transformer.wte.weight"].shape[0] == 64
+    after = to_hugging_face(read(model), model.sizes)
+    for name, value in read_directory(str(folder / "trained"))[1].items():
+        np.testing.assert_array_equal(after[name][: len(value)], value)
+    assert len(after["transformer.wte.weight"]) == 64

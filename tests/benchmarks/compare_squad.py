@@ -31,15 +31,16 @@ class Options:
     squad: str = str(DATA / "squad" / "train-v1.1.json.zst")
     """SQuAD's own JSON."""
     questions: int = 200
-    """Taken at equal distances."""
+    """Taken at equal distances from those with a short enough context."""
+    max_characters: int = 500
+    """Of a context, so that none is cut: the prompts that are scored are those that are learned."""
     vocab_size: int = 4000
     """Of a tokenizer trained on their contexts."""
-    max_length: int = 512
-    """Tokens a row, enough for the longest context: where one is cut, the prompt that is scored is
-    none of those that were learned."""
+    max_length: int = 256
+    """Tokens a row."""
     qa_form: str = "causal"
     """Or prefix."""
-    epochs: int = 16
+    epochs: int = 20
     """Passes over the questions."""
     learning_rate: float = 1e-3
     """Highest."""
@@ -121,6 +122,7 @@ def write_questions(options: Options, folder: Path) -> None:
         for article in articles
         for paragraph in article["paragraphs"]
         for question in paragraph["qas"]
+        if len(paragraph["context"]) <= options.max_characters
     ]
     chosen = every[:: len(every) // options.questions][: options.questions]
     data = [

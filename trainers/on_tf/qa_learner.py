@@ -63,7 +63,7 @@ class QaLearner:
             batch["input_ids"], batch["segment_ids"], batch.get("prefix_mask"), seed=seed
         )
 
-    def loss_sums(self, batch: Tensors, seed: tf.Tensor) -> Tensors:
+    def loss_sums(self, batch: Tensors, seed: Seed) -> Tensors:
         """See `Learner`; "weight" is the number of tokens that are learned."""
         loss_B, correct_B, weight_B = self._rows(batch, seed)
         is_token_BxL = tf.not_equal(tf.cast(batch["segment_ids"], tf.int32), 0)
