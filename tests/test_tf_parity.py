@@ -65,7 +65,7 @@ def oracle(rows, tmp_path_factory):
     folder = tmp_path_factory.mktemp("oracle")
     cases = {name: {**SMALL, **changes} for name, changes in CASES.items()}
     (folder / "cases.json").write_text(json.dumps(cases))
-    save_rows(folder, *(rows[name] for name in INPUTS), rows["label"])
+    save_rows(folder, rows["input_ids"], rows["segment_ids"], rows["token_type_ids"], rows["label"])
     asked = Oracle(folder)
     asked.ask("make")
     yield asked

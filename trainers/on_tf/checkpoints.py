@@ -181,8 +181,9 @@ def _read(path: Path, parts: dict[str, dict]) -> Progress:
         status.assert_existing_objects_matched()
         status.expect_partial()
     except (OSError, ValueError, TypeError, AssertionError, tf.errors.OpError) as error:
+        # TensorFlow's says all values of what it did not find.
         raise DataError(
-            f"the checkpoint {path} cannot be read into this model: {error}. Remove it to go on "
-            "from the one before, or give another --output"
+            f"the checkpoint {path} cannot be read into this model: {error!s:.200}. Remove it to "
+            "go on from the one before, or give another --output"
         ) from error
     return progress

@@ -58,7 +58,7 @@ class Classifier:
             batch["input_ids"], batch["segment_ids"], batch.get("token_type_ids"), seed=seed
         )
 
-    def loss_sums(self, batch: Tensors, seed: tf.Tensor) -> Tensors:
+    def loss_sums(self, batch: Tensors, seed: Seed) -> Tensors:
         """See `Learner`; "weight" is the sum of the rows' class weights."""
         label_B = tf.cast(batch[LABEL], tf.int32)
         logits_BxC = self.logits(batch, seed)

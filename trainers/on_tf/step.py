@@ -194,7 +194,7 @@ class Steps:
         context = tf.distribute.get_replica_context()
         sums, gradients = self._gradients(batch)
         sums, gradients = context.all_reduce("sum", (sums, gradients))
-        return self._update(sums, gradients)
+        return self._update(sums, gradients, replicas=context.num_replicas_in_sync)
 
     def _sums_and_gradients(self, batch: Tensors) -> tuple[Tensors, list[tf.Tensor]]:
         assert self._optimizer is not None
@@ -210,7 +210,7 @@ class Steps:
         # Of tables of embeddings they come as the rows that were looked up.
         return sums, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-    def _update(self, sums: Tensors, gradients: list[tf.Tensor]) -> Tensors:
+    def _update(self, sums: Tensors, gradients: list[tf.Tensor], replicas: int = 1) -> Tensors:
         """Applies gradients of the batch's mean loss, whatever the devices' shares of it."""
         assert self._optimizer is not None
         weight = tf.maximum(sums[WEIGHT], 1e-9)
@@ -224,12 +224,15 @@ class Steps:
         metrics.update(gradient_norm=norm, learning_rate=tf.convert_to_tensor(rate, tf.float32))
         if self._clip_norm:
             gradients, _ = tf.clip_by_global_norm(gradients, self._clip_norm, use_norm=norm)
+        if replicas > 1:  # Keras adds up what replicas apply, and clipping needed the sum before
+            gradients = [gradient / replicas for gradient in gradients]
         self._optimizer.apply(gradients, self._variables)
         return metrics
 
     def _evaluate_step(self, batch: Tensors) -> Tensors:
         self.traces["evaluate"] += 1
-        return self._strategy.run(self._outputs, args=(batch,))
+        # Not `self._outputs` itself: a strategy compiles a tf.function whole, on the first device.
+        return self._strategy.run(lambda rows: self._outputs(rows), args=(batch,))
 
     def _evaluate_rows(self, batch: Tensors) -> Tensors:
         return self._learner.outputs(batch)
