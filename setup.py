@@ -23,19 +23,24 @@ _PIPELINES = [
     "tokenizers>=0.23,<0.24",
     "xxhash>=3.5",
 ]
-_FLAX = [
+# What every trainer has besides its framework.
+_TRAINERS = [
     *_RECORDS,
-    "flax>=0.12,<0.13",
-    "jax>=0.10,<0.11",
     "matplotlib>=3.10",
     "ml-dtypes>=0.5",  # bfloat16 in published weights
+    "safetensors>=0.7,<0.9",
+    "tokenizers>=0.23,<0.24",  # of prompts and of texts to label
+]
+_FLAX = [
+    *_TRAINERS,
+    "flax>=0.12,<0.13",
+    "jax>=0.10,<0.11",
     "optax>=0.2.8,<0.3",
     "orbax-checkpoint>=0.12,<0.13",
-    "safetensors>=0.7,<0.9",
 ]
-_TF = [*_RECORDS, "matplotlib>=3.10", "tensorflow>=2.21,<2.22"]
+_TF = [*_TRAINERS, "keras>=3.15,<4", "tensorflow>=2.21,<2.22"]
 # PopTorch comes with Graphcore's SDK and brings its own PyTorch; this one stands in without an IPU.
-_POPTORCH = [*_RECORDS, "matplotlib>=3.10", "safetensors>=0.7,<0.9", "torch>=2.10"]
+_POPTORCH = [*_TRAINERS, "torch>=2.10"]
 _LOGS = ["tensorboardX>=2.6.4", "wandb>=0.28"]  # of the trainers, for --log_to=
 _HF = ["datasets>=5.2,<6"]  # of the pipelines, for --input=hf:
 _GCP = ["apache-beam[gcp]"]

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from schemas.errors import UsageError
 from schemas.sidecar import Schema
+from trainers.encoder_config import PRESETS
 from trainers.hf_files import Tensors, read_directory
 from trainers.on_flax.encoder_config import FAMILIES, ModelConfig
 from trainers.on_flax.encoder_files import ARCHITECTURES, encoder_config
@@ -16,12 +17,6 @@ from trainers.on_flax.weights import check_weights
 from trainers.run_flags import check_task
 from trainers.set_tokenizer import check_same_tokens
 
-# Turc et al., "Well-Read Students Learn Better", 2019 (arXiv:1908.08962); base is RoBERTa's own.
-PRESETS = {
-    "tiny": {"layers": 2, "hidden_size": 128, "heads": 2, "intermediate_size": 512},
-    "small": {"layers": 4, "hidden_size": 512, "heads": 8, "intermediate_size": 2048},
-    "base": {"layers": 12, "hidden_size": 768, "heads": 12, "intermediate_size": 3072},
-}
 DEFAULT_MASK_RATE = 0.15  # BERT's and RoBERTa's
 
 
