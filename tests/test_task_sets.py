@@ -17,6 +17,7 @@ from schemas.sidecar import read_set
 TASKS = {
     "mlm of words": ["--mask_unit=word", "--max_length=64"],
     "mlm of spans": ["--mask_unit=span", "--max_length=64"],
+    "clm": ["--task=clm", "--packing=concat", "--max_length=64"],
     "classification": ["--task=classification", "--max_length=48", "--truncation=head_tail"],
     "pairs": ["--task=classification", "--max_length=48", "--text_pair_field=title"],
     "span_corruption": ["--task=span_corruption", "--max_length=128"],
@@ -86,7 +87,7 @@ def test_seven_files_give_the_same_bytes(made, task):
     assert content(made(task, files=7)) == content(made(task))
 
 
-@pytest.mark.parametrize("task", ["classification", "span_corruption"])
+@pytest.mark.parametrize("task", ["clm", "classification", "span_corruption"])
 def test_two_workers_give_the_same_bytes(made, task):
     flags = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
     assert content(made(task, *flags, files=7)) == content(made(task))
