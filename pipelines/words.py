@@ -38,9 +38,16 @@ def word_spans(data: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.nda
       data: uint8, valid UTF-8.
       bounds: int64 [n + 1], where documents begin in it.
     """
+    return spans(_white_space(data), bounds)
+
+
+def _white_space(data: np.ndarray) -> np.ndarray:
+    """Which bytes are of white space: bool."""
     space = _IS_SPACE[data]
+    firsts = np.flatnonzero(data >= min(_LONG_SPACES))  # of characters; few in most languages
+    first_bytes = data[firsts]
     for lead, endings in _LONG_SPACES.items():
-        leads = np.flatnonzero(data == lead)
+        leads = firsts[first_bytes == lead]
         for ending in endings if len(leads) else ():
             # UTF-8 is valid, so that a first byte has its followers before the end of the data.
             found = leads
@@ -48,7 +55,7 @@ def word_spans(data: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.nda
                 found = found[data[found + place] == byte]
             for place in range(len(ending) + 1):
                 space[found + place] = True
-    return spans(space, bounds)
+    return space
 
 
 def spans(apart: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -62,17 +69,22 @@ def spans(apart: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray
       int64 [spans] each, where they start and stop: "ab c" and "d", with spaces apart and bounds
       [0, 4, 5], give [0, 3, 4] and [2, 4, 5].
     """
-    begins, ends = ~apart, ~apart
-    begins[1:] &= apart[:-1]
+    ends = ~apart
     ends[:-1] &= apart[1:]
     inner = bounds[(bounds > 0) & (bounds < len(apart))]
-    begins[inner] |= ~apart[inner]
     ends[inner - 1] |= ~apart[inner - 1]
-    return np.flatnonzero(begins), np.flatnonzero(ends) + 1
+    return _starts(apart, bounds), np.flatnonzero(ends) + 1
+
+
+def _starts(apart: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    begins = ~apart
+    begins[1:] &= apart[:-1]
+    inner = bounds[(bounds > 0) & (bounds < len(apart))]
+    begins[inner] |= ~apart[inner]
+    return np.flatnonzero(begins)
 
 
 def count_words(text: pa.LargeStringArray) -> np.ndarray:
     """int64 [n]: how many words `str.split()` finds in each document."""
     data, bounds = flat_text(text)
-    starts, _ = word_spans(data, bounds)
-    return np.diff(np.searchsorted(starts, bounds))
+    return np.diff(np.searchsorted(_starts(_white_space(data), bounds), bounds))
