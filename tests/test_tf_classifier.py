@@ -194,11 +194,9 @@ def test_resuming_on_two_devices_takes_the_same_batches(shards, tmp_path, monkey
     )
     assert len(losses_of(tmp_path / "two")) == 6
     np.testing.assert_allclose(losses_of(tmp_path / "two"), losses_of(tmp_path / "one"), rtol=1e-5)
-    one, two = (lines_of(tmp_path / name, "evaluation")[-1] for name in ("one", "two"))
-    assert two == pytest.approx(one, rel=1e-4)
-    one, two = (read(model_of(tmp_path / name, "last")) for name in ("one", "two"))
-    for name, value in one.items():
-        np.testing.assert_allclose(two[name], value, atol=1e-5, err_msg=name)
+    one, two = (lines_of(tmp_path / name, "evaluation") for name in ("one", "two"))
+    assert [line["step"] for line in one] == [line["step"] for line in two]
+    assert one[-1]["loss"] == pytest.approx(two[-1]["loss"], rel=1e-4)
 
 
 def test_a_loss_that_is_no_number_stops_the_run(shards, tmp_path):

@@ -12,6 +12,7 @@ from schemas.errors import run_entry
 from trainers.config_file import with_config
 from trainers.mixture import open_shards
 from trainers.on_tf.classifier_config import ClassifierConfig, plan_run
+from trainers.set_tokenizer import TOKENIZER, check_same_tokens, set_file
 
 
 def main(argv: list[str]) -> None:
@@ -28,6 +29,8 @@ def main(argv: list[str]) -> None:
     shards = open_shards(config.shards, seed=config.seed, verify=config.verify)
     train_rows = shards.rows(config.train_split) if config.train_split in shards.splits else 0
     plan = plan_run(config, shards.schema, train_rows=train_rows)
+    if config.init_from is not None:
+        check_same_tokens(set_file(shards, TOKENIZER), config.init_from, flag="--init_from")
 
     from trainers.on_tf.classifier_run import train_classifier
 

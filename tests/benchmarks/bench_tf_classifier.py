@@ -6,8 +6,8 @@ plain   a tf.function with XLA over the same Keras model: loss, gradients, clipp
         are slices of numpy arrays, nothing is written, and only the last loss is waited for
 loop    `trainers.tf_classifier` as a user runs it: shards read, batches placed, metrics written
 torch   `transformers`' BertForSequenceClassification with fused AdamW and clipping on such slices
-Speeds are of the fastest stretch of ten seconds, or eight steps, in interleaved rounds, since other
-work may share the cores. No dropout; rows are random and full.
+Times are of the fastest eight steps in a row of interleaved rounds, and processor seconds of the
+thriftiest, since other work may share the cores. No dropout; rows are random and full.
 """
 
 import tempfile
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from unittest import mock
 
 import numpy as np
 import torch
@@ -31,11 +32,12 @@ from trainers.on_tf.encoder import build_encoder
 from trainers.on_tf.encoder_weights import fill, fresh
 from trainers.on_tf.optimizers import make_optimizer
 from trainers.reader import ShardSet
-from trainers.run_log import Rates, read_metrics
+from trainers.run_log import MetricsFile
 from trainers.tf_classifier import main as train
 
 Step = Callable[..., Any]
-ROWS = 2048
+Marks = list[tuple[float, float]]  # seconds and processor seconds
+ROWS, STRETCH = 2048, 8
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,8 @@ def write_rows(directory: Path, options: Options) -> dict[str, np.ndarray]:
     return columns
 
 
-def plain_speed(options: Options, columns: dict[str, np.ndarray], directory: Path) -> float:
-    """Tokens a second of the plainest TensorFlow loop."""
+def plain_marks(options: Options, columns: dict[str, np.ndarray], directory: Path) -> Marks:
+    """The plainest TensorFlow loop."""
     config = ClassifierConfig(shards=str(directory), model=options.model, dropout=0.0)
     sizes = model_for(config, ShardSet(str(directory)).schema)
     model = build_encoder(sizes)
@@ -93,11 +95,11 @@ def plain_speed(options: Options, columns: dict[str, np.ndarray], directory: Pat
         optimizer.apply(gradients, variables)
         return loss
 
-    return _speed(options, columns, step, np.uint16)
+    return _marks(options, columns, step, np.uint16)
 
 
-def torch_speed(options: Options, columns: dict[str, np.ndarray]) -> float:
-    """Tokens a second of the plainest PyTorch loop."""
+def torch_marks(options: Options, columns: dict[str, np.ndarray]) -> Marks:
+    """The plainest PyTorch loop."""
     sizes = PRESETS[options.model]
     model = BertForSequenceClassification(
         BertConfig(
@@ -122,67 +124,78 @@ def torch_speed(options: Options, columns: dict[str, np.ndarray]) -> float:
         optimizer.zero_grad()
         return loss.detach()
 
-    return _speed(options, columns, step, np.int64)
+    return _marks(options, columns, step, np.int64)
 
 
-def _speed(options: Options, columns: dict[str, np.ndarray], step: Step, dtype: Any) -> float:
-    """Tokens a second of the fastest stretch; a step's loss is waited for after the next began."""
+def _marks(options: Options, columns: dict[str, np.ndarray], step: Step, dtype: Any) -> Marks:
+    """A mark after each step; a step's loss is waited for once the next has begun."""
     names, size = ("input_ids", "segment_ids", "label"), options.batch_size
     arrays = [columns[name].astype(dtype) for name in names]
-    step(*(array[:size] for array in arrays))
-    rates, running, fastest = Rates(), None, 0.0
+    marks, running = [], step(*(array[:size] for array in arrays))
     for number in range(options.steps):
         first = number * size % (ROWS - size)
         started = step(*(array[first : first + size] for array in arrays))
-        if running is not None:
-            float(running)
-            speed, _ = rates.step_done(size * options.max_length)
-            fastest = max(fastest, speed if number > 8 else 0.0)
+        float(running)
+        marks.append(_now())
         running = started
-    return fastest
+    return marks
 
 
-def loop_speed(options: Options, directory: Path, output: Path) -> tuple[float, float]:
-    """Tokens a second of the fastest stretch of the whole trainer, and its share of waiting."""
-    train(
-        [
-            f"--shards={directory}",
-            f"--output={output}",
-            f"--model={options.model}",
-            f"--batch_size={options.batch_size}",
-            f"--steps={options.steps}",
-            "--dropout=0",
-            "--device=cpu",
-        ]
+def loop_marks(options: Options, directory: Path, output: Path) -> Marks:
+    """A mark after each step of the whole trainer, when its measurements are written."""
+    marks, write = [], MetricsFile.write
+
+    def marked(self: MetricsFile, metrics: dict[str, Any]) -> None:
+        write(self, metrics)
+        if metrics["kind"] == "train":
+            marks.append(_now())
+
+    with mock.patch.object(MetricsFile, "write", marked):
+        train(
+            [
+                f"--shards={directory}",
+                f"--output={output}",
+                f"--model={options.model}",
+                f"--batch_size={options.batch_size}",
+                f"--steps={options.steps}",
+                "--dropout=0",
+                "--device=cpu",
+            ]
+        )
+    return marks[1:-1]  # the first compiles, the last waits for nothing
+
+
+def _now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+def fastest(rounds: list[Marks]) -> np.ndarray:
+    """Seconds and processor seconds of a step, each of the best stretch of all rounds."""
+    stretches = [np.array(marks) for marks in rounds]
+    return np.min(
+        [(part[STRETCH:] - part[:-STRETCH]).min(axis=0) / STRETCH for part in stretches], axis=0
     )
-    lines = [line for line in read_metrics(str(output / "metrics.jsonl")) if "waiting" in line]
-    best = max(lines[9:], key=lambda line: line["tokens_per_second"])
-    return best["tokens_per_second"], best["waiting"]
 
 
 def main(options: Options) -> None:
     """Runs all rounds and prints the fastest."""
-    speeds: dict[str, list[float]] = {"plain": [], "loop": [], "torch": []}
-    waiting, began = [], time.perf_counter()
+    rounds: dict[str, list[Marks]] = {"plain": [], "loop": [], "torch": []}
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch) / "set"
         columns = write_rows(directory, options)
         for number in range(options.rounds):
-            speeds["plain"].append(plain_speed(options, columns, directory))
-            speed, share = loop_speed(options, directory, Path(scratch) / str(number))
-            speeds["loop"].append(speed)
-            waiting.append(share)
+            rounds["plain"].append(plain_marks(options, columns, directory))
+            rounds["loop"].append(loop_marks(options, directory, Path(scratch) / str(number)))
             if options.torch:
-                speeds["torch"].append(torch_speed(options, columns))
-    tokens = options.batch_size * options.max_length
-    seconds = time.perf_counter() - began
-    print(f"\n{options.model}, {options.batch_size} rows of {options.max_length}, {seconds:.0f} s:")
-    for name, found in speeds.items():
-        if found:
-            ratio = max(found) / max(speeds["plain"])
-            print(f"  {name:6}{max(found) / tokens:8.2f} steps/s  {ratio:.3f} of plain", end="")
-            print("   rounds " + " ".join(f"{speed / tokens:.2f}" for speed in found))
-    print(f"  the loop waited for data {min(waiting):.2%} of its time")
+                rounds["torch"].append(torch_marks(options, columns))
+    print(f"\n{options.model}, {options.batch_size} rows of {options.max_length}, by plain's:")
+    plain = fastest(rounds["plain"])
+    for name, marks in rounds.items():
+        if marks:
+            seconds, processor = fastest(marks)
+            speed, thrift = plain / (seconds, processor)
+            print(f"  {name:6}{1 / seconds:8.2f} steps/s {speed:6.3f}", end="")
+            print(f"{processor * 1e3:9.1f} processor ms a step {thrift:6.3f}")
 
 
 if __name__ == "__main__":

@@ -186,7 +186,7 @@ def model_for(config: ClassifierConfig, schema: Schema) -> EncoderConfig:
     """The model that these settings make of this contract.
 
     Raises:
-      UsageError: vocabulary or row length do not fit the weights.
+      UsageError: the rows are too long for the weights, or these cannot be used.
     """
     classes = tuple(schema.parameters["classes"])
     if config.init_from is None:
@@ -241,13 +241,8 @@ def _published_model(
             "positions: leave it out"
         )
     model = from_config_json(found, classes=classes, place=place)
-    if model.vocab_size > schema.vocab_size:
-        raise UsageError(
-            f"{place} has a vocabulary of {model.vocab_size:,}, and the rows of {config.shards} "
-            f"were written with one of {schema.vocab_size:,}: its ids would mean other tokens. "
-            f"Build the set with the model's own tokenizer: --tokenizer={directory}/tokenizer.json"
-        )
-    changes: dict[str, Any] = {"vocab_size": schema.vocab_size}
+    # Published tables may have more rows than the tokenizer has ids; they stay.
+    changes: dict[str, Any] = {"vocab_size": max(model.vocab_size, schema.vocab_size)}
     if config.dropout is not None:
         changes.update(
             dropout=config.dropout,

@@ -147,7 +147,7 @@ class Encoder(keras.Model):
         Args:
           input_ids_BxL: any integers.
           segment_ids_BxL: any integers; 0 is padding.
-          token_types_BxL: any integers, or None where all are 0.
+          token_types_BxL: any integers, or None where all are 0; RoBERTa knows one type only.
           seed: turns dropout on.
         """
         config = self.sizes
@@ -156,7 +156,7 @@ class Encoder(keras.Model):
         x_BxLxE = self.tokens(tf.cast(input_ids_BxL, tf.int32))
         # A row is one example and starts at position 0; padding is never attended.
         x_BxLxE += self.positions(tf.range(length) + config.position_offset)
-        if token_types_BxL is None:
+        if token_types_BxL is None or config.type_rows == 1:
             x_BxLxE += self.token_types(tf.zeros((1, 1), tf.int32))
         else:
             x_BxLxE += self.token_types(tf.cast(token_types_BxL, tf.int32))
