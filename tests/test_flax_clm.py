@@ -15,6 +15,7 @@ import jax.monitoring
 import numpy as np
 import pytest
 from clm_factory import write_clm_set
+from compile_cache import compiled_once
 from shard_factory import replace_file, tokenizer_json, write_mlm_set
 from torch_gpt2 import greedy, nats_of, open_model
 
@@ -37,17 +38,9 @@ MODEL = [*SIZES, "--max_positions=48"]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def compiled_once(tmp_path_factory):
-    """Equal programs are compiled once for all tests here, their processes included."""
-    directory = str(tmp_path_factory.mktemp("compiled"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAX_COMPILATION_CACHE_DIR", directory)
-        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-        jax.config.update("jax_compilation_cache_dir", directory)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+def cache(tmp_path_factory):
+    with compiled_once(tmp_path_factory.mktemp("compiled")):
         yield
-        jax.config.update("jax_compilation_cache_dir", None)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,8 @@
 `--help` lists every flag; each is a field of a class in `trainers.on_flax.clm_config`.
 """
 
+from typing import TypeVar
+
 import tyro
 
 from schemas.errors import run_entry
@@ -15,21 +17,23 @@ from trainers.mixture import open_shards
 from trainers.on_flax.clm_config import ClmConfig, EvaluateConfig, GenerateConfig, plan_clm
 from trainers.set_tokenizer import TOKENIZER, check_same_tokens, set_file
 
+Config = TypeVar("Config")
+
 
 def main(argv: list[str]) -> None:
     """Parses the command line, checks the contract, then trains, evaluates or generates."""
     argv = with_config(argv, "flax_clm", ClmConfig, EvaluateConfig, GenerateConfig)
     words = {argument.split("=")[0] for argument in argv}
     if "--generate" in words:
-        _generate(_parsed(GenerateConfig, argv))
+        _generate(_parsed(GenerateConfig, argv, " --generate=TEXT"))
     elif "--evaluate_only" in words:
-        _evaluate(_parsed(EvaluateConfig, argv))
+        _evaluate(_parsed(EvaluateConfig, argv, " --evaluate_only"))
     else:
         _train(_parsed(ClmConfig, argv))
 
 
-def _parsed(kind, argv: list[str]):
-    return tyro.cli(kind, args=argv, prog="trainers.flax_clm", use_underscores=True)
+def _parsed(kind: type[Config], argv: list[str], mode: str = "") -> Config:
+    return tyro.cli(kind, args=argv, prog=f"trainers.flax_clm{mode}", use_underscores=True)
 
 
 def _train(config: ClmConfig) -> None:

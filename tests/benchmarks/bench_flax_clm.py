@@ -1,0 +1,194 @@
+"""Times the causal trainer beside the plainest JAX loop and the plainest PyTorch loop.
+
+    python -m tests.benchmarks.bench_flax_clm --model=tiny --steps=12
+
+flax_clm  as a user runs it: shards read, batches placed, measurements written, a progress line
+plain     one jitted step of the same model and optimizer, called on batches that lie in memory
+PyTorch   transformers' GPT2LMHeadModel with fused AdamW, on the same batches in memory
+
+All three begin with the same weights and take the same batches, so that their losses must agree.
+Rounds alternate, since other work may share the cores; a quotient is the median over rounds. Where
+others keep the cores busy, CPU seconds a step (of all threads) tell more than the clock. Rows are
+random; compiling, checkpoints and evaluations are not part of the time.
+"""
+
+import contextlib
+import io
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal
+from unittest.mock import patch
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import tyro
+from flax import nnx
+
+from tests.benchmarks.bench_flax_mlm import Seconds
+from tests.compile_cache import compiled_once
+from trainers import flax_clm
+from trainers.on_flax.clm_config import ClmConfig, ClmPlan, plan_clm
+from trainers.on_flax.clm_task import ClmTask, causal_sums, export_decoder, rows_of
+from trainers.on_flax.decoder import graph_of
+from trainers.on_flax.optimizer import learning_rate, optimizer_for
+from trainers.on_flax.programs import compute_dtype
+from trainers.reader import Batch, ShardSet
+from trainers.run_log import Rates, read_metrics
+from trainers.set_tokenizer import TOKENIZER, set_file
+
+sys.path.append(str(Path(__file__).parents[1]))
+from clm_factory import write_clm_set  # noqa: E402  modules beside the tests
+from torch_gpt2 import PlainLoop, open_model  # noqa: E402
+
+Round = Callable[[], tuple[Seconds, float]]  # -> of a step, loss of the last
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to measure."""
+
+    model: Literal["tiny", "small", "base"] = "tiny"
+    """Preset."""
+    vocab_size: int = 8000
+    """Of the rows."""
+    max_length: int = 128
+    """Tokens a row."""
+    batch_size: int = 16
+    """Rows a step."""
+    steps: int = 12
+    """Of a round."""
+    rounds: int = 7
+    """Of each loop."""
+
+
+def main(options: Options) -> None:
+    """Runs all rounds and prints the medians."""
+    with tempfile.TemporaryDirectory() as scratch, compiled_once(Path(scratch, "compiled")):
+        loops = _loops(options, Path(scratch))
+        for run in loops.values():
+            run()  # compiles, and makes threads and buffers
+        found: dict[str, list[Seconds]] = {name: [] for name in loops}
+        for number in range(options.rounds):
+            losses = []
+            for name in list(loops) if number % 2 else reversed(loops):
+                seconds, loss = loops[name]()
+                found[name].append(seconds)
+                losses.append(f"{name} {loss:.5f}")
+            print(f"round {number + 1}: losses {', '.join(losses)}", flush=True)
+    print(f"\n{options.model}, {options.batch_size} rows of {options.max_length} tokens:")
+    ours = np.array(found["flax_clm"])
+    for name, seconds in found.items():
+        best, (clock, cpu) = np.min(seconds, axis=0)[0], np.median(seconds / ours, axis=0)
+        print(
+            f"  {name:9} {1 / best:6.2f} steps/s at best, {np.median(seconds, axis=0)[1]:.3f} CPU "
+            f"seconds a step; flax_clm's speed to it {clock:.3f}, by CPU time {cpu:.3f}"
+        )
+
+
+def _loops(options: Options, scratch: Path) -> dict[str, Round]:
+    directory, first = scratch / "set", scratch / "first"
+    sizes: dict[str, Any] = dict(vocab_size=options.vocab_size, max_length=options.max_length)
+    write_clm_set(directory, train=2000, validation=16, file_formats=("array_record",), **sizes)
+    shards = ShardSet(str(directory))
+    total = options.steps * (options.rounds + 1)
+    config = ClmConfig(
+        shards=str(directory), model=options.model, steps=total, batch_size=options.batch_size
+    )
+    plan = plan_clm(config, shards.schema, train_rows=2000)
+    task = ClmTask(plan, shards, compute_dtype("auto"))
+    params = jax.jit(task.fresh)(jax.random.key(config.seed))
+    tokenizer_json = set_file(shards, TOKENIZER)
+    export_decoder(
+        str(first), jax.tree.map(np.asarray, params), plan.model, shards.schema, tokenizer_json
+    )
+    batches = list(
+        shards.batches("train", batch_size=options.batch_size, seed=config.seed, stop_step=total)
+    )
+    torch_loop = PlainLoop(open_model(str(first)), steps=total, learning_rate=config.learning_rate)
+    return {
+        "flax_clm": _trainer(options, config, scratch / "run"),
+        "plain": _in_memory(
+            options, _jax_step(plan, params), [rows_of(b) for b in _placed(batches)]
+        ),
+        "PyTorch": _in_memory(options, torch_loop.step, batches),
+    }
+
+
+def _placed(batches: list[Batch]) -> list[dict[str, jax.Array]]:
+    names = ("input_ids", "segment_ids", "loss_weights")
+    return [{name: jnp.asarray(batch[name]) for name in names} for batch in batches]
+
+
+def _trainer(options: Options, config: ClmConfig, output: Path) -> Round:
+    """Each round goes on where the last one stopped."""
+    stops = count(options.steps, options.steps)
+
+    def run() -> tuple[Seconds, float]:
+        stop, marks = next(stops), []
+
+        class Marked(Rates):
+            def step_done(self, tokens: float) -> tuple[float, float]:
+                marks.append(Seconds.now())
+                return super().step_done(tokens)
+
+        flags = [f"--shards={config.shards}", f"--output={output}", f"--model={config.model}"]
+        flags += [f"--steps={config.steps}", f"--batch_size={config.batch_size}"]
+        flags += [f"--stop_after={stop}", *(["--resume"] if stop > options.steps else [])]
+        quiet = io.StringIO()
+        with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+            with patch("trainers.on_flax.loop.Rates", Marked):
+                flax_clm.main(flags)
+        lines = read_metrics(str(output / "metrics.jsonl"))
+        losses = [line["loss"] for line in lines if line["kind"] == "train"]
+        return marks[-1].since(marks[0], options.steps - 1), losses[-1]
+
+    return run
+
+
+def _jax_step(plan: ClmPlan, params: Any) -> Callable[[Any], jax.Array]:
+    """Takes rows, changes its own weights, returns the loss."""
+    config = plan.config
+    graph = graph_of(plan.model, compute_dtype("auto"))
+    optimizer = optimizer_for(config, learning_rate(config, plan.steps))
+
+    def changed(params, state, rows):
+        def loss_of(params):
+            sums = causal_sums(nnx.merge(graph, params), rows, None)
+            return sums.loss / sums.counted
+
+        loss, gradients = jax.value_and_grad(loss_of)(params)
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state, loss
+
+    jitted = jax.jit(changed, donate_argnums=(0, 1))
+    state = [params, optimizer.init(params)]
+
+    def step(rows: Any) -> jax.Array:
+        state[0], state[1], loss = jitted(*state, rows)
+        return loss
+
+    return step
+
+
+def _in_memory(options: Options, step: Callable[[Any], Any], batches: list[Any]) -> Round:
+    """Each round takes the next batches; it waits for the last step alone."""
+    coming = iter(batches)
+
+    def run() -> tuple[Seconds, float]:
+        began, loss = Seconds.now(), None
+        for _ in range(options.steps):
+            loss = step(next(coming))
+        last = float(jax.block_until_ready(loss))  # type: ignore[arg-type]
+        return Seconds.now().since(began, options.steps), last
+
+    return run
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options, use_underscores=True))
