@@ -143,6 +143,8 @@ def _look_up(record: dict[str, Any], field: str) -> tuple[Any, bool]:
 
 
 def _surrogate(text: str, field: str) -> _Refusal | None:
+    if text.isascii():
+        return None
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -153,6 +155,8 @@ def _surrogate(text: str, field: str) -> _Refusal | None:
 
 def _answers_of(value: Any, field: str) -> list[dict[str, Any]] | _Refusal:
     """Answers in any accepted form as [{"text": ..., "start": ...}]."""
+    if isinstance(value, list) and (plain := _plain_answers(value)) is not None:
+        return plain
     refusal = "not_answers", f"field {field!r} holds no answers: give strings or text, answer_start"
     starts: list[Any] | None = None
     if isinstance(value, str):
@@ -181,6 +185,21 @@ def _answers_of(value: Any, field: str) -> list[dict[str, Any]] | _Refusal:
         {"text": text, "start": -1 if start is None else start}
         for text, start in zip(texts, starts, strict=True)
     ]
+
+
+def _plain_answers(answers: list[Any]) -> list[dict[str, Any]] | None:
+    """Answers in SQuAD's form and in ASCII, as nearly all are; None if one of them is not."""
+    plain = []
+    for answer in answers:
+        if type(answer) is not dict:
+            return None
+        text, start = answer.get("text"), answer.get("answer_start")
+        if type(text) is not str or not text.isascii() or type(start) is not int:
+            return None
+        if not 0 <= start < 1 << 63:
+            return None
+        plain.append({"text": text, "start": start})
+    return plain
 
 
 def _parsed(line: bytes, roles: tuple[Role, ...]) -> tuple[dict[str, Any], _Refusal | None]:
