@@ -1453,6 +1453,7 @@ def test_a_gigabyte_takes_at_most_512_mb_more_than_the_usual(tmp_path, tokenizer
     bomb_of_a_gigabyte(tmp_path / "bomb.txt.gz")
     build("usual.txt")  # imports
     usual = peak_of(lambda: build("usual.txt"))
+    # Seen: 160 MB more for the line, 191 for the bomb. Here one process does all there is to do.
     for name in ("line.txt", "bomb.txt.gz"):
         more = peak_of(lambda name=name: build(name)) - usual
         print(f"{name}: {more >> 20} MB more")
