@@ -6,7 +6,7 @@ from trainers.batches import BatchReader
 from trainers.hf_files import read_directory, tokenizer_settings, write_directory
 from trainers.on_tf.backend import tf
 from trainers.on_tf.gpt2 import Gpt2, build_gpt2
-from trainers.on_tf.gpt2_config import to_config_json
+from trainers.on_tf.gpt2_config import from_config_json, to_config_json
 from trainers.on_tf.gpt2_weights import fill, fresh, from_hugging_face, read, to_hugging_face
 from trainers.on_tf.loop import Run, train
 from trainers.on_tf.qa_config import QaConfig, QaPlan
@@ -61,10 +61,11 @@ def first_model(plan: QaPlan, strategy: tf.distribute.Strategy, line: ProgressLi
     place = f"--init_from={config.init_from}"
     found, tensors = read_directory(config.init_from)
     weights = from_hugging_face(tensors, sizes, place=place, seed=config.seed)
-    if found["vocab_size"] < sizes.vocab_size:
+    rows = from_config_json(found, dropout=0.0, place=place).vocab_size
+    if rows < sizes.vocab_size:
         line.say(
-            f"note: {place}: the embedding has {found['vocab_size']:,} rows, and the set's "
-            f"vocabulary {sizes.vocab_size:,} ids: new rows are drawn near the mean of the old ones"
+            f"note: {place}: the embedding has {rows:,} rows, and the set's vocabulary "
+            f"{sizes.vocab_size:,} ids: new rows are drawn near the mean of the old ones"
         )
     fill(model, weights)
     return model
