@@ -23,7 +23,7 @@ demo: .venv/demo.stamp
 	$(BIN)/python -m pipelines.demo --output=demo
 
 test: .venv/all.stamp
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --maxprocesses=4
 
 check: .venv/all.stamp
 	$(BIN)/ruff check

@@ -1,5 +1,7 @@
 """Each invariant of a row, broken by hand in one row of a good batch."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from shard_factory import BOS, EOS, MASK, PAD, UNK, mlm_schema, packed_rows
@@ -7,7 +9,7 @@ from shard_factory import BOS, EOS, MASK, PAD, UNK, mlm_schema, packed_rows
 from pipelines.row_checks import MOST, count, row_problems
 from schemas.features import positions_from_segments
 
-WRAP = {"prefix": (BOS,), "suffix": (EOS,)}
+WRAP: dict[str, Any] = {"prefix": (BOS,), "suffix": (EOS,)}
 
 
 def _columns(**changes):
