@@ -1,10 +1,14 @@
 """What many tests share: real text that every Python carries, and a tokenizer of it."""
 
+import contextlib
 import json
 import pydoc_data.topics
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+with contextlib.suppress(ImportError):
+    import triton  # noqa: F401  of PyTorch; the process aborts where it comes after TensorFlow
 
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 

@@ -54,6 +54,21 @@ def kept_schema(directory: Path) -> Schema:
     return Schema.from_dict(load_json(path), path)
 
 
+def kept_tokenizer(directory: Path) -> bytes:
+    """The tokenizer.json that lies in a directory, such as a run's.
+
+    Raises:
+      DataError: it does not, or cannot be read.
+    """
+    path = directory / TOKENIZER
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read: {error}; copy it from the set that was trained on"
+        ) from error
+
+
 def token_ids(tokenizer_json: bytes) -> Dict[str, int]:
     """Every token and its id: {"<s>": 0, ...}."""
     content = json.loads(tokenizer_json.decode("utf-8"))

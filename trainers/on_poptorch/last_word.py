@@ -8,7 +8,7 @@ from trainers.on_poptorch.checkpoints import BEST, Checkpoints
 from trainers.on_poptorch.config import Plan
 from trainers.on_poptorch.weights import to_hugging_face
 from trainers.run_log import draw_curve, read_metrics
-from trainers.set_tokenizer import TOKENIZER
+from trainers.set_tokenizer import kept_tokenizer
 
 METRICS, CURVE = "metrics.jsonl", "loss.png"
 _SAID = {"loss": "loss", "accuracy": "accuracy", "auc": "AUC", "f1": "F1"}
@@ -56,7 +56,7 @@ def say_last_word(
 
 def _export(plan: Plan, directory: str, state: Dict[str, Any]) -> None:
     special_ids, model = plan.schema.special_ids, plan.model
-    tokenizer = (plan.output / TOKENIZER).read_bytes()
+    tokenizer = kept_tokenizer(plan.output)
     weights = {name: value.float().numpy() for name, value in state["model"].items()}
     write_directory(
         directory,

@@ -14,7 +14,7 @@ from trainers.on_poptorch.devices import runner_for
 from trainers.on_poptorch.runner import Runner
 from trainers.run_directory import read_settings
 from trainers.run_log import ProgressLine
-from trainers.set_tokenizer import TOKENIZER, kept_schema, open_tokenizer
+from trainers.set_tokenizer import kept_schema, kept_tokenizer, open_tokenizer
 
 
 def predict(config: TrainConfig, path: str) -> None:
@@ -42,7 +42,7 @@ def predict(config: TrainConfig, path: str) -> None:
     runner.model.load_state_dict(state["model"])
     line.say(f"the weights after step {state['step']}, on {runner.placement.description}")
     runner.compile(schema, trains=False, evaluates=True)
-    maker = TextRows(schema, open_tokenizer((output / TOKENIZER).read_bytes()))
+    maker = TextRows(schema, open_tokenizer(kept_tokenizer(output)))
     write_predictions(_logits(runner, maker, path), classes, config.predictions)
 
 

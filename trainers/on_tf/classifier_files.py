@@ -12,7 +12,7 @@ from trainers.on_tf.encoder import Encoder
 from trainers.on_tf.encoder_weights import read, to_hugging_face
 from trainers.on_tf.saved_model import write_module
 from trainers.run_log import ProgressLine
-from trainers.set_tokenizer import TOKENIZER
+from trainers.set_tokenizer import kept_tokenizer
 
 
 def export_all(config: ClassifierConfig, output: Path, learner: Classifier, schema: Schema) -> None:
@@ -24,7 +24,7 @@ def export_all(config: ClassifierConfig, output: Path, learner: Classifier, sche
     """
     line = ProgressLine()
     if config.export is not None:
-        model, tokenizer = learner.model, (output / TOKENIZER).read_bytes()
+        model, tokenizer = learner.model, kept_tokenizer(output)
         write_directory(
             config.export,
             to_config_json(model.sizes, schema.special_ids),

@@ -20,7 +20,7 @@ from trainers.on_tf.step import Steps
 from trainers.on_tf.strategy import choose_strategy, set_precision
 from trainers.run_directory import read_settings
 from trainers.run_log import ProgressLine
-from trainers.set_tokenizer import TOKENIZER, kept_schema, open_tokenizer
+from trainers.set_tokenizer import kept_schema, kept_tokenizer, open_tokenizer
 from trainers.shards_flag import shards_name
 
 
@@ -53,7 +53,7 @@ def use(config: ClassifierConfig) -> None:
     if config.evaluate_only:
         _evaluate(config, learner, steps, schema, config.shards or settings["config"]["shards"])
     if config.predict is not None:
-        tokenizer = open_tokenizer((output / TOKENIZER).read_bytes())
+        tokenizer = open_tokenizer(kept_tokenizer(output))
         _predict(config, config.predict, steps, TextRows(schema, tokenizer))
     export_all(config, output, learner, schema)
 

@@ -16,7 +16,7 @@ from trainers.on_tf.gpt2 import Gpt2
 from trainers.on_tf.qa_config import QaConfig
 from trainers.on_tf.saved_model import EXTRA, SIGNATURE, write_module
 from trainers.questions import PromptMaker
-from trainers.set_tokenizer import SCHEMA, TOKENIZER, kept_schema, open_tokenizer
+from trainers.set_tokenizer import SCHEMA, TOKENIZER, kept_schema, kept_tokenizer, open_tokenizer
 
 
 class Served(tf.Module):
@@ -79,7 +79,7 @@ def ask(config: QaConfig) -> None:
         )
     schema = kept_schema(extra)
     try:
-        prompts = PromptMaker(schema, open_tokenizer((extra / TOKENIZER).read_bytes()))
+        prompts = PromptMaker(schema, open_tokenizer(kept_tokenizer(extra)))
         served = tf.saved_model.load(config.saved_model).signatures[SIGNATURE]
     except (OSError, ValueError, tf.errors.OpError) as error:
         raise DataError(
