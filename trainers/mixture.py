@@ -53,6 +53,13 @@ class Passes(NamedTuple):
     rows: int
     passes: float
 
+    def said(self, steps: int) -> str:
+        """For people, of a run of so many steps."""
+        return (
+            f"{self.share:.2%} of the rows from {self.directory}: {self.passes:.2f} passes over "
+            f"its {self.rows:,} in {steps} steps"
+        )
+
 
 def open_shards(text: str, *, seed: int = 0, verify: bool = True) -> Union[ShardSet, "Mixture"]:
     """Opens what `--shards` names: a set, or a mixture of several.

@@ -132,7 +132,9 @@ class _Run:
         if not self._evaluates():
             self.line.say(f"no rows in split {self.config.validation_split!r}: no evaluation")
         if isinstance(self.shards, Mixture):
-            self._say_shares(self.shards)
+            rows = self.plan.steps * self.config.batch_size
+            for part in self.shards.passes(self.config.train_split, rows):
+                self.line.say(part.said(self.plan.steps))
         with closing(self.metrics), self.interruption:
             state, step = self._steps(state)
             if self.interruption.signal is None:
@@ -172,14 +174,6 @@ class _Run:
         assert self.config.export is not None
         self.task.export(self.config.export, jax.device_get(state["params"]))
         self.line.say(f"exported to {self.config.export}")
-
-    def _say_shares(self, mixture: Mixture) -> None:
-        rows = self.plan.steps * self.config.batch_size
-        for part in mixture.passes(self.config.train_split, rows):
-            self.line.say(
-                f"{part.share:.2%} of the rows from {part.directory}: {part.passes:.2f} passes "
-                f"over its {part.rows:,} in {self.plan.steps} steps"
-            )
 
     def _train_batches(self) -> Generator[tuple[HostBatch, Batch], None, None]:
         """Batches as the reader gives them, each with itself on the devices."""

@@ -147,7 +147,9 @@ class _Loop:
         if not self._evaluates():
             self.line.say(f"no rows in split {self.config.validation_split!r}: no evaluation")
         if isinstance(self.shards, Mixture):
-            self._say_shares(self.shards)
+            rows = self.run.steps * self.config.batch_size
+            for part in self.shards.passes(self.config.train_split, rows):
+                self.line.say(part.said(self.run.steps))
         sinks = open_sinks(
             self.config.log_to,
             str(self.run.output),
@@ -171,14 +173,6 @@ class _Loop:
             )
             sys.exit(self.interruption.exit_code)
         self._last_word()
-
-    def _say_shares(self, mixture: Mixture) -> None:
-        rows = self.run.steps * self.config.batch_size
-        for part in mixture.passes(self.config.train_split, rows):
-            self.line.say(
-                f"{part.share:.2%} of the rows from {part.directory}: {part.passes:.2f} passes "
-                f"over its {part.rows:,} in {self.run.steps} steps"
-            )
 
     def _steps(self) -> None:
         """All steps, until the end, a signal, or enough evaluations without a better one."""
