@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pipelines.documents import TEXT_ROLES, Role
+from pipelines.formats import squad
 from pipelines.sources import Source, plan_blocks, read_block
 from schemas.errors import DataError, UsageError
 
@@ -102,10 +105,73 @@ def test_fields_that_squad_does_not_have_are_named(tmp_path):
         read_all(path, TEXT_ROLES)
 
 
+STRINGS = st.sampled_from(["a", "null", 'b: "c"', "\u00e9\u2028", "", "Ada wrote it."])
+ANSWERS = st.lists(
+    st.fixed_dictionaries({"text": STRINGS}, optional={"answer_start": st.integers(-1, 20)}),
+    max_size=3,
+)
+QUESTIONS = st.fixed_dictionaries(
+    {"id": STRINGS, "question": STRINGS, "answers": ANSWERS},
+    optional={"is_impossible": st.booleans()},
+)
+PARAGRAPHS = st.fixed_dictionaries(
+    {"context": STRINGS, "qas": st.lists(QUESTIONS, min_size=1, max_size=3)}
+)
+ARTICLES = st.fixed_dictionaries({"paragraphs": st.lists(PARAGRAPHS, min_size=1, max_size=3)})
+FIELDS = st.sampled_from(["id", "question", "context", "answers", "is_impossible"])
+ODD = st.one_of(STRINGS, ANSWERS, st.booleans(), st.sampled_from([None, 7, {}, [None], ["a"]]))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(ARTICLES, max_size=3), st.booleans(), st.data())
+def test_arrow_finds_what_the_loop_finds_or_leaves_it_to_the_loop(articles, ascii_only, drawn):
+    paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+    questions = [question for paragraph in paragraphs for question in paragraph["qas"]]
+    for _ in range(drawn.draw(st.integers(0, 2)) if articles else 0):
+        some = drawn.draw(st.sampled_from([articles, paragraphs, questions]))
+        field, where = drawn.draw(FIELDS), drawn.draw(st.integers(-1, len(some) - 1))
+        for place in some if where < 0 else [some[where]]:
+            if drawn.draw(st.booleans()):
+                place[field] = drawn.draw(ODD)
+            else:
+                place.pop(field, None)
+    data = json.dumps({"version": "x", "data": articles}, ensure_ascii=ascii_only).encode()
+    optional = (*ROLES[:2], Role("id", "id", "id", optional=True), ROLES[3])
+    for roles in (ROLES, optional, ROLES[:2]):
+        plain = squad._plain_documents(data, roles, "x.json")
+        assert plain is None or plain == squad._odd_documents(data, roles, "x.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "is_plain"),
+    [
+        (article(GOOD, IMPOSSIBLE), True),
+        (article(GOOD, GOOD | {"question": "", "id": "f"}), True),
+        (article(GOOD, IMPOSSIBLE | {"answers": GOOD["answers"]}), True),
+        (article(GOOD, GOOD | {"context": "Ada."}), False),  # some questions have their own
+        (article(GOOD, GOOD | {"context": None}), False),
+        (article(GOOD | {"id": "nullify null, void"}), True),
+        (article(GOOD | {"id": "b: null"}), False),  # may be a field that is null
+        (article(GOOD | {"id": 7}), False),
+        (article(GOOD, *BAD), False),
+        (article(GOOD) | {"is_impossible": False}, False),
+        (article(GOOD | {"answers": [{"text": "Ada", "answer_start": None}]}), False),
+        (article(GOOD | {"question": "\ud800"}), False),
+    ],
+)
+def test_only_odd_files_are_gone_through_question_by_question(content, is_plain):
+    data = json.dumps({"data": [content]}).encode()
+    plain = squad._plain_documents(data, ROLES, "x.json")
+    assert (plain is not None) == is_plain
+    assert plain is None or plain == squad._odd_documents(data, ROLES, "x.json")
+
+
 @pytest.mark.skipif(not REAL.exists(), reason="../shared/data is not here")
 def test_every_answer_of_the_real_one_is_where_it_says():
     with zstandard.open(REAL) as file:
-        content = json.loads(file.read())
+        data = file.read()
+    content = json.loads(data)
+    assert squad._plain_documents(data, ROLES, "x.json") is not None
     questions = [
         (q["question"], p["context"], q["id"])
         for a in content["data"]

@@ -25,6 +25,7 @@ from pipelines.documents import (
 )
 from pipelines.formats.role_columns import UNEVEN, column_of, take_roles
 
+SQUAD_ANSWERS = pa.list_(pa.struct([("text", pa.large_string()), ("answer_start", pa.int64())]))
 _PEEKED = 50  # lines that are looked at for the types of fields
 _OPEN, _CLOSE = b"{}"
 _Refusal = tuple[str, str]  # reason, detail
@@ -242,14 +243,14 @@ def _arrow_json(
     data: bytes, starts: np.ndarray, stops: np.ndarray, roles: tuple[Role, ...], path: str
 ) -> Documents | None:
     """The documents of lines that are all plainly good; None if any is not."""
-    batch = _arrow_table(data, starts, stops, roles) if _is_utf8(data) else None
+    batch = _arrow_table(data, starts, stops, roles) if is_utf8(data) else None
     if batch is None:
         return None
     documents = take_roles(batch, roles, path, 0, source_bytes=len(data))
     return None if documents.rejects else documents
 
 
-def _is_utf8(data: bytes) -> bool:
+def is_utf8(data: bytes) -> bool:
     """Whether all of it is, keys and other fields too: Arrow looks at what it takes alone."""
     bounds = pa.py_buffer(np.array([0, len(data)]))
     whole = pa.LargeBinaryArray.from_buffers(
@@ -273,9 +274,28 @@ def _arrow_table(
     schema = _explicit_schema(data, starts, stops, roles)
     if schema is None:
         return None
+    batch = parse_objects(memoryview(data)[int(starts[0]) :], schema)
+    if batch is None or len(batch) != len(starts):
+        return None
+    for role in roles:
+        column = column_of(batch, role.field)
+        if column is None or (column.null_count and not role.optional):
+            return None
+        if pa.types.is_struct(column.type) and column.field(0).null_count > column.null_count:
+            return None  # answers without text
+    return batch
+
+
+def parse_objects(data: bytes | memoryview, schema: pa.Schema) -> pa.RecordBatch | None:
+    """A row for each object in JSON text, by Arrow's parser; None if it finds fault with any.
+
+    Args:
+      data: valid UTF-8; objects with white space between them.
+      schema: the fields to take, at any depth; one that an object lacks is null, others are passed.
+    """
     try:
         table = pj.read_json(
-            pa.BufferReader(memoryview(data)[int(starts[0]) :]),
+            pa.BufferReader(data),
             read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
             parse_options=pj.ParseOptions(
                 explicit_schema=schema, unexpected_field_behavior="ignore"
@@ -284,15 +304,7 @@ def _arrow_table(
     except pa.ArrowInvalid:
         return None
     batches = table.combine_chunks().to_batches()
-    if len(batches) != 1 or len(batches[0]) != len(starts):
-        return None
-    for role in roles:
-        column = column_of(batches[0], role.field)
-        if column is None or (column.null_count and not role.optional):
-            return None
-        if pa.types.is_struct(column.type) and column.field(0).null_count > column.null_count:
-            return None  # answers without text
-    return batches[0]
+    return batches[0] if len(batches) == 1 else None
 
 
 def _explicit_schema(
@@ -336,10 +348,7 @@ def _peeked_type(
         if value in (None, [], ""):
             continue
         return _arrow_type(value, role.kind)
-    return pa.large_string() if role.kind != "answers" else _SQUAD_ANSWERS
-
-
-_SQUAD_ANSWERS = pa.list_(pa.struct([("text", pa.large_string()), ("answer_start", pa.int64())]))
+    return pa.large_string() if role.kind != "answers" else SQUAD_ANSWERS
 
 
 def _arrow_type(value: Any, kind: str) -> pa.DataType | None:
@@ -354,5 +363,5 @@ def _arrow_type(value: Any, kind: str) -> pa.DataType | None:
     if isinstance(value, list) and isinstance(value[0], str):
         return pa.list_(pa.large_string())
     if isinstance(value, list) and isinstance(value[0], dict):
-        return _SQUAD_ANSWERS
+        return SQUAD_ANSWERS
     return None
