@@ -8,11 +8,13 @@ import json
 from collections.abc import Iterable
 
 import numpy as np
+import pyarrow as pa
 
+from pipelines.exchange import Ragged
 from schemas.errors import DataError
 
 EVALUATION = "evaluation.jsonl"
-EvaluationLine = tuple[str, bytes]  # example_id, and the task's JSON object
+EvaluationLine = tuple[str, bytes]  # example_id, and the task's JSON object, which has fields
 
 
 def example_ids(high: np.ndarray) -> np.ndarray:
@@ -23,6 +25,19 @@ def example_ids(high: np.ndarray) -> np.ndarray:
 def example_name(high: int) -> str:
     """The same as it stands in the file: 16 hexadecimal digits."""
     return f"{high:016x}"
+
+
+def evaluation_lines(lines: pa.LargeStringArray, is_evaluated_E: np.ndarray) -> Ragged:
+    """A task's JSON objects as its column `evaluation`, which is empty in examples to train on.
+
+    Args:
+      lines: of the examples that are evaluated, in their order; as `json.dumps` writes them.
+      is_evaluated_E: bool, which these are.
+    """
+    _, offsets, data = lines.buffers()
+    lengths_E = np.zeros(len(is_evaluated_E), np.int64)
+    lengths_E[is_evaluated_E] = np.diff(np.frombuffer(offsets, np.int64))
+    return np.frombuffer(data or b"", np.uint8), np.append(0, np.cumsum(lengths_E))
 
 
 def evaluation_file(lines: Iterable[EvaluationLine], *, ids_differ: bool) -> dict[str, bytes]:
@@ -40,15 +55,14 @@ def evaluation_file(lines: Iterable[EvaluationLine], *, ids_differ: bool) -> dic
     content = []
     name_of: dict[str, str] = {}
     for name, line in sorted(set(lines)):
-        values = json.loads(line)
-        own = values.get("id") if ids_differ else None
+        own = json.loads(line).get("id") if ids_differ else None
         if own and name_of.setdefault(own, name) != name:
             raise DataError(
                 f"two documents that are to be evaluated have the id {own!r}, and differ: give "
                 "each its own id, or leave one out"
             )
-        content.append(json.dumps({"example_id": name, **values}, ensure_ascii=False) + "\n")
-    return {EVALUATION: "".join(content).encode()} if content else {}
+        content.append(b'{"example_id": "%b", %b\n' % (name.encode(), line[1:]))
+    return {EVALUATION: b"".join(content)} if content else {}
 
 
 def evaluation_names(path: str) -> np.ndarray:

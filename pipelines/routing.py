@@ -4,7 +4,6 @@ A document's place depends on its content alone: equal documents meet in one sha
 are dropped, and never straddle train and validation.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from pipelines.json_text import answers_text
 from schemas.sidecar import shard_name
 
 
@@ -29,7 +29,7 @@ def joint_digests(columns: Sequence[pa.Array]) -> np.ndarray:
     """One hash of several columns' values: of the text alone if there is one column.
 
     Args:
-      columns: [n] each; what is not text counts as its JSON.
+      columns: [n] each; answers count as their JSON.
 
     Returns:
       uint8 [n, 16].
@@ -45,7 +45,7 @@ def joint_digests(columns: Sequence[pa.Array]) -> np.ndarray:
 def _as_text(column: pa.Array) -> pa.LargeStringArray:
     if pa.types.is_large_string(column.type):
         return column
-    return pa.array([json.dumps(value) for value in column.to_pylist()], pa.large_string())
+    return answers_text(column)
 
 
 @dataclass(frozen=True)

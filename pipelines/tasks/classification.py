@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.documents import Documents, Role
+from pipelines.evaluation import evaluation_lines
 from pipelines.exchange import Ragged, SubBlock
+from pipelines.json_text import objects, quoted
 from pipelines.tasks.task import NO_MASKS, Examples, Segments, Task
 from pipelines.text_pairs import Form, fill_form, ids_between, longest_first, single_form
 from pipelines.tokenization import LoadedTokenizer
@@ -24,7 +26,6 @@ from schemas.sidecar import Schema
 
 _SHOWN = 20  # classes that a refusal names
 _BEGINNING = 40  # characters of a text that has no id to be named by
-_NEEDS_ESCAPE = r'["\\\x00-\x1f]'  # in a JSON string
 
 
 @dataclass(frozen=True)
@@ -217,16 +218,13 @@ class Classification(Task):
         is_trained_D: np.ndarray,
     ) -> Ragged:
         """Lines of evaluation.jsonl, {"id": "17", "label": "pos"}; empty where trained on."""
-        ids = documents.columns["id"].take(pa.array(document_E))
-        if pc.any(pc.match_substring_regex(ids, _NEEDS_ESCAPE)).as_py():  # pyright: ignore[reportAttributeAccessIssue]
-            escaped = [json.dumps(name, ensure_ascii=False)[1:-1] for name in ids.to_pylist()]
-            ids = pa.array(escaped, pa.large_string())
-        ends = [
-            f'", "label": {json.dumps(name, ensure_ascii=False)}}}' for name in self.class_names()
-        ]
-        ends_E = pa.array(ends, pa.large_string()).take(pa.array(label_D[document_E]))
-        start, nothing = (pa.scalar(value, pa.large_string()) for value in ('{"id": "', ""))
-        lines = pc.binary_join_element_wise(start, ids, ends_E, nothing)  # pyright: ignore[reportAttributeAccessIssue]
-        lines = pc.if_else(pa.array(is_trained_D[document_E]), nothing, lines)  # pyright: ignore[reportAttributeAccessIssue]
-        _, offsets, data = lines.buffers()
-        return np.frombuffer(data or b"", np.uint8), np.frombuffer(offsets, np.int64)
+        is_evaluated_E = ~is_trained_D[document_E]
+        document = document_E[is_evaluated_E]
+        names = quoted(pa.array(self.class_names(), pa.large_string()))
+        lines = objects(
+            {
+                "id": quoted(documents.columns["id"].take(pa.array(document))),
+                "label": names.take(pa.array(label_D[document])),
+            }
+        )
+        return evaluation_lines(lines, is_evaluated_E)

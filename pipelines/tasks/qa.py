@@ -9,7 +9,6 @@ beyond --max_question_length, the context's in no window, and in evaluation rows
 those before. Legend: D documents, E examples (windows), P parts of an example.
 """
 
-import json
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -18,7 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.documents import Documents, Role
+from pipelines.evaluation import evaluation_lines
 from pipelines.exchange import Ragged, SubBlock
+from pipelines.json_text import listed, objects, quoted
 from pipelines.pieces import join_slices, ranges
 from pipelines.questions import FIELDS, Questions, name_of, tokenize_questions
 from pipelines.tasks.task import NO_MASKS, Examples, Segments, Task, is_training
@@ -246,18 +247,18 @@ class Qa(Task):
 
 def _evaluation(documents: Documents, document_E: np.ndarray, is_trained_D: np.ndarray) -> Ragged:
     """The lines of evaluation.jsonl, of the questions that are not trained on; others are empty."""
-    evaluated = np.flatnonzero(~is_trained_D[document_E])
-    lines = []
+    is_evaluated_E = ~is_trained_D[document_E]
     columns = documents.columns.select(["id", "question", "answers"])
-    for question in columns.take(pa.array(document_E[evaluated])).to_pylist():
-        answers = [answer["text"] for answer in question["answers"]]
-        line = {
-            "id": question["id"],
-            "question": question["question"],
-            "answers": answers,
-            "is_impossible": not answers,
+    evaluated = columns.take(pa.array(document_E[is_evaluated_E]))
+    answers = evaluated["answers"]
+    number = pc.list_value_length(answers).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
+    texts = quoted(answers.flatten().field("text").cast(pa.large_string()))
+    lines = objects(
+        {
+            "id": quoted(evaluated["id"]),
+            "question": quoted(evaluated["question"]),
+            "answers": listed(texts, number),
+            "is_impossible": pa.array(np.where(number, "false", "true"), pa.large_string()),
         }
-        lines.append(json.dumps(line, ensure_ascii=False).encode())
-    lengths_E = np.zeros(len(document_E), np.int64)
-    lengths_E[evaluated] = [len(line) for line in lines]
-    return np.frombuffer(b"".join(lines), np.uint8), np.append(0, np.cumsum(lengths_E))
+    )
+    return evaluation_lines(lines, is_evaluated_E)

@@ -1,0 +1,47 @@
+"""JSON by columns, against `json.dumps`."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.documents import ANSWERS
+from pipelines.json_text import answers_text, listed, quoted
+
+# No surrogates: what documents hold is UTF-8.
+CHARACTERS = st.one_of(
+    st.sampled_from('ab\\"/\n\t\x00\x1f\x7f\x85é中🙂\u2028\uffff'),
+    st.characters(exclude_categories=["Cs"]),
+)
+TEXTS = st.text(CHARACTERS, max_size=8)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(TEXTS, max_size=6), st.booleans())
+def test_strings(texts, in_ascii):
+    found = quoted(pa.array(texts, pa.large_string()), in_ascii=in_ascii)
+    assert found.to_pylist() == [json.dumps(text, ensure_ascii=in_ascii) for text in texts]
+
+
+def test_lists():
+    items = pa.array(["1", '"a, b"', "{}"], pa.large_string())
+    assert listed(items, np.array([2, 0, 1])).to_pylist() == ['[1, "a, b"]', "[]", "[{}]"]
+    assert listed(items[:0], np.array([], np.int64)).to_pylist() == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.lists(
+            st.fixed_dictionaries({"text": TEXTS, "start": st.integers(-(1 << 63), (1 << 63) - 1)}),
+            max_size=3,
+        ),
+        max_size=5,
+    ),
+    st.integers(0, 3),
+)
+def test_answers(values, skipped):
+    answers = pa.array(values, ANSWERS)[skipped:]
+    assert answers_text(answers).to_pylist() == [json.dumps(v) for v in answers.to_pylist()]
