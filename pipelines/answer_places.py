@@ -35,7 +35,7 @@ class AnswerPlaces:
 
 
 def find_answers(
-    contexts: list[str],
+    contexts: pa.LargeStringArray,
     context_D: np.ndarray,
     answers: pa.ListArray,
     name: Callable[[int], str],
@@ -49,34 +49,45 @@ def find_answers(
       name: of a question by its number, to say which is refused.
     """
     count = len(context_D)
-    lengths = pc.list_value_length(answers)  # pyright: ignore[reportAttributeAccessIssue]
-    question_A = np.repeat(np.arange(count), lengths.to_numpy())
-    flat = answers.flatten()
-    text_D = [""] * count
-    places_D = np.zeros((count, 2), np.int64)
+    number_D = pc.list_value_length(answers).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
+    question_A = np.repeat(np.arange(count), number_D)
+    first_D = np.cumsum(number_D) - number_D
+    texts = answers.flatten().field("text").cast(pa.large_string())
+    starts = answers.flatten().field("start").to_numpy()
+    place_A = _match(contexts, context_D[question_A], texts, starts)
     rejects: dict[int, tuple[str, str]] = {}
-    seen = -1
-    for question, text, start in zip(
-        question_A.tolist(),
-        flat.field("text").to_pylist(),
-        flat.field("start").to_pylist(),
-        strict=True,
-    ):
-        context = contexts[context_D[question]]
+    for odd in np.flatnonzero(place_A < 0).tolist():
+        question, text, start = int(question_A[odd]), texts[odd].as_py(), int(starts[odd])
+        context = contexts[int(context_D[question])].as_py()
         if start == -1 and text:
             start = context.find(text)
         if text.strip() and start >= 0 and context.startswith(text, start):
-            if question != seen:
-                before = context[:start]
-                first = len(before) if context.isascii() else len(before.encode())
-                text_D[question] = text
-                places_D[question] = first, first + len(text.encode())
+            place_A[odd] = len(context[:start].encode())
         else:
             rejects.setdefault(question, _refusal(context, text, start, name(question)))
-        seen = question
-    return AnswerPlaces(
-        pa.array(text_D, pa.large_string()), places_D[:, 0], places_D[:, 1], rejects
-    )
+    is_good_D = number_D > 0
+    is_good_D[is_good_D] = place_A[first_D[is_good_D]] >= 0
+    text_D = texts.take(pa.array(first_D, mask=~is_good_D)).fill_null("")
+    start_D = np.zeros(count, np.int64)
+    start_D[is_good_D] = place_A[first_D[is_good_D]]
+    length_D = pc.binary_length(text_D).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
+    return AnswerPlaces(text_D, start_D, start_D + length_D, rejects)
+
+
+def _match(
+    contexts: pa.LargeStringArray,
+    context_A: np.ndarray,
+    texts: pa.LargeStringArray,
+    start_A: np.ndarray,
+) -> np.ndarray:
+    """int64 [A]: the byte each answer begins at; -1 where that must be looked at more closely."""
+    from pipelines.answer_loop import match_all  # imports numba
+
+    bounds, data = utf8_buffers(contexts)
+    text_bounds, text_data = utf8_buffers(texts)
+    place_A = np.empty(len(start_A), np.int64)
+    match_all(data, bounds, context_A, start_A, text_data, text_bounds, place_A)
+    return place_A
 
 
 def _refusal(context: str, text: str, start: int, name: str) -> tuple[str, str]:
@@ -109,13 +120,23 @@ def token_ends(
     Returns:
       int64 [N].
     """
-    spelt_bytes = np.array([len(spelt) for spelt in tokenizer.token_bytes])
-    total_N = np.cumsum(spelt_bytes[encoded.ids])
-    before_C = np.append(0, total_N)[encoded.offsets]
-    ends_N = total_N - np.repeat(before_C[:-1], encoded.lengths)
-    offsets, _ = utf8_buffers(contexts)
-    other_C = np.diff(offsets) != np.diff(before_C)
-    other_C[~other_C] |= _is_spelt_otherwise(tokenizer, contexts, encoded, ~other_C)
+    from pipelines.answer_loop import add_up  # imports numba
+
+    bounds, data = utf8_buffers(contexts)
+    spelt = b"".join(tokenizer.token_bytes)
+    spelt_bounds = np.cumsum([0, *map(len, tokenizer.token_bytes)])
+    ends_N = np.empty(len(encoded.ids), np.int64)
+    other_C = np.empty(len(contexts), bool)
+    add_up(
+        encoded.ids,
+        encoded.offsets,
+        data,
+        bounds,
+        np.frombuffer(spelt, np.uint8),
+        spelt_bounds,
+        ends_N,
+        other_C,
+    )
     others = np.flatnonzero(other_C)
     for start in range(0, len(others), _SLOW_BATCH):
         some = others[start : start + _SLOW_BATCH]
@@ -124,21 +145,6 @@ def token_ends(
             in_bytes = np.maximum.accumulate(_byte_offsets(text)[ends]) if ends else 0
             ends_N[encoded.offsets[i] : encoded.offsets[i + 1]] = in_bytes
     return ends_N
-
-
-def _is_spelt_otherwise(
-    tokenizer: LoadedTokenizer, contexts: pa.LargeStringArray, encoded: Ragged, chosen_C: np.ndarray
-) -> np.ndarray:
-    """Whether chosen contexts, each as long as its tokens' bytes, are not these bytes: bool."""
-    offsets, data = utf8_buffers(contexts.filter(pa.array(chosen_C)))
-    data = data[offsets[0] : offsets[-1]]
-    tokens = encoded.take(np.flatnonzero(chosen_C))
-    spelt = pa.array(tokenizer.token_bytes, pa.large_binary()).take(pa.array(tokens.ids))
-    spelt_data = np.frombuffer(spelt.buffers()[2] or b"", np.uint8)
-    wrong = np.flatnonzero(spelt_data[: len(data)] != data)
-    otherwise = np.zeros(len(offsets) - 1, bool)
-    otherwise[np.searchsorted(offsets, wrong + offsets[0], side="right") - 1] = True
-    return otherwise
 
 
 def _byte_offsets(text: str) -> np.ndarray:

@@ -119,7 +119,7 @@ class Documents:
 
 
 def text_documents(
-    data: bytes,
+    data: bytes | memoryview,
     document: str,
     path: str,
     offset: int,
@@ -139,7 +139,7 @@ def text_documents(
       label: of all documents, for a role of that kind.
       longest: bytes of a document; a longer one is refused.
     """
-    skip = len(BOM) if offset == 0 and data.startswith(BOM) else 0
+    skip = len(BOM) if offset == 0 and data[: len(BOM)] == BOM else 0
     bytes_ = np.frombuffer(data, np.uint8)
     if document == "file":
         starts, stops = np.array([skip]), np.array([len(data)])

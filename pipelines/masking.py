@@ -84,7 +84,7 @@ class Masking:
             "masked_weights": np.zeros(shape, np.uint8),
         }
         drawn = key_B, decides_BxL, self.mask_id, self._ordinary
-        pick(ids_BxL, order_BxL, budget_B, *drawn, *columns.values())
+        pick(ids_BxL, order_BxL, ordinary_B, budget_B, *drawn, *columns.values())
         return {"input_ids": ids_BxL, **columns}
 
     @cached_property

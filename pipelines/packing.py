@@ -30,9 +30,9 @@ class Packing:
     rows: int
 
     @cached_property
-    def first_segments(self) -> np.ndarray:
-        """int64 [R]: the index of each row's first segment."""
-        return np.searchsorted(self.row_S, np.arange(self.rows))
+    def bounds(self) -> np.ndarray:
+        """int64 [R + 1]: the segments of row r are those from bounds[r] to bounds[r + 1]."""
+        return np.searchsorted(self.row_S, np.arange(self.rows + 1))
 
 
 def pack(

@@ -59,7 +59,7 @@ def tokenize_questions(
     context_D = context.indices.to_numpy().astype(np.int64)
     contexts = context.dictionary
     places = find_answers(
-        contexts.to_pylist(),
+        contexts,
         context_D,
         columns["answers"],
         lambda question: name_of(documents, question),

@@ -5,6 +5,7 @@ Legend: E examples, S segments, R packed rows, B rows of a chunk, L places a row
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow.compute as pc
@@ -13,7 +14,6 @@ from pipelines.evaluation import EvaluationLine, example_ids, example_name
 from pipelines.exchange import SubBlock
 from pipelines.masking import mix
 from pipelines.packing import Packing, pack
-from pipelines.pieces import ranges
 from pipelines.tasks.task import Columns, Finish, Segments, Task, is_training
 from schemas.features import segment_name, token_dtype
 from schemas.sidecar import Schema
@@ -114,8 +114,9 @@ class RowMaker:
         """
         first_of_example = np.searchsorted(segments.example_S, np.arange(len(high)))
         starts = segments.offsets[:-1][first_of_example]
-        begins_R = packing.start_S[packing.first_segments]
-        example_R = segments.example_S[packing.segment_S[packing.first_segments]]
+        first_R = packing.bounds[:-1]
+        begins_R = packing.start_S[first_R]
+        example_R = segments.example_S[packing.segment_S[first_R]]
         place_R = (begins_R - starts[example_R]).astype(np.uint64)
         place_R |= part[example_R].astype(np.uint64) << np.uint64(32)
         seed = mix(np.array([self.schema.seed], np.uint64) * _GAMMA)
@@ -163,33 +164,39 @@ class Shard:
 
     def _rows(self, rows_B: np.ndarray) -> Columns:
         """The columns of the rows of these numbers, as the packing lays them."""
-        from pipelines.row_loop import copied, repeated  # imports numba
+        from pipelines.row_loop import copied, numbered  # imports numba
 
         schema, segments, packing = self.maker.schema, self.segments, self.packing
-        first_R = packing.first_segments
-        count_R = np.diff(np.append(first_R, len(packing.row_S)))
-        placed_S = ranges(first_R[rows_B], count_R[rows_B])
-        segment_S = packing.segment_S[placed_S]
-        row_S = np.repeat(np.arange(len(rows_B)), count_R[rows_B])
-        number_S = (placed_S - first_R[packing.row_S[placed_S]] + 1).astype(np.uint16)
-        start_S, length_S = packing.start_S[placed_S], packing.length_S[placed_S]
-        shape, pad = (len(rows_B), schema.max_length), schema.special_ids.get("pad", 0)
+        span_B = packing.bounds[rows_B], packing.bounds[rows_B + 1]
+        length, pad = schema.max_length, schema.special_ids.get("pad", 0)
+        placed = packing.start_S, packing.length_S, span_B, length
         columns = {
-            "input_ids": copied(segments.stream, start_S, length_S, row_S, shape, pad),
-            "segment_ids": repeated(number_S, length_S, row_S, shape),
+            "input_ids": copied(segments.stream, *placed, pad),
+            "segment_ids": numbered(
+                packing.length_S, span_B, length, schema.feature("segment_ids").dtype
+            ),
         }
         for name, values in segments.beside.items():
-            columns[name] = copied(values, start_S, length_S, row_S, shape, 0)
-        first_segment_B = packing.segment_S[first_R[rows_B]]
-        columns["example_id"] = self.example_ids_E[segments.example_S[first_segment_B]]
+            columns[name] = copied(values, *placed, 0)
+        first_B = packing.segment_S[span_B[0]]
+        columns["example_id"] = self.example_ids_E[segments.example_S[first_B]]
         for name, values in segments.scalars.items():
-            columns[name] = values[first_segment_B]
-        for name, (values, offsets) in segments.pairs.items():
-            length_S = np.diff(offsets)[segment_S]
-            shape = (len(rows_B), schema.feature(name).shape[0])
-            columns[name] = copied(values, offsets[:-1][segment_S], length_S, row_S, shape, pad)
-            columns[segment_name(name)] = repeated(number_S, length_S, row_S, shape)
+            columns[name] = values[first_B]
+        for name, (values, start_S, length_S) in self._placed_pairs.items():
+            length = schema.feature(name).shape[0]
+            columns[name] = copied(values, start_S, length_S, span_B, length, pad)
+            name = segment_name(name)
+            columns[name] = numbered(length_S, span_B, length, schema.feature(name).dtype)
         return columns
+
+    @cached_property
+    def _placed_pairs(self) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Features beside the row's own: all values, and start and length of each segment's."""
+        segment_S = self.packing.segment_S
+        return {
+            name: (values, offsets[:-1][segment_S], np.diff(offsets)[segment_S])
+            for name, (values, offsets) in self.segments.pairs.items()
+        }
 
 
 def _order(examples: SubBlock, high: np.ndarray, low: np.ndarray, part: np.ndarray) -> np.ndarray:

@@ -264,7 +264,7 @@ def _read_part(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]
         kind = source.text_document
         label = folder_label(part.path)
 
-        def parse_text(data: bytes, offset: int) -> Documents:
+        def parse_text(data: bytes | memoryview, offset: int) -> Documents:
             return text_documents(
                 data, kind, part.path, offset, roles=roles, label=label, longest=longest
             )
@@ -273,8 +273,8 @@ def _read_part(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]
         return byte_ranges.read_bytes(raw, part, parser, chunk_bytes)
     if part.format == "jsonl":
 
-        def parse_json(data: bytes, offset: int) -> Documents:
-            return json_documents(data, roles, part.path, offset, longest=longest)
+        def parse_json(data: bytes | memoryview, offset: int) -> Documents:
+            return json_documents(bytes(data), roles, part.path, offset, longest=longest)
 
         parser = Parser("line", parse_json, roles, longest)
         return byte_ranges.read_bytes(raw, part, parser, chunk_bytes)

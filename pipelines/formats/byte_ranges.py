@@ -35,23 +35,23 @@ class Parser:
     """
 
     kind: str
-    parse: Callable[[bytes, int], Documents]
+    parse: Callable[[bytes | memoryview, int], Documents]
     roles: tuple[Role, ...]
     longest: int
 
-    def find_end(self, data: bytearray, start: int = 0) -> int | None:
+    def find_end(self, data: bytes | bytearray, start: int = 0) -> int | None:
         """Where the first document ends whose end begins at `start` or later."""
         match = BOUNDARIES[self.kind].search(data, start)
         return match.end() if match else None
 
-    def last_end(self, data: bytearray, start: int = 0) -> int:
+    def last_end(self, data: bytes | bytearray, start: int = 0) -> int:
         """Where the last whole document after `start` ends; `start` if there is none."""
         if self.kind == "line":
             return max(data.rfind(b"\n") + 1, start)
         matches = BOUNDARIES[self.kind].finditer(data, start)
         return max((match.end() for match in matches), default=start)
 
-    def is_too_long(self, data: bytearray, start: int) -> bool:
+    def is_too_long(self, data: bytes | bytearray, start: int) -> bool:
         """Whether the document that begins at `start`, and does not end in `data`, is refused.
 
         `parse` would refuse it too: it measures without a line's end, a byte order mark, and the
@@ -64,7 +64,7 @@ class Parser:
             return True
         return len(_cut(data, start, len(data)).strip(_WHITE_SPACE)) > self.longest
 
-    def refuse(self, data: bytearray, start: int, path: str, place: int) -> Documents:
+    def refuse(self, data: bytes | bytearray, start: int, path: str, place: int) -> Documents:
         """The document that begins at `start` of `data`, which is at `place` of a file."""
         source_bytes = len(data) - start
         if self.kind == "paragraph" and (blank := _BLANK_LINES.match(data, start)):
@@ -124,12 +124,12 @@ def _read_compressed(chunks: Chunks, path: str, parser: Parser) -> Iterator[Docu
     yield replace(last, stored_bytes=chunks.new_bytes(), digests=chunks.digests())
 
 
-def _open_end(data: bytearray) -> bytes:
+def _open_end(data: bytes | bytearray) -> bytes:
     """What of passed bytes may be the start of a document's end."""
     return b"\n" if _OPEN_BLANK.search(data) else b""
 
 
-def _cut(data: bytearray, start: int, stop: int) -> bytes:
+def _cut(data: bytes | bytearray, start: int, stop: int) -> bytes:
     with memoryview(data) as view:  # a slice of the array itself would be a second copy
         return bytes(view[start:stop])
 
@@ -152,21 +152,22 @@ def _read_range(raw: BinaryIO, part: Part, parser: Parser) -> Iterator[Documents
     ends; the next one finds for itself where it begins.
     """
     window = _Window(raw, part)
-    data = window.data
     digests = ((part.path, part.size, part.start, window.digest),)
     if not part.start:
-        refuse_foreign(bytes(data[:PEEKED]), part.path, unpacked=False)
+        refuse_foreign(bytes(window.data[:PEEKED]), part.path, unpacked=False)
     start, stop, seen = 0, part.size, 0
     if part.start:
-        end = parser.find_end(data)
-        if end is None and _OPEN_BLANK.search(data):
-            seen = int(not data.endswith(b"\n"))  # no match of f(stop): it starts before
+        end = parser.find_end(window.data)
+        if end is None and (blank := _OPEN_BLANK.search(window.data)):
+            # Whether it is no match of f(stop), as it starts before.
+            seen = int(window.place + blank.start() < part.stop - 1)
             end = window.end_of_blank(parser)
         start = part.size if end is None else window.place + end
     refused = None
     if part.stop < part.size and start < part.size:
         search_from = max(part.stop - 1 - window.place, seen)
-        while (end := parser.find_end(data, search_from)) is None and window.is_open:
+        while (end := parser.find_end(window.data, search_from)) is None and window.is_open:
+            data = window.data
             if window.place + len(data) - start > parser.longest:
                 begun = parser.last_end(data, start - window.place)
                 # A blank line that is still open may be its end, and lie before the range's.
@@ -183,32 +184,36 @@ def _read_range(raw: BinaryIO, part: Part, parser: Parser) -> Iterator[Documents
             search_from = max(data.rfind(b"\n"), search_from)
             window.go_on()
         stop = part.size if end is None else window.place + end
-    documents = parser.parse(_cut(data, start - window.place, stop - window.place), start)
+    whole = memoryview(window.data)[start - window.place : stop - window.place]
+    documents = parser.parse(whole, start)
     if refused:
-        yield replace(documents, path=part.path)
+        yield replace(documents, path=part.path, source_bytes=0)
         documents = refused
-    yield replace(documents, stored_bytes=part.bytes, digests=digests)
+    # Its own bytes: the parts of a file add up, whichever range has a document that is cut.
+    size = part.bytes
+    yield replace(documents, source_bytes=size, stored_bytes=size, digests=digests)
 
 
 class _Window:
-    """Bytes of a file, from the one before a part on; those beyond the part as they are asked for.
+    """Bytes of a file, from the one before a part on; those far beyond it as they are asked for.
 
     Attributes:
-      data: what is held.
+      data: what is held; parsed without a copy.
       place: of it in the file.
       digest: xxh3_128 of the part.
     """
 
     def __init__(self, raw: BinaryIO, part: Part):
         self._raw, self._part = raw, part
-        self._step = 1 << 16  # doubles, so that a document of any length is read in linear time
+        # A little more, in which the last document mostly ends.
+        self._step = min(part.bytes // 16 + 1, 1 << 16)
         self.place = max(part.start - 1, 0)
         raw.seek(self.place)
-        read = raw.read(part.stop - self.place)
-        if len(read) < part.stop - self.place:
+        self.data: bytes | bytearray = raw.read(part.stop - self.place + self._step)
+        in_part = memoryview(self.data)[part.start - self.place : part.stop - self.place]
+        if len(in_part) < part.bytes:
             raise self._shorter()
-        self.digest = xxhash.xxh3_128(memoryview(read)[part.start - self.place :]).hexdigest()
-        self.data = bytearray(read)
+        self.digest = xxhash.xxh3_128(in_part).hexdigest()
 
     @property
     def is_open(self) -> bool:
@@ -220,7 +225,10 @@ class _Window:
         more = self._raw.read(self._step)
         if not more:
             raise self._shorter()
+        if isinstance(self.data, bytes):
+            self.data = bytearray(self.data)
         self.data += more
+        # It doubles, so that a document of any length is read in linear time.
         self._step = min(2 * self._step, _LARGEST_STEP)
 
     def end_of_blank(self, parser: Parser) -> int | None:
@@ -231,7 +239,7 @@ class _Window:
         end = None
         while end is None and self.is_open and _OPEN_BLANK.search(self.data):
             self.place += len(self.data) - 1
-            self.data[:] = b"\n"
+            self.data = bytearray(b"\n")
             self.go_on()
             end = parser.find_end(self.data)
             if not self.data[: end or len(self.data)].isspace():
