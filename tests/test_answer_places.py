@@ -20,7 +20,9 @@ def find(*answers_of_questions, context=CONTEXT):
     answers = pa.array(
         [[{"text": t, "start": s} for t, s in some] for some in answers_of_questions], ANSWERS
     )
-    return find_answers([context], np.zeros(count, np.int64), answers, lambda n: f"question {n}")
+    return find_answers(
+        strings(context), np.zeros(count, np.int64), answers, lambda n: f"question {n}"
+    )
 
 
 def test_answers_are_found_in_bytes():
@@ -53,6 +55,43 @@ def test_an_answer_that_is_not_as_said_is_refused(answers, reason, detail):
     assert found.rejects[1][0] == reason
     assert found.rejects[1][1].startswith("question 1")
     assert detail in found.rejects[1][1]
+
+
+def start_of(context: str, text: str, start: int) -> int:
+    """The character that an answer begins at; -1 if it is refused."""
+    if not text.strip():
+        return -1
+    if start == -1:
+        return context.find(text)
+    return start if start >= 0 and context[start:].startswith(text) else -1
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.text("aø🙂 1.\u2003", max_size=12), min_size=1, max_size=3),
+    st.lists(
+        st.tuples(
+            st.integers(0, 2),
+            st.lists(
+                st.tuples(st.text("aø🙂 1.\u2003", max_size=3), st.integers(-2, 14)), max_size=3
+            ),
+        ),
+        max_size=6,
+    ),
+)
+def test_answers_are_where_python_finds_them(contexts, questions):
+    context_D = np.array([number % len(contexts) for number, _ in questions], np.int64)
+    answers = [[{"text": t, "start": s} for t, s in some] for _, some in questions]
+    found = find_answers(strings(*contexts), context_D, pa.array(answers, ANSWERS), str)
+    for number, (context, (_, some)) in enumerate(
+        zip([contexts[i] for i in context_D], questions, strict=True)
+    ):
+        starts = [start_of(context, text, start) for text, start in some]
+        assert (number in found.rejects) == (-1 in starts)
+        first, text = (starts[0], some[0][0]) if some and starts[0] >= 0 else (0, "")
+        assert found.text_D[number].as_py() == text
+        begin = len(context[:first].encode())
+        assert (found.start_D[number], found.stop_D[number]) == (begin, begin + len(text.encode()))
 
 
 def word_piece() -> Tokenizer:

@@ -20,7 +20,7 @@ ASKED = [
     ("Who jumps over the dog?", "The quick brown fox jumps over the lazy dog. " * 9, [], "long"),
     ("Ærø?", "An island, it's called  Ærø.\nThere.", [("Ærø", 24)], "odd"),
     ("What is " + "very " * 40 + "long?", "A question.", [("question", 2)], "asked at length"),
-    ("", "Nothing is asked.", [("Nothing", 0)], None),
+    ("", "Nothing is asked.", [("Nothing", 0)], ""),
 ]
 TASKS = {
     "defaults": Qa(max_question_length=50),
