@@ -1,6 +1,6 @@
-"""Random lengths of spans, compiled by numba. Called by `noise_spans.py`.
+"""Random lengths of spans, and what they make of text, compiled by numba.
 
-Legend: P pieces, N spans of all pieces.
+Called by `noise_spans.py`. Legend: P pieces, N spans of all pieces.
 """
 
 import numpy as np
@@ -44,3 +44,39 @@ def partition_all(keys, items, counts, lengths):
         if counts[piece]:
             _partition(keys[piece], items[piece], lengths[at : at + counts[piece]])
             at += counts[piece]
+
+
+@entry()
+def fill_pairs(ids, offsets, count_P, start_N, length_N, sentinel_ids, eos, inputs, targets):
+    """Fills the streams of inputs and of targets; see `noise_spans.Spans.pairs`.
+
+    Args:
+      ids: the stream.
+      offsets: int64 [P + 1], of the pieces in it.
+      count_P: int64, the spans of each piece.
+      start_N: int64, in the stream.
+      length_N: int64.
+      sentinel_ids: for the first, second ... span of a piece.
+      eos: what ends both.
+      inputs: set.
+      targets: set.
+    """
+    span, at, target_at = 0, 0, 0
+    for piece in range(count_P.size):
+        place = offsets[piece]
+        for number in range(count_P[piece]):
+            start, stop = start_N[span], start_N[span] + length_N[span]
+            for token in range(place, start):
+                inputs[at] = ids[token]
+                at += 1
+            inputs[at] = targets[target_at] = sentinel_ids[number]
+            at, target_at, span = at + 1, target_at + 1, span + 1
+            for token in range(start, stop):
+                targets[target_at] = ids[token]
+                target_at += 1
+            place = stop
+        for token in range(place, offsets[piece + 1]):
+            inputs[at] = ids[token]
+            at += 1
+        inputs[at] = targets[target_at] = eos
+        at, target_at = at + 1, target_at + 1

@@ -97,13 +97,6 @@ class Spans:
     start_N: np.ndarray
     length_N: np.ndarray
 
-    def is_noise(self) -> np.ndarray:
-        """bool, of each token."""
-        edges = np.zeros(int(self.offsets[-1]) + 1, np.int8)
-        edges[self.start_N] = 1
-        edges[self.start_N + self.length_N] = -1  # no span begins there: a token stays between
-        return np.cumsum(edges[:-1], dtype=np.int8).view(bool)
-
     def pairs(
         self, ids: np.ndarray, sentinel_ids: np.ndarray, eos: int
     ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
@@ -114,26 +107,18 @@ class Spans:
           sentinel_ids: for the first, second ... span of a piece.
           eos: what ends both.
         """
-        pieces = len(self.offsets) - 1
-        spans_P = np.bincount(self.piece_N, minlength=pieces)
-        last_P = np.cumsum(spans_P)  # spans up to the end of each piece
-        number_N = np.arange(len(self.piece_N))
-        sentinel_N = sentinel_ids[number_N - (last_P - spans_P)[self.piece_N]]
-        noise_before_N = np.cumsum(self.length_N) - self.length_N
-        noise_P = np.append(0, np.cumsum(self.length_N))[last_P]
-        # Before a sentinel are its piece's and all earlier tokens, sentinels and EOS.
-        sentinels_N, ends_P = number_N + self.piece_N, last_P + np.arange(pieces)
-        is_noise = self.is_noise()
-        sides = []
-        for kept, at_N, at_P in (
-            (~is_noise, self.start_N - noise_before_N, self.offsets[1:] - noise_P),
-            (is_noise, noise_before_N, noise_P),
-        ):
-            stream = np.empty(int(np.count_nonzero(kept)) + len(number_N) + pieces, ids.dtype)
-            is_text = np.ones(len(stream), bool)
-            for places, specials in ((at_N + sentinels_N, sentinel_N), (at_P + ends_P, eos)):
-                stream[places] = specials
-                is_text[places] = False
-            stream[is_text] = ids[kept]
-            sides.append((stream, np.append(0, at_P + ends_P + 1)))
-        return sides[0], sides[1]
+        from pipelines.noise_loop import fill_pairs  # imports numba
+
+        length_P = np.diff(self.offsets)
+        spans_P = np.bincount(self.piece_N, minlength=len(length_P))
+        if spans_P.max(initial=0) > len(sentinel_ids):
+            raise ValueError(f"{spans_P.max()} spans in a piece, {len(sentinel_ids)} sentinels")
+        noise_P = np.bincount(self.piece_N, self.length_N, len(length_P)).astype(np.int64)
+        inputs_P, targets_P = (
+            np.append(0, np.cumsum(text_P + spans_P + 1))
+            for text_P in (length_P - noise_P, noise_P)
+        )
+        inputs, targets = (np.empty(ends_P[-1], ids.dtype) for ends_P in (inputs_P, targets_P))
+        spans = spans_P, self.start_N, self.length_N
+        fill_pairs(ids, self.offsets, *spans, sentinel_ids, eos, inputs, targets)
+        return (inputs, inputs_P), (targets, targets_P)

@@ -38,11 +38,19 @@ def spans_of(lengths, noise=T5, seed=0):
     return noise.spans(offsets, keys)
 
 
+def is_noise_of(spans):
+    """bool, of each token of the stream."""
+    is_noise = np.zeros(int(spans.offsets[-1]), bool)
+    for start, length in zip(spans.start_N.tolist(), spans.length_N.tolist(), strict=True):
+        is_noise[start : start + length] = True
+    return is_noise
+
+
 @pytest.mark.parametrize(("density", "mean_length"), [(0.15, 3.0), (0.5, 3.0), (0.15, 8.0)])
 def test_spans_are_those_of_the_published_definition(density, mean_length):
     lengths = np.arange(1, 400)
     spans = spans_of(lengths, Noise(density, mean_length))
-    is_noise = spans.is_noise()
+    is_noise = is_noise_of(spans)
     for piece, length in enumerate(lengths):
         mine = is_noise[spans.offsets[piece] : spans.offsets[piece + 1]]
         taken = spans.piece_N == piece
@@ -74,7 +82,7 @@ def test_every_way_to_cut_has_the_same_chance():
 def test_noise_and_span_lengths_as_measured():
     lengths = np.random.default_rng(0).integers(100, 569, 2000)
     spans = spans_of(lengths)
-    assert abs(spans.is_noise().mean() - 0.15) < 1e-3
+    assert abs(is_noise_of(spans).mean() - 0.15) < 1e-3
     assert abs(spans.length_N.mean() - 3.0) < 0.02
     assert spans.length_N.min() == 1 and spans.length_N.max() > 12
 
@@ -143,3 +151,9 @@ def test_a_piece_depends_on_its_key_and_length_alone():
     taken = whole.piece_N == 1
     assert (whole.start_N[taken] - 50 == alone.start_N).all()
     assert (T5.spans(np.array([0, 60]), keys[2:3]).start_N != alone.start_N).any()
+
+
+def test_more_spans_than_sentinels_are_refused():
+    spans = spans_of([100])
+    with pytest.raises(ValueError, match="5 spans in a piece, 4 sentinels"):
+        spans.pairs(np.zeros(100, np.uint16), SENTINELS[:4], EOS)
