@@ -190,9 +190,9 @@ def _unmasked(
     starts = np.hstack((edge, changes)) & (segment_ids != 0)
     ends = np.hstack((changes, edge)) & (segment_ids != 0)
     for step, expected in enumerate(prefix):
-        yield from _misplaced(input_ids, np.argwhere(starts), step, expected, "begins", schema)
+        yield from _misplaced(input_ids, np.flatnonzero(starts), step, expected, "begins", schema)
     for step, expected in enumerate(reversed(suffix)):
-        yield from _misplaced(input_ids, np.argwhere(ends), -step, expected, "ends", schema)
+        yield from _misplaced(input_ids, np.flatnonzero(ends), -step, expected, "ends", schema)
 
 
 def _misplaced(
@@ -203,14 +203,15 @@ def _misplaced(
     what: str,
     schema: Schema,
 ) -> Iterator[RowProblem]:
-    """Places [n, 2] (row, column) that have another id than expected `step` columns on."""
-    rows, columns = places[:, 0], places[:, 1] + step
+    """Places [n] in the flat rows that have another id than expected `step` columns on."""
+    rows, firsts = np.divmod(places, input_ids.shape[1])
+    columns = firsts + step
     inside = (columns >= 0) & (columns < input_ids.shape[1])
-    found = np.where(inside, input_ids[rows, columns * inside], -1)
+    found = np.where(inside, input_ids.reshape(-1)[(places + step) * inside], -1)
     for n in np.flatnonzero(found != expected)[:MOST].tolist():
         yield RowProblem(
             int(rows[n]),
-            f"the segment that {what} at {int(places[n, 1])} has id {int(found[n])} at "
+            f"the segment that {what} at {int(firsts[n])} has id {int(found[n])} at "
             f"{int(columns[n])}, not {expected}"
             + ", in the row without masks"
             * schema.static_masking,

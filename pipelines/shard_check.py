@@ -11,6 +11,7 @@ import numpy as np
 from pipelines.class_checks import count_labels
 from pipelines.loss_checks import example_names
 from pipelines.row_checks import COUNTED, Columns, count, row_problems
+from schemas.array_record import HashRows
 from schemas.errors import DataError
 from schemas.features import unmask
 from schemas.records import RowReader, open_rows
@@ -57,6 +58,7 @@ class ShardCheck:
         files: list[ManifestFile],
         contract: Contract,
         on_bytes: Callable[[int], None],
+        hash_rows: HashRows,
     ):
         """Nothing is read yet.
 
@@ -66,6 +68,7 @@ class ShardCheck:
           files: the shard in each of its formats.
           contract: what its rows are held against.
           on_bytes: called with numbers of bytes as they are done.
+          hash_rows: see `schemas.records.open_rows`.
         """
         self.problems: list[str] = []
         self.examples: list[np.ndarray] = []
@@ -75,6 +78,7 @@ class ShardCheck:
         self._contract = contract
         self._codec = contract.schema.codec()
         self._on_bytes = on_bytes
+        self._hash_rows = hash_rows
         self._counts: Counter[str] = Counter()
         self._labels: Counter[str] = Counter()
         self._row_hashes: list[np.ndarray] = []
@@ -115,7 +119,7 @@ class ShardCheck:
             if not os.path.isfile(path):
                 continue  # hashing told of it
             try:
-                reader = readers[file.path] = open_rows(path, self._codec.stride)
+                reader = readers[file.path] = open_rows(path, self._codec.stride, self._hash_rows)
             except DataError as error:
                 self.problems.append(str(error))
                 continue

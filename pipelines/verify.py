@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -23,6 +23,7 @@ from pipelines.shard_check import Contract, ShardCheck
 from pipelines.text_pairs import ids_between
 from pipelines.token_counts import TOKEN_COUNTS, count_problems
 from pipelines.tokenization import LoadedTokenizer
+from schemas.array_record import HashRows, highway_hash
 from schemas.errors import DataError, UsageError, run_entry
 from schemas.sidecar import (
     MANIFEST,
@@ -37,6 +38,7 @@ from schemas.sidecar import (
 from schemas.typed_json import load_json
 
 SHOWN = 20  # problems of a set that are printed
+_COMPILED_PAYS_BYTES = 300_000_000
 
 
 @dataclass(frozen=True)
@@ -147,14 +149,16 @@ def verify_set(directory: str, on_bytes: Callable[[int], None] = lambda number: 
     stop = threading.Event()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
+            tokenizer = pool.submit(_load_tokenizer, directory)  # takes a while
             hashes = pool.map(lambda file: _hash(directory, file, on_bytes), manifest.files)
+            hash_rows = _choose_row_hash(manifest)
             damaged = _damaged(manifest, list(hashes))
             report.problems += damaged.values()
-            contract = _contract(directory, manifest, set(damaged), report)
+            contract = _contract(directory, manifest, set(damaged), tokenizer, report)
             if contract is None:
                 report.notes.append("no row was read, since schema.json cannot be trusted")
                 return report
-            checks = _shard_checks(directory, manifest, contract, on_bytes)
+            checks = _shard_checks(directory, manifest, contract, on_bytes, hash_rows)
             for check in pool.map(lambda check: check.run(stop), checks):
                 report.problems += check.problems
                 report.rows += check.rows
@@ -167,8 +171,21 @@ def verify_set(directory: str, on_bytes: Callable[[int], None] = lambda number: 
     return report
 
 
+def _choose_row_hash(manifest: Manifest) -> HashRows:
+    """Compiled where that pays: 2.6 s less for a GB, and 0.5 s to load."""
+    if sum(file.bytes for file in manifest.files) < _COMPILED_PAYS_BYTES:
+        return highway_hash
+    from pipelines.highway_hash import highway_hash as compiled_hash  # imports numba
+
+    return compiled_hash
+
+
 def _shard_checks(
-    directory: str, manifest: Manifest, contract: Contract, on_bytes: Callable[[int], None]
+    directory: str,
+    manifest: Manifest,
+    contract: Contract,
+    on_bytes: Callable[[int], None],
+    hash_rows: HashRows,
 ) -> list[ShardCheck]:
     schema = contract.schema
     listed = {file.path: file for file in manifest.files}
@@ -176,7 +193,7 @@ def _shard_checks(
     for name in (name for split in sorted(schema.splits) for name in schema.shard_names(split)):
         paths = [f"{name}.{file_format}" for file_format in schema.file_formats]
         files = [listed[path] for path in paths if path in listed]
-        checks.append(ShardCheck(directory, name, files, contract, on_bytes))
+        checks.append(ShardCheck(directory, name, files, contract, on_bytes, hash_rows))
     return checks
 
 
@@ -231,7 +248,11 @@ def _damaged(manifest: Manifest, hashes: list[tuple[int, str] | None]) -> dict[s
 
 
 def _contract(
-    directory: str, manifest: Manifest, damaged: set[str], report: Report
+    directory: str,
+    manifest: Manifest,
+    damaged: set[str],
+    tokenizer: Future[LoadedTokenizer],
+    report: Report,
 ) -> Contract | None:
     """What undamaged sidecars say; what is wrong with them goes into the report.
 
@@ -259,7 +280,7 @@ def _contract(
             report.problems.append(str(error))
     if "tokenizer.json" not in damaged:
         try:
-            prefix, suffix = _surroundings(directory, schema)
+            prefix, suffix = _surroundings(directory, schema, tokenizer)
         except DataError as error:
             report.problems.append(str(error))
     if EVALUATION not in damaged and any(f.name == "example_id" for f in schema.features):
@@ -277,19 +298,26 @@ def _evaluation(directory: str, manifest: Manifest) -> np.ndarray:
     return evaluation_names(os.path.join(directory, EVALUATION))
 
 
-def _surroundings(directory: str, schema: Schema) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What is before and after each segment.
-
-    Raises:
-      DataError: it is missing, broken, or not the schema's.
-    """
+def _load_tokenizer(directory: str) -> LoadedTokenizer:
     path = os.path.join(directory, "tokenizer.json")
     if not os.path.isfile(path):
         raise DataError(f"{path} is missing, and not listed in {MANIFEST}")
+    with open(path, "rb") as file:
+        return LoadedTokenizer.from_json(file.read())
+
+
+def _surroundings(
+    directory: str, schema: Schema, loading: Future[LoadedTokenizer]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What is before and after each segment.
+
+    Raises:
+      DataError: the tokenizer is missing, broken, or not the schema's.
+    """
+    path = os.path.join(directory, "tokenizer.json")
+    tokenizer = loading.result()
     if file_sha256(path) != schema.tokenizer_sha256:
         raise DataError(f"{path} is not the tokenizer of schema.json: its sha256 is another")
-    with open(path, "rb") as file:
-        tokenizer = LoadedTokenizer.from_json(file.read())
     if tokenizer.vocab_size > schema.vocab_size:
         raise DataError(
             f"{path} has {tokenizer.vocab_size:,} ids, schema.json says {schema.vocab_size:,}"

@@ -16,7 +16,7 @@ Legend: B rows, W bytes of a chunk of one row.
 
 import os
 import struct
-from typing import Optional, Sequence, Union
+from typing import Callable, Optional, Sequence, Union
 
 import numpy as np
 
@@ -33,6 +33,7 @@ HASH_KEY = tuple(struct.unpack("<4Q", b"Riegeli/records\n" * 2))
 HASH_MUL0 = (0xDBE6D5D5FE4CCE2F, 0xA4093822299F31D0, 0x13198A2E03707344, 0x243F6A8885A308D3)
 HASH_MUL1 = (0x3BD39E10CB0EF593, 0xC0ACF169B5F18A8C, 0xBE5466CF34E90C6C, 0x452821E638D01377)
 _Indices = Union[Sequence[int], np.ndarray]
+HashRows = Callable[[np.ndarray], np.ndarray]  # as highway_hash
 
 
 def varint(value: int) -> bytes:
@@ -188,8 +189,9 @@ def _rotated(values: np.ndarray, bits: int, width: int = 64) -> np.ndarray:
 class PlainArrayRecordReader:
     """Random access to an ArrayRecord file that is laid out as this file's head says."""
 
-    def __init__(self, path: str, stride: int, mapped: np.ndarray, count: int):
+    def __init__(self, path: str, stride: int, mapped: np.ndarray, count: int, hash_rows: HashRows):
         """Use `open_plain`."""
+        self._hash_rows = hash_rows
         self.path = path
         self._stride = stride
         self._head = np.frombuffer(row_head(stride), np.uint8)
@@ -241,7 +243,7 @@ class PlainArrayRecordReader:
         if len(chunks):
             for at, hashed in ((16, chunks[:, CHUNK_HEADER:]), (0, chunks[:, 8:CHUNK_HEADER])):
                 stored = np.ascontiguousarray(chunks[:, at : at + 8]).view("<u8")[:, 0]
-                good &= stored == highway_hash(hashed)
+                good &= stored == self._hash_rows(hashed)
         if not good.all():
             raise DataError(
                 f"{self.path}: record {start + int(good.argmin())} fails its hash: the file was "
@@ -265,7 +267,9 @@ def _stream(file: np.ndarray, start: int, length: int) -> np.ndarray:
     return blocks.reshape(-1)[offset : offset + length]
 
 
-def open_plain(path: str, stride: int) -> Optional[PlainArrayRecordReader]:
+def open_plain(
+    path: str, stride: int, hash_rows: HashRows = highway_hash
+) -> Optional[PlainArrayRecordReader]:
     """Opens a file of the layout above; None if it is of any other, or damaged.
 
     Looked at are the postscript, the head of the footer, and what surrounds the first and the last
@@ -289,7 +293,7 @@ def open_plain(path: str, stride: int) -> Optional[PlainArrayRecordReader]:
         found[:8] = found[16:24] = 0  # the hashes
         if (found != head).any():
             return None
-    return PlainArrayRecordReader(path, stride, file, count)
+    return PlainArrayRecordReader(path, stride, file, count, hash_rows)
 
 
 def _footer_place(file: np.ndarray) -> Optional[int]:

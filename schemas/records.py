@@ -11,7 +11,7 @@ from typing import Callable, List, Sequence, Union
 
 import numpy as np
 
-from schemas.array_record import PlainArrayRecordReader, open_plain
+from schemas.array_record import HashRows, PlainArrayRecordReader, highway_hash, open_plain
 from schemas.errors import DataError
 
 FORMATS = ("array_record", "tfrecord")
@@ -215,12 +215,13 @@ class ArrayRecordReader:
 RowReader = Union[TFRecordReader, PlainArrayRecordReader, ArrayRecordReader]
 
 
-def open_rows(path: str, stride: int) -> RowReader:
+def open_rows(path: str, stride: int, hash_rows: HashRows = highway_hash) -> RowReader:
     """Opens a shard by its file name's extension.
 
     Args:
       path: a local file, `*.array_record` or `*.tfrecord`.
       stride: bytes of a row, `RowCodec.stride`.
+      hash_rows: a quicker `schemas.array_record.highway_hash`, where there is one.
 
     Raises:
       DataError: the file is missing, cut or of another kind.
@@ -229,7 +230,7 @@ def open_rows(path: str, stride: int) -> RowReader:
         raise DataError(f"{path} is missing, although the manifest lists it")
     extension = path.rsplit(".", 1)[-1]
     if extension == "array_record":
-        plain = open_plain(path, stride)
+        plain = open_plain(path, stride, hash_rows)
         return ArrayRecordReader(path, stride) if plain is None else plain
     if extension == "tfrecord":
         return TFRecordReader(path, stride)
