@@ -16,6 +16,7 @@ Legend: B rows, W bytes of a chunk of one row.
 
 import os
 import struct
+from functools import cached_property
 from typing import Callable, Optional, Sequence, Union
 
 import numpy as np
@@ -198,6 +199,11 @@ class PlainArrayRecordReader:
         self._file = mapped
         self._count = count
 
+    @cached_property
+    def _windows(self) -> np.ndarray:
+        """A window of a row at every byte of the file: picking some of them is a memcpy each."""
+        return np.lib.stride_tricks.sliding_window_view(self._file, self._stride)
+
     def __len__(self) -> int:
         """Rows in the file."""
         return self._count
@@ -216,13 +222,8 @@ class PlainArrayRecordReader:
         starts = CHUNK_HEADER + indices * (len(self._head) + self._stride) + len(self._head)
         in_file = starts + BLOCK_HEADER * (starts // IN_BLOCK + 1)
         cut = starts % IN_BLOCK + self._stride > IN_BLOCK
-        # A window at every byte of the file: picking some of them is a memcpy each. (Those that are
-        # cut are picked too, wherever they end, and then put right.)
-        last = len(self._file) - self._stride
-        windows = np.lib.stride_tricks.as_strided(
-            self._file, (last + 1, self._stride), (1, 1), writeable=False
-        )
-        rows = windows[np.minimum(in_file, last)]
+        # Rows that are cut are picked too, wherever they end, and then put right.
+        rows = self._windows[np.minimum(in_file, len(self._windows) - 1)]
         for i in np.flatnonzero(cut).tolist():
             rows[i] = self._stream(int(starts[i]), self._stride)
         return rows
@@ -256,6 +257,7 @@ class PlainArrayRecordReader:
 
     def close(self) -> None:
         """Forgets the mapping."""
+        self.__dict__.pop("_windows", None)
         self._file, self._count = self._file[:0], 0
 
 
@@ -278,7 +280,7 @@ def open_plain(
     size = os.path.getsize(path)
     if size % BLOCK or size < 2 * BLOCK:
         return None
-    file = np.memmap(path, np.uint8, "r")
+    file = np.memmap(path, np.uint8, "r").view(np.ndarray)  # plain: a slice of it costs less
     head = np.frombuffer(row_head(stride), np.uint8)
     width = len(head) + stride
     footer = _footer_place(file)

@@ -13,7 +13,7 @@ from schemas.sidecar import Schema
 from trainers.read_ahead import read_ahead
 
 Batch = Dict[str, np.ndarray]
-ROWS_A_READ = 1024
+_BYTES_A_READ = 4 << 20  # a shard that is touched costs as much as some hundred rows
 
 
 class BatchReader(ABC):
@@ -66,6 +66,11 @@ class BatchReader(ABC):
           int64 [n] arrays `row_index`, of the row in the split, and `epoch`.
         """
 
+    @property
+    def rows_a_read(self) -> int:
+        """How many rows are best read at once, though they make several batches."""
+        return max(1, _BYTES_A_READ // sum(feature.bytes for feature in self.schema.features))
+
     def batches(
         self,
         split: str,
@@ -97,8 +102,7 @@ class BatchReader(ABC):
           DataError, UsageError: as `read`; the batch size cannot be shared.
         """
         share, first = self._share(split, batch_size, process_index, process_count)
-        # Small batches are read several at once: an ArrayRecord call costs as much as many rows.
-        steps_a_read = max(1, ROWS_A_READ // share)
+        steps_a_read = max(1, self.rows_a_read // share)
 
         def read() -> Iterator[Batch]:
             step = start_step
@@ -221,8 +225,9 @@ class SplitRows:
 
     def __iter__(self) -> Iterator[Batch]:
         """All rows in order, many of them with one read."""
-        for start in range(0, self._rows, ROWS_A_READ):
-            yield from self.__getitems__(range(start, min(start + ROWS_A_READ, self._rows)))
+        step = self._reader.rows_a_read
+        for start in range(0, self._rows, step):
+            yield from self.__getitems__(range(start, min(start + step, self._rows)))
 
     def __repr__(self) -> str:
         """What it reads: grain compares this when it resumes."""

@@ -132,9 +132,11 @@ class ShardSet(BatchReader):
             self._open_nothing()
         shard_of = np.searchsorted(ends, row_indices, side="right")
         encoded = np.empty((len(row_indices), self._codec.stride), np.uint8)
+        by_shard = np.argsort(shard_of, kind="stable")
+        cuts = np.flatnonzero(np.diff(shard_of[by_shard])) + 1
         with self._lock:
-            for shard in np.unique(shard_of):
-                here = np.flatnonzero(shard_of == shard)
+            for here in np.split(by_shard, cuts) if len(by_shard) else ():
+                shard = shard_of[here[0]]
                 first = ends[shard] - (files[shard].rows or 0)
                 reader = self._reader(files[shard])
                 encoded[here] = reader.read(row_indices[here] - first)
