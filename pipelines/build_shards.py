@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from pipelines import sinks
 from pipelines.config_file import config_bytes, with_config
 from pipelines.filters import is_filters
 from pipelines.launch import (
@@ -21,12 +20,7 @@ from pipelines.launch import (
     run_pipeline,
 )
 from pipelines.options import BuildOptions, parse_options
-from pipelines.reuse import finished_set, refuse_tokenizer
-from pipelines.set_tables import labels_table
-from pipelines.sources import Block
-from pipelines.staging import refuse_own_inputs, staged, write_file
 from pipelines.tasks.task import task_class
-from pipelines.tokenization import LoadedTokenizer, load_tokenizer
 from schemas.errors import run_entry
 from schemas.features import TASKS
 from schemas.sidecar import Schema, SetInfo, read_set
@@ -34,18 +28,28 @@ from schemas.sidecar import Schema, SetInfo, read_set
 if TYPE_CHECKING:
     import apache_beam as beam
 
+    from pipelines.sources import Block
+    from pipelines.tokenization import LoadedTokenizer
+
 _TRAINERS = {"mlm": "flax_mlm"}
 _console = Console(highlight=False, soft_wrap=True)
 
 
 def main(argv: list[str]) -> None:
     """Parses the command line and builds the set, or finds it built."""
-    kinds = (BuildOptions, *map(task_class, TASKS))
     argv = with_config(
-        argv, "build_shards", *kinds, check_unknown=lambda flags: check_arguments(flags, *kinds)
+        argv,
+        "build_shards",
+        _all_flags,
+        check_unknown=lambda flags: check_arguments(flags, *_all_flags()),
     )
     options, beam_arguments = parse_options(argv)
     check_arguments(beam_arguments, BuildOptions, type(options.settings))
+    # Not before: --help and a wrong flag are answered without what a run takes.
+    from pipelines.reuse import finished_set, refuse_tokenizer
+    from pipelines.staging import refuse_own_inputs, staged
+    from pipelines.tokenization import load_tokenizer
+
     began = time.monotonic()
     refuse_tokenizer(options.output)
     blocks = options.blocks()
@@ -73,11 +77,15 @@ def main(argv: list[str]) -> None:
     _print_summary(read_set(options.output), options, time.monotonic() - began)
 
 
+def _all_flags() -> tuple[type, ...]:
+    return (BuildOptions, *map(task_class, TASKS))
+
+
 def _build(
     options: BuildOptions,
     schema: Schema,
-    tokenizer: LoadedTokenizer,
-    blocks: list[Block],
+    tokenizer: "LoadedTokenizer",
+    blocks: "list[Block]",
     beam_arguments: list[str],
     how: str,
     staging: str,
@@ -109,7 +117,10 @@ def _build(
         f"{total_bytes / 1e6:,.1f} MB in {len(blocks):,} block{'s' * (len(blocks) != 1)}, {how}; "
         f"exchange by {exchange}"
     )
-    os.mkdir(os.path.join(staging, sinks.SCRATCH))
+    from pipelines.sinks import SCRATCH
+    from pipelines.staging import write_file
+
+    os.mkdir(os.path.join(staging, SCRATCH))
     write_file(os.path.join(staging, "tokenizer.json"), tokenizer.json)
     run_pipeline(
         build, beam_arguments, staging=staging, total_bytes=total_bytes, label="build_shards"
@@ -119,8 +130,8 @@ def _build(
 def _print_plan(
     options: BuildOptions,
     schema: Schema,
-    tokenizer: LoadedTokenizer,
-    blocks: list[Block],
+    tokenizer: "LoadedTokenizer",
+    blocks: "list[Block]",
     beam_arguments: list[str],
     how: str,
 ) -> None:
@@ -186,6 +197,8 @@ def _print_summary(made: SetInfo, options: BuildOptions, seconds: float | None) 
         table.add_row(name, value)
     _console.print(table)
     if total.labels:
+        from pipelines.set_tables import labels_table
+
         _console.print("", labels_table(statistics), "")
     directory = shlex.quote(made.directory)
     _console.print(f"look at it: python -m pipelines.inspect_shards {directory} --row=0")

@@ -4,7 +4,7 @@ Ready ones lie in `pipelines/configs/` and are found by their bare names.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,14 +20,17 @@ _OF_THIS_RUN = ("output", "overwrite", "dry_run", "exchange")
 
 
 def with_config(
-    argv: list[str], command: str, *options: type, check_unknown: Callable[[list[str]], None]
+    argv: list[str],
+    command: str,
+    options: Callable[[], Iterable[type]],
+    check_unknown: Callable[[list[str]], None],
 ) -> list[str]:
     """The arguments, with those of the file that --config names put before them.
 
     Args:
       argv: as typed.
       command: whose part of the file is taken.
-      options: the dataclasses of the command's flags.
+      options: gives the dataclasses of the command's flags; called if there is a file.
       check_unknown: of other flags, raises UsageError for those that nobody knows.
 
     Raises:
@@ -40,7 +43,7 @@ def with_config(
     return expand(
         argv,
         command,
-        kinds_of(*options),
+        kinds_of(*options()),
         folder=os.fspath(CONFIGS),
         yaml=yaml,
         check_unknown=check_unknown,

@@ -8,19 +8,21 @@ import os
 import sys
 import time
 from dataclasses import asdict, dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 from rich.console import Console
 from rich.filesize import decimal
 
 from pipelines.progress import Display, Journal
-from pipelines.row_export import RowTable, export_rows
 from pipelines.staging import disk_errors, staged, write_file
 from schemas.errors import UsageError, run_entry
 from schemas.records import open_rows
 from schemas.sidecar import MANIFEST, ManifestFile, SetInfo, read_set, to_json
 from schemas.typed_json import from_json, load_json
+
+if TYPE_CHECKING:
+    from pipelines.row_export import RowTable
 
 RECORD = "export.json"
 _UPDATE_SECONDS = 0.2
@@ -127,7 +129,9 @@ def _exported(shard: ManifestFile, file_format: str) -> str:
     return f"{shard.path.rsplit('.', 1)[0]}.{file_format}"
 
 
-def _table(info: SetInfo, options: ExportOptions) -> RowTable:
+def _table(info: SetInfo, options: ExportOptions) -> "RowTable":
+    from pipelines.row_export import RowTable  # imports Parquet, and `tokenizers`
+
     if options.unmask and not info.schema.static_masking:
         raise UsageError(
             f"--unmask: the rows of {info.directory} carry no masks, their ids are as they were; "
@@ -175,9 +179,11 @@ def _is_finished(asked: ExportRecord, options: ExportOptions) -> bool:
 
 
 def _write(
-    info: SetInfo, shards: list[ManifestFile], table: RowTable, file_format: str, staging: str
+    info: SetInfo, shards: list[ManifestFile], table: "RowTable", file_format: str, staging: str
 ) -> None:
     """Writes every shard into the staging folder."""
+    from pipelines.row_export import export_rows
+
     stride = info.schema.codec().stride
     journal = Journal(staging)
     console = Console(file=sys.stderr, soft_wrap=True)

@@ -11,17 +11,16 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.documents import Documents, Role
-from pipelines.normalization import Form, normalized, normalized_answers
-from pipelines.repetition import repetition
-from pipelines.words import count_words
 from schemas.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from pipelines.normalization import Form
 
 Normalize = Literal["none", "nfc", "nfkc"]
 _REASONS = ("min_chars", "max_chars", "min_words", "max_repetition")
@@ -134,6 +133,8 @@ class Filters:
     def _normalized(self, columns: pa.RecordBatch, texts: list[str]) -> pa.RecordBatch:
         if self.normalize == "none":
             return columns
+        from pipelines.normalization import normalized, normalized_answers
+
         form: Form = "NFC" if self.normalize == "nfc" else "NFKC"
         arrays = {name: columns[name] for name in columns.schema.names}
         arrays.update({name: normalized(columns[name], form) for name in texts})
@@ -147,6 +148,11 @@ class Filters:
         """Document to reason, of those that are dropped, in their order."""
         if self == replace(Filters(), normalize=self.normalize, keep_rejects=self.keep_rejects):
             return {}
+        import pyarrow.compute as pc  # here, as what follows: --help needs the flags alone
+
+        from pipelines.repetition import repetition
+        from pipelines.words import count_words
+
         code = np.full(len(columns), -1)  # of the reason
         text = columns[texts[0]]
         if len(texts) > 1:

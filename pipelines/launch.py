@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-import psutil
 from rich.console import Console
 
 from pipelines.progress import Display
@@ -207,6 +206,8 @@ def _watch(worker: threading.Thread, display: Display) -> None:
             display.update()
     except KeyboardInterrupt:
         threading.excepthook = lambda _: None  # Beam's threads complain of what comes next
+        import psutil
+
         for process in psutil.Process().children(recursive=True):
             process.kill()
         raise

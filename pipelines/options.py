@@ -4,21 +4,23 @@ import argparse
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Generic, Literal, Self, TypeVar
 
 import tyro
 
 from pipelines.documents import MAX_DOCUMENT_BYTES
 from pipelines.filters import Filters
-from pipelines.label_values import find_labels
-from pipelines.sources import Block, InputFormat, Source, plan_blocks
+from pipelines.stored import InputFormat
 from pipelines.tasks.task import Task, task_class
-from pipelines.tokenization import LoadedTokenizer
 from schemas.errors import UsageError
 from schemas.features import MAX_TOKENS, TASKS, task_features
 from schemas.records import FORMATS
 from schemas.sidecar import FORMAT_VERSION, Schema
 from schemas.version import VERSION
+
+if TYPE_CHECKING:  # --help needs none of these, and they load much
+    from pipelines.sources import Block, Source
+    from pipelines.tokenization import LoadedTokenizer
 
 N = TypeVar("N", int, float)
 T = TypeVar("T", bound=Task)
@@ -109,8 +111,10 @@ class BuildOptions(Generic[T]):
         }
         return {split: patterns for split, patterns in given.items() if patterns}
 
-    def sources(self) -> dict[str, Source]:
+    def sources(self) -> "dict[str, Source]":
         """What to read, by split; {"": source} where documents go by their hash."""
+        from pipelines.sources import Source
+
         patterns = self.given_splits() or {"": self.input}
         roles = self.settings.roles()
         return {
@@ -124,12 +128,14 @@ class BuildOptions(Generic[T]):
             for split, some in patterns.items()
         }
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> "list[Block]":
         """All blocks of all inputs.
 
         Raises:
           DataError: as `plan_blocks`.
         """
+        from pipelines.sources import plan_blocks
+
         blocks = [
             replace(block, split=split)
             for split, source in self.sources().items()
@@ -137,13 +143,15 @@ class BuildOptions(Generic[T]):
         ]
         return [replace(block, index=index) for index, block in enumerate(blocks)]
 
-    def informed(self, blocks: list[Block], say: Callable[[str], None]) -> Self:
+    def informed(self, blocks: "list[Block]", say: Callable[[str], None]) -> Self:
         """These options, with what the task has to know of the inputs before the run.
 
         Args:
           blocks: all inputs.
           say: prints a line, where they have to be read for it.
         """
+        from pipelines.label_values import find_labels
+
         source = next(iter(self.sources().values()))
         settings = self.settings.informed(lambda role: find_labels(blocks, source, role, say))
         return replace(self, settings=settings)
@@ -212,7 +220,7 @@ class BuildOptions(Generic[T]):
             unusual["max_document_bytes"] = self.max_document_bytes
         return unusual
 
-    def schema(self, tokenizer: LoadedTokenizer, bytes_of: dict[str, int]) -> Schema:
+    def schema(self, tokenizer: "LoadedTokenizer", bytes_of: dict[str, int]) -> Schema:
         """The contract of the set that these options make.
 
         Raises:

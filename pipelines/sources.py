@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import BinaryIO, Literal, get_args
+from typing import BinaryIO, get_args
 
 import pyarrow as pa
 
@@ -36,13 +36,20 @@ from pipelines.input_files import (
     is_remote,
     open_file,
 )
-from pipelines.stored import Digest, Part, file_digests, inner_extension, is_compressed, part_digest
+from pipelines.stored import (
+    Digest,
+    InputFormat,
+    Part,
+    file_digests,
+    inner_extension,
+    is_compressed,
+    part_digest,
+)
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Inputs
 
 BLOCK_BYTES = 16 << 20
 DOCUMENTS = ("line", "paragraph", "file")
-InputFormat = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet", "arrow", "squad"]
 _BY_EXTENSION = {
     **dict.fromkeys(JSON, "jsonl"),  # .json is looked into: it may be SQuAD's
     **dict.fromkeys(COMMA, "csv"),

@@ -11,8 +11,6 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from filelock import FileLock, Timeout
-
 from pipelines.input_files import is_remote
 from schemas.errors import DataError, UsageError
 
@@ -40,6 +38,8 @@ def staged(output: str) -> Iterator[str]:
             raise UsageError(
                 f"--output={output}: it is a file or lies below one; give a directory"
             ) from error
+        from filelock import FileLock, Timeout
+
         lock = FileLock(os.path.join(output, ".lock"), timeout=0)
         try:
             lock.acquire()

@@ -1,16 +1,19 @@
 """The command line of train_tokenizer -> frozen configuration that refuses."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from pipelines.bpe import first_tokens
 from pipelines.documents import MAX_DOCUMENT_BYTES, Role
 from pipelines.filters import Filters
-from pipelines.sources import InputFormat, Source
-from pipelines.tokenizer_report import Parameters
+from pipelines.stored import InputFormat
 from schemas.errors import UsageError
+
+if TYPE_CHECKING:  # --help needs none of these, and they load much
+    from pipelines.sources import Source
+    from pipelines.tokenizer_report import Parameters
 
 MAX_VOCABULARY = 1 << 24
 
@@ -90,8 +93,10 @@ class TokenizerOptions:
         """--special_tokens, parsed."""
         return tuple(self.special_tokens.split(",")) if self.special_tokens else ()
 
-    def source(self) -> Source:
+    def source(self) -> "Source":
         """What to read."""
+        from pipelines.sources import Source
+
         roles = (Role("text", "string", self.text_field),)
         return Source(
             self.input,
@@ -101,8 +106,10 @@ class TokenizerOptions:
             max_document_bytes=self.max_document_bytes,
         )
 
-    def parameters(self) -> Parameters:
+    def parameters(self) -> "Parameters":
         """What decides the tokenizer, besides the text."""
+        from pipelines.tokenizer_report import Parameters
+
         from_text = self.from_histogram is None
         return Parameters(
             vocab_size=self.vocab_size,

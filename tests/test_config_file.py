@@ -33,7 +33,7 @@ def parse(argv):
     def check(flags):
         check_arguments(flags, TokenizerOptions)
 
-    argv = with_config(argv, "train_tokenizer", TokenizerOptions, check_unknown=check)
+    argv = with_config(argv, "train_tokenizer", lambda: (TokenizerOptions,), check_unknown=check)
     return tyro.cli(TokenizerOptions, args=argv, use_underscores=True, return_unknown_args=True)
 
 
@@ -65,7 +65,10 @@ def test_flags_of_beam_may_stand_in_it_and_no_others(tmp_path):
 
 def test_without_a_file_nothing_changes():
     argv = ["--vocab_size=300"]
-    assert with_config(argv, "train_tokenizer", TokenizerOptions, check_unknown=print) is argv
+    assert (
+        with_config(argv, "train_tokenizer", lambda: (TokenizerOptions,), check_unknown=print)
+        is argv
+    )
 
 
 READY = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
@@ -104,7 +107,10 @@ def test_every_part_of_a_ready_file_is_understood(name):
             options, others = parse(argv)
         elif command == "build_shards":
             argv = with_config(
-                argv, command, BuildOptions, *map(task_class, TASKS), check_unknown=refuse
+                argv,
+                command,
+                lambda: (BuildOptions, *map(task_class, TASKS)),
+                check_unknown=refuse,
             )
             options, others = parse_options(argv)
         else:

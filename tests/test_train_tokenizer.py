@@ -17,7 +17,7 @@ import zstandard
 from filelock import FileLock
 from tokenizers import ByteLevelBPETokenizer, Tokenizer
 
-from pipelines import train_tokenizer, word_counts
+from pipelines import tokenizer_run, train_tokenizer, word_counts
 from pipelines.histogram import Histogram, Origin, read_histogram, to_parquet
 from pipelines.tokenizer_options import TokenizerOptions
 from schemas.errors import DataError, UsageError
@@ -293,7 +293,7 @@ def test_a_run_that_fails_leaves_what_was_there(tmp_path, text, trained, monkeyp
     def fail(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(train_tokenizer, "tokenizer_json", fail)
+    monkeypatch.setattr(tokenizer_run, "tokenizer_json", fail)
     for output in (trained, tmp_path / "new"):
         with pytest.raises(KeyboardInterrupt):
             train(output, f"--input={text}", "--vocab_size=310", "--overwrite")

@@ -7,7 +7,7 @@ rows. Legend: D documents, E examples (documents that have tokens), T texts of a
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +19,12 @@ from pipelines.exchange import Ragged, SubBlock
 from pipelines.json_text import objects, quoted
 from pipelines.tasks.task import NO_MASKS, Examples, Segments, Task
 from pipelines.text_pairs import Form, fill_form, ids_between, longest_first, single_form
-from pipelines.tokenization import LoadedTokenizer
 from schemas.errors import UsageError
 from schemas.features import token_dtype
 from schemas.sidecar import Schema
+
+if TYPE_CHECKING:
+    from pipelines.tokenization import LoadedTokenizer
 
 _SHOWN = 20  # classes that a refusal names
 _BEGINNING = 40  # characters of a text that has no id to be named by
@@ -98,7 +100,7 @@ class Classification(Task):
         """The texts: the same text with another label is in the same split."""
         return tuple(role.name for role in self.roles() if role.kind == "string")
 
-    def contract(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
+    def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """Rows need room for text, and pairs something that tells the texts apart."""
         form = self._form(tokenizer)
         added = sum(part.side < 0 for part in form)
@@ -116,7 +118,7 @@ class Classification(Task):
             )
         return {"packing": "none", **NO_MASKS}
 
-    def parameters(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
+    def parameters(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """The classes, how texts are cut, and the special tokens around them."""
         prefix, middle, suffix = ids_between(self._form(tokenizer))
         return {
@@ -130,7 +132,7 @@ class Classification(Task):
     def examples(
         self,
         documents: Documents,
-        tokenizer: LoadedTokenizer,
+        tokenizer: "LoadedTokenizer",
         schema: Schema,
         is_trained_D: np.ndarray,
     ) -> Examples:
@@ -181,7 +183,7 @@ class Classification(Task):
             scalars={"label": examples.scalar("label")},
         )
 
-    def _form(self, tokenizer: LoadedTokenizer) -> Form:
+    def _form(self, tokenizer: "LoadedTokenizer") -> Form:
         if self.text_pair_field:
             return tokenizer.pair_form
         return single_form(tokenizer.prefix_ids, tokenizer.suffix_ids)

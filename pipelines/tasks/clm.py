@@ -1,7 +1,7 @@
 """Causal language modelling: rows for decoders. Pure."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -9,11 +9,13 @@ from pipelines.documents import Documents, Role
 from pipelines.exchange import SubBlock
 from pipelines.pieces import cut, wrap
 from pipelines.tasks.task import NO_MASKS, Columns, Examples, Finish, Segments, Task
-from pipelines.tokenization import LoadedTokenizer
 from pipelines.words import count_words
 from schemas.errors import UsageError
 from schemas.features import token_dtype
 from schemas.sidecar import Schema
+
+if TYPE_CHECKING:
+    from pipelines.tokenization import LoadedTokenizer
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Clm(Task):
         """A text."""
         return (Role("text", "string", self.text_field),)
 
-    def contract(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
+    def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """The specials that are asked for must be there."""
         for role in ("bos", "eos"):
             if getattr(self, role) and role not in tokenizer.special_ids:
@@ -45,7 +47,7 @@ class Clm(Task):
             raise UsageError(f"--max_length={max_length}: a row of one token predicts none")
         return {"packing": self.packing, **NO_MASKS}
 
-    def parameters(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
+    def parameters(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """What begins and ends each document."""
         ids = tokenizer.special_ids
         return {
@@ -56,7 +58,7 @@ class Clm(Task):
     def examples(
         self,
         documents: Documents,
-        tokenizer: LoadedTokenizer,
+        tokenizer: "LoadedTokenizer",
         schema: Schema,
         is_trained_D: np.ndarray,
     ) -> Examples:
@@ -81,7 +83,7 @@ class Clm(Task):
             offsets, example_S = cut(offsets, schema.max_length)
         return Segments(stream, offsets, example_S, added)
 
-    def finish(self, schema: Schema, tokenizer: LoadedTokenizer) -> Finish:
+    def finish(self, schema: Schema, tokenizer: "LoadedTokenizer") -> Finish:
         """Weighs every token but the first of its segment, before which there is nothing."""
 
         def weigh(columns: Columns, keys_B: np.ndarray) -> Columns:

@@ -1,7 +1,7 @@
 """Masked language modelling (Devlin et al., 2019): rows for encoders. Pure."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -10,10 +10,12 @@ from pipelines.exchange import SubBlock
 from pipelines.masking import Masking
 from pipelines.pieces import cut, wrap
 from pipelines.tasks.task import Columns, Examples, Finish, Segments, Task
-from pipelines.tokenization import LoadedTokenizer
 from schemas.errors import UsageError
 from schemas.features import max_masked_slots, token_dtype
 from schemas.sidecar import Schema
+
+if TYPE_CHECKING:
+    from pipelines.tokenization import LoadedTokenizer
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Mlm(Task):
         """A text."""
         return (Role("text", "string", self.text_field),)
 
-    def contract(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
+    def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """Static masks need a mask token, and rows a place for text between the specials."""
         if self.static_masking and "mask" not in tokenizer.special_ids:
             raise UsageError(
@@ -82,7 +84,7 @@ class Mlm(Task):
     def _unit(self) -> str:
         return "word" if self.whole_word_masking else self.mask_unit
 
-    def parameters(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
+    def parameters(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """What is around each segment."""
         return {
             "prefix_ids": list(tokenizer.prefix_ids),
@@ -92,7 +94,7 @@ class Mlm(Task):
     def examples(
         self,
         documents: Documents,
-        tokenizer: LoadedTokenizer,
+        tokenizer: "LoadedTokenizer",
         schema: Schema,
         is_trained_D: np.ndarray,
     ) -> Examples:
@@ -114,7 +116,7 @@ class Mlm(Task):
         stream, offsets = wrap(ids, offsets, prefix, suffix)
         return Segments(stream, offsets, example_S, len(example_S) * added)
 
-    def finish(self, schema: Schema, tokenizer: LoadedTokenizer) -> Finish:
+    def finish(self, schema: Schema, tokenizer: "LoadedTokenizer") -> Finish:
         """Writes masks into the rows."""
         if not schema.static_masking:
             return super().finish(schema, tokenizer)

@@ -10,7 +10,7 @@ those before. Legend: D documents, E examples (windows), P parts of an example.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -23,12 +23,14 @@ from pipelines.json_text import listed, objects, quoted
 from pipelines.pieces import join_slices, ranges
 from pipelines.questions import FIELDS, Questions, name_of, tokenize_questions
 from pipelines.tasks.task import NO_MASKS, Examples, Segments, Task, is_training
-from pipelines.tokenization import LoadedTokenizer
 from pipelines.windows import EVERY, FIRST, HOLDING, NONE, Windows, choose_windows
 from schemas.errors import UsageError
 from schemas.features import token_dtype
 from schemas.sidecar import Schema
 from schemas.template import Slot, parse_template
+
+if TYPE_CHECKING:
+    from pipelines.tokenization import LoadedTokenizer
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Qa(Task):
         """The context: no split has questions about another's."""
         return ("context",)
 
-    def contract(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
+    def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """An answer has an end, and the longest question and answer leave room for a context."""
         if "eos" not in tokenizer.special_ids:
             raise UsageError(
@@ -121,7 +123,7 @@ class Qa(Task):
     def examples(
         self,
         documents: Documents,
-        tokenizer: LoadedTokenizer,
+        tokenizer: "LoadedTokenizer",
         schema: Schema,
         is_trained_D: np.ndarray,
     ) -> Examples:
@@ -223,7 +225,7 @@ class Qa(Task):
         questions: Questions,
         length_D: dict[str, np.ndarray],
         windows: Windows,
-        tokenizer: LoadedTokenizer,
+        tokenizer: "LoadedTokenizer",
         schema: Schema,
     ) -> Ragged:
         """The ids of each window's row, in the order of the template."""

@@ -4,7 +4,7 @@ Legend: D documents, E examples, P pieces of them (the segments).
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,10 +14,12 @@ from pipelines.masking import mix
 from pipelines.noise_spans import Noise
 from pipelines.pieces import cut
 from pipelines.tasks.task import NO_MASKS, Examples, Segments, Task
-from pipelines.tokenization import LoadedTokenizer
 from schemas.errors import UsageError
 from schemas.features import MAX_TOKENS, token_dtype
 from schemas.sidecar import Schema
+
+if TYPE_CHECKING:
+    from pipelines.tokenization import LoadedTokenizer
 
 _STREAM = np.uint64(0xD1342543DE82EF95)  # apart from the keys of rows
 
@@ -63,7 +65,7 @@ class SpanCorruption(Task):
         """A text."""
         return (Role("text", "string", self.text_field),)
 
-    def contract(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
+    def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """Inputs and targets end with EOS, and there is a sentinel for every span."""
         if "eos" not in tokenizer.special_ids:
             raise UsageError(
@@ -79,7 +81,7 @@ class SpanCorruption(Task):
         self._sentinel_ids(tokenizer, max_length)
         return {"packing": self.packing, **NO_MASKS}
 
-    def parameters(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
+    def parameters(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """How much is noise, places for targets, and the sentinels."""
         return {
             "noise_density": self.noise_density,
@@ -91,7 +93,7 @@ class SpanCorruption(Task):
     def examples(
         self,
         documents: Documents,
-        tokenizer: LoadedTokenizer,
+        tokenizer: "LoadedTokenizer",
         schema: Schema,
         is_trained_D: np.ndarray,
     ) -> Examples:
@@ -146,7 +148,7 @@ class SpanCorruption(Task):
         longest = self._noise.longest_piece(max_length)
         return int(self._noise.row_lengths(np.array([longest]))[1][0]) if longest > 1 else 0
 
-    def _sentinel_ids(self, tokenizer: LoadedTokenizer, max_length: int) -> list[int]:
+    def _sentinel_ids(self, tokenizer: "LoadedTokenizer", max_length: int) -> list[int]:
         """As many as the longest piece has spans.
 
         Raises:

@@ -10,16 +10,18 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from pipelines.documents import Documents, Role
 from pipelines.exchange import Ragged, SubBlock
-from pipelines.tokenization import LoadedTokenizer
 from schemas.errors import UsageError
 from schemas.features import TASKS, token_dtype
 from schemas.sidecar import Schema
+
+if TYPE_CHECKING:
+    from pipelines.tokenization import LoadedTokenizer
 
 Columns = dict[str, np.ndarray]
 Finish = Callable[[Columns, np.ndarray], Columns]
@@ -95,7 +97,7 @@ class Task(ABC):
         """The fields of a document that it reads; without the first, a document is empty."""
 
     @abstractmethod
-    def contract(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
+    def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """The fields of Schema that the task decides, `packing` and those of NO_MASKS.
 
         Raises:
@@ -106,7 +108,7 @@ class Task(ABC):
     def examples(
         self,
         documents: Documents,
-        tokenizer: LoadedTokenizer,
+        tokenizer: "LoadedTokenizer",
         schema: Schema,
         is_trained_D: np.ndarray,
     ) -> Examples:
@@ -127,7 +129,7 @@ class Task(ABC):
         """
         return self
 
-    def parameters(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
+    def parameters(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """What else of it the schema records: its flags, but those that `contract` gives."""
         recorded = {"packing", *NO_MASKS, *(f"{role.name}_field" for role in self.roles())}
         return {name: value for name, value in asdict(self).items() if name not in recorded}
@@ -152,7 +154,7 @@ class Task(ABC):
         """How the rows of a split are packed."""
         return schema.packing
 
-    def finish(self, schema: Schema, tokenizer: LoadedTokenizer) -> Finish:
+    def finish(self, schema: Schema, tokenizer: "LoadedTokenizer") -> Finish:
         """Makes what turns the columns of a chunk, with uint64 keys [B] of its rows, into features.
 
         A row's key is a hash of the seed and of its content: whatever is random comes from it.

@@ -1,0 +1,68 @@
+"""What an entry may load before it shows its help or refuses a flag: modules, not seconds."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ENTRIES = [
+    f"{folder}.{path.stem}"
+    for folder in ("pipelines", "trainers")
+    for path in sorted((ROOT / folder).glob("*.py"))
+    if 'if __name__ == "__main__":' in path.read_text(encoding="utf-8")
+]
+HEAVY = {
+    *("apache_beam", "grpc", "google", "awkward", "gigatoken", "tokenizers", "numba", "llvmlite"),
+    *("datasets", "pandas", "matplotlib", "scipy", "tensorflow", "keras", "torch", "transformers"),
+    *("jax", "jaxlib", "flax", "optax", "orbax", "grain", "pyarrow.compute", "pyarrow.parquet"),
+    *("psutil", "filelock", "yaml"),
+}
+# A flag that is not ours may be one of Beam's, which has to be asked.
+ASKED = {"pipelines.build_shards", "pipelines.train_tokenizer"}
+RUN = """
+import importlib, json, sys
+try:
+    importlib.import_module(sys.argv[1]).main(sys.argv[2:])
+except BaseException as error:
+    ended = [type(error).__name__, str(error)]
+print()
+print(json.dumps([ended, sorted(sys.modules)]))
+"""
+
+
+def loaded_by(entry: str, *arguments: str) -> tuple[list[str], set[str]]:
+    """How a command ended, and the modules that it loaded by then."""
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, entry, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    ended, modules = json.loads(done.stdout.splitlines()[-1])
+    return ended, set(modules)
+
+
+def test_all_entries_are_here():
+    assert len(ENTRIES) >= 11
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_help_loads_little(entry):
+    ended, modules = loaded_by(entry, "--help")
+    assert ended == ["SystemExit", "0"]
+    assert not modules & HEAVY
+    if entry.startswith("trainers."):
+        assert "pyarrow" not in modules
+    # Half of them are of the standard library, a fifth of numpy, a tenth of tyro.
+    assert len(modules) < 600, len(modules)
+
+
+@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry not in ASKED])
+def test_a_wrong_flag_loads_little(entry):
+    ended, modules = loaded_by(entry, "--no_such_flag=3")
+    assert ended[0] in ("SystemExit", "UsageError") and ended[1] != "0"
+    assert not modules & HEAVY
