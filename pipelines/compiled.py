@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+import numba.core.entrypoints as _entrypoints
 import numba.np.linalg as _linalg
 
 
@@ -22,6 +23,10 @@ _ensure_blas, _linalg.ensure_blas = _linalg.ensure_blas, _without_blas
 import numba.np.arraymath  # noqa: E402
 
 _linalg.ensure_blas = _ensure_blas
+
+# numba imports what else is installed to extend it (awkward: 0.25 s); no loop here takes any of
+# that. (A user's filter that does says so: `awkward.numba.register()`.)
+_entrypoints._already_initialized = True
 
 
 def entry(*signature: Any) -> Callable[[Callable], Any]:

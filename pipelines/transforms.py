@@ -144,8 +144,8 @@ def add_reports(reports: Iterable[Report]) -> Report:
 
 
 def _add_up() -> beam.PTransform:
-    # A hundred reports at a time: a shard's has a count for each id of the vocabulary.
-    return beam.CombinePerKey(CallableWrapperCombineFn(add_reports, 100))
+    # Few reports at a time: a shard's has a count for each id of the vocabulary, half a megabyte.
+    return beam.CombinePerKey(CallableWrapperCombineFn(add_reports, 10))
 
 
 class MillBlock(beam.DoFn):
