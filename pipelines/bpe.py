@@ -114,9 +114,9 @@ def train_bpe(
         raise ValueError(f"a word has the count {counts.min()}")
     text, word_of = _walled(words, merge_loop.WALL)
     characters = byte_characters()
-    ids = np.array([first.index(character) for character in characters], np.int64)
-    symbols = np.where(word_of < 0, merge_loop.WALL, ids[text]).astype(word_of.dtype)
-    first_pairs, positions = _first_pairs(text, word_of, counts, ids)
+    ids = np.array([first.index(character) for character in characters], word_of.dtype)
+    symbols = ids[text]
+    symbols[word_of < 0] = merge_loop.WALL
     room = min(vocab_size, len(first) + len(text))  # a new token takes at least one byte's place
     tokens, text = _first_rows(first, text, room)
     spelled = np.flatnonzero(tokens[: len(special_tokens), merge_loop.LENGTH] > 1)
@@ -129,8 +129,6 @@ def train_bpe(
         text,
         tokens,
         spelled,
-        positions,
-        first_pairs,
         sizes,
         max(1, min_frequency),
         np.zeros(2, np.int64) if progress is None else progress,
@@ -169,29 +167,6 @@ def _walled(words: pa.LargeBinaryArray, wall: int) -> tuple[np.ndarray, np.ndarr
             offsets[0] : offsets[-1]
         ]
     return text, word_of
-
-
-def _first_pairs(
-    text: np.ndarray, word_of: np.ndarray, counts: np.ndarray, ids: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Every pair of neighbouring bytes.
-
-    Returns:
-        int64[P, 4] of (left id, right id, count, number of positions), and the positions of all
-        pairs one after another, each pair's ascending.
-    """
-    (positions,) = np.nonzero((word_of[:-1] >= 0) & (word_of[1:] >= 0))
-    positions = positions.astype(word_of.dtype)
-    pair = text[positions].astype(np.uint16) << 8 | text[positions + 1]
-    order = np.argsort(pair, kind="stable")  # a radix sort: linear
-    positions = positions[order]
-    number = np.bincount(pair, minlength=1 << 16)
-    (kinds,) = np.nonzero(number)
-    starts = np.cumsum(number)[kinds] - number[kinds]
-    weights = counts[word_of[positions]]
-    count = np.add.reduceat(weights, starts) if len(kinds) else weights
-    columns = (ids[kinds >> 8], ids[kinds & 255], count, number[kinds])
-    return np.stack(columns, axis=1).astype(np.int64), positions
 
 
 def _first_rows(first: Sequence[str], text: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:

@@ -17,20 +17,24 @@ A pair is born in one merge only, the one that makes the newer of its tokens: tw
 spell the same string. (Where a string's two ends are borders of tokens, no merge has crossed them,
 so all that happened between them happened the same way everywhere.) So a pair waits once.
 
+A pair that occurs too seldom to be merged when it is born will never be merged, for from then on it
+only breaks: neither its count nor its positions are kept. Most pairs are such.
+
 Tables are int64 arrays of few columns, named below: numba compiles these in half the time that
-objects take. A table that can grow is returned by whoever may have grown it. All of it stays in
-one file: numba's cache looks at the date of the file of the function that is called.
+objects take. A table that can grow is returned by whoever may have grown it.
 
 Legend: N bytes and walls, W words, T tokens, P pairs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-import numba
 import numpy as np
+from numba import types
+
+from pipelines.compiled import entry, inner
 
 WALL = -1
 _INSIDE = -2
@@ -45,15 +49,7 @@ START, LENGTH = range(2)  # tokens[T, 2]: the string in `text`
 TOKENS, MERGES, PAIRS, HEAP, POOL = range(5)  # sizes[5]: how full each table is
 
 
-def _compiled(function: Callable) -> Any:
-    """`function` compiled; the machine code is kept on disk where some directory allows it."""
-    try:
-        return numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # numba found no place it may write a cache to
-        return numba.njit(nogil=True)(function)
-
-
-@_compiled
+@inner
 def _grown(array, needed):
     """`array`, or a copy of it with room for `needed` items and as many again."""
     if needed <= array.size:
@@ -64,7 +60,7 @@ def _grown(array, needed):
     return larger
 
 
-@_compiled
+@inner
 def _grown_table(table, needed):
     """`table`, or a copy of it with room for `needed` rows and as many again."""
     if needed <= table.shape[0]:
@@ -79,7 +75,7 @@ def _grown_table(table, needed):
 # ---- pairs ----
 
 
-@_compiled
+@inner
 def _no_pairs(size):
     pairs = np.zeros((size, 2), np.int64)
     for slot in range(size):
@@ -87,7 +83,7 @@ def _no_pairs(size):
     return pairs
 
 
-@_compiled
+@inner
 def _slot(pairs, pair):
     """The slot of a pair, or the free slot where it belongs."""
     last = pairs.shape[0] - 1
@@ -97,17 +93,25 @@ def _slot(pairs, pair):
     return slot
 
 
-@_compiled
-def _add_count(pairs, left, right, change, sizes):
-    """Adds to the count of a pair."""
+@inner
+def _add_pair(pairs, left, right, count, sizes):
+    """A pair begins to be counted, or its other half does: `new new` is born on both sides."""
     slot = _slot(pairs, (left << 32) | right)
     if pairs[slot, KEY] == _FREE:
         pairs[slot, KEY] = (left << 32) | right
         sizes[PAIRS] += 1
-    pairs[slot, COUNT] += change
+    pairs[slot, COUNT] += count
 
 
-@_compiled
+@inner
+def _take_count(pairs, left, right, count):
+    """Takes from the count of a pair, if it is counted."""
+    slot = _slot(pairs, (left << 32) | right)
+    if pairs[slot, KEY] != _FREE:
+        pairs[slot, COUNT] -= count
+
+
+@inner
 def _room_for_pairs(pairs, more, sizes):
     """`pairs`, or a larger copy, in which `more` pairs fit and half the slots stay free."""
     size = pairs.shape[0]
@@ -127,7 +131,7 @@ def _room_for_pairs(pairs, more, sizes):
 # ---- the queue, a heap: the highest count first, of equal ones the smallest pair ----
 
 
-@_compiled
+@inner
 def _before(heap, a, b):
     """Whether row a is merged before row b."""
     if heap[a, THEN] != heap[b, THEN]:
@@ -135,13 +139,13 @@ def _before(heap, a, b):
     return heap[a, PAIR] < heap[b, PAIR]
 
 
-@_compiled
+@inner
 def _swap(heap, a, b):
     for column in range(4):
         heap[a, column], heap[b, column] = heap[b, column], heap[a, column]
 
 
-@_compiled
+@inner
 def _sift_down(heap, size):
     """Moves the first row down to its place among `size` rows."""
     at, child = 0, 1
@@ -154,7 +158,7 @@ def _sift_down(heap, size):
         at, child = child, 2 * child + 1
 
 
-@_compiled
+@inner
 def _put(heap, pair, count, start, number, sizes):
     """A pair begins to wait with the positions where it was born."""
     at = sizes[HEAP]
@@ -168,7 +172,7 @@ def _put(heap, pair, count, start, number, sizes):
         at = (at - 1) >> 1
 
 
-@_compiled
+@inner
 def _take_first(heap, pairs, sizes, min_count):
     """Takes the pair that is merged next off the heap and leaves it in the row behind the heap.
 
@@ -192,7 +196,7 @@ def _take_first(heap, pairs, sizes, min_count):
 # ---- one merge ----
 
 
-@_compiled
+@inner
 def _same_text(text, a, b, length):
     for i in range(length):
         if text[a + i] != text[b + i]:
@@ -200,7 +204,7 @@ def _same_text(text, a, b, length):
     return True
 
 
-@_compiled
+@inner
 def _first_fresh(symbols, positions, left, right, left_length):
     """The first position where left still stands before right; there is one if they count."""
     i = 0
@@ -209,7 +213,7 @@ def _first_fresh(symbols, positions, left, right, left_length):
     return np.int64(positions[i])
 
 
-@_compiled
+@inner
 def _made(tokens, text, start, length, spelled, sizes):
     """The id of the token text[start : start + length]: a new one, or that of a special token."""
     for i in range(spelled.size):
@@ -225,7 +229,7 @@ def _made(tokens, text, start, length, spelled, sizes):
     return token
 
 
-@_compiled
+@inner
 def _note(side, met, where, token, weight, position):
     """The new token has `token` beside it; their pair is born at `position`.
 
@@ -241,7 +245,7 @@ def _note(side, met, where, token, weight, position):
     met[1] += 1
 
 
-@_compiled
+@inner
 def _rewrite(symbols, word_of, counts, tokens, positions, merge, before, after):
     """Writes the new token over every fresh left + right, and notes what stands beside it."""
     left, right, new = merge
@@ -265,79 +269,93 @@ def _rewrite(symbols, word_of, counts, tokens, positions, merge, before, after):
         symbols[p] = new
 
 
-@_compiled
-def _recount(pairs, merge, before, after, sizes):
-    """Moves the counts of the broken pairs to the new ones."""
+@inner
+def _recount(pairs, merge, before, after, min_count, sizes):
+    """Moves the counts of the broken pairs to the new ones: adds before it takes away."""
     left, right, new = merge
-    side, met, _ = before
-    for i in range(met[0]):
-        token = side[i, MET]
-        _add_count(pairs, token, left, -side[token, WEIGHT], sizes)
-        _add_count(pairs, token, new, side[token, WEIGHT], sizes)
-    side, met, _ = after
-    for i in range(met[0]):
-        token = side[i, MET]
-        _add_count(pairs, right, token, -side[token, WEIGHT], sizes)
-        _add_count(pairs, new, token, side[token, WEIGHT], sizes)
+    side_before, met_before, _ = before
+    side_after, met_after, _ = after
+    for i in range(met_before[0]):
+        token = side_before[i, MET]
+        if side_before[token, WEIGHT] >= min_count:
+            _add_pair(pairs, token, new, side_before[token, WEIGHT], sizes)
+    for i in range(met_after[0]):
+        token = side_after[i, MET]
+        if side_after[token, WEIGHT] >= min_count:
+            _add_pair(pairs, new, token, side_after[token, WEIGHT], sizes)
+    for i in range(met_before[0]):
+        token = side_before[i, MET]
+        _take_count(pairs, token, left, side_before[token, WEIGHT])
+    for i in range(met_after[0]):
+        token = side_after[i, MET]
+        _take_count(pairs, right, token, side_after[token, WEIGHT])
 
 
-@_compiled
-def _enqueue(pairs, heap, pool, noted, new, new_is_right, sizes):
+@inner
+def _enqueue(pairs, heap, pool, noted, new, new_is_right, min_count, sizes):
     """Puts the new pairs of one side in the queue and empties the side."""
     side, met, where = noted
     for i in range(met[0]):
         token = side[i, MET]
-        side[token, PLACE] = sizes[POOL]
-        sizes[POOL] += side[token, TIMES]
+        side[token, PLACE] = -1
+        if side[token, WEIGHT] >= min_count:
+            side[token, PLACE] = sizes[POOL]
+            sizes[POOL] += side[token, TIMES]
     for i in range(met[1]):
         token = where[i, 0]
-        pool[side[token, PLACE]] = where[i, 1]
-        side[token, PLACE] += 1
+        if side[token, PLACE] >= 0:
+            pool[side[token, PLACE]] = where[i, 1]
+            side[token, PLACE] += 1
     for i in range(met[0]):
         token = side[i, MET]
-        pair = (token << 32) | new if new_is_right else (new << 32) | token
-        count = pairs[_slot(pairs, pair), COUNT]
         number = side[token, TIMES]
-        if count > 0:  # the next merge of the same pair in `abab` may have broken it already
-            _put(heap, pair, count, side[token, PLACE] - number, number, sizes)
+        if side[token, PLACE] >= 0:
+            pair = (token << 32) | new if new_is_right else (new << 32) | token
+            count = pairs[_slot(pairs, pair), COUNT]
+            if count >= min_count:  # the next merge of the same pair in `abab` may have broken it
+                _put(heap, pair, count, side[token, PLACE] - number, number, sizes)
         side[token, TIMES] = 0
         side[token, WEIGHT] = 0
     met[0] = 0
     met[1] = 0
 
 
-@_compiled
-def merge_all(
-    symbols, word_of, counts, text, tokens, spelled, pool, first_pairs, sizes, min_count, progress
-):
-    """Merges until every row of `tokens` is used or no pair is left with `min_count` (1 or more).
+# ---- all merges ----
 
-    Args:
-        symbols: int32 or int64[N], ids of single bytes and walls, the first and last a wall; what
-            is left in it at the end is how the words were cut.
-        word_of: int32 or int64[N], the word at each position.
-        counts: int64[W], how often each word occurs.
-        text: uint8, the bytes of `symbols`, then the strings of special tokens.
-        tokens: int64[T, 2], with the first tokens filled in. New ones are added.
-        spelled: int64, the special tokens that merges can spell.
-        pool: as symbols, the positions of every pair of bytes, ascending.
-        first_pairs: int64[P, 4] of (left id, right id, count, number of positions), as in `pool`.
-        sizes: int64[5], with TOKENS filled in; at the end the number of tokens.
-        min_count: the smallest count that is still merged.
-        progress: int64[2]: the first item tells another thread the number of tokens, the second
-            set to 1 by it stops the loop.
 
-    Returns:
-        int64[merges, 3] of (left, right, new token).
-    """
+@inner
+def _first_positions(symbols, word_of, counts, text, pairs, heap, min_count, sizes):
+    """Puts the pairs of bytes in the queue. Returns the pool of their positions, ascending."""
+    number, count = np.zeros(1 << 16, np.int64), np.zeros(1 << 16, np.int64)
+    for i in range(symbols.size - 1):
+        if symbols[i] != WALL and symbols[i + 1] != WALL:
+            pair = np.int64(text[i]) << 8 | text[i + 1]
+            number[pair] += 1
+            count[pair] += counts[word_of[i]]
+    place = np.zeros(1 << 16, np.int64)
+    for pair in range(1 << 16):
+        place[pair] = sizes[POOL]
+        sizes[POOL] += number[pair]
+    pool = np.empty(sizes[POOL], symbols.dtype)
+    for i in range(symbols.size - 1):
+        if symbols[i] != WALL and symbols[i + 1] != WALL:
+            pair = np.int64(text[i]) << 8 | text[i + 1]
+            pool[place[pair]] = i
+            place[pair] += 1
+    for pair in range(1 << 16):
+        if count[pair] >= min_count:
+            start = place[pair] - number[pair]
+            left, right = np.int64(symbols[pool[start]]), np.int64(symbols[pool[start] + 1])
+            _add_pair(pairs, left, right, count[pair], sizes)
+            _put(heap, (left << 32) | right, count[pair], start, number[pair], sizes)
+    return pool
+
+
+def _merge_all(symbols, word_of, counts, text, tokens, spelled, sizes, min_count, progress):
     room = tokens.shape[0]
-    pairs = _room_for_pairs(_no_pairs(1024), first_pairs.shape[0], sizes)
-    heap = _grown_table(np.zeros((1024, 4), np.int64), first_pairs.shape[0])
-    for i in range(first_pairs.shape[0]):
-        left, right = first_pairs[i, 0], first_pairs[i, 1]
-        _add_count(pairs, left, right, first_pairs[i, 2], sizes)
-        _put(heap, (left << 32) | right, first_pairs[i, 2], sizes[POOL], first_pairs[i, 3], sizes)
-        sizes[POOL] += first_pairs[i, 3]
+    pairs = _no_pairs(1 << 17)
+    heap = np.zeros((1 << 16, 4), np.int64)
+    pool = _first_positions(symbols, word_of, counts, text, pairs, heap, min_count, sizes)
     side_before, met_before = np.zeros((room, 4), np.int64), np.zeros(2, np.int64)
     side_after, met_after = side_before.copy(), met_before.copy()
     where_before = np.zeros((1024, 2), np.int64)
@@ -367,8 +385,61 @@ def merge_all(
         pairs = _room_for_pairs(pairs, born, sizes)
         heap = _grown_table(heap, sizes[HEAP] + born)
         pool = _grown(pool, sizes[POOL] + met_before[1] + met_after[1])
-        _recount(pairs, merge, before, after, sizes)
-        _enqueue(pairs, heap, pool, before, new, True, sizes)
-        _enqueue(pairs, heap, pool, after, new, False, sizes)
+        _recount(pairs, merge, before, after, min_count, sizes)
+        _enqueue(pairs, heap, pool, before, new, True, min_count, sizes)
+        _enqueue(pairs, heap, pool, after, new, False, min_count, sizes)
         progress[0] = sizes[TOKENS]
     return merges[: sizes[MERGES]]
+
+
+@cache
+def _compiled_for(index: Any) -> Any:
+    """The loop for positions of a type."""
+    numbers, table = types.int64[::1], types.int64[:, ::1]
+    loop = entry(
+        table(
+            types.Array(index, 1, "C"),
+            types.Array(index, 1, "C"),
+            numbers,
+            types.uint8[::1],
+            table,
+            numbers,
+            numbers,
+            types.int64,
+            numbers,
+        )
+    )
+    return loop(_merge_all)
+
+
+def merge_all(
+    symbols: np.ndarray,
+    word_of: np.ndarray,
+    counts: np.ndarray,
+    text: np.ndarray,
+    tokens: np.ndarray,
+    spelled: np.ndarray,
+    sizes: np.ndarray,
+    min_count: int,
+    progress: np.ndarray,
+) -> np.ndarray:
+    """Merges until every row of `tokens` is used or no pair is left with `min_count` (1 or more).
+
+    Args:
+        symbols: int32 or int64[N], ids of single bytes and walls, the first and last a wall; what
+            is left in it at the end is how the words were cut.
+        word_of: as `symbols`, the word at each position.
+        counts: int64[W], how often each word occurs.
+        text: uint8, the bytes of `symbols`, then the strings of special tokens.
+        tokens: int64[T, 2], with the first tokens filled in. New ones are added.
+        spelled: int64, the special tokens that merges can spell.
+        sizes: int64[5], with TOKENS filled in; at the end the number of tokens.
+        min_count: the smallest count that is still merged.
+        progress: int64[2]: the first item tells another thread the number of tokens, the second
+            set to 1 by it stops the loop.
+
+    Returns:
+        int64[merges, 3] of (left, right, new token).
+    """
+    loop = _compiled_for(types.int32 if symbols.dtype == np.int32 else types.int64)
+    return loop(symbols, word_of, counts, text, tokens, spelled, sizes, min_count, progress)

@@ -26,7 +26,6 @@ class Read:
     Attributes:
       documents: that were counted.
       bytes: of their text.
-      guarded: documents that `tokenizers` split instead of gigatoken.
       empty: documents without text.
       rejects: refused documents.
       filtered: reason to number of documents that filters dropped.
@@ -36,7 +35,6 @@ class Read:
 
     documents: int = 0
     bytes: int = 0
-    guarded: int = 0
     empty: int = 0
     rejects: tuple[Reject, ...] = ()
     filtered: dict[str, int] = field(default_factory=dict)
@@ -54,7 +52,6 @@ class Text:
       files: input files; 0 if it was trained from a histogram.
       documents: that were counted.
       bytes: of their text.
-      guarded: documents that `tokenizers` split instead of gigatoken.
       refused: reason to number of documents that were not counted, those dropped by filters too.
     """
 
@@ -62,7 +59,6 @@ class Text:
     files: int
     documents: int
     bytes: int
-    guarded: int
     refused: dict[str, int]
 
 
@@ -121,7 +117,6 @@ def add_read(parts: Iterable[Read]) -> Read:
     return Read(
         sum(part.documents for part in parts),
         sum(part.bytes for part in parts),
-        sum(part.guarded for part in parts),
         sum(part.empty for part in parts),
         tuple(reject for part in parts for reject in part.rejects),
         dict(filtered),
@@ -162,7 +157,6 @@ def text_of(read: Read) -> Text:
         files=len(inputs.files),
         documents=read.documents,
         bytes=read.bytes,
-        guarded=read.guarded,
         refused=dict(refused),
     )
 

@@ -109,7 +109,7 @@ def _given_histogram(options: TokenizerOptions, path: str) -> tuple[Histogram, T
             f"differ; run it {counted} the flag, or count the text again with --input"
         )
     digest = file_sha256(path)
-    return histogram, Text(digest, 0, origin.documents, origin.bytes, 0, {})
+    return histogram, Text(digest, 0, origin.documents, origin.bytes, {})
 
 
 def _count(

@@ -1,16 +1,19 @@
-"""The Beam wiring of train_tokenizer: blocks -> counts of a block -> counts -> one histogram.
+"""The Beam wiring of train_tokenizer: blocks -> counts of a bundle -> counts -> one histogram.
 
-Elements are tables: a block's counts in each bucket of words, never a word. What happens to them
-are the functions of `word_counts` and `histogram`.
+Elements are tables: what a bundle of blocks counted in each bucket of words, never a word. What
+happens to them are the functions of `word_counts` and `histogram`.
 """
 
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
-from apache_beam.pvalue import PCollection, TaggedOutput
+from apache_beam.pvalue import PCollection
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
 
 from pipelines import histogram, word_counts
 from pipelines.filters import Filtered, Filters, load_filter
@@ -20,11 +23,11 @@ from pipelines.sources import Block, Source, read_block
 from pipelines.staging import write_file
 from pipelines.tokenizer_output import HISTOGRAM, READ
 from pipelines.tokenizer_report import Read, add_read, check_read, text_of
+from pipelines.word_counter import WordCounter, add_counts
 from schemas.typed_json import to_json
 
-_COUNTS, _READ = "counts", "read"
-_PENDING = 16  # tables that are added up at once
-_DOCUMENT_BYTES = 16 << 20  # counted at once: small files are put together
+_READ = -1  # the key of what was read; others are buckets
+_ALL = 0
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,8 @@ def read_of(filtered: Filtered, stashed: tuple[Stashed, ...] = ()) -> Read:
     )
 
 
-class CountBlock(beam.DoFn):
-    """A block -> (bucket, counts of the block's words in it), and what was read."""
+class CountBlocks(beam.DoFn):
+    """Blocks of a bundle -> (bucket, counts of its words) for each bucket, and what was read."""
 
     def __init__(self, job: CountJob):
         self._job = job
@@ -72,71 +75,36 @@ class CountBlock(beam.DoFn):
         if self._job.filters.filter:
             load_filter(self._job.filters.filter)
 
-    def process(self, block: Block) -> Iterator:
-        """Reads and counts; a block of many small files is counted in few goes."""
+    def start_bundle(self) -> None:
+        """Nothing is counted yet."""
+        self._counts = WordCounter()
+        self._read = [Read()]
+
+    def process(self, block: Block) -> None:
+        """Reads and counts."""
         job = self._job
-        tables: list[pa.Table] = []
-        texts: list[pa.LargeStringArray] = []
         for piece, documents in enumerate(read_block(block, job.source)):
             filtered = job.filters.apply(documents, job.source.roles)
             stashed = stash(filtered.lines, job.staging, block.index, piece)
-            yield TaggedOutput(_READ, read_of(filtered, stashed))
-            texts.append(filtered.documents.text)
-            if sum(text.nbytes for text in texts) >= _DOCUMENT_BYTES:
-                yield from self._count(texts, tables)
+            self._read.append(read_of(filtered, stashed))
+            self._counts.count(filtered.documents.text, add_prefix_space=job.add_prefix_space)
             self._journal.add(bytes_read=documents.stored_bytes)
-        yield from self._count(texts, tables)
-        for bucket, counts in word_counts.in_buckets(word_counts.add_counts(tables)):
-            yield bucket, word_counts.to_bytes(counts)
 
-    def _count(
-        self, texts: list[pa.LargeStringArray], tables: list[pa.Table]
-    ) -> Iterator[TaggedOutput]:
-        """Counts the texts and forgets them; adds to the tables."""
-        if texts:
-            text = texts[0] if len(texts) == 1 else pa.concat_arrays(texts)
-            texts.clear()
-            counts, guarded = word_counts.count_words(
-                text, add_prefix_space=self._job.add_prefix_space
-            )
-            tables.append(counts)
-            if len(tables) == _PENDING:
-                tables[:] = [word_counts.add_counts(tables)]
-            yield TaggedOutput(_READ, Read(guarded=guarded))
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        """Gives the counts of the bundle."""
+        for bucket, counts in self._counts.buckets():
+            yield GlobalWindows.windowed_value((bucket, word_counts.to_bytes(counts)))
+        yield GlobalWindows.windowed_value((_READ, add_read(self._read)))
+        del self._counts, self._read
 
 
-class AddCounts(beam.CombineFn):
-    """Adds up the tables of a bucket, some at a time. An accumulator is a list of tables."""
-
-    def create_accumulator(self) -> list[bytes]:
-        """Nothing yet."""
-        return []
-
-    def add_input(self, mutable_accumulator: list[bytes], element: bytes) -> list[bytes]:
-        """One table more."""
-        mutable_accumulator.append(element)
-        return self._added(mutable_accumulator, _PENDING)
-
-    def merge_accumulators(self, accumulators: Iterable[list[bytes]]) -> list[bytes]:
-        """All their tables."""
-        merged: list[bytes] = []
-        for accumulator in accumulators:
-            merged = self._added(merged + accumulator, _PENDING)
-        return merged
-
-    def compact(self, accumulator: list[bytes]) -> list[bytes]:
-        """One table, before it travels."""
-        return self._added(accumulator, 2)
-
-    def extract_output(self, accumulator: list[bytes]) -> bytes:
-        """The sum of all."""
-        return self._added(accumulator, 0)[0]
-
-    def _added(self, tables: list[bytes], at_least: int) -> list[bytes]:
-        if len(tables) < at_least:
-            return tables
-        added = word_counts.add_counts(word_counts.from_bytes(table) for table in tables)
-        return [word_counts.to_bytes(added)]
+def add_up(keyed: tuple[int, Iterable[Any]]) -> tuple[int, tuple[int, Any]]:
+    """All of a key as one: tables of a bucket, or what was read."""
+    key, parts = keyed
+    if key == _READ:
+        return _ALL, (key, add_read(parts))
+    counts = add_counts(word_counts.from_bytes(part) for part in parts)
+    return _ALL, (key, word_counts.to_bytes(counts))
 
 
 class WriteHistogram(beam.DoFn):
@@ -145,12 +113,12 @@ class WriteHistogram(beam.DoFn):
     def __init__(self, job: CountJob):
         self._job = job
 
-    def process(self, everything: tuple[int, dict[str, Iterable]]) -> Iterator[str]:
+    def process(self, everything: tuple[int, Iterable[tuple[int, Any]]]) -> Iterator[str]:
         """Refuses what cannot be trained on, and writes the rest."""
-        _, parts = everything
-        read = add_read(parts[_READ])
+        parts = dict(everything[1])
+        read = parts.pop(_READ)
         check_read(read, self._job.max_rejects)
-        counts = pa.concat_tables(word_counts.from_bytes(table) for table in parts[_COUNTS])
+        counts = pa.concat_tables(word_counts.from_bytes(table) for table in parts.values())
         origin = histogram.Origin(self._job.add_prefix_space, read.documents, read.bytes)
         sorted_counts = histogram.Histogram(counts.sort_by("word"), origin)
         files = {
@@ -175,22 +143,16 @@ class CountWords(beam.PTransform):
         self._blocks = blocks
 
     def expand(self, pipeline: beam.Pipeline) -> PCollection[str]:
-        """Wires the pure functions together."""
-        counted = (
-            pipeline
-            | "Blocks" >> beam.Create(self._blocks)
-            | "Spread" >> beam.Reshuffle()
-            | "Count" >> beam.ParDo(CountBlock(self._job)).with_outputs(_READ, main=_COUNTS)
-        )
-        bucket_to_counts = counted[_COUNTS] | "Add" >> beam.CombinePerKey(AddCounts())
-        all_counts = bucket_to_counts | "ToOne" >> beam.MapTuple(lambda _, counts: (0, counts))
-        all_read = (
-            counted[_READ]
-            | "AddRead" >> beam.CombineGlobally(add_read)
-            | "WithOne" >> beam.Map(lambda read: (0, read))
-        )
+        """Wires the pure functions together.
+
+        Counts and what was read travel as one collection: each grouping takes time of its own.
+        """
         return (
-            {_COUNTS: all_counts, _READ: all_read}
-            | "Meet" >> beam.CoGroupByKey()
+            pipeline
+            | "Blocks" >> beam.Create(self._blocks)  # which spreads them over workers
+            | "Count" >> beam.ParDo(CountBlocks(self._job)).with_output_types(tuple[int, Any])
+            | "Meet" >> beam.GroupByKey()
+            | "Add" >> beam.Map(add_up).with_output_types(tuple[int, Any])
+            | "Gather" >> beam.GroupByKey()
             | "Write" >> beam.ParDo(WriteHistogram(self._job))
         )

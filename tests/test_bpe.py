@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from pipelines import bpe, merge_loop
+from pipelines import bpe, compiled
 from pipelines.bpe import TrainedBpe, byte_characters, first_tokens, train_bpe
 
 
@@ -197,10 +197,11 @@ def test_refusals():
 def test_compiles_where_no_cache_can_be_written(monkeypatch):
     real = numba.njit
 
-    def njit(**options):
+    def njit(*signature, **options):
         if options.get("cache"):
             raise RuntimeError("cannot cache function: no locator available")
-        return real(**options)
+        return real(*signature, **options)
 
     monkeypatch.setattr(numba, "njit", njit)
-    assert merge_loop._compiled(lambda x: x + 1)(1) == 2
+    assert compiled.entry()(lambda x: x + 1)(1) == 2
+    assert compiled.entry("int64(int64)")(lambda x: x + 1)(1) == 2

@@ -169,8 +169,7 @@ def test_real_texts_equal_tokenizers(tmp_path, add_prefix_space):
     path = tmp_path / "documents.jsonl"
     path.write_text("".join(json.dumps({"text": document}) + "\n" for document in documents))
     flags = ["--add_prefix_space"] if add_prefix_space else []
-    report = train(tmp_path / "out", f"--input={path}", "--vocab_size=3000", *flags)
-    assert report["text"]["guarded"] > 0  # the code points that only `tokenizers` may judge
+    train(tmp_path / "out", f"--input={path}", "--vocab_size=3000", *flags)
     expected = oracle(documents, 3000, add_prefix_space=add_prefix_space)
     assert model(tmp_path / "out" / "tokenizer.json") == expected
     flags += [f"--from_histogram={tmp_path}/out/histogram.parquet", "--vocab_size=6000"]

@@ -11,10 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from pipelines import word_counts
+from pipelines import count_loop, word_counter, word_counts
 from pipelines.bpe import byte_characters
-from pipelines.unicode_guard import disputed_code_points
-from pipelines.word_counts import add_counts, count_words, from_bytes, in_buckets, to_bytes
+from pipelines.unicode_guard import classes_in_tokenizers
+from pipelines.word_counter import WordCounter, add_counts
+from pipelines.word_counts import from_bytes, to_bytes
 
 HARD = Path(__file__).parents[2] / "shared" / "data" / "hard"
 needs_hard = pytest.mark.skipif(not HARD.is_dir(), reason="../shared/data is not there")
@@ -29,8 +30,9 @@ def as_dict(table: pa.Table) -> dict[bytes, int]:
 
 def counted(documents: list[str], add_prefix_space: bool = False) -> dict[bytes, int]:
     """Our counts."""
-    text = pa.array(documents, pa.large_string())
-    return as_dict(count_words(text, add_prefix_space=add_prefix_space)[0])
+    counts = WordCounter()
+    counts.count(pa.array(documents, pa.large_string()), add_prefix_space=add_prefix_space)
+    return as_dict(counts.table())
 
 
 def oracle(documents: list[str], add_prefix_space: bool = False) -> dict[bytes, int]:
@@ -61,18 +63,12 @@ def test_special_tokens_are_text():
     assert counted(["a<mask>"]) == {b"a": 1, b"<": 1, b"mask": 1, b">": 1}
 
 
-def test_disputed_documents_go_through_tokenizers():
-    disputed = chr(disputed_code_points()[0])
-    documents = [f"a{disputed}b", "a b", f"{disputed} b"]
-    table, guarded = count_words(pa.array(documents, pa.large_string()), add_prefix_space=False)
-    assert guarded == 2
-    assert as_dict(table) == oracle(documents)
-
-
 def test_none_and_slices():
     assert counted([]) == {}
-    text = pa.array(["x", "a b", "c", "y"], pa.large_string()).slice(1, 2)
-    assert as_dict(count_words(text, add_prefix_space=False)[0]) == {b"a": 1, b" b": 1, b"c": 1}
+    assert counted(["", ""]) == {}
+    counts = WordCounter()
+    counts.count(pa.array(["x", "a b", "", "c", "y"], pa.large_string()).slice(1, 3))
+    assert as_dict(counts.table()) == {b"a": 1, b" b": 1, b"c": 1}
 
 
 hard_characters = st.sampled_from(
@@ -112,39 +108,75 @@ def test_a_text_of_one_word_of_megabytes():
     assert counted(["a" * 3_500_000]) == {b"a" * 3_500_000: 1}
 
 
-def test_lost_bytes_are_noticed(monkeypatch):
-    monkeypatch.setattr(word_counts, "_count_fast", lambda texts: word_counts._table([b"a"], [1]))
-    with pytest.raises(RuntimeError, match="2 bytes of documents became 1 bytes of words"):
-        counted(["aa"])
+def test_character_classes_are_those_of_tokenizers():
+    points = np.arange(0x110000, dtype=np.uint32)
+    points = points[(points < 0xD800) | (points >= 0xE000)]
+    assert np.array_equal(word_counter.character_classes()[points], classes_in_tokenizers(points))
 
 
-def test_nothing_is_written_to_standard_error(capfd):
-    counted(["a b c"])
-    assert capfd.readouterr() == ("", "")
+def test_a_chunk_may_end_anywhere():
+    for size in range(count_loop.CHUNK - 6, count_loop.CHUNK + 2):
+        for tail in (" 's b", "\n \n b", "é中 é", "it's 're", " \n", "''s", "1 a1"):
+            document = "a" * (size - 2) + tail * 3
+            assert counted([document, tail, document[1:]]) == oracle([document, tail, document[1:]])
+
+
+def test_words_of_any_length_are_told_apart():
+    """The key of a word has 15 bytes; longer ones are compared."""
+    words = [b"x" * n + last for n in range(40) for last in (b"y", b"z")]
+    words += [b"x" * n + b"y" + b"x" * (39 - n) for n in range(40)] + [b"x\0", b"x\0\0"]
+    document = " ".join(word.decode() for word in words)
+    expected = Counter(document.split(" "))
+    found = counted([document, document])
+    split = oracle([document, document])
+    assert found == split and len(found) > len(expected) - 3
+
+
+def test_the_end_of_the_text_is_not_left():
+    for document in ("abcdefghijklmno", "abcdefghijklmnop", "a b c d e f g h", "é"):
+        whole = pa.array([document + "q" * 20, document], pa.large_string())
+        for text in (pa.array([document], pa.large_string()), whole.slice(1)):
+            counts = WordCounter()
+            counts.count(text)
+            assert as_dict(counts.table()) == oracle([document])
+
+
+def test_tables_grow():
+    documents = [" ".join(f"{i:x}" for i in range(start, start + 7000)) for start in (0, 3000)]
+    documents += ["".join(chr(0x4E00 + i * j % 1999) for i in range(30)) for j in range(1, 2000)]
+    assert counted(documents) == oracle(documents)
 
 
 def test_buckets_hold_each_word_once_and_always_the_same():
-    words = [b"%d" % i for i in range(1000)]
-    table = word_counts._table(words, list(range(1, 1001)))
-    buckets = dict(in_buckets(table))
-    assert len(buckets) == word_counts.BUCKETS
-    together = as_dict(pa.concat_tables(buckets.values()))
-    assert together == as_dict(table)
-    where = {word: b for b, t in buckets.items() for word in t["word"].to_pylist()}
-    for bucket, part in in_buckets(table.slice(500, 100)):
-        assert all(where[word] == bucket for word in part["word"].to_pylist())
+    words = [b"%d," % i * (1 + i % 9) for i in range(1000)]
+    table = pa.table([words, list(range(1, 1001))], schema=word_counts.SCHEMA)
+    where = {}
+    for part in (table, table.slice(500, 100), table.take(pa.array(range(999, 0, -1)))):
+        counts = WordCounter()
+        counts.add(part)
+        buckets = dict(counts.buckets())
+        assert as_dict(pa.concat_tables(buckets.values())) == as_dict(part)
+        found = {word: b for b, t in buckets.items() for word in t["word"].to_pylist()}
+        where = where or found
+        assert len(set(where.values())) == word_counter.BUCKETS
+        assert found.items() <= where.items()
 
 
 def test_adding():
-    one = word_counts._table([b"a", b"b"], [1, 2])
-    two = word_counts._table([b"b", b"\xff\0"], [1 << 40, 1])
-    assert as_dict(add_counts([one, two, one])) == {b"a": 2, b"b": (1 << 40) + 4, b"\xff\0": 1}
+    one = pa.table([[b"a", b"b"], [1, 2]], schema=word_counts.SCHEMA)
+    two = pa.table([[b"b", b"\xff\0" * 20], [1 << 40, 1]], schema=word_counts.SCHEMA)
+    added = {b"a": 2, b"b": (1 << 40) + 4, b"\xff\0" * 20: 1}
+    assert as_dict(add_counts([one, two, one])) == added
+    assert as_dict(add_counts([pa.concat_tables([one, two]).slice(1)])) == {
+        b"b": (1 << 40) + 2,
+        b"\xff\0" * 20: 1,
+    }
     assert add_counts([]).num_rows == 0
     assert word_counts.table_bytes(one) == 3
     assert word_counts.table_bytes(one.slice(0, 0)) == 0
 
 
 def test_bytes_round_trip():
-    table = word_counts._table([b"a", b"\0\xff"], [1, np.iinfo(np.int64).max])
+    table = pa.table([[b"a", b"\0\xff"], [1, np.iinfo(np.int64).max]], schema=word_counts.SCHEMA)
     assert from_bytes(to_bytes(table)).equals(table)
     assert len(to_bytes(table.slice(0, 1))) <= len(to_bytes(table))
