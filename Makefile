@@ -15,7 +15,7 @@ help:
 	@echo "make demo    text -> tokenizer -> shards -> 300 training steps, in a few minutes"
 	@echo "make test    all tests"
 	@echo "make check   ruff and pyright"
-	@echo "make bench   measurements (some need ../shared/data)"
+	@echo "make bench   all measurements, into benchmarks/ (25 minutes; text from ../shared/data)"
 	@echo "make lock    requirements.lock anew, from setup.py"
 	@echo "make clean   removes .venv, demo/ and caches"
 
@@ -31,10 +31,7 @@ check: .venv/all.stamp
 	$(BIN)/pyright
 
 bench: .venv/all.stamp
-	@set -e; for file in tests/benchmarks/bench_*.py; do \
-		module=tests.benchmarks.$$(basename $$file .py); \
-		echo "python -m $$module"; $(BIN)/python -m $$module; \
-	done
+	@$(BIN)/python -m tests.benchmarks.run_all
 
 lock: $(BIN)/uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --upgrade \
@@ -42,7 +39,7 @@ lock: $(BIN)/uv
 		--custom-compile-command "make lock" setup.py --output-file requirements.lock
 
 clean:
-	rm -rf .venv demo build textmill.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv demo benchmarks build textmill.egg-info .pytest_cache .ruff_cache .hypothesis
 	find pipelines schemas trainers tests -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/uv:

@@ -1,36 +1,35 @@
-"""Times the causal trainer beside the plainest JAX loop and the plainest PyTorch loop.
+"""A step of flax_clm beside the plainest JAX loop and the plainest PyTorch loop.
 
-    python -m tests.benchmarks.bench_flax_clm --model=tiny --steps=12
+    python -m tests.benchmarks.bench_flax_clm --model=tiny --steps=15
 
 flax_clm  as a user runs it: shards read, batches placed, measurements written, a progress line
 plain     one jitted step of the same model and optimizer, called on batches that lie in memory
 PyTorch   transformers' GPT2LMHeadModel with fused AdamW, on the same batches in memory
 
-All three begin with the same weights and take the same batches, so that their losses must agree.
-Rounds alternate, since other work may share the cores; a quotient is the median over rounds. Where
-others keep the cores busy, CPU seconds a step (of all threads) tell more than the clock. Rows are
-random; compiling, checkpoints and evaluations are not part of the time.
+All three begin with the same weights and take the same batches, so that their losses must agree;
+the note of each says its last one. Rows are random; compiling, checkpoints and evaluations are not
+part of the time.
 """
 
 import contextlib
 import io
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
-from unittest.mock import patch
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import tyro
 from flax import nnx
 
-from tests.benchmarks.bench_flax_mlm import Seconds
+from tests.benchmarks.clock import Seconds
+from tests.benchmarks.measure import Options, Record, alternated, entry
+from tests.benchmarks.steps import TrainerRounds, step_records
 from tests.compile_cache import compiled_once
 from trainers import flax_clm
 from trainers.on_flax.clm_config import ClmConfig, ClmPlan, plan_clm
@@ -39,18 +38,16 @@ from trainers.on_flax.decoder import graph_of
 from trainers.on_flax.optimizer import learning_rate, optimizer_for
 from trainers.on_flax.programs import compute_dtype
 from trainers.reader import Batch, ShardSet
-from trainers.run_log import Rates, read_metrics
+from trainers.run_log import read_metrics
 from trainers.set_tokenizer import TOKENIZER, set_file
 
 sys.path.append(str(Path(__file__).parents[1]))
 from clm_factory import write_clm_set  # noqa: E402  modules beside the tests
 from torch_gpt2 import PlainLoop, open_model  # noqa: E402
 
-Round = Callable[[], tuple[Seconds, float]]  # -> of a step, loss of the last
-
 
 @dataclass(frozen=True)
-class Options:
+class Bench(Options):
     """What to measure."""
 
     model: Literal["tiny", "small", "base"] = "tiny"
@@ -61,42 +58,35 @@ class Options:
     """Tokens a row."""
     batch_size: int = 16
     """Rows a step."""
-    steps: int = 12
+    steps: int = 15
     """Of a round."""
-    rounds: int = 7
-    """Of each loop."""
 
 
-def main(options: Options) -> None:
-    """Runs all rounds and prints the medians."""
+def measure(options: Bench) -> Iterator[Record]:
+    """Three rows."""
     with tempfile.TemporaryDirectory() as scratch, compiled_once(Path(scratch, "compiled")):
-        loops = _loops(options, Path(scratch))
-        for run in loops.values():
-            run()  # compiles, and makes threads and buffers
-        found: dict[str, list[Seconds]] = {name: [] for name in loops}
-        for number in range(options.rounds):
-            losses = []
-            for name in list(loops) if number % 2 else reversed(loops):
-                seconds, loss = loops[name]()
-                found[name].append(seconds)
-                losses.append(f"{name} {loss:.5f}")
-            print(f"round {number + 1}: losses {', '.join(losses)}", flush=True)
-    print(f"\n{options.model}, {options.batch_size} rows of {options.max_length} tokens:")
-    ours = np.array(found["flax_clm"])
-    for name, seconds in found.items():
-        best, (clock, cpu) = np.min(seconds, axis=0)[0], np.median(seconds / ours, axis=0)
-        print(
-            f"  {name:9} {1 / best:6.2f} steps/s at best, {np.median(seconds, axis=0)[1]:.3f} CPU "
-            f"seconds a step; flax_clm's speed to it {clock:.3f}, by CPU time {cpu:.3f}"
-        )
+        losses: dict[str, float] = {}
+        trainer, others = _loops(options, Path(scratch), losses)
+        contestants: dict[str, Callable[[], Seconds]] = {"trainer": trainer, **others}
+        alternated(contestants, 1)  # compiles, and makes threads and buffers
+        trainer.waiting.clear()
+        found = alternated(contestants, options.runs)
+    note = (
+        f"{options.model}, {options.batch_size} rows of {options.max_length} tokens; last losses "
+    )
+    note += ", ".join(f"{name} {loss:.5f}" for name, loss in losses.items())
+    yield from step_records("flax_clm", found, trainer, "jax", "flax", "torch", note=note)
 
 
-def _loops(options: Options, scratch: Path) -> dict[str, Round]:
+def _loops(
+    options: Bench, scratch: Path, losses: dict[str, float]
+) -> tuple[TrainerRounds, dict[str, Callable[[], Seconds]]]:
+    """The trainer and the two others, which all leave their last loss in `losses`."""
     directory, first = scratch / "set", scratch / "first"
     sizes: dict[str, Any] = dict(vocab_size=options.vocab_size, max_length=options.max_length)
     write_clm_set(directory, train=2000, validation=16, file_formats=("array_record",), **sizes)
     shards = ShardSet(str(directory))
-    total = options.steps * (options.rounds + 1)
+    total = options.steps * (options.runs + 1)
     config = ClmConfig(
         shards=str(directory), model=options.model, steps=total, batch_size=options.batch_size
     )
@@ -111,12 +101,10 @@ def _loops(options: Options, scratch: Path) -> dict[str, Round]:
         shards.batches("train", batch_size=options.batch_size, seed=config.seed, stop_step=total)
     )
     torch_loop = PlainLoop(open_model(str(first)), steps=total, learning_rate=config.learning_rate)
-    return {
-        "flax_clm": _trainer(options, config, scratch / "run"),
-        "plain": _in_memory(
-            options, _jax_step(plan, params), [rows_of(b) for b in _placed(batches)]
-        ),
-        "PyTorch": _in_memory(options, torch_loop.step, batches),
+    plain, rows = _jax_step(plan, params), [rows_of(batch) for batch in _placed(batches)]
+    return _trainer(options, config, scratch / "run", losses), {
+        "plain": _in_memory("plain", options, plain, rows, losses),
+        "torch": _in_memory("torch", options, torch_loop.step, batches, losses),
     }
 
 
@@ -125,30 +113,24 @@ def _placed(batches: list[Batch]) -> list[dict[str, jax.Array]]:
     return [{name: jnp.asarray(batch[name]) for name in names} for batch in batches]
 
 
-def _trainer(options: Options, config: ClmConfig, output: Path) -> Round:
+def _trainer(
+    options: Bench, config: ClmConfig, output: Path, losses: dict[str, float]
+) -> TrainerRounds:
     """Each round goes on where the last one stopped."""
     stops = count(options.steps, options.steps)
 
-    def run() -> tuple[Seconds, float]:
-        stop, marks = next(stops), []
-
-        class Marked(Rates):
-            def step_done(self, tokens: float) -> tuple[float, float]:
-                marks.append(Seconds.now())
-                return super().step_done(tokens)
-
+    def run() -> None:
+        stop = next(stops)
         flags = [f"--shards={config.shards}", f"--output={output}", f"--model={config.model}"]
         flags += [f"--steps={config.steps}", f"--batch_size={config.batch_size}"]
         flags += [f"--stop_after={stop}", *(["--resume"] if stop > options.steps else [])]
         quiet = io.StringIO()
         with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
-            with patch("trainers.on_flax.loop.Rates", Marked):
-                flax_clm.main(flags)
+            flax_clm.main(flags)
         lines = read_metrics(str(output / "metrics.jsonl"))
-        losses = [line["loss"] for line in lines if line["kind"] == "train"]
-        return marks[-1].since(marks[0], options.steps - 1), losses[-1]
+        losses["trainer"] = [line["loss"] for line in lines if line["kind"] == "train"][-1]
 
-    return run
+    return TrainerRounds("trainers.on_flax.loop", run)
 
 
 def _jax_step(plan: ClmPlan, params: Any) -> Callable[[Any], jax.Array]:
@@ -176,19 +158,25 @@ def _jax_step(plan: ClmPlan, params: Any) -> Callable[[Any], jax.Array]:
     return step
 
 
-def _in_memory(options: Options, step: Callable[[Any], Any], batches: list[Any]) -> Round:
+def _in_memory(
+    name: str,
+    options: Bench,
+    step: Callable[[Any], Any],
+    batches: list[Any],
+    losses: dict[str, float],
+) -> Callable[[], Seconds]:
     """Each round takes the next batches; it waits for the last step alone."""
     coming = iter(batches)
 
-    def run() -> tuple[Seconds, float]:
+    def run() -> Seconds:
         began, loss = Seconds.now(), None
         for _ in range(options.steps):
             loss = step(next(coming))
-        last = float(jax.block_until_ready(loss))  # type: ignore[arg-type]
-        return Seconds.now().since(began, options.steps), last
+        losses[name] = float(jax.block_until_ready(loss))  # type: ignore[arg-type]
+        return Seconds.now().since(began, options.steps)
 
     return run
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Options, use_underscores=True))
+    entry(measure, Bench)

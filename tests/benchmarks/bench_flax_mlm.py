@@ -1,36 +1,32 @@
-"""Times flax_mlm beside the plainest loops with the same model: what streaming and logging cost.
+"""A step of flax_mlm beside the plainest loops of its model: what streaming and logging cost.
 
-    python -m tests.benchmarks.bench_flax_mlm --model=tiny --steps=30 --rounds=8
+    python -m tests.benchmarks.bench_flax_mlm --model=tiny --steps=15
 
 trainer   `trainers.flax_mlm` as a user runs it: shards read, batches placed, measurements written
 plain     the same model in a dozen lines of JAX and optax, on batches that lie on the device
 all       the same with logits at every token instead of the masked ones, as run_mlm does
 torch     RobertaForMaskedLM of `transformers` with AdamW and clipping, f32, on tensors in memory;
           logits at every token
-Rounds alternate, so that other work on the cores falls on all alike; a ratio is the median of the
-rounds' ratios, with the fastest rounds' beside it. Where others keep the cores busy, CPU seconds a
-step (of all threads) tell more than the clock.
 """
 
 import contextlib
 import io
 import tempfile
-import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
-from typing import Any, Literal, NamedTuple
-from unittest.mock import patch
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import tyro
 from flax import nnx
 
+from tests.benchmarks.clock import Seconds
+from tests.benchmarks.measure import Options, Record, Side, alternated, entry, versions
+from tests.benchmarks.steps import TrainerRounds, step_records
 from tests.compile_cache import compiled_once
 from tests.shard_factory import mlm_schema, packed_rows, write_set
 from trainers.encoder_config import PRESETS
@@ -39,30 +35,13 @@ from trainers.on_flax.config import TrainConfig, model_for
 from trainers.on_flax.model import graph_of, init_params
 from trainers.on_flax.programs import compute_dtype
 from trainers.reader import ShardSet
-from trainers.run_log import Rates
 
 ROWS = 20_000
 IN_MEMORY = 8  # batches of the loops beside the trainer's, used in turn
 
 
-class Seconds(NamedTuple):
-    """Of a step, or at a moment: by the clock, and of the process's CPU time."""
-
-    clock: float
-    cpu: float
-
-    @staticmethod
-    def now() -> "Seconds":
-        """Both, at this moment."""
-        return Seconds(time.perf_counter(), time.process_time())
-
-    def since(self, before: "Seconds", steps: int) -> "Seconds":
-        """A step's share of what went by."""
-        return Seconds((self.clock - before.clock) / steps, (self.cpu - before.cpu) / steps)
-
-
 @dataclass(frozen=True)
-class Options:
+class Bench(Options):
     """What to measure."""
 
     model: Literal["tiny", "small", "base"] = "tiny"
@@ -73,15 +52,11 @@ class Options:
     """Tokens a row."""
     batch_size: int = 32
     """Rows a step."""
-    steps: int = 30
-    """Of a round; fewer where a round would take longer than 10 s."""
-    rounds: int = 8
-    """Of each contestant, alternating."""
-    torch: bool = True
-    """Measure PyTorch too."""
+    steps: int = 15
+    """Of a round."""
 
 
-def write_rows(directory: Path, options: Options) -> ShardSet:
+def write_rows(directory: Path, options: Bench) -> ShardSet:
     """A set of random packed rows, 2,000 different ones repeated."""
     schema = mlm_schema(
         max_length=options.max_length,
@@ -99,32 +74,21 @@ def write_rows(directory: Path, options: Options) -> ShardSet:
     return ShardSet(str(directory))
 
 
-def trainer_round(options: Options, directory: str, scratch: Path) -> Callable[[int], Seconds]:
-    """Runs the trainer: of a step, once the first one is done and written."""
+def trainer_rounds(options: Bench, directory: str, scratch: Path) -> TrainerRounds:
+    """Runs the trainer anew each time, with what it compiled before."""
 
-    def run(steps: int) -> Seconds:
+    def run() -> None:
         output = Path(tempfile.mkdtemp(dir=scratch))
         flags = [f"--shards={directory}", f"--output={output}", f"--model={options.model}"]
-        flags += [f"--batch_size={options.batch_size}", "--steps=1000", f"--stop_after={steps + 1}"]
-        marks: list[Seconds] = []
-
-        class Marked(Rates):
-            def step_done(self, tokens: float) -> tuple[float, float]:
-                marks.append(Seconds.now())
-                return super().step_done(tokens)
-
+        flags += [f"--batch_size={options.batch_size}", "--steps=1000", "--no_verify"]
         quiet = io.StringIO()
         with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
-            with patch("trainers.on_flax.loop.Rates", Marked):
-                train([*flags, "--no_verify"])
-        return marks[-1].since(marks[0], steps)
+            train([*flags, f"--stop_after={options.steps + 1}"])
 
-    return run
+    return TrainerRounds("trainers.on_flax.loop", run)
 
 
-def plain_round(
-    options: Options, shards: ShardSet, *, everywhere: bool
-) -> Callable[[int], Seconds]:
+def plain_round(options: Bench, shards: ShardSet, *, everywhere: bool) -> Callable[[], Seconds]:
     """Runs the plainest loop in JAX, logits at the masked tokens or everywhere."""
     config = TrainConfig(shards="", model=options.model)
     model = model_for(config, shards.schema)
@@ -159,21 +123,21 @@ def plain_round(
     ]
     jitted = jax.jit(step, donate_argnums=(0, 1))
 
-    def run(steps: int) -> Seconds:
+    def run() -> Seconds:
         params = init_params(model, jax.random.key(0))
         state = optimizer.init(params)
         params, state, loss = jitted(params, state, batches[0])
         jax.block_until_ready(loss)
         began = Seconds.now()
-        for number in range(steps):
+        for number in range(options.steps):
             params, state, loss = jitted(params, state, batches[number % IN_MEMORY])
         jax.block_until_ready((params, loss))
-        return Seconds.now().since(began, steps)
+        return Seconds.now().since(began, options.steps)
 
     return run
 
 
-def torch_round(options: Options, shards: ShardSet) -> Callable[[int], Seconds]:
+def torch_round(options: Bench, shards: ShardSet) -> Callable[[], Seconds]:
     """Runs the same model in PyTorch, in f32."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -211,54 +175,36 @@ def torch_round(options: Options, shards: ShardSet) -> Callable[[int], Seconds]:
         optimizer.step()
         optimizer.zero_grad()
 
-    def run(steps: int) -> Seconds:
+    def run() -> Seconds:
         one(0)
         began = Seconds.now()
-        for number in range(steps):
+        for number in range(options.steps):
             one(number)
-        return Seconds.now().since(began, steps)
+        return Seconds.now().since(began, options.steps)
 
     return run
 
 
-def main(options: Options) -> None:
-    """Runs all rounds and prints times and ratios."""
+def measure(options: Bench) -> Iterator[Record]:
+    """Four rows."""
     with tempfile.TemporaryDirectory() as scratch, compiled_once(Path(scratch, "compiled")):
         shards = write_rows(Path(scratch, "set"), options)
-        contestants = {
-            "trainer": trainer_round(options, shards.directory, Path(scratch)),
+        trainer = trainer_rounds(options, shards.directory, Path(scratch))
+        contestants: dict[str, Callable[[], Seconds]] = {
+            "trainer": trainer,
             "plain": plain_round(options, shards, everywhere=False),
             "all": plain_round(options, shards, everywhere=True),
+            "torch": torch_round(options, shards),
         }
-        if options.torch:
-            contestants["torch"] = torch_round(options, shards)
-        steps = {}
-        for name, run in contestants.items():  # compiles, and finds how many steps make a round
-            steps[name] = max(4, min(options.steps, int(10 / run(4).clock)))
-        times: dict[str, list[Seconds]] = {name: [] for name in contestants}
-        for _ in range(options.rounds):
-            for name, run in contestants.items():
-                times[name].append(run(steps[name]))
-    tokens = options.batch_size * options.max_length
-    print(
-        f"{options.model}, {options.batch_size} rows of {options.max_length} tokens, "
-        f"{options.vocab_size:,} ids, {options.rounds} rounds"
+        found = alternated(contestants, options.runs)
+    note = f"{options.model}, {options.batch_size} rows of {options.max_length} tokens"
+    yield from step_records("flax_mlm", found, trainer, "jax", "flax", "torch", note=note)
+    gathered, everywhere = (
+        Side.rate(called, found[name], 1, "steps", workers="all cores", note=note)
+        for called, name in (("logits where masked", "plain"), ("at every token", "all"))
     )
-    plain = times["plain"]
-    for name, found in times.items():
-        ratios = Seconds(*(median(_ratios(plain, found, of)) for of in Seconds._fields))
-        best = min(seconds.clock for seconds in found)
-        print(
-            f"  {name:8} {1 / best:7.2f} steps/s, {tokens / best:9,.0f} tokens/s, CPU "
-            f"{median(seconds.cpu for seconds in found):.3f} s a step; speed to plain "
-            f"{ratios.clock:.3f}, of the best rounds {min(plain).clock / best:.3f}, by CPU time "
-            f"{ratios.cpu:.3f}"
-        )
-
-
-def _ratios(plain: list[Seconds], found: list[Seconds], of: str) -> list[float]:
-    return [getattr(a, of) / getattr(b, of) for a, b in zip(plain, found, strict=True)]
+    yield Record("MLM head", gathered, everywhere, versions=versions("jax", "flax"))
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Options, use_underscores=True))
+    entry(measure, Bench)

@@ -1,24 +1,25 @@
-"""Steps a second of poptorch_classifier on plain PyTorch, beside the plainest loop of its model.
+"""A step of poptorch_classifier on plain PyTorch beside the plainest loop of its module.
 
-    python -m tests.benchmarks.bench_poptorch_classifier --steps=40
+    python -m tests.benchmarks.bench_poptorch_classifier --steps=25
 
-plain   the same module, optimizer, clipping and schedule, on batches that lie in memory as tensors
-loop    `trainers.poptorch_classifier` as a user runs it: rows read, checked, measured and logged
-Both run in one process with the same threads, in interleaved rounds. A step counts as the time from
-its end to the next one's, and of all steps the first quartile is shown: other work may share the
-cores. Rows are random.
+plain     the same module, optimizer, clipping and schedule, on tensors that lie in memory
+trainer   `trainers.poptorch_classifier` as a user runs it: rows read, checked, measured and logged
+Both run in one process with the same threads. Rows are random.
 """
 
+import contextlib
+import io
 import tempfile
-import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import torch
-import tyro
 
+from tests.benchmarks.clock import Seconds
+from tests.benchmarks.measure import Options, Record, alternated, entry
+from tests.benchmarks.steps import TrainerRounds, step_records
 from tests.class_factory import class_rows, class_schema
 from tests.shard_factory import write_set
 from trainers.on_poptorch.config import Plan, TrainConfig, plan_run
@@ -27,13 +28,12 @@ from trainers.on_poptorch.optimizer import schedule_for, torch_optimizer
 from trainers.on_poptorch.runner import tensors_of
 from trainers.poptorch_classifier import main as train
 from trainers.reader import ShardSet
-from trainers.run_log import read_metrics
 
-WARM = 4  # steps of a round that are not timed
+FIRST = 5  # steps of a round that do not count
 
 
 @dataclass(frozen=True)
-class Options:
+class Bench(Options):
     """What to measure."""
 
     model: Literal["tiny", "small", "base", "electra_small"] = "tiny"
@@ -44,16 +44,14 @@ class Options:
     """Tokens a row."""
     batch_size: int = 32
     """Rows a step."""
-    steps: int = 40
-    """Of a round; the first few are not timed."""
-    rounds: int = 4
-    """Interleaved."""
-    threads: int = 1
-    """Of PyTorch; two on shared cores wait for each other."""
+    steps: int = 25
+    """Of a round; the first few do not count."""
+    threads: int = 2
+    """Of PyTorch."""
 
 
-def plain_seconds(plan: Plan, shards: ShardSet, steps: int) -> np.ndarray:
-    """Seconds of each step of the plainest loop, whose batches are tensors before it starts."""
+def plain_seconds(plan: Plan, shards: ShardSet, steps: int) -> Seconds:
+    """A step of the plainest loop, whose batches are tensors before it starts."""
     config = plan.config
     model, _ = first_model(plan)
     optimizer = torch_optimizer(config, model)
@@ -65,37 +63,20 @@ def plain_seconds(plan: Plan, shards: ShardSet, steps: int) -> np.ndarray:
         )
     ]
     model.train()
-    ends = []
-    for tensors in batches:
+    began = Seconds.now()
+    for number, tensors in enumerate(batches):
+        if number == FIRST:
+            began = Seconds.now()
         optimizer.zero_grad(set_to_none=True)
         model(*tensors).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
         optimizer.step()
         schedule.step()
-        ends.append(time.perf_counter())
-    return np.diff(ends)[WARM:]
+    return Seconds.now().since(began, steps - FIRST)
 
 
-def loop_seconds(config: TrainConfig, output: Path) -> np.ndarray:
-    """Seconds of each step of the trainer, by the ends of its optimizer's steps."""
-    ends: list[float] = []
-    write = torch.optim.AdamW.step
-
-    def timed(self, *args, **kwargs):
-        found = write(self, *args, **kwargs)
-        ends.append(time.perf_counter())
-        return found
-
-    torch.optim.AdamW.step = timed  # type: ignore[method-assign]
-    try:
-        train(config.command(output=output).split()[3:])
-    finally:
-        torch.optim.AdamW.step = write  # type: ignore[method-assign]
-    return np.diff(ends)[WARM:]
-
-
-def main(options: Options) -> None:
-    """Prints both and their ratio."""
+def measure(options: Bench) -> Iterator[Record]:
+    """Two rows."""
     torch.set_num_threads(options.threads)
     with tempfile.TemporaryDirectory() as work:
         schema = class_schema(max_length=options.max_length, vocab_size=options.vocab_size)
@@ -112,20 +93,21 @@ def main(options: Options) -> None:
             device="cpu",
         )
         plan = plan_run(config, schema, train_rows=shards.rows("train"))
-        plain, loop, waiting = np.zeros(0), np.zeros(0), []
-        for number in range(options.rounds):
-            plain = np.append(plain, plain_seconds(plan, shards, options.steps))
-            output = Path(work) / str(number)
-            loop = np.append(loop, loop_seconds(config, output))
-            lines = read_metrics(str(output / "metrics.jsonl"))
-            waiting.append(np.mean([line["waiting"] for line in lines]))
-    tokens = options.batch_size * options.max_length
-    print(f"\n{options.model}, {options.batch_size} rows of {options.max_length} tokens a step")
-    quartiles = [float(np.quantile(seconds, 0.25)) for seconds in (plain, loop)]
-    for name, seconds in zip(("plain", "loop"), quartiles, strict=True):
-        print(f"{name:8}{1 / seconds:8.2f} steps/s {tokens / seconds:12,.0f} tokens/s")
-    print(f"ratio   {quartiles[0] / quartiles[1]:8.3f}   waiting for data {min(waiting):.2%}")
+
+        def whole() -> None:
+            command = config.command(output=Path(tempfile.mkdtemp(dir=work)) / "run")
+            with contextlib.redirect_stdout(io.StringIO()):
+                train(command.split()[3:])
+
+        trainer = TrainerRounds("trainers.on_poptorch.loop", whole, first=FIRST)
+        contestants: dict[str, Callable[[], Seconds]] = {
+            "trainer": trainer,
+            "plain": lambda: plain_seconds(plan, shards, options.steps),
+        }
+        found = alternated(contestants, options.runs)
+    note = f"{options.model}, {options.batch_size} rows of {options.max_length} tokens"
+    yield from step_records("poptorch_classifier", found, trainer, "torch", note=note)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Options, use_underscores=True))
+    entry(measure, Bench)

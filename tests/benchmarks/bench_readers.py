@@ -1,72 +1,80 @@
-"""Reads one set with every tool, and says whether the rows are ours and how fast they came.
+"""Reads one set with every tool, as in the README: are the rows ours, and how fast do they come?
 
-    python -m tests.benchmarks.bench_readers --text=../shared/data/imdb/test.jsonl.zst
+    python -m tests.benchmarks.bench_readers --megabytes=5
 
-The set (L = 128, static masks, both formats) and its exports are made first. Seconds are of a
-second run, so that files are cached and the tools imported; opening counts, and for ShardSet so
-does the sha256 of every file. (seqio wants an environment of its own: tests/test_seqio.py.)
+Rows in order, L = 128, static masks, both formats and all exports. Opening counts, and for ShardSet
+so does the sha256 of every file; importing does not. (seqio wants an environment of its own:
+tests/test_seqio.py. Shuffled batches, as trainers read them: bench_reading.)
 """
 
-import importlib.metadata
 import sys
 import tempfile
-import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from glob import glob
 from pathlib import Path
 
 import numpy as np
-import tyro
-from rich.console import Console
-from rich.table import Table
 
 from pipelines import build_shards, export
+from tests.benchmarks.clock import timed
+from tests.benchmarks.corpora import write_corpus, write_tokenizer
+from tests.benchmarks.measure import Options, Record, Runs, Side, alternated, entry, versions
 from trainers.reader import ShardSet
 
 sys.path.append(str(Path(__file__).parents[1]))
 from reader_tools import TOOLS, Columns, Tool  # noqa: E402  a module beside the tests
 
-DATA = Path(__file__).parents[2].parent / "shared" / "data"
-
 
 @dataclass(frozen=True)
-class Bench:
+class Bench(Options):
     """What is read."""
 
-    text: str = str(DATA / "imdb" / "test*")
-    """Input of build_shards."""
-    tokenizer: str = str(DATA / "tokenizers" / "roberta-base")
-    """As build_shards takes it."""
+    megabytes: float = 5
+    """Of text."""
 
 
-def main(bench: Bench) -> None:
-    """Makes the set and its exports, then prints the table."""
+def measure(options: Bench) -> Iterator[Record]:
+    """A row a tool."""
     with tempfile.TemporaryDirectory() as scratch:
         import datasets.config
 
         datasets.config.HF_DATASETS_CACHE = Path(scratch) / "cache"
-        made = _make(bench, Path(scratch))
+        made = _make(options, Path(scratch))
         shards = ShardSet(made["set"])
         written = shards.read("train", np.arange(shards.rows("train")))
-        table = Table(title=f"{shards.rows('train'):,} rows of {shards.schema.max_length} tokens")
-        for name in ("tool", "version", "call", "rows", "equal to ours", "s", "rows/s"):
-            table.add_column(name, justify="right" if name in ("rows", "s", "rows/s") else "left")
-        for tool in TOOLS:
-            read, seconds = _second_run(tool, made[tool.of])
-            rows = len(read["input_ids"])
-            equal = "yes" if _equal(read, written) else "NO"
-            told = (f"{rows:,}", equal, f"{seconds:.2f}", f"{rows / seconds:,.0f}")
-            table.add_row(tool.package, _version(tool.package), tool.call, *told)
-        Console(width=130).print(table)
+        for tool in TOOLS:  # imports, and what a tool makes once
+            tool.read(made[tool.of], "validation")
+
+        def read(tool: Tool):
+            return timed(lambda: _equal(tool.read(made[tool.of], "train"), written))
+
+        found = alternated({_name(tool): lambda t=tool: read(t) for tool in TOOLS}, options.runs)
+        rows = shards.rows("train")
+    ours, *others = (_side(tool, found[_name(tool)], rows) for tool in TOOLS)
+    for tool, side in zip(TOOLS[1:], others, strict=True):
+        used = versions("numpy", *{tool.package} - {"python"})
+        yield Record(f"{rows:,} rows in order, beside {side.name}", ours, side, versions=used)
 
 
-def _make(bench: Bench, scratch: Path) -> dict[str, str]:
-    inputs = sorted(glob(bench.text))[:1]
+def _name(tool: Tool) -> str:
+    return f"{tool.package} {tool.call}"
+
+
+def _side(tool: Tool, runs: Runs, rows: int) -> Side:
+    equal = all(equal for _, equal in runs)
+    note = "" if equal else "OTHER ROWS THAN OURS"
+    seconds = Runs(seconds for seconds, _ in runs)
+    return Side.rate(_name(tool), seconds, rows, "rows", note=note)
+
+
+def _make(options: Bench, scratch: Path) -> dict[str, str]:
     made = {name: str(scratch / name) for name in ("set", "parquet", "arrow", "jsonl")}
+    text = scratch / "text.txt"
+    write_corpus(text, options.megabytes)
     build_shards.main(
         [
-            *(f"--input={path}" for path in inputs),
-            f"--tokenizer={bench.tokenizer}",
+            f"--input={text}",
+            f"--tokenizer={write_tokenizer(scratch / 'tokenizer.json')}",
             f"--output={made['set']}",
             "--file_format=both",
             "--num_shards=train:4,validation:1",
@@ -77,24 +85,11 @@ def _make(bench: Bench, scratch: Path) -> dict[str, str]:
     return made
 
 
-def _second_run(tool: Tool, directory: str) -> tuple[Columns, float]:
-    tool.read(directory, "validation")  # imports, and what a tool makes once
-    began = time.perf_counter()
-    read = tool.read(directory, "train")
-    return read, time.perf_counter() - began
-
-
 def _equal(read: Columns, written: Columns) -> bool:
     return set(read) == set(written) and all(
         np.array_equal(read[name], values) for name, values in written.items()
     )
 
 
-def _version(package: str) -> str:
-    if package == "python":
-        return ".".join(map(str, sys.version_info[:3]))
-    return importlib.metadata.version(package)
-
-
 if __name__ == "__main__":
-    main(tyro.cli(Bench, use_underscores=True))
+    entry(measure, Bench)

@@ -1,28 +1,29 @@
-"""Times the TensorFlow classifier: its loop beside the plainest loops on arrays in memory.
+"""A step of tf_classifier beside the plainest loops of TensorFlow and PyTorch with the same model.
 
-    python -m tests.benchmarks.bench_tf_classifier --model=tiny --steps=60
+    python -m tests.benchmarks.bench_tf_classifier --model=tiny --steps=40
 
-plain   a tf.function with XLA over the same Keras model: loss, gradients, clipping, AdamW; batches
-        are slices of numpy arrays, nothing is written, and only the last loss is waited for
-loop    `trainers.tf_classifier` as a user runs it: shards read, batches placed, metrics written
-torch   `transformers`' BertForSequenceClassification with fused AdamW and clipping on such slices
-Times are of the fastest eight steps in a row of interleaved rounds, and processor seconds of the
-thriftiest, since other work may share the cores. No dropout; rows are random and full.
+plain     a tf.function with XLA over the same Keras model: loss, gradients, clipping, AdamW;
+          batches are slices of numpy arrays, nothing is written, only the last loss is waited for
+trainer   `trainers.tf_classifier` as a user runs it: rows read, batches placed, metrics written
+torch     `transformers`' BertForSequenceClassification, fused AdamW and clipping on such slices
+No dropout; rows are random and full.
 """
 
+import contextlib
+import io
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-from unittest import mock
 
 import numpy as np
 import torch
-import tyro
 from transformers import BertConfig, BertForSequenceClassification  # before TensorFlow: LLVM
 
+from tests.benchmarks.clock import Seconds
+from tests.benchmarks.measure import Options, Record, alternated, entry
+from tests.benchmarks.steps import TrainerRounds, step_records
 from tests.class_factory import class_rows, class_schema
 from tests.shard_factory import write_set
 from trainers.encoder_config import PRESETS
@@ -32,16 +33,14 @@ from trainers.on_tf.encoder import build_encoder
 from trainers.on_tf.encoder_weights import fill, fresh
 from trainers.on_tf.optimizers import make_optimizer
 from trainers.reader import ShardSet
-from trainers.run_log import MetricsFile
 from trainers.tf_classifier import main as train
 
 Step = Callable[..., Any]
-Marks = list[tuple[float, float]]  # seconds and processor seconds
-ROWS, STRETCH = 2048, 8
+ROWS, FIRST = 2048, 5
 
 
 @dataclass(frozen=True)
-class Options:
+class Bench(Options):
     """What to measure."""
 
     model: Literal["tiny", "small", "base"] = "tiny"
@@ -52,15 +51,11 @@ class Options:
     """Tokens a row."""
     batch_size: int = 32
     """Rows a step."""
-    steps: int = 60
-    """Of a round."""
-    rounds: int = 3
-    """Interleaved."""
-    torch: bool = True
-    """Measure PyTorch too."""
+    steps: int = 25
+    """Of a round; the first five do not count."""
 
 
-def write_rows(directory: Path, options: Options) -> dict[str, np.ndarray]:
+def write_rows(directory: Path, options: Bench) -> dict[str, np.ndarray]:
     """A set of random rows without padding, and its columns."""
     schema = class_schema(max_length=options.max_length, vocab_size=options.vocab_size)
     columns = class_rows(schema, ROWS, seed=1)
@@ -72,8 +67,10 @@ def write_rows(directory: Path, options: Options) -> dict[str, np.ndarray]:
     return columns
 
 
-def plain_marks(options: Options, columns: dict[str, np.ndarray], directory: Path) -> Marks:
-    """The plainest TensorFlow loop."""
+def plain_round(
+    options: Bench, columns: dict[str, np.ndarray], directory: Path
+) -> Callable[[], Seconds]:
+    """The plainest TensorFlow loop, compiled once."""
     config = ClassifierConfig(shards=str(directory), model=options.model, dropout=0.0)
     sizes = model_for(config, ShardSet(str(directory)).schema)
     model = build_encoder(sizes)
@@ -95,10 +92,10 @@ def plain_marks(options: Options, columns: dict[str, np.ndarray], directory: Pat
         optimizer.apply(gradients, variables)
         return loss
 
-    return _marks(options, columns, step, np.uint16)
+    return _round(options, columns, step, np.uint16)
 
 
-def torch_marks(options: Options, columns: dict[str, np.ndarray]) -> Marks:
+def torch_round(options: Bench, columns: dict[str, np.ndarray]) -> Callable[[], Seconds]:
     """The plainest PyTorch loop."""
     sizes = PRESETS[options.model]
     model = BertForSequenceClassification(
@@ -124,79 +121,60 @@ def torch_marks(options: Options, columns: dict[str, np.ndarray]) -> Marks:
         optimizer.zero_grad()
         return loss.detach()
 
-    return _marks(options, columns, step, np.int64)
+    return _round(options, columns, step, np.int64)
 
 
-def _marks(options: Options, columns: dict[str, np.ndarray], step: Step, dtype: Any) -> Marks:
-    """A mark after each step; a step's loss is waited for once the next has begun."""
+def _round(
+    options: Bench, columns: dict[str, np.ndarray], step: Step, dtype: Any
+) -> Callable[[], Seconds]:
+    """Steps one after another; a step's loss is waited for once the next has begun."""
     names, size = ("input_ids", "segment_ids", "label"), options.batch_size
     arrays = [columns[name].astype(dtype) for name in names]
-    marks, running = [], step(*(array[:size] for array in arrays))
-    for number in range(options.steps):
-        first = number * size % (ROWS - size)
-        started = step(*(array[first : first + size] for array in arrays))
-        float(running)
-        marks.append(_now())
-        running = started
-    return marks
+
+    def run() -> Seconds:
+        began, running = Seconds.now(), None
+        for number in range(options.steps):
+            first = number * size % (ROWS - size)
+            started = step(*(array[first : first + size] for array in arrays))
+            if running is not None:
+                float(running)
+            running = started
+            if number == FIRST - 1:
+                float(running)
+                began = Seconds.now()
+        float(running)  # type: ignore[arg-type]
+        return Seconds.now().since(began, options.steps - FIRST)
+
+    return run
 
 
-def loop_marks(options: Options, directory: Path, output: Path) -> Marks:
-    """A mark after each step of the whole trainer, when its measurements are written."""
-    marks, write = [], MetricsFile.write
+def trainer_rounds(options: Bench, directory: Path, scratch: Path) -> TrainerRounds:
+    """The whole trainer."""
+    flags = [f"--shards={directory}", f"--model={options.model}", "--dropout=0", "--device=cpu"]
+    flags += [f"--batch_size={options.batch_size}", f"--steps={options.steps}"]
 
-    def marked(self: MetricsFile, metrics: dict[str, Any]) -> None:
-        write(self, metrics)
-        if metrics["kind"] == "train":
-            marks.append(_now())
+    def run() -> None:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            train([*flags, f"--output={tempfile.mkdtemp(dir=scratch)}/run"])
 
-    with mock.patch.object(MetricsFile, "write", marked):
-        train(
-            [
-                f"--shards={directory}",
-                f"--output={output}",
-                f"--model={options.model}",
-                f"--batch_size={options.batch_size}",
-                f"--steps={options.steps}",
-                "--dropout=0",
-                "--device=cpu",
-            ]
-        )
-    return marks[1:-1]  # the first compiles, the last waits for nothing
+    return TrainerRounds("trainers.on_tf.loop", run, first=FIRST)
 
 
-def _now() -> tuple[float, float]:
-    return time.perf_counter(), time.process_time()
-
-
-def fastest(rounds: list[Marks]) -> np.ndarray:
-    """Seconds and processor seconds of a step, each of the best stretch of all rounds."""
-    stretches = [np.array(marks) for marks in rounds]
-    return np.min(
-        [(part[STRETCH:] - part[:-STRETCH]).min(axis=0) / STRETCH for part in stretches], axis=0
-    )
-
-
-def main(options: Options) -> None:
-    """Runs all rounds and prints the fastest."""
-    rounds: dict[str, list[Marks]] = {"plain": [], "loop": [], "torch": []}
+def measure(options: Bench) -> Iterator[Record]:
+    """Three rows."""
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch) / "set"
         columns = write_rows(directory, options)
-        for number in range(options.rounds):
-            rounds["plain"].append(plain_marks(options, columns, directory))
-            rounds["loop"].append(loop_marks(options, directory, Path(scratch) / str(number)))
-            if options.torch:
-                rounds["torch"].append(torch_marks(options, columns))
-    print(f"\n{options.model}, {options.batch_size} rows of {options.max_length}, by plain's:")
-    plain = fastest(rounds["plain"])
-    for name, marks in rounds.items():
-        if marks:
-            seconds, processor = fastest(marks)
-            speed, thrift = plain / (seconds, processor)
-            print(f"  {name:6}{1 / seconds:8.2f} steps/s {speed:6.3f}", end="")
-            print(f"{processor * 1e3:9.1f} processor ms a step {thrift:6.3f}")
+        trainer = trainer_rounds(options, directory, Path(scratch))
+        contestants: dict[str, Callable[[], Seconds]] = {
+            "trainer": trainer,
+            "plain": plain_round(options, columns, directory),
+            "torch": torch_round(options, columns),
+        }
+        found = alternated(contestants, options.runs)
+    note = f"{options.model}, {options.batch_size} rows of {options.max_length} tokens"
+    yield from step_records("tf_classifier", found, trainer, "tensorflow", "torch", note=note)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Options, use_underscores=True))
+    entry(measure, Bench)

@@ -1,31 +1,31 @@
-"""Times tf_qa: its loop against the plainest loop of TensorFlow with the same model.
+"""A step of tf_qa beside the plainest loops of TensorFlow and PyTorch with the same model.
 
     python -m tests.benchmarks.bench_tf_qa --model=tiny --steps=40
 
-plain  a tf.function compiled by XLA with a tape and Keras' optimizer in it, called in a `for` with
-       arrays that lie in memory: no shards, no measurements, nothing written
-loop   `trainers.tf_qa` as a user runs it: shards read in shuffled order, placed, each step's
-       measurements taken and written
-
-Rounds are interleaved, since other work may share the cores. A step's seconds are those between two
-ends of steps. Where others compute too, the fastest steps and the processor's time tell more than
-the median.
+plain     a tf.function compiled by XLA with a tape and Keras' optimizer in it, called in a `for`
+          with arrays that lie in memory: no shards, no measurements, nothing written
+trainer   `trainers.tf_qa` as a user runs it: shards read in shuffled order, placed, each step's
+          measurements taken and written
+torch     `transformers`' GPT2LMHeadModel with fused AdamW and clipping, on the same rows
 """
 
+import contextlib
+import io
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import tyro
+from transformers import GPT2Config, GPT2LMHeadModel  # before TensorFlow: LLVM
 
 from pipelines.tasks.qa import Qa
 from pipelines.tokenization import LoadedTokenizer
-from trainers.on_tf import loop
+from tests.benchmarks.clock import Seconds
+from tests.benchmarks.measure import Options, Record, alternated, entry
+from tests.benchmarks.steps import TrainerRounds, step_records
 from trainers.on_tf.backend import keras, tf
 from trainers.on_tf.gpt2 import build_gpt2
 from trainers.on_tf.gpt2_weights import fill, fresh
@@ -37,13 +37,16 @@ from trainers.tf_qa import main as train
 sys.path.append(str(Path(__file__).parents[1]))
 from question_factory import write_qa_set  # noqa: E402  modules beside the tests
 from shard_factory import tokenizer_json  # noqa: E402
+from torch_gpt2 import PlainLoop  # noqa: E402
 
 TASK = Qa(qa_template="w5 {question} w6 {context} w7 {answer}")
+TAKEN = {"input_ids": "int32", "segment_ids": "int32", "loss_weights": "float32"}
 FIRST = 5  # steps of a round that do not count
+Step = Callable[[dict[str, np.ndarray]], Any]
 
 
 @dataclass(frozen=True)
-class Options:
+class Bench(Options):
     """What to measure."""
 
     model: Literal["tiny", "small", "gpt2"] = "tiny"
@@ -54,31 +57,11 @@ class Options:
     """Tokens a row."""
     batch_size: int = 8
     """Rows a step."""
-    steps: int = 40
+    steps: int = 25
     """Of a round."""
-    rounds: int = 3
-    """Interleaved."""
 
 
-@dataclass
-class Marks:
-    """When steps ended: seconds of the clock and of the processor."""
-
-    wall: list[float]
-    cpu: list[float]
-
-    def add(self) -> None:
-        """A step ends now."""
-        self.wall.append(time.perf_counter())
-        self.cpu.append(time.process_time())
-
-    def seconds(self) -> tuple[np.ndarray, float]:
-        """Of each step that counts; and its processor time on average."""
-        wall, cpu = self.wall[FIRST:], self.cpu[FIRST:]
-        return np.diff(wall), (cpu[-1] - cpu[0]) / (len(cpu) - 1)
-
-
-def random_questions(options: Options) -> Iterator[tuple[str, str, list, str]]:
+def random_questions(options: Bench) -> Iterator[tuple[str, str, list, str]]:
     """As many as fill some hundred rows."""
     random = np.random.default_rng(0)
     for number in range(400):
@@ -86,8 +69,8 @@ def random_questions(options: Options) -> Iterator[tuple[str, str, list, str]]:
         yield " ".join(words[:8]), " ".join(words), [(words[0], 0)], str(number)
 
 
-def plain(options: Options, shards: ShardSet, config: QaConfig) -> Marks:
-    """The plainest loop."""
+def plain_step(options: Bench, shards: ShardSet, config: QaConfig) -> Step:
+    """Of the plainest loop."""
     sizes = model_for(config, shards.schema)
     model = build_gpt2(sizes)
     fill(model, fresh(sizes, 0))
@@ -107,56 +90,63 @@ def plain(options: Options, shards: ShardSet, config: QaConfig) -> Marks:
         optimizer.apply(gradients, variables)
         return loss
 
-    rows = shards.read("train", np.arange(shards.rows("train")))
-    batches = []
-    for number in range(options.steps):
-        taken = np.arange(number, number + options.batch_size) % len(rows["input_ids"])
-        batches.append(
-            (
-                rows["input_ids"][taken].astype(np.int32),
-                rows["segment_ids"][taken].astype(np.int32),
-                rows["loss_weights"][taken].astype(np.float32),
+    def run(rows: dict[str, np.ndarray]) -> float:
+        arrays = [
+            rows[name].astype(dtype)
+            for name, dtype in (
+                ("input_ids", "int32"),
+                ("segment_ids", "int32"),
+                ("loss_weights", "float32"),
             )
+        ]
+        return float(step(*map(tf.constant, arrays)))
+
+    return run
+
+
+def torch_step(options: Bench, shards: ShardSet, config: QaConfig) -> Step:
+    """Of PyTorch."""
+    sizes = model_for(config, shards.schema)
+    model = GPT2LMHeadModel(
+        GPT2Config(
+            vocab_size=shards.schema.vocab_size,
+            n_positions=options.max_length,
+            n_embd=sizes.hidden_size,
+            n_layer=sizes.layers,
+            n_head=sizes.heads,
+            attn_pdrop=0.0,
+            embd_pdrop=0.0,
+            resid_pdrop=0.0,
         )
-    marks = Marks([], [])
-    for batch in batches:
-        float(step(*map(tf.constant, batch)))
-        marks.add()
-    return marks
+    )
+    loop = PlainLoop(model, steps=options.steps * options.runs, learning_rate=config.learning_rate)
+    return loop.step
 
 
-def whole(shards: ShardSet, flags: list[str], output: Path) -> Marks:
-    """The trainer's own loop."""
-    marks = Marks([], [])
+def in_memory(options: Bench, shards: ShardSet, step: Step) -> Callable[[], Seconds]:
+    """Takes batches that lie in memory, and waits for each."""
+    rows = shards.read("train", np.arange(shards.rows("train")))
 
-    class Marking(loop.MetricsFile):
-        def write(self, metrics: dict[str, Any]) -> None:
-            super().write(metrics)
-            marks.add()
+    def run() -> Seconds:
+        began = Seconds.now()
+        for number in range(options.steps):
+            if number == FIRST:
+                began = Seconds.now()
+            taken = np.arange(number, number + options.batch_size) % len(rows["input_ids"])
+            step({name: column[taken] for name, column in rows.items()})
+        return Seconds.now().since(began, options.steps - FIRST)
 
-    before, loop.MetricsFile = loop.MetricsFile, Marking
-    try:
-        train([f"--shards={shards.directory}", f"--output={output}", *flags])
-    finally:
-        loop.MetricsFile = before
-    return marks
+    return run
 
 
-def main(options: Options) -> None:
-    """Runs all rounds and prints what a step takes."""
+def measure(options: Bench) -> Iterator[Record]:
+    """Three rows."""
     tokenizer = LoadedTokenizer(tokenizer_json(options.vocab_size))
-    found: dict[str, list[Marks]] = {"plain": [], "loop": []}
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch) / "set"
         asked = list(random_questions(options))
         write_qa_set(directory, {"train": asked}, TASK, tokenizer, options.max_length)
         shards = ShardSet(str(directory))
-        flags = [
-            f"--model={options.model}",
-            f"--batch_size={options.batch_size}",
-            f"--steps={options.steps}",
-            "--dropout=0",
-        ]
         config = QaConfig(
             shards=str(directory),
             model=options.model,
@@ -164,28 +154,24 @@ def main(options: Options) -> None:
             steps=options.steps,
             dropout=0.0,
         )
-        for number in range(options.rounds):
-            found["plain"].append(plain(options, shards, config))
-            found["loop"].append(whole(shards, flags, Path(scratch) / str(number)))
-    print(f"\n{options.model}, {options.batch_size} rows of {options.max_length} tokens:")
-    speeds = {name: speeds_of(rounds) for name, rounds in found.items()}
-    for what in speeds["plain"]:
-        plain_one, loop_one = speeds["plain"][what], speeds["loop"][what]
-        print(
-            f"  {what:26} plain {plain_one:7.2f}, loop {loop_one:7.2f} steps/s, ratio "
-            f"{loop_one / plain_one:.3f}"
-        )
+        flags = [f"--shards={directory}", f"--model={options.model}", "--dropout=0"]
+        flags += [f"--batch_size={options.batch_size}", f"--steps={options.steps}"]
 
+        def whole() -> None:
+            quiet = io.StringIO()
+            with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+                train([*flags, f"--output={tempfile.mkdtemp(dir=scratch)}/run"])
 
-def speeds_of(rounds: list[Marks]) -> dict[str, float]:
-    """Steps a second of the clock, and of the processor's time."""
-    seconds = np.concatenate([marks.seconds()[0] for marks in rounds])
-    return {
-        "median step": float(1 / np.median(seconds)),
-        "fastest tenth of the steps": float(1 / np.quantile(seconds, 0.1)),
-        "processor time": 1 / min(marks.seconds()[1] for marks in rounds),
-    }
+        trainer = TrainerRounds("trainers.on_tf.loop", whole, first=FIRST)
+        contestants: dict[str, Callable[[], Seconds]] = {
+            "trainer": trainer,
+            "plain": in_memory(options, shards, plain_step(options, shards, config)),
+            "torch": in_memory(options, shards, torch_step(options, shards, config)),
+        }
+        found = alternated(contestants, options.runs)
+    note = f"{options.model}, {options.batch_size} rows of {options.max_length} tokens"
+    yield from step_records("tf_qa", found, trainer, "tensorflow", "torch", note=note)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Options, use_underscores=True))
+    entry(measure, Bench)

@@ -1,175 +1,81 @@
-"""Encoding, measured: `python -m tests.benchmarks.bench_tokenization [--check] [--data=DIR]`.
+"""Encoding alone: the engine of build_shards beside `tokenizers`, on every corpus at hand.
 
-Without --check: MB/s of both engines on the same text. With it: every document of the corpora
-through the engine that build_shards uses, against `tokenizers.Tokenizer.encode`, and exit code 1 if
-one differs.
+    python -m tests.benchmarks.bench_tokenization
+
+Ours in one thread, guard included, with an empty cache at each run; `tokenizers` in as many threads
+as there are cores, on each tenth document. That the ids are equal is compare_tokenization's work.
 """
 
-import json
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
 
-import numpy as np
 import pyarrow as pa
-import tyro
-import zstandard
-from rich.console import Console
-from rich.table import Table
 from tokenizers import Tokenizer
 
-from pipelines.engines import ReferenceEngine
-from pipelines.tokenization import LoadedTokenizer, load_tokenizer
-from pipelines.unicode_guard import holds_disputed
-
-_BATCH = 2_000  # documents compared at a time: the reference needs about 15 bytes a byte of text
+from pipelines.engines import Engine, FastEngine, ReferenceEngine
+from pipelines.tokenization import load_tokenizer
+from tests.benchmarks.clock import Seconds, timed
+from tests.benchmarks.compare_tokenization import corpora
+from tests.benchmarks.measure import (
+    DATA,
+    Options,
+    Record,
+    Side,
+    alternated,
+    entry,
+    needs,
+    versions,
+)
 
 
 @dataclass(frozen=True)
-class Options:
-    """What to measure."""
+class Bench(Options):
+    """How much."""
 
-    data: Path = Path("../shared/data")
-    """Where the corpora lie."""
-    tokenizer: Path | None = None
-    """Default: the published RoBERTa tokenizer among the data."""
-    check: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Compare ids instead of measuring time."""
+    share: float = 1.0
+    """Of each corpus."""
 
 
-def main(options: Options) -> int:
-    """Prints a table; 1 if ids differed."""
-    path = options.tokenizer or options.data / "tokenizers" / "roberta-base"
-    tokenizer = load_tokenizer(path)
-    print(f"{path}: {tokenizer.vocab_size:,} ids, engine {tokenizer.engine}")
-    return check(tokenizer, options.data) if options.check else speed(tokenizer, options.data)
+def measure(options: Bench) -> Iterator[Record]:
+    """A row a corpus."""
+    json = load_tokenizer(needs(DATA / "tokenizers" / "roberta-base")).json
+    reference = ReferenceEngine(Tokenizer.from_buffer(json))
 
+    def encode(engine: Engine, text: pa.LargeStringArray) -> Seconds:
+        engine.encode(pa.array(["loads it"], pa.large_string()))
+        return timed(lambda: engine.encode(text))[0]
 
-def check(tokenizer: LoadedTokenizer, data: Path) -> int:
-    """Compares ids document by document."""
-    reference = Tokenizer.from_buffer(tokenizer.json)
-    table = Table("text", "documents", "MB", "tokens", "different", "guarded")
-    sums = np.zeros(5)
-    for name, documents in corpora(data).items():
-        row = np.sum([compare(tokenizer, reference, part) for part in batches(documents)], axis=0)
-        sums += row
-        table.add_row(name, *_numbers(row))
-    table.add_row("all", *_numbers(sums), style="bold")
-    Console().print(table)
-    return int(sums[3] > 0)
-
-
-def compare(
-    tokenizer: LoadedTokenizer, reference: Tokenizer, documents: list[str]
-) -> tuple[int, float, int, int, int]:
-    """(documents, MB, tokens, different, guarded)."""
-    text = pa.array(documents, pa.large_string())
-    found, guarded = tokenizer.encode(text)
-    encodings = reference.encode_batch(documents, add_special_tokens=False)
-    different = 0
-    for i, encoding in enumerate(encodings):
-        expected = np.array(encoding.ids, np.uint32)
-        ids = found.ids[found.offsets[i] : found.offsets[i + 1]]
-        if not np.array_equal(ids, expected):
-            different += 1
-            print(f"different: {documents[i][:200]!r}", file=sys.stderr)
-    return len(documents), text.nbytes / 1e6, len(found.ids), different, guarded
-
-
-def speed(tokenizer: LoadedTokenizer, data: Path) -> int:
-    """MB/s: the first pass with an empty cache, the second over the same text, and the guard."""
-    table = Table(
-        "text", "MB", "first pass", "second pass", "tokenizers", "guard alone", title="MB/s"
-    )
-    for name, documents in corpora(data).items():
-        text = pa.array(documents, pa.large_string())
-        megabytes = text.nbytes / 1e6
-        sample = text.slice(0, max(1, len(text) // 10))
-        fresh = LoadedTokenizer.from_json(tokenizer.json)
-        fresh.encode(pa.array(["loads the engine"], pa.large_string()))
-        reference = ReferenceEngine(Tokenizer.from_buffer(tokenizer.json))
-        rates = [
-            megabytes / seconds(lambda text=text, fresh=fresh: fresh.encode(text)),
-            megabytes / seconds(lambda text=text, fresh=fresh: fresh.encode(text)),
-            sample.nbytes / 1e6 / seconds(lambda s=sample, r=reference: r.encode(s)),
-            megabytes / seconds(lambda text=text: holds_disputed(text)),
-        ]
-        table.add_row(name, f"{megabytes:.1f}", *(f"{rate:,.1f}" for rate in rates))
-    Console().print(table)
-    return 0
-
-
-def seconds(work) -> float:
-    """Wall-clock time of a call."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
-def corpora(data: Path) -> dict[str, list[str]]:
-    """Every text at hand, by name."""
-    return {
-        "IMDB": [
-            json.loads(line)["text"]
-            for part in ("train", "test")
-            for line in read(data / f"imdb/{part}.jsonl.zst").splitlines()
-        ],
-        "NoReC": [
-            json.loads(line)["text"]
-            for part in ("train", "valid")
-            for line in read(data / f"norec/{part}.jsonl.zst").split(b"\n")
-            if line
-        ],
-        "WikiText-2": [
-            line
-            for part in ("train", "valid", "test")
-            for line in read(data / f"wikitext-2/wiki.{part}.tokens.zst").decode().split("\n")
-        ],
-        "SQuAD contexts": [
-            paragraph["context"]
-            for part in ("train", "dev")
-            for article in json.loads(read(data / f"squad/{part}-v1.1.json.zst"))["data"]
-            for paragraph in article["paragraphs"]
-        ],
-        "hard strings": hard_strings(data / "hard"),
-    }
-
-
-def hard_strings(directory: Path) -> list[str]:
-    """Naughty strings, all code points, and the torture text whole and by line."""
-    torture = (directory / "utf8tests.txt").read_text(encoding="utf-8")
-    return [
-        *json.loads((directory / "blns.json").read_text(encoding="utf-8")),
-        *(directory / "bmp-separated.txt").read_text(encoding="utf-8").split("\n"),
-        (directory / "bmp-separated.txt").read_text(encoding="utf-8"),
-        (directory / "sup-unseparated.txt").read_text(encoding="utf-8"),
-        torture,
-        *torture.split("\n"),
-    ]
-
-
-def read(path: Path) -> bytes:
-    """A .zst file, unpacked."""
-    return zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read()
-
-
-def batches(documents: list[str]) -> Iterator[list[str]]:
-    """Pieces of the list."""
-    for start in range(0, len(documents), _BATCH):
-        yield documents[start : start + _BATCH]
-
-
-def _numbers(row: np.ndarray) -> list[str]:
-    documents, megabytes, tokens, different, guarded = row.tolist()
-    return [
-        f"{documents:,.0f}",
-        f"{megabytes:.1f}",
-        *(f"{n:,.0f}" for n in (tokens, different, guarded)),
-    ]
+    for name, documents in corpora(DATA).items():
+        text = pa.array(documents[: int(len(documents) * options.share) + 1], pa.large_string())
+        tenth = text.take(pa.array(range(0, len(text), 10)))
+        found = alternated(
+            {
+                "ours": lambda text=text: encode(FastEngine(json, reference), text),
+                "tokenizers": lambda tenth=tenth: encode(reference, tenth),
+            },
+            options.runs,
+        )
+        yield Record(
+            f"encoding {name}",
+            Side.rate(
+                "gigatoken with its guard",
+                found["ours"],
+                text.nbytes / 1e6,
+                "MB",
+                bytes=text.nbytes,
+                workers="1 thread",
+            ),
+            Side.rate(
+                "tokenizers",
+                found["tokenizers"],
+                tenth.nbytes / 1e6,
+                "MB",
+                bytes=tenth.nbytes,
+                workers="a thread a core",
+            ),
+            versions=versions("gigatoken", "tokenizers"),
+        )
 
 
 if __name__ == "__main__":
-    sys.exit(main(tyro.cli(Options)))
+    entry(measure, Bench)

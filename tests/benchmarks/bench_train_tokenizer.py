@@ -1,124 +1,103 @@
-"""Times train_tokenizer against the trainer of `tokenizers` on the same documents.
+"""train_tokenizer, the whole command, beside two other trainers on the same documents.
 
-    python -m tests.benchmarks.bench_train_tokenizer --vocab_size 32000 --runs=3
+    python -m tests.benchmarks.bench_train_tokenizer --megabytes=110
+    python -m tests.benchmarks.bench_train_tokenizer --megabytes=1000 --peer_megabytes=110 --runs=1
 
-Ours is the whole command, start-up included. Theirs is `train_from_iterator` alone: reading is left
-out of it. Prints seconds, the ratio, and how many merges and ids were compared and differ.
+Ours includes start-up, reading and writing; of the others only training counts
+(scripts/train_others.py: `tokenizers` with 2 threads, gigatoken's `train_bpe` with all). With less
+text for them their seconds are scaled to ours, as if they were linear in it, and that is said. In
+the end merges and ids are compared, where both had the same text.
 """
 
 import json
-import subprocess
-import sys
 import tempfile
-import time
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-from tokenizers import ByteLevelBPETokenizer
-
-from pipelines.sources import Source, plan_blocks, read_block
-from tests.benchmarks.bench_build_shards import write_corpus
-
-SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+from tests.benchmarks.clock import Seconds
+from tests.benchmarks.commands import train, workers
+from tests.benchmarks.corpora import write_corpus
+from tests.benchmarks.measure import (
+    Options,
+    Record,
+    Runs,
+    Side,
+    alternated,
+    entry,
+    reported,
+    versions,
+)
 
 
 @dataclass(frozen=True)
-class Bench:
+class Bench(Options):
     """What to compare."""
 
-    input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Files, as for train_tokenizer; none: 110 MB of reviews, each made unique."""
-    vocab_size: tuple[int, ...] = (32000,)
-    """Vocabulary sizes; all but the first of ours come from the histogram."""
-    document: str = "line"
-    """As for train_tokenizer."""
-    min_frequency: int = 2
-    """As for train_tokenizer."""
-    add_prefix_space: bool = False
-    """As for train_tokenizer."""
-    runs: int = 1
-    """Of ours; the fastest counts."""
+    megabytes: float = 110
+    """Of text, for ours."""
+    peer_megabytes: float = 0
+    """Of the same text, for the others; 0: as much."""
+    vocab_size: int = 32000
+    """Of all."""
 
 
-def main() -> None:
-    """Finds or makes the text."""
-    bench = tyro.cli(Bench, use_underscores=True)
+def measure(options: Bench) -> Iterator[Record]:
+    """A row for each other trainer."""
     with tempfile.TemporaryDirectory() as folder:
-        if not bench.input:
-            corpus = Path(folder, "reviews.txt")
-            write_corpus(corpus, 110)
-            bench = replace(bench, input=(str(corpus),))
-        run(bench)
+        scratch = Path(folder)
+        text, less = scratch / "text.txt", scratch / "less.txt"
+        size = write_corpus(text, options.megabytes)
+        their_size = write_corpus(less, options.peer_megabytes or options.megabytes)
+        output, theirs = scratch / "tokenizer", scratch / "theirs.json"
+
+        def other(library: str) -> Seconds:
+            flags = (library, less, str(options.vocab_size), theirs)
+            return Seconds(*reported("tests.benchmarks.scripts.train_others", *flags))
+
+        found = alternated(
+            {
+                "ours": lambda: train(
+                    output, f"--input={text}", f"--vocab_size={options.vocab_size}"
+                ),
+                "gigatoken": lambda: other("gigatoken"),
+                "tokenizers": lambda: other("tokenizers"),
+            },
+            options.runs,
+        )
+        note = ""
+        if size == their_size and not found["tokenizers"].reason:
+            other("tokenizers")
+            note = differences(output / "tokenizer.json", theirs)
+        ours = Side.time(
+            "train_tokenizer", found["ours"], bytes=size, workers=workers(text), note=note
+        )
+    large = size >= 1_000_000_000
+    for library, reach, aim in (
+        ("tokenizers", 10 if large else 3, 20 if large else 6),
+        ("gigatoken", 1, None),
+    ):
+        scaled = Runs(Seconds(*(s * size / their_size for s in run)) for run in found[library])
+        scaled.reason = found[library].reason
+        said = f"scaled from {their_size / 1e6:.0f} MB" if size != their_size else ""
+        yield Record(
+            f"train_tokenizer {size / 1e6:,.0f} MB beside {library}",
+            ours,
+            Side.time(library, scaled, bytes=their_size, workers="2 threads", note=said),
+            reach,
+            aim,
+            versions=versions("apache-beam", "gigatoken", "tokenizers"),
+        )
 
 
-def run(bench: Bench) -> None:
-    """Reads the documents for theirs, then times both on each vocabulary size."""
-    source = Source(bench.input, bench.document)
-    documents = [
-        text
-        for block in plan_blocks(source)
-        for piece in read_block(block, source)
-        for text in piece.text.to_pylist()
-    ]
-    print(f"{len(documents):,} documents, {sum(len(d.encode()) for d in documents) / 1e6:.1f} MB")
-    with tempfile.TemporaryDirectory() as folder:
-        histogram = None
-        for vocab_size in bench.vocab_size:
-            seconds = []
-            for _ in range(bench.runs):
-                began = time.perf_counter()
-                ours(bench, vocab_size, f"{folder}/{vocab_size}", histogram)
-                seconds.append(time.perf_counter() - began)
-            began = time.perf_counter()
-            theirs = train_theirs(bench, vocab_size, documents)
-            their_seconds = time.perf_counter() - began
-            compare(vocab_size, Path(folder) / str(vocab_size) / "tokenizer.json", theirs)
-            print(
-                f"  ours {min(seconds):.2f} s{' from the histogram' if histogram else ''}, "
-                f"tokenizers {their_seconds:.2f} s, ratio {their_seconds / min(seconds):.1f}"
-            )
-            histogram = f"{folder}/{vocab_size}/histogram.parquet"
-
-
-def ours(bench: Bench, vocab_size: int, output: str, histogram: str | None) -> None:
-    """The whole command in a process of its own."""
-    given = (
-        [f"--from_histogram={histogram}"]
-        if histogram
-        else [*(f"--input={pattern}" for pattern in bench.input), f"--document={bench.document}"]
-    )
-    command = [sys.executable, "-m", "pipelines.train_tokenizer", *given, "--overwrite"]
-    command += [f"--vocab_size={vocab_size}", f"--min_frequency={bench.min_frequency}"]
-    command += ["--add_prefix_space"] if bench.add_prefix_space else []
-    subprocess.run([*command, f"--output={output}"], check=True, stdout=subprocess.DEVNULL)
-
-
-def train_theirs(bench: Bench, vocab_size: int, documents: list[str]) -> dict:
-    """The model part of the tokenizer.json that `tokenizers` makes."""
-    tokenizer = ByteLevelBPETokenizer(add_prefix_space=bench.add_prefix_space)
-    tokenizer.train_from_iterator(
-        documents,
-        vocab_size=vocab_size,
-        min_frequency=bench.min_frequency,
-        special_tokens=SPECIALS,
-        show_progress=False,
-    )
-    return json.loads(tokenizer.to_str())["model"]
-
-
-def compare(vocab_size: int, ours: Path, theirs: dict) -> None:
-    """Prints how many merges and ids there are and how many differ."""
-    mine = json.loads(ours.read_text())["model"]
-    merges = sum(a != b for a, b in zip(mine["merges"], theirs["merges"], strict=False))
-    merges += abs(len(mine["merges"]) - len(theirs["merges"]))
-    ids = len(mine["vocab"].items() ^ theirs["vocab"].items())
-    print(
-        f"vocabulary {vocab_size:,}: {len(mine['merges']):,} merges, {merges} different; "
-        f"{len(mine['vocab']):,} ids, {ids} different"
-    )
+def differences(ours: Path, theirs: Path) -> str:
+    """How many merges and ids there are, and how many differ."""
+    mine, other = (json.loads(path.read_text())["model"] for path in (ours, theirs))
+    merges = sum(a != b for a, b in zip(mine["merges"], other["merges"], strict=False))
+    merges += abs(len(mine["merges"]) - len(other["merges"]))
+    ids = len(mine["vocab"].items() ^ other["vocab"].items())
+    return f"{len(mine['merges']):,} merges, {merges} differ; {len(mine['vocab']):,} ids, {ids}"
 
 
 if __name__ == "__main__":
-    main()
+    entry(measure, Bench)

@@ -1,0 +1,84 @@
+"""Time to the first batch of a set of 10 million rows, and the memory that it takes.
+
+    python -m tests.benchmarks.bench_first_batch --rows=10000000
+
+The large set is one shard of real rows, linked again and again under the names of as many shards as
+make 10 million rows, with sidecars that list them all: 6 GB to its readers, on disk 50 MB. Opening
+it compares sizes of all files and the sha256 of the sidecars (`verify=False`: hashing 6 GB would be
+all that is measured). Python's and numpy's imports are not timed.
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.benchmarks.clock import Seconds
+from tests.benchmarks.commands import build_set
+from tests.benchmarks.corpora import write_corpus, write_tokenizer
+from tests.benchmarks.linked_sets import link_copies
+from tests.benchmarks.measure import (
+    Options,
+    Record,
+    Runs,
+    Side,
+    alternated,
+    entry,
+    run_command,
+    versions,
+)
+
+READ = """
+import json, re, sys, time
+from trainers.reader import ShardSet
+
+def held():
+    return int(re.search(r"RssAnon:\\s+(\\d+) kB", open("/proc/self/status").read())[1]) / 1000
+
+before, began = held(), (time.perf_counter(), time.process_time())
+next(ShardSet(sys.argv[1], verify=False).batches("train", batch_size=256, seed=0))
+print(json.dumps([time.perf_counter() - began[0], time.process_time() - began[1], held() - before]))
+"""
+
+
+@dataclass(frozen=True)
+class Bench(Options):
+    """How much."""
+
+    rows: int = 10_000_000
+    """Of the large set."""
+    megabytes: float = 44
+    """Of text that its one real shard is made of."""
+
+
+def measure(options: Bench) -> Iterator[Record]:
+    """Two rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        text, one, many = (Path(folder, name) for name in ("text.txt", "one", "many"))
+        write_corpus(text, options.megabytes)
+        tokenizer = write_tokenizer(Path(folder, "tokenizer.json"))
+        build_set(one, text, tokenizer, "--num_shards=train:1,validation:1", keep=True)
+        rows = link_copies(one, many, options.rows)
+
+        def read(directory: Path) -> list[float]:
+            return json.loads(run_command([sys.executable, "-c", READ, directory])[1])
+
+        found = alternated({"many": lambda: read(many), "one": lambda: read(one)}, options.runs)
+    many_seconds: Runs[Seconds] = Runs(Seconds(*run[:2]) for run in found["many"])
+    many_memory, one_memory = (Runs(run[2] for run in found[name]) for name in ("many", "one"))
+    used, name = versions("numpy"), f"first batch of {rows:,} rows"
+    ours = Side.time("ShardSet", many_seconds)
+    yield Record(f"{name}, s", ours, reach=1, at_most=True, versions=used)
+    yield Record(
+        f"memory at the {name}, beside one shard's",
+        Side.values(f"{rows:,} rows", "MB", many_memory),
+        Side.values("one shard", "MB", one_memory),
+        at_most=True,
+        versions=used,
+    )
+
+
+if __name__ == "__main__":
+    entry(measure, Bench)

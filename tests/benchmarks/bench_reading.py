@@ -1,0 +1,97 @@
+"""ShardSet: shuffled rows of L = 128, decoded to numpy batches, beside other ways to read them.
+
+    python -m tests.benchmarks.bench_reading --megabytes=44 --rows=20000
+
+Each way (scripts/read_rows.py) runs in a process of its own and reads the same rows: one record at
+a time through ArrayRecord and grain's DataLoader the same files, tf.data the same rows in TFRecord,
+PyTorch's DataLoader over mosaicml-streaming's MDS and litdata a copy that their writers made. The
+last row says what memory allows: rows that lie in a matrix, picked in a random order.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from tests.benchmarks.clock import Seconds
+from tests.benchmarks.commands import build_set
+from tests.benchmarks.corpora import write_corpus, write_tokenizer
+from tests.benchmarks.measure import (
+    Options,
+    Record,
+    Side,
+    alternated,
+    entry,
+    reported,
+    seconds_of,
+    versions,
+)
+from tests.benchmarks.peers import peer_versions, with_peers
+
+SCRIPTS = "tests.benchmarks.scripts"
+# way: its name, the least and the wished ratio, its package
+OTHERS = {
+    "single": ("one record at a time through ArrayRecord", 30, None, "array-record"),
+    "grain": ("grain's DataLoader", 1, 5, "grain"),
+    "tf_data": ("tf.data over TFRecord", 1, 5, "tensorflow"),
+    "mds": ("torch DataLoader over MDS", 1, 5, "mosaicml-streaming"),
+    "litdata": ("litdata's StreamingDataLoader", 1, 5, "litdata"),
+    "copies": ("rows picked from a matrix in memory", None, None, "numpy"),
+}
+PEERS = ("mds", "litdata")
+MANY = 10  # times the rows, for ways that are quick
+
+
+@dataclass(frozen=True)
+class Bench(Options):
+    """How much."""
+
+    megabytes: float = 44
+    """Of text that the set is made of."""
+    rows: int = 20_000
+    """That each way reads; ours and copies ten times as many."""
+
+
+def measure(options: Bench) -> Iterator[Record]:
+    """A row for each other way."""
+    with tempfile.TemporaryDirectory() as folder:
+        text, directory = Path(folder, "text.txt"), Path(folder, "set")
+        write_corpus(text, options.megabytes)
+        tokenizer = write_tokenizer(Path(folder, "tokenizer.json"))
+        build_set(directory, text, tokenizer, "--file_format=both", keep=True)
+        contestants: dict[str, Callable[[], Seconds]] = {
+            "shard_set": partial(_read, "shard_set", directory, options.rows * MANY)
+        }
+        for way in OTHERS:
+            rows = options.rows * (MANY if way == "copies" else 1)
+            contestants[way] = partial(_read, way, directory, rows)
+            if way in PEERS:
+                contestants[way] = with_peers(partial(_write_and_read, way, directory, rows))
+        found = alternated(contestants, options.runs)
+    rows = options.rows
+    ours = Side.rate("ShardSet.batches", found["shard_set"], rows * MANY, "rows")
+    for way, (title, reach, aim, package) in OTHERS.items():
+        read = rows * (MANY if way == "copies" else 1)
+        workers = "2 processes" if way in PEERS else "1 process"
+        beside = Side.rate(title, found[way], read, "rows", workers=workers)
+        if way in PEERS:
+            beside = replace(beside, by_cpu=())  # which leaves out their workers
+        used = peer_versions(package) if way in PEERS else versions(package)
+        name = f"ShardSet, shuffled batches, beside {title}"
+        yield Record(name, ours, beside, reach, aim, versions=versions("numpy") | used)
+
+
+def _read(way: str, directory: Path, rows: int, **python: str) -> Seconds:
+    given = (way, directory, str(rows))
+    return Seconds(*reported(f"{SCRIPTS}.read_rows", *given, **python))
+
+
+def _write_and_read(way: str, directory: Path, rows: int, python: str) -> Seconds:
+    if not (directory / way).exists():
+        seconds_of(f"{SCRIPTS}.write_rows", way, directory, python=python)
+    return _read(way, directory, rows, python=python)
+
+
+if __name__ == "__main__":
+    entry(measure, Bench)

@@ -1,0 +1,42 @@
+"""Textmill's own commands as contestants: into a fresh directory each time, start-up included."""
+
+import json
+import shutil
+from pathlib import Path
+
+from pipelines.launch import choose_runner
+from tests.benchmarks.clock import Seconds
+from tests.benchmarks.measure import seconds_of
+
+
+def build_set(
+    output: Path, text: Path, tokenizer: Path, *flags: str, keep: bool = False
+) -> Seconds:
+    """build_shards on one input; what it wrote is removed unless it is to be kept."""
+    shutil.rmtree(output, ignore_errors=True)
+    given = [f"--input={text}", f"--tokenizer={tokenizer}", f"--output={output}"]
+    seconds = seconds_of("pipelines.build_shards", *given, *flags)
+    if not keep:
+        shutil.rmtree(output)
+    return seconds
+
+
+def train(output: Path, *flags: str) -> Seconds:
+    """train_tokenizer, again even if it is there."""
+    return seconds_of("pipelines.train_tokenizer", *flags, f"--output={output}", "--overwrite")
+
+
+def workers(text: Path) -> str:
+    """What a command without a runner's flags takes for an input: "2 threads"."""
+    flags, _ = choose_runner([], text.stat().st_size)
+    number = [flag.partition("=")[2] for flag in flags if flag.startswith("--direct_num_workers=")]
+    if not number:
+        return "1 process"
+    processes = "--direct_running_mode=multi_processing" in flags
+    return f"{number[0]} {'processes' if processes else 'threads'}"
+
+
+def shard_bytes(directory: Path) -> int:
+    """Of all shards of a set."""
+    manifest = json.loads((directory / "MANIFEST.json").read_text())
+    return sum(file["bytes"] for file in manifest["files"] if file["rows"] is not None)
