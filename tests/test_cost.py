@@ -1,0 +1,247 @@
+"""What build_shards costs, in counts that no clock and no neighbour changes.
+
+A loop over documents, tokens or rows in Python shows in calls a document; bytes that go through the
+parent process, where only pointers should, show in Beam's buffers. Bounds are what was measured,
+and a third more. Corpora of two sizes are compared: what a run or a block costs once cancels out.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from apache_beam.runners.portability.fn_api_runner import execution
+from tokenizers import Tokenizer
+
+from pipelines import build_shards
+from pipelines.exchange import join
+from pipelines.launch import IN_PROCESS
+from pipelines.mill import mill
+from pipelines.options import parse_options
+from pipelines.routing import Routes
+from pipelines.shards import RowMaker
+from pipelines.sources import read_block
+from pipelines.tokenization import load_tokenizer
+
+SMALL, LARGE = 1000, 4000  # documents
+SHARDS = ["--splits=train:0.9,validation:0.1", "--num_shards=train:2,validation:1"]
+
+
+def texts(topics: list[str], count: int) -> list[str]:
+    """Documents of some 500 bytes, no two of which are equal."""
+    lines = [" ".join(topic.split()) for topic in topics]
+    lines = [line for line in lines if len(line) > 200]
+    return [f"{i} {lines[i % len(lines)][:1000]}" for i in range(count)]
+
+
+def as_text(documents: list[str]) -> str:
+    return "".join(f"{text}\n" for text in documents)
+
+
+def as_labelled(documents: list[str]) -> str:
+    rows = [{"text": text, "label": i % 2, "id": i} for i, text in enumerate(documents)]
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def as_table(documents: list[str]) -> str:
+    quoted = [text.replace('"', '""') for text in documents]
+    return "text,label\n" + "".join(f'"{text}",{i % 2}\n' for i, text in enumerate(quoted))
+
+
+def questions(documents: list[str]) -> list[dict]:
+    """One of each text, whose answer is its third word."""
+    return [
+        {
+            "id": str(i),
+            "question": f"What comes after {text.split()[1]}?",
+            "context": text,
+            "answers": {"text": [text.split()[2]], "answer_start": [text.index(text.split()[2])]},
+        }
+        for i, text in enumerate(documents)
+    ]
+
+
+def as_questions(documents: list[str]) -> str:
+    return "".join(json.dumps(question) + "\n" for question in questions(documents))
+
+
+def as_squad(documents: list[str]) -> str:
+    articles = []
+    for question in questions(documents):
+        answers = [
+            {"text": text, "answer_start": start}
+            for text, start in zip(*question["answers"].values(), strict=True)
+        ]
+        asked = {"id": question["id"], "question": question["question"], "answers": answers}
+        paragraph = {"context": question["context"], "qas": [asked]}
+        articles.append({"title": "t", "paragraphs": [paragraph]})
+    return json.dumps({"version": "1.1", "data": articles})
+
+
+@dataclass(frozen=True)
+class Case:
+    """A task, the form of its input, and what it costs.
+
+    Attributes:
+      python: calls of Python functions a megabyte of input, as measured.
+      c: calls of functions written in C a megabyte, of which there are 2,000 to 2,700 documents:
+        each is hashed, its label or question too, and its row is a slice of bytes.
+      evaluated: bytes through the parent for each document that is not trained on: its line in
+        evaluation.jsonl.
+    """
+
+    name: str
+    write: Callable[[list[str]], str]
+    flags: tuple[str, ...]
+    python: int
+    c: int
+    evaluated: int = 0
+
+
+CLASSES = ("--task=classification", "--classes=0,1")
+QA = ("--task=qa", "--max_length=192")
+CASES = {
+    "mlm": Case("in.txt", as_text, (), 330, 4000),
+    "clm": Case("in.jsonl", as_labelled, ("--task=clm",), 290, 3350),
+    "span corruption": Case("in.txt", as_text, ("--task=span_corruption",), 150, 3000),
+    "classification": Case("in.jsonl", as_labelled, CLASSES, 600, 12_200, 180),
+    "classification of a table": Case("in.csv", as_table, CLASSES, 650, 13_200, 180),
+    "qa": Case("in.jsonl", as_questions, QA, 590, 14_800, 420),
+    "qa of SQuAD's JSON": Case("in.json", as_squad, QA, 550, 13_700, 420),
+}
+SLACK = 4 / 3
+
+
+@dataclass
+class Calls:
+    """How often Python functions were called, and functions written in C."""
+
+    python: int = 0
+    c: int = 0
+
+    def count(self, frame: object, event: str, argument: object) -> None:
+        """What sys.setprofile asks for."""
+        self.python += event == "call"
+        self.c += event == "c_call"
+
+
+def make_rows(flags: list[str]) -> Callable[[], None]:
+    """All that happens to the input but for the pipeline around it."""
+    options, _ = parse_options(flags)
+    tokenizer = load_tokenizer(options.tokenizer)
+    schema = options.schema(tokenizer, {})
+    task, source = options.settings, next(iter(options.sources().values()))
+    routes = Routes(schema.splits, schema.shards)
+    maker = RowMaker(schema, task, task.finish(schema, tokenizer))
+
+    def make() -> None:
+        pieces = [
+            documents for block in options.blocks() for documents in read_block(block, source)
+        ]
+        milled = [mill(piece, task, tokenizer, schema, routes, "") for piece in pieces]
+        for route, split in enumerate(routes.split_names()):
+            parts = (b.to_bytes() for m in milled for to, b in m.sub_blocks if to == route)
+            shard = maker.make(join(parts), split)
+            for _ in shard.chunks() if shard else ():
+                pass
+
+    return make
+
+
+@dataclass
+class Parent:
+    """What went through the buffers of Beam's process, which a runner's shuffle would carry."""
+
+    elements: int = 0  # into a GroupByKey
+    bytes: int = 0  # into any buffer
+
+
+def grown(name: str, folder: Path) -> int:
+    """Bytes that the large input has more than the small one."""
+    small, large = (
+        (folder / str(count) / CASES[name].name).stat().st_size for count in (SMALL, LARGE)
+    )
+    return large - small
+
+
+@pytest.fixture
+def parent(monkeypatch) -> Parent:
+    seen = Parent()
+    append_to_group, append = execution.GroupingBuffer.append, execution.ListBuffer.append
+
+    def values(buffer):
+        return sum(map(len, buffer._table.values()))
+
+    def group(self, data):
+        before = values(self)
+        append_to_group(self, data)
+        seen.elements += values(self) - before
+        seen.bytes += len(data)
+
+    def hold(self, data):
+        append(self, data)
+        seen.bytes += len(data)
+
+    monkeypatch.setattr(execution.GroupingBuffer, "append", group)
+    monkeypatch.setattr(execution.ListBuffer, "append", hold)
+    return seen
+
+
+@pytest.fixture(scope="session")
+def tokenizer_with_sentinels(tokenizer_path, tmp_path_factory) -> str:
+    tokenizer = Tokenizer.from_file(tokenizer_path)
+    tokenizer.add_special_tokens([f"<extra_id_{number}>" for number in range(20)])
+    path = tmp_path_factory.mktemp("sentinels") / "tokenizer.json"
+    tokenizer.save(str(path))
+    return str(path)
+
+
+def flags_of(name: str, count: int, topics: list[str], tokenizer: str, folder: Path) -> list[str]:
+    """Of a run over so many documents, which are written."""
+    path = folder / str(count) / CASES[name].name
+    path.parent.mkdir()
+    path.write_text(CASES[name].write(texts(topics, count)))
+    places = [f"--input={path}", f"--tokenizer={tokenizer}", f"--output={path.parent / 'set'}"]
+    return [*places, *SHARDS, *CASES[name].flags]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_calls_a_megabyte(name, topics, tokenizer_with_sentinels, tmp_path):
+    python, c = [], []
+    for count in (SMALL, LARGE):
+        make = make_rows(flags_of(name, count, topics, tokenizer_with_sentinels, tmp_path))
+        make()  # imports, compiles, fills caches
+        calls = Calls()
+        sys.setprofile(calls.count)
+        try:
+            make()
+        finally:
+            sys.setprofile(None)
+        python.append(calls.python)
+        c.append(calls.c)
+    megabytes = grown(name, tmp_path) / 1e6
+    assert (python[1] - python[0]) / megabytes < CASES[name].python * SLACK
+    assert (c[1] - c[0]) / megabytes < CASES[name].c * SLACK
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_only_pointers_go_through_the_parent(
+    name, topics, tokenizer_with_sentinels, tmp_path, parent
+):
+    seen, evaluated = [], []
+    for count in (SMALL, LARGE):
+        flags = flags_of(name, count, topics, tokenizer_with_sentinels, tmp_path)
+        before = replace(parent)
+        build_shards.main([*flags, f"--runner={IN_PROCESS}"])
+        seen.append((parent.elements - before.elements, parent.bytes - before.bytes))
+        path = tmp_path / str(count) / "set" / "evaluation.jsonl"
+        evaluated.append(len(path.read_bytes().splitlines()) if path.exists() else 0)
+    (elements, size), (more_elements, more_size) = seen
+    # A pointer and a key for each of three shards, and reports of blocks and of shards.
+    assert elements == more_elements == 3 + 3 + 2
+    lines = (evaluated[1] - evaluated[0]) * CASES[name].evaluated
+    assert more_size - size < lines * SLACK + 200 * grown(name, tmp_path) / 1e6
+    assert bool(lines) == ("classification" in name or "qa" in name)
+    assert size < 200_000  # a count for each id of the vocabulary, and again in sums
