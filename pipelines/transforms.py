@@ -14,6 +14,9 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.core import CallableWrapperCombineFn
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.timestamp import MIN_TIMESTAMP
+from apache_beam.utils.windowed_value import WindowedValue
 
 from pipelines import exchange, sinks
 from pipelines.config_file import CONFIG
@@ -161,6 +164,10 @@ class MillBlock(beam.DoFn):
         if self._job.filters.filter:
             load_filter(self._job.filters.filter)
 
+    def start_bundle(self) -> None:
+        """Holds nothing yet."""
+        self._held = exchange.Held()
+
     def process(self, block: Block) -> Iterator:
         """Reads, tokenizes and routes."""
         job = self._job
@@ -168,13 +175,21 @@ class MillBlock(beam.DoFn):
             filtered = job.filters.apply(documents, job.source.roles)
             documents = filtered.documents
             milled = mill(documents, job.task, self._tokenizer, job.schema, job.routes, block.split)
-            yield from self._send(milled.sub_blocks)
+            self._held.add(milled.sub_blocks)
+            if job.exchange == "files" or self._held.bytes > exchange.HELD_BYTES:
+                yield from self._send()
             scratch = os.path.join(job.staging, sinks.SCRATCH)
             stashed = stash(filtered.lines, scratch, block.index, piece)
             yield TaggedOutput(_REPORTS, (_ALL, _read_report(filtered, milled, stashed)))
             self._journal.add(bytes_read=documents.stored_bytes)
 
-    def _send(self, sub_blocks: list[tuple[int, exchange.SubBlock]]) -> Iterator:
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        """Sends what is held."""
+        for element in self._send():
+            yield WindowedValue(element, MIN_TIMESTAMP, (GlobalWindow(),))
+
+    def _send(self) -> Iterator[tuple[int, bytes | exchange.Pointer]]:
+        sub_blocks = self._held.take()
         values: list[bytes] | list[exchange.Pointer]
         values = [sub_block.to_bytes() for _, sub_block in sub_blocks]
         if self._job.exchange == "files" and values:

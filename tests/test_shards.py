@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.exchange import SubBlock, join, load, write_scratch
+from pipelines.exchange import Held, SubBlock, join, load, write_scratch
 from pipelines.pieces import ranges
 from pipelines.shards import RowMaker
 from pipelines.tasks.mlm import Mlm
@@ -185,6 +185,17 @@ def test_sub_blocks_survive_the_journey(tmp_path):
     assert ids.tolist() == [7, 8, 9, 9] and offsets.tolist() == [0, 1, 4]
     assert whole.scalar("text_bytes").tolist() == [4, 12]
     assert whole.take(np.array([1])).ragged("ids", "uint16")[0].tolist() == [8, 9, 9]
+
+
+def test_sub_blocks_of_a_route_travel_together():
+    held = Held()
+    held.add([(3, sub_block([[5, 6], [7]], [1, 2])), (0, sub_block([[8]], [3]))])
+    assert held.bytes == 3 * (16 + 8 + 8) + 4 * 2  # digests, lengths, places, ids
+    held.add([(3, sub_block([[9]], [4]))])
+    taken = dict(held.take())
+    assert taken[3].ragged("ids", "uint16")[0].tolist() == [5, 6, 7, 9]
+    assert taken[0].ragged("ids", "uint16")[0].tolist() == [8]
+    assert (held.bytes, held.take()) == (0, [])
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
     python -m tests.benchmarks.simulate_scale --terabytes=10 --workers=500
 
 Nothing is run on a cluster. The rates are those of this machine (see the flags; bench_build_shards
-measures them), the rest follows from how documents are routed: by their hash, to S shards. A block
-of D documents has S (1 - (1 - 1/S)^D) of them on its way, each an element of the shuffle; a shard
-gets a binomial number of documents. Both are drawn as well, to see that the formulae hold.
+measures them), the rest follows from how documents are routed: by their hash, to S shards. The D
+documents that a worker holds before it sends them go to S (1 - (1 - 1/S)^D) shards, each of them an
+element of the shuffle; a shard gets a binomial number of documents. Both are drawn as well, to see
+that the formulae hold.
 """
 
 import math
@@ -16,11 +17,13 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from pipelines.exchange import HELD_BYTES
 from pipelines.options import BuildOptions
 from pipelines.sources import BLOCK_BYTES
 from pipelines.tasks.mlm import Mlm
 
-_SAMPLED_BLOCKS = 40
+_DRAWN = 40
+_BESIDE_BYTES = 24  # of a document beside its tokens: hash, length
 
 
 @dataclass(frozen=True)
@@ -58,14 +61,16 @@ def figures(scale: Scale) -> dict[str, str]:
     text = scale.terabytes * 1e12
     shards = scale.num_shards or _shards_chosen(int(text))
     documents, blocks = text / scale.document_bytes, math.ceil(text / BLOCK_BYTES)
-    a_block = documents / blocks
-    routes = routes_of_block(a_block, shards)
-    elements = blocks * routes
     token_bytes = text * scale.tokens_a_byte * 2
-    shuffled = token_bytes + documents * 24 + elements * scale.element_bytes
+    data_bytes = token_bytes + documents * _BESIDE_BYTES
+    sent = max(1.0, min(data_bytes / HELD_BYTES, blocks))  # how often a worker sends what it holds
+    together = documents / sent
+    routes = routes_of(together, shards)
+    elements = sent * routes
+    shuffled = data_bytes + elements * scale.element_bytes
     a_shard = documents / shards
     of_mean = largest_shard(a_shard, scale.document_spread, shards)
-    drawn_routes, drawn_largest = simulated(a_block, a_shard, scale.document_spread, shards)
+    drawn_routes, drawn_largest = simulated(together, a_shard, scale.document_spread, shards)
     seconds = {
         "blocks": text / 1e9 * scale.block_ms_a_megabyte,
         "elements": elements * scale.element_us / 1e6,
@@ -79,8 +84,8 @@ def figures(scale: Scale) -> dict[str, str]:
         "blocks": f"{blocks:,} of 16 MiB",
         "shards": f"{shards:,} of {text / shards / 1e6:,.0f} MB of text; the largest has "
         f"{of_mean:.3f} of the mean (drawn: {drawn_largest:.3f})",
-        "elements of the shuffle": f"{elements:.3g}, {a_block / routes:.1f} documents each; "
-        f"{routes:,.0f} of a block (drawn: {drawn_routes:,.0f})",
+        "elements of the shuffle": f"{elements:.2g}, {together / routes:.1f} documents each; "
+        f"{routes:,.0f} at once (drawn: {drawn_routes:,.0f})",
         "bytes of the shuffle": f"{shuffled / 1e12:.2f} TB, of which {token_bytes / 1e12:.2f} are "
         "tokens",
         "memory a key": f"{key_bytes / 1e6:,.0f} MB while its shard is written",
@@ -90,8 +95,8 @@ def figures(scale: Scale) -> dict[str, str]:
     }
 
 
-def routes_of_block(documents: float, shards: int) -> float:
-    """How many shards the documents of a block go to, on average."""
+def routes_of(documents: float, shards: int) -> float:
+    """How many shards documents go to, on average."""
     return shards * -math.expm1(documents * math.log1p(-1 / shards)) if shards > 1 else 1.0
 
 
@@ -105,13 +110,11 @@ def largest_shard(documents: float, spread: float, shards: int) -> float:
 
 
 def simulated(
-    a_block: float, a_shard: float, spread: float, shards: int, seed: int = 0
+    together: float, a_shard: float, spread: float, shards: int, seed: int = 0
 ) -> tuple[float, float]:
     """The same two numbers, drawn."""
     random = np.random.default_rng(seed)
-    hit = [
-        len(np.unique(random.integers(0, shards, round(a_block)))) for _ in range(_SAMPLED_BLOCKS)
-    ]
+    hit = [len(np.unique(random.integers(0, shards, round(together)))) for _ in range(_DRAWN)]
     counts = random.poisson(a_shard, shards)
     sizes = random.gamma(np.maximum(counts, 1) / spread**2, spread**2) * (counts > 0)
     return float(np.mean(hit)), float(sizes.max() / sizes.mean())
