@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from rich.console import Console
@@ -25,6 +25,8 @@ from schemas.flag_file import kinds_of
 
 if TYPE_CHECKING:
     import apache_beam as beam
+
+    from pipelines.filters import Filters
 
 _SAMPLING_MS = 10
 _WHILE = re.compile(r" \[while running '.*")  # what Beam adds to a worker's message
@@ -105,6 +107,36 @@ def check_arguments(beam_arguments: list[str], *ours: type) -> None:
         raise UsageError(f"unknown flag {unknown[0]}: neither Textmill nor Beam has it{hint}")
 
 
+class _Hidden:
+    """Finds none of some modules: one of sys.meta_path."""
+
+    def __init__(self, names: tuple[str, ...]):
+        self._names = names
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        if fullname in self._names:
+            raise ModuleNotFoundError(f"{fullname} is hidden", name=fullname)
+
+
+@contextmanager
+def without(*names: str) -> Iterator[None]:
+    """Modules are as if they were not installed, unless they are loaded already."""
+    hidden = _Hidden(names)
+    sys.meta_path.insert(0, hidden)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(hidden)
+
+
+def without_pandas(filters: "Filters") -> AbstractContextManager[None]:
+    """Spares a run the import of pandas: 0.2 s, which pyarrow and Beam take where they find it.
+
+    A user's function may want it.
+    """
+    return contextlib.nullcontext() if filters.filter else without("pandas")
+
+
 def import_beam() -> None:
     """Imports Beam, quickly and quietly.
 
@@ -114,16 +146,13 @@ def import_beam() -> None:
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.CRITICAL)  # what it warns of while it is imported comes from the root
-    hidden = [name for name in _USELESS if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))  # None: as if not installed  # pyright: ignore
     gc.disable()  # a quarter of the time: what modules make is no garbage
     try:
-        from apache_beam.runners.worker import statesampler
+        with without(*_USELESS):
+            from apache_beam.runners.worker import statesampler
     finally:
         gc.freeze()
         gc.enable()
-        for name in hidden:
-            del sys.modules[name]
         root.setLevel(level)
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     # A bundle ends when Beam's sampler next wakes up, by default after as much as 200 ms.
@@ -154,6 +183,7 @@ def run_pipeline(
     import_beam()
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
+
 
     options = PipelineOptions([*beam_arguments, "--no_save_main_session"])
     outcome: list[BaseException | None] = []
