@@ -184,7 +184,6 @@ def run_pipeline(
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
-
     options = PipelineOptions([*beam_arguments, "--no_save_main_session"])
     outcome: list[BaseException | None] = []
 
