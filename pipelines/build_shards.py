@@ -18,7 +18,7 @@ from pipelines.launch import (
     import_beam,
     is_local,
     run_pipeline,
-    without_pandas,
+    spare_pandas,
 )
 from pipelines.options import BuildOptions, parse_options
 from pipelines.tasks.task import task_class
@@ -46,11 +46,7 @@ def main(argv: list[str]) -> None:
     )
     options, beam_arguments = parse_options(argv)
     check_arguments(beam_arguments, BuildOptions, type(options.settings))
-    with without_pandas(options.filters):
-        _build_or_find(options, beam_arguments)
-
-
-def _build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
+    spare_pandas(options.filters)
     # Not before: --help and a wrong flag are answered without what a run takes.
     from pipelines.reuse import finished_set, refuse_tokenizer
     from pipelines.staging import refuse_own_inputs, staged

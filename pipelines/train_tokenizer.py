@@ -3,7 +3,7 @@
 import tyro
 
 from pipelines.config_file import with_config
-from pipelines.launch import check_arguments, without_pandas
+from pipelines.launch import check_arguments, spare_pandas
 from pipelines.tokenizer_options import TokenizerOptions
 from schemas.errors import run_entry
 
@@ -26,8 +26,8 @@ def main(argv: list[str]) -> None:
     # Not before: --help and a wrong flag are answered without what a run takes.
     from pipelines.tokenizer_run import train_or_find
 
-    with without_pandas(options.filters):
-        train_or_find(options, beam_arguments)
+    spare_pandas(options.filters)
+    train_or_find(options, beam_arguments)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ HEAVY = {
 ASKED = {"pipelines.build_shards", "pipelines.train_tokenizer"}
 RUN = """
 import importlib, json, sys
+ended = ["", ""]
 try:
     importlib.import_module(sys.argv[1]).main(sys.argv[2:])
 except BaseException as error:
@@ -35,7 +36,7 @@ print(json.dumps([ended, sorted(sys.modules)]))
 
 
 def loaded_by(entry: str, *arguments: str) -> tuple[list[str], set[str]]:
-    """How a command ended, and the modules that it loaded by then."""
+    """How a command failed, if it did, and the modules that it loaded by then."""
     done = subprocess.run(
         [sys.executable, "-c", RUN, entry, *arguments],
         cwd=ROOT,
@@ -94,3 +95,15 @@ def test_a_run_loads_pandas_for_a_filter_only(wanted, corpus, tokenizer_path, tm
         check=True,
     )
     assert json.loads(done.stdout.splitlines()[-1]) == wanted
+
+
+def test_pandas_is_spared_and_found_by_who_wants_it(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    rows = {"text": [f"A document, number {i}." for i in range(50)]}
+    datasets.Dataset.from_dict(rows).save_to_disk(str(tmp_path / "saved"))
+    (tmp_path / "text.txt").write_text("\n".join(rows["text"]))
+    for given, wanted in ((tmp_path / "text.txt", False), (f"hf:{tmp_path / 'saved'}", True)):
+        flags = [f"--input={given}", f"--output={tmp_path / f'tokenizer-{wanted}'}"]
+        ended, modules = loaded_by("pipelines.train_tokenizer", *flags, "--vocab_size=300")
+        assert ended == ["", ""]
+        assert ("pandas" in modules) == wanted
