@@ -17,7 +17,7 @@ help:
 	@echo "make check   ruff and pyright"
 	@echo "make bench   all measurements, into benchmarks/ (25 minutes; text from ../shared/data)"
 	@echo "make lock    requirements.lock anew, from setup.py"
-	@echo "make clean   removes .venv, demo/ and caches"
+	@echo "make clean   removes .venv, demo/, benchmarks/ and caches"
 
 demo: .venv/demo.stamp
 	$(BIN)/python -m pipelines.demo --output=demo

@@ -1,6 +1,6 @@
 """A step of flax_clm beside the plainest JAX loop and the plainest PyTorch loop.
 
-    python -m tests.benchmarks.bench_flax_clm --model=tiny --steps=15
+    python -m tests.benchmarks.bench_flax_clm --model=tiny --steps=12
 
 flax_clm  as a user runs it: shards read, batches placed, measurements written, a progress line
 plain     one jitted step of the same model and optimizer, called on batches that lie in memory
@@ -58,7 +58,7 @@ class Bench(Options):
     """Tokens a row."""
     batch_size: int = 16
     """Rows a step."""
-    steps: int = 15
+    steps: int = 12
     """Of a round."""
 
 

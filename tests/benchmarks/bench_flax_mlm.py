@@ -1,6 +1,6 @@
 """A step of flax_mlm beside the plainest loops of its model: what streaming and logging cost.
 
-    python -m tests.benchmarks.bench_flax_mlm --model=tiny --steps=15
+    python -m tests.benchmarks.bench_flax_mlm --model=tiny --steps=12
 
 trainer   `trainers.flax_mlm` as a user runs it: shards read, batches placed, measurements written
 plain     the same model in a dozen lines of JAX and optax, on batches that lie on the device
@@ -52,7 +52,7 @@ class Bench(Options):
     """Tokens a row."""
     batch_size: int = 32
     """Rows a step."""
-    steps: int = 15
+    steps: int = 12
     """Of a round."""
 
 

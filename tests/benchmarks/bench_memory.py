@@ -36,9 +36,9 @@ _EVERY = 0.1  # seconds
 class Bench(Options):
     """How much."""
 
-    megabytes: float = 800
+    megabytes: float = 600
     """Of text."""
-    less_megabytes: float = 200
+    less_megabytes: float = 150
     """Of text, to compare with."""
     flags: str = "--direct_running_mode=multi_processing --direct_num_workers=2"
     """More flags for build_shards."""

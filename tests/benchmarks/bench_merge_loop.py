@@ -46,7 +46,7 @@ class Bench(Options):
     """Of text whose words are counted."""
     words: int = 400_000
     """Distinct ones that are merged, the most frequent."""
-    plain_words: int = 100_000
+    plain_words: int = 200_000
     """Of these, for plain Python."""
     merges: int = 32_000
     """Of both."""

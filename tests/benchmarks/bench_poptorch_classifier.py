@@ -1,6 +1,6 @@
 """A step of poptorch_classifier on plain PyTorch beside the plainest loop of its module.
 
-    python -m tests.benchmarks.bench_poptorch_classifier --steps=25
+    python -m tests.benchmarks.bench_poptorch_classifier --steps=20
 
 plain     the same module, optimizer, clipping and schedule, on tensors that lie in memory
 trainer   `trainers.poptorch_classifier` as a user runs it: rows read, checked, measured and logged
@@ -44,7 +44,7 @@ class Bench(Options):
     """Tokens a row."""
     batch_size: int = 32
     """Rows a step."""
-    steps: int = 25
+    steps: int = 20
     """Of a round; the first few do not count."""
     threads: int = 2
     """Of PyTorch."""

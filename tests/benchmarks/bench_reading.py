@@ -1,6 +1,6 @@
 """ShardSet: shuffled rows of L = 128, decoded to numpy batches, beside other ways to read them.
 
-    python -m tests.benchmarks.bench_reading --megabytes=44 --rows=20000
+    python -m tests.benchmarks.bench_reading --megabytes=44 --rows=10000
 
 Each way (scripts/read_rows.py) runs in a process of its own and reads the same rows: one record at
 a time through ArrayRecord and grain's DataLoader the same files, tf.data the same rows in TFRecord,
@@ -40,7 +40,7 @@ OTHERS = {
     "copies": ("rows picked from a matrix in memory", None, None, "numpy"),
 }
 PEERS = ("mds", "litdata")
-MANY = 10  # times the rows, for ways that are quick
+MANY = 20  # times the rows, for ways that are quick
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class Bench(Options):
 
     megabytes: float = 44
     """Of text that the set is made of."""
-    rows: int = 20_000
-    """That each way reads; ours and copies ten times as many."""
+    rows: int = 10_000
+    """That each way reads; ours and copies twenty times as many."""
 
 
 def measure(options: Bench) -> Iterator[Record]:

@@ -67,7 +67,6 @@ def measure(options: Bench) -> Iterator[Record]:
         )
         note = ""
         if size == their_size and not found["tokenizers"].reason:
-            other("tokenizers")
             note = differences(output / "tokenizer.json", theirs)
         ours = Side.time(
             "train_tokenizer", found["ours"], bytes=size, workers=workers(text), note=note
