@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 _SAMPLING_MS = 10
 _WHILE = re.compile(r" \[while running '.*")  # what Beam adds to a worker's message
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
-# Measured with two cores (L = 128, MLM): one thread is ahead on 30 MB and level on 95 MB; on 400 MB
-# two threads or two processes take 0.8 of its time. Processes take 2 s to start and half as much
-# memory each as threads take together; beyond that they scale, and threads wait for one another.
-THREADS_PAY_BYTES = 100_000_000
+# Measured with two cores (L = 128, MLM): two threads take 0.94 of the time of one for 50 MB, 0.88
+# for 110 MB, 0.75 for 400 MB. Two processes take half as long again for 1 GB as two threads, and
+# 1.4 times the memory. But a thread needs the interpreter for a seventh (blocks) to a quarter
+# (shards) of its time: of more than four, some would wait.
+THREADS_PAY_BYTES = 50_000_000
 PROCESSES_PAY_BYTES = 600_000_000
+MOST_THREADS = 4
 _USELESS = ("pymongo", "apache_beam.io.gcp.bigquery", "pandas")  # 0.4 s of 0.8
 _LOCAL_RUNNERS = ("DirectRunner", "FnApiRunner", "BundleBasedDirectRunner", "PrismRunner")
 
@@ -49,15 +51,18 @@ def choose_runner(beam_arguments: list[str], total_bytes: int) -> tuple[list[str
     named = [a for a in beam_arguments if a == "--runner" or a.startswith("--runner=")]
     if named:
         return beam_arguments, "as asked"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
     chosen = [f"--runner={IN_PROCESS}"]
     asked = [a for a in beam_arguments if a.startswith("--direct_")]
     if asked:
         return chosen + beam_arguments, " ".join(["local,", *asked])
     workers = [f"--direct_num_workers={cores}"]
-    if total_bytes < THREADS_PAY_BYTES or (cores or 1) < 2:
+    if total_bytes < THREADS_PAY_BYTES or cores < 2:
         workers, how = [], "in this process"
-    elif total_bytes < PROCESSES_PAY_BYTES:
+    elif total_bytes < PROCESSES_PAY_BYTES or cores <= MOST_THREADS:
         workers, how = ["--direct_running_mode=multi_threading", *workers], f"in {cores} threads"
     else:
         how = f"in {cores} worker processes"

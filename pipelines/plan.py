@@ -23,9 +23,8 @@ _BEAM_BYTES = 100_000_000
 _TIMES_BLOCK, _TIMES_SHARD = 6, 3
 _BLOCK_BYTES = 16 << 20
 _BEAM_SECONDS = 2.0  # for its stages and the sidecars, beside its import
-# Two threads take 0.8 of the time of one, and more do not help (the interpreter's lock); worker
-# processes scale, but share memory and disk.
-_THREADS_GAIN, _PROCESS_GAIN = 1.25, 0.8
+# Of a worker, once all have started: they share memory and disk, threads the interpreter.
+_GAIN = 0.8
 
 
 @dataclass(frozen=True)
@@ -69,9 +68,9 @@ class Plan:
 
     def seconds(self) -> float:
         """Expected from the command to the finished set."""
-        gain = max(1.0, self.workers * _PROCESS_GAIN) if self.processes else _THREADS_GAIN
+        gain = max(1.0, self.workers * _GAIN)
         begin = self.import_seconds * (1 + self.processes) + _BEAM_SECONDS + self.estimate.warm_up
-        return begin + self.estimate.seconds / (gain if self.workers > 1 else 1.0)
+        return begin + self.estimate.seconds / gain
 
     def memory_bytes(self) -> float:
         """Expected at most, of all workers of this machine together."""

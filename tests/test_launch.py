@@ -22,14 +22,17 @@ def four_cores(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "size, words, mode",
+    "size, cores, words, mode",
     [
-        (THREADS_PAY_BYTES - 1, "in this process", None),
-        (THREADS_PAY_BYTES, "in 4 threads", "multi_threading"),
-        (PROCESSES_PAY_BYTES, "in 4 worker processes", "multi_processing"),
+        (THREADS_PAY_BYTES - 1, 4, "in this process", None),
+        (THREADS_PAY_BYTES, 4, "in 4 threads", "multi_threading"),
+        (PROCESSES_PAY_BYTES, 4, "in 4 threads", "multi_threading"),
+        (PROCESSES_PAY_BYTES - 1, 5, "in 5 threads", "multi_threading"),
+        (PROCESSES_PAY_BYTES, 5, "in 5 worker processes", "multi_processing"),
     ],
 )
-def test_the_size_of_the_input_decides(size, words, mode):
+def test_input_and_cores_decide(size, cores, words, mode, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)), raising=False)
     arguments, how = choose_runner([], size)
     assert arguments[0] == f"--runner={IN_PROCESS}" and how.startswith(words)
     modes = [a for a in arguments if a.startswith("--direct_running_mode")]
