@@ -17,12 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 import pyarrow as pa
-
-LARGE = 2**31  # from so many bytes of words on, positions take 64 bits
 
 
 @dataclass(frozen=True)
@@ -112,72 +110,69 @@ def train_bpe(
         raise ValueError(f"vocab_size is {vocab_size}, but {len(first)} tokens come before merges")
     if len(counts) and counts.min() < 1:
         raise ValueError(f"a word has the count {counts.min()}")
-    text, word_of = _walled(words, merge_loop.WALL)
-    characters = byte_characters()
-    ids = np.array([first.index(character) for character in characters], word_of.dtype)
-    symbols = ids[text]
-    symbols[word_of < 0] = merge_loop.WALL
-    room = min(vocab_size, len(first) + len(text))  # a new token takes at least one byte's place
-    tokens, text = _first_rows(first, text, room)
+    offsets, data = _buffers(words)
+    if len(words) and np.diff(offsets).min() < 1:
+        raise ValueError(f"word {np.diff(offsets).argmin()} is empty")
+    ids = np.array([first.index(character) for character in byte_characters()])
+    room = min(vocab_size, len(first) + len(data))  # a new token takes at least one byte's place
+    tokens, spellings = _first_rows(first, room)
     spelled = np.flatnonzero(tokens[: len(special_tokens), merge_loop.LENGTH] > 1)
-    sizes = np.zeros(5, np.int64)
+    sizes = np.zeros(6, np.int64)
     sizes[merge_loop.TOKENS] = len(first)
-    merges = merge_loop.merge_all(
-        symbols,
-        word_of,
-        counts.astype(np.int64),
-        text,
+    merges, word_tokens = merge_loop.merge_all(
+        data,
+        offsets,
+        _read_only(counts.astype(np.int64)),
+        ids,
+        spellings,
         tokens,
         spelled,
         sizes,
         max(1, min_frequency),
         np.zeros(2, np.int64) if progress is None else progress,
     )
-    to_characters = dict(enumerate(characters))
-    strings = first + [
-        text[start : start + length].tobytes().decode("latin-1").translate(to_characters)
-        for start, length in tokens[len(first) : sizes[merge_loop.TOKENS]]
-    ]
+    strings = first + _strings(data, tokens[len(first) : sizes[merge_loop.TOKENS]])
     return TrainedBpe(
         tokens=strings,
         merges=[(strings[left], strings[right]) for left, right, _ in merges.tolist()],
-        word_tokens=np.bincount(word_of[symbols >= 0], minlength=len(words)),
+        word_tokens=word_tokens,
     )
 
 
-def _walled(words: pa.LargeBinaryArray, wall: int) -> tuple[np.ndarray, np.ndarray]:
-    """The words in a row with a wall before, between and after: `|ab|c|`.
-
-    Returns:
-        text: uint8[N], the bytes, 0 at a wall.
-        word_of: int32[N] (int64 from 2**31 bytes on), the word of each byte, `wall` at a wall.
-    """
-    offsets = np.frombuffer(words.buffers()[1], np.int64)[words.offset :][: len(words) + 1]
-    lengths = np.diff(offsets)
-    if len(words) and lengths.min() < 1:
-        raise ValueError(f"word {lengths.argmin()} is empty")
-    size = int(lengths.sum()) + len(words) + 1
-    index = np.int32 if size < LARGE else np.int64
-    word_of = np.repeat(np.arange(len(words), dtype=index), lengths + 1)
-    word_of = np.append(word_of, index(wall))
-    word_of[offsets - offsets[0] + np.arange(len(words) + 1)] = wall
-    text = np.zeros(size, np.uint8)
-    if len(words):
-        text[word_of != wall] = np.frombuffer(words.buffers()[2], np.uint8)[
-            offsets[0] : offsets[-1]
-        ]
-    return text, word_of
+def _buffers(words: pa.LargeBinaryArray) -> tuple[np.ndarray, np.ndarray]:
+    """Where words begin, int64[words + 1], in their bytes, uint8."""
+    _, offsets, data = words.buffers()
+    if not len(words) or offsets is None or data is None:
+        return _read_only(np.zeros(1, np.int64)), _read_only(np.zeros(0, np.uint8))
+    bounds = np.frombuffer(offsets, np.int64)[words.offset :][: len(words) + 1]
+    return _read_only(bounds), _read_only(np.frombuffer(data, np.uint8))
 
 
-def _first_rows(first: Sequence[str], text: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """The table of `room` tokens, the first filled in, and `text` with their spelling."""
+def _read_only(array: np.ndarray) -> np.ndarray:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _strings(data: np.ndarray, tokens: np.ndarray) -> list[str]:
+    """How tokens, int64[tokens, 2] of (start, length) in `data`, are written."""
+    starts, lengths = tokens[:, 0], tokens[:, 1]
+    stops = np.cumsum(lengths)
+    where = np.repeat(starts - stops + lengths, lengths) + np.arange(lengths.sum())
+    written = data[where].tobytes().decode("latin-1").translate(dict(enumerate(byte_characters())))
+    bounds = [0, *stops.tolist()]
+    return [written[start:stop] for start, stop in pairwise(bounds)]
+
+
+def _first_rows(first: Sequence[str], room: int) -> tuple[np.ndarray, np.ndarray]:
+    """The table of `room` tokens with the first filled in, and the bytes that these stand for."""
     byte_of = {character: byte for byte, character in enumerate(byte_characters())}
     spelled = [_spelling(token, byte_of) for token in first]
-    length = np.array([len(spelling) for spelling in spelled])
+    lengths = np.array([len(spelling) for spelling in spelled])
     tokens = np.zeros((room, 2), np.int64)
-    tokens[: len(first), 0] = len(text) + np.cumsum(length) - length
-    tokens[: len(first), 1] = length
-    return tokens, np.concatenate([text, np.frombuffer(b"".join(spelled), np.uint8)])
+    tokens[: len(first), 0] = np.cumsum(lengths) - lengths
+    tokens[: len(first), 1] = lengths
+    return tokens, np.frombuffer(b"".join(spelled), np.uint8)
 
 
 def _spelling(token: str, byte_of: dict[str, int]) -> bytes:

@@ -10,8 +10,8 @@ The id of a token stands where the token starts, minus its length where it ends 
 byte is its id alone), so both neighbours of a token are one step away; -1 is the wall between
 words; what lies inside a token (`.`) is some negative number that nobody reads.
 
-A pair waits in the queue with the positions where it was born. A position is never removed when
-its pair breaks: both tokens can only grow, so `symbols` tells in one look that it is stale.
+A pair waits in the queue with the positions where it was born. A position stays when its pair
+breaks: both tokens can only grow, so `symbols` tells in one look that it is stale.
 
 A pair is born in one merge only, the one that makes the newer of its tokens: two merges never
 spell the same string. (Where a string's two ends are borders of tokens, no merge has crossed them,
@@ -36,6 +36,8 @@ from numba import types
 
 from pipelines.compiled import entry, inner
 
+LARGE = 2**31  # from so many bytes of words on, positions take 64 bits
+POOL_ROOM = 2  # positions for each of the words' bytes; when they are used up, stale ones go
 WALL = -1
 _INSIDE = -2
 _FREE = -1  # a slot of the table of pairs that no pair has taken
@@ -43,10 +45,11 @@ _ODD = np.int64(-7046029254386353131)  # 2**64 / golden ratio, as a signed numbe
 _LOW = 0xFFFFFFFF  # a pair as one number: left << 32 | right
 
 KEY, COUNT = range(2)  # pairs[2**k > 2 P, 2], a hash table: the pair, how often it occurs now
-THEN, PAIR, FROM, NUMBER = range(4)  # heap[P, 4]: the count when put in; positions in the pool
+THEN, PAIR, BIRTH = range(3)  # heap[P, 3]: the count when put in; the row of its birth
+BORN, FROM, NUMBER = range(3)  # births[P, 3]: the pair; its positions in the pool, 0 when merged
 WEIGHT, TIMES, PLACE, MET = range(4)  # side[T, 4]: what one merge met on one side, by token
-START, LENGTH = range(2)  # tokens[T, 2]: the string in `text`
-TOKENS, MERGES, PAIRS, HEAP, POOL = range(5)  # sizes[5]: how full each table is
+START, LENGTH = range(2)  # tokens[T, 2]: the string, in the words' bytes or, at first, in `first`
+TOKENS, MERGES, PAIRS, HEAP, BIRTHS, POOL = range(6)  # sizes[6]: how full each table is
 
 
 @inner
@@ -141,7 +144,7 @@ def _before(heap, a, b):
 
 @inner
 def _swap(heap, a, b):
-    for column in range(4):
+    for column in range(3):
         heap[a, column], heap[b, column] = heap[b, column], heap[a, column]
 
 
@@ -159,14 +162,17 @@ def _sift_down(heap, size):
 
 
 @inner
-def _put(heap, pair, count, start, number, sizes):
+def _put(heap, births, pair, count, start, number, sizes):
     """A pair begins to wait with the positions where it was born."""
-    at = sizes[HEAP]
+    birth, at = sizes[BIRTHS], sizes[HEAP]
+    sizes[BIRTHS] += 1
     sizes[HEAP] += 1
+    births[birth, BORN] = pair
+    births[birth, FROM] = start
+    births[birth, NUMBER] = number
     heap[at, THEN] = count
     heap[at, PAIR] = pair
-    heap[at, FROM] = start
-    heap[at, NUMBER] = number
+    heap[at, BIRTH] = birth
     while at > 0 and _before(heap, at, (at - 1) >> 1):
         _swap(heap, at, (at - 1) >> 1)
         at = (at - 1) >> 1
@@ -197,14 +203,6 @@ def _take_first(heap, pairs, sizes, min_count):
 
 
 @inner
-def _same_text(text, a, b, length):
-    for i in range(length):
-        if text[a + i] != text[b + i]:
-            return False
-    return True
-
-
-@inner
 def _first_fresh(symbols, positions, left, right, left_length):
     """The first position where left still stands before right; there is one if they count."""
     i = 0
@@ -214,13 +212,16 @@ def _first_fresh(symbols, positions, left, right, left_length):
 
 
 @inner
-def _made(tokens, text, start, length, spelled, sizes):
-    """The id of the token text[start : start + length]: a new one, or that of a special token."""
+def _made(tokens, data, start, length, first, spelled, sizes):
+    """The id of the token data[start : start + length]: a new one, or that of a special token."""
     for i in range(spelled.size):
         token = spelled[i]
-        if tokens[token, LENGTH] == length and _same_text(
-            text, tokens[token, START], start, length
-        ):
+        same = tokens[token, LENGTH] == length
+        j = 0
+        while same and j < length:
+            same = first[tokens[token, START] + j] == data[start + j]
+            j += 1
+        if same:
             return token
     token = sizes[TOKENS]
     sizes[TOKENS] += 1
@@ -292,83 +293,114 @@ def _recount(pairs, merge, before, after, min_count, sizes):
 
 
 @inner
-def _enqueue(pairs, heap, pool, noted, new, new_is_right, min_count, sizes):
+def _enqueue(pairs, heap, births, pool, noted, new, new_is_right, min_count, sizes):
     """Puts the new pairs of one side in the queue and empties the side."""
     side, met, where = noted
     for i in range(met[0]):
         token = side[i, MET]
+        number = side[token, TIMES]
         side[token, PLACE] = -1
         if side[token, WEIGHT] >= min_count:
-            side[token, PLACE] = sizes[POOL]
-            sizes[POOL] += side[token, TIMES]
+            pair = (token << 32) | new if new_is_right else (new << 32) | token
+            count = pairs[_slot(pairs, pair), COUNT]
+            if count >= min_count:  # the next merge of the same pair in `abab` may have broken it
+                side[token, PLACE] = sizes[POOL]
+                _put(heap, births, pair, count, sizes[POOL], number, sizes)
+                sizes[POOL] += number
+        side[token, TIMES] = 0
+        side[token, WEIGHT] = 0
     for i in range(met[1]):
         token = where[i, 0]
         if side[token, PLACE] >= 0:
             pool[side[token, PLACE]] = where[i, 1]
             side[token, PLACE] += 1
-    for i in range(met[0]):
-        token = side[i, MET]
-        number = side[token, TIMES]
-        if side[token, PLACE] >= 0:
-            pair = (token << 32) | new if new_is_right else (new << 32) | token
-            count = pairs[_slot(pairs, pair), COUNT]
-            if count >= min_count:  # the next merge of the same pair in `abab` may have broken it
-                _put(heap, pair, count, side[token, PLACE] - number, number, sizes)
-        side[token, TIMES] = 0
-        side[token, WEIGHT] = 0
     met[0] = 0
     met[1] = 0
+
+
+@inner
+def _fresh_only(pool, births, symbols, tokens, sizes):
+    """Forgets the stale positions of every pair that waits, and closes the gaps."""
+    to = np.int64(0)
+    for birth in range(sizes[BIRTHS]):
+        left, right = births[birth, BORN] >> 32, births[birth, BORN] & _LOW
+        start, number = births[birth, FROM], births[birth, NUMBER]
+        births[birth, FROM] = to
+        for i in range(start, start + number):
+            p = np.int64(pool[i])
+            if symbols[p] == left and symbols[p + tokens[left, LENGTH]] == right:
+                pool[to] = p
+                to += 1
+        births[birth, NUMBER] = to - births[birth, FROM]
+    sizes[POOL] = to
 
 
 # ---- all merges ----
 
 
 @inner
-def _first_positions(symbols, word_of, counts, text, pairs, heap, min_count, sizes):
-    """Puts the pairs of bytes in the queue. Returns the pool of their positions, ascending."""
+def _lay_out(data, offsets, ids, symbols, word_of):
+    """The words in a row with a wall before, between and after: `|ab|c|`."""
+    p = 0
+    for word in range(offsets.size - 1):
+        symbols[p], word_of[p] = WALL, WALL
+        p += 1
+        for i in range(offsets[word], offsets[word + 1]):
+            symbols[p], word_of[p] = ids[data[i]], word
+            p += 1
+    symbols[p], word_of[p] = WALL, WALL
+
+
+@inner
+def _first_positions(data, offsets, counts, ids, pool, pairs, heap, births, min_count, sizes):
+    """Puts the pairs of bytes in the queue, and their positions in the pool."""
     number, count = np.zeros(1 << 16, np.int64), np.zeros(1 << 16, np.int64)
-    for i in range(symbols.size - 1):
-        if symbols[i] != WALL and symbols[i + 1] != WALL:
-            pair = np.int64(text[i]) << 8 | text[i + 1]
+    for word in range(counts.size):
+        for i in range(offsets[word], offsets[word + 1] - 1):
+            pair = np.int64(data[i]) << 8 | data[i + 1]
             number[pair] += 1
-            count[pair] += counts[word_of[i]]
+            count[pair] += counts[word]
     place = np.zeros(1 << 16, np.int64)
     for pair in range(1 << 16):
         place[pair] = sizes[POOL]
-        sizes[POOL] += number[pair]
-    pool = np.empty(sizes[POOL], symbols.dtype)
-    for i in range(symbols.size - 1):
-        if symbols[i] != WALL and symbols[i + 1] != WALL:
-            pair = np.int64(text[i]) << 8 | text[i + 1]
-            pool[place[pair]] = i
-            place[pair] += 1
-    for pair in range(1 << 16):
         if count[pair] >= min_count:
-            start = place[pair] - number[pair]
-            left, right = np.int64(symbols[pool[start]]), np.int64(symbols[pool[start] + 1])
-            _add_pair(pairs, left, right, count[pair], sizes)
-            _put(heap, (left << 32) | right, count[pair], start, number[pair], sizes)
-    return pool
+            both = (ids[pair >> 8] << 32) | ids[pair & 0xFF]
+            _add_pair(pairs, ids[pair >> 8], ids[pair & 0xFF], count[pair], sizes)
+            _put(heap, births, both, count[pair], sizes[POOL], number[pair], sizes)
+            sizes[POOL] += number[pair]
+    for word in range(counts.size):
+        wall = word + 1 - offsets[0]  # as many walls are before it
+        for i in range(offsets[word], offsets[word + 1] - 1):
+            pair = np.int64(data[i]) << 8 | data[i + 1]
+            if count[pair] >= min_count:
+                pool[place[pair]] = i + wall
+                place[pair] += 1
 
 
-def _merge_all(symbols, word_of, counts, text, tokens, spelled, sizes, min_count, progress):
+def _merge_all(
+    data, offsets, counts, ids, first, tokens, spelled, symbols, word_of, pool, sizes, min_count,
+    progress,
+):  # fmt: skip
     room = tokens.shape[0]
     pairs = _no_pairs(1 << 17)
-    heap = np.zeros((1 << 16, 4), np.int64)
-    pool = _first_positions(symbols, word_of, counts, text, pairs, heap, min_count, sizes)
+    heap, births = np.zeros((1 << 16, 3), np.int64), np.zeros((1 << 16, 3), np.int64)
+    _lay_out(data, offsets, ids, symbols, word_of)
+    _first_positions(data, offsets, counts, ids, pool, pairs, heap, births, min_count, sizes)
     side_before, met_before = np.zeros((room, 4), np.int64), np.zeros(2, np.int64)
     side_after, met_after = side_before.copy(), met_before.copy()
-    where_before = np.zeros((1024, 2), np.int64)
+    where_before = np.zeros((1024, 2), symbols.dtype)
     where_after = where_before.copy()
     merges = np.zeros((1024, 3), np.int64)
 
     while sizes[TOKENS] < room and progress[1] == 0 and _take_first(heap, pairs, sizes, min_count):
-        first = sizes[HEAP]
-        left, right = heap[first, PAIR] >> 32, heap[first, PAIR] & _LOW
-        positions = pool[heap[first, FROM] : heap[first, FROM] + heap[first, NUMBER]]
-        start = _first_fresh(symbols, positions, left, right, tokens[left, LENGTH])
+        pair, birth = heap[sizes[HEAP], PAIR], heap[sizes[HEAP], BIRTH]
+        left, right = pair >> 32, pair & _LOW
+        positions = pool[births[birth, FROM] : births[birth, FROM] + births[birth, NUMBER]]
+        births[birth, NUMBER] = 0
+        p = _first_fresh(symbols, positions, left, right, tokens[left, LENGTH])
+        start = p - 1 - word_of[p] + offsets[0]
         length = tokens[left, LENGTH] + tokens[right, LENGTH]
-        new = _made(tokens, text, start, length, spelled, sizes)
+        new = _made(tokens, data, start, length, first, spelled, sizes)
         merges = _grown_table(merges, sizes[MERGES] + 1)
         merges[sizes[MERGES], 0] = left
         merges[sizes[MERGES], 1] = right
@@ -384,62 +416,71 @@ def _merge_all(symbols, word_of, counts, text, tokens, spelled, sizes, min_count
         born = met_before[0] + met_after[0]
         pairs = _room_for_pairs(pairs, born, sizes)
         heap = _grown_table(heap, sizes[HEAP] + born)
-        pool = _grown(pool, sizes[POOL] + met_before[1] + met_after[1])
+        births = _grown_table(births, sizes[BIRTHS] + born)
+        if sizes[POOL] + met_before[1] + met_after[1] > pool.size:
+            _fresh_only(pool, births, symbols, tokens, sizes)
+            pool = _grown(pool, sizes[POOL] + met_before[1] + met_after[1])
         _recount(pairs, merge, before, after, min_count, sizes)
-        _enqueue(pairs, heap, pool, before, new, True, min_count, sizes)
-        _enqueue(pairs, heap, pool, after, new, False, min_count, sizes)
+        _enqueue(pairs, heap, births, pool, before, new, True, min_count, sizes)
+        _enqueue(pairs, heap, births, pool, after, new, False, min_count, sizes)
         progress[0] = sizes[TOKENS]
-    return merges[: sizes[MERGES]]
+
+    word_tokens = np.zeros(counts.size, np.int64)
+    for p in range(symbols.size):
+        if symbols[p] >= 0:
+            word_tokens[word_of[p]] += 1
+    return merges[: sizes[MERGES]], word_tokens
 
 
 @cache
 def _compiled_for(index: Any) -> Any:
     """The loop for positions of a type."""
-    numbers, table = types.int64[::1], types.int64[:, ::1]
-    loop = entry(
-        table(
-            types.Array(index, 1, "C"),
-            types.Array(index, 1, "C"),
-            numbers,
-            types.uint8[::1],
-            table,
-            numbers,
-            numbers,
-            types.int64,
-            numbers,
-        )
-    )
-    return loop(_merge_all)
+    numbers, table, positions = types.int64[::1], types.int64[:, ::1], types.Array(index, 1, "C")
+    text = types.Array(types.uint8, 1, "C", readonly=True)
+    offsets = types.Array(types.int64, 1, "C", readonly=True)
+    signature = types.Tuple((table, numbers))(
+        text, offsets, offsets, numbers, text, table, numbers, positions, positions, positions,
+        numbers, types.int64, numbers,
+    )  # fmt: skip
+    return entry(signature)(_merge_all)
 
 
 def merge_all(
-    symbols: np.ndarray,
-    word_of: np.ndarray,
+    data: np.ndarray,
+    offsets: np.ndarray,
     counts: np.ndarray,
-    text: np.ndarray,
+    ids: np.ndarray,
+    first: np.ndarray,
     tokens: np.ndarray,
     spelled: np.ndarray,
     sizes: np.ndarray,
     min_count: int,
     progress: np.ndarray,
-) -> np.ndarray:
+) -> tuple[np.ndarray, np.ndarray]:
     """Merges until every row of `tokens` is used or no pair is left with `min_count` (1 or more).
 
     Args:
-        symbols: int32 or int64[N], ids of single bytes and walls, the first and last a wall; what
-            is left in it at the end is how the words were cut.
-        word_of: as `symbols`, the word at each position.
-        counts: int64[W], how often each word occurs.
-        text: uint8, the bytes of `symbols`, then the strings of special tokens.
+        data: uint8, the bytes of the words, read-only as the next two.
+        offsets: int64[W + 1], where words begin in it.
+        counts: int64[W], how often each occurs.
+        ids: int64[256], of the tokens of one byte.
+        first: uint8, the strings of special tokens, read-only.
         tokens: int64[T, 2], with the first tokens filled in. New ones are added.
         spelled: int64, the special tokens that merges can spell.
-        sizes: int64[5], with TOKENS filled in; at the end the number of tokens.
+        sizes: int64[6], with TOKENS filled in; at the end the number of tokens.
         min_count: the smallest count that is still merged.
         progress: int64[2]: the first item tells another thread the number of tokens, the second
             set to 1 by it stops the loop.
 
     Returns:
-        int64[merges, 3] of (left, right, new token).
+        int64[merges, 3] of (left, right, new token); int64[W], how many tokens each word became.
     """
-    loop = _compiled_for(types.int32 if symbols.dtype == np.int32 else types.int64)
-    return loop(symbols, word_of, counts, text, tokens, spelled, sizes, min_count, progress)
+    number = int(offsets[-1] - offsets[0]) + len(counts) + 1
+    index = np.int32 if number < LARGE else np.int64
+    symbols, word_of = np.empty(number, index), np.empty(number, index)
+    pool = np.empty(POOL_ROOM * number, index)  # what is not used of it takes no memory
+    loop = _compiled_for(types.int32 if index is np.int32 else types.int64)
+    return loop(
+        data, offsets, counts, ids, first, tokens, spelled, symbols, word_of, pool, sizes,
+        min_count, progress,
+    )  # fmt: skip

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from pipelines import bpe, compiled
+from pipelines import compiled, merge_loop
 from pipelines.bpe import TrainedBpe, byte_characters, first_tokens, train_bpe
 
 
@@ -173,9 +173,21 @@ def test_positions_beyond_32_bits(monkeypatch):
     """The 64-bit form of the loop, without 2 GB of words."""
     histogram = {b"abab": 2, b"aaab": 3}
     small = train(histogram, 300)
-    monkeypatch.setattr(bpe, "LARGE", 1)
+    monkeypatch.setattr(merge_loop, "LARGE", 1)
     large = train(histogram, 300)
     assert (large.tokens, large.merges) == (small.tokens, small.merges)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.dictionaries(
+        st.text("abc", min_size=1, max_size=40).map(str.encode), st.integers(1, 6), min_size=1
+    )
+)
+def test_stale_positions_are_forgotten_when_memory_is_short(histogram):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merge_loop, "POOL_ROOM", 1)
+        assert as_oracle(train(histogram, 400)) == oracle(histogram, 400)
 
 
 def test_another_thread_can_watch_and_stop():
