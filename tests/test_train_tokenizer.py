@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -18,8 +19,12 @@ from filelock import FileLock
 from tokenizers import ByteLevelBPETokenizer, Tokenizer
 
 from pipelines import tokenizer_run, train_tokenizer, word_counts
+from pipelines.filters import Filters
 from pipelines.histogram import Histogram, Origin, read_histogram, to_parquet
+from pipelines.sources import Source, plan_blocks
 from pipelines.tokenizer_options import TokenizerOptions
+from pipelines.tokenizer_transforms import CountBlocks, CountJob
+from pipelines.word_counter import BUCKETS
 from schemas.errors import DataError, UsageError
 
 ROOT = Path(__file__).parents[1]
@@ -479,3 +484,26 @@ def test_training_pulls_in_no_beam_from_a_histogram(trained, tmp_path):
         "assert not {'apache_beam', 'jax', 'torch', 'tensorflow'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+
+
+def test_what_travels_between_workers(tmp_path):
+    """A table a bucket and a bundle: not one a block, and nothing that grows with the text."""
+    words = np.random.default_rng(0).integers(0, 5000, (20_000, 12))
+    path = tmp_path / "text.txt"
+    path.write_text("".join(" ".join(f"w{word}" for word in row) + "\n" for row in words))
+    source = Source((str(path),), block_bytes=1 << 16)
+    blocks = plan_blocks(source)
+    assert len(blocks) > 20
+    counting = CountBlocks(CountJob(source, Filters(), False, str(tmp_path), 0))
+    counting.setup()
+    counting.start_bundle()
+    for block in blocks:
+        counting.process(block)
+    elements = [windowed.value for windowed in counting.finish_bundle()]
+    assert len(elements) == BUCKETS + 1
+    tables = [value for _, value in elements if isinstance(value, bytes)]
+    distinct = sum(word_counts.from_bytes(table).num_rows for table in tables)
+    assert distinct == 5002  # the numbers, `w` and ` w`
+    assert sum(map(len, tables)) < 64 * 700 + 25 * distinct  # 512 bytes of schema; 8 + 8 + 6 a word
+    [read] = [value for _, value in elements if not isinstance(value, bytes)]
+    assert read.documents == len(words) and len(pickle.dumps(read)) < 200 * len(blocks)
