@@ -49,6 +49,7 @@ def measure(options: Bench) -> Iterator[Record]:
         ways = {"ours": lambda path: _write_ours(path, rows)}
         for name in LIBRARY:
             ways[name] = lambda path, name=name: _write(path, rows, name)
+        _write_ours(Path(folder, "warm-up"), rows[:100])  # loads what is compiled
         paths = {name: Path(folder, f"{number}.array_record") for number, name in enumerate(ways)}
 
         def contest(name: str) -> _Figures:

@@ -1,6 +1,6 @@
 """A step of tf_classifier beside the plainest loops of TensorFlow and PyTorch with the same model.
 
-    python -m tests.benchmarks.bench_tf_classifier --model=tiny --steps=20
+    python -m tests.benchmarks.bench_tf_classifier --model=tiny --steps=40
 
 plain     a tf.function with XLA over the same Keras model: loss, gradients, clipping, AdamW;
           batches are slices of numpy arrays, nothing is written, only the last loss is waited for
@@ -51,7 +51,7 @@ class Bench(Options):
     """Tokens a row."""
     batch_size: int = 32
     """Rows a step."""
-    steps: int = 20
+    steps: int = 40
     """Of a round; the first five do not count."""
 
 

@@ -1,6 +1,6 @@
 """A step of tf_qa beside the plainest loops of TensorFlow and PyTorch with the same model.
 
-    python -m tests.benchmarks.bench_tf_qa --model=tiny --steps=20
+    python -m tests.benchmarks.bench_tf_qa --model=tiny --steps=30
 
 plain     a tf.function compiled by XLA with a tape and Keras' optimizer in it, called in a `for`
           with arrays that lie in memory: no shards, no measurements, nothing written
@@ -57,7 +57,7 @@ class Bench(Options):
     """Tokens a row."""
     batch_size: int = 8
     """Rows a step."""
-    steps: int = 20
+    steps: int = 30
     """Of a round."""
 
 

@@ -57,8 +57,8 @@ SUITE = (
     Bench("bench_compression", 20, "--megabytes=5"),
     Bench("bench_flax_mlm", 95, "--steps=6"),
     Bench("bench_flax_clm", 90, "--steps=6"),
-    Bench("bench_tf_classifier", 75, "--steps=8"),
-    Bench("bench_tf_qa", 80, "--steps=8"),
+    Bench("bench_tf_classifier", 90, "--steps=8"),
+    Bench("bench_tf_qa", 95, "--steps=8"),
     Bench("bench_poptorch_classifier", 35, "--steps=8"),
 )
 
