@@ -1,6 +1,6 @@
 """build_shards --task=mlm, the whole command, beside four others on the same text.
 
-    python -m tests.benchmarks.bench_build_shards --megabytes=110 --runs=3
+    python -m tests.benchmarks.bench_build_shards --megabytes=1000 --runs=3
 
 The script of `datasets` (scripts/mlm_datasets.py, 2 processes, masks nothing and verifies nothing),
 datatrove's DocumentTokenizer (2 workers; only tokenizes), `tokenizers` alone with 2 threads (no
@@ -41,9 +41,9 @@ PARTS = ("read", "encode", "write")
 class Bench(Options):
     """How much."""
 
-    megabytes: float = 110
+    megabytes: float = 1000
     """Of text, for ours and the parts."""
-    peer_megabytes: float = 44
+    peer_megabytes: float = 33
     """Of the same text, for the others."""
     max_length: int = 128
     """Tokens a row."""

@@ -40,7 +40,7 @@ class Bench(Options):
     """Of text."""
     less_megabytes: float = 150
     """Of text, to compare with."""
-    flags: str = "--direct_running_mode=multi_processing --direct_num_workers=2"
+    flags: str = "--direct_running_mode=multi_threading --direct_num_workers=2"
     """More flags for build_shards."""
 
 

@@ -77,25 +77,29 @@ def write_labelled(path: Path, megabytes: float) -> int:
 
 
 def write_questions(path: Path, questions: int) -> int:
-    """So many of SQuAD's as JSON Lines, as `datasets` has them; the bytes of all their texts."""
+    """So many of SQuAD's as JSON Lines, as `datasets` has them; the bytes of all their texts.
+
+    After the last one they begin anew, with the number of the turn before each question.
+    """
     return _write_objects(path, _questions(questions))
 
 
 def _questions(wanted: int) -> Iterator[dict[str, Any]]:
-    for article in json.loads(unpacked("squad/train-v1.1.json.zst"))["data"]:
-        for paragraph in article["paragraphs"]:
-            for question in paragraph["qas"]:
-                if not wanted:
-                    return
-                wanted -= 1
-                texts = [answer["text"] for answer in question["answers"]]
-                starts = [answer["answer_start"] for answer in question["answers"]]
-                yield {
-                    "id": question["id"],
-                    "question": question["question"],
-                    "context": paragraph["context"],
-                    "answers": {"text": texts, "answer_start": starts},
-                }
+    articles = json.loads(unpacked("squad/train-v1.1.json.zst"))["data"]
+    paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+    asked = [(paragraph, question) for paragraph in paragraphs for question in paragraph["qas"]]
+    for number in range(wanted):
+        turn, place = divmod(number, len(asked))
+        paragraph, question = asked[place]
+        yield {
+            "id": question["id"] + f"-{turn}" * (turn > 0),
+            "question": f"{turn} " * (turn > 0) + question["question"],
+            "context": paragraph["context"],
+            "answers": {
+                "text": [answer["text"] for answer in question["answers"]],
+                "answer_start": [answer["answer_start"] for answer in question["answers"]],
+            },
+        }
 
 
 def _write_objects(path: Path, documents: Iterator[dict[str, Any]]) -> int:
