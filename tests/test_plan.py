@@ -99,7 +99,7 @@ def test_workers_are_those_of_beam(arguments, expected):
 def test_seconds_by_the_way_to_run(tmp_path):
     # 1 s of import, 2 of Beam's own, 1.5 to warm up, and 20 s of work.
     assert plan(tmp_path).seconds() == 24.5
-    assert plan(tmp_path, workers=2).seconds() == 4.5 + 20 / 1.25
+    assert plan(tmp_path, workers=2).seconds() == 4.5 + 20 / 1.6
     assert plan(tmp_path, workers=10, processes=True).seconds() == 5.5 + 20 / 8
     cluster = text_of(plan(tmp_path, workers=0, how="as asked"))
     assert "about 20 s of one core of this machine, as asked" in cluster
