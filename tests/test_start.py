@@ -16,7 +16,17 @@ ENTRIES = [
     if 'if __name__ == "__main__":' in path.read_text(encoding="utf-8")
 ]
 HEAVY = {
-    *("apache_beam", "grpc", "google", "awkward", "gigatoken", "tokenizers", "numba", "llvmlite"),
+    # (Not google itself: a .pth file of google-cloud-aiplatform's makes an empty one.)
+    *(
+        "apache_beam",
+        "grpc",
+        "google.protobuf",
+        "awkward",
+        "gigatoken",
+        "tokenizers",
+        "numba",
+        "llvmlite",
+    ),
     *("datasets", "pandas", "matplotlib", "scipy", "tensorflow", "keras", "torch", "transformers"),
     *("jax", "jaxlib", "flax", "optax", "orbax", "grain", "pyarrow.compute", "pyarrow.parquet"),
     *("psutil", "filelock", "yaml"),
