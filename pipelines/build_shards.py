@@ -74,7 +74,9 @@ def main(argv: list[str]) -> None:
         )
         _print_summary(found, options, None)
         return
-    with staged(options.output) as staging:
+    from pipelines.finished import keep_finished
+
+    with staged(options.output, resume=keep_finished if options.resume else None) as staging:
         _build(options, schema, tokenizer, blocks, beam_arguments, how, staging)
     _print_summary(read_set(options.output), options, time.monotonic() - began)
 
@@ -113,17 +115,22 @@ def _build(
             max_rejects=options.max_rejects,
             config=config_bytes("build_shards", options),
         )
-        _ = pipeline | BuildShards(job, blocks)
+        _ = pipeline | BuildShards(job)
 
     _console.print(
         f"{total_bytes / 1e6:,.1f} MB in {len(blocks):,} block{'s' * (len(blocks) != 1)}, {how}; "
         f"exchange by {exchange}"
     )
+    from pipelines.block_list import write_blocks
+    from pipelines.finished import count_finished
     from pipelines.sinks import SCRATCH
     from pipelines.staging import write_file
 
+    if finished := count_finished(staging):
+        _console.print(f"{finished:,} shards are there that an earlier run finished")
     os.mkdir(os.path.join(staging, SCRATCH))
     write_file(os.path.join(staging, "tokenizer.json"), tokenizer.json)
+    write_blocks(staging, blocks)
     run_pipeline(
         build, beam_arguments, staging=staging, total_bytes=total_bytes, label="build_shards"
     )

@@ -19,6 +19,7 @@ from pipelines.documents import Documents
 from pipelines.exchange import SubBlock
 from pipelines.filters import Filters
 from pipelines.mill import mill
+from pipelines.repeats import keep
 from pipelines.routing import Routes
 from pipelines.shards import RowMaker
 from pipelines.sinks import write_shard
@@ -314,8 +315,7 @@ def _write(milled: _Milled, splits: list[str], making: Making) -> _Written:
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(2):
             began = time.perf_counter()
-            shard = maker.make(joined, max(splits, key=is_training))
-            assert shard is not None  # there are sub-blocks
+            shard = maker.make(keep(joined), max(splits, key=is_training))
             files = write_shard(shard.chunks(), folder, "sample", schema.file_formats, stride)
             seconds.append(time.perf_counter() - began)
             size = sum(file.bytes for file in files)

@@ -34,7 +34,7 @@ class SubBlock:
         ragged ones, large_binary: values of each example one after another, little-endian. (Arrow
           gathers binaries by memcpy and lists value by value: 20 times slower.) `ids` is always
           there.
-        scalar ones: a number an example.
+        scalar ones: a number an example; `copies`, where repeats were left out.
     """
 
     batch: pa.RecordBatch
@@ -88,6 +88,12 @@ class SubBlock:
         if name not in self.batch.schema.names:
             return np.zeros(len(self), np.int64)
         return self.batch[name].to_numpy(zero_copy_only=False)
+
+    def copies(self) -> np.ndarray:
+        """How many equal examples each stands for [n]; ones where that was not counted."""
+        if "copies" not in self.batch.schema.names:
+            return np.ones(len(self), np.int64)
+        return self.scalar("copies")
 
     def lengths(self, id_dtype: str) -> np.ndarray:
         """int64 [n]: ids of each example."""

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from pipelines.documents import Documents, Reject
 from pipelines.exchange import SubBlock
+from pipelines.repeats import COPIES, without_repeats
 from pipelines.routing import Routes, joint_digests
 from pipelines.tasks.task import Examples, Task, is_training
 from pipelines.tokenization import LoadedTokenizer
@@ -68,7 +69,8 @@ def mill(
     whole = _sub_block(documents, texts, made, digests, schema)
     if "evaluation" in made.ragged:
         whole = _clear(whole, "evaluation", is_trained[route_E])
-    sub_blocks = _by_route(whole, route_E)
+    whole, kept = without_repeats(whole)
+    sub_blocks = _by_route(whole, route_E[kept])
     if split and not is_training(split):
         held_out = _held_out(digests, made)
         for other in filter(is_training, routes.splits):
@@ -131,4 +133,5 @@ def _held_out(digests: np.ndarray, made: Examples) -> SubBlock:
         for name, (values, _) in made.ragged.items()
     }
     scalars = {name: zeros.astype(values.dtype) for name, values in made.scalars.items()}
-    return SubBlock.of(digests, zeros, ragged, {**scalars, "held_out": zeros + 1})
+    scalars |= {"held_out": zeros + 1, COPIES: zeros.astype(np.uint32)}
+    return SubBlock.of(digests, zeros, ragged, scalars)

@@ -80,6 +80,8 @@ class BuildOptions(Generic[T]):
     """Fail if more documents than this are refused; -1 for no limit."""
     overwrite: bool = False
     """Replace what another run left in the output directory."""
+    resume: bool = False
+    """Keep finished shards if the run dies, and go on with those that an earlier one left."""
     dry_run: bool = False
     """Print the plan and stop."""
     settings: tyro.conf.OmitArgPrefixes[T]

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import pyarrow.compute as pc
 
 from pipelines.evaluation import EvaluationLine, example_ids, example_name
 from pipelines.exchange import SubBlock
 from pipelines.masking import mix
 from pipelines.packing import Packing, pack
+from pipelines.repeats import Kept
 from pipelines.tasks.task import Columns, Finish, Segments, Task, is_training
 from schemas.features import segment_name, token_dtype
 from schemas.sidecar import Schema
@@ -37,41 +37,25 @@ class RowMaker:
     task: Task
     finish: Finish
 
-    def make(self, examples: SubBlock | None, split: str) -> "Shard | None":
-        """Sorts the examples by hash, drops repeats, and packs them.
+    def make(self, kept: Kept, split: str) -> "Shard":
+        """Packs examples.
 
         Args:
-          examples: of one shard, from all blocks; None if there is none.
+          kept: of one shard, from all blocks.
           split: whose shard it is.
         """
-        if examples is None:
-            return None
-        high, low = examples.digests()
-        part, held_out = examples.scalar("part"), examples.scalar("held_out") > 0
-        order = _order(examples, high, low, part)
-        high, low, part, held_out = (column[order] for column in (high, low, part, held_out))
-        other = np.ones(len(order), bool)  # than the document before
-        other[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
-        fresh = other.copy()
-        fresh[1:] |= part[1:] != part[:-1]
-        document = np.cumsum(other) - 1
-        taken = (np.bincount(document, held_out) > 0)[document]  # a held-out split has it
-        kept = fresh & ~taken
-        is_first = part == 0
-        examples, high, low = examples.take(order[kept]), high[kept], low[kept]
+        examples, high = kept.examples, kept.high_E
         segments = self.task.segments(examples, self.schema)
         method = self.task.packing_of(split, self.schema)
         packing = pack(segments.offsets, self.schema.max_length, method, segments.room_S)
-        statistics = self._count(examples, segments, packing)
         statistics = replace(
-            statistics,
-            duplicates=int((is_first & ~taken & ~fresh).sum()),
-            held_out=int((is_first & taken & ~held_out).sum()),
+            self._count(examples, segments, packing),
+            duplicates=kept.duplicates,
+            held_out=kept.held_out,
         )
-        keys_R = self._keys(segments, packing, high, low, examples.scalar("part"))
+        keys_R = self._keys(segments, packing, high, kept.low_E, examples.scalar("part"))
         ids_E = np.zeros((len(high), 2), np.uint32) if is_training(split) else example_ids(high)
-        lines = _evaluation(examples, high)
-        return Shard(self, segments, packing, keys_R, ids_E, lines, statistics)
+        return Shard(self, kept, segments, packing, keys_R, ids_E, statistics)
 
     def _count(self, examples: SubBlock, segments: Segments, packing: Packing) -> ShardStatistics:
         copies = self.schema.mask_copies
@@ -129,16 +113,15 @@ class Shard:
 
     Attributes:
       example_ids_E: uint32 [E, 2], for the feature `example_id`; zeros in a training split.
-      evaluation: lines of evaluation.jsonl.
       statistics: its counts; `masked` is whole once all chunks were made.
     """
 
     maker: RowMaker
+    kept: Kept
     segments: Segments
     packing: Packing
     keys_R: np.ndarray
     example_ids_E: np.ndarray
-    evaluation: tuple[EvaluationLine, ...]
     statistics: ShardStatistics
 
     def streams(self) -> list[np.ndarray]:
@@ -199,20 +182,9 @@ class Shard:
         }
 
 
-def _order(examples: SubBlock, high: np.ndarray, low: np.ndarray, part: np.ndarray) -> np.ndarray:
-    """By hash, then part, then by what else equal documents may differ in: their ids."""
-    keys = [low, high]
-    if part.any():
-        keys.insert(0, part)
-    if "evaluation" in examples.batch.schema.names:
-        lines = pc.rank(examples.batch["evaluation"], tiebreaker="min")  # pyright: ignore[reportAttributeAccessIssue]
-        keys.insert(0, lines.to_numpy())
-    return np.lexsort(keys)
-
-
-def _evaluation(examples: SubBlock, high: np.ndarray) -> tuple[EvaluationLine, ...]:
-    """The lines that documents brought, if any."""
-    if "evaluation" not in examples.batch.schema.names:
+def evaluation_of(kept: Kept) -> tuple[EvaluationLine, ...]:
+    """The lines of evaluation.jsonl that documents brought, if any."""
+    if "evaluation" not in kept.examples.batch.schema.names:
         return ()
-    lines = zip(high.tolist(), examples.batch["evaluation"].to_pylist(), strict=True)
+    lines = zip(kept.high_E.tolist(), kept.examples.batch["evaluation"].to_pylist(), strict=True)
     return tuple((example_name(name), line) for name, line in lines if line)

@@ -1,14 +1,16 @@
 """The staging folder of an output directory: where files wait until all of them are right.
 
 One run at a time: a lock that dies with its process keeps a second one out. Whatever happens, the
-folder is gone afterwards, so that an interrupted run leaves nothing that a reader would open.
+folder is gone afterwards, so that an interrupted run leaves nothing that a reader would open; or,
+where the next run is to go on, it holds what was finished.
 """
 
 import errno
+import glob
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from pipelines.input_files import is_remote
@@ -18,8 +20,13 @@ STAGING = ".staging"
 
 
 @contextmanager
-def staged(output: str) -> Iterator[str]:
+def staged(output: str, *, resume: Callable[[str, str], None] | None = None) -> Iterator[str]:
     """Makes the directory and an empty staging folder in it, which is removed at the end.
+
+    Args:
+      output: the directory.
+      resume: moves what is worth it from an old staging folder into a new one. Given, it is called
+        for what an earlier run left, and when this one dies.
 
     Raises:
       UsageError: another run is at work there, or the path is not a local directory.
@@ -49,11 +56,17 @@ def staged(output: str) -> Iterator[str]:
             ) from error
     try:
         with disk_errors(staging):
-            discard(staging)  # of a run that was killed
-            os.mkdir(staging)
+            _begin(staging, resume)  # after a run that was killed
         yield staging
-    finally:
         discard(staging)
+    except BaseException:
+        if resume is None:
+            discard(staging)
+        else:
+            with disk_errors(staging):
+                _begin(staging, resume)
+        raise
+    finally:
         lock.release()
 
 
@@ -81,14 +94,31 @@ def refuse_own_inputs(output: str, paths: Iterable[str]) -> None:
             )
 
 
+def _begin(staging: str, resume: Callable[[str, str], None] | None) -> None:
+    """Makes a new staging folder, with what is worth it of the old one."""
+    left = _set_aside(staging)
+    os.mkdir(staging)
+    if left and resume:
+        resume(left, staging)
+    for aside in glob.glob(f"{glob.escape(staging)}.*"):  # and of runs that were killed at this
+        shutil.rmtree(aside, ignore_errors=True)
+
+
 def discard(staging: str) -> None:
     """Removes a staging folder, even under the hands of a worker that still writes into it."""
-    dead = f"{staging}.{uuid.uuid4().hex}"
+    left = _set_aside(staging)
+    if left:
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _set_aside(staging: str) -> str | None:
+    """Renames a staging folder: whoever opens a file in it from now on fails."""
+    aside = f"{staging}.{uuid.uuid4().hex}"
     try:
-        os.rename(staging, dead)  # whoever opens a file in it from now on fails
+        os.rename(staging, aside)
     except FileNotFoundError:
-        return
-    shutil.rmtree(dead, ignore_errors=True)
+        return None
+    return aside
 
 
 @contextmanager

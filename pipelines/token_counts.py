@@ -39,9 +39,26 @@ def add_token_counts(counts: Iterable[np.ndarray]) -> np.ndarray:
 
 def token_counts_file(counts: np.ndarray) -> dict[str, bytes]:
     """The file's name and content, which is the same on any machine."""
+    return {TOKEN_COUNTS: counts_bytes(counts)}
+
+
+def counts_bytes(counts: np.ndarray) -> bytes:
+    """Counts as a .npy file."""
     file = io.BytesIO()
     np.save(file, counts.astype("<i8"), allow_pickle=False)
-    return {TOKEN_COUNTS: file.getvalue()}
+    return file.getvalue()
+
+
+def read_counts(path: str) -> np.ndarray:
+    """The inverse, from a file.
+
+    Raises:
+      DataError: it is not as it was written.
+    """
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: {error}; copy the set again or build it anew") from error
 
 
 def read_token_counts(info: SetInfo) -> np.ndarray | None:
@@ -53,10 +70,7 @@ def read_token_counts(info: SetInfo) -> np.ndarray | None:
     if TOKEN_COUNTS not in {file.path for file in info.manifest.files}:
         return None
     path = os.path.join(info.directory, TOKEN_COUNTS)
-    try:
-        counts = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: {error}; copy the set again or build it anew") from error
+    counts = read_counts(path)
     size = info.schema.vocab_size
     if counts.shape != (size,) or counts.dtype != np.int64:
         raise DataError(

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from pipelines.block_list import write_blocks
 from pipelines.bpe import TrainedBpe, train_bpe
 from pipelines.config_file import config_bytes
 from pipelines.histogram import Histogram, read_histogram
@@ -120,6 +121,8 @@ def _count(
     beam_arguments, how = choose_runner(beam_arguments, total_bytes)
     _say(f"counting words: {total_bytes / 1e6:,.1f} MB, {how}")
 
+    write_blocks(staging, blocks)
+
     def build(pipeline: "beam.Pipeline") -> None:
         from pipelines.tokenizer_transforms import CountJob, CountWords  # imports Beam
 
@@ -130,7 +133,7 @@ def _count(
             staging,
             options.max_rejects,
         )
-        _ = pipeline | CountWords(job, blocks)
+        _ = pipeline | CountWords(job)
 
     run_pipeline(
         build, beam_arguments, staging=staging, total_bytes=total_bytes, label="train_tokenizer"

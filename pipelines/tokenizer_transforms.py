@@ -16,6 +16,7 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from pipelines import histogram, word_counts
+from pipelines.block_list import read_blocks
 from pipelines.filters import Filtered, Filters, load_filter
 from pipelines.progress import Journal
 from pipelines.rejects import Stashed, collect, rejects_file, stash
@@ -135,12 +136,11 @@ class WriteHistogram(beam.DoFn):
 
 
 class CountWords(beam.PTransform):
-    """Blocks -> the staged histogram."""
+    """Blocks in the staging folder -> the staged histogram."""
 
-    def __init__(self, job: CountJob, blocks: list[Block]):
+    def __init__(self, job: CountJob):
         super().__init__()
         self._job = job
-        self._blocks = blocks
 
     def expand(self, pipeline: beam.Pipeline) -> PCollection[str]:
         """Wires the pure functions together.
@@ -149,7 +149,9 @@ class CountWords(beam.PTransform):
         """
         return (
             pipeline
-            | "Blocks" >> beam.Create(self._blocks)  # which spreads them over workers
+            | "Plan" >> beam.Create([self._job.staging], reshuffle=False)
+            | "Blocks" >> beam.FlatMap(read_blocks)
+            | "Spread" >> beam.Reshuffle()
             | "Count" >> beam.ParDo(CountBlocks(self._job)).with_output_types(tuple[int, Any])
             | "Meet" >> beam.GroupByKey()
             | "Add" >> beam.Map(add_up).with_output_types(tuple[int, Any])

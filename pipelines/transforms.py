@@ -3,10 +3,12 @@
 One GroupByKey carries the data. What happens on either side of it are the pure files' functions.
 """
 
+import gc
 import os
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import chain
 
@@ -18,19 +20,22 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipelines import exchange, sinks
+from pipelines import exchange, run_metrics, sinks
+from pipelines.block_list import read_blocks
 from pipelines.config_file import CONFIG
 from pipelines.documents import Reject
 from pipelines.evaluation import EvaluationLine, evaluation_file
 from pipelines.filters import Filtered, Filters, load_filter
+from pipelines.finished import examples_hash, find_finished, note_finished
 from pipelines.mill import Milled, mill
 from pipelines.progress import Journal
 from pipelines.rejects import Stashed, collect, rejects_file, stash
+from pipelines.repeats import Kept, keep
 from pipelines.report.content import SetContent
 from pipelines.report.page import report_file
 from pipelines.routing import Routes
 from pipelines.row_sample import sample_rows
-from pipelines.shards import RowMaker
+from pipelines.shards import RowMaker, evaluation_of
 from pipelines.sources import Block, Source, file_digests, read_block
 from pipelines.staging import STAGING, disk_errors, write_file
 from pipelines.tasks.task import Task
@@ -52,6 +57,7 @@ from schemas.sidecar import (
 
 _ROUTED, _REPORTS = "routed", "reports"
 _ALL = None  # the key of every report
+Made = tuple[ShardStatistics, tuple[ManifestFile, ...], np.ndarray]  # counts, files, token counts
 
 
 @dataclass(frozen=True)
@@ -164,6 +170,10 @@ class MillBlock(beam.DoFn):
         if self._job.filters.filter:
             load_filter(self._job.filters.filter)
 
+    def teardown(self) -> None:
+        """Lets the process end without a search for garbage in all modules: 0.3 s a worker."""
+        gc.freeze()
+
     def start_bundle(self) -> None:
         """Holds nothing yet."""
         self._held = exchange.Held()
@@ -180,7 +190,9 @@ class MillBlock(beam.DoFn):
                 yield from self._send()
             scratch = os.path.join(job.staging, sinks.SCRATCH)
             stashed = stash(filtered.lines, scratch, block.index, piece)
-            yield TaggedOutput(_REPORTS, (_ALL, _read_report(filtered, milled, stashed)))
+            report = _read_report(filtered, milled, stashed)
+            run_metrics.count_read(report.statistics)
+            yield TaggedOutput(_REPORTS, (_ALL, report))
             self._journal.add(bytes_read=documents.stored_bytes)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
@@ -230,27 +242,63 @@ class WriteShard(beam.DoFn):
 
     def process(self, routed: tuple[int, Iterable[bytes | exchange.Pointer | None]]) -> Iterator:
         """Puts the shard together and writes it."""
+        began = time.monotonic()
         route, values = routed
-        job, schema = self._job, self._job.schema
-        examples = exchange.join(exchange.load(value) for value in values if value is not None)
-        shard = self._maker.make(examples, job.routes.split_names()[route])
+        job = self._job
+        kept, key_bytes = _gathered(values)
         name = job.routes.names()[route]
+        statistics, files, token_counts = self._made(name, job.routes.split_names()[route], kept)
+        self._journal.add(rows=statistics.rows)
+        run_metrics.count_shard(
+            statistics,
+            key_bytes=key_bytes,
+            file_bytes=sum(file.bytes for file in files),
+            seconds=time.monotonic() - began,
+        )
+        report = Report(
+            Statistics(shards={name: statistics}),
+            files,
+            evaluation=evaluation_of(kept) if kept else (),
+            token_counts=token_counts,
+        )
+        yield _ALL, report
+
+    def _made(self, name: str, split: str, kept: Kept | None) -> Made:
+        """The shard, as an earlier run left it, or made now."""
+        staging, schema = self._job.staging, self._job.schema
+        made_of = examples_hash(schema, name, kept.examples if kept else None)
+        found = find_finished(staging, name, made_of)
+        if found:
+            finished, token_counts = found
+            statistics = finished.statistics
+            if kept:  # there may be other copies of the same documents
+                dropped = {"duplicates": kept.duplicates, "held_out": kept.held_out}
+                statistics = replace(statistics, **dropped)
+            run_metrics.count_kept_shard()
+            return statistics, finished.files, token_counts
+        shard = self._maker.make(kept, split) if kept else None
         files = sinks.write_shard(
             shard.chunks() if shard else (),
-            job.staging,
+            staging,
             name,
             schema.file_formats,
             schema.codec().stride,
         )
-        statistics = shard.statistics if shard else ShardStatistics()
-        self._journal.add(rows=statistics.rows)
-        report = Report(
-            Statistics(shards={name: statistics}),
-            tuple(files),
-            evaluation=shard.evaluation if shard else (),
-            token_counts=count_tokens(shard.streams(), schema.vocab_size) if shard else NO_COUNTS,
-        )
-        yield _ALL, report
+        statistics, token_counts = ShardStatistics(), NO_COUNTS
+        if shard:
+            statistics = shard.statistics
+            token_counts = count_tokens(shard.streams(), schema.vocab_size)
+        note_finished(staging, name, made_of, statistics, tuple(files), token_counts)
+        return statistics, tuple(files), token_counts
+
+
+def _gathered(
+    values: Iterable[bytes | exchange.Pointer | None],
+) -> tuple[Kept | None, int]:
+    """What is left of a shard's examples, and the bytes that came for it, which are let go."""
+    streams = [exchange.load(value) for value in values if value is not None]
+    examples = exchange.join(streams)
+    return None if examples is None else keep(examples), sum(map(len, streams))
 
 
 class Publish(beam.DoFn):
@@ -334,25 +382,34 @@ def check_report(report: Report, job: Job) -> None:
         )
 
 
-class BuildShards(beam.PTransform):
-    """A plan -> a published shard set."""
+def _empty_sub_blocks(shards: int) -> Iterator[tuple[int, None]]:
+    """None for each shard."""
+    return ((route, None) for route in range(shards))
 
-    def __init__(self, job: Job, blocks: list[Block]):
+
+class BuildShards(beam.PTransform):
+    """Blocks in the staging folder -> a published shard set."""
+
+    def __init__(self, job: Job):
         super().__init__()
         self._job = job
-        self._blocks = blocks
 
     def expand(self, input_or_inputs: beam.Pipeline) -> PCollection:
         """Wires the pure files together."""
         job, pipeline = self._job, input_or_inputs
         milled = (
             pipeline
-            | "Blocks" >> beam.Create(self._blocks)  # which spreads them over workers
+            | "Plan" >> beam.Create([job.staging], reshuffle=False)
+            | "Blocks" >> beam.FlatMap(read_blocks)
+            | "Spread" >> beam.Reshuffle()
             | "Mill" >> beam.ParDo(MillBlock(job)).with_outputs(_REPORTS, main=_ROUTED)
         )
-        # Every shard gets a key, so that one without documents is written too.
-        every_route = pipeline | "Routes" >> beam.Create(
-            [(route, None) for route in range(len(job.routes.names()))], reshuffle=False
+        # Every shard gets a key, so that one without documents is written too. (Keys are made by
+        # workers: 65,536 of them would swell the job.)
+        every_route = (
+            pipeline
+            | "Shards" >> beam.Create([len(job.routes.names())], reshuffle=False)
+            | "Routes" >> beam.FlatMap(_empty_sub_blocks)
         )
         shard_reports = (
             (milled[_ROUTED], every_route)

@@ -1,5 +1,6 @@
 """Errors that are a user's to mend, and the way an entry reports them."""
 
+import gc
 import sys
 from typing import Callable, List
 
@@ -51,3 +52,5 @@ def run_entry(main: Callable[[List[str]], None]) -> None:
         # The reader of our output (head, less) has gone: nothing more to say, and nothing failed.
         sys.stderr.close()
         sys.exit(0)
+    finally:
+        gc.freeze()  # the process ends with it: looking for garbage in all modules takes 0.3 s

@@ -13,8 +13,9 @@ from pipelines.evaluation import evaluation_file
 from pipelines.exchange import join
 from pipelines.mill import mill
 from pipelines.options import BuildOptions
+from pipelines.repeats import keep
 from pipelines.routing import Routes
-from pipelines.shards import RowMaker, Shard
+from pipelines.shards import RowMaker, Shard, evaluation_of
 from pipelines.tasks.qa import Qa
 from pipelines.tokenization import LoadedTokenizer
 from schemas.sidecar import Schema, read_set
@@ -60,7 +61,8 @@ def shard_of(
     route = routes.split_names().index(split)
     examples = join([block.to_bytes() for to, block in milled.sub_blocks if to == route])
     maker = RowMaker(schema, task, task.finish(schema, tokenizer))
-    return maker.make(examples, split), milled.rejects
+    shard = None if examples is None else maker.make(keep(examples), split)
+    return shard, milled.rejects
 
 
 def rows_of(shard: Shard) -> Columns:
@@ -87,7 +89,7 @@ def write_qa_set(
         shard, rejects = shard_of(documents_of(asked), task, tokenizer, max_length, split)
         assert shard is not None and not rejects
         columns[split] = rows_of(shard)
-        lines += shard.evaluation
+        lines += evaluation_of(shard.kept)
     write_set(directory, schema, columns)
     replace_file(directory, "tokenizer.json", tokenizer.json)
     files = [(f.path, f.split, f.rows) for f in read_set(str(directory)).manifest.files]

@@ -10,6 +10,7 @@ from pipelines.documents import Documents, batch_of
 from pipelines.exchange import SubBlock
 from pipelines.mill import Milled, mill
 from pipelines.options import parse_options
+from pipelines.repeats import keep
 from pipelines.routing import Routes
 from pipelines.shards import RowMaker, Shard
 from pipelines.tokenization import LoadedTokenizer
@@ -61,7 +62,7 @@ def make_rows(
     shards, made = {}, {}
     for route, split in enumerate(routes.split_names()):
         batches = [block.batch for number, block in milled.sub_blocks if number == route]
-        shard = maker.make(SubBlock(pa.concat_batches(batches)) if batches else None, split)
+        shard = maker.make(keep(SubBlock(pa.concat_batches(batches))), split) if batches else None
         if shard is not None:
             codec = schema.codec()
             chunks = [codec.decode(chunk) for chunk in shard.chunks()]

@@ -22,7 +22,7 @@ HEAVY = {
     "pipelines": {"gigatoken", "tokenizers", "awkward", "numba", "pyarrow"},
 }
 # Beam is wired in these and in entries, its file systems are read by input_files; all else is pure.
-WIRING = {"launch", "transforms", "tokenizer_run", "tokenizer_transforms"}
+WIRING = {"launch", "run_metrics", "transforms", "tokenizer_run", "tokenizer_transforms"}
 READS_BEAMS_FILES = {"input_files"}
 # Prompts are text: the one file of the trainers that reads it may import the tokenizer's package.
 READS_TEXT = {"set_tokenizer"}

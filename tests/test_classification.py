@@ -12,6 +12,7 @@ from tokenizers import processors
 
 from pipelines.evaluation import evaluation_file
 from pipelines.row_checks import row_problems
+from pipelines.shards import evaluation_of
 from pipelines.tasks.classification import Classification
 from pipelines.tokenization import LoadedTokenizer
 from schemas.errors import DataError, UsageError
@@ -163,7 +164,7 @@ def test_rows_that_are_evaluated_name_their_line():
     labels = ["no, not", '"yes"', "no, not", '"yes"']
     fields = {"text": TEXTS, "label": labels, "id": names}
     made = make_rows(TOKENIZER, fields, *flags, splits="validation:1")
-    content = evaluation_file(made.shards["validation"].evaluation, ids_differ=False)
+    content = evaluation_file(evaluation_of(made.shards["validation"].kept), ids_differ=False)
     lines = [json.loads(line) for line in content["evaluation.jsonl"].splitlines()]
     by_id = {line["example_id"]: line for line in lines}
     columns = made.columns["validation"]
@@ -187,7 +188,7 @@ def test_of_equal_documents_the_same_id_stays_in_any_order():
             "id": [["b", "a", "c"][i] for i in order],
         }
         made = make_rows(TOKENIZER, fields, TASK, "--classes=a,b", splits="test:1")
-        [(_, line)] = made.shards["test"].evaluation
+        [(_, line)] = evaluation_of(made.shards["test"].kept)
         assert json.loads(line) == {"id": "a", "label": "a"}
 
 

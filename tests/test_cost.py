@@ -20,6 +20,7 @@ from pipelines.exchange import join
 from pipelines.launch import IN_PROCESS
 from pipelines.mill import mill
 from pipelines.options import parse_options
+from pipelines.repeats import keep
 from pipelines.routing import Routes
 from pipelines.shards import RowMaker
 from pipelines.sources import read_block
@@ -143,9 +144,9 @@ def make_rows(flags: list[str]) -> Callable[[], None]:
         milled = [mill(piece, task, tokenizer, schema, routes, "") for piece in pieces]
         for route, split in enumerate(routes.split_names()):
             parts = (b.to_bytes() for m in milled for to, b in m.sub_blocks if to == route)
-            shard = maker.make(join(parts), split)
-            for _ in shard.chunks() if shard else ():
-                pass
+            examples = join(parts)
+            if examples is not None:
+                list(maker.make(keep(examples), split).chunks())
 
     return make
 
@@ -239,8 +240,8 @@ def test_only_pointers_go_through_the_parent(
         path = tmp_path / str(count) / "set" / "evaluation.jsonl"
         evaluated.append(len(path.read_bytes().splitlines()) if path.exists() else 0)
     (elements, size), (more_elements, more_size) = seen
-    # A pointer and a key for each of three shards, and reports of blocks and of shards.
-    assert elements == more_elements == 3 + 3 + 2
+    # The block; a pointer and a key for each of three shards; reports of blocks and of shards.
+    assert elements == more_elements == 1 + 3 + 3 + 2
     lines = (evaluated[1] - evaluated[0]) * CASES[name].evaluated
     assert more_size - size < lines * SLACK + 200 * grown(name, tmp_path) / 1e6
     assert bool(lines) == ("classification" in name or "qa" in name)

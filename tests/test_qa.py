@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 
 from pipelines.build_shards import main
 from pipelines.row_checks import row_problems
+from pipelines.shards import evaluation_of
 from pipelines.sources import Source, plan_blocks, read_block
 from pipelines.tasks.qa import Qa
 from pipelines.tokenization import LoadedTokenizer, load_tokenizer
@@ -47,7 +48,7 @@ def shard_and_rows(questions, **how):
     shard, rejects = made(questions, **how)
     assert shard is not None and rejects == ()
     rows = rows_of(shard)
-    evaluation = np.array([int(name, 16) for name, _ in shard.evaluation], np.uint64)
+    evaluation = np.array([int(name, 16) for name, _ in evaluation_of(shard.kept)], np.uint64)
     eos = shard.maker.schema.special_ids["eos"]
     assert not row_problems(
         rows,
@@ -97,7 +98,7 @@ def test_an_evaluation_row_leaves_room_for_the_longest_answer():
     assert rows["input_ids"].tolist() == [[5, 10, 11, 12, 6, 20, 21, 22, 23, 24, 7, 23, 24, 2]]
     assert rows["prompt_length"].tolist() == [11]
     assert shard.statistics.tokens_truncated == 2  # w13 and w25
-    ((name, line),) = shard.evaluation
+    ((name, line),) = evaluation_of(shard.kept)
     high, low = rows["example_id"][0].tolist()
     assert name == f"{high:08x}{low:08x}"
     assert json.loads(line) == {
@@ -118,7 +119,7 @@ def test_an_answer_too_long_is_refused_in_training_and_cut_where_it_is_scored():
     assert shard is not None and shard.statistics.documents == 1
     shard, rows = shard_and_rows([long], split="validation")
     assert rows["input_ids"].tolist() == [[5, 10, 6, 20, 21, 22, 7, 20, 21, 2, 1, 1, 1, 1]]
-    assert json.loads(shard.evaluation[0][1])["answers"] == ["w20 w21 w22"]
+    assert json.loads(evaluation_of(shard.kept)[0][1])["answers"] == ["w20 w21 w22"]
     assert shard.statistics.tokens_truncated == 1
 
 
@@ -132,7 +133,7 @@ def test_questions_without_an_answer_learn_that_it_ends():
     prompts = sorted(prompt for prompt, _ in said(rows, WORDS))
     assert prompts == [b"w5w40w6" + b"w41" * tokens + b"w7" for tokens in (9, 9, 9, 8)]
     shard, rows = shard_and_rows([SHORT, IMPOSSIBLE], split="validation")
-    lines = [json.loads(line) for _, line in shard.evaluation]
+    lines = [json.loads(line) for _, line in evaluation_of(shard.kept)]
     assert {line["id"]: line["is_impossible"] for line in lines} == {"b": False, "c": True}
     assert {line["id"]: line["answers"] for line in lines} == {"b": ["w30", "w30"], "c": []}
 

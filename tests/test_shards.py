@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pipelines.exchange import Held, SubBlock, join, load, write_scratch
 from pipelines.pieces import ranges
+from pipelines.repeats import keep
 from pipelines.shards import RowMaker
 from pipelines.tasks.mlm import Mlm
 from schemas.features import task_features, unmask
@@ -73,7 +74,7 @@ def maker(contract):
 def make(documents, numbers=None, **changes):
     contract = schema(**changes)
     numbers = range(len(documents)) if numbers is None else numbers
-    shard = maker(contract).make(sub_block(documents, numbers), "train")
+    shard = maker(contract).make(keep(sub_block(documents, numbers)), "train")
     assert shard is not None
     rows = [contract.codec().decode(chunk) for chunk in shard.chunks()]
     return shard, {name: np.concatenate([r[name] for r in rows]) for name in rows[0]}
@@ -166,11 +167,9 @@ def test_the_seed_changes_masks_and_order_but_no_segment():
 
 def test_no_documents_make_no_rows():
     contract = schema()
-    assert maker(contract).make(None, "train") is None
     held_out = sub_block([[]], [1])
     held_out = SubBlock(held_out.batch.append_column("held_out", pa.array([1])))
-    shard = maker(contract).make(held_out, "train")
-    assert shard is not None
+    shard = maker(contract).make(keep(held_out), "train")
     assert list(shard.chunks()) == [] and shard.statistics == ShardStatistics()
 
 

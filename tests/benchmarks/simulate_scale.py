@@ -23,7 +23,7 @@ from pipelines.sources import BLOCK_BYTES
 from pipelines.tasks.mlm import Mlm
 
 _DRAWN = 40
-_BESIDE_BYTES = 24  # of a document beside its tokens: hash, length
+_BESIDE_BYTES = 28  # of a document beside its tokens: hash, length, copies
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,112 @@
+"""Repeats of documents, found where they meet: in a block, and again in a shard. Pure.
+
+Those of a block go no further, so that a document that is there a million times makes no shard
+larger than others: one of each block arrives, with the number of its copies.
+
+Legend: E examples.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.exchange import SubBlock
+
+COPIES = "copies"  # a scalar column: how many equal examples one stands for
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """Examples by hash, then part, then by what else equal documents may differ in: their ids.
+
+    Attributes:
+      order_E: int64, the example that comes here; all others are in this order too.
+      high_E: uint64, the upper half of its document's hash.
+      low_E: uint64, the lower half.
+      part_E: which of its document's examples it is.
+      other_E: bool, whether it is of another document than the one before.
+      fresh_E: bool, whether it is no repeat.
+    """
+
+    order_E: np.ndarray
+    high_E: np.ndarray
+    low_E: np.ndarray
+    part_E: np.ndarray
+    other_E: np.ndarray
+    fresh_E: np.ndarray
+
+
+def ordered(examples: SubBlock) -> Ordered:
+    """Puts equal documents side by side."""
+    high, low = examples.digests()
+    part = examples.scalar("part")
+    keys = [low, high]
+    if part.any():
+        keys.insert(0, part)
+    if "evaluation" in examples.batch.schema.names:
+        lines = pc.rank(examples.batch["evaluation"], tiebreaker="min")  # pyright: ignore[reportAttributeAccessIssue]
+        keys.insert(0, lines.to_numpy())
+    order = np.lexsort(keys)
+    high, low, part = high[order], low[order], part[order]
+    other = np.ones(len(order), bool)
+    other[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    fresh = other.copy()
+    fresh[1:] |= part[1:] != part[:-1]
+    return Ordered(order, high, low, part, other, fresh)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is left of a shard's examples.
+
+    Attributes:
+      examples: in the order in which rows are made of them, no two equal.
+      high_E: uint64, the upper halves of their documents' hashes.
+      low_E: uint64, the lower halves.
+      duplicates: documents that were dropped as repeats.
+      held_out: documents that were dropped because a held-out split has them.
+    """
+
+    examples: SubBlock
+    high_E: np.ndarray
+    low_E: np.ndarray
+    duplicates: int
+    held_out: int
+
+
+def keep(examples: SubBlock) -> Kept:
+    """Sorts a shard's examples by hash, and drops repeats and what is held out."""
+    found = ordered(examples)
+    held_out = examples.scalar("held_out")[found.order_E] > 0
+    copies = examples.copies()[found.order_E]
+    document = np.cumsum(found.other_E) - 1
+    taken = (np.bincount(document, held_out) > 0)[document]
+    kept = found.fresh_E & ~taken
+    is_first = found.part_E == 0
+    return Kept(
+        examples.take(found.order_E[kept]),
+        found.high_E[kept],
+        found.low_E[kept],
+        int(copies[is_first & ~taken].sum()) - int((is_first & kept).sum()),
+        int(copies[is_first & taken & ~held_out].sum()),
+    )
+
+
+def without_repeats(examples: SubBlock) -> tuple[SubBlock, np.ndarray]:
+    """The examples that are no repeats, in their order, with the number of copies of each.
+
+    Returns:
+      The examples; int64, which of the given ones they are.
+    """
+    found = ordered(examples)
+    firsts = np.flatnonzero(found.fresh_E)
+    copies = np.diff(np.append(firsts, len(found.order_E)))
+    kept = found.order_E[firsts]
+    by_place = np.argsort(kept)
+    kept, copies = kept[by_place], copies[by_place]
+    if len(kept) < len(examples):
+        examples = examples.take(kept)
+    column = pa.array(copies.astype(np.uint32))
+    return replace(examples, batch=examples.batch.append_column(COPIES, column)), kept

@@ -1,0 +1,64 @@
+"""A job is as small for a large corpus as for a small one."""
+
+import apache_beam as beam
+import pytest
+
+from pipelines.block_list import read_blocks, write_blocks
+from pipelines.build_shards import main as build_shards
+from pipelines.sources import Block, Part
+from pipelines.train_tokenizer import main as train_tokenizer
+from schemas.errors import DataError
+
+
+@pytest.fixture
+def jobs(monkeypatch):
+    """What a runner would be sent, of each pipeline that is run: (steps, bytes)."""
+    found, run = [], beam.Pipeline.run
+
+    def keep(pipeline, *arguments, **named):
+        proto = pipeline.to_runner_api()
+        found.append((len(proto.components.transforms), len(proto.SerializeToString())))
+        return run(pipeline, *arguments, **named)
+
+    monkeypatch.setattr(beam.Pipeline, "run", keep)
+    return found
+
+
+def write_files(folder, count):
+    folder.mkdir()
+    for i in range(count):
+        (folder / f"{i:05d}.txt").write_text(f"Document {i} has a text of its own, like all.\n")
+    return folder
+
+
+def test_neither_files_nor_shards_swell_it(tmp_path, tokenizer_path, jobs):
+    few, many = write_files(tmp_path / "few", 10), write_files(tmp_path / "many", 1000)
+    for name, given, shards in (("a", few, 2), ("b", many, 40)):
+        output = str(tmp_path / name)
+        flags = [f"--input={given}", f"--output={output}", f"--tokenizer={tokenizer_path}"]
+        build_shards([*flags, f"--num_shards={shards}", "--max_length=32"])
+    (steps, size), (steps_of_many, size_of_many) = jobs
+    assert steps == steps_of_many
+    assert abs(size - size_of_many) < 200  # paths and numbers of other lengths
+    assert size < 100_000
+
+
+def test_nor_that_of_train_tokenizer(tmp_path, jobs):
+    for name, count in (("few", 10), ("many", 1000)):
+        given = write_files(tmp_path / name, count)
+        train_tokenizer([f"--input={given}", f"--output={tmp_path / name}-out", "--vocab_size=300"])
+    (steps, size), (steps_of_many, size_of_many) = jobs
+    assert steps == steps_of_many
+    assert abs(size - size_of_many) < 200
+    assert size < 100_000
+
+
+def test_a_hundred_thousand_blocks_go_by_a_file(tmp_path):
+    blocks = [Block(i, (Part(f"some/where/{i}.txt", 5, 0, 5),)) for i in range(100_000)]
+    write_blocks(str(tmp_path), blocks)
+    assert read_blocks(str(tmp_path)) == blocks
+
+
+def test_a_worker_that_does_not_see_the_plan_says_so(tmp_path):
+    with pytest.raises(DataError, match="that all workers share"):
+        read_blocks(str(tmp_path / "elsewhere"))

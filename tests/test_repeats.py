@@ -1,0 +1,79 @@
+"""Repeats go no further than the block they are in, and are counted as if they did."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.build_shards import main
+from pipelines.exchange import SubBlock
+from pipelines.repeats import ordered, without_repeats
+from schemas.sidecar import read_set
+
+
+def sub_block(numbers, parts=None, lines=None):
+    """Examples of documents whose hashes are these numbers, with one id each: their place."""
+    digests = np.zeros((len(numbers), 16), np.uint8)
+    digests[:, 15] = numbers
+    ids = np.arange(len(numbers), dtype=np.uint16), np.arange(len(numbers) + 1)
+    scalars = {} if parts is None else {"part": np.array(parts)}
+    found = SubBlock.of(digests, np.ones(len(numbers), np.int64), {"ids": ids}, scalars)
+    if lines is None:
+        return found
+    column = pa.array([line.encode() for line in lines], pa.large_binary())
+    return SubBlock(found.batch.append_column("evaluation", column))
+
+
+def test_worked_by_hand():
+    examples, kept = without_repeats(sub_block([7, 3, 7, 7, 5]))
+    assert kept.tolist() == [0, 1, 4]
+    assert examples.ragged("ids", "uint16")[0].tolist() == [0, 1, 4]
+    assert examples.copies().tolist() == [3, 1, 1]
+    assert ordered(examples).order_E.tolist() == [1, 2, 0]
+
+
+def test_each_part_of_a_document_stays():
+    examples, kept = without_repeats(sub_block([7, 7, 7, 7], parts=[0, 1, 0, 1]))
+    assert kept.tolist() == [0, 1]
+    assert examples.copies().tolist() == [2, 2]
+
+
+def test_of_equal_documents_the_one_with_the_least_line_stays():
+    _, kept = without_repeats(sub_block([7, 7, 7], lines=["c", "a", "b"]))
+    assert kept.tolist() == [1]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 5)), st.integers(0, 30))
+def test_in_two_goes_or_in_one(numbers, cut):
+    pieces = [without_repeats(sub_block(some))[0] for some in (numbers[:cut], numbers[cut:])]
+    joined = SubBlock(pa.concat_batches([piece.batch for piece in pieces]))
+    found = ordered(joined)
+    copies = np.add.reduceat(joined.copies()[found.order_E], np.flatnonzero(found.fresh_E))
+    expected = np.unique(np.array(numbers, int), return_counts=True)
+    assert found.low_E[found.fresh_E].tolist() == expected[0].tolist()
+    assert copies.tolist() == expected[1].tolist() if numbers else not copies.size
+
+
+@pytest.mark.parametrize("exchange", ["files", "runner"])
+def test_a_document_that_is_there_very_often_changes_no_shard(
+    corpus, tokenizer_path, tmp_path, exchange
+):
+    often = tmp_path / "often.jsonl"
+    line = json.dumps({"text": "All rights reserved. Read more and sign in. " * 20}) + "\n"
+    made = {}
+    for name, times in (("once", 1), ("often", 20_000)):
+        often.write_text(line * times)
+        output = tmp_path / name
+        flags = [f"--input={corpus}", f"--input={often}", f"--tokenizer={tokenizer_path}"]
+        flags += [f"--output={output}", "--num_shards=3", "--max_length=64"]
+        main([*flags, f"--exchange={exchange}"])
+        made[name] = read_set(str(output))
+    files = [[f.sha256 for f in info.manifest.files if f.split] for info in made.values()]
+    assert files[0] == files[1]
+    once, often = (info.stats for info in made.values())
+    assert often.documents_read == once.documents_read + 19_999
+    assert often.total().duplicates == once.total().duplicates + 19_999

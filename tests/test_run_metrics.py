@@ -1,0 +1,69 @@
+"""What a runner shows of a run is what stats.json says of its data."""
+
+import json
+
+import apache_beam as beam
+import pytest
+from apache_beam.metrics.metric import MetricsFilter
+
+from pipelines.build_shards import main
+from pipelines.run_metrics import NAMESPACE
+from schemas.sidecar import read_set
+
+
+@pytest.fixture
+def results(monkeypatch):
+    """The results of the pipelines that are run."""
+    found, run = [], beam.Pipeline.run
+
+    def keep(pipeline, *arguments, **named):
+        found.append(run(pipeline, *arguments, **named))
+        return found[-1]
+
+    monkeypatch.setattr(beam.Pipeline, "run", keep)
+    return found
+
+
+WAYS = {
+    "one thread": ["--direct_num_workers=1"],
+    "threads, through the runner": [
+        "--direct_running_mode=multi_threading",
+        "--direct_num_workers=2",
+        "--exchange=runner",
+    ],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_metrics_are_what_the_sidecar_says(way, corpus, tokenizer_path, tmp_path, results):
+    documents = [{"text": text} for text in ("twice is once", "twice is once", "", "\ud800")]
+    odd = tmp_path / "odd.jsonl"
+    odd.write_text("".join(json.dumps(document) + "\n" for document in documents) + "no JSON\n")
+    output = tmp_path / "set"
+    flags = [f"--input={corpus}", f"--input={odd}", f"--tokenizer={tokenizer_path}"]
+    main([*flags, f"--output={output}", "--num_shards=3", "--max_length=64", *WAYS[way]])
+    info = read_set(str(output))
+    total = info.stats.total()
+    [result] = results
+    found = result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))
+    counted = {metric.key.metric.name: metric.committed for metric in found["counters"]}
+    rejected = info.stats.documents_rejected
+    assert len(rejected) >= 2 and total.duplicates
+    expected = {
+        "documents_read": info.stats.documents_read,
+        "source_bytes": info.stats.source_bytes,
+        "documents_guarded": info.stats.documents_guarded,
+        **{f"documents_rejected_{reason}": number for reason, number in rejected.items()},
+        "documents_kept": total.documents,
+        "documents_duplicate": total.duplicates,
+        "documents_held_out": total.held_out,
+        "tokens": total.tokens,
+        "rows": total.rows,
+        "shard_bytes": sum(file.bytes for file in info.manifest.files if file.split),
+    }
+    assert counted == {name: number for name, number in expected.items() if number}
+    spread = {metric.key.metric.name: metric.committed for metric in found["distributions"]}
+    shards = sum(info.schema.shards.values())
+    assert spread.keys() == {"key_bytes", "shard_milliseconds"}
+    assert all(value.count == shards for value in spread.values())
+    assert spread["key_bytes"].sum > 2 * total.tokens  # two bytes a token, and what is beside them
