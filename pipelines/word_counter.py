@@ -86,7 +86,7 @@ class WordCounter:
             yield bucket, table.slice(int(stops[bucket, 0]) - size, size)
 
     def table(self) -> pa.Table:
-        """The counts, in an order that depends on the words alone..."""
+        """The counts, in the order of the table's slots."""
         return next((table for _, table in self.buckets(1)), SCHEMA.empty_table())
 
     def _begin(self, place: int) -> None:

@@ -12,7 +12,7 @@ again and publishes. Peers take less text, since they are slow; start-up counts 
 
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -67,6 +67,8 @@ def measure(options: Bench) -> Iterator[Record]:
         side = Side.rate(
             theirs, found[name], small_bytes / 1e6, "MB", bytes=small_bytes, workers=workers
         )
+        if name == "datatrove":
+            side = replace(side, by_cpu=())  # which leaves out its workers
         row_name = f"build_shards mlm beside {theirs}"
         peers = peer_versions(*packages) if name == "datatrove" else versions(*packages)
         return Record(row_name, ours, side, reach, aim, versions=mine | peers)
