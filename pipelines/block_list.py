@@ -1,6 +1,6 @@
 """The blocks of a plan on their way to workers: in a file, so that any number makes a small job.
 
-A Beam job carries what it creates: 100,000 input files were 30 MB of it, where runners take a few.
+A Beam job carries what it creates: 100,000 files as blocks are 25 MB, and runners take a few.
 """
 
 import os

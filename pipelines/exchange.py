@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 DIGEST_BYTES = 16
-EXCHANGES = ("files", "runner")
+COPIES = "copies"  # a scalar column: how many equal examples one stands for
 # Sub-blocks of several blocks travel together through a runner's shuffle: with as many shards as a
 # block has documents, each would be an element of its own. (Into scratch files they go at once.)
 HELD_BYTES = 256 << 20
@@ -91,9 +91,9 @@ class SubBlock:
 
     def copies(self) -> np.ndarray:
         """How many equal examples each stands for [n]; ones where that was not counted."""
-        if "copies" not in self.batch.schema.names:
+        if COPIES not in self.batch.schema.names:
             return np.ones(len(self), np.int64)
-        return self.scalar("copies")
+        return self.scalar(COPIES)
 
     def lengths(self, id_dtype: str) -> np.ndarray:
         """int64 [n]: ids of each example."""

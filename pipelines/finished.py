@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import xxhash
 
-from pipelines.exchange import SubBlock
-from pipelines.repeats import COPIES
+from pipelines.exchange import COPIES, SubBlock
 from pipelines.staging import write_file
 from pipelines.token_counts import counts_bytes, read_counts
 from schemas.errors import DataError

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.documents import Documents, Reject
-from pipelines.exchange import SubBlock
-from pipelines.repeats import COPIES, without_repeats
+from pipelines.exchange import COPIES, SubBlock
+from pipelines.repeats import without_repeats
 from pipelines.routing import Routes, joint_digests
 from pipelines.tasks.task import Examples, Task, is_training
 from pipelines.tokenization import LoadedTokenizer

@@ -12,9 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.exchange import SubBlock
-
-COPIES = "copies"  # a scalar column: how many equal examples one stands for
+from pipelines.exchange import COPIES, SubBlock
 
 
 @dataclass(frozen=True)

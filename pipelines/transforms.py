@@ -16,8 +16,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.core import CallableWrapperCombineFn
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.timestamp import MIN_TIMESTAMP
+from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from pipelines import exchange, run_metrics, sinks
@@ -198,7 +197,7 @@ class MillBlock(beam.DoFn):
     def finish_bundle(self) -> Iterator[WindowedValue]:
         """Sends what is held."""
         for element in self._send():
-            yield WindowedValue(element, MIN_TIMESTAMP, (GlobalWindow(),))
+            yield GlobalWindows.windowed_value(element)
 
     def _send(self) -> Iterator[tuple[int, bytes | exchange.Pointer]]:
         sub_blocks = self._held.take()

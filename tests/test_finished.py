@@ -14,9 +14,8 @@ import pytest
 
 from pipelines import sinks
 from pipelines.build_shards import main
-from pipelines.exchange import SubBlock
+from pipelines.exchange import COPIES, SubBlock
 from pipelines.finished import examples_hash, find_finished, note_finished
-from pipelines.repeats import COPIES
 from pipelines.staging import STAGING
 from schemas.errors import DataError
 from schemas.sidecar import ManifestFile, file_sha256, read_set

@@ -40,7 +40,6 @@ from shard_factory import tokenizer_json  # noqa: E402
 from torch_gpt2 import PlainLoop  # noqa: E402
 
 TASK = Qa(qa_template="w5 {question} w6 {context} w7 {answer}")
-TAKEN = {"input_ids": "int32", "segment_ids": "int32", "loss_weights": "float32"}
 FIRST = 5  # steps of a round that do not count
 Step = Callable[[dict[str, np.ndarray]], Any]
 
