@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.benchmarks.clock import Seconds
-from tests.benchmarks.commands import build_set
-from tests.benchmarks.corpora import write_corpus, write_tokenizer
-from tests.benchmarks.linked_sets import link_copies
+from tests.benchmarks.linked_sets import linked_set
 from tests.benchmarks.measure import (
     Options,
     Record,
@@ -56,11 +54,7 @@ class Bench(Options):
 def measure(options: Bench) -> Iterator[Record]:
     """Two rows."""
     with tempfile.TemporaryDirectory() as folder:
-        text, one, many = (Path(folder, name) for name in ("text.txt", "one", "many"))
-        write_corpus(text, options.megabytes)
-        tokenizer = write_tokenizer(Path(folder, "tokenizer.json"))
-        build_set(one, text, tokenizer, "--num_shards=train:1,validation:1", keep=True)
-        rows = link_copies(one, many, options.rows)
+        one, many, rows = linked_set(Path(folder), options.megabytes, options.rows)
 
         def read(directory: Path) -> list[float]:
             return json.loads(run_command([sys.executable, "-c", READ, directory])[1])

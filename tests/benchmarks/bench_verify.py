@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.benchmarks.commands import build_set, shard_bytes
-from tests.benchmarks.corpora import write_corpus, write_tokenizer
-from tests.benchmarks.linked_sets import link_copies
+from tests.benchmarks.commands import shard_bytes
+from tests.benchmarks.linked_sets import linked_set
 from tests.benchmarks.measure import (
     Options,
     Record,
@@ -39,11 +38,7 @@ class Bench(Options):
 def measure(options: Bench) -> Iterator[Record]:
     """One row."""
     with tempfile.TemporaryDirectory() as folder:
-        text, one, directory = (Path(folder, name) for name in ("text.txt", "one", "many"))
-        write_corpus(text, options.megabytes)
-        tokenizer = write_tokenizer(Path(folder, "tokenizer.json"))
-        build_set(one, text, tokenizer, "--num_shards=train:1,validation:1", keep=True)
-        link_copies(one, directory, options.rows)
+        _, directory, _ = linked_set(Path(folder), options.megabytes, options.rows)
         size, files = shard_bytes(directory), sorted(directory.glob("*.*"))
         found = alternated(
             {

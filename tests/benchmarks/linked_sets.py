@@ -19,6 +19,17 @@ from schemas.sidecar import (
     to_json,
 )
 from schemas.statistics import Statistics
+from tests.benchmarks.commands import build_set
+from tests.benchmarks.corpora import write_corpus, write_tokenizer
+
+
+def linked_set(folder: Path, megabytes: float, rows: int) -> tuple[Path, Path, int]:
+    """A set of one training shard of so much text, one of links to it, and the rows of that."""
+    text, one, many = (folder / name for name in ("text.txt", "one", "many"))
+    write_corpus(text, megabytes)
+    tokenizer = write_tokenizer(folder / "tokenizer.json")
+    build_set(one, text, tokenizer, "--num_shards=train:1,validation:1", keep=True)
+    return one, many, link_copies(one, many, rows)
 
 
 def link_copies(one: Path, many: Path, rows: int) -> int:
