@@ -1,0 +1,257 @@
+"""The package that workers of a runner install: what runs there, and nothing of the trainers. Pure.
+
+Workers of Dataflow, and those of a cluster that start from Beam's image, know Beam and nothing of
+Textmill. A wheel for them is a zip of modules with a list of them, so it is written here, from the
+modules that this very process imports: it is the same from a checkout (editable or not) and from an
+installed Textmill, and takes neither build tools nor an index. What it requires is the extra
+[pipelines] as setup.py has it, in the versions that are installed here: other ones could make other
+bytes, or unpickle nothing.
+"""
+
+import argparse
+import base64
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import site
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from schemas.errors import UsageError
+from schemas.version import VERSION
+
+NAME = "textmill"
+PACKAGES = ("pipelines", "schemas")
+_EXTRA = "pipelines"
+_STORES = {"gcp": "google.cloud.storage", "aws": "boto3"}  # extras of Beam, and how they show
+_MOST_BYTES = 32 << 20  # of a user's own package: more is data beside it, or the wrong folder
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # equal files make equal wheels, which runners keep
+
+
+@dataclass(frozen=True)
+class Workers:
+    """What Beam's flags say of the workers.
+
+    Attributes:
+      runner: its class name: DataflowRunner.
+      environment: what workers start in: DOCKER, PROCESS, EXTERNAL (a pool that runs already),
+        LOOPBACK (this process).
+      image: of the user's own; "" for Beam's.
+      packages: that the user stages.
+    """
+
+    runner: str
+    environment: str
+    image: str
+    packages: tuple[str, ...]
+
+    @property
+    def are_bare(self) -> bool:
+        """Whether they start without Textmill, and install what is staged for them."""
+        given = any(os.path.basename(path).startswith(f"{NAME}-") for path in self.packages)
+        return self.environment in ("DOCKER", "PROCESS") and not self.image and not given
+
+
+def workers_of(beam_arguments: list[str]) -> Workers:
+    """What Beam's flags say of the workers, with Beam's defaults."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for flag in ("runner", "environment_type", "environment_config", "sdk_container_image"):
+        parser.add_argument(f"--{flag}", default="")
+    parser.add_argument("--worker_harness_container_image", default="")
+    parser.add_argument("--environment_option", "--environment_options", action="append")
+    parser.add_argument("--extra_package", "--extra_packages", action="append")
+    parser.add_argument("--flink_master", default="[auto]")
+    parser.add_argument("--spark_master_url", default="local[4]")
+    given, _ = parser.parse_known_args(beam_arguments)
+    runner = given.runner.rpartition(".")[2]
+    packages = tuple(given.extra_package or ())
+    options = dict(o.partition("=")[::2] for o in given.environment_option or ())
+    image = given.sdk_container_image or given.worker_harness_container_image
+    if runner.endswith("DataflowRunner"):
+        return Workers(runner, "DOCKER", image, packages)
+    by_job_server = runner in ("PortableRunner", "FlinkRunner", "SparkRunner", "PrismRunner")
+    if not by_job_server:
+        return Workers(runner, "LOOPBACK", "", packages)
+    in_this_process = (
+        runner == "PrismRunner"
+        or (runner == "FlinkRunner" and given.flink_master in ("[auto]", "[local]"))
+        or (runner == "SparkRunner" and given.spark_master_url.startswith("local"))
+    )
+    environment = given.environment_type or ("LOOPBACK" if in_this_process else "DOCKER")
+    if environment == "DOCKER":
+        image = options.get("docker_container_image", "") or given.environment_config
+    return Workers(runner, environment.upper(), image, packages)
+
+
+@contextmanager
+def packaged(beam_arguments: list[str], filter_name: str) -> Iterator[list[str]]:
+    """Beam's arguments, with a package for workers that have no Textmill; it lives as long.
+
+    Args:
+      beam_arguments: of the run.
+      filter_name: of --filter, whose module workers need too; "" for none.
+    """
+    if not workers_of(beam_arguments).are_bare:
+        yield beam_arguments
+        return
+    with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
+        yield [*beam_arguments, f"--extra_package={write_package(folder, filter_name)}"]
+
+
+def write_package(folder: str, filter_name: str = "") -> str:
+    """Writes the wheel.
+
+    Args:
+      folder: to write it into.
+      filter_name: `package.module:function` of --filter; its package goes along where it lies
+        among the user's own files, and is required where it was installed.
+
+    Returns:
+      Its path.
+
+    Raises:
+      UsageError: Textmill is not installed, so nobody knows what it requires; or workers could not
+        import the filter.
+    """
+    files = {name: path for package in PACKAGES for name, path in _files_of(package)}
+    required = requirements()
+    if filter_name:
+        own, also = _own(filter_name)
+        files |= own
+        required += also
+    info = f"{NAME}-{VERSION}.dist-info"
+    contents = {name: path.read_bytes() for name, path in sorted(files.items())}
+    head = {
+        "Metadata-Version": ["2.1"],
+        "Name": [NAME],
+        "Version": [VERSION],
+        "Summary": ["What of Textmill runs on workers of Beam"],
+        "Requires-Python": [f"=={sys.version_info[0]}.{sys.version_info[1]}.*"],
+        "Requires-Dist": sorted(required),
+    }
+    lines = (f"{field}: {value}\n" for field, values in head.items() for value in values)
+    contents[f"{info}/METADATA"] = "".join(lines).encode()
+    contents[f"{info}/WHEEL"] = (
+        b"Wheel-Version: 1.0\nGenerator: textmill\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    )
+    record = "".join(f"{name},{_hash(data)},{len(data)}\n" for name, data in contents.items())
+    contents[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()
+    path = os.path.join(folder, f"{NAME}-{VERSION}-py3-none-any.whl")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for name, data in contents.items():
+            wheel.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
+    return path
+
+
+def requirements() -> list[str]:
+    """What workers need: `numpy==2.4.1` and so on, of the extra [pipelines].
+
+    With what of Beam reads gs:// and s3:// where it is installed here.
+
+    Raises:
+      UsageError: Textmill or a part of the extra is not installed.
+    """
+    try:
+        listed = importlib.metadata.requires(NAME) or []
+        versions, extras = {}, {}
+        for requirement in map(Requirement, listed):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": _EXTRA}):
+                name = requirement.name
+                versions[name] = Version(importlib.metadata.version(name)).public
+                extras.setdefault(name, set()).update(requirement.extras)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise UsageError(
+            f"{error.name} is not installed here, so what workers need cannot be told: `pip "
+            "install` Textmill with its extra [pipelines] (a checkout: -e .[pipelines]), or give "
+            "--sdk_container_image=IMAGE with Textmill in it (deploy/Dockerfile)"
+        ) from error
+    extras["apache-beam"].update(name for name, module in _STORES.items() if _is_there(module))
+    return [
+        f"{name}{'[' + ','.join(sorted(extras[name])) + ']' if extras[name] else ''}=={version}"
+        for name, version in versions.items()
+    ]
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of what it lies in
+        return False
+
+
+def _files_of(package: str) -> Iterator[tuple[str, Path]]:
+    """Names in the wheel and paths of all files of an importable package."""
+    spec = importlib.util.find_spec(package)
+    folders = spec.submodule_search_locations if spec else None
+    if not folders:
+        raise UsageError(f"the package {package} cannot be found where this process imports from")
+    root = Path(next(iter(folders)))
+    for parent, inner, names in os.walk(root):
+        inner[:] = sorted(n for n in inner if n != "__pycache__" and not n.startswith("."))
+        for name in sorted(names):
+            path = Path(parent, name)
+            if not name.startswith(".") and path.suffix != ".pyc":
+                yield f"{package}/{path.relative_to(root).as_posix()}", path
+
+
+def _own(filter_name: str) -> tuple[dict[str, Path], list[str]]:
+    """Files of the package that holds a user's filter, or what has to be installed for it.
+
+    Returns:
+      Names and paths, and requirements; one of them is empty, both for a part of Textmill or of
+      Python.
+
+    Raises:
+      UsageError: it lies where no worker finds it.
+    """
+    top = filter_name.partition(":")[0].partition(".")[0]
+    elsewhere = (
+        "put the function into a module of its own beside where you run the command, or give "
+        "workers an image or an --extra_package that holds it"
+    )
+    if top == "__main__":
+        raise UsageError(
+            f"--filter={filter_name}: workers have another __main__ than this process; {elsewhere}"
+        )
+    if top in PACKAGES or top in sys.stdlib_module_names:
+        return {}, []
+    spec = importlib.util.find_spec(top)
+    if spec is None:
+        raise UsageError(f"--filter={filter_name}: there is no {top} to import; {elsewhere}")
+    path = Path(spec.origin or next(iter(spec.submodule_search_locations or ["."])))
+    if any(path.is_relative_to(folder) for folder in _installed_in()):
+        owners = importlib.metadata.packages_distributions().get(top, [])
+        return {}, [f"{n}=={Version(importlib.metadata.version(n)).public}" for n in owners]
+    if spec.submodule_search_locations:
+        files = dict(_files_of(top))
+    else:
+        files = {path.name: path}
+    size = sum(path.stat().st_size for path in files.values())
+    if size > _MOST_BYTES:
+        raise UsageError(
+            f"--filter={filter_name}: the folder of {top} holds {size / 1e6:,.0f} MB in "
+            f"{len(files):,} files, too much to send to every worker; {elsewhere}"
+        )
+    return files, []
+
+
+def _installed_in() -> set[str]:
+    """Folders that packages are installed into."""
+    paths = sysconfig.get_paths()
+    user = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    return {paths["purelib"], paths["platlib"], *site.getsitepackages(), *user}
+
+
+def _hash(data: bytes) -> str:
+    digest = hashlib.sha256(data).digest()
+    return "sha256=" + base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
