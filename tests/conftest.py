@@ -1,10 +1,17 @@
-"""What many tests share: real text that every Python carries, and a tokenizer of it."""
+"""What many tests share: real text that every Python carries, a tokenizer of it, stores."""
 
 import contextlib
 import json
 import pydoc_data.topics
 
 import pytest
+from store_servers import (  # noqa: F401  fixtures
+    gs_session_server,
+    gs_store,
+    s3_session_server,
+    s3_store,
+    store,
+)
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 with contextlib.suppress(ImportError):
