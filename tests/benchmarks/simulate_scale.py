@@ -2,14 +2,11 @@
 
     python -m tests.benchmarks.simulate_scale --terabytes=10 --workers=500
 
-Nothing is run on a cluster. The rates are those of this machine (see the flags; bench_build_shards
-measures them), the rest follows from how documents are routed: by their hash, to S shards. The D
-documents that a worker holds before it sends them go to S (1 - (1 - 1/S)^D) shards, each of them an
-element of the shuffle; a shard gets a binomial number of documents. Both are drawn as well, to see
-that the formulae hold.
+Nothing is run on a cluster. The rates are those of one machine (see the flags; bench_build_shards
+measures them), the formulae those of pipelines.scale; what they say of elements and of the largest
+shard is drawn as well, to see that they hold.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,13 +14,11 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.exchange import HELD_BYTES
 from pipelines.options import BuildOptions
-from pipelines.sources import BLOCK_BYTES
+from pipelines.scale import HELD_TIMES, Corpus, Rates, costs
 from pipelines.tasks.mlm import Mlm
 
 _DRAWN = 40
-_BESIDE_BYTES = 28  # of a document beside its tokens: hash, length, copies
 
 
 @dataclass(frozen=True)
@@ -44,69 +39,39 @@ class Scale:
     """Of text."""
     row_bytes_a_token: float = 5.2
     """On disk: a row of 128 tokens takes 660 bytes."""
-    block_ms_a_megabyte: float = 6.0
-    """CPU, from raw text to sub-blocks."""
-    shard_ms_a_megabyte: float = 8.5
-    """CPU, from sub-blocks to a verified shard, by text."""
-    element_us: float = 37.0
-    """CPU of an element: 16 to pack and unpack, 21 through Beam's GroupByKey."""
-    element_bytes: int = 500
-    """Of an element beside its documents' tokens and hashes."""
-    start_seconds: float = 4.0
-    """Imports and engines of a worker."""
+    rates: tyro.conf.OmitArgPrefixes[Rates] = Rates()
+    """Measured."""
 
 
 def figures(scale: Scale) -> dict[str, str]:
     """Names and values, in words."""
     text = scale.terabytes * 1e12
-    shards = scale.num_shards or _shards_chosen(int(text))
-    documents, blocks = text / scale.document_bytes, math.ceil(text / BLOCK_BYTES)
-    token_bytes = text * scale.tokens_a_byte * 2
-    data_bytes = token_bytes + documents * _BESIDE_BYTES
-    sent = max(1.0, min(data_bytes / HELD_BYTES, blocks))  # how often a worker sends what it holds
-    together = documents / sent
-    routes = routes_of(together, shards)
-    elements = sent * routes
-    shuffled = data_bytes + elements * scale.element_bytes
-    a_shard = documents / shards
-    of_mean = largest_shard(a_shard, scale.document_spread, shards)
-    drawn_routes, drawn_largest = simulated(together, a_shard, scale.document_spread, shards)
-    seconds = {
-        "blocks": text / 1e9 * scale.block_ms_a_megabyte,
-        "elements": elements * scale.element_us / 1e6,
-        "shards": text / 1e9 * scale.shard_ms_a_megabyte,
-        "start": scale.start_seconds * scale.workers,
-    }
-    total = sum(seconds.values())
-    parts = ", ".join(f"{name} {part / total:.0%}" for name, part in seconds.items())
-    key_bytes = 3 * text / shards
+    corpus = Corpus(
+        text_bytes=text,
+        documents=text / scale.document_bytes,
+        tokens=text * scale.tokens_a_byte,
+        shards=scale.num_shards or _shards_chosen(int(text)),
+        workers=scale.workers,
+        spread=scale.document_spread,
+    )
+    taken, shards = costs(corpus, scale.rates), corpus.shards
+    a_shard = corpus.documents / shards
+    drawn_routes, drawn_largest = simulated(taken.together, a_shard, scale.document_spread, shards)
+    total = sum(taken.seconds.values())
+    parts = ", ".join(f"{name} {part / total:.0%}" for name, part in taken.seconds.items())
     return {
-        "blocks": f"{blocks:,} of 16 MiB",
+        "blocks": f"{taken.blocks:,} of 16 MiB",
         "shards": f"{shards:,} of {text / shards / 1e6:,.0f} MB of text; the largest has "
-        f"{of_mean:.3f} of the mean (drawn: {drawn_largest:.3f})",
-        "elements of the shuffle": f"{elements:.2g}, {together / routes:.1f} documents each; "
-        f"{routes:,.0f} at once (drawn: {drawn_routes:,.0f})",
-        "bytes of the shuffle": f"{shuffled / 1e12:.2f} TB, of which {token_bytes / 1e12:.2f} are "
-        "tokens",
-        "memory a key": f"{key_bytes / 1e6:,.0f} MB while its shard is written",
+        f"{taken.largest:.3f} of the mean (drawn: {drawn_largest:.3f})",
+        "elements of the shuffle": f"{taken.elements:.2g}, {taken.together / taken.routes:.1f} "
+        f"documents each; {taken.routes:,.0f} at once (drawn: {drawn_routes:,.0f})",
+        "bytes of the shuffle": f"{taken.shuffle_bytes / 1e12:.2f} TB, of which "
+        f"{taken.token_bytes / 1e12:.2f} are tokens",
+        "memory a key": f"{HELD_TIMES * text / shards / 1e6:,.0f} MB while its shard is written",
         "bytes of the set": f"{text * scale.tokens_a_byte * scale.row_bytes_a_token / 1e12:.1f} TB",
-        "CPU hours": f"{total / 3600:,.0f} ({parts})",
-        "hours on all workers": f"{total / scale.workers / 3600:.2f}",
+        "CPU hours": f"{taken.cpu_hours:,.0f} ({parts})",
+        "hours on all workers": f"{taken.cpu_hours / scale.workers:.2f}",
     }
-
-
-def routes_of(documents: float, shards: int) -> float:
-    """How many shards documents go to, on average."""
-    return shards * -math.expm1(documents * math.log1p(-1 / shards)) if shards > 1 else 1.0
-
-
-def largest_shard(documents: float, spread: float, shards: int) -> float:
-    """The text of the largest of many shards, in means.
-
-    Its documents are Poisson's, each with a size of its own: mean 1, standard deviation
-    sqrt((1 + spread^2) / documents); the largest of n normal values lies sqrt(2 ln n) of those up.
-    """
-    return 1 + math.sqrt((1 + spread**2) / documents * 2 * math.log(max(shards, 2)))
 
 
 def simulated(
