@@ -9,8 +9,8 @@ import hashlib
 import json
 import os
 import re
-from dataclasses import asdict, dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ContextManager, Dict, List, Optional, Tuple
 
 from schemas.codec import ENCODINGS, RowCodec
 from schemas.errors import DataError
@@ -19,8 +19,12 @@ from schemas.records import FORMATS
 from schemas.statistics import HISTOGRAM_BINS as HISTOGRAM_BINS
 from schemas.statistics import ShardStatistics as ShardStatistics
 from schemas.statistics import Statistics
-from schemas.typed_json import from_json, load_json
+from schemas.typed_json import from_json, load_json, parse_json
 from schemas.typed_json import to_json as to_json
+
+if TYPE_CHECKING:
+    from schemas.set_cache import Cache
+    from schemas.set_files import SetFiles
 
 FORMAT_VERSION = 1
 MANIFEST = "MANIFEST.json"
@@ -321,13 +325,40 @@ class Manifest:
 
 @dataclass(frozen=True)
 class SetInfo:
-    """A finished set: where it lies and its sidecars."""
+    """A finished set: where it lies and its sidecars.
+
+    Attributes:
+      directory: or URL.
+      schema: schema.json.
+      stats: stats.json.
+      inputs: inputs.json.
+      manifest: MANIFEST.json.
+      files: what brings them here, where that is not the directory alone.
+    """
 
     directory: str
     schema: Schema
     stats: Statistics
     inputs: Inputs
     manifest: Manifest
+    files: Optional["SetFiles"] = field(default=None, compare=False, repr=False)
+
+    def locate(self, path: str) -> str:
+        """Where a file of the set lies on this machine; from a store it is fetched first.
+
+        Raises:
+          DataError: the store does not give it.
+        """
+        if self.files is None:
+            return os.path.join(self.directory, path)
+        return self.files.fetch(path)
+
+    def borrow(self, path: str) -> ContextManager[str]:
+        """The same for one pass: what is fetched for it is not kept."""
+        from schemas.set_files import LocalFiles
+
+        files = self.files or LocalFiles(self.directory, self.manifest)
+        return files.borrow(path)
 
 
 def file_sha256(path: str) -> str:
@@ -339,19 +370,32 @@ def file_sha256(path: str) -> str:
     return digest.hexdigest()
 
 
-def read_set(directory: str) -> SetInfo:
+def read_set(directory: str, cache: Optional["Cache"] = None, *, verify: bool = True) -> SetInfo:
     """Reads the sidecars of a finished set and checks them against the manifest.
 
-    Sizes of all files are checked, sha256 of the sidecars only; `pipelines.verify` checks all.
+    Sizes of all files are checked, sha256 of the sidecars only; `pipelines.verify` checks all. Of a
+    set in a store the sidecars are fetched; other files when `SetInfo.locate` is asked for them.
 
     Args:
-      directory: where MANIFEST.json lies.
+      directory: where MANIFEST.json lies; or a URL: gs://bucket/set.
+      cache: for what comes from a store; by default `schemas.set_cache.Cache()`.
+      verify: whether the sha256 of files that are in the cache already is compared, too.
 
     Raises:
       DataError: not a shard set, or not as it was published; names the file.
+      UsageError: no package for this kind of store, or the cache cannot be written to.
     """
-    manifest = read_manifest(directory)
-    for file in manifest.files:
+    from schemas.set_files import CachedFiles, open_files
+
+    files = open_files(os.fspath(directory), cache, verify=verify)
+    if isinstance(files, CachedFiles):
+        files.reserve([name for name in SIDECARS if name in files.listed])
+        for name in SIDECARS:
+            if name in files.listed:
+                files.fetch(name)
+        info = read_sidecars(files.folder, files.manifest)
+        return replace(info, directory=files.directory, files=files)
+    for file in files.manifest.files:
         path = os.path.join(directory, file.path)
         size = os.path.getsize(path) if os.path.isfile(path) else None
         if size != file.bytes:
@@ -360,7 +404,7 @@ def read_set(directory: str) -> SetInfo:
                 f"{path} {state}, where the manifest says {file.bytes:,} bytes: copy the set again "
                 "or build it anew"
             )
-    return read_sidecars(directory, manifest)
+    return read_sidecars(directory, files.manifest)
 
 
 def read_manifest(directory: str) -> Manifest:
@@ -369,13 +413,18 @@ def read_manifest(directory: str) -> Manifest:
     Raises:
       DataError: there is none, or it is not as Textmill writes it.
     """
-    path = os.path.join(directory, MANIFEST)
-    if not os.path.isfile(path):
-        raise DataError(
-            f"{directory} is not a finished shard set: it has no {MANIFEST}. Give the directory "
-            "that build_shards wrote; if its run was interrupted, run the same command again"
-        )
-    return Manifest.from_dict(load_json(path), path)
+    from schemas.set_files import open_files
+
+    return open_files(directory).manifest
+
+
+def parse_manifest(content: bytes, place: str) -> Manifest:
+    """The manifest of these bytes; `place` names it in errors.
+
+    Raises:
+      DataError: it is not as Textmill writes it.
+    """
+    return Manifest.from_dict(parse_json(content, place), place)
 
 
 def read_sidecars(directory: str, manifest: Manifest) -> SetInfo:

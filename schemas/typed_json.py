@@ -44,11 +44,22 @@ def load_json(path: str) -> Any:
     """
     try:
         with open(path, "rb") as file:
-            return json.loads(file.read().decode())
+            content = file.read()
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing") from error
+    return parse_json(content, path)
+
+
+def parse_json(content: bytes, place: str) -> Any:
+    """Parsed JSON; `place` names it in errors.
+
+    Raises:
+      DataError: it is not UTF-8 JSON.
+    """
+    try:
+        return json.loads(content.decode())
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not JSON: {error}") from error
+        raise DataError(f"{place} is not JSON: {error}") from error
 
 
 @functools.lru_cache(maxsize=None)
