@@ -21,6 +21,7 @@ from typing import ContextManager, Iterator, List, NamedTuple, Optional
 
 from schemas.errors import DataError, UsageError
 
+CACHE_GIGABYTES = 100.0  # unless the user says otherwise
 PART = ".part"
 _USE, _LOCKS = ".use", ".locks"
 _STALE_SECONDS = 86_400.0  # a cut download is gone on with for so long
@@ -49,7 +50,7 @@ class Cache:
     """
 
     directory: str = field(default_factory=default_directory)
-    gigabytes: float = 100.0
+    gigabytes: float = CACHE_GIGABYTES
 
     def __post_init__(self) -> None:
         """Refuses what is no size."""

@@ -66,6 +66,10 @@ class BatchReader(ABC):
           int64 [n] arrays `row_index`, of the row in the split, and `epoch`.
         """
 
+    def fetching(self, split: str) -> bool:
+        """Whether files of a split may have to be fetched from a store first."""
+        return False
+
     @property
     def rows_a_read(self) -> int:
         """How many rows are best read at once, though they make several batches."""
@@ -102,12 +106,12 @@ class BatchReader(ABC):
           DataError, UsageError: as `read`; the batch size cannot be shared.
         """
         share, first = self._share(split, batch_size, process_index, process_count)
-        steps_a_read = max(1, self.rows_a_read // share)
 
         def read() -> Iterator[Batch]:
             step = start_step
             while stop_step is None or step < stop_step:
-                stop = step + steps_a_read
+                # While files are on their way, a batch waits for no other than its own.
+                stop = step + (1 if self.fetching(split) else max(1, self.rows_a_read // share))
                 steps = np.arange(step, stop if stop_step is None else min(stop, stop_step))
                 positions = steps[:, None] * batch_size + (first + np.arange(share))
                 order = self.order(split, positions.ravel(), seed=seed)

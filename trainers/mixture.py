@@ -28,6 +28,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from schemas.errors import UsageError
+from schemas.set_cache import Cache
 from schemas.sidecar import Schema
 from trainers.batches import Batch, BatchReader
 from trainers.reader import ShardSet
@@ -61,8 +62,20 @@ class Passes(NamedTuple):
         )
 
 
-def open_shards(text: str, *, seed: int = 0, verify: bool = True) -> Union[ShardSet, "Mixture"]:
+def open_shards(
+    text: str,
+    *,
+    seed: int = 0,
+    verify: bool = True,
+    cache: Optional[Cache] = None,
+) -> Union[ShardSet, "Mixture"]:
     """Opens what `--shards` names: a set, or a mixture of several.
+
+    Args:
+      text: such as "data/books:0.7,gs://bucket/web:0.3".
+      seed: of the order of a mixture.
+      verify: as for ShardSet.
+      cache: for files of stores.
 
     Raises:
       DataError: one is no finished set.
@@ -70,9 +83,15 @@ def open_shards(text: str, *, seed: int = 0, verify: bool = True) -> Union[Shard
     """
     weights = parse_shards(text)
     if None in weights.values():
-        return ShardSet(next(iter(weights)), verify=verify)
+        return _open(next(iter(weights)), verify, cache or Cache())
     given = {path: weight for path, weight in weights.items() if weight is not None}
-    return Mixture.open(given, seed=seed, verify=verify)
+    return Mixture.open(given, seed=seed, verify=verify, cache=cache)
+
+
+def _open(directory: str, verify: bool, cache: Cache) -> ShardSet:
+    return ShardSet(
+        directory, verify=verify, cache_dir=cache.directory, cache_gigabytes=cache.gigabytes
+    )
 
 
 class Mixture(BatchReader):
@@ -112,13 +131,19 @@ class Mixture(BatchReader):
         self.fingerprint = hashlib.sha256(repr(told).encode()).hexdigest()
 
     @staticmethod
-    def open(weights: Dict[str, float], *, seed: int = 0, verify: bool = True) -> "Mixture":
+    def open(
+        weights: Dict[str, float],
+        *,
+        seed: int = 0,
+        verify: bool = True,
+        cache: Optional[Cache] = None,
+    ) -> "Mixture":
         """As `ShardSet.mix`."""
         if not weights:
             raise UsageError("a mixture of no set: give at least one directory with its weight")
         directories = [os.fspath(directory) for directory in weights]
         _shares(directories, list(weights.values()))  # before every byte of the sets is read
-        parts = [ShardSet(directory, verify=verify) for directory in directories]
+        parts = [_open(directory, verify, cache or Cache()) for directory in directories]
         return Mixture(parts, list(weights.values()), seed=seed)
 
     def close(self) -> None:
@@ -134,6 +159,10 @@ class Mixture(BatchReader):
     def rows(self, split: str) -> int:
         """Rows of a split in all sets together."""
         return int(self._ends(split)[-1])
+
+    def fetching(self, split: str) -> bool:
+        """Whether files of a split may have to be fetched from a store first."""
+        return any(split in part.splits and part.fetching(split) for part in self.parts)
 
     def read(self, split: str, row_indices: np.ndarray) -> Batch:
         """Rows by their index, where those of a set follow those of the set before it."""

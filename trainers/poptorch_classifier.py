@@ -29,7 +29,7 @@ def main(argv: List[str]) -> None:
 
         predict(config, config.predict)
         return
-    shards = open_shards(config.shards, seed=config.seed, verify=config.verify)
+    shards = open_shards(config.shards, seed=config.seed, verify=config.verify, cache=config.cache)
     plan = plan_run(
         config,
         shards.schema,

@@ -52,9 +52,9 @@ def read_questions(sets: Sequence[ShardSet]) -> Dict[int, Question]:
     found: Dict[int, Question] = {}
     number_of: Dict[str, int] = {}
     for shards in sets:
-        path = os.path.join(shards.directory, EVALUATION)
-        if not os.path.exists(path):
+        if EVALUATION not in {file.path for file in shards.manifest.files}:
             continue  # a set without evaluation splits has none
+        path = shards.locate(EVALUATION)
         with open(path, encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 try:

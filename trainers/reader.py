@@ -14,6 +14,7 @@
 
     shards.split("train")[0]["input_ids"]     # uint16 [L]; a dataset for PyTorch, grain, ...
     ShardSet.mix({"books": 0.7, "web": 0.3})  # several sets read as one, by weight
+    ShardSet("gs://bucket/shards", cache_dir="/disk/cache")    # from a store, see below
 
 Order. `batches` goes on for ever, through a new permutation of all rows in every epoch. Its order
 is a pure function of (seed, step): `start_step=1000` continues exactly where step 999 ended, and
@@ -25,6 +26,10 @@ read the batches that one process would.
 
 Speed. A batch is read with one call per shard it touches, in a background thread (`prefetch`).
 Opening with `verify=True` reads every byte of the set once (about 1 to 2 GB/s a core for sha256).
+
+Stores. The files of a set at a URL are fetched into a cache when rows of them are first asked for,
+and the others of the split behind them in the background; `schemas.set_files` says how. There they
+stay for the next run.
 
 Standard library, numpy and `schemas` only, Python 3.8 syntax; `array_record` for compressed files
 of that format.
@@ -40,6 +45,7 @@ import numpy as np
 
 from schemas.errors import DataError, UsageError
 from schemas.records import RowReader, open_rows
+from schemas.set_cache import CACHE_GIGABYTES, Cache, default_directory
 from schemas.sidecar import ManifestFile, SetInfo, file_sha256, read_set
 from trainers.batches import Batch, BatchReader
 from trainers.row_order import epoch_and_row
@@ -54,32 +60,46 @@ class ShardSet(BatchReader):
     May be sent to other processes, and forked: files are opened where they are first read.
 
     Attributes:
-      directory: where it lies; `name` is the same.
+      directory: where it lies, or its URL; `name` is the same.
       schema: the contract (`schemas.sidecar.Schema`), with its `fingerprint`.
       stats: counts (`schemas.sidecar.Statistics`).
       manifest: every file (`schemas.sidecar.Manifest`).
       file_format: the format that is read: array_record if the set has it, else tfrecord.
     """
 
-    def __init__(self, directory: str, *, verify: bool = True, file_format: Optional[str] = None):
+    def __init__(
+        self,
+        directory: str,
+        *,
+        verify: bool = True,
+        file_format: Optional[str] = None,
+        cache_dir: Optional[str] = None,
+        cache_gigabytes: float = CACHE_GIGABYTES,
+    ):
         """Reads the sidecars; no rows yet.
 
         Args:
-          directory: that build_shards wrote.
+          directory: that build_shards wrote; or a URL such as gs://bucket/shards.
           verify: whether to compare the sha256 of every file with the manifest. Sizes and the
-            sidecars are compared in any case.
+            sidecars are compared in any case, and so is what is fetched from a store.
           file_format: array_record or tfrecord; the default prefers array_record.
+          cache_dir: where files from a store are kept; None: textmill in the user's cache directory
+            ($XDG_CACHE_HOME or ~/.cache).
+          cache_gigabytes: (1e9 bytes) that all sets there may take together.
 
         Raises:
-          DataError: not a finished set, or not as it was published; names the file.
-          UsageError: the set has no such format.
+          DataError: not a finished set, or not as it was published; names the file. Or a set in a
+            store does not fit into the cache, or the store does not answer.
+          UsageError: the set has no such format; the package for a store is not installed.
         """
-        info = read_set(os.fspath(directory))
+        cache = Cache(cache_dir or default_directory(), cache_gigabytes)
+        info = read_set(os.fspath(directory), cache, verify=verify)
         self.directory = self.name = info.directory
         self.schema, self.fingerprint = info.schema, info.schema.fingerprint
         self.stats, self.manifest = info.stats, info.manifest
         self.file_format = _choose_format(info, file_format)
-        if verify:
+        self._info, self._files = info, info.files
+        if verify and self._files is None:
             _verify_files(info)
         self._codec = self.schema.codec()
         self._splits = {
@@ -89,6 +109,8 @@ class ShardSet(BatchReader):
             name: np.cumsum([file.rows or 0 for file in files])
             for name, files in self._splits.items()
         }
+        if self._files is not None:
+            self._files.reserve([f.path for files in self._splits.values() for f in files])
         self._open_nothing()
 
     def _open_nothing(self) -> None:
@@ -131,6 +153,7 @@ class ShardSet(BatchReader):
             # here any more may hold the lock.
             self._open_nothing()
         shard_of = np.searchsorted(ends, row_indices, side="right")
+        self._bring(split, shard_of)
         encoded = np.empty((len(row_indices), self._codec.stride), np.uint8)
         by_shard = np.argsort(shard_of, kind="stable")
         cuts = np.flatnonzero(np.diff(shard_of[by_shard])) + 1
@@ -143,8 +166,23 @@ class ShardSet(BatchReader):
         return self._codec.decode(encoded)
 
     def paths(self, split: str) -> List[str]:
-        """The files of a split, in order, for readers of their format."""
-        return [os.path.join(self.directory, file.path) for file in self._shards(split)]
+        """The files of a split, in order, for readers of their format; fetched from a store."""
+        self._bring(split, np.arange(len(self._shards(split))))
+        return [self.locate(file.path) for file in self._shards(split)]
+
+    def locate(self, path: str) -> str:
+        """Where a file of the set lies on this machine: "tokenizer.json"; fetched from a store.
+
+        Raises:
+          DataError: the store does not give it.
+        """
+        return self._info.locate(path)
+
+    def fetching(self, split: str) -> bool:
+        """Whether files of a split may have to be fetched from a store first."""
+        if self._files is None:
+            return False
+        return not self._files.all_here([file.path for file in self._shards(split)])
 
     def decode(self, record: bytes) -> Batch:
         """One row from its bytes, as any reader of the files gives them: a tf.train.Example."""
@@ -157,13 +195,22 @@ class ShardSet(BatchReader):
         return {"row_index": rows, "epoch": epochs}
 
     @staticmethod
-    def mix(weights: Dict[str, float], seed: int = 0, *, verify: bool = True) -> "Mixture":
+    def mix(
+        weights: Dict[str, float],
+        seed: int = 0,
+        *,
+        verify: bool = True,
+        cache_dir: Optional[str] = None,
+        cache_gigabytes: float = CACHE_GIGABYTES,
+    ) -> "Mixture":
         """Several sets read as one, by weight: `ShardSet.mix({"books": 0.7, "web": 0.3}, seed=1)`.
 
         Args:
           weights: directory to weight; shares of the rows of a batch are in their proportion.
           seed: of the order, unless `batches` is given another.
-          verify: as for ShardSet.
+          verify: as for ShardSet; and so are the others.
+          cache_dir: where files from stores are kept.
+          cache_gigabytes: that they may take.
 
         Raises:
           DataError: one is no finished set.
@@ -171,16 +218,30 @@ class ShardSet(BatchReader):
         """
         from trainers.mixture import Mixture  # which reads sets with this class
 
-        return Mixture.open(weights, seed=seed, verify=verify)
+        cache = Cache(cache_dir or default_directory(), cache_gigabytes)
+        return Mixture.open(weights, seed=seed, verify=verify, cache=cache)
 
     def _shards(self, split: str) -> List[ManifestFile]:
         if split not in self._splits:
             raise self.no_split(split)
         return self._splits[split]
 
+    def _bring(self, split: str, shards: np.ndarray) -> None:
+        """Fetches these shards of a split; the others follow in the background, in their order."""
+        if self._files is None or not len(shards):
+            return
+        paths = [file.path for file in self._shards(split)]
+        _, first = np.unique(shards, return_index=True)
+        needed = [paths[shard] for shard in shards[np.sort(first)]]
+        if not self._files.all_here(paths):
+            after = int(shards[-1]) + 1
+            self._files.prefetch(list(dict.fromkeys(needed + paths[after:] + paths[:after])))
+        for path in needed:
+            self._files.fetch(path)
+
     def _reader(self, file: ManifestFile) -> RowReader:
         if file.path not in self._readers:
-            path = os.path.join(self.directory, file.path)
+            path = self.locate(file.path)
             try:
                 reader = open_rows(path, self._codec.stride)
             except ImportError as error:

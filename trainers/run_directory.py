@@ -20,6 +20,8 @@ _MAY_DIFFER_SILENTLY = (
     "output",
     "resume",
     "verify",
+    "cache_dir",
+    "cache_gigabytes",
     "stop_after",
     "export",
     "log_to",

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import ClassVar, Literal, Optional
 
 from schemas.errors import DataError, UsageError
+from schemas.set_cache import CACHE_GIGABYTES, Cache, default_directory
 from schemas.sidecar import Schema
+from schemas.store import is_url
 from trainers.metric_sinks import parse_log_to
 from trainers.shards_flag import shards_name
 
@@ -27,13 +29,17 @@ class RunFlags:
     """Task of the rows that it takes: mlm."""
 
     shards: str
-    """Directory that build_shards wrote; or several with weights, as DIR:0.7,DIR:0.3."""
+    """Directory that build_shards wrote, or its URL; several with weights: DIR:0.7,DIR:0.3."""
     output: Optional[str] = None
     """Where checkpoints, metrics and the loss curve go. None: runs/SHARDS-MODEL."""
     resume: bool = False
     """Go on from the newest checkpoint in the output directory."""
     verify: bool = True
-    """Check the sha256 of every file of the set before the first step."""
+    """Check the sha256 of every file of the set before it is read."""
+    cache_dir: Optional[str] = None
+    """Where files of sets on gs:// or s3:// are kept. None: textmill in ~/.cache."""
+    cache_gigabytes: float = CACHE_GIGABYTES
+    """That all sets in it may take; the least recently used files go first."""
     init_from: Optional[str] = None
     """Begin with published weights: a directory of config.json and model.safetensors."""
     export: Optional[str] = None
@@ -94,6 +100,14 @@ class RunFlags:
         for name in ("beta1", "beta2"):
             share(self, name)
         parse_log_to(self.log_to)
+        for name in ("output", "init_from", "export", "cache_dir"):
+            on_disk(self, name)
+        _ = self.cache  # refuses a size that cannot be
+
+    @property
+    def cache(self) -> Cache:
+        """For files of sets on stores."""
+        return Cache(self.cache_dir or default_directory(), self.cache_gigabytes)
 
     def command(self, **changes: object) -> str:
         """The command line that gives these settings, with some of them changed."""
@@ -133,6 +147,15 @@ def at_least(config: object, name: str, least: int) -> None:
     value = getattr(config, name)
     if value is not None and value < least:
         raise UsageError(f"--{name}={value}: must be at least {least}")
+
+
+def on_disk(config: object, name: str) -> None:
+    """Refuses a URL where a directory is meant; None passes."""
+    value = getattr(config, name)
+    if value is not None and is_url(value):
+        raise UsageError(
+            f"--{name}={value}: give a directory on this machine; only --shards may be on a store"
+        )
 
 
 def share(config: object, name: str) -> None:

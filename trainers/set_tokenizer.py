@@ -28,7 +28,7 @@ def sets_of(shards: BatchReader) -> List[ShardSet]:
 
 def set_file(shards: BatchReader, name: str) -> bytes:
     """A sidecar of a set, or of the first of a mixture."""
-    path = os.path.join(sets_of(shards)[0].directory, name)
+    path = sets_of(shards)[0].locate(name)
     try:
         with open(path, "rb") as file:
             return file.read()

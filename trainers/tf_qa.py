@@ -33,7 +33,7 @@ def main(argv: list[str]) -> None:
 
 
 def _train(config: QaConfig) -> None:
-    shards = open_shards(config.shards, seed=config.seed, verify=config.verify)
+    shards = open_shards(config.shards, seed=config.seed, verify=config.verify, cache=config.cache)
     train_rows = shards.rows(config.train_split) if config.train_split in shards.splits else 0
     plan = plan_run(config, shards.schema, train_rows=train_rows)
     if config.init_from is not None:

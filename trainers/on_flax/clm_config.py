@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from schemas.errors import UsageError
+from schemas.set_cache import CACHE_GIGABYTES, Cache, default_directory
 from schemas.sidecar import Schema
 from trainers.hf_files import read_directory
 from trainers.on_flax.decoder_config import DecoderConfig
 from trainers.on_flax.decoder_files import FAMILIES, decoder_config
 from trainers.on_flax.run_config import Plan, RunConfig
 from trainers.on_flax.sampling import Sampling
-from trainers.run_flags import at_least, check_task
+from trainers.run_flags import at_least, check_task, on_disk
 
 # Of GPT-2's own sizes, base is 124M; tiny and small as the encoder's.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -75,7 +76,7 @@ class EvaluateConfig:
     task: ClassVar[str] = "clm"
 
     shards: str
-    """Directory that build_shards wrote; or several with weights, as DIR:0.7,DIR:0.3."""
+    """Directory that build_shards wrote, or its URL; several with weights: DIR:0.7,DIR:0.3."""
     checkpoint: str
     """A run's output directory (its newest checkpoint), OUTPUT/checkpoints/N, or an exported or
     published directory."""
@@ -89,14 +90,25 @@ class EvaluateConfig:
     """Of the computation. auto: bfloat16 on accelerators, float32 on CPU."""
     verify: bool = True
     """Check the sha256 of every file of the set first."""
+    cache_dir: str | None = None
+    """Where files of sets on gs:// or s3:// are kept. None: textmill in ~/.cache."""
+    cache_gigabytes: float = CACHE_GIGABYTES
+    """That all sets in it may take; the least recently used files go first."""
     report: str | None = None
     """A file that gets the measurements as one more line of JSON."""
 
     def __post_init__(self) -> None:
         """Refuses values that cannot be meant."""
         at_least(self, "batch_size", 1)
+        on_disk(self, "cache_dir")
+        _ = self.cache  # refuses a size that cannot be
         if not self.evaluate_only:
             raise UsageError("--no_evaluate_only: leave it out to train")
+
+    @property
+    def cache(self) -> Cache:
+        """For files of sets on stores."""
+        return Cache(self.cache_dir or default_directory(), self.cache_gigabytes)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class TrainConfig(RunFlags):
     task: ClassVar[str] = "classification"
 
     shards: str = ""
-    """Directory that build_shards wrote; or several with weights, as DIR:0.7,DIR:0.3."""
+    """Directory that build_shards wrote, or its URL; several with weights: DIR:0.7,DIR:0.3."""
 
     architecture: Literal["electra", "bert"] = "electra"
     """Of a model that starts from scratch."""

@@ -62,7 +62,8 @@ def _evaluate(
     config: ClassifierConfig, learner: Classifier, steps: Steps, schema: Schema, place: str
 ) -> None:
     """Measures a split, prints and writes what it finds."""
-    shards, split = open_shards(place, verify=config.verify), config.validation_split
+    shards = open_shards(place, verify=config.verify, cache=config.cache)
+    split = config.validation_split
     check_same_rows(place, shards.schema, schema, learner.model.sizes)
     if not shards.rows(split):
         raise shards.no_rows(split)

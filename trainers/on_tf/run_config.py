@@ -25,7 +25,7 @@ class RunConfig(RunFlags):
     """What a resumed run must have in common with its first part."""
 
     shards: str = ""
-    """Directory that build_shards wrote; or several with weights, as DIR:0.7,DIR:0.3."""
+    """Directory that build_shards wrote, or its URL; several with weights: DIR:0.7,DIR:0.3."""
     export_saved_model: str | None = None
     """At the end, write the trained model as a TensorFlow SavedModel."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
