@@ -84,6 +84,8 @@ class BuildOptions(Generic[T]):
     """Keep finished shards if the run dies, and go on with those that an earlier one left."""
     dry_run: bool = False
     """Print the plan and stop."""
+    preflight: bool = False
+    """Look for what would fail on the runner (flags, buckets, packages, keys, memory) and stop."""
     settings: tyro.conf.OmitArgPrefixes[T]
     """The task's own flags."""
 

@@ -53,6 +53,8 @@ class Rates:
     """CPU of an element: 16 to pack and unpack, 21 through Beam's GroupByKey."""
     element_bytes: int = 500
     """Of an element beside its documents' tokens and hashes."""
+    count_ms_a_megabyte: float = 15.0
+    """CPU, of counting words for a tokenizer."""
     start_seconds: float = 4.0
     """Imports and engines of a worker."""
 

@@ -57,6 +57,8 @@ class TokenizerOptions:
     """Fail if more documents than this are refused; -1 for no limit."""
     overwrite: bool = False
     """Replace the tokenizer that another run left in the output directory."""
+    preflight: bool = False
+    """Look for what would fail on the runner (flags, buckets, packages, memory) and stop."""
 
     def __post_init__(self) -> None:
         """Refuses values that cannot work, before anything is read."""
