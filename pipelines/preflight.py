@@ -3,6 +3,8 @@
 Nothing is written and no job is started.
 """
 
+import os
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -26,6 +28,7 @@ from pipelines.preflight_checks import (
     unreachable,
 )
 from pipelines.scale import Corpus, Rates, costs
+from pipelines.staging import STAGING, Staging
 from pipelines.tokenizer_options import TokenizerOptions
 from schemas.errors import DataError, TextmillError
 
@@ -100,7 +103,7 @@ class Preflight:
 def preflight_shards(
     options: BuildOptions,
     beam_arguments: list[str],
-    wiring: "Callable[[BuildOptions, Schema, LoadedTokenizer], Wiring]",
+    wiring: "Callable[[BuildOptions, Schema, LoadedTokenizer, list[str], Staging], Wiring]",
     console: Console,
 ) -> None:
     """Looks at a build_shards command.
@@ -146,12 +149,20 @@ def preflight_shards(
         return
     said = f"{path}, {tokenizer.vocab_size:,} ids, fits --task={options.task}; it goes with the job"
     look.add(Check("tokenizer", "ok", said))
-    look.job(wiring(options, schema, tokenizer))
+    look.job(wiring(options, schema, tokenizer, beam_arguments, as_if_staged(options.output)))
     if blocks is None:
         look.add(Check("keys", "not checked", _NO_INPUTS))
     else:
         _add_costs(look, asked, options, schema, tokenizer, blocks)
     look.end()
+
+
+def as_if_staged(output: str) -> Staging:
+    """Where a run would keep its files; nothing is made there."""
+    folder = os.path.join(output, STAGING)
+    if is_remote(output):
+        return Staging(folder, os.path.join(tempfile.gettempdir(), STAGING), "preflight")
+    return Staging(folder, folder)
 
 
 def _add_costs(
@@ -188,7 +199,10 @@ def _add_costs(
 
 
 def preflight_tokenizer(
-    options: TokenizerOptions, beam_arguments: list[str], wiring: "Wiring", console: Console
+    options: TokenizerOptions,
+    beam_arguments: list[str],
+    wiring: "Callable[[TokenizerOptions, list[str], Staging], Wiring]",
+    console: Console,
 ) -> None:
     """Looks at a train_tokenizer command.
 
@@ -213,7 +227,7 @@ def preflight_tokenizer(
     )
     look = Preflight(asked, console)
     blocks = look.places()
-    look.job(wiring)
+    look.job(wiring(options, beam_arguments, as_if_staged(options.output)))
     if blocks is None:
         look.add(Check("work", "not checked", _NO_INPUTS))
     else:
