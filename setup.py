@@ -43,11 +43,12 @@ _TF = [*_TRAINERS, "keras>=3.15,<4", "tensorflow>=2.21,<2.22"]
 _POPTORCH = [*_TRAINERS, "torch>=2.10"]
 _LOGS = ["tensorboardX>=2.6.4", "wandb>=0.28"]  # of the trainers, for --log_to=
 _HF = ["datasets>=5.2,<6"]  # of the pipelines, for --input=hf:
-_GCP = ["apache-beam[gcp]"]
-_AWS = ["apache-beam[aws]"]
-# Of the trainers' hosts, for --shards=gs://... and s3://...; other protocols by their own packages.
-_GS = ["gcsfs>=2026.9"]
-_S3 = ["s3fs>=2026.9"]
+# For finished sets on gs:// and s3://: trainers, verify, inspect_shards. Others by fsspec's names.
+_STORE = ["filelock>=3.16", "fsspec>=2026.9", "tenacity>=9"]
+_GS = [*_STORE, "gcsfs>=2026.9"]
+_S3 = [*_STORE, "s3fs>=2026.9"]
+_GCP = [*_GS, "apache-beam[gcp]"]
+_AWS = [*_S3, "apache-beam[aws]"]
 _TEST = [
     *_GS,
     *_HF,

@@ -3,7 +3,6 @@
 `python -m pipelines.inspect_shards DIR`; see --help.
 """
 
-import os
 import sys
 from dataclasses import dataclass
 from itertools import groupby
@@ -36,6 +35,7 @@ from pipelines.set_tables import difference_tables, number_of, set_tables, table
 from pipelines.token_counts import read_token_counts
 from schemas.errors import UsageError, run_entry
 from schemas.records import open_rows
+from schemas.set_cache import CACHE_GIGABYTES, Cache, default_directory
 from schemas.sidecar import ManifestFile, SetInfo, read_set
 
 _SEGMENT_STYLES = ("cyan", "green")  # neighbours differ
@@ -52,13 +52,15 @@ class InspectOptions:
     Exit code 1 if --search finds nothing or --diff finds a difference, as grep and diff have it.
 
     Attributes:
-      directory: of the set, with a MANIFEST.json.
+      directory: of the set, with a MANIFEST.json; or its URL: gs://bucket/set.
       split: whose row to show, the first that has rows by default; or to search, by default all.
       row: index in the split, from 0 on.
       stats: show the tables only, no row, and how often tokens occur.
       search: show the rows that hold this text, masks taken off; upper and lower case differ.
       limit: show at most so many rows that --search finds; 0 for all.
       diff: another set: show what differs, in contract, inputs, counts, tokens and rows.
+      cache_dir: where what is fetched from a store is kept; by default textmill in ~/.cache.
+      cache_gigabytes: that all sets in it may take.
     """
 
     directory: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
@@ -68,6 +70,8 @@ class InspectOptions:
     search: str | None = None
     limit: int = 20
     diff: Annotated[str | None, tyro.conf.arg(metavar="OTHER_DIR")] = None
+    cache_dir: str | None = None
+    cache_gigabytes: float = CACHE_GIGABYTES
 
     def __post_init__(self) -> None:
         """Refuses what asks for two things, or for nothing."""
@@ -84,12 +88,13 @@ def main(argv: list[str]) -> None:
     options = tyro.cli(
         InspectOptions, prog="python -m pipelines.inspect_shards", args=argv, use_underscores=True
     )
-    info = read_set(options.directory)
+    cache = Cache(options.cache_dir or default_directory(), options.cache_gigabytes)
+    info = read_set(options.directory, cache)
     console = Console(highlight=False)
     if options.search is not None:
         sys.exit(_search(info, options, console))
     if options.diff is not None:
-        sys.exit(_diff(info, read_set(options.diff), console))
+        sys.exit(_diff(info, read_set(options.diff, cache), console))
     for renderable in (
         *set_tables(info),
         *(_tokens(info) if options.stats else _row(info, options)),
@@ -103,7 +108,7 @@ def _tokens(info: SetInfo) -> list[RenderableType]:
 
 
 def _texts(info: SetInfo) -> TokenTexts:
-    with open(os.path.join(info.directory, "tokenizer.json"), "rb") as tokenizer:
+    with open(info.locate("tokenizer.json"), "rb") as tokenizer:
         return TokenTexts.from_json(tokenizer.read())
 
 
@@ -160,7 +165,7 @@ def _row(info: SetInfo, options: InspectOptions) -> list[RenderableType]:
     split = _split(info, options.split)
     file, number = _find(info, split, options.row)
     codec = info.schema.codec()
-    reader = open_rows(os.path.join(info.directory, file.path), codec.stride)
+    reader = open_rows(info.locate(file.path), codec.stride)
     try:
         columns = codec.decode(reader.read_range(number, number + 1), first_row=number)
     finally:

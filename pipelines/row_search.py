@@ -1,7 +1,7 @@
 """Finds a text in the rows of a set, a batch at a time, without a loop over rows."""
 
-import os
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -53,16 +53,13 @@ def search_rows(info: SetInfo, split: str, text: str, texts: TokenTexts) -> Iter
     codec, wanted, first = info.schema.codec(), text.encode(), 0
     for file in info.manifest.shards(split, sorted(info.schema.file_formats)[0]):
         rows = file.rows or 0
-        reader = open_rows(os.path.join(info.directory, file.path), codec.stride)
-        try:
+        with info.borrow(file.path) as path, closing(open_rows(path, codec.stride)) as reader:
             for start in range(0, rows, _BATCH_ROWS):
                 stop = min(start + _BATCH_ROWS, rows)
                 columns = codec.decode(reader.read_range(start, stop), first_row=start)
                 yield from _search_batch(
                     columns, info.schema, wanted, texts, (split, first + start)
                 )
-        finally:
-            reader.close()
         first += rows
 
 

@@ -1,9 +1,8 @@
 """Reads one shard back, in all its formats, and tells what is wrong with it."""
 
-import os
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +44,7 @@ class ShardCheck:
     """Reads one shard.
 
     Attributes:
+      files: the shard in each of its formats.
       problems: what is wrong with it; each names file, row and value.
       rows: read; of a shard in two formats, once.
       tokens: in them, padding not counted.
@@ -53,7 +53,6 @@ class ShardCheck:
 
     def __init__(
         self,
-        directory: str,
         name: str,
         files: list[ManifestFile],
         contract: Contract,
@@ -63,7 +62,6 @@ class ShardCheck:
         """Nothing is read yet.
 
         Args:
-          directory: of the set.
           name: of the shard: "train-00000-of-00004".
           files: the shard in each of its formats.
           contract: what its rows are held against.
@@ -72,9 +70,8 @@ class ShardCheck:
         """
         self.problems: list[str] = []
         self.examples: list[np.ndarray] = []
-        self._directory = directory
+        self.files = files
         self._name = name
-        self._files = files
         self._contract = contract
         self._codec = contract.schema.codec()
         self._on_bytes = on_bytes
@@ -94,14 +91,19 @@ class ShardCheck:
         """Tokens in them."""
         return self._counts["tokens_in_rows"]
 
-    def run(self, stop: threading.Event) -> "ShardCheck":
-        """Reads the shard, unless `stop` is set before or meanwhile."""
-        readers = self._open()
+    def run(self, stop: threading.Event, located: Mapping[str, str]) -> None:
+        """Reads the shard, unless `stop` is set before or meanwhile.
+
+        Args:
+          stop: set by who wants no more.
+          located: where its files lie on this machine, by path; others are passed over.
+        """
+        readers = self._open(located)
         try:
             rows = max((len(reader) for reader in readers.values()), default=0)
             for start in range(0, rows, _BATCH_ROWS):
                 if stop.is_set():
-                    return self
+                    return
                 self._check_batch(self._read(readers, start), start)
             if readers and self._all_counted:
                 self._check_counts()
@@ -109,15 +111,14 @@ class ShardCheck:
         finally:
             for reader in readers.values():
                 reader.close()
-        return self
 
-    def _open(self) -> dict[str, RowReader]:
+    def _open(self, located: Mapping[str, str]) -> dict[str, RowReader]:
         """Path to reader, of the files that open."""
         readers: dict[str, RowReader] = {}
-        for file in self._files:
-            path = os.path.join(self._directory, file.path)
-            if not os.path.isfile(path):
+        for file in self.files:
+            if file.path not in located:
                 continue  # hashing told of it
+            path = located[file.path]
             try:
                 reader = readers[file.path] = open_rows(path, self._codec.stride, self._hash_rows)
             except DataError as error:

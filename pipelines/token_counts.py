@@ -6,7 +6,6 @@ take a hundred times as long to read.
 """
 
 import io
-import os
 from collections.abc import Iterable
 
 import numpy as np
@@ -69,7 +68,7 @@ def read_token_counts(info: SetInfo) -> np.ndarray | None:
     """
     if TOKEN_COUNTS not in {file.path for file in info.manifest.files}:
         return None
-    path = os.path.join(info.directory, TOKEN_COUNTS)
+    path = info.locate(TOKEN_COUNTS)
     counts = read_counts(path)
     size = info.schema.vocab_size
     if counts.shape != (size,) or counts.dtype != np.int64:

@@ -3,14 +3,16 @@
 Exit 0 and one line if everything is as published; else exit 1 and what is wrong, where.
 """
 
+import math
 import os
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import numpy as np
@@ -25,18 +27,22 @@ from pipelines.token_counts import TOKEN_COUNTS, count_problems
 from pipelines.tokenization import LoadedTokenizer
 from schemas.array_record import HashRows, highway_hash
 from schemas.errors import DataError, UsageError, run_entry
+from schemas.set_cache import Cache
+from schemas.set_files import CachedFiles, MissingFile, SetFiles, WrongFile, open_files
 from schemas.sidecar import (
     MANIFEST,
     SIDECARS,
     Manifest,
     ManifestFile,
     Schema,
+    SetInfo,
     file_sha256,
-    read_manifest,
     read_sidecars,
 )
+from schemas.store import is_url
 from schemas.typed_json import load_json
 
+_Found = dict[str, tuple[int, str] | None]  # path to size and sha256, None where it is missing
 SHOWN = 20  # problems of a set that are printed
 _COMPILED_PAYS_BYTES = 300_000_000
 
@@ -46,7 +52,7 @@ class VerifyOptions:
     """Re-reads finished shard sets and checks all that they say of themselves.
 
     Attributes:
-      directories: of the sets, each with a MANIFEST.json.
+      directories: of the sets, each with a MANIFEST.json; or URLs: gs://bucket/set.
     """
 
     directories: Annotated[
@@ -86,8 +92,7 @@ def main(argv: list[str]) -> None:
     failures = []
     for directory in options.directories:
         try:
-            with _progress(directory) as on_bytes:
-                report = verify_set(directory, on_bytes)
+            report = verify_set(directory)
         except DataError as error:
             failures.append(str(error))
             continue
@@ -114,10 +119,19 @@ def _failure(directory: str, problems: list[str]) -> str:
 
 
 @contextmanager
-def _progress(directory: str) -> Iterator[Callable[[int], None]]:
+def _opened(directory: str) -> Iterator[SetFiles]:
+    """The files of a set; of one in a store as many lie on this machine as are being read."""
+    if not is_url(directory):
+        yield open_files(directory)
+        return
+    with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
+        yield open_files(directory, Cache(folder, gigabytes=math.inf))
+
+
+@contextmanager
+def _progress(manifest: Manifest) -> Iterator[Callable[[int], None]]:
     """A bar on a terminal; gives what to call with numbers of bytes."""
     console = Console(file=sys.stderr)
-    manifest = read_manifest(directory)
     # Shards are read twice: for their hash and for their rows.
     total = sum(f.bytes * (1 if f.split is None else 2) for f in manifest.files)
     columns = (TextColumn("verify"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
@@ -128,7 +142,7 @@ def _progress(directory: str) -> Iterator[Callable[[int], None]]:
         yield lambda number: progress.advance(task, number)
 
 
-def verify_set(directory: str, on_bytes: Callable[[int], None] = lambda number: None) -> Report:
+def verify_set(directory: str, on_bytes: Callable[[int], None] | None = None) -> Report:
     """Checks everything that a set says of itself.
 
     Every file: size and sha256. Every shard: the format's own checksums, number of rows, layout,
@@ -137,37 +151,61 @@ def verify_set(directory: str, on_bytes: Callable[[int], None] = lambda number: 
     in both formats.
 
     Args:
-      directory: where MANIFEST.json lies.
+      directory: where MANIFEST.json lies, or its URL: then no more shards are on this machine at a
+        time than it has processors.
       on_bytes: called with numbers of bytes as they are done, from several threads; shards count
-        twice, for their hash and for their rows.
+        twice, for their hash and for their rows. None: a bar on a terminal.
 
     Raises:
-      DataError: there is no manifest to go by.
+      DataError: there is no manifest to go by, or the store does not answer.
     """
-    manifest = read_manifest(directory)
-    report = Report(notes=_unlisted(directory, manifest))
+    with _opened(directory) as files:
+        if on_bytes is not None:
+            return _verified(files, on_bytes)
+        with _progress(files.manifest) as on_bytes:
+            return _verified(files, on_bytes)
+
+
+def _verified(files: SetFiles, on_bytes: Callable[[int], None]) -> Report:
+    manifest = files.manifest
+    report = Report(notes=_unlisted(files))
     stop = threading.Event()
+    others = [file for file in manifest.files if file.split is None]
+    shards = _shards(manifest)
+    checks: dict[str, ShardCheck] = {}
+
+    def hash_only(file: ManifestFile) -> tuple[int, str] | None:
+        return _hash(file, files.fetch, on_bytes)[0]
+
+    def check_shard(name: str) -> _Found:
+        return _check_shard(files, shards[name], checks.get(name), on_bytes, stop)
+
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
-            tokenizer = pool.submit(_load_tokenizer, directory)  # takes a while
-            hashes = pool.map(lambda file: _hash(directory, file, on_bytes), manifest.files)
-            hash_rows = _choose_row_hash(manifest)
-            damaged = _damaged(manifest, list(hashes))
-            report.problems += damaged.values()
-            contract = _contract(directory, manifest, set(damaged), tokenizer, report)
-            if contract is None:
-                report.notes.append("no row was read, since schema.json cannot be trusted")
-                return report
-            checks = _shard_checks(directory, manifest, contract, on_bytes, hash_rows)
-            for check in pool.map(lambda check: check.run(stop), checks):
-                report.problems += check.problems
-                report.rows += check.rows
-                report.tokens += check.tokens
-            report.problems += _without_rows(contract, checks)
+            tokenizer = pool.submit(_load_tokenizer, files)  # takes a while
+            found: _Found = {}
+            for file, hashed in zip(others, pool.map(hash_only, others), strict=True):
+                found[file.path] = hashed
+            problems: list[str] = []
+            contract = _contract(files, set(_damaged(manifest, found)), tokenizer, problems)
+            if contract is not None:
+                hash_rows = _choose_row_hash(manifest)
+                checks.update(_shard_checks(shards, contract, on_bytes, hash_rows))
+            for hashes in pool.map(check_shard, shards):
+                found.update(hashes)
         except BaseException:  # Ctrl-C too: what runs ends at its next batch
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
+    report.problems = [*_damaged(manifest, found).values(), *problems]
+    if contract is None:
+        report.notes.append("no row was read, since schema.json cannot be trusted")
+        return report
+    for check in checks.values():
+        report.problems += check.problems
+        report.rows += check.rows
+        report.tokens += check.tokens
+    report.problems += _without_rows(contract, list(checks.values()))
     return report
 
 
@@ -180,21 +218,54 @@ def _choose_row_hash(manifest: Manifest) -> HashRows:
     return compiled_hash
 
 
+def _shards(manifest: Manifest) -> dict[str, list[ManifestFile]]:
+    """Name of a shard to its files, one a format."""
+    shards: dict[str, list[ManifestFile]] = {}
+    for file in manifest.files:
+        if file.split is not None:
+            shards.setdefault(file.path.rsplit(".", 1)[0], []).append(file)
+    return shards
+
+
 def _shard_checks(
-    directory: str,
-    manifest: Manifest,
+    shards: dict[str, list[ManifestFile]],
     contract: Contract,
     on_bytes: Callable[[int], None],
     hash_rows: HashRows,
-) -> list[ShardCheck]:
+) -> dict[str, ShardCheck]:
     schema = contract.schema
-    listed = {file.path: file for file in manifest.files}
-    checks = []
+    checks = {}
     for name in (name for split in sorted(schema.splits) for name in schema.shard_names(split)):
         paths = [f"{name}.{file_format}" for file_format in schema.file_formats]
-        files = [listed[path] for path in paths if path in listed]
-        checks.append(ShardCheck(directory, name, files, contract, on_bytes, hash_rows))
+        files = [file for file in shards.get(name, []) if file.path in paths]
+        checks[name] = ShardCheck(name, files, contract, on_bytes, hash_rows)
     return checks
+
+
+def _check_shard(
+    files: SetFiles,
+    shard: list[ManifestFile],
+    check: ShardCheck | None,
+    on_bytes: Callable[[int], None],
+    stop: threading.Event,
+) -> _Found:
+    """Hashes a shard's files, and reads their rows while they are here."""
+    found: _Found = {}
+    with ExitStack() as stack:
+        located = {}
+
+        def take(path: str) -> str:
+            return stack.enter_context(files.borrow(path))
+
+        for file in shard:
+            if stop.is_set():
+                break
+            found[file.path], path = _hash(file, take, on_bytes)
+            if path is not None:
+                located[file.path] = path
+        if check is not None:
+            check.run(stop, located)
+    return found
 
 
 def _without_rows(contract: Contract, checks: list[ShardCheck]) -> list[str]:
@@ -206,34 +277,37 @@ def _without_rows(contract: Contract, checks: list[ShardCheck]) -> list[str]:
     return [f"{EVALUATION}: no row is of {example_name(int(line))}" for line in lines[:SHOWN]]
 
 
-def _unlisted(directory: str, manifest: Manifest) -> list[str]:
+def _unlisted(files: SetFiles) -> list[str]:
     """Notes on files that are no part of the set; hidden ones, such as a lock, are passed over."""
-    listed = {file.path for file in manifest.files} | {MANIFEST}
-    found = set()
-    for folder, folders, names in os.walk(directory):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        visible = [os.path.join(folder, name) for name in names if not name.startswith(".")]
-        found.update(os.path.relpath(path, directory).replace(os.sep, "/") for path in visible)
-    return [f"{path} is not listed in {MANIFEST}" for path in sorted(found - listed)]
+    listed = {file.path for file in files.manifest.files} | {MANIFEST}
+    return [f"{path} is not listed in {MANIFEST}" for path in files.names() if path not in listed]
 
 
 def _hash(
-    directory: str, file: ManifestFile, on_bytes: Callable[[int], None]
-) -> tuple[int, str] | None:
-    """Size and sha256 of a file; None if there is none."""
-    path = os.path.join(directory, file.path)
-    if not os.path.isfile(path):
-        return None
-    found = os.path.getsize(path), file_sha256(path)
+    file: ManifestFile, take: Callable[[str], str], on_bytes: Callable[[int], None]
+) -> tuple[tuple[int, str] | None, str | None]:
+    """Size and sha256 of a file, and where `take` brought it; None for what is not there."""
+    try:
+        path = take(file.path)
+        if not os.path.isfile(path):
+            return None, None
+        found = os.path.getsize(path), file_sha256(path)
+    except MissingFile:
+        return None, None
+    except WrongFile as error:
+        found, path = error.found, None
     on_bytes(file.bytes)
-    return found
+    return found, path
 
 
-def _damaged(manifest: Manifest, hashes: list[tuple[int, str] | None]) -> dict[str, str]:
+def _damaged(manifest: Manifest, hashes: _Found) -> dict[str, str]:
     """Path to what is wrong with the file, for those that are not as the manifest says."""
     owner = {file.sha256: file.path for file in manifest.files}
     damaged = {}
-    for file, found in zip(manifest.files, hashes, strict=True):
+    for file in manifest.files:
+        if file.path not in hashes:
+            continue
+        found = hashes[file.path]
         if found is None:
             damaged[file.path] = f"{file.path} is missing"
         elif found != (file.bytes, file.sha256):
@@ -248,58 +322,64 @@ def _damaged(manifest: Manifest, hashes: list[tuple[int, str] | None]) -> dict[s
 
 
 def _contract(
-    directory: str,
-    manifest: Manifest,
+    files: SetFiles,
     damaged: set[str],
     tokenizer: Future[LoadedTokenizer],
-    report: Report,
+    problems: list[str],
 ) -> Contract | None:
-    """What undamaged sidecars say; what is wrong with them goes into the report.
+    """What undamaged sidecars say; what is wrong with them goes into `problems`.
 
     Returns:
       None if schema.json is not to be trusted.
     """
     if "schema.json" in damaged:
         return None
-    path = os.path.join(directory, "schema.json")
+    path = files.fetch("schema.json")
     try:
         schema = Schema.from_dict(load_json(path), path)
     except DataError as error:
-        report.problems.append(str(error))
+        problems.append(str(error))
         return None
     shards, prefix, suffix, evaluation = {}, (), (), None
     if not damaged.intersection(SIDECARS):
         try:
-            info = read_sidecars(directory, manifest)
+            info = _sidecars(files)
             broken = info.stats.broken_equations(schema.mask_copies)
-            report.problems += [f"stats.json: {equation}" for equation in broken]
+            problems += [f"stats.json: {equation}" for equation in broken]
             shards = info.stats.shards
             if TOKEN_COUNTS not in damaged:
-                report.problems += count_problems(info)
+                problems += count_problems(info)
         except DataError as error:
-            report.problems.append(str(error))
+            problems.append(str(error))
     if "tokenizer.json" not in damaged:
         try:
-            prefix, suffix = _surroundings(directory, schema, tokenizer)
+            prefix, suffix = _surroundings(files, schema, tokenizer)
         except DataError as error:
-            report.problems.append(str(error))
+            problems.append(str(error))
     if EVALUATION not in damaged and any(f.name == "example_id" for f in schema.features):
         try:
-            evaluation = _evaluation(directory, manifest)
+            evaluation = _evaluation(files)
         except DataError as error:
-            report.problems.append(str(error))
+            problems.append(str(error))
     return Contract(schema, shards, prefix, suffix, evaluation)
 
 
-def _evaluation(directory: str, manifest: Manifest) -> np.ndarray:
+def _sidecars(files: SetFiles) -> SetInfo:
+    for name in SIDECARS:
+        files.fetch(name)
+    folder = files.folder if isinstance(files, CachedFiles) else files.directory
+    return replace(read_sidecars(folder, files.manifest), files=files)
+
+
+def _evaluation(files: SetFiles) -> np.ndarray:
     """Names of the lines of evaluation.jsonl; a set without questions to evaluate has no file."""
-    if EVALUATION not in {file.path for file in manifest.files}:
+    if EVALUATION not in {file.path for file in files.manifest.files}:
         return np.zeros(0, np.uint64)
-    return evaluation_names(os.path.join(directory, EVALUATION))
+    return evaluation_names(files.fetch(EVALUATION))
 
 
-def _load_tokenizer(directory: str) -> LoadedTokenizer:
-    path = os.path.join(directory, "tokenizer.json")
+def _load_tokenizer(files: SetFiles) -> LoadedTokenizer:
+    path = files.fetch("tokenizer.json")
     if not os.path.isfile(path):
         raise DataError(f"{path} is missing, and not listed in {MANIFEST}")
     with open(path, "rb") as file:
@@ -307,15 +387,15 @@ def _load_tokenizer(directory: str) -> LoadedTokenizer:
 
 
 def _surroundings(
-    directory: str, schema: Schema, loading: Future[LoadedTokenizer]
+    files: SetFiles, schema: Schema, loading: Future[LoadedTokenizer]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """What is before and after each segment.
 
     Raises:
       DataError: the tokenizer is missing, broken, or not the schema's.
     """
-    path = os.path.join(directory, "tokenizer.json")
     tokenizer = loading.result()
+    path = files.fetch("tokenizer.json")
     if file_sha256(path) != schema.tokenizer_sha256:
         raise DataError(f"{path} is not the tokenizer of schema.json: its sha256 is another")
     if tokenizer.vocab_size > schema.vocab_size:

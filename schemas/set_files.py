@@ -43,6 +43,10 @@ class WrongFile(DataError):
         self.found = (size, sha256)
 
 
+class MissingFile(DataError):
+    """A file that the manifest lists is not in the store."""
+
+
 class LocalFiles:
     """A set in a directory: there is nothing to fetch."""
 
@@ -311,7 +315,7 @@ class CachedFiles:
         try:
             return self._store.read_range(file.path, start, stop)
         except FileNotFoundError as error:
-            raise DataError(
+            raise MissingFile(
                 f"{self.directory}/{file.path} is missing, although the manifest lists it: copy "
                 "the set again or build it anew"
             ) from error
