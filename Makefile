@@ -1,4 +1,4 @@
-# make demo | test | check | bench | lock | clean        PYTHON=python3.12 chooses the interpreter.
+# make demo | test | check | bench | prism | lock | clean   (PYTHON=python3.12: the interpreter)
 # Each target installs what it needs into .venv; stamp files in there keep the second time quick.
 PYTHON ?= python3
 UV_VERSION := 0.13.8
@@ -8,7 +8,7 @@ INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/pyth
 	--constraint requirements.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench lock clean
+.PHONY: help demo test check bench prism lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -16,13 +16,16 @@ help:
 	@echo "make test    all tests"
 	@echo "make check   ruff and pyright"
 	@echo "make bench   all measurements, into benchmarks/ (25 minutes; text from ../shared/data)"
+	@echo "make prism   Beam's runner in Go, for --runner=PrismRunner, into .venv/bin"
 	@echo "make lock    requirements.lock anew, from setup.py"
 	@echo "make clean   removes .venv, demo/, benchmarks/ and caches"
 
 demo: .venv/demo.stamp
 	$(BIN)/python -m pipelines.demo --output=demo
 
+# Tests on Prism say why they are skipped where it could not be built; in CI they fail.
 test: .venv/all.stamp
+	@$(MAKE) --no-print-directory prism || echo "going on without Prism" >&2
 	$(BIN)/python -m pytest -q -n auto --maxprocesses=4
 
 check: .venv/all.stamp
@@ -32,6 +35,8 @@ check: .venv/all.stamp
 
 bench: .venv/all.stamp
 	@$(BIN)/python -m tests.benchmarks.run_all
+
+prism: .venv/prism.stamp
 
 lock: $(BIN)/uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --upgrade \
@@ -59,4 +64,13 @@ $(BIN)/uv:
 .venv/all.stamp: setup.py requirements.lock schemas/version.py | $(BIN)/uv
 	@echo "installing everything (several GB the first time) ..."
 	@$(INSTALL) --editable '.[all]'
+	@touch $@
+
+# From the module proxy, in the version of the Beam that is installed (900 MB of Go's caches).
+.venv/prism.stamp: .venv/demo.stamp requirements.lock
+	@command -v go >/dev/null || { echo "make prism: there is no Go; install it (https://go.dev)," \
+		"or give --prism_location=PATH of a Prism that you have" >&2; exit 2; }
+	@version=$$($(BIN)/python -c 'import importlib.metadata as m; print(m.version("apache-beam"))') \
+		&& echo "building Prism $$version ..." && GOBIN="$(CURDIR)/.venv/bin" go install \
+		github.com/apache/beam/sdks/v2/go/cmd/prism@v$$version
 	@touch $@

@@ -9,7 +9,6 @@ import difflib
 import gc
 import logging
 import os
-import re
 import signal
 import sys
 import threading
@@ -19,17 +18,19 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from rich.console import Console
 
+from pipelines import prism
+from pipelines.failures import hushed_listeners, in_words
 from pipelines.progress import Display
-from schemas.errors import DataError, TextmillError, UsageError
+from schemas.errors import DataError, UsageError
 from schemas.flag_file import kinds_of
 
 if TYPE_CHECKING:
     import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
 
     from pipelines.filters import Filters
 
 _SAMPLING_MS = 10
-_WHILE = re.compile(r" \[while running '.*")  # what Beam adds to a worker's message
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
 # Measured with two cores (L = 128, MLM): two threads take 0.94 of the time of one for 50 MB, 0.88
 # for 110 MB, 0.75 for 400 MB. Two processes take half as long again for 1 GB as two threads, and
@@ -47,10 +48,13 @@ def choose_runner(beam_arguments: list[str], total_bytes: int) -> tuple[list[str
 
     Returns:
       Beam's arguments, and the choice in words.
+
+    Raises:
+      UsageError: the runner's program is not there.
     """
     named = [a for a in beam_arguments if a == "--runner" or a.startswith("--runner=")]
     if named:
-        return beam_arguments, "as asked"
+        return prism.with_program(beam_arguments), "as asked"
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
@@ -194,19 +198,21 @@ def run_pipeline(
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    options = PipelineOptions([*beam_arguments, "--no_save_main_session"])
     outcome: list[BaseException | None] = []
 
     def run() -> None:
         # Worker processes inherit this: Ctrl-C is for us to act on, not for each of them to report.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            try:
-                pipeline = beam.Pipeline(options=options)
-            except ValueError as error:
-                raise UsageError(f"the runner cannot be used: {error}") from error
-            build(pipeline)
-            state = pipeline.run().wait_until_finish()
+            with hushed_listeners(), prism.started(beam_arguments) as arguments:
+                try:
+                    options = PipelineOptions([*arguments, "--no_save_main_session"])
+                    _check_environment(options)
+                    pipeline = beam.Pipeline(options=options)
+                except ValueError as error:
+                    raise UsageError(f"the runner cannot be used: {error}") from error
+                build(pipeline)
+                state = pipeline.run().wait_until_finish()
             if state not in (None, "DONE"):
                 raise DataError(f"the runner ended the job in state {state}: see its own log")
             outcome.append(None)
@@ -218,6 +224,24 @@ def run_pipeline(
         _watch(worker, Display(staging, total_bytes, label, Console(file=terminal)))
     if outcome[0] is not None:
         raise in_words(outcome[0]) from outcome[0]
+
+
+def _check_environment(options: "PipelineOptions") -> None:
+    """Raises ValueError where flags do not say where workers run."""
+    from apache_beam.options.pipeline_options import PortableOptions
+    from apache_beam.transforms.environments import Environment
+
+    portable = options.view_as(PortableOptions)
+    kind = portable.environment_type
+    if not kind:
+        return
+    told = portable.environment_config or portable.environment_options
+    if kind.upper() in ("EXTERNAL", "PROCESS") and not told:
+        raise ValueError(
+            f"--environment_type={kind} wants --environment_config too: localhost:50000, or where "
+            "else a worker pool listens, or the command of a process"
+        )
+    Environment.from_options(portable)
 
 
 @contextmanager
@@ -255,22 +279,3 @@ def _watch(worker: threading.Thread, display: Display) -> None:
         raise
     finally:
         display.close()
-
-
-def in_words(error: BaseException) -> BaseException:
-    """A failure of a pipeline as the paragraph that its worker said, if it said one.
-
-    Beam hands on the text of a worker's exception, wrapped in its own: the type is lost on the way.
-    """
-    text = str(error)
-    if isinstance(error, TextmillError):
-        return type(error)(_WHILE.sub("", text))
-    said = re.findall(r"(?:DataError|UsageError): (.*)", text)
-    if said:
-        return DataError(_WHILE.sub("", said[-1]).strip())
-    if re.search(r"Channel closed|SDK worker disconnected|connection.*(closed|reset)", text, re.I):
-        return DataError(
-            "a worker process died (killed, or out of memory): nothing was published; run the same "
-            "command again, with fewer workers if memory is short"
-        )
-    return error

@@ -1,0 +1,62 @@
+"""What a runner or a worker says when a pipeline fails -> a paragraph for its user."""
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from schemas.errors import DataError, TextmillError
+
+_WHILE = re.compile(r" \[while running '.*")  # what Beam adds to a worker's message
+# Beam's threads that wait for a job's messages, and that are workers of it in this process.
+_LISTENERS = ("wait_until_finish_read", "run_worker_")
+
+
+@contextmanager
+def hushed_listeners() -> Iterator[None]:
+    """A lost connection is told once, by the error that ends the run.
+
+    Threads of Beam's that listen to a runner would each show it as an exception of its own.
+    """
+    usual = threading.excepthook
+
+    def hook(arguments: threading.ExceptHookArgs) -> None:
+        if arguments.thread is None or not arguments.thread.name.startswith(_LISTENERS):
+            usual(arguments)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        for thread in threading.enumerate():
+            if thread.name.startswith(_LISTENERS):
+                thread.join(1)
+        if threading.excepthook is hook:
+            threading.excepthook = usual
+
+
+def in_words(error: BaseException) -> BaseException:
+    """A failure of a pipeline as the paragraph that its worker said, if it said one.
+
+    Beam hands on the text of a worker's exception, wrapped in its own: the type is lost on the way.
+    """
+    text = str(error)
+    if isinstance(error, TextmillError):
+        return type(error)(_WHILE.sub("", text))
+    said = re.findall(r"(?:DataError|UsageError): (.*)", text)
+    if said:
+        return DataError(_WHILE.sub("", said[-1]).strip())
+    if re.search(r"Channel closed|SDK worker disconnected|connection.*(closed|reset)", text, re.I):
+        return DataError(
+            "a worker process died (killed, or out of memory): nothing was published; run the same "
+            "command again, with fewer workers if memory is short"
+        )
+    if "DEADLINE_EXCEEDED" in text:  # Beam takes a request's limit for the whole job's
+        return DataError(
+            "the job took longer than --job_server_timeout (300 seconds unless it is given), and "
+            "may still be running: nothing waits for it; give a longer time and run again"
+        )
+    refused = re.search(r"failed in state \w+: (.*)", text)
+    if refused and "Traceback" not in text:
+        return DataError(f"the runner gave the job up: {refused[1]}")
+    return error
