@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from schemas.errors import DataError, TextmillError
 
 _WHILE = re.compile(r" \[while running '.*")  # what Beam adds to a worker's message
-# Beam's threads that wait for a job's messages, and that are workers of it in this process.
-_LISTENERS = ("wait_until_finish_read", "run_worker_")
+# Beam's threads that wait for a job's messages, and for what its workers in this process are to do.
+_LISTENERS = ("wait_until_finish_read", "run_worker_", "read_grpc_client_inputs")
 
 
 @contextmanager
@@ -18,10 +18,12 @@ def hushed_listeners() -> Iterator[None]:
 
     Threads of Beam's that listen to a runner would each show it as an exception of its own.
     """
+    import grpc  # Beam has loaded it
+
     usual = threading.excepthook
 
     def hook(arguments: threading.ExceptHookArgs) -> None:
-        if arguments.thread is None or not arguments.thread.name.startswith(_LISTENERS):
+        if not isinstance(arguments.exc_value, grpc.RpcError):
             usual(arguments)
 
     threading.excepthook = hook
