@@ -19,7 +19,7 @@ import threading
 import weakref
 from collections import deque
 from contextlib import contextmanager
-from typing import ContextManager, Deque, Dict, Iterator, List, Optional, Sequence, Union
+from typing import ContextManager, Deque, Dict, Iterator, List, Optional, Sequence, Set, Union
 
 from schemas.errors import DataError
 from schemas.set_cache import PART, Cache
@@ -124,11 +124,12 @@ class CachedFiles:
         """What belongs to one process."""
         self._process, self._lock = os.getpid(), threading.Lock()
         self._waiting: Deque[str] = deque()
+        self._taken: Set[str] = set()  # by a thread, once
         self._threads = 0
 
     def __getstate__(self) -> dict:
         """All but what belongs to one process: threads, and the mark that the set is used."""
-        left_out = ("_lock", "_waiting", "_threads", "_mark", "_process")
+        left_out = ("_lock", "_waiting", "_taken", "_threads", "_mark", "_process")
         state = {name: value for name, value in self.__dict__.items() if name not in left_out}
         return dict(state, _good=dict(self._good))
 
@@ -179,10 +180,10 @@ class CachedFiles:
     def prefetch(self, paths: Sequence[str]) -> None:
         """Fetches files in the background, in this order, before those asked for earlier.
 
-        An error there is passed over: who needs the file meets it again.
+        An error there is passed over, and the file left to who needs it: he meets it again.
         """
         with self._own_lock():
-            wanted = [path for path in paths if not self._good.get(path)]
+            wanted = [p for p in paths if not self._good.get(p) and p not in self._taken]
             rest = [path for path in self._waiting if path not in set(wanted)]
             self._waiting = deque(wanted + rest)
             new = min(THREADS, len(self._waiting)) - self._threads
@@ -231,6 +232,7 @@ class CachedFiles:
                     self._threads -= 1
                     return
                 path = self._waiting.popleft()
+                self._taken.add(path)
             try:
                 self.fetch(path)
             except Exception:
@@ -290,7 +292,11 @@ class CachedFiles:
             while size < file.bytes:
                 stop = min(size + PIECE_BYTES, file.bytes)
                 # One byte more at the end shows a file that is longer than it should be.
-                piece = self._piece(file, size, stop + (stop == file.bytes))
+                try:
+                    piece = self._piece(file, size, stop + (stop == file.bytes))
+                except MissingFile:
+                    os.unlink(part)
+                    raise
                 out.write(piece)
                 digest.update(piece)
                 size += len(piece)

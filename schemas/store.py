@@ -9,7 +9,7 @@ again is tried again, and nothing for ever: a store that does not answer is an e
 
 import logging
 import re
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from schemas.errors import DataError, UsageError
 
@@ -61,7 +61,12 @@ class StoreFolder:
         Raises:
           FileNotFoundError, DataError: as `read`.
         """
-        return self._ask(name, "_cat_file", self._at(name), start=start, end=stop)
+        try:
+            return self._ask(name, "_cat_file", self._at(name), start=start, end=stop)
+        except DataError as error:
+            if _is_beyond_end(error.__cause__):
+                return b""
+            raise
 
     def names(self) -> List[str]:
         """All files of the folder, at any depth, sorted; it is the store's listing that says so.
@@ -139,12 +144,18 @@ def _call(files: Any, method: str, arguments: tuple, options: Dict[str, Any]) ->
     return sync(files.loop, coroutine, *arguments, timeout=ANSWER_SECONDS, **options)
 
 
+def _is_beyond_end(error: Optional[BaseException]) -> bool:
+    """Whether a range was asked for that begins where a file has ended: HTTP status 416."""
+    return "416" in str(getattr(error, "code", "")) or "satisfiable" in str(error)
+
+
 def _may_pass(error: BaseException) -> bool:
     """Whether the same request may succeed a little later."""
     refused = (FileNotFoundError, PermissionError, ImportError, ValueError, TypeError)
     return not (
         isinstance(error, refused)
         or not isinstance(error, Exception)
+        or _is_beyond_end(error)
         or "Credential" in type(error).__name__
         or str(error).startswith("Forbidden")
     )

@@ -40,6 +40,8 @@ def test_objects_are_put_read_listed_and_deleted(store):
     store.put("a/d", b"x" * 100_000)
     assert store.names() == ["a/b c.bin", "a/d"] and store.names("a/d") == ["a/d"]
     assert store.get("a/b c.bin") == b"\0\1\2" and len(store.get("a/d")) == 100_000
+    store.put("a/d", b"")
+    assert store.get("a/d") == b""
     store.delete("a/d")
     assert store.names() == ["a/b c.bin"]
     with pytest.raises(FileNotFoundError, match="a/d"):
