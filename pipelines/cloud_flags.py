@@ -140,8 +140,8 @@ def bucket_problem(path: str) -> str:
     if not bucket:
         return "it names no bucket"
     allowed = "-_." if scheme == "gs" else "-."
-    odd = sorted({c for c in bucket if not (c.isascii() and (c.islower() or c.isdigit()))})
-    odd = [c for c in odd if c not in allowed]
+    known = set(f"abcdefghijklmnopqrstuvwxyz0123456789{allowed}")
+    odd = [character for character in bucket if character not in known]
     longest = 222 if scheme == "gs" and "." in bucket else 63
     if odd:
         return f"a bucket's name holds lower case letters, digits and {allowed}, not {odd[0]!r}"

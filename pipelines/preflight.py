@@ -54,15 +54,18 @@ class Preflight:
     def __init__(self, asked: Asked, console: Console):
         self._asked, self._console = asked, console
         self.checks: list[Check] = []
-        console.print(f"preflight of {asked.command}: nothing is written, no job is started")
+        self._say(f"preflight of {asked.command}: nothing is written, no job is started")
 
     def add(self, *checks: Check) -> None:
         """Prints them as they come: some take a minute."""
         for check in checks:
             self.checks.append(check)
-            self._console.print(f"{check.state:12} {check.name:16} {check.found}", markup=False)
+            self._say(f"{check.state:12} {check.name:16} {check.found}")
             if check.remedy:
-                self._console.print(f"{'':29} -> {check.remedy}", markup=False)
+                self._say(f"{'':29} -> {check.remedy}")
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, markup=False, soft_wrap=True)  # a path may hold [brackets]
 
     def places(self) -> "list[Block] | None":
         """Runner, flags, inputs, output and filter.
@@ -82,7 +85,8 @@ class Preflight:
 
     def job(self, wiring: "Wiring") -> None:
         """The job as the runner would get it, and the package of its workers."""
-        if not is_local(self._asked.beam_arguments):
+        runner_failed = self.checks[0].state == "failed"
+        if not is_local(self._asked.beam_arguments) and not runner_failed:
             for check in check_job(self._asked, wiring):
                 self.add(check)
 
@@ -97,7 +101,7 @@ class Preflight:
         left_out = f"; {skipped} could not be made" if skipped else ""
         if failed:
             raise DataError(f"{failed} of {len(states)} checks failed{left_out}")
-        self._console.print(f"nothing failed in {len(states)} checks{left_out}")
+        self._say(f"nothing failed in {len(states)} checks{left_out}")
 
 
 def preflight_shards(
@@ -185,11 +189,12 @@ def _add_costs(
         look.add(Check("keys", "failed", str(error), "mend the inputs"))
         return
     rows = sum(found.rows.values()) or 1.0
+    wanted = found.documents - sum(found.rejected.values())
     fullest = max(schema.shards, key=lambda split: found.rows.get(split, 0) / schema.shards[split])
     corpus = Corpus(
         text_bytes=found.text_bytes,
         documents=found.documents,
-        tokens=found.tokens,
+        tokens=found.tokens * wanted / max(wanted - found.duplicates, 1.0),  # all copies travel
         shards=schema.shards[fullest],
         workers=_workers(asked),
         share=found.rows.get(fullest, 0) / rows,

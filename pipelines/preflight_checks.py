@@ -129,7 +129,10 @@ def check_inputs(asked: Asked) -> "tuple[Check, list[Block] | None]":
     except TextmillError as error:
         return Check(name, "failed", str(error), "mend --input"), None
     files = {part.path: part.size for block in blocks for part in block.parts}
-    found = f"{len(files):,} files, {decimal(sum(files.values()))}, {len(blocks):,} blocks"
+    found = (
+        f"{len(files):,} file{'s' * (len(files) != 1)}, {decimal(sum(files.values()))}, "
+        f"{len(blocks):,} block{'s' * (len(blocks) != 1)}"
+    )
     local = [pattern for pattern in patterns if not is_remote(pattern)]
     if local and asked.on_dataflow:
         what = "in the cache of this machine" if local[0].startswith(HUGGING_FACE) else "local"
@@ -209,8 +212,11 @@ def check_job(asked: Asked, build: "Callable[[beam.Pipeline], Any]") -> Iterator
             if workers.are_bare:
                 yield from _check_package(asked, arguments[-1].partition("=")[2], job)
     except TextmillError as error:
-        remedy = "see above" if "--filter" in str(error) else ""
-        yield Check("workers' package", "failed", str(error), remedy)
+        yield Check("workers' package", "failed", str(error))
+        return
+    except (ValueError, ImportError) as error:  # as Beam says it
+        said = " ".join(str(error).split())
+        yield Check("job", "failed", said, "mend the flags that it names")
         return
     if not workers.are_bare:
         yield _check_environment(workers)

@@ -1,0 +1,260 @@
+"""--preflight: a job that passes, jobs that would fail each for one reason, and what is printed."""
+
+import re
+import socket
+import sys
+
+import pytest
+
+from pipelines import preflight_checks
+from pipelines.build_shards import main as build_shards
+from pipelines.clean_environment import Installed
+from pipelines.train_tokenizer import main as train_tokenizer
+from schemas.errors import DataError, UsageError
+
+DATAFLOW = ["--runner=DataflowRunner", "--project=my-project", "--region=europe-west4"]
+
+
+@pytest.fixture
+def no_index(monkeypatch):
+    """As where no index can be reached."""
+    nothing = Installed("", "dns error: no such host", no_index=True)
+    monkeypatch.setattr(preflight_checks, "install", lambda *_: nothing)
+
+
+@pytest.fixture
+def all_loads(no_index, monkeypatch):
+    """As if the job had been unpickled, which takes seconds."""
+    monkeypatch.setattr(preflight_checks, "load_job", lambda *_: (31, []))
+
+
+@pytest.fixture
+def remote(gs_store, topics):
+    """Flags of a job that passes."""
+    for number in range(3):
+        lines = [topic.replace("\n", " ") for topic in topics[number::3]]
+        gs_store.put(f"in/{number}.txt", "\n".join(lines).encode())
+    return [
+        *DATAFLOW,
+        f"--temp_location={gs_store.url('tmp')}",
+        f"--input={gs_store.url('in/*.txt')}",
+        f"--output={gs_store.url('out')}",
+    ]
+
+
+def printed(capsys, store, tokenizer_path):
+    """What was printed, with sizes of code and paths of this test by other names."""
+    text = capsys.readouterr().out
+    for path, name in ((store and store.bucket, "my-bucket"), (tokenizer_path, "tokenizer.json")):
+        text = text.replace(path, name) if path else text
+    text = re.sub(r"steps, [\d.]+ kB", "steps, # kB", text)
+    text = re.sub(r"package [\d.]+ kB", "package # kB", text)
+    return text.splitlines()
+
+
+def row(state, name, *found):
+    """A line of what is printed."""
+    return f"{state:12} {name:16} {''.join(found)}"
+
+
+RATES = "by rates of one machine (README, Scale)"
+NO_INDEX = row(
+    "not checked",
+    "workers' package",
+    "no index to install from could be reached: dns error: no such host",
+)
+
+
+def failures(capsys, main, *flags):
+    """Names and reasons of the checks that failed."""
+    with pytest.raises(DataError) as error:
+        main(["--preflight", *flags])
+    lines = capsys.readouterr().out.splitlines()
+    found = {x[13:29].strip(): x[30:] for x in lines if x.startswith("failed ")}
+    assert str(error.value).startswith(f"{len(found)} of ")
+    return found
+
+
+def test_a_job_that_passes(remote, gs_store, tokenizer_path, capsys):
+    """The package is installed in an empty environment, where the job is unpickled."""
+    build_shards(["--preflight", *remote, f"--tokenizer={tokenizer_path}", "--num_shards=2"])
+    lines = printed(capsys, gs_store, tokenizer_path)
+    assert lines == [
+        "preflight of build_shards: nothing is written, no job is started",
+        row("ok", "runner", "DataflowRunner; workers start from the image of Beam"),
+        row("ok", "project", "my-project"),
+        row("ok", "region", "europe-west4"),
+        row("ok", "temporary files", "gs://my-bucket/tmp"),
+        row("ok", "inputs", "3 files, 463.7 kB, 1 block"),
+        row(
+            "ok",
+            "output",
+            "gs://my-bucket/out can be reached; whether workers may write is not known",
+        ),
+        row(
+            "ok",
+            "tokenizer",
+            "tokenizer.json, 2,000 ids, fits --task=mlm; it goes with the job",
+        ),
+        row("ok", "job", "34 steps, # kB, whatever the number of files; no side inputs"),
+        row("ok", "workers' package", "# kB; it installs in an empty environment"),
+        row("ok", "unpickling", "all 31 functions and coders load there"),
+        row("ok", "keys", "3 shards; the largest key brings 171.4 kB"),
+        row("ok", "memory", "a worker takes up to 1.2 GB; n1-standard-1 has 2.8 GB a vCPU"),
+        row(
+            "ok",
+            "work",
+            "about 0.00 hours of a core (a vCPU is half of one), 335.7 kB through the shuffle; ",
+            RATES,
+        ),
+        "nothing failed in 13 checks",
+    ]
+    assert gs_store.names() == ["in/0.txt", "in/1.txt", "in/2.txt"]
+
+
+def test_one_of_train_tokenizer_without_an_index(remote, gs_store, no_index, capsys):
+    train_tokenizer(["--preflight", *remote, "--vocab_size=400"])
+    lines = printed(capsys, gs_store, None)
+    assert lines[7:] == [
+        row("ok", "job", "19 steps, # kB, whatever the number of files; no side inputs"),
+        NO_INDEX,
+        row(
+            "ok",
+            "unpickling",
+            "all 24 functions and coders load by a new interpreter of this environment",
+        ),
+        row("ok", "memory", "a worker takes up to 700.0 MB; n1-standard-1 has 2.8 GB a vCPU"),
+        row("ok", "work", "about 0.00 hours of a core (a vCPU is half of one); ", RATES),
+        "nothing failed in 11 checks; 1 could not be made",
+    ]
+    with pytest.raises(UsageError, match="nothing to look at"):
+        train_tokenizer(["--preflight", "--from_histogram=x", "--output=y", "--vocab_size=400"])
+
+
+def test_files_of_this_machine(remote, corpus, tokenizer_path, all_loads, capsys, tmp_path):
+    flags = [flag for flag in remote if not flag.startswith("--input")]
+    flags += [f"--tokenizer={tokenizer_path}", f"--input={corpus}"]
+    assert failures(capsys, build_shards, *flags) == {
+        "inputs": f"{corpus} is local: workers of Dataflow do not see it"
+    }
+    flags = [*remote, f"--tokenizer={tokenizer_path}", f"--output={tmp_path}/out"]
+    assert failures(capsys, build_shards, *flags) == {
+        "output": f"--output={tmp_path}/out is local: workers of Dataflow do not see it"
+    }
+
+
+def test_flags_that_are_missing_or_wrong(
+    remote, tokenizer_path, all_loads, capsys, monkeypatch, gs_store
+):
+    monkeypatch.delenv("CLOUDSDK_COMPUTE_REGION", raising=False)
+    flags = [*remote, f"--tokenizer={tokenizer_path}"]
+    without = [flag for flag in flags if not flag.startswith("--region")]
+    assert failures(capsys, build_shards, *without) == {"region": "none is given"}
+    assert failures(capsys, build_shards, *flags, "--output=gs://My_Bucket/out") == {
+        "output": "--output=gs://My_Bucket/out: a bucket's name holds lower case letters, digits "
+        "and -_., not 'M'"
+    }
+    small = "--worker_machine_type=n1-highcpu-2"
+    assert failures(capsys, build_shards, *flags, small) == {
+        "memory": "a worker takes up to 1.2 GB; n1-highcpu-2 has 400.0 MB a vCPU"
+    }
+    none = f"--input={gs_store.url('in/*.csv')}"
+    flags = [flag for flag in flags if not flag.startswith("--input")]
+    assert failures(capsys, build_shards, *flags, none) == {"inputs": f"no file matches {none}"}
+
+
+def test_a_tokenizer_that_does_not_fit(remote, capsys, tmp_path):
+    assert "tokenizer" in failures(capsys, build_shards, *remote, f"--tokenizer={tmp_path}")
+
+
+def test_a_filter_in_main(remote, tokenizer_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys.modules["__main__"], "choose", lambda _: None, raising=False)
+    flags = [*remote, f"--tokenizer={tokenizer_path}", "--filter=__main__:choose"]
+    assert failures(capsys, build_shards, *flags) == {
+        "workers' package": "--filter=__main__:choose: workers have another __main__ than this "
+        "process; put the function into a module of its own beside where you run the command, or "
+        "give workers an image or an --extra_package that holds it"
+    }
+
+
+def test_a_filter_of_which_the_package_lacks_a_part(
+    remote, tokenizer_path, no_index, capsys, monkeypatch, tmp_path
+):
+    (tmp_path / "words_of_mine.py").write_text("WORDS = {'spam'}\n")
+    (tmp_path / "chooser_by_words.py").write_text(
+        "from words_of_mine import WORDS\n\ndef choose(document):\n    return None\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    flags = [*remote, f"--tokenizer={tokenizer_path}", "--filter=chooser_by_words:choose"]
+    assert failures(capsys, build_shards, *flags) == {
+        "unpickling": "--filter=chooser_by_words:choose: chooser_by_words cannot be imported "
+        "(ModuleNotFoundError: No module named 'words_of_mine'); it must lie where you run the "
+        "command, or on PYTHONPATH, on every worker"
+    }
+
+
+def test_keys_that_are_too_large(tokenizer_path, topics, capsys, tmp_path):
+    """Four gigabytes of text in one shard, by many names for one file."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    text = " ".join(" ".join(topics).split())
+    lines = [f"{number} {text[number * 7 % 9000 :][:4000]}\n" for number in range(5000)]
+    (folder / "0.txt").write_text("".join(lines))
+    for number in range(1, 211):
+        (folder / f"{number}.txt").hardlink_to(folder / "0.txt")
+    flags = ["--runner=PortableRunner", "--environment_type=EXTERNAL"]
+    flags += ["--environment_config=localhost:50000", f"--input={folder}"]
+    flags += [f"--tokenizer={tokenizer_path}", f"--output={tmp_path}/out", "--num_shards=1"]
+    with pytest.raises(DataError, match="1 of 9 checks failed; 4 could not be made"):
+        build_shards(["--preflight", *flags])
+    lines = printed(capsys, None, tokenizer_path)
+    [at] = [number for number, line in enumerate(lines) if line.startswith("failed")]
+    said = r"2 shards; the largest key brings 2\.\d GB: more than 2\.0 GB"
+    assert re.fullmatch(row("failed", "keys", said), lines[at])
+    assert lines[at + 1] == f"{'':29} -> --num_shards=32"
+    states = {line[13:29].strip(): line[:11].strip() for line in lines if line[:1] in "on"}
+    assert states == {
+        "runner": "ok",
+        "inputs": "not checked",
+        "output": "not checked",
+        "tokenizer": "ok",
+        "job": "ok",
+        "workers' package": "not checked",
+        "memory": "not checked",
+        "work": "ok",
+    }
+
+
+def test_a_store_that_does_not_answer(
+    remote, gs_store, tokenizer_path, all_loads, capsys, monkeypatch
+):
+    monkeypatch.setattr(preflight_checks, "_PATIENCE", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
+        build_shards(["--preflight", *remote, f"--tokenizer={tokenizer_path}"])
+    lines = printed(capsys, gs_store, tokenizer_path)
+    no_answer = "no answer in 0 s: no network here, or no credentials"
+    assert [line for line in lines if line.startswith("not checked")] == [
+        row("not checked", "inputs", f"gs://my-bucket/in/*.txt: {no_answer}"),
+        row("not checked", "output", f"gs://my-bucket/out: {no_answer}"),
+        NO_INDEX,
+        row("not checked", "keys", "the inputs could not be read from here"),
+    ]
+    assert lines[-1] == "nothing failed in 11 checks; 4 could not be made"
+
+
+def test_this_machine_is_nothing_to_look_at(corpus, tokenizer_path, capsys, tmp_path):
+    flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--output={tmp_path}/out"]
+    build_shards(["--preflight", *flags])
+    lines = printed(capsys, None, tokenizer_path)
+    said = "this machine: there is nothing to check but the plan, which --dry_run prints"
+    assert lines[1] == row("ok", "runner", said)
+    assert lines[-1] == "nothing failed in 7 checks"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_runner_that_beam_lacks(corpus, tokenizer_path, capsys, tmp_path):
+    flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--output={tmp_path}/out"]
+    found = failures(capsys, build_shards, "--runner=FlonkRunner", *flags)
+    assert "FlonkRunner" in found["runner"]
