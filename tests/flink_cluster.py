@@ -312,6 +312,18 @@ class Cluster:
         pool = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main"]
         return self._start(f"pool_{namespace}", [*pool, "--service_port=50000"], namespace)
 
+    def revive(self) -> None:
+        """Starts again whatever has ended, as a supervisor does."""
+        if self.job_manager is None or self.job_manager.poll() is not None:
+            self.start_job_manager()
+        if self.job_server is None or self.job_server.poll() is not None:
+            self.start_job_server()
+        for host in self.hosts:
+            if host.task_manager.poll() is not None:
+                host.task_manager = self.start_task_manager(host.namespace, host.address)
+            if host.pool.poll() is not None:
+                host.pool = self.start_pool(host.namespace)
+
     def wait(self) -> None:
         """Until all of it answers.
 
