@@ -156,10 +156,12 @@ class FaultProxy:
     def lag(self, bucket: str, seconds: float) -> None:
         """From now on listings of a bucket are as of so many seconds ago; objects are current.
 
-        What was there before this call is always seen.
+        What was there before the first such call is always seen. 0: listings are current again.
         """
         with self._lock:
-            self._lag = _Lag(bucket, seconds)
+            if self._lag is None or self._lag.bucket != bucket:
+                self._lag = _Lag(bucket, seconds)
+            self._lag.seconds = seconds
 
     def _rule(
         self,

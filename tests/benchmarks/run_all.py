@@ -53,6 +53,7 @@ SUITE = (
     Bench("bench_reading", 130, "--megabytes=5 --rows=2000"),
     Bench("bench_readers", 60, "--megabytes=1"),
     Bench("bench_first_batch", 10, "--megabytes=5 --rows=100000"),
+    Bench("bench_store", 30, "--megabytes=5 --rows=50000"),
     Bench("bench_verify", 25, "--megabytes=5 --rows=100000"),
     Bench("bench_compression", 20, "--megabytes=5"),
     Bench("bench_flax_mlm", 95, "--steps=6"),
