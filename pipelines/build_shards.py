@@ -121,6 +121,11 @@ def _build(
         f"{total_bytes / 1e6:,.1f} MB in {len(blocks):,} block{'s' * (len(blocks) != 1)}, {how}; "
         f"exchange by {exchange}"
     )
+    from pipelines.spread import CLUSTER_WORKERS, uneven, worker_count
+
+    workers = worker_count(beam_arguments)[0] if is_local(beam_arguments) else CLUSTER_WORKERS
+    if waiting := uneven(blocks, workers):
+        _console.print(f"warning: {waiting}", style="yellow")
     from pipelines.block_list import write_blocks
     from pipelines.finished import count_finished
     from pipelines.sinks import SCRATCH
@@ -145,7 +150,8 @@ def _print_plan(
     how: str,
 ) -> None:
     from pipelines.estimate import Making, estimate
-    from pipelines.plan import Plan, plan_table, warnings, worker_count
+    from pipelines.plan import Plan, plan_table, warnings
+    from pipelines.spread import worker_count
 
     source = next(iter(options.sources().values()))
     found = estimate(Making(schema, options.settings, source, options.filters, tokenizer), blocks)

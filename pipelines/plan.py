@@ -1,7 +1,6 @@
 """What `build_shards --dry_run` prints: the plan of a run, with what it will take. Pure."""
 
 import os
-import re
 import shutil
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from pipelines.estimate import Estimate
 from pipelines.filters import is_filters
 from pipelines.reuse import differences
 from pipelines.sources import Block
+from pipelines.spread import CLUSTER_WORKERS, uneven
 from schemas.errors import DataError
 from schemas.sidecar import MANIFEST, Schema, read_set
 
@@ -106,14 +106,6 @@ class Plan:
         return f"another set ({'; '.join(differing)}): the run refuses, unless with --overwrite"
 
 
-def worker_count(beam_arguments: list[str]) -> tuple[int, bool]:
-    """`--direct_num_workers`, and whether they are processes."""
-    joined = " ".join(beam_arguments)
-    processes = bool(re.search(r"--direct_running_mode[= ]multi_processing", joined))
-    found = re.search(r"--direct_num_workers[= ](\d+)", joined)
-    return int(found[1]) if found else 1, processes
-
-
 def warnings(plan: Plan) -> list[str]:
     """What would go wrong, each a sentence."""
     said = []
@@ -131,6 +123,8 @@ def warnings(plan: Plan) -> list[str]:
             f"{decimal(available)} are available; give fewer --direct_num_workers or more "
             "--num_shards"
         )
+    if waiting := uneven(plan.blocks, plan.workers or CLUSTER_WORKERS):
+        said.append(waiting)
     return said
 
 

@@ -1,0 +1,127 @@
+"""A large file is spread over workers as many small ones are; what cannot be is said."""
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from pipelines import sources
+from pipelines.build_shards import main
+from pipelines.sources import Block, Source, plan_blocks, read_block
+from pipelines.spread import uneven
+from pipelines.stored import Part
+from schemas.sidecar import read_set
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.ndjson"])
+def test_a_file_of_2_gib_is_128_blocks(tmp_path, name):
+    path = tmp_path / name
+    path.touch()
+    os.truncate(path, 2 * GIB)  # a hole: takes no place
+    blocks = plan_blocks(Source((str(path),)))
+    assert [block.bytes for block in blocks] == [16 << 20] * 128
+    assert [part.start for block in blocks for part in block.parts] == [
+        number * (16 << 20) for number in range(128)
+    ]
+    assert uneven(blocks, 100) is None
+
+
+def written_twice(topics, folder):
+    """The same documents as one/00.jsonl and as 20 files of many/; returns the bytes."""
+    lines = [json.dumps({"text": text}) + "\n" for text in topics]
+    for name, files in (("one", 1), ("many", 20)):
+        (folder / name).mkdir()
+        for number in range(files):
+            (folder / name / f"{number:02}.jsonl").write_text("".join(lines[number::files]))
+    return sum(map(len, lines))
+
+
+def test_blocks_of_one_file_are_as_even_as_those_of_many(topics, tmp_path):
+    size = written_twice(topics, tmp_path)
+    found = {}
+    for name in ("one", "many"):
+        source = Source((str(tmp_path / name),), block_bytes=1 << 14)
+        blocks = plan_blocks(source)
+        assert max(block.bytes for block in blocks) <= 1 << 14
+        found[name] = [sum(d.source_bytes for d in read_block(b, source)) for b in blocks]
+    assert sum(found["one"]) == sum(found["many"]) == size
+    for sizes in found.values():  # a document that goes on belongs to the block that it begins in
+        assert max(sizes) < 1.5 * (1 << 14)
+    assert len(found["one"]) <= len(found["many"])
+
+
+def test_one_large_file_fills_shards_as_many_do(topics, tokenizer_path, tmp_path, monkeypatch):
+    plan = sources.plan_blocks
+    monkeypatch.setattr(
+        sources, "plan_blocks", lambda source: plan(replace(source, block_bytes=1 << 14))
+    )
+    written_twice(topics, tmp_path)
+    sets = {}
+    for name in ("one", "many"):
+        flags = [f"--input={tmp_path / name}", f"--tokenizer={tokenizer_path}", "--num_shards=8"]
+        main([*flags, f"--output={tmp_path / f'{name}-set'}", "--splits=train:1"])
+        sets[name] = read_set(str(tmp_path / f"{name}-set"))
+    one, many = ([f.sha256 for f in made.manifest.files if f.split] for made in sets.values())
+    assert one == many
+    tokens = [shard.tokens for shard in sets["one"].stats.shards.values()]
+    assert len(tokens) == 8 and max(tokens) < 1.3 * sum(tokens) / 8
+
+
+def block(name, size, **how):
+    return Block(0, (Part(name, size, 0, size, **how),))
+
+
+SMALL = [block("small.txt", 16 << 20)] * 64  # 1 GiB
+
+
+def test_a_compressed_file_that_holds_workers_up_is_said_with_the_remedy():
+    assert uneven([*SMALL, block("a b.txt.zst", 2 * GIB)], 4) == (
+        "one of 4 workers reads 67% of the input while the others wait for it: a b.txt.zst "
+        "(2.1 GB) is compressed as a whole; unpack it, or pack it in parts, one for each worker or "
+        "more: zstd -dc 'a b.txt.zst' | split -l 1000000 --filter='zstd > $FILE.txt.zst' - part-"
+    )
+    said = uneven([*SMALL, block("a.csv.gz", 2 * GIB, format="csv")], 4)
+    assert said and said.endswith("is compressed as a whole; unpack it: gzip -dk a.csv.gz")
+    said = uneven([*SMALL, block("a.parquet", 2 * GIB, format="parquet")], 4)
+    assert said and said.endswith("has a row group of this size; write it with smaller ones")
+    said = uneven([*SMALL, block("a.json", 2 * GIB, format="squad")], 4)
+    assert said and said.endswith("cannot be cut; give it in several files")
+
+
+def test_what_holds_nobody_up_is_not_said():
+    packed = block("a.txt.gz", GIB)
+    assert uneven([packed], 1) is None  # all of it is one worker's anyway
+    assert uneven([packed] * 4, 4) is None  # to each its own
+    assert uneven([packed, *SMALL], 2) is None
+    assert uneven([block("a.txt.gz", 200 << 20)], 8) is None  # seconds
+    assert uneven([packed, *SMALL], 3)  # half of the input, where a third is a share
+
+
+def test_the_remedy_gives_the_same_documents(tmp_path, topics):
+    if not (shutil.which("split") and shutil.which("gzip")):
+        pytest.skip("no split or gzip")
+    path = tmp_path / "all.jsonl.gz"
+    text = "".join(json.dumps({"text": text}) + "\n" for text in topics)
+    path.write_bytes(gzip.compress(text.encode()))
+    said = uneven([block(str(path), 2 * GIB, format="jsonl")], 4)
+    assert said
+    (tmp_path / "parts").mkdir()
+    command = said.partition("or more: ")[2].replace("1000000", "500")
+    subprocess.run(command, shell=True, cwd=tmp_path / "parts", check=True)
+    assert len(os.listdir(tmp_path / "parts")) > 2
+    read = [
+        sorted(
+            document
+            for block in plan_blocks(source)
+            for documents in read_block(block, source)
+            for document in documents.text.to_pylist()
+        )
+        for source in (Source((str(path),)), Source((str(tmp_path / "parts"),)))
+    ]
+    assert read[0] == read[1] and len(read[0]) > 2000
