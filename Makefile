@@ -8,12 +8,13 @@ INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/pyth
 	--constraint requirements.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench prism lock clean
+.PHONY: help demo test flink-test check bench prism lock clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    text -> tokenizer -> shards -> 300 training steps, in a few minutes"
 	@echo "make test    all tests"
+	@echo "make flink-test    those on a Flink cluster of two hosts (root, Java, Maven)"
 	@echo "make check   ruff and pyright"
 	@echo "make bench   all measurements, into benchmarks/ (25 minutes; text from ../shared/data)"
 	@echo "make prism   Beam's runner in Go, for --runner=PrismRunner, into .venv/bin"
@@ -26,7 +27,10 @@ demo: .venv/demo.stamp
 # Tests on Prism say why they are skipped where it could not be built; in CI they fail.
 test: .venv/all.stamp
 	@$(MAKE) --no-print-directory prism || echo "going on without Prism" >&2
-	$(BIN)/python -m pytest -q -n auto --maxprocesses=4
+	$(BIN)/python -m pytest -q -n auto --maxprocesses=4 --dist=loadgroup
+
+flink-test: .venv/all.stamp
+	$(BIN)/python -m pytest -q tests/test_flink.py
 
 check: .venv/all.stamp
 	$(BIN)/ruff check

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from rich.console import Console
 
-from pipelines import prism
+from pipelines import job_server, prism
 from pipelines.failures import hushed_listeners, in_words
 from pipelines.progress import Display
 from schemas.errors import DataError, UsageError
@@ -107,6 +107,11 @@ def check_arguments(beam_arguments: list[str], *ours: type) -> None:
         with contextlib.suppress(argparse.ArgumentError):  # two classes offer the same flag
             options_class._add_argparse_args(parser)  # pyright: ignore[reportArgumentType]
     _, unknown = parser.parse_known_args(beam_arguments)
+    if unknown:
+        for flag in job_server.offered_flags(beam_arguments):
+            with contextlib.suppress(argparse.ArgumentError):
+                parser.add_argument(flag, nargs="?")
+        _, unknown = parser.parse_known_args(beam_arguments)
     if unknown:
         flag = unknown[0].partition("=")[0]
         known = [o for action in parser._actions for o in action.option_strings]
@@ -199,12 +204,17 @@ def run_pipeline(
     from apache_beam.options.pipeline_options import PipelineOptions
 
     outcome: list[BaseException | None] = []
+    jobs: list[Any] = []
 
     def run() -> None:
         # Worker processes inherit this: Ctrl-C is for us to act on, not for each of them to report.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            with hushed_listeners(), prism.started(beam_arguments) as arguments:
+            with (
+                hushed_listeners(),
+                prism.started(beam_arguments) as started,
+                job_server.reached(started) as arguments,
+            ):
                 try:
                     options = PipelineOptions([*arguments, "--no_save_main_session"])
                     _check_environment(options)
@@ -212,7 +222,8 @@ def run_pipeline(
                 except ValueError as error:
                     raise UsageError(f"the runner cannot be used: {error}") from error
                 build(pipeline)
-                state = pipeline.run().wait_until_finish()
+                jobs.append(pipeline.run())
+                state = jobs[0].wait_until_finish()
             if state not in (None, "DONE"):
                 raise DataError(f"the runner ended the job in state {state}: see its own log")
             outcome.append(None)
@@ -221,7 +232,12 @@ def run_pipeline(
 
     worker = threading.Thread(target=run, name="beam", daemon=True)
     with _stderr_in(os.path.join(staging, "workers.log")) as terminal:
-        _watch(worker, Display(staging, total_bytes, label, Console(file=terminal)))
+        try:
+            _watch(worker, Display(staging, total_bytes, label, Console(file=terminal)))
+        except KeyboardInterrupt:
+            for job in jobs:  # else a cluster would go on with it
+                job_server.cancel(job)
+            raise
     if outcome[0] is not None:
         raise in_words(outcome[0]) from outcome[0]
 

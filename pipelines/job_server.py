@@ -1,0 +1,107 @@
+"""A job server: the program that takes our jobs to a Flink or Spark cluster (`--job_endpoint`).
+
+Beam waits five minutes for one that is not there, and says the end of one in the words of gRPC.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from schemas.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from apache_beam.options.pipeline_options import PortableOptions
+
+_ANSWER_SECONDS = 10
+_CANCEL_SECONDS = 5
+
+
+def _asked(beam_arguments: list[str]) -> "PortableOptions | None":
+    """Beam's options, if they name a job server."""
+    if not any(argument.startswith("--job_endpoint") for argument in beam_arguments):
+        return None
+    from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
+
+    options = PipelineOptions(beam_arguments).view_as(PortableOptions)
+    return options if options.job_endpoint not in (None, "", "embed") else None
+
+
+def offered_flags(beam_arguments: list[str]) -> list[str]:
+    """Flags that a cluster's runner takes beside Beam's, such as `--max_bundle_size`.
+
+    Raises:
+      UsageError: nobody answers at `--job_endpoint`.
+    """
+    options = _asked(beam_arguments)
+    if options is None:
+        return []
+    import grpc
+    from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+
+    with grpc.insecure_channel(options.job_endpoint) as channel:
+        _wait_for(channel, options.job_endpoint)
+        stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
+        try:
+            request = beam_job_api_pb2.DescribePipelineOptionsRequest()
+            answer = stub.DescribePipelineOptions(request, timeout=_ANSWER_SECONDS)
+        except grpc.RpcError as error:
+            raise _no_job_server(options.job_endpoint) from error
+    return [f"--{option.name}" for option in answer.options]
+
+
+@contextmanager
+def reached(beam_arguments: list[str]) -> Iterator[list[str]]:
+    """Passes Beam's arguments on; does nothing more where no job server is named.
+
+    Raises:
+      UsageError: nobody answers at `--job_endpoint`.
+      DataError: whoever answered there is gone.
+    """
+    options = _asked(beam_arguments)
+    if options is None:
+        yield beam_arguments
+        return
+    import grpc
+
+    with grpc.insecure_channel(options.job_endpoint) as channel:
+        _wait_for(channel, options.job_endpoint)
+    try:
+        yield beam_arguments
+    except grpc.RpcError as error:
+        raise DataError(
+            f"the job server at {options.job_endpoint} ended while the job ran, or the network to "
+            "it was cut: nothing was published. The job may still run on the cluster, where it can "
+            "do no harm but takes its room until it fails: cancel it there, start the job server, "
+            "and run the same command again"
+        ) from error
+
+
+def cancel(job: Any) -> None:
+    """Tells a runner that nobody waits for a job; gives up soon where it does not answer."""
+
+    def tell() -> None:
+        try:
+            job.cancel()
+        except Exception:  # whatever it is, there is nobody who could act on it
+            return
+
+    teller = threading.Thread(target=tell, name="cancel", daemon=True)
+    teller.start()
+    teller.join(_CANCEL_SECONDS)
+
+
+def _wait_for(channel: Any, endpoint: str) -> None:
+    import grpc
+
+    try:
+        grpc.channel_ready_future(channel).result(timeout=_ANSWER_SECONDS)
+    except grpc.FutureTimeoutError as error:
+        raise _no_job_server(endpoint) from error
+
+
+def _no_job_server(endpoint: str) -> UsageError:
+    return UsageError(
+        f"--job_endpoint={endpoint}: no job server answers there within {_ANSWER_SECONDS} s; start "
+        "it, or give the address that it listens on (8099 is its usual port)"
+    )
