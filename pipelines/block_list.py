@@ -7,7 +7,7 @@ import os
 import pickle
 
 from pipelines.sources import Block
-from pipelines.staging import write_file
+from pipelines.store import read, write_file
 from schemas.errors import DataError
 
 _NAME = "blocks.pickle"
@@ -26,8 +26,7 @@ def read_blocks(staging: str) -> list[Block]:
     """
     path = os.path.join(staging, _NAME)
     try:
-        with open(path, "rb") as file:
-            return pickle.load(file)
+        return pickle.loads(read(path))
     except FileNotFoundError as error:
         raise DataError(
             f"{path} is not there for a worker: --output must lie on a file system that all "

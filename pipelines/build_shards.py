@@ -4,6 +4,7 @@ import os
 import shlex
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -24,12 +25,13 @@ from pipelines.options import BuildOptions, parse_options
 from pipelines.tasks.task import task_class
 from schemas.errors import run_entry
 from schemas.features import TASKS
-from schemas.sidecar import Schema, SetInfo, read_set
+from schemas.sidecar import Schema, SetInfo
 
 if TYPE_CHECKING:
     import apache_beam as beam
 
     from pipelines.sources import Block
+    from pipelines.staging import Staging
     from pipelines.tokenization import LoadedTokenizer
 
 _TRAINERS = {"mlm": "flax_mlm"}
@@ -47,12 +49,19 @@ def main(argv: list[str]) -> None:
     options, beam_arguments = parse_options(argv)
     check_arguments(beam_arguments, BuildOptions, type(options.settings))
     spare_pandas(options.filters)
+    if options.preflight:
+        from pipelines.preflight import preflight_shards
+
+        preflight_shards(options, beam_arguments, _wiring, _console)
+        return
     # Not before: --help and a wrong flag are answered without what a run takes.
-    from pipelines.reuse import finished_set, refuse_tokenizer
+    from pipelines import store
+    from pipelines.reuse import finished_set, refuse_tokenizer, set_of
     from pipelines.staging import refuse_own_inputs, staged
     from pipelines.tokenization import load_tokenizer
 
     began = time.monotonic()
+    store.use_options(beam_arguments)
     refuse_tokenizer(options.output)
     blocks = options.blocks()
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
@@ -78,7 +87,7 @@ def main(argv: list[str]) -> None:
 
     with staged(options.output, resume=keep_finished if options.resume else None) as staging:
         _build(options, schema, tokenizer, blocks, beam_arguments, how, staging)
-    _print_summary(read_set(options.output), options, time.monotonic() - began)
+    _print_summary(set_of(options.output), options, time.monotonic() - began)
 
 
 def _all_flags() -> tuple[type, ...]:
@@ -92,13 +101,56 @@ def _build(
     blocks: "list[Block]",
     beam_arguments: list[str],
     how: str,
-    staging: str,
+    staging: "Staging",
 ) -> None:
     """Runs the pipeline, whose last step publishes the set."""
     total_bytes = sum(block.bytes for block in blocks)
-    exchange = options.exchange
-    if exchange == "auto":
-        exchange = "files" if is_local(beam_arguments) else "runner"
+    local = is_local(beam_arguments)
+    exchange, scratch = _exchange(options, local=local), staging.scratch(local=local)
+    _console.print(
+        f"{total_bytes / 1e6:,.1f} MB in {len(blocks):,} block{'s' * (len(blocks) != 1)}, {how}; "
+        f"exchange by {exchange}"
+    )
+    from pipelines.spread import CLUSTER_WORKERS, uneven, worker_count
+
+    workers = worker_count(beam_arguments)[0] if is_local(beam_arguments) else CLUSTER_WORKERS
+    if waiting := uneven(blocks, workers):
+        _console.print(f"warning: {waiting}", style="yellow")
+    from pipelines.block_list import write_blocks
+    from pipelines.finished import count_finished
+    from pipelines.store import is_remote, write_file
+
+    if finished := count_finished(staging.folder):
+        _console.print(f"{finished:,} shards are there that an earlier run finished")
+    if not is_remote(scratch):
+        os.mkdir(scratch)
+    write_file(os.path.join(staging.folder, "tokenizer.json"), tokenizer.json)
+    write_blocks(staging.folder, blocks)
+    run_pipeline(
+        _wiring(options, schema, tokenizer, beam_arguments, staging),
+        beam_arguments,
+        local=staging.local,
+        total_bytes=total_bytes,
+        label="build_shards",
+        filter_name=options.filters.filter,
+    )
+
+
+def _exchange(options: BuildOptions, *, local: bool) -> str:
+    if options.exchange != "auto":
+        return options.exchange
+    return "files" if local else "runner"
+
+
+def _wiring(
+    options: BuildOptions,
+    schema: Schema,
+    tokenizer: "LoadedTokenizer",
+    beam_arguments: list[str],
+    staging: "Staging",
+) -> "Callable[[beam.Pipeline], None]":
+    """What adds the transforms to a pipeline."""
+    local = is_local(beam_arguments)
 
     def build(pipeline: "beam.Pipeline") -> None:
         from pipelines.transforms import BuildShards, Job, share_tokenizer  # imports Beam
@@ -111,34 +163,16 @@ def _build(
             source=source,
             filters=options.filters,
             output=options.output,
-            exchange=exchange,
+            local=staging.local,
+            scratch=staging.scratch(local=local),
+            run=staging.run,
+            exchange=_exchange(options, local=local),
             max_rejects=options.max_rejects,
             config=config_bytes("build_shards", options),
         )
         _ = pipeline | BuildShards(job)
 
-    _console.print(
-        f"{total_bytes / 1e6:,.1f} MB in {len(blocks):,} block{'s' * (len(blocks) != 1)}, {how}; "
-        f"exchange by {exchange}"
-    )
-    from pipelines.spread import CLUSTER_WORKERS, uneven, worker_count
-
-    workers = worker_count(beam_arguments)[0] if is_local(beam_arguments) else CLUSTER_WORKERS
-    if waiting := uneven(blocks, workers):
-        _console.print(f"warning: {waiting}", style="yellow")
-    from pipelines.block_list import write_blocks
-    from pipelines.finished import count_finished
-    from pipelines.sinks import SCRATCH
-    from pipelines.staging import write_file
-
-    if finished := count_finished(staging):
-        _console.print(f"{finished:,} shards are there that an earlier run finished")
-    os.mkdir(os.path.join(staging, SCRATCH))
-    write_file(os.path.join(staging, "tokenizer.json"), tokenizer.json)
-    write_blocks(staging, blocks)
-    run_pipeline(
-        build, beam_arguments, staging=staging, total_bytes=total_bytes, label="build_shards"
-    )
+    return build
 
 
 def _print_plan(

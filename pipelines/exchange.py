@@ -15,6 +15,8 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
+from pipelines.store import is_remote, read, write_file
+
 DIGEST_BYTES = 16
 COPIES = "copies"  # a scalar column: how many equal examples one stands for
 # Sub-blocks of several blocks travel together through a runner's shuffle: with as many shards as a
@@ -171,11 +173,14 @@ def write_scratch(directory: str, sub_blocks: list[bytes]) -> list[Pointer]:
     """Writes sub-blocks into a new file; a retried block writes another, none is overwritten."""
     path = os.path.join(directory, f"{uuid.uuid4().hex}.blocks")
     pointers, offset = [], 0
-    with open(path, "xb") as file:
-        for sub_block in sub_blocks:
-            file.write(sub_block)
-            pointers.append(Pointer(path, offset, len(sub_block)))
-            offset += len(sub_block)
+    for sub_block in sub_blocks:
+        pointers.append(Pointer(path, offset, len(sub_block)))
+        offset += len(sub_block)
+    if is_remote(path):
+        write_file(path, b"".join(sub_blocks))
+    else:
+        with open(path, "xb") as file:
+            file.writelines(sub_blocks)
     return pointers
 
 
@@ -183,6 +188,4 @@ def load(value: bytes | Pointer) -> bytes:
     """A sub-block's bytes, wherever they are."""
     if isinstance(value, bytes):
         return value
-    with open(value.path, "rb") as file:
-        file.seek(value.offset)
-        return file.read(value.length)
+    return read(value.path, value.offset, value.length)

@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from pipelines.progress import Display, Journal
-from pipelines.staging import disk_errors, staged, write_file
+from pipelines.staging import staged
+from pipelines.store import disk_errors, write_file
 from schemas.errors import UsageError, run_entry
 from schemas.records import open_rows
 from schemas.sidecar import MANIFEST, ManifestFile, SetInfo, read_set, to_json
@@ -88,7 +89,8 @@ def main(argv: list[str]) -> None:
             f"--output={options.output} is a shard set: give the export a directory of its own"
         )
     table = _table(info, options)
-    with staged(options.output) as staging:
+    with staged(options.output) as places:
+        staging = places.local
         if _is_finished(asked, options):
             print(f"{options.output} holds this very export already: nothing to do")
             return

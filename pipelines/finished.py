@@ -1,26 +1,30 @@
 """Shards that a run finished before it died, for the next one to go on with.
 
-A shard is a function of its examples and the contract. Beside each staged shard lies a small
-manifest: a hash of both, its counts, its files with their sha256. A run with --resume reads and
-routes all documents anew, but makes no shard whose hash is the same and whose files are whole.
+A shard is a function of its examples and the contract. Beside each staged shard lies a note, called
+by a hash of both, with its counts and its files with their sha256. A run with --resume reads and
+routes all documents anew, but makes no shard that has such a note and whose files are whole.
 Nothing is trusted that was not looked at, and the set is, byte by byte, that of one go.
 """
 
+import io
+import json
 import os
+import zipfile
 from dataclasses import dataclass
 
 import numpy as np
 import xxhash
 
+from pipelines import store
 from pipelines.exchange import COPIES, SubBlock
-from pipelines.staging import write_file
-from pipelines.token_counts import counts_bytes, read_counts
+from pipelines.sinks import staged_name
 from schemas.errors import DataError
-from schemas.sidecar import ManifestFile, Schema, file_sha256
+from schemas.sidecar import ManifestFile, Schema
 from schemas.statistics import ShardStatistics
-from schemas.typed_json import from_json, load_json, to_json
+from schemas.typed_json import from_json, to_json
 
-_NOTE, _COUNTS = ".finished.json", ".token_counts.npy"
+_NOTE = ".finished.npz"
+_DAMAGE = (DataError, OSError, ValueError, KeyError, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True)
@@ -31,13 +35,11 @@ class Finished:
       examples: hash of what it is made of, as `examples_hash` gives it.
       statistics: its counts.
       files: it in each format.
-      token_counts: of the file that holds how often it has each token.
     """
 
     examples: str
     statistics: ShardStatistics
     files: tuple[ManifestFile, ...]
-    token_counts: ManifestFile
 
 
 def examples_hash(schema: Schema, name: str, examples: SubBlock | None) -> str:
@@ -70,12 +72,10 @@ def note_finished(
     token_counts: np.ndarray,
 ) -> None:
     """Notes that a shard is whole, in a file beside it."""
-    counts = name + _COUNTS
-    write_file(os.path.join(staging, counts), counts_bytes(token_counts))
-    sha256 = file_sha256(os.path.join(staging, counts))
-    listed = ManifestFile(counts, os.path.getsize(os.path.join(staging, counts)), sha256)
-    note = to_json(Finished(examples, statistics, files, listed))
-    write_file(os.path.join(staging, name + _NOTE), note)
+    finished = to_json(Finished(examples, statistics, files))
+    note = io.BytesIO()
+    np.savez(note, finished=np.frombuffer(finished, np.uint8), token_counts=token_counts)
+    store.write_file(_note(staging, name, examples), note.getvalue())
 
 
 def find_finished(staging: str, name: str, examples: str) -> tuple[Finished, np.ndarray] | None:
@@ -86,43 +86,44 @@ def find_finished(staging: str, name: str, examples: str) -> tuple[Finished, np.
       name: of the shard.
       examples: hash of what it is to be made of.
     """
-    path = os.path.join(staging, name + _NOTE)
-    if not os.path.exists(path):
-        return None
+    path = _note(staging, name, examples)
     try:
-        found = from_json(Finished, load_json(path), path)
-    except DataError:
+        finished, token_counts = _read(store.read(path), path)
+    except _DAMAGE:
         return None
-    listed = (*found.files, found.token_counts)
-    if found.examples != examples or not all(_is_whole(staging, file) for file in listed):
-        return None
-    return found, read_counts(os.path.join(staging, found.token_counts.path))
+    whole = finished.examples == examples and all(
+        store.sha256(os.path.join(staging, staged_name(file))) == file.sha256
+        for file in finished.files
+    )
+    return (finished, token_counts) if whole else None
 
 
 def count_finished(staging: str) -> int:
     """How many shards lie there that an earlier run finished."""
-    return sum(name.endswith(_NOTE) for name in os.listdir(staging))
+    return sum(name.endswith(_NOTE) for name in store.sizes(staging))
 
 
 def keep_finished(left: str, staging: str) -> None:
-    """Moves what a run left of finished shards into a new staging folder."""
+    """Moves what a run left of finished shards on this disk into a new staging folder."""
     for entry in sorted(os.listdir(left)):
         if not entry.endswith(_NOTE):
             continue
+        path = os.path.join(left, entry)
         try:
-            found = from_json(Finished, load_json(os.path.join(left, entry)), entry)
-        except DataError:
+            found, _ = _read(store.read(path), path)
+        except _DAMAGE:
             continue
-        names = [file.path for file in (*found.files, found.token_counts)]
+        names = [staged_name(file) for file in found.files]
         if all(os.path.exists(os.path.join(left, name)) for name in names):
             for name in (*names, entry):
                 os.replace(os.path.join(left, name), os.path.join(staging, name))
 
 
-def _is_whole(staging: str, file: ManifestFile) -> bool:
-    path = os.path.join(staging, file.path)
-    return (
-        os.path.exists(path)
-        and os.path.getsize(path) == file.bytes
-        and file_sha256(path) == file.sha256
-    )
+def _note(staging: str, name: str, examples: str) -> str:
+    return os.path.join(staging, f"{name}.{examples[:16]}{_NOTE}")
+
+
+def _read(content: bytes, path: str) -> tuple[Finished, np.ndarray]:
+    with np.load(io.BytesIO(content), allow_pickle=False) as note:
+        finished = json.loads(note["finished"].tobytes())
+        return from_json(Finished, finished, path), note["token_counts"]

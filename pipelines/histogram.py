@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import word_counts
+from pipelines import store, word_counts
 from schemas.errors import DataError, UsageError
 
 FORMAT_VERSION = 1
@@ -78,10 +78,10 @@ def read_histogram(path: str) -> Histogram:
       UsageError: there is no such file.
       DataError: it is no histogram, one of another version or pre-tokenizer, or a damaged one.
     """
-    if not os.path.isfile(path):
+    if not store.exists(path) or os.path.isdir(path):
         raise UsageError(f"--from_histogram={path}: there is no such file; {_REMEDY}")
     try:
-        table = pq.read_table(path)
+        table = pq.read_table(pa.BufferReader(store.read(path)))
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{path} cannot be read as Parquet ({reason}); {_REMEDY}") from error

@@ -5,9 +5,11 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import BinaryIO
 
+from pipelines import store
+from pipelines.store import is_remote
 from pipelines.stored import extension, inner_extension, is_compressed
 from schemas.errors import DataError, UsageError
 
@@ -31,11 +33,6 @@ _NO_FILES = (
 )
 
 
-def is_remote(path: str) -> bool:
-    """Whether a path names a store (gs://...) instead of a local file."""
-    return "://" in path
-
-
 @contextmanager
 def open_file(path: str) -> Iterator[BinaryIO]:
     """Opens a file for reading its bytes as they are stored.
@@ -43,17 +40,11 @@ def open_file(path: str) -> Iterator[BinaryIO]:
     Raises:
       DataError: it cannot be opened.
     """
-    try:
-        if is_remote(path):
-            from apache_beam.io.filesystem import CompressionTypes
-            from apache_beam.io.filesystems import FileSystems
-
-            file = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
-        else:
-            file = open(path, "rb")
-    except OSError as error:
-        raise DataError(f"cannot open {path}: {error.strerror or error}") from error
-    with file:
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(store.opened(path) if is_remote(path) else open(path, "rb"))
+        except OSError as error:
+            raise DataError(f"cannot open {path}: {error.strerror or error}") from error
         yield file
 
 
@@ -123,28 +114,17 @@ def _remote(pattern: str) -> list[tuple[str, int]]:
     for alternative in _alternatives(pattern) if not pattern.endswith("/") else ():
         matched += [
             (path, size)
-            for path, size in _stored(alternative)
+            for path, size in store.matches(alternative)
             if not _is_hidden(_base(path)) or _is_hidden(_base(alternative))  # as on a disk
         ]
     if not matched and not glob.has_magic(pattern):  # perhaps a folder
         folder = pattern.rstrip("/") + "/"
         matched = [
             (path, size)
-            for path, size in _stored(folder + "**")
+            for path, size in store.matches(folder + "**")
             if _is_known(path) and not _is_hidden(path.removeprefix(folder))
         ]
     return sorted(set(matched))
-
-
-def _stored(pattern: str) -> list[tuple[str, int]]:
-    """What a store matches to a pattern, with sizes."""
-    from apache_beam.io.filesystems import FileSystems
-
-    try:
-        [result] = FileSystems.match([pattern])
-    except (OSError, ValueError) as error:  # ValueError: the store's package is not installed
-        raise DataError(f"--input={pattern} cannot be looked up: {error}") from error
-    return [(found.path, found.size_in_bytes) for found in result.metadata_list]
 
 
 def _local(pattern: str, label_folders: bool) -> list[tuple[str, int]]:

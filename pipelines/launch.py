@@ -182,18 +182,20 @@ def run_pipeline(
     build: Callable[["beam.Pipeline"], Any],
     beam_arguments: list[str],
     *,
-    staging: str,
+    local: str,
     total_bytes: int,
     label: str,
+    filter_name: str = "",
 ) -> None:
     """Runs a pipeline to its end, with a progress display.
 
     Args:
       build: adds the transforms to a pipeline.
       beam_arguments: with a runner, as `choose_runner` gives them.
-      staging: the folder whose journal is shown.
+      local: the folder of this machine whose journal is shown.
       total_bytes: of the inputs.
       label: what is being done.
+      filter_name: of --filter, for workers that have to be sent it.
 
     Raises:
       DataError: a worker refused the data, or the run failed; in words.
@@ -202,6 +204,8 @@ def run_pipeline(
     import_beam()
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
+
+    from pipelines.worker_package import packaged
 
     outcome: list[BaseException | None] = []
     jobs: list[Any] = []
@@ -213,7 +217,8 @@ def run_pipeline(
             with (
                 hushed_listeners(),
                 prism.started(beam_arguments) as started,
-                job_server.reached(started) as arguments,
+                job_server.reached(started) as started,
+                packaged(started, filter_name) as arguments,
             ):
                 try:
                     options = PipelineOptions([*arguments, "--no_save_main_session"])
@@ -231,9 +236,9 @@ def run_pipeline(
             outcome.append(error)
 
     worker = threading.Thread(target=run, name="beam", daemon=True)
-    with _stderr_in(os.path.join(staging, "workers.log")) as terminal:
+    with _stderr_in(os.path.join(local, "workers.log")) as terminal:
         try:
-            _watch(worker, Display(staging, total_bytes, label, Console(file=terminal)))
+            _watch(worker, Display(local, total_bytes, label, Console(file=terminal)))
         except KeyboardInterrupt:
             for job in jobs:  # else a cluster would go on with it
                 job_server.cancel(job)

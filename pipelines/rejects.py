@@ -8,10 +8,15 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 
+import xxhash
+
+from pipelines import store
 from pipelines.documents import Reject
 from pipelines.exchange import Pointer, load, write_scratch
-from pipelines.staging import disk_errors
+from pipelines.store import disk_errors
+from schemas.sidecar import ManifestFile
 
 REJECTS = "rejects/rejects.jsonl"
 FILTERED = "rejects/filtered.jsonl"
@@ -49,15 +54,21 @@ def stash(lines: bytes, directory: str, block: int, piece: int) -> tuple[Stashed
     return (Stashed(block, piece, pointer),)
 
 
-def collect(stashed: Iterable[Stashed], staging: str) -> list[str]:
-    """Puts all lines into FILTERED in the staging folder; gives back its name, [] if none."""
+def collect(stashed: Iterable[Stashed], staging: str) -> list[ManifestFile]:
+    """Puts all lines into FILTERED in the staging folder, if there are any."""
     ordered = sorted(stashed)
     if not ordered:
         return []
-    path = os.path.join(staging, FILTERED)
-    with disk_errors(path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "wb") as file:
+    path, size, hashes = os.path.join(staging, FILTERED), 0, (sha256(), xxhash.xxh3_128())
+    with store.workspace(staging) as folder, disk_errors(path):
+        local = os.path.join(folder, FILTERED)
+        os.makedirs(os.path.dirname(local), exist_ok=True)
+        with open(local, "wb") as file:
             for one in ordered:
-                file.write(load(one.pointer))
-    return [FILTERED]
+                lines = load(one.pointer)
+                file.write(lines)
+                size += len(lines)
+                for found in hashes:
+                    found.update(lines)
+        store.put(local, path, hashes[1].digest())
+    return [ManifestFile(FILTERED, size, hashes[0].hexdigest())]

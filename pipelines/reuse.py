@@ -1,11 +1,21 @@
 """Whether a directory already holds the set that is asked for."""
 
 import os
+from dataclasses import replace
 
+from pipelines import store
 from pipelines.sources import Block, hash_inputs
 from pipelines.tokenizer_output import REPORT
-from schemas.errors import UsageError
-from schemas.sidecar import MANIFEST, Schema, SetInfo, read_set
+from schemas.errors import DataError, UsageError
+from schemas.sidecar import (
+    MANIFEST,
+    SIDECARS,
+    Schema,
+    SetInfo,
+    read_manifest,
+    read_set,
+    read_sidecars,
+)
 
 
 def finished_set(output: str, schema: Schema, blocks: list[Block]) -> SetInfo | None:
@@ -18,9 +28,9 @@ def finished_set(output: str, schema: Schema, blocks: list[Block]) -> SetInfo | 
       UsageError: it holds another set; names what differs and how to go on.
       DataError: it holds a damaged one.
     """
-    if not os.path.exists(os.path.join(output, MANIFEST)):
+    if not store.exists(os.path.join(output, MANIFEST)):
         return None
-    found = read_set(output)
+    found = set_of(output)
     differing = differences(found, schema, blocks)
     if not differing and hash_inputs(blocks).content() != found.inputs.content():
         differing = ["inputs: files of the same sizes but other content"]
@@ -32,13 +42,39 @@ def finished_set(output: str, schema: Schema, blocks: list[Block]) -> SetInfo | 
     return found
 
 
+def set_of(output: str) -> SetInfo:
+    """The finished set in a directory, on a disk or in a store.
+
+    Raises:
+      DataError: there is none, or a damaged one.
+    """
+    if not store.is_remote(output):
+        return read_set(output)
+    there = store.sizes(output)
+    with store.workspace(output) as folder:
+        for name in {MANIFEST, *SIDECARS} & there.keys():
+            store.local_copy(f"{output}/{name}", folder)
+        try:
+            manifest = read_manifest(folder)
+            found = replace(read_sidecars(folder, manifest), directory=output)
+        except DataError as error:
+            raise DataError(str(error).replace(folder, output)) from error
+    for file in manifest.files:
+        if there.get(file.path) != file.bytes:
+            raise DataError(
+                f"{output}/{file.path} has {there.get(file.path, 0):,} bytes where the manifest "
+                f"says {file.bytes:,}: copy the set again or build it anew"
+            )
+    return found
+
+
 def refuse_tokenizer(output: str) -> None:
     """Never writes a shard set over a trained tokenizer, whose files have the same names.
 
     Raises:
       UsageError: `output` is the directory of one.
     """
-    if os.path.exists(os.path.join(output, REPORT)):
+    if store.exists(os.path.join(output, REPORT)):
         raise UsageError(
             f"--output={output} holds a tokenizer, which must stay as it is: give another directory"
         )

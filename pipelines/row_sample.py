@@ -11,7 +11,7 @@ SAMPLE_ROWS = 1024  # a split; a thousand rows of 128 are 20,000 masked tokens
 
 
 def sample_rows(
-    schema: Schema, files: Iterable[ManifestFile], locate: Callable[[str], str]
+    schema: Schema, files: Iterable[ManifestFile], locate: Callable[[ManifestFile], str]
 ) -> dict[str, dict[str, np.ndarray]]:
     """Split to the columns of the first SAMPLE_ROWS rows of its first shard that has rows.
 
@@ -21,7 +21,7 @@ def sample_rows(
     Args:
       schema: the contract.
       files: of the set; others than shards are ignored.
-      locate: a file's path in the set -> where it lies.
+      locate: a file of the set -> its path on this machine.
 
     Raises:
       DataError: a shard is damaged.
@@ -34,7 +34,7 @@ def sample_rows(
             continue
         if not file.path.endswith(suffix):
             continue
-        reader = open_rows(locate(file.path), codec.stride)
+        reader = open_rows(locate(file), codec.stride)
         try:
             rows = reader.read_range(0, min(file.rows, SAMPLE_ROWS))
         finally:

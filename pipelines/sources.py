@@ -33,9 +33,9 @@ from pipelines.input_files import (
     check_size,
     expand_lists,
     find_files,
-    is_remote,
     open_file,
 )
+from pipelines.store import is_remote
 from pipelines.stored import (
     Digest,
     InputFormat,

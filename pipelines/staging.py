@@ -5,49 +5,94 @@ folder is gone afterwards, so that an interrupted run leaves nothing that a read
 where the next run is to go on, it holds what was finished.
 """
 
-import errno
 import glob
 import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
-from pipelines.input_files import is_remote
-from schemas.errors import DataError, UsageError
+from pipelines import store, store_lock
+from pipelines.store import disk_errors, is_remote
+from schemas.errors import UsageError
 
-STAGING = ".staging"
+STAGING, LOCK = ".staging", ".lock"
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Where a run keeps what is not published yet.
+
+    Attributes:
+      folder: below the output directory; every worker sees it.
+      local: on the disk of the machine that launched the run: `folder`, unless that is in a store.
+      run: names the run in a store; "" elsewhere.
+    """
+
+    folder: str
+    local: str
+    run: str = ""
+
+    def scratch(self, *, local: bool) -> str:
+        """Where workers put what they hand on to each other.
+
+        Args:
+          local: whether all of them are on this machine.
+        """
+        return os.path.join(self.local if local else self.folder, "scratch")
 
 
 @contextmanager
-def staged(output: str, *, resume: Callable[[str, str], None] | None = None) -> Iterator[str]:
+def staged(output: str, *, resume: Callable[[str, str], None] | None = None) -> Iterator[Staging]:
     """Makes the directory and an empty staging folder in it, which is removed at the end.
 
     Args:
-      output: the directory.
+      output: the directory, on a disk or in a store.
       resume: moves what is worth it from an old staging folder into a new one. Given, it is called
-        for what an earlier run left, and when this one dies.
+        for what an earlier run left, and when this one dies. In a store all stays where it is.
 
     Raises:
-      UsageError: another run is at work there, or the path is not a local directory.
+      UsageError: another run is at work there, or the path is not a directory.
       DataError: it cannot be written.
     """
-    if is_remote(output):
-        raise UsageError(
-            f"--output={output}: files are written to a file system that workers share; give a "
-            "mounted path, and copy the finished directory to the store"
-        )
     staging = os.path.join(output, STAGING)
-    with disk_errors(staging):
+    with ExitStack() as stack:
+        if is_remote(output):
+            run = stack.enter_context(store_lock.held(os.path.join(output, LOCK)))
+            local = stack.enter_context(tempfile.TemporaryDirectory(prefix="textmill-"))
+            found = Staging(staging, local, run)
+        else:
+            stack.enter_context(_locked(output))
+            found = Staging(staging, staging)
+        with disk_errors(staging):
+            _begin(staging, resume)  # after a run that was killed
+        try:
+            yield found
+            discard(staging)
+        except BaseException:
+            if resume is None:
+                discard(staging)
+            else:
+                with disk_errors(staging):
+                    _begin(staging, resume)
+            raise
+
+
+@contextmanager
+def _locked(output: str) -> Iterator[None]:
+    """Makes the directory and keeps it to this process."""
+    from filelock import FileLock, Timeout
+
+    with disk_errors(os.path.join(output, STAGING)):
         try:
             os.makedirs(output, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
             raise UsageError(
                 f"--output={output}: it is a file or lies below one; give a directory"
             ) from error
-        from filelock import FileLock, Timeout
-
-        lock = FileLock(os.path.join(output, ".lock"), timeout=0)
+        lock = FileLock(os.path.join(output, LOCK), timeout=0)
         try:
             lock.acquire()
         except Timeout as error:
@@ -55,17 +100,7 @@ def staged(output: str, *, resume: Callable[[str, str], None] | None = None) -> 
                 f"another run writes into {output}: wait for it, or give another --output"
             ) from error
     try:
-        with disk_errors(staging):
-            _begin(staging, resume)  # after a run that was killed
-        yield staging
-        discard(staging)
-    except BaseException:
-        if resume is None:
-            discard(staging)
-        else:
-            with disk_errors(staging):
-                _begin(staging, resume)
-        raise
+        yield
     finally:
         lock.release()
 
@@ -80,14 +115,17 @@ def refuse_own_inputs(output: str, paths: Iterable[str]) -> None:
     Raises:
       UsageError: one lies in it.
     """
-    inside = os.path.join(os.path.realpath(output), "")
+
+    def real(folder: str) -> str:
+        return os.path.join(folder if is_remote(folder) else os.path.realpath(folder), "")
+
     seen: set[str] = set()
     for path in paths:
         folder = os.path.dirname(path)
-        if is_remote(path) or folder in seen:
+        if folder in seen:
             continue
         seen.add(folder)
-        if os.path.join(os.path.realpath(folder), "").startswith(inside):
+        if real(folder).startswith(real(output)):
             raise UsageError(
                 f"--output={output} is where the input {path} lies: give another directory, or one "
                 "below it, that holds nothing but what is made"
@@ -96,6 +134,10 @@ def refuse_own_inputs(output: str, paths: Iterable[str]) -> None:
 
 def _begin(staging: str, resume: Callable[[str, str], None] | None) -> None:
     """Makes a new staging folder, with what is worth it of the old one."""
+    if is_remote(staging):  # where names of files tell of their content: none is taken for another
+        if resume is None:
+            discard(staging)
+        return
     left = _set_aside(staging)
     os.mkdir(staging)
     if left and resume:
@@ -106,6 +148,9 @@ def _begin(staging: str, resume: Callable[[str, str], None] | None) -> None:
 
 def discard(staging: str) -> None:
     """Removes a staging folder, even under the hands of a worker that still writes into it."""
+    if is_remote(staging):
+        store.delete_folder(staging)
+        return
     left = _set_aside(staging)
     if left:
         shutil.rmtree(left, ignore_errors=True)
@@ -119,33 +164,3 @@ def _set_aside(staging: str) -> str | None:
     except FileNotFoundError:
         return None
     return aside
-
-
-@contextmanager
-def disk_errors(path: str) -> Iterator[None]:
-    """Turns what a disk refuses into a paragraph that names the place."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            free = shutil.disk_usage(os.path.dirname(path)).free
-            raise DataError(
-                f"no space left while writing {path} ({free / 1e6:,.0f} MB free): free some or "
-                "give another --output, and run again; nothing was published"
-            ) from error
-        raise DataError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def write_file(path: str, content: bytes) -> None:
-    """Writes a small file whole or not at all."""
-    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
-    with disk_errors(path):
-        try:
-            with open(temporary, "xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        finally:
-            if os.path.exists(temporary):
-                os.remove(temporary)

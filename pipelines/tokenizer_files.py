@@ -6,12 +6,15 @@ special_tokens_map.json and tokenizer_config.json where they lie beside it.
 
 import json
 import os
+import tempfile
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from schemas.errors import DataError, UsageError
+from pipelines import store
+from pipelines.store import is_remote
+from schemas.errors import DataError, TextmillError, UsageError
 
 if TYPE_CHECKING:
     import tokenizers
@@ -31,6 +34,8 @@ COMMON_SPECIALS = {
     "mask": ("<mask>", "[MASK]"),
     "unk": ("<unk>", "[UNK]"),
 }
+_WHOLE, _PARTS = "tokenizer.json", ("vocab.json", "merges.txt")
+_BESIDE = ("tokenizer_config.json", "special_tokens_map.json")  # the latter goes before
 _MOST_IDS = 1 << 24  # beyond any real vocabulary, and tables of this length still fit in memory
 _ROBERTA_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 _REMEDY = (
@@ -61,15 +66,17 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
       UsageError: there is no such file, or the directory holds no tokenizer that can be read.
       DataError: a file is broken.
     """
+    if is_remote(path):
+        return _from_store(path)
     if os.path.isfile(path):
-        named = _named_roles(os.path.dirname(path)) if path.endswith("tokenizer.json") else {}
+        named = _named_roles(os.path.dirname(path)) if path.endswith(_WHOLE) else {}
         return TokenizerFiles(parse_tokenizer(_read(path), path), named, path)
     if not os.path.isdir(path):
         raise UsageError(f"--tokenizer={path}: there is no such file or directory; {_REMEDY}")
-    whole = os.path.join(path, "tokenizer.json")
+    whole = os.path.join(path, _WHOLE)
     if os.path.isfile(whole):
         return TokenizerFiles(parse_tokenizer(_read(whole), whole), _named_roles(path), whole)
-    vocab, merges = os.path.join(path, "vocab.json"), os.path.join(path, "merges.txt")
+    vocab, merges = (os.path.join(path, name) for name in _PARTS)
     if os.path.isfile(vocab) and os.path.isfile(merges):
         return TokenizerFiles(_from_vocab_and_merges(vocab, merges), _named_roles(path), vocab)
     held = ", ".join(sorted(os.listdir(path))[:9]) or "nothing"
@@ -77,6 +84,26 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
         f"--tokenizer={path}: the directory has neither tokenizer.json nor vocab.json with "
         f"merges.txt (it holds {held}); {_REMEDY}"
     )
+
+
+def _from_store(path: str) -> TokenizerFiles:
+    """The same, of copies of the files in a folder of this machine."""
+    with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
+        there = {*store.sizes(path)}
+        place = path
+        if not there and store.exists(path):
+            place, _, name = path.rpartition("/")
+            there = {name, *(_BESIDE if name == _WHOLE else ())} & {*store.sizes(place)}
+            local = os.path.join(folder, name)
+        else:
+            there &= {_WHOLE, *_PARTS, *_BESIDE}
+            local = folder
+        for name in there:
+            store.local_copy(f"{place}/{name}", folder)
+        try:
+            return replace(read_tokenizer_files(local), place=path)
+        except TextmillError as error:
+            raise type(error)(str(error).replace(local, path)) from error
 
 
 def parse_tokenizer(data: bytes, place: str) -> "tokenizers.Tokenizer":
@@ -156,7 +183,7 @@ def _read_object(path: str) -> dict[str, Any]:
 def _named_roles(directory: str) -> dict[str, str]:
     """Role to token; special_tokens_map.json goes before tokenizer_config.json."""
     tokens: dict[str, Any] = {}
-    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+    for name in _BESIDE:
         path = os.path.join(directory, name)
         if os.path.isfile(path):
             tokens |= {key: value for key, value in _read_object(path).items() if value is not None}

@@ -4,17 +4,21 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict
 
+from pipelines import store
 from pipelines.rejects import FILTERED, REJECTS
-from pipelines.staging import STAGING, disk_errors
+from pipelines.staging import STAGING
+from pipelines.store import disk_errors, is_remote
 from pipelines.tokenizer_report import FORMAT_VERSION, Parameters, Report
 from schemas.errors import DataError, UsageError
-from schemas.sidecar import MANIFEST, file_sha256
-from schemas.typed_json import from_json, load_json
+from schemas.sidecar import MANIFEST
+from schemas.typed_json import from_json
 
 TOKENIZER, HISTOGRAM, REPORT = "tokenizer.json", "histogram.parquet", "report.json"
 CONFIG = "tokenizer_config.json"
 RUN = "config.yaml"  # the flags, to run it again
 READ = "read.json"  # in the staging folder only
+_OLD = (TOKENIZER, REJECTS, FILTERED, RUN)
+_NEW = (HISTOGRAM, REJECTS, FILTERED, REPORT, CONFIG, RUN, TOKENIZER)  # in the order of publishing
 
 
 def finished_tokenizer(
@@ -33,7 +37,7 @@ def finished_tokenizer(
     Raises:
       UsageError: it holds another one; names what differs and how to go on.
     """
-    if not os.path.exists(os.path.join(output, TOKENIZER)):
+    if not store.exists(os.path.join(output, TOKENIZER)):
         return None
     differing = _differences(output, parameters, digest)
     if differing:
@@ -54,7 +58,7 @@ def _differences(output: str, parameters: Parameters, digest: Callable[[], str])
             (TOKENIZER, report.tokenizer_sha256),
             (HISTOGRAM, report.histogram_sha256),
         ):
-            if file_sha256(os.path.join(output, name)) != sha256:
+            if store.sha256(os.path.join(output, name)) != sha256:
                 return [f"its {name} is not the one that {REPORT} tells of"]
     except (DataError, OSError):
         return [f"without a whole {REPORT} and {HISTOGRAM} of this program"]
@@ -67,7 +71,7 @@ def _differences(output: str, parameters: Parameters, digest: Callable[[], str])
 
 def _report(output: str) -> Report:
     path = os.path.join(output, REPORT)
-    return from_json(Report, load_json(path), path)
+    return from_json(Report, store.load_json(path), path)
 
 
 def refuse_shard_set(output: str) -> None:
@@ -76,7 +80,7 @@ def refuse_shard_set(output: str) -> None:
     Raises:
       UsageError: `output` is a shard set.
     """
-    if os.path.exists(os.path.join(output, MANIFEST)):
+    if store.exists(os.path.join(output, MANIFEST)):
         raise UsageError(
             f"{output} is a shard set, whose tokenizer.json must stay as it is: give another "
             "--output"
@@ -86,11 +90,24 @@ def refuse_shard_set(output: str) -> None:
 def publish(output: str) -> None:
     """Moves the staged files into place, tokenizer.json last; an older tokenizer goes first."""
     staging = os.path.join(output, STAGING)
+    if is_remote(output):
+        _publish_in_store(output, store.sizes(staging))
+        return
     with disk_errors(output):
-        for name in (TOKENIZER, REJECTS, FILTERED, RUN):
+        for name in _OLD:
             if os.path.exists(os.path.join(output, name)):
                 os.remove(os.path.join(output, name))
-        for name in (HISTOGRAM, REJECTS, FILTERED, REPORT, CONFIG, RUN, TOKENIZER):
+        for name in _NEW:
             if os.path.exists(os.path.join(staging, name)):
                 os.makedirs(os.path.dirname(os.path.join(output, name)), exist_ok=True)
                 os.replace(os.path.join(staging, name), os.path.join(output, name))
+
+
+def _publish_in_store(output: str, staged: dict[str, int]) -> None:
+    store.delete(os.path.join(output, name) for name in _OLD)
+    for names in (_NEW[:-1], _NEW[-1:]):
+        due = [name for name in names if name in staged]
+        store.copy_all(
+            {f"{output}/{STAGING}/{name}": f"{output}/{name}" for name in due},
+            {f"{output}/{name}": staged[name] for name in due},
+        )

@@ -4,6 +4,7 @@ import os
 import shlex
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,13 +12,15 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from pipelines import store, store_lock
 from pipelines.block_list import write_blocks
 from pipelines.bpe import TrainedBpe, train_bpe
 from pipelines.config_file import config_bytes
 from pipelines.histogram import Histogram, read_histogram
-from pipelines.launch import choose_runner, run_pipeline
+from pipelines.launch import choose_runner, is_local, run_pipeline
 from pipelines.sources import Block, hash_inputs, plan_blocks
-from pipelines.staging import refuse_own_inputs, staged, write_file
+from pipelines.staging import LOCK, Staging, refuse_own_inputs, staged
+from pipelines.store import write_file
 from pipelines.tokenizer_json import tokenizer_config, tokenizer_json
 from pipelines.tokenizer_options import TokenizerOptions
 from pipelines.tokenizer_output import (
@@ -33,8 +36,7 @@ from pipelines.tokenizer_output import (
 )
 from pipelines.tokenizer_report import Report, Text, inputs_digest, report_of
 from schemas.errors import UsageError
-from schemas.sidecar import file_sha256
-from schemas.typed_json import from_json, load_json, to_json
+from schemas.typed_json import from_json, to_json
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -59,44 +61,60 @@ def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
     else:
         with staged(options.output) as staging:
             report = _train(options, blocks, beam_arguments, staging)
+            if staging.run:
+                store_lock.check(os.path.join(options.output, LOCK), staging.run)
             publish(options.output)
     _print_summary(options, report, time.monotonic() - began)
+
+
+def look_ahead(options: TokenizerOptions, beam_arguments: list[str]) -> None:
+    """Says what of the command would fail on its runner.
+
+    Raises:
+      UsageError: there is no pipeline to look at.
+      DataError: a check failed.
+    """
+    from pipelines.preflight import preflight_tokenizer
+
+    if options.from_histogram:
+        raise UsageError("--from_histogram runs no pipeline: --preflight has nothing to look at")
+    preflight_tokenizer(options, beam_arguments, _wiring, _console)
 
 
 def _finished(options: TokenizerOptions, blocks: list[Block]) -> Report | None:
     def digest() -> str:
         if options.from_histogram:
             read_histogram(options.from_histogram)  # refuses what is none
-            return file_sha256(options.from_histogram)
+            return store.sha256(options.from_histogram)
         return inputs_digest(hash_inputs(blocks))
 
     return finished_tokenizer(options.output, options.parameters(), digest)
 
 
 def _train(
-    options: TokenizerOptions, blocks: list[Block], beam_arguments: list[str], staging: str
+    options: TokenizerOptions, blocks: list[Block], beam_arguments: list[str], staging: Staging
 ) -> Report:
     """Leaves all files in the staging folder."""
+    folder = staging.folder
     if options.from_histogram:
         histogram, text = _given_histogram(options, options.from_histogram)
-        with open(options.from_histogram, "rb") as file:
-            write_file(os.path.join(staging, HISTOGRAM), file.read())
+        write_file(os.path.join(folder, HISTOGRAM), store.read(options.from_histogram))
     else:
         histogram, text = _count(options, blocks, beam_arguments, staging)
     trained = _merge(options, histogram)
     specials = {"special_tokens": options.specials(), "add_prefix_space": options.add_prefix_space}
-    write_file(os.path.join(staging, TOKENIZER), tokenizer_json(trained, **specials))
-    write_file(os.path.join(staging, CONFIG), tokenizer_config(**specials))
+    write_file(os.path.join(folder, TOKENIZER), tokenizer_json(trained, **specials))
+    write_file(os.path.join(folder, CONFIG), tokenizer_config(**specials))
     report = report_of(
         options.parameters(),
         text,
         histogram,
         trained,
-        tokenizer_sha256=file_sha256(os.path.join(staging, TOKENIZER)),
-        histogram_sha256=file_sha256(os.path.join(staging, HISTOGRAM)),
+        tokenizer_sha256=store.sha256(os.path.join(folder, TOKENIZER)),
+        histogram_sha256=store.sha256(os.path.join(folder, HISTOGRAM)),
     )
-    write_file(os.path.join(staging, REPORT), to_json(report))
-    write_file(os.path.join(staging, RUN), config_bytes("train_tokenizer", options))
+    write_file(os.path.join(folder, REPORT), to_json(report))
+    write_file(os.path.join(folder, RUN), config_bytes("train_tokenizer", options))
     return report
 
 
@@ -109,19 +127,40 @@ def _given_histogram(options: TokenizerOptions, path: str) -> tuple[Histogram, T
             f"{path} was counted {counted} --add_prefix_space and this command is not: the words "
             f"differ; run it {counted} the flag, or count the text again with --input"
         )
-    digest = file_sha256(path)
+    digest = store.sha256(path)
     return histogram, Text(digest, 0, origin.documents, origin.bytes, {})
 
 
 def _count(
-    options: TokenizerOptions, blocks: list[Block], beam_arguments: list[str], staging: str
+    options: TokenizerOptions, blocks: list[Block], beam_arguments: list[str], staging: Staging
 ) -> tuple[Histogram, Text]:
     """Runs the pipeline that counts words."""
     total_bytes = sum(block.bytes for block in blocks)
     beam_arguments, how = choose_runner(beam_arguments, total_bytes)
     _say(f"counting words: {total_bytes / 1e6:,.1f} MB, {how}")
 
-    write_blocks(staging, blocks)
+    folder, scratch = staging.folder, staging.scratch(local=is_local(beam_arguments))
+    if not store.is_remote(scratch):
+        os.mkdir(scratch)
+    write_blocks(folder, blocks)
+
+    run_pipeline(
+        _wiring(options, beam_arguments, staging),
+        beam_arguments,
+        local=staging.local,
+        total_bytes=total_bytes,
+        label="train_tokenizer",
+        filter_name=options.filters.filter,
+    )
+    path = os.path.join(folder, READ)
+    text = from_json(Text, store.load_json(path), path)
+    return read_histogram(os.path.join(folder, HISTOGRAM)), text
+
+
+def _wiring(
+    options: TokenizerOptions, beam_arguments: list[str], staging: Staging
+) -> "Callable[[beam.Pipeline], None]":
+    """What adds the transforms to a pipeline."""
 
     def build(pipeline: "beam.Pipeline") -> None:
         from pipelines.tokenizer_transforms import CountJob, CountWords  # imports Beam
@@ -130,16 +169,14 @@ def _count(
             options.source(),
             options.filters,
             options.add_prefix_space,
-            staging,
+            staging.folder,
+            staging.local,
+            staging.scratch(local=is_local(beam_arguments)),
             options.max_rejects,
         )
         _ = pipeline | CountWords(job)
 
-    run_pipeline(
-        build, beam_arguments, staging=staging, total_bytes=total_bytes, label="train_tokenizer"
-    )
-    path = os.path.join(staging, READ)
-    return read_histogram(os.path.join(staging, HISTOGRAM)), from_json(Text, load_json(path), path)
+    return build
 
 
 def _merge(options: TokenizerOptions, histogram: Histogram) -> TrainedBpe:

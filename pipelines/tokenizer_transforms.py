@@ -21,7 +21,7 @@ from pipelines.filters import Filtered, Filters, load_filter
 from pipelines.progress import Journal
 from pipelines.rejects import Stashed, collect, rejects_file, stash
 from pipelines.sources import Block, Source, read_block
-from pipelines.staging import write_file
+from pipelines.store import write_file
 from pipelines.tokenizer_output import HISTOGRAM, READ
 from pipelines.tokenizer_report import Read, add_read, check_read, text_of
 from pipelines.word_counter import WordCounter, add_counts
@@ -40,6 +40,8 @@ class CountJob:
       filters: which documents count.
       add_prefix_space: put a space before documents that do not begin with one.
       staging: the folder for the finished histogram.
+      local: a folder of the machine that launched the run, for those who watch it.
+      scratch: the folder for what workers hand on to each other.
       max_rejects: a run with more refused documents fails; below 0 for no limit.
     """
 
@@ -47,6 +49,8 @@ class CountJob:
     filters: Filters
     add_prefix_space: bool
     staging: str
+    local: str
+    scratch: str
     max_rejects: int
 
 
@@ -72,7 +76,7 @@ class CountBlocks(beam.DoFn):
 
     def setup(self) -> None:
         """Opens the journal of the progress display, and imports the user's filter."""
-        self._journal = Journal(self._job.staging)
+        self._journal = Journal(self._job.local)
         if self._job.filters.filter:
             load_filter(self._job.filters.filter)
 
@@ -86,7 +90,7 @@ class CountBlocks(beam.DoFn):
         job = self._job
         for piece, documents in enumerate(read_block(block, job.source)):
             filtered = job.filters.apply(documents, job.source.roles)
-            stashed = stash(filtered.lines, job.staging, block.index, piece)
+            stashed = stash(filtered.lines, job.scratch, block.index, piece)
             self._read.append(read_of(filtered, stashed))
             self._counts.count(filtered.documents.text, add_prefix_space=job.add_prefix_space)
             self._journal.add(bytes_read=documents.stored_bytes)
@@ -129,10 +133,9 @@ class WriteHistogram(beam.DoFn):
         }
         for name, content in files.items():
             path = os.path.join(self._job.staging, name)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
             write_file(path, content)
             yield path
-        yield from collect(read.stashed, self._job.staging)
+        yield from (file.path for file in collect(read.stashed, self._job.staging))
 
 
 class CountWords(beam.PTransform):

@@ -24,9 +24,14 @@ def main(argv: list[str]) -> None:
     )
     check_arguments(beam_arguments, TokenizerOptions)
     # Not before: --help and a wrong flag are answered without what a run takes.
-    from pipelines.tokenizer_run import train_or_find
+    from pipelines import store
+    from pipelines.tokenizer_run import look_ahead, train_or_find
 
+    store.use_options(beam_arguments)
     spare_pandas(options.filters)
+    if options.preflight:
+        look_ahead(options, beam_arguments)
+        return
     train_or_find(options, beam_arguments)
 
 

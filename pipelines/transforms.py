@@ -19,7 +19,7 @@ from apache_beam.transforms.core import CallableWrapperCombineFn
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipelines import exchange, run_metrics, sinks
+from pipelines import exchange, run_metrics, sinks, store, store_lock
 from pipelines.block_list import read_blocks
 from pipelines.config_file import CONFIG
 from pipelines.documents import Reject
@@ -36,7 +36,8 @@ from pipelines.routing import Routes
 from pipelines.row_sample import sample_rows
 from pipelines.shards import RowMaker, evaluation_of
 from pipelines.sources import Block, Source, file_digests, read_block
-from pipelines.staging import STAGING, disk_errors, write_file
+from pipelines.staging import LOCK, STAGING
+from pipelines.store import disk_errors, write_file
 from pipelines.tasks.task import Task
 from pipelines.tfds_info import tfds_files
 from pipelines.token_counts import NO_COUNTS, add_token_counts, count_tokens, token_counts_file
@@ -50,7 +51,6 @@ from schemas.sidecar import (
     Schema,
     ShardStatistics,
     Statistics,
-    file_sha256,
     to_json,
 )
 
@@ -69,6 +69,9 @@ class Job:
       source: how inputs are read.
       filters: which documents are kept.
       output: the set's directory; the staging folder lies in it.
+      local: a folder of the machine that launched the run, for those who watch it.
+      scratch: the folder for what workers hand on to each other.
+      run: names the run, where the output lies in a store.
       exchange: files or runner.
       max_rejects: a run with more refused documents fails; below 0 for no limit.
       config: the file that repeats the run.
@@ -79,6 +82,9 @@ class Job:
     source: Source
     filters: Filters
     output: str
+    local: str
+    scratch: str
+    run: str
     exchange: str
     max_rejects: int
     config: bytes
@@ -91,7 +97,7 @@ class Job:
     def locate(self, name: str) -> str:
         """Where a file of the set lies: staged, or in place, if this is a retry of publishing."""
         staged = os.path.join(self.staging, name)
-        return staged if os.path.exists(staged) else os.path.join(self.output, name)
+        return staged if store.exists(staged) else os.path.join(self.output, name)
 
     @property
     def routes(self) -> Routes:
@@ -103,8 +109,7 @@ class Job:
         sha256 = self.schema.tokenizer_sha256
         if sha256 not in _loaded_tokenizers:
             path = self.locate("tokenizer.json")
-            with open(path, "rb") as file:
-                tokenizer = LoadedTokenizer.from_json(file.read())
+            tokenizer = LoadedTokenizer.from_json(store.read(path))
             if tokenizer.sha256 != sha256:
                 raise DataError(f"{path} is not the tokenizer that the run began with: run again")
             share_tokenizer(tokenizer)
@@ -165,7 +170,7 @@ class MillBlock(beam.DoFn):
     def setup(self) -> None:
         """Loads the tokenizer and the user's filter, once a worker."""
         self._tokenizer = self._job.tokenizer()
-        self._journal = Journal(self._job.staging)
+        self._journal = Journal(self._job.local)
         if self._job.filters.filter:
             load_filter(self._job.filters.filter)
 
@@ -187,8 +192,7 @@ class MillBlock(beam.DoFn):
             self._held.add(milled.sub_blocks)
             if job.exchange == "files" or self._held.bytes > exchange.HELD_BYTES:
                 yield from self._send()
-            scratch = os.path.join(job.staging, sinks.SCRATCH)
-            stashed = stash(filtered.lines, scratch, block.index, piece)
+            stashed = stash(filtered.lines, job.scratch, block.index, piece)
             report = _read_report(filtered, milled, stashed)
             run_metrics.count_read(report.statistics)
             yield TaggedOutput(_REPORTS, (_ALL, report))
@@ -204,7 +208,7 @@ class MillBlock(beam.DoFn):
         values: list[bytes] | list[exchange.Pointer]
         values = [sub_block.to_bytes() for _, sub_block in sub_blocks]
         if self._job.exchange == "files" and values:
-            scratch = os.path.join(self._job.staging, sinks.SCRATCH)
+            scratch = self._job.scratch
             with disk_errors(os.path.join(scratch, "sub-blocks")):
                 values = exchange.write_scratch(scratch, values)
         yield from ((route, value) for (route, _), value in zip(sub_blocks, values, strict=True))
@@ -237,7 +241,7 @@ class WriteShard(beam.DoFn):
         job = self._job
         finish = job.task.finish(job.schema, job.tokenizer())
         self._maker = RowMaker(job.schema, job.task, finish)
-        self._journal = Journal(job.staging)
+        self._journal = Journal(job.local)
 
     def process(self, routed: tuple[int, Iterable[bytes | exchange.Pointer | None]]) -> Iterator:
         """Puts the shard together and writes it."""
@@ -324,24 +328,30 @@ class Publish(beam.DoFn):
             CONFIG: job.config,
         }
         for name, content in contents.items():
-            path = os.path.join(job.staging, name)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            write_file(path, content)
-        tokenizer = job.locate("tokenizer.json")
-        size = os.path.getsize(tokenizer)
-        sidecars = [ManifestFile("tokenizer.json", size, file_sha256(tokenizer))]
-        for name in collect(report.stashed, job.staging):
-            path = os.path.join(job.staging, name)
-            sidecars.append(ManifestFile(name, os.path.getsize(path), file_sha256(path)))
-        for name, content in contents.items():
-            sidecars.append(ManifestFile(name, len(content), sha256(content).hexdigest()))
+            write_file(os.path.join(job.staging, name), content)
+        contents["tokenizer.json"] = store.read(job.locate("tokenizer.json"))
+        sidecars = [
+            *collect(report.stashed, job.staging),
+            *(
+                ManifestFile(name, len(content), sha256(content).hexdigest())
+                for name, content in contents.items()
+            ),
+        ]
         files = sorted((*report.files, *sidecars), key=lambda file: file.path)
         manifest = Manifest(FORMAT_VERSION, schema.fingerprint, tuple(files))
+        if job.run:
+            store_lock.check(os.path.join(job.output, LOCK), job.run)
         sinks.publish(job.output, manifest)
         yield manifest
 
     def _content(self, report: Report, inputs: Inputs) -> SetContent:
         job = self._job
+        with store.workspace(job.staging) as folder:
+            samples = sample_rows(
+                job.schema,
+                report.files,
+                lambda file: store.local_copy(sinks.find(job.output, file), folder),
+            )
         return SetContent(
             schema=job.schema,
             statistics=report.statistics,
@@ -349,7 +359,7 @@ class Publish(beam.DoFn):
             files=report.files,
             rejects=report.rejects,
             token_counts=report.token_counts,
-            samples=sample_rows(job.schema, report.files, job.locate),
+            samples=samples,
             tokenizer=job.tokenizer(),
             config=job.config,
         )

@@ -905,7 +905,7 @@ OUTPUTS = {
     "below a file": flags_case(
         "--output={d}/in.txt/set", said=["--output={d}/in.txt/set", "below one"]
     ),
-    "a store": flags_case("--output=gs://bucket/set", said=["gs://bucket/set", "mounted"]),
+    "no store": flags_case("--output=nowhere://bucket/set", said=["nowhere://bucket/set", "gs://"]),
     "the folder of the input": flags_case(
         "--output={d}", "--input={d}/in.txt", said=["--output={d}", "in.txt", "another"]
     ),

@@ -177,5 +177,5 @@ def test_a_store_is_read_as_a_disk_is():
     ]
     with pytest.raises(DataError, match="no file matches --input=store://b/out"):
         match_files(Source(("store://b/out",)))
-    with pytest.raises(DataError, match="odd://b/x cannot be looked up: .*odd"):
+    with pytest.raises(UsageError, match="odd://b/x cannot be used: .*odd"):
         match_files(Source(("odd://b/x",)))

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from pipelines import sinks
-from pipelines.staging import STAGING, disk_errors
+from pipelines.staging import STAGING
+from pipelines.store import disk_errors
 from schemas.errors import DataError
 from schemas.records import open_rows
 from schemas.sidecar import Manifest, ManifestFile, file_sha256
@@ -26,9 +27,9 @@ def test_a_shard_in_both_formats_holds_the_same_rows(tmp_path):
         ("array_record", "tfrecord"),
         40,
     )
-    assert sorted(os.listdir(tmp_path)) == sorted(file.path for file in files)
+    assert sorted(os.listdir(tmp_path)) == sorted(sinks.staged_name(file) for file in files)
     for file in files:
-        path = str(tmp_path / file.path)
+        path = str(tmp_path / sinks.staged_name(file))
         assert (file.rows, file.split) == (100, "my_split")
         assert (file.bytes, file.sha256) == (os.path.getsize(path), file_sha256(path))
         assert (open_rows(path, 40).read_range(0, 100) == matrix).all()
@@ -38,7 +39,7 @@ def test_a_shard_in_both_formats_holds_the_same_rows(tmp_path):
 def test_a_shard_without_rows_is_a_file(tmp_path, file_format):
     [file] = sinks.write_shard([], str(tmp_path), "train-00000-of-00001", (file_format,), 40)
     assert file.rows == 0
-    assert len(open_rows(str(tmp_path / file.path), 40)) == 0
+    assert len(open_rows(str(tmp_path / sinks.staged_name(file)), 40)) == 0
 
 
 def test_the_same_rows_give_the_same_bytes(tmp_path):

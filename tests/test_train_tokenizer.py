@@ -395,8 +395,8 @@ def test_a_directory_in_use_and_a_shard_set_are_refused(tmp_path, text):
     (tmp_path / "set" / "MANIFEST.json").touch()
     with pytest.raises(UsageError, match="is a shard set"):
         train(tmp_path / "set", f"--input={text}", "--vocab_size=300", "--overwrite")
-    with pytest.raises(UsageError, match="give a mounted path"):
-        train_tokenizer.main(["--output=gs://b/t", f"--input={text}", "--vocab_size=300"])
+    with pytest.raises(UsageError, match="nowhere://b/t/MANIFEST.json cannot be used"):
+        train_tokenizer.main(["--output=nowhere://b/t", f"--input={text}", "--vocab_size=300"])
 
 
 def test_an_output_that_cannot_be_written(tmp_path, text):
