@@ -93,6 +93,7 @@ class Cache:
         folder = self.folder(key)
         try:
             with FileLock(os.path.join(self.directory, ".lock"), timeout=_LOCK_SECONDS):
+                self.folder(key)  # another process may have cleared it away
                 self._make_room(folder, due, missing, name)
                 return _use(folder, due)
         except Timeout as error:
@@ -119,7 +120,10 @@ class Cache:
             needed = _needed_by_others(other)
             files = list(_files(other))
             if needed is None:
-                loose += _without_stale(files)
+                files = _without_stale(files)
+                loose += files
+                if not files:
+                    shutil.rmtree(other, ignore_errors=True)
             else:
                 taken += max(needed, sum(file.bytes for file in files))
         own = max(due, sum(file.bytes for file in _files(folder)))

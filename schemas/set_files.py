@@ -18,7 +18,7 @@ import tempfile
 import threading
 import weakref
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import ContextManager, Deque, Dict, Iterator, List, Optional, Sequence, Set, Union
 
 from schemas.errors import DataError
@@ -252,7 +252,8 @@ class CachedFiles:
             return False
         file = self.listed[path]
         if self._is_whole(path) and (not self._verify or file_sha256(local) == file.sha256):
-            os.utime(local)  # it is the most recently used now
+            with suppress(OSError):  # the file may be another user's
+                os.utime(local)  # it is the most recently used now
             return True
         os.unlink(local)
         return False
@@ -312,7 +313,7 @@ class CachedFiles:
             what = f"has sha256 {sha256}, where the manifest says {file.sha256}"
         raise WrongFile(
             f"{self.directory}/{file.path} {what} ({TRIES} downloads gave no right one): copy the "
-            "set again or build it anew",
+            "set again or build it anew; if that was done while it was read, start again",
             size,
             sha256,
         )

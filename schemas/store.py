@@ -156,6 +156,7 @@ def _may_pass(error: BaseException) -> bool:
         isinstance(error, refused)
         or not isinstance(error, Exception)
         or _is_beyond_end(error)
+        or str(getattr(error, "code", "")) in ("400", "401", "403")
         or "Credential" in type(error).__name__
         or str(error).startswith("Forbidden")
     )
