@@ -2,7 +2,7 @@
 
     root namespace                 bridge 10.A.B.1
       JobManager     :8081           |-- host 1: 10.A.B.11  TaskManager (1 slot), worker pool :50000
-      job server     :8099           |-- host 2: 10.A.B.12  TaskManager (1 slot), worker pool :50000
+      job server                     |-- host 2: 10.A.B.12  TaskManager (1 slot), worker pool :50000
 
 Every host finds its own pool at its own localhost, as on machines of their own; the disk is shared.
 Names carry this process's id, the subnet is one that is free: clusters do not meet. All of it goes
@@ -199,6 +199,7 @@ class Cluster:
       hosts: the machines.
       job_manager: Flink's process.
       job_server: Beam's process that takes jobs.
+      job_port: where it listens.
     """
 
     folder: Path
@@ -209,13 +210,14 @@ class Cluster:
     hosts: list[Host] = field(default_factory=list)
     job_manager: subprocess.Popen | None = None
     job_server: subprocess.Popen | None = None
+    job_port: int = field(default_factory=lambda: _free_port())
     _jars: str = field(default_factory=class_path)
 
     def flags(self) -> list[str]:
         """What a pipeline's command is given beside its own flags."""
         return [
             "--runner=PortableRunner",
-            f"--job_endpoint={self.address}:8099",
+            f"--job_endpoint={self.address}:{self.job_port}",
             "--environment_type=EXTERNAL",
             "--environment_config=localhost:50000",
             f"--parallelism={HOSTS}",
@@ -269,9 +271,10 @@ class Cluster:
             "org.apache.beam.runners.flink.FlinkJobServerDriver",
             f"--flink-master={self.address}:8081",
             f"--job-host={self.address}",
-            "--job-port=8099",
-            "--artifact-port=8098",
-            "--expansion-port=8097",
+            f"--job-port={self.job_port}",
+            # Both on all addresses of the machine, whatever the host.
+            f"--artifact-port={_free_port()}",
+            f"--expansion-port={_free_port()}",
             f"--artifacts-dir={self.folder / 'artifacts'}",
             heap="256m",
         )
@@ -334,7 +337,7 @@ class Cluster:
             wait_for(self._registered, f"{HOSTS} TaskManagers are registered")
             for host in self.hosts:
                 wait_for(lambda host=host: _answers(host.address, 50000), "a pool answers")
-            wait_for(lambda: _answers(self.address, 8099), "the job server answers")
+            wait_for(lambda: _answers(self.address, self.job_port), "the job server answers")
         except (TimeoutError, _Ended) as error:
             ends = "\n".join(
                 f"{log.name}: {log.read_text(errors='replace')[-1000:]}"

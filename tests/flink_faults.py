@@ -9,6 +9,7 @@ bytes of a local run, or fails in words and leaves no manifest; then the same co
 import contextlib
 import os
 import pydoc_data.topics
+import shutil
 import signal
 import subprocess
 import sys
@@ -228,6 +229,7 @@ def run_cell(
 ) -> Cell:
     """Breaks something while a command runs, and lets it, or the same command again, complete."""
     output = work.folder / f"{fault}_{phase}_{name}"
+    shutil.rmtree(output, ignore_errors=True)  # of an earlier call
     flags = (*cluster.flags(), *flags)
     log = output.with_suffix(".log")
     work.switch.touch()
@@ -324,6 +326,8 @@ class Options:
     """Markdown file; printed, if none."""
     flags: tuple[str, ...] = ()
     """For Beam, with all commands."""
+    folder: str = ""
+    """Keeps text and outputs, and finds the text of an earlier call; else a folder that goes."""
 
 
 def chosen(cells: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
@@ -342,19 +346,30 @@ def main(argv: list[str]) -> int:
     options = tyro.cli(Options, args=argv, use_underscores=True)
     rows = [HEAD]
     wrong = 0
-    with tempfile.TemporaryDirectory(prefix="textmill-faults-") as folder:
+    with contextlib.ExitStack() as stack:
+        folder = options.folder
+        if not folder:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="textmill-faults-"))
         work = Work(Path(folder))
-        work.prepare()
+        if not (work.folder / "text").exists():
+            work.prepare()
+        clusters = stack.enter_context(contextlib.ExitStack())
+        cluster = None
         for fault, phase, name in chosen(options.cells):
             try:
-                # A cluster of its own: no cell may suffer from what another left.
-                with flink_cluster(python_path=folder) as cluster:
-                    cell = run_cell(cluster, work, fault, phase, name, options.flags)
+                if cluster is None:
+                    cluster = clusters.enter_context(flink_cluster(python_path=folder))
+                cell = run_cell(cluster, work, fault, phase, name, options.flags)
                 rows.append(cell.row())
                 wrong += not cell.right
-            except (AssertionError, CannotRun) as error:
-                rows.append(f"| {fault} | {name} | {phase} | NOT DONE: {error} | | | | |")
-                wrong += 1
+                cluster.cancel_all()
+                cluster.wait()
+            except (AssertionError, CannotRun, TimeoutError, OSError) as error:
+                if len(rows) == 1 or not rows[-1].startswith(f"| {fault} | {name} | {phase} "):
+                    rows.append(f"| {fault} | {name} | {phase} | NOT DONE: {error} | | | | |")
+                    wrong += 1
+                clusters.close()  # no cell may suffer from what another left
+                cluster = None
             print(rows[-1], flush=True)
             if options.output:
                 Path(options.output).write_text("\n".join(rows) + "\n")
