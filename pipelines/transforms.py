@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import chain
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -55,7 +56,7 @@ from schemas.sidecar import (
 )
 
 _ROUTED, _REPORTS = "routed", "reports"
-_ALL = None  # the key of every report
+_ALL = 0  # the key of every report
 Made = tuple[ShardStatistics, tuple[ManifestFile, ...], np.ndarray]  # counts, files, token counts
 
 
@@ -243,7 +244,7 @@ class WriteShard(beam.DoFn):
         self._maker = RowMaker(job.schema, job.task, finish)
         self._journal = Journal(job.local)
 
-    def process(self, routed: tuple[int, Iterable[bytes | exchange.Pointer | None]]) -> Iterator:
+    def process(self, routed: tuple[int, Iterable[bytes | exchange.Pointer]]) -> Iterator:
         """Puts the shard together and writes it."""
         began = time.monotonic()
         route, values = routed
@@ -296,10 +297,10 @@ class WriteShard(beam.DoFn):
 
 
 def _gathered(
-    values: Iterable[bytes | exchange.Pointer | None],
+    values: Iterable[bytes | exchange.Pointer],
 ) -> tuple[Kept | None, int]:
     """What is left of a shard's examples, and the bytes that came for it, which are let go."""
-    streams = [exchange.load(value) for value in values if value is not None]
+    streams = [exchange.load(value) for value in values if value]
     examples = exchange.join(streams)
     return None if examples is None else keep(examples), sum(map(len, streams))
 
@@ -310,7 +311,7 @@ class Publish(beam.DoFn):
     def __init__(self, job: Job):
         self._job = job
 
-    def process(self, keyed: tuple[None, Report]) -> Iterator[Manifest]:
+    def process(self, keyed: tuple[int, Report]) -> Iterator[Manifest]:
         """Checks the equations, writes the sidecars, moves everything into place."""
         _, report = keyed
         job, schema = self._job, self._job.schema
@@ -391,9 +392,9 @@ def check_report(report: Report, job: Job) -> None:
         )
 
 
-def _empty_sub_blocks(shards: int) -> Iterator[tuple[int, None]]:
-    """None for each shard."""
-    return ((route, None) for route in range(shards))
+def _empty_sub_blocks(shards: int) -> Iterator[tuple[int, bytes]]:
+    """No bytes for each shard."""
+    return ((route, b"") for route in range(shards))
 
 
 class BuildShards(beam.PTransform):
@@ -406,25 +407,31 @@ class BuildShards(beam.PTransform):
     def expand(self, input_or_inputs: beam.Pipeline) -> PCollection:
         """Wires the pure files together."""
         job, pipeline = self._job, input_or_inputs
+        # Types are coders: bytes go through a shuffle as they are, and what meets is coded alike.
+        routed = tuple[int, bytes] if job.exchange == "runner" else tuple[int, Any]
+        reported = tuple[int, Report]
         milled = (
             pipeline
             | "Plan" >> beam.Create([job.staging], reshuffle=False)
             | "Blocks" >> beam.FlatMap(read_blocks)
             | "Spread" >> beam.Reshuffle()
-            | "Mill" >> beam.ParDo(MillBlock(job)).with_outputs(_REPORTS, main=_ROUTED)
+            | "Mill"
+            >> beam.ParDo(MillBlock(job))
+            .with_output_types(routed, reports=reported)
+            .with_outputs(_REPORTS, main=_ROUTED)
         )
         # Every shard gets a key, so that one without documents is written too. (Keys are made by
         # workers: 65,536 of them would swell the job.)
         every_route = (
             pipeline
             | "Shards" >> beam.Create([len(job.routes.names())], reshuffle=False)
-            | "Routes" >> beam.FlatMap(_empty_sub_blocks)
+            | "Routes" >> beam.FlatMap(_empty_sub_blocks).with_output_types(routed)
         )
         shard_reports = (
             (milled[_ROUTED], every_route)
             | "Meet" >> beam.Flatten()
             | "Group" >> beam.GroupByKey()
-            | "Write" >> beam.ParDo(WriteShard(job))
+            | "Write" >> beam.ParDo(WriteShard(job)).with_output_types(reported)
         )
         return (
             # Those of shards are large, and are added up where they are made.
