@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tempfile
 from dataclasses import dataclass
 
 import psutil
@@ -9,13 +10,15 @@ from filelock import FileLock, Timeout
 from rich.filesize import decimal
 from rich.table import Table
 
+from pipelines import store
 from pipelines.estimate import Estimate
 from pipelines.filters import is_filters
-from pipelines.reuse import differences
+from pipelines.reuse import differences, set_of
 from pipelines.sources import Block
 from pipelines.spread import CLUSTER_WORKERS, uneven
+from pipelines.staging import LOCK
 from schemas.errors import DataError
-from schemas.sidecar import MANIFEST, Schema, read_set
+from schemas.sidecar import MANIFEST, Schema
 
 # Measured: Beam in memory, and what a worker holds of a block (text, ids, sub-blocks) and of a
 # shard (sub-blocks, segments, a chunk of rows), in times of its bytes of text.
@@ -56,12 +59,14 @@ class Plan:
     overwrite: bool
 
     def disk_bytes(self) -> float:
-        """Needed at most: shards, and the scratch files that they are made of."""
-        return self.estimate.shard_bytes + self.estimate.scratch_bytes * self.by_files
+        """Needed at most of this machine: shards, and the scratch files that they are made of."""
+        shards = 0 if store.is_remote(self.output) else self.estimate.shard_bytes
+        return shards + self.estimate.scratch_bytes * self.by_files
 
     def free_bytes(self) -> int:
-        """Free on the disk that the output will lie on."""
-        path = os.path.abspath(self.output)
+        """Free on the disk that the output will lie on, or what makes it for a store."""
+        remote = store.is_remote(self.output)
+        path = tempfile.gettempdir() if remote else os.path.abspath(self.output)
         while not os.path.exists(path):
             path = os.path.dirname(path)
         return shutil.disk_usage(path).free
@@ -88,11 +93,11 @@ class Plan:
         """What lies in the output directory, and what the run would do about it."""
         if _is_locked(self.output):
             return "in use: another run writes there"
-        if not os.path.exists(os.path.join(self.output, MANIFEST)):
+        if not store.exists(os.path.join(self.output, MANIFEST)):
             return "nothing: the set is made"
         replaced = "it is replaced (--overwrite)"
         try:
-            found = read_set(self.output)
+            found = set_of(self.output)
         except DataError as error:
             return f"a damaged set: {replaced if self.overwrite else f'the run refuses: {error}'}"
         differing = differences(found, self.schema, self.blocks)
@@ -205,9 +210,9 @@ def _duration(seconds: float) -> str:
 
 def _is_locked(output: str) -> bool:
     """Whether another run is at work there; makes no file."""
-    path = os.path.join(output, ".lock")
-    if not os.path.exists(path):
-        return False
+    path = os.path.join(output, LOCK)
+    if store.is_remote(output) or not os.path.exists(path):
+        return False  # in a store it takes a while to tell: the run does
     try:
         with FileLock(path, timeout=0):
             return False

@@ -32,7 +32,7 @@ _PATIENCE_SECONDS = 60.0  # no new try after that: libraries below try again for
 _THREADS = 16
 _REFUSALS = (400, 401, 403, 404, 405, 412)  # HTTP: the same request will get the same answer
 _MISSING = 404
-_NEVER_PASS = (TextmillError, ImportError, TypeError, ValueError)  # ours, not the store's
+_NEVER_PASS = (TextmillError, ImportError, TypeError)  # ours, not the store's
 _STORES_MODULES = ("apache_beam.io", "botocore", "google", "requests", "urllib3")
 _beam_arguments: list[str] = []
 _log = logging.getLogger(__name__)
@@ -369,7 +369,7 @@ def _in_words(path: str, error: Exception) -> Exception:
     if _code(error) == _MISSING:
         return FileNotFoundError(errno.ENOENT, "there is no such file", path)
     said = str(error).strip().split("\n")[0][:300] or type(error).__name__
-    if any(isinstance(inner, _NEVER_PASS) for inner in _all_of(error)):
+    if any(map(_is_ours, _all_of(error))):
         return UsageError(
             f"{path} cannot be used: {said}; stores are gs:// and s3://, with textmill[gcp] and "
             "textmill[aws]"
@@ -385,9 +385,14 @@ def _in_words(path: str, error: Exception) -> Exception:
 def _may_pass(error: BaseException) -> bool:
     return (
         isinstance(error, Exception)
-        and not any(isinstance(inner, _NEVER_PASS) for inner in _all_of(error))
+        and not any(map(_is_ours, _all_of(error)))
         and _code(error) not in _REFUSALS
     )
+
+
+def _is_ours(error: object) -> bool:
+    """Whether it is no store that failed, but what was asked of it."""
+    return isinstance(error, _NEVER_PASS) or type(error) is ValueError  # others: broken answers
 
 
 def _all_of(error: BaseException) -> tuple[Any, ...]:

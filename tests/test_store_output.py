@@ -110,6 +110,11 @@ def test_all_of_it_from_a_store_into_the_store(store, local, corpus, capsys):
         [f"--from_histogram={bpe}/histogram.parquet", "--vocab_size=500", f"--output={bpe}2"]
     )
     assert "bpe2/tokenizer.json" in store.names()
+    capsys.readouterr()
+    for output, said in ((made, "a set of these settings"), (f"{made}2", "nothing: the set is")):
+        build_shards(shard_flags(given, bpe, output, "--dry_run"))
+        assert said in capsys.readouterr().out
+    assert not store.names("set2")
 
 
 def faults_of_a_bad_day(store, shard):
@@ -149,7 +154,7 @@ def test_a_store_that_goes_on_failing_gets_no_set(gs_store, local, corpus, fault
         store.proxy.answer(403, "PUT|POST", f"set/{shard}", times=None)
         said = "the store refused"
     else:
-        store.proxy.corrupt("GET", f"-{shard}", at=5000, times=None)
+        store.proxy.corrupt("GET", f"download/.*-{shard}", at=5000, times=None)
         said = "other bytes than were sent"
     with pytest.raises(DataError, match=f"{shard}.*{said}"):
         build_shards(flags)

@@ -494,7 +494,8 @@ def test_what_travels_between_workers(tmp_path):
     source = Source((str(path),), block_bytes=1 << 16)
     blocks = plan_blocks(source)
     assert len(blocks) > 20
-    counting = CountBlocks(CountJob(source, Filters(), False, str(tmp_path), 0))
+    places = (str(tmp_path),) * 3
+    counting = CountBlocks(CountJob(source, Filters(), False, *places, 0))
     counting.setup()
     counting.start_bundle()
     for block in blocks:
