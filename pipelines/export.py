@@ -7,6 +7,7 @@ name and the same order of rows; export.json is written last and tells what was 
 import os
 import sys
 import time
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -34,7 +35,7 @@ class ExportOptions:
     """Writes the rows of a shard set as Parquet, JSON Lines or Arrow files.
 
     Attributes:
-      directory: of the set, with a MANIFEST.json.
+      directory: of the set, with a MANIFEST.json; or its URL: gs://bucket/set.
       to: parquet; jsonl, numbers in lists, a row a line; or arrow, Arrow's stream, which
         datasets.Dataset.from_file maps.
       output: directory of the export.
@@ -141,7 +142,7 @@ def _table(info: SetInfo, options: ExportOptions) -> "RowTable":
         )
     tokenizer = None
     if options.text:
-        with open(os.path.join(info.directory, "tokenizer.json"), "rb") as file:
+        with open(info.locate("tokenizer.json"), "rb") as file:
             tokenizer = file.read()
     return RowTable(info.schema, unmasked=options.unmask, tokenizer=tokenizer)
 
@@ -193,9 +194,8 @@ def _write(
     shown = time.monotonic()
     try:
         for shard in shards:
-            reader = open_rows(os.path.join(info.directory, shard.path), stride)
             path = os.path.join(staging, _exported(shard, file_format))
-            try:
+            with info.borrow(shard.path) as here, closing(open_rows(here, stride)) as reader:
                 with disk_errors(path), open(path, "xb") as file:
                     for rows in export_rows(reader, table, file, file_format):
                         journal.add(bytes_read=rows * stride, rows=rows)
@@ -204,8 +204,6 @@ def _write(
                             display.update()
                     file.flush()
                     os.fsync(file.fileno())
-            finally:
-                reader.close()
     finally:
         display.close()
 

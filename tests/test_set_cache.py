@@ -16,7 +16,7 @@ from shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
 
 import schemas.set_files
 import schemas.store
-from pipelines import inspect_shards, verify
+from pipelines import export, inspect_shards, verify
 from schemas.errors import DataError, UsageError
 from schemas.set_cache import Cache, default_directory
 from schemas.set_files import WrongFile
@@ -568,3 +568,13 @@ def test_inspect_fetches_what_it_shows(url, store, directory, cache, capsys):
         inspect_shards.main([*there, "--search=w10", "--limit=0"])
     assert done.value.code == 0 and "of 620 rows" in capsys.readouterr().out
     assert kept(cache).count(shard(2)) == 1 and shard(3) not in kept(cache)
+
+
+def test_export_reads_a_set_in_a_store(gs_store, directory, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    url = gs_store.upload(directory, "set")
+    for number, place in enumerate((url, str(directory))):
+        export.main([place, f"--output={tmp_path / str(number)}", "--to=jsonl", "--text"])
+    one, two = (sorted((tmp_path / str(number)).rglob("*.jsonl")) for number in range(2))
+    assert len(one) == 7 and [p.read_bytes() for p in one] == [p.read_bytes() for p in two]
+    assert not list((tmp_path / "home").rglob("train-*"))
