@@ -68,7 +68,7 @@ def reached(beam_arguments: list[str]) -> Iterator[list[str]]:
         _wait_for(channel, options.job_endpoint)
     try:
         yield beam_arguments
-    except grpc.RpcError as error:
+    except (grpc.RpcError, grpc.FutureTimeoutError) as error:
         raise DataError(
             f"the job server at {options.job_endpoint} ended while the job ran, or the network to "
             "it was cut: nothing was published. The job may still run on the cluster, where it can "

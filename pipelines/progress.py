@@ -15,6 +15,8 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 _PLAIN_SECONDS = 5.0
+# A cluster whose workers cannot start may wait for them for ever, and say so in its own log only.
+_PATIENT_SECONDS = 120.0
 
 
 class Journal:
@@ -41,6 +43,7 @@ class Display:
         self._total = total_bytes
         self._label = label
         self._bytes = self._rows = 0
+        self._wondered = False
         self._began = self._said = time.monotonic()
         self._console = console or Console(file=sys.stderr)
         self._bar = Progress(
@@ -68,6 +71,7 @@ class Display:
                     self._bytes += bytes_read
                     self._rows += rows
         except FileNotFoundError:
+            self._wonder()
             return
         # A retried block reports again: never more than all.
         done = min(self._bytes, self._total)
@@ -76,6 +80,19 @@ class Display:
         if not self._console.is_terminal and now - self._said >= _PLAIN_SECONDS:
             self._said = now
             self._console.print(f"{self._label}: {self.state()}", highlight=False)
+
+    def _wonder(self) -> None:
+        """Says once that nothing has begun for long."""
+        seconds = time.monotonic() - self._began
+        if not self._wondered and seconds >= _PATIENT_SECONDS:
+            self._wondered = True
+            self._console.print(
+                f"{self._label}: no word from a worker for {seconds:.0f} s (none is sent where the "
+                "output is in a store); the runner's own page tells what it waits for, the log of "
+                "its workers why they do not start",
+                highlight=False,
+                soft_wrap=True,
+            )
 
     def state(self) -> str:
         """`12 MB of 34 MB read, 5.6 MB/s, 1,234 rows written, 4 s left`."""

@@ -1,0 +1,29 @@
+"""What is shown of a run: read from the journal, and said once where there is none."""
+
+import io
+
+from rich.console import Console
+
+from pipelines import progress
+from pipelines.progress import Display, Journal
+
+
+def test_a_journal_of_many_workers_is_added_up(tmp_path):
+    for journal in (Journal(str(tmp_path)), Journal(str(tmp_path))):
+        journal.add(bytes_read=300_000)
+        journal.add(rows=7)
+    display = Display(str(tmp_path), 600_000, "x", Console(file=io.StringIO()))
+    display.update()
+    assert display.state().startswith("600.0 kB of 600.0 kB read, ")
+    assert display.state().endswith("14 rows written")
+
+
+def test_silence_is_remarked_on_once(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    said = io.StringIO()
+    display = Display(str(tmp_path), 10, "build_shards", Console(file=said, width=500))
+    for now[0] in (119.0, 120.0, 180.0):
+        display.update()
+    assert said.getvalue().startswith("build_shards: no word from a worker for 120 s (none is sent")
+    assert said.getvalue().count("\n") == 1
