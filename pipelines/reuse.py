@@ -1,5 +1,6 @@
 """Whether a directory already holds the set that is asked for."""
 
+import contextlib
 import os
 from dataclasses import replace
 
@@ -50,20 +51,22 @@ def set_of(output: str) -> SetInfo:
     """
     if not store.is_remote(output):
         return read_set(output)
-    there = store.sizes(output)
     with store.workspace(output) as folder:
-        for name in {MANIFEST, *SIDECARS} & there.keys():
-            store.local_copy(f"{output}/{name}", folder)
+        for name in (MANIFEST, *SIDECARS):
+            with contextlib.suppress(FileNotFoundError):  # read_sidecars says so
+                store.local_copy(f"{output}/{name}", folder)
         try:
             manifest = read_manifest(folder)
             found = replace(read_sidecars(folder, manifest), directory=output)
         except DataError as error:
             raise DataError(str(error).replace(folder, output)) from error
+    there = store.sizes(output)
     for file in manifest.files:
-        if there.get(file.path) != file.bytes:
+        path = f"{output}/{file.path}"
+        if there.get(file.path) != file.bytes != store.size(path):  # a listing may lag
             raise DataError(
-                f"{output}/{file.path} has {there.get(file.path, 0):,} bytes where the manifest "
-                f"says {file.bytes:,}: copy the set again or build it anew"
+                f"{path} does not have the {file.bytes:,} bytes that the manifest says: copy the "
+                "set again or build it anew"
             )
     return found
 

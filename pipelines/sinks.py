@@ -181,9 +181,8 @@ def _publish_on_disk(output: str, manifest: Manifest) -> None:
 
 def _publish_in_store(output: str, manifest: Manifest) -> None:
     """Copies; what is staged goes when all is done, so that a second attempt finds it too."""
+    store.delete([os.path.join(output, MANIFEST)])
     there = store.sizes(output)
-    if MANIFEST in there:
-        store.delete([f"{output}/{MANIFEST}"])
     rejects = {name for name in there if name.startswith(os.path.dirname(REJECTS) + "/")}
     left_over = _left_over(there, manifest) | rejects
     store.delete(os.path.join(output, name) for name in left_over)

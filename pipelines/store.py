@@ -70,6 +70,18 @@ def exists(path: str) -> bool:
     return _patiently(path, lambda: _file_systems().exists(path))
 
 
+def size(path: str) -> int | None:
+    """Bytes of a file of a store; None if there is none."""
+
+    def get() -> int:
+        return _file_systems().get_filesystem(path).metadata(path).size_in_bytes
+
+    try:
+        return _patiently(path, get)
+    except FileNotFoundError:
+        return None
+
+
 def read(path: str, start: int = 0, length: int | None = None) -> bytes:
     """A file's bytes, all or some.
 
@@ -232,12 +244,12 @@ def delete_folder(folder: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _copy(source: str, target: str, size: int) -> None:
+def _copy(source: str, target: str, bytes_of_it: int) -> None:
     def copy() -> None:
         _file_systems().copy([source], [target])
         found = _file_systems().get_filesystem(target).metadata(target).size_in_bytes
-        if found != size:  # s3 says nothing of a copy that failed
-            raise OSError(f"the copy has {found:,} bytes, not {size:,}")
+        if found != bytes_of_it:  # s3 says nothing of a copy that failed
+            raise OSError(f"the copy has {found:,} bytes, not {bytes_of_it:,}")
 
     _patiently(target, copy)
 
@@ -322,9 +334,11 @@ def _share_clients() -> None:
     try:
         from apache_beam.io.aws.clients.s3 import boto3_client
         from boto3.session import Session
+        from botocore.config import Config
     except ImportError:
         return
-    make = functools.cache(Session().client)
+    config = Config(max_pool_connections=_THREADS)
+    make = functools.cache(functools.partial(Session().client, config=config))
     session = SimpleNamespace(Session=lambda: SimpleNamespace(client=make))
     setattr(boto3_client, "boto3", SimpleNamespace(session=session))  # noqa: B010
 

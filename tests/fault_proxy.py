@@ -14,6 +14,7 @@ import json
 import re
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -87,6 +88,7 @@ class FaultProxy:
         self._rules: list[Rule] = []
         self._lag: _Lag | None = None
         self._lock = threading.Lock()
+        self._closed = False
         self._cleared = threading.Event()
         self.requests: list[tuple[str, str]] = []
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -102,6 +104,7 @@ class FaultProxy:
 
     def close(self) -> None:
         """Stops listening."""
+        self._closed = True
         self.clear()
         self._listener.shutdown(socket.SHUT_RDWR)  # ends accept()
         self._listener.close()
@@ -181,8 +184,11 @@ class FaultProxy:
         while True:
             try:
                 client, _ = self._listener.accept()
-            except OSError:
-                return
+            except OSError as error:
+                if self._closed:
+                    return
+                print(f"fault_proxy: {error!r}", file=sys.stderr)  # of one connection
+                continue
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
