@@ -113,7 +113,7 @@ def _build(
     )
     from pipelines.spread import CLUSTER_WORKERS, uneven, worker_count
 
-    workers = worker_count(beam_arguments)[0] if is_local(beam_arguments) else CLUSTER_WORKERS
+    workers = worker_count(beam_arguments)[0] if local else CLUSTER_WORKERS
     if waiting := uneven(blocks, workers):
         _console.print(f"warning: {waiting}", style="yellow")
     from pipelines.block_list import write_blocks

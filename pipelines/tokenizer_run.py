@@ -19,6 +19,7 @@ from pipelines.config_file import config_bytes
 from pipelines.histogram import Histogram, read_histogram
 from pipelines.launch import choose_runner, is_local, run_pipeline
 from pipelines.sources import Block, hash_inputs, plan_blocks
+from pipelines.spread import CLUSTER_WORKERS, uneven, worker_count
 from pipelines.staging import LOCK, Staging, refuse_own_inputs, staged
 from pipelines.store import write_file
 from pipelines.tokenizer_json import tokenizer_config, tokenizer_json
@@ -138,8 +139,12 @@ def _count(
     total_bytes = sum(block.bytes for block in blocks)
     beam_arguments, how = choose_runner(beam_arguments, total_bytes)
     _say(f"counting words: {total_bytes / 1e6:,.1f} MB, {how}")
+    local = is_local(beam_arguments)
+    workers = worker_count(beam_arguments)[0] if local else CLUSTER_WORKERS
+    if waiting := uneven(blocks, workers):
+        _say(f"warning: {waiting}")
 
-    folder, scratch = staging.folder, staging.scratch(local=is_local(beam_arguments))
+    folder, scratch = staging.folder, staging.scratch(local=local)
     if not store.is_remote(scratch):
         os.mkdir(scratch)
     write_blocks(folder, blocks)
@@ -171,7 +176,7 @@ def _wiring(
             options.add_prefix_space,
             staging.folder,
             staging.local,
-            staging.scratch(local=is_local(beam_arguments)),
+            staging.scratch(local=local),
             options.max_rejects,
         )
         _ = pipeline | CountWords(job)

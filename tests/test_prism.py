@@ -260,13 +260,11 @@ def prism_process():
     return found
 
 
-@pytest.mark.parametrize("in_pool", [False, True])
-def test_prism_killed_in_the_middle(long_corpus, corpus, tokenizer, tmp_path, in_pool, pool):
+def test_prism_killed_in_the_middle(long_corpus, tokenizer, tmp_path):
     output = tmp_path / "set"
-    flags = [PRISM, *(of_pool(pool[0]) if in_pool else ())]
     with pytest.raises(DataError, match=r"^Prism, the runner, ended .*SIGKILL: killed, or out of"):
         killed_at_work(
-            output, prism_process, lambda: build(long_corpus, tokenizer, output, "mlm", *flags)
+            output, prism_process, lambda: build(long_corpus, tokenizer, output, "mlm", PRISM)
         )
     assert os.listdir(output) == [".lock"]
 
