@@ -133,6 +133,7 @@ def _build(
         total_bytes=total_bytes,
         label="build_shards",
         filter_name=options.filters.filter,
+        count_finished=None if local else lambda: count_finished(staging.folder),
     )
 
 

@@ -186,6 +186,7 @@ def run_pipeline(
     total_bytes: int,
     label: str,
     filter_name: str = "",
+    count_finished: Callable[[], int] | None = None,
 ) -> None:
     """Runs a pipeline to its end, with a progress display.
 
@@ -196,6 +197,7 @@ def run_pipeline(
       total_bytes: of the inputs.
       label: what is being done.
       filter_name: of --filter, for workers that have to be sent it.
+      count_finished: how many shards are finished, where workers keep no journal that is seen here.
 
     Raises:
       DataError: a worker refused the data, or the run failed; in words.
@@ -228,6 +230,8 @@ def run_pipeline(
                     raise UsageError(f"the runner cannot be used: {error}") from error
                 build(pipeline)
                 jobs.append(pipeline.run())
+                if name := _job_name(jobs[0]):
+                    display.say(f"{label}: the runner calls this job {name}")
                 state = jobs[0].wait_until_finish()
             if state not in (None, "DONE"):
                 raise DataError(f"the runner ended the job in state {state}: see its own log")
@@ -237,14 +241,21 @@ def run_pipeline(
 
     worker = threading.Thread(target=run, name="beam", daemon=True)
     with _stderr_in(os.path.join(local, "workers.log")) as terminal:
+        display = Display(local, total_bytes, label, Console(file=terminal), count_finished)
         try:
-            _watch(worker, Display(local, total_bytes, label, Console(file=terminal)))
+            _watch(worker, display)
         except KeyboardInterrupt:
             for job in jobs:  # else a cluster would go on with it
                 job_server.cancel(job)
             raise
     if outcome[0] is not None:
         raise in_words(outcome[0]) from outcome[0]
+
+
+def _job_name(job: Any) -> str:
+    """What an engine calls a job, by which its pages know it; "" if it has no name."""
+    found = getattr(job, "job_id", getattr(job, "_job_id", ""))
+    return str(found() if callable(found) else found)
 
 
 def _check_environment(options: "PipelineOptions") -> None:

@@ -9,12 +9,16 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from schemas.errors import DataError
+
 _PLAIN_SECONDS = 5.0
+_ASK_SECONDS = 30.0
 # A cluster whose workers cannot start may wait for them for ever, and say so in its own log only.
 _PATIENT_SECONDS = 120.0
 
@@ -36,8 +40,24 @@ class Journal:
 class Display:
     """Shows a journal: a bar on a terminal, a line every few seconds elsewhere."""
 
-    def __init__(self, staging: str, total_bytes: int, label: str, console: Console | None = None):
-        """Nothing is shown before the first `update`."""
+    def __init__(
+        self,
+        staging: str,
+        total_bytes: int,
+        label: str,
+        console: Console | None = None,
+        count_finished: Callable[[], int] | None = None,
+    ):
+        """Nothing is shown before the first `update`.
+
+        Args:
+          staging: the folder with the journal.
+          total_bytes: of the inputs.
+          label: what is being done.
+          console: to write to; stderr if None.
+          count_finished: asked for finished shards now and then, while there is no journal.
+        """
+        self._count_finished, self._asked, self._finished = count_finished, time.monotonic(), 0
         self._path = os.path.join(staging, "progress")
         self._read_to = 0
         self._total = total_bytes
@@ -71,6 +91,7 @@ class Display:
                     self._bytes += bytes_read
                     self._rows += rows
         except FileNotFoundError:
+            self._count()
             self._wonder()
             return
         # A retried block reports again: never more than all.
@@ -81,17 +102,31 @@ class Display:
             self._said = now
             self._console.print(f"{self._label}: {self.state()}", highlight=False)
 
+    def say(self, line: str) -> None:
+        """Prints a line of its own."""
+        self._console.print(line, highlight=False, soft_wrap=True)
+
+    def _count(self) -> None:
+        now = time.monotonic()
+        if self._count_finished is None or now - self._asked < _ASK_SECONDS:
+            return
+        self._asked = now
+        with contextlib.suppress(DataError):  # the store does not answer just now
+            self._finished = self._count_finished()
+        state = f"{self._finished:,} shards finished"
+        self._bar.update(self._task, state=state)
+        if not self._console.is_terminal and self._finished:
+            self.say(f"{self._label}: {state}")
+
     def _wonder(self) -> None:
         """Says once that nothing has begun for long."""
         seconds = time.monotonic() - self._began
-        if not self._wondered and seconds >= _PATIENT_SECONDS:
+        if not self._wondered and not self._finished and seconds >= _PATIENT_SECONDS:
             self._wondered = True
-            self._console.print(
+            self.say(
                 f"{self._label}: no word from a worker for {seconds:.0f} s (none is sent where the "
                 "output is in a store); the runner's own page tells what it waits for, the log of "
-                "its workers why they do not start",
-                highlight=False,
-                soft_wrap=True,
+                "its workers why they do not start"
             )
 
     def state(self) -> str:

@@ -176,7 +176,7 @@ def _wiring(
             options.add_prefix_space,
             staging.folder,
             staging.local,
-            staging.scratch(local=local),
+            staging.scratch(local=is_local(beam_arguments)),
             options.max_rejects,
         )
         _ = pipeline | CountWords(job)

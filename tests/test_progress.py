@@ -6,6 +6,7 @@ from rich.console import Console
 
 from pipelines import progress
 from pipelines.progress import Display, Journal
+from schemas.errors import DataError
 
 
 def test_a_journal_of_many_workers_is_added_up(tmp_path):
@@ -27,3 +28,20 @@ def test_silence_is_remarked_on_once(tmp_path, monkeypatch):
         display.update()
     assert said.getvalue().startswith("build_shards: no word from a worker for 120 s (none is sent")
     assert said.getvalue().count("\n") == 1
+
+
+def test_finished_shards_are_counted_where_no_journal_is(tmp_path, monkeypatch):
+    now, answers = [0.0], [3, DataError("the store does not answer"), 5]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+
+    def count():
+        answer = answers.pop(0)
+        if isinstance(answer, DataError):
+            raise answer
+        return answer
+
+    said = io.StringIO()
+    display = Display(str(tmp_path), 10, "x", Console(file=said, width=500), count)
+    for now[0] in (29.0, 30.0, 59.0, 61.0, 200.0, 201.0):
+        display.update()
+    assert said.getvalue().splitlines() == [f"x: {n} shards finished" for n in (3, 3, 5)]
