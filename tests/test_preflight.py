@@ -1,5 +1,6 @@
 """--preflight: a job that passes, jobs that would fail each for one reason, and what is printed."""
 
+import os
 import re
 import socket
 import sys
@@ -43,12 +44,12 @@ def remote(gs_store, topics):
 
 
 def printed(capsys, store, tokenizer_path):
-    """What was printed, with sizes of code and paths of this test by other names."""
+    """What was printed, but for paths, and for sizes of our code and of Python's topics."""
     text = capsys.readouterr().out
     for path, name in ((store and store.bucket, "my-bucket"), (tokenizer_path, "tokenizer.json")):
         text = text.replace(path, name) if path else text
-    text = re.sub(r"steps, [\d.]+ kB", "steps, # kB", text)
-    text = re.sub(r"package [\d.]+ kB", "package # kB", text)
+    text = re.sub(r"[\d.]+ kB", "# kB", text)
+    text = re.sub(r"all \d+ functions", "all # functions", text)
     return text.splitlines()
 
 
@@ -79,13 +80,15 @@ def test_a_job_that_passes(remote, gs_store, tokenizer_path, capsys):
     """The package is installed in an empty environment, where the job is unpickled."""
     build_shards(["--preflight", *remote, f"--tokenizer={tokenizer_path}", "--num_shards=2"])
     lines = printed(capsys, gs_store, tokenizer_path)
+    if any("no index to install from" in line for line in lines) and not os.environ.get("CI"):
+        pytest.skip("no package index to install from")
     assert lines == [
         "preflight of build_shards: nothing is written, no job is started",
         row("ok", "runner", "DataflowRunner; workers start from the image of Beam"),
         row("ok", "project", "my-project"),
         row("ok", "region", "europe-west4"),
         row("ok", "temporary files", "gs://my-bucket/tmp"),
-        row("ok", "inputs", "3 files, 463.7 kB, 1 block"),
+        row("ok", "inputs", "3 files, # kB, 1 block"),
         row(
             "ok",
             "output",
@@ -98,13 +101,13 @@ def test_a_job_that_passes(remote, gs_store, tokenizer_path, capsys):
         ),
         row("ok", "job", "34 steps, # kB, whatever the number of files; no side inputs"),
         row("ok", "workers' package", "# kB; it installs in an empty environment"),
-        row("ok", "unpickling", "all 31 functions and coders load there"),
-        row("ok", "keys", "3 shards; the largest key brings 171.4 kB"),
+        row("ok", "unpickling", "all # functions and coders load there"),
+        row("ok", "keys", "3 shards; the largest key brings # kB"),
         row("ok", "memory", "a worker takes up to 1.2 GB; n1-standard-1 has 2.8 GB a vCPU"),
         row(
             "ok",
             "work",
-            "about 0.00 hours of a core (a vCPU is half of one), 335.7 kB through the shuffle; ",
+            "about 0.00 hours of a core (a vCPU is half of one), # kB through the shuffle; ",
             RATES,
         ),
         "nothing failed in 13 checks",
@@ -121,7 +124,7 @@ def test_one_of_train_tokenizer_without_an_index(remote, gs_store, no_index, cap
         row(
             "ok",
             "unpickling",
-            "all 24 functions and coders load by a new interpreter of this environment",
+            "all # functions and coders load by a new interpreter of this environment",
         ),
         row("ok", "memory", "a worker takes up to 700.0 MB; n1-standard-1 has 2.8 GB a vCPU"),
         row("ok", "work", "about 0.00 hours of a core (a vCPU is half of one); ", RATES),
