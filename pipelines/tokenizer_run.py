@@ -62,8 +62,7 @@ def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
     else:
         with staged(options.output) as staging:
             report = _train(options, blocks, beam_arguments, staging)
-            if staging.run:
-                store_lock.check(os.path.join(options.output, LOCK), staging.run)
+            store_lock.check(os.path.join(options.output, LOCK), staging.run)
             publish(options.output)
     _print_summary(options, report, time.monotonic() - began)
 
