@@ -246,9 +246,11 @@ def delete_folder(folder: str) -> None:
 
 def _copy(source: str, target: str, bytes_of_it: int) -> None:
     def copy() -> None:
-        _file_systems().copy([source], [target])
+        for *_, failure in _file_systems().copy([source], [target]) or ():
+            if failure:  # s3 raises nothing
+                raise failure
         found = _file_systems().get_filesystem(target).metadata(target).size_in_bytes
-        if found != bytes_of_it:  # s3 says nothing of a copy that failed
+        if found != bytes_of_it:
             raise OSError(f"the copy has {found:,} bytes, not {bytes_of_it:,}")
 
     _patiently(target, copy)
