@@ -16,15 +16,14 @@ from pipelines.cloud_flags import Check, check_flags, flags_of
 from pipelines.input_files import is_remote
 from pipelines.launch import is_local
 from pipelines.options import BuildOptions
-from pipelines.preflight_checks import (
+from pipelines.preflight_costs import check_counting, check_shards
+from pipelines.preflight_job import check_job
+from pipelines.preflight_places import (
     Asked,
-    check_counting,
     check_filter,
     check_inputs,
-    check_job,
     check_output,
     check_runner,
-    check_shards,
     unreachable,
 )
 from pipelines.scale import Corpus, Rates, costs

@@ -24,7 +24,8 @@ HEAVY = {
 # Beam is wired in these and in entries, its file systems are read by input_files; all else is pure.
 WIRING = {
     *("launch", "run_metrics", "transforms", "tokenizer_run", "tokenizer_transforms"),
-    *("preflight", "preflight_checks", "unpickle_job", "job_server", "prism", "prism_runner"),
+    *("preflight", "preflight_costs", "preflight_job", "preflight_places", "unpickle_job"),
+    *("job_server", "prism", "prism_runner"),
 }
 READS_BEAMS_FILES = {"store"}
 # Sets on gs:// and s3:// come through these; who reads a directory needs none of the packages.

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pipelines import preflight_checks
+from pipelines import preflight_job, preflight_places
 from pipelines.build_shards import main as build_shards
 from pipelines.clean_environment import Installed
 from pipelines.train_tokenizer import main as train_tokenizer
@@ -20,13 +20,13 @@ DATAFLOW = ["--runner=DataflowRunner", "--project=my-project", "--region=europe-
 def no_index(monkeypatch):
     """As where no index can be reached."""
     nothing = Installed("", "dns error: no such host", no_index=True)
-    monkeypatch.setattr(preflight_checks, "install", lambda *_: nothing)
+    monkeypatch.setattr(preflight_job, "install", lambda *_: nothing)
 
 
 @pytest.fixture
 def all_loads(no_index, monkeypatch):
     """As if the job had been unpickled, which takes seconds."""
-    monkeypatch.setattr(preflight_checks, "load_job", lambda *_: (31, []))
+    monkeypatch.setattr(preflight_job, "load_job", lambda *_: (31, []))
 
 
 @pytest.fixture
@@ -208,8 +208,10 @@ def test_keys_that_are_too_large(tokenizer_path, topics, capsys, tmp_path):
     flags = ["--runner=PortableRunner", "--environment_type=EXTERNAL"]
     flags += ["--environment_config=localhost:50000", f"--input={folder}"]
     flags += [f"--tokenizer={tokenizer_path}", f"--output={tmp_path}/out", "--num_shards=1"]
-    with pytest.raises(DataError, match="1 of 9 checks failed; 4 could not be made"):
-        build_shards(["--preflight", *flags])
+    with socket.create_server(("127.0.0.1", 0)) as job_server:
+        flags.append(f"--job_endpoint=127.0.0.1:{job_server.getsockname()[1]}")
+        with pytest.raises(DataError, match="1 of 9 checks failed; 4 could not be made"):
+            build_shards(["--preflight", *flags])
     lines = printed(capsys, None, tokenizer_path)
     [at] = [number for number, line in enumerate(lines) if line.startswith("failed")]
     said = r"2 shards; the largest key brings 2\.\d GB: more than 2\.0 GB"
@@ -231,13 +233,13 @@ def test_keys_that_are_too_large(tokenizer_path, topics, capsys, tmp_path):
 def test_a_store_that_does_not_answer(
     remote, gs_store, tokenizer_path, all_loads, capsys, monkeypatch
 ):
-    monkeypatch.setattr(preflight_checks, "_PATIENCE", 0.5)
+    monkeypatch.setattr(preflight_places, "_PATIENCE", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
         build_shards(["--preflight", *remote, f"--tokenizer={tokenizer_path}"])
     lines = printed(capsys, gs_store, tokenizer_path)
-    no_answer = "no answer in 0 s: no network here, or no credentials"
+    no_answer = "no answer in 0.5 s: no network here, or no credentials"
     assert [line for line in lines if line.startswith("not checked")] == [
         row("not checked", "inputs", f"gs://my-bucket/in/*.txt: {no_answer}"),
         row("not checked", "output", f"gs://my-bucket/out: {no_answer}"),
@@ -257,7 +259,12 @@ def test_this_machine_is_nothing_to_look_at(corpus, tokenizer_path, capsys, tmp_
     assert not (tmp_path / "out").exists()
 
 
-def test_a_runner_that_beam_lacks(corpus, tokenizer_path, capsys, tmp_path):
+def test_a_runner_that_is_not_there(corpus, tokenizer_path, capsys, tmp_path):
     flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--output={tmp_path}/out"]
     found = failures(capsys, build_shards, "--runner=FlonkRunner", *flags)
     assert "FlonkRunner" in found["runner"]
+    flags += ["--runner=PortableRunner", "--environment_type=LOOPBACK"]
+    assert failures(capsys, build_shards, *flags) == {"runner": "no --job_endpoint"}
+    assert failures(capsys, build_shards, *flags, "--job_endpoint=127.0.0.1:1") == {
+        "runner": "no job server answers at --job_endpoint=127.0.0.1:1: Connection refused"
+    }
