@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from schemas.errors import DataError, UsageError
@@ -26,6 +26,7 @@ _RUNNER = "--runner=pipelines.prism_runner.PrismRunner"
 _START_SECONDS = 30
 # It ends by itself so long after its last job: none is left over where we were killed.
 _IDLE_SECONDS = 60
+_ENDING_SECONDS = 5
 _TAIL_BYTES = 1 << 16  # of its log, for its last words
 
 
@@ -131,7 +132,7 @@ def started(beam_arguments: list[str]) -> Iterator[list[str]]:
                 ]
             except Exception as error:
                 # What Beam says then is that a connection was lost.
-                if process.poll() is not None:
+                if _ended(process, error):
                     raise DataError(
                         "Prism, the runner, ended in the middle of the run "
                         f"({_code(process.returncode)}{_last_words(log.fileno())}): nothing was "
@@ -145,6 +146,16 @@ def started(beam_arguments: list[str]) -> Iterator[list[str]]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _ended(process: subprocess.Popen, error: Exception) -> bool:
+    """Whether a process has ended; its connections do a little before it does."""
+    import grpc
+
+    if isinstance(error, grpc.RpcError) or isinstance(error.__cause__, grpc.RpcError):
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_ENDING_SECONDS)
+    return process.poll() is not None
 
 
 def _wait_for_port(process: subprocess.Popen) -> int | None:
