@@ -184,3 +184,11 @@ def test_an_installed_textmill_gives_the_same_package_as_a_checkout(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.strip()).read_bytes() == first.read_bytes()
+
+
+def test_the_image_is_of_this_beam_and_of_files_that_are_there():
+    lines = (ROOT / "deploy/Dockerfile").read_text().splitlines()
+    [base] = [line.split()[1] for line in lines if line.startswith("FROM ")]
+    assert base.endswith(f"_sdk:{importlib.metadata.version('apache-beam')}")
+    copied = [name for line in lines if line.startswith("COPY ") for name in line.split()[1:-1]]
+    assert copied and all((ROOT / name).exists() for name in copied)
