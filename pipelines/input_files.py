@@ -49,10 +49,13 @@ def open_file(path: str) -> Iterator[BinaryIO]:
 
 
 def check_size(raw: BinaryIO, path: str, size: int) -> None:
-    """Refuses a local file that has another size than it had when the run was planned."""
-    if is_remote(path):
-        return
-    now = os.fstat(raw.fileno()).st_size
+    """Refuses a file that has another size than it had when the run was planned."""
+    if is_remote(path):  # as it was when it was opened
+        place = raw.tell()
+        now = raw.seek(0, os.SEEK_END)
+        raw.seek(place)
+    else:
+        now = os.fstat(raw.fileno()).st_size
     if now != size:
         raise DataError(
             f"{path} had {size:,} bytes when the run began and has {now:,} now: let inputs rest "

@@ -50,7 +50,8 @@ def disk_errors(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            free = shutil.disk_usage(os.path.dirname(path)).free
+            here = tempfile.gettempdir() if is_remote(path) else os.path.dirname(path)
+            free = shutil.disk_usage(here).free
             raise DataError(
                 f"no space left while writing {path} ({free / 1e6:,.0f} MB free): free some or "
                 "give another --output, and run again; nothing was published"

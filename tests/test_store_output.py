@@ -15,10 +15,13 @@ import pytest
 from pipelines import sinks, store_lock
 from pipelines import store as stores
 from pipelines.build_shards import main as build_shards
+from pipelines.input_files import check_size, open_file
 from pipelines.train_tokenizer import main as train_tokenizer
 from schemas.errors import DataError, UsageError
 
 ROOT = Path(__file__).parents[1]
+# Google's library leaves the connection of an answer that was cut to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 def shard_flags(given, tokenizer, output, *more):
@@ -147,6 +150,37 @@ def test_a_bad_day_changes_nothing(store, local, flags):
     assert {name: made[name] for name in made.keys() - hidden} == on_disk(local / "set")
     build_shards([*flags, "--overwrite"])
     assert in_store(store, "set/") == on_disk(local / "set")
+
+
+def test_an_input_that_is_hard_to_read(store, local, corpus):
+    # Through the proxy: gs:// gives out links to where an object was put.
+    stores.write_file(store.url("text/corpus.jsonl"), Path(corpus).read_bytes())
+    content = "download/.*text/corpus" if store.scheme == "gs" else "text/corpus"
+    rules = [
+        store.proxy.answer(503, "GET", content, times=2),
+        store.proxy.cut_download("GET", content, after=100_000),
+        store.proxy.slow("GET", content, chunk=100_000, seconds=0.01, times=1),
+    ]
+    output = local / f"from_{store.scheme}"
+    build_shards(shard_flags(store.url("text"), local / "bpe", output))
+    assert [rule.action for rule in rules if not rule.hits] == []
+    assert without_paths(on_disk(output)) == without_paths(on_disk(local / "set"))
+
+
+def test_an_input_that_changed_or_went_is_told(store):
+    store.put("a.txt", b"0123456789" * 100_000)
+    path = store.url("a.txt")
+    with open_file(path) as raw:
+        check_size(raw, path, 1_000_000)
+        raw.seek(500)
+        assert raw.read(5) == b"01234"
+        check_size(raw, path, 1_000_000)
+        assert raw.read(5) == b"56789"
+        with pytest.raises(DataError, match="a.txt had 5 bytes when the run began"):
+            check_size(raw, path, 5)
+    with pytest.raises(DataError, match="cannot open .*none.txt: there is no such file"):
+        with open_file(store.url("none.txt")):
+            pass
 
 
 @pytest.mark.parametrize("fault", ["refused", "other bytes"])
