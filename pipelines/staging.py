@@ -5,6 +5,7 @@ folder is gone afterwards, so that an interrupted run leaves nothing that a read
 where the next run is to go on, it holds what was finished.
 """
 
+import contextlib
 import glob
 import os
 import shutil
@@ -28,7 +29,7 @@ class Staging:
     Attributes:
       folder: below the output directory; every worker sees it.
       local: on the disk of the machine that launched the run: `folder`, unless that is in a store.
-      run: names the run in a store; "" elsewhere.
+      run: names the run; the file LOCK in the output directory begins with it for as long.
     """
 
     folder: str
@@ -64,8 +65,7 @@ def staged(output: str, *, resume: Callable[[str, str], None] | None = None) -> 
             local = stack.enter_context(tempfile.TemporaryDirectory(prefix="textmill-"))
             found = Staging(staging, local, run)
         else:
-            stack.enter_context(_locked(output))
-            found = Staging(staging, staging)
+            found = Staging(staging, staging, stack.enter_context(_locked(output)))
         with disk_errors(staging):
             _begin(staging, resume)  # after a run that was killed
         try:
@@ -81,8 +81,8 @@ def staged(output: str, *, resume: Callable[[str, str], None] | None = None) -> 
 
 
 @contextmanager
-def _locked(output: str) -> Iterator[None]:
-    """Makes the directory and keeps it to this process."""
+def _locked(output: str) -> Iterator[str]:
+    """Makes the directory and keeps it to this process; yields the name of this run."""
     from filelock import FileLock, Timeout
 
     with disk_errors(os.path.join(output, STAGING)):
@@ -92,17 +92,39 @@ def _locked(output: str) -> Iterator[None]:
             raise UsageError(
                 f"--output={output}: it is a file or lies below one; give a directory"
             ) from error
-        lock = FileLock(os.path.join(output, LOCK), timeout=0)
+        path, run = os.path.join(output, LOCK), uuid.uuid4().hex
+        lock = FileLock(path, timeout=0)
         try:
             lock.acquire()
         except Timeout as error:
             raise UsageError(
                 f"another run writes into {output}: wait for it, or give another --output"
             ) from error
+    # A cluster may go on with a job whose command was killed: its workers ask whose turn it is.
     try:
-        yield
+        with disk_errors(path), open(path, "r+") as file:
+            file.write(run)
+        yield run
     finally:
+        with contextlib.suppress(OSError):
+            os.truncate(path, 0)
         lock.release()
+
+
+def check_turn(staging: str, run: str, *, publishes: bool = False) -> None:
+    """Keeps a job from working where another run may have begun: nobody waits for it any more.
+
+    Args:
+      staging: the folder of the job.
+      run: whose job it is; "" for whoever has the folder.
+      publishes: whether it is about to. Else it is asked on a disk only: in a store that takes a
+        request, and names of files there tell of their content.
+
+    Raises:
+      DataError: the run is over.
+    """
+    if publishes or not is_remote(staging):
+        store_lock.check(os.path.join(os.path.dirname(staging), LOCK), run)
 
 
 def refuse_own_inputs(output: str, paths: Iterable[str]) -> None:

@@ -59,8 +59,8 @@ def check(path: str, run: str) -> None:
     """
     if not _content(path).startswith(run):
         raise DataError(
-            f"another run has begun in {path.rpartition('/')[0]}, for the one that began this job "
-            "is gone: nothing of this job was published"
+            f"another run has begun in {path.rpartition('/')[0]}, or the one of this job is over: "
+            "nothing of this job was published"
         )
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from pipelines import store, store_lock
+from pipelines import store
 from pipelines.block_list import write_blocks
 from pipelines.bpe import TrainedBpe, train_bpe
 from pipelines.config_file import config_bytes
@@ -20,7 +20,7 @@ from pipelines.histogram import Histogram, read_histogram
 from pipelines.launch import choose_runner, is_local, run_pipeline
 from pipelines.sources import Block, hash_inputs, plan_blocks
 from pipelines.spread import CLUSTER_WORKERS, uneven, worker_count
-from pipelines.staging import LOCK, Staging, refuse_own_inputs, staged
+from pipelines.staging import Staging, check_turn, refuse_own_inputs, staged
 from pipelines.store import write_file
 from pipelines.tokenizer_json import tokenizer_config, tokenizer_json
 from pipelines.tokenizer_options import TokenizerOptions
@@ -62,7 +62,7 @@ def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
     else:
         with staged(options.output) as staging:
             report = _train(options, blocks, beam_arguments, staging)
-            store_lock.check(os.path.join(options.output, LOCK), staging.run)
+            check_turn(staging.folder, staging.run, publishes=True)
             publish(options.output)
     _print_summary(options, report, time.monotonic() - began)
 
@@ -177,6 +177,7 @@ def _wiring(
             staging.local,
             staging.scratch(local=is_local(beam_arguments)),
             options.max_rejects,
+            staging.run,
         )
         _ = pipeline | CountWords(job)
 

@@ -21,6 +21,7 @@ from pipelines.filters import Filtered, Filters, load_filter
 from pipelines.progress import Journal
 from pipelines.rejects import Stashed, collect, rejects_file, stash
 from pipelines.sources import Block, Source, read_block
+from pipelines.staging import check_turn
 from pipelines.store import write_file
 from pipelines.tokenizer_output import HISTOGRAM, READ
 from pipelines.tokenizer_report import Read, add_read, check_read, text_of
@@ -43,6 +44,7 @@ class CountJob:
       local: a folder of the machine that launched the run, for those who watch it.
       scratch: the folder for what workers hand on to each other.
       max_rejects: a run with more refused documents fails; below 0 for no limit.
+      run: names the run that waits for this job.
     """
 
     source: Source
@@ -52,6 +54,7 @@ class CountJob:
     local: str
     scratch: str
     max_rejects: int
+    run: str = ""
 
 
 def read_of(filtered: Filtered, stashed: tuple[Stashed, ...] = ()) -> Read:
@@ -88,6 +91,7 @@ class CountBlocks(beam.DoFn):
     def process(self, block: Block) -> None:
         """Reads and counts."""
         job = self._job
+        check_turn(job.staging, job.run)
         for piece, documents in enumerate(read_block(block, job.source)):
             filtered = job.filters.apply(documents, job.source.roles)
             stashed = stash(filtered.lines, job.scratch, block.index, piece)
@@ -123,6 +127,7 @@ class WriteHistogram(beam.DoFn):
         parts = dict(everything[1])
         read = parts.pop(_READ)
         check_read(read, self._job.max_rejects)
+        check_turn(self._job.staging, self._job.run, publishes=True)
         counts = pa.concat_tables(word_counts.from_bytes(table) for table in parts.values())
         origin = histogram.Origin(self._job.add_prefix_space, read.documents, read.bytes)
         sorted_counts = histogram.Histogram(counts.sort_by("word"), origin)

@@ -20,7 +20,7 @@ from apache_beam.transforms.core import CallableWrapperCombineFn
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipelines import exchange, run_metrics, sinks, store, store_lock
+from pipelines import exchange, run_metrics, sinks, store
 from pipelines.block_list import read_blocks
 from pipelines.config_file import CONFIG
 from pipelines.documents import Reject
@@ -37,7 +37,7 @@ from pipelines.routing import Routes
 from pipelines.row_sample import sample_rows
 from pipelines.shards import RowMaker, evaluation_of
 from pipelines.sources import Block, Source, file_digests, read_block
-from pipelines.staging import LOCK, STAGING
+from pipelines.staging import STAGING, check_turn
 from pipelines.store import disk_errors, write_file
 from pipelines.tasks.task import Task
 from pipelines.tfds_info import tfds_files
@@ -72,7 +72,7 @@ class Job:
       output: the set's directory; the staging folder lies in it.
       local: a folder of the machine that launched the run, for those who watch it.
       scratch: the folder for what workers hand on to each other.
-      run: names the run, where the output lies in a store.
+      run: names the run that waits for this job.
       exchange: files or runner.
       max_rejects: a run with more refused documents fails; below 0 for no limit.
       config: the file that repeats the run.
@@ -186,6 +186,7 @@ class MillBlock(beam.DoFn):
     def process(self, block: Block) -> Iterator:
         """Reads, tokenizes and routes."""
         job = self._job
+        check_turn(job.staging, job.run)
         for piece, documents in enumerate(read_block(block, job.source)):
             filtered = job.filters.apply(documents, job.source.roles)
             documents = filtered.documents
@@ -249,6 +250,7 @@ class WriteShard(beam.DoFn):
         began = time.monotonic()
         route, values = routed
         job = self._job
+        check_turn(job.staging, job.run)
         kept, key_bytes = _gathered(values)
         name = job.routes.names()[route]
         statistics, files, token_counts = self._made(name, job.routes.split_names()[route], kept)
@@ -340,8 +342,7 @@ class Publish(beam.DoFn):
         ]
         files = sorted((*report.files, *sidecars), key=lambda file: file.path)
         manifest = Manifest(FORMAT_VERSION, schema.fingerprint, tuple(files))
-        if job.run:
-            store_lock.check(os.path.join(job.output, LOCK), job.run)
+        check_turn(job.staging, job.run, publishes=True)
         sinks.publish(job.output, manifest)
         yield manifest
 

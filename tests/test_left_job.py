@@ -1,0 +1,63 @@
+"""A job that goes on after its command has died: it must not touch what another run makes."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pipelines.build_shards import main as build_shards
+from pipelines.staging import LOCK, check_turn, staged
+from pipelines.train_tokenizer import main as train_tokenizer
+from schemas.errors import DataError
+
+# As another run of the same --output would: it takes the lock's file, between two documents.
+TAKEOVER = """
+def taken(document):
+    with open({lock!r}, "w") as file:
+        file.write("another")
+"""
+
+
+def test_a_turn_ends_with_its_run(tmp_path):
+    output = str(tmp_path / "set")
+    with staged(output) as first:
+        check_turn(first.folder, first.run)
+    with pytest.raises(DataError, match="nothing of this job was published"):
+        check_turn(first.folder, first.run)
+    with staged(output) as second:
+        check_turn(second.folder, second.run, publishes=True)
+        with pytest.raises(DataError, match="nothing of this job was published"):
+            check_turn(first.folder, first.run)
+    assert os.listdir(output) == [LOCK]
+
+
+@pytest.mark.parametrize("command", [build_shards, train_tokenizer])
+def test_no_shard_and_no_set_after_another_run_has_begun(
+    command, corpus, tokenizer_path, tmp_path, monkeypatch
+):
+    output = tmp_path / "made"
+    module = f"takeover_of_{command.__module__.rpartition('.')[2]}"  # each is imported once
+    (tmp_path / f"{module}.py").write_text(TAKEOVER.format(lock=str(output / LOCK)))
+    monkeypatch.syspath_prepend(tmp_path)
+    flags = [f"--input={corpus}", f"--output={output}", f"--filter={module}:taken"]
+    if command is train_tokenizer:
+        flags += ["--vocab_size=300"]
+    else:
+        flags += [f"--tokenizer={tokenizer_path}", "--max_length=32", "--num_shards=2"]
+    with pytest.raises(DataError, match="nothing of this job was published"):
+        command(flags)
+    assert os.listdir(output) == [LOCK]
+
+
+def test_a_killed_command_leaves_its_turn_to_the_next(tmp_path):
+    output = str(tmp_path / "set")
+    code = (
+        "import os, signal; from pipelines.staging import staged\n"
+        f"with staged({output!r}) as found: print(found.run, flush=True); os.kill(os.getpid(), 9)"
+    )
+    killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    run = killed.stdout.strip()
+    check_turn(os.path.join(output, ".staging"), run)  # until somebody else comes
+    with staged(output), pytest.raises(DataError, match="nothing of this job"):
+        check_turn(os.path.join(output, ".staging"), run)
