@@ -71,9 +71,9 @@ def reached(beam_arguments: list[str]) -> Iterator[list[str]]:
     except (grpc.RpcError, grpc.FutureTimeoutError) as error:
         raise DataError(
             f"the job server at {options.job_endpoint} ended while the job ran, or the network to "
-            "it was cut: nothing was published. The job may still run on the cluster, where it can "
-            "do no harm but takes its room until it fails: cancel it there, start the job server, "
-            "and run the same command again"
+            "it was cut: nothing was published. The cluster may go on with the job for a while, and "
+            "nothing of that is published either: start the job server and run the same command "
+            "again"
         ) from error
 
 
