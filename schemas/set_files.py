@@ -184,8 +184,7 @@ class CachedFiles:
         """
         with self._own_lock():
             wanted = [p for p in paths if not self._good.get(p) and p not in self._taken]
-            rest = [path for path in self._waiting if path not in set(wanted)]
-            self._waiting = deque(wanted + rest)
+            self._waiting = deque(dict.fromkeys([*wanted, *self._waiting]))
             new = min(THREADS, len(self._waiting)) - self._threads
             self._threads += max(0, new)
         for _ in range(new):

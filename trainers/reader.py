@@ -231,15 +231,16 @@ class ShardSet(BatchReader):
         if self._files is None or not len(shards):
             return
         paths = [file.path for file in self._shards(split)]
+        if self._files.all_here(paths):
+            return
         _, first = np.unique(shards, return_index=True)
         needed = [paths[shard] for shard in shards[np.sort(first)]]
         if len(needed) > 1:
             self._files.prefetch(needed)  # several at a time
         for path in needed:
             self._files.fetch(path)
-        if not self._files.all_here(paths):
-            after = int(shards[-1]) + 1  # what is needed now had the network for itself
-            self._files.prefetch(paths[after:] + paths[:after])
+        after = int(shards[-1]) + 1  # what is needed now had the network for itself
+        self._files.prefetch(paths[after:] + paths[:after])
 
     def _reader(self, file: ManifestFile) -> RowReader:
         if file.path not in self._readers:
