@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from class_factory import write_class_set
 from shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
 
 import schemas.set_files
@@ -23,6 +24,7 @@ from schemas.set_files import WrongFile
 from schemas.sidecar import read_set
 from trainers.flax_mlm import main as flax_mlm
 from trainers.mixture import open_shards
+from trainers.poptorch_classifier import main as poptorch_classifier
 from trainers.reader import ShardSet
 from trainers.shards_flag import parse_shards, shards_name
 
@@ -506,14 +508,16 @@ def test_a_cache_that_cannot_be(gs_store, directory, options, said):
 # Commands
 
 
-def test_a_trainer_runs_on_a_store(gs_store, directory, tmp_path):
-    url = gs_store.upload(directory, "set")
-    model = "--layers=1 --hidden_size=16 --heads=2 --intermediate_size=32 --batch_size=8"
+def test_a_trainer_runs_on_a_store(s3_store, tmp_path):
+    """Another one does in test_store_whole.py, on gs://."""
+    write_class_set(tmp_path / "set")
+    url = s3_store.upload(tmp_path / "set", "set")
+    model = "--layers=1 --hidden_size=16 --heads=2 --intermediate_size=24 --embedding_size=8"
     flags = f"--shards={url} --output={tmp_path / 'run'} --steps=2 --cache_dir={tmp_path / 'c'}"
-    flax_mlm([*flags.split(), *model.split()])
+    poptorch_classifier([*flags.split(), *model.split(), "--batch_size=8", "--device=cpu"])
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert any("loss" in json.loads(line) for line in lines)
-    assert (tmp_path / "run" / "tokenizer.json").exists() and gets(gs_store, "train-") == 6
+    assert (tmp_path / "run" / "tokenizer.json").exists()
 
 
 @pytest.mark.parametrize("flag", ["output", "init_from", "export", "cache_dir"])
