@@ -71,9 +71,8 @@ def reached(beam_arguments: list[str]) -> Iterator[list[str]]:
     except (grpc.RpcError, grpc.FutureTimeoutError) as error:
         raise DataError(
             f"the job server at {options.job_endpoint} ended while the job ran, or the network to "
-            "it was cut: nothing was published. The cluster may go on with the job for a while, and "
-            "nothing of that is published either: start the job server and run the same command "
-            "again"
+            "it was cut: nothing was published. The cluster may go on with the job for a while; of "
+            "that nothing is published either: start the job server, run the same command again"
         ) from error
 
 
