@@ -18,7 +18,7 @@ _INSTALL_SECONDS, _LOAD_SECONDS = 900, 300
 _NO_INDEX = re.compile(
     r"dns error|name resolution|Name or service not known|Network is unreachable|timed out|"
     r"Connection (refused|reset|aborted)|NewConnectionError|error sending request|"
-    r"Failed to fetch|Request failed|tunnel|certificate|Max retries|offline|were disabled",
+    r"Failed to fetch|Request failed|tunnel|certificate|Max retries|offline|network was disabled",
     re.I,
 )
 _LOADER = "import sys; from pipelines.unpickle_job import main; main(sys.argv[1:])"
