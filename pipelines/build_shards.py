@@ -55,13 +55,13 @@ def main(argv: list[str]) -> None:
         preflight_shards(options, beam_arguments, _wiring, _console)
         return
     # Not before: --help and a wrong flag are answered without what a run takes.
-    from pipelines import store
+    from pipelines import store_calls
     from pipelines.reuse import finished_set, refuse_tokenizer, set_of
     from pipelines.staging import refuse_own_inputs, staged
     from pipelines.tokenization import load_tokenizer
 
     began = time.monotonic()
-    store.use_options(beam_arguments)
+    store_calls.use_options(beam_arguments)
     refuse_tokenizer(options.output)
     blocks = options.blocks()
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
@@ -133,7 +133,10 @@ def _build(
         total_bytes=total_bytes,
         label="build_shards",
         filter_name=options.filters.filter,
-        count_finished=None if local else lambda: count_finished(staging.folder),
+        # Where nobody sees what workers say: else their journal tells.
+        count_finished=(lambda: count_finished(staging.folder))
+        if is_remote(staging.folder) and not local
+        else None,
     )
 
 

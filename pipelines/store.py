@@ -5,37 +5,24 @@ read again and compared; what fails is tried again, unless the store refused it.
 """
 
 import errno
-import functools
 import hashlib
-import logging
 import os
 import shutil
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from types import SimpleNamespace
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import xxhash
 
+from pipelines import store_calls
 from schemas import typed_json
-from schemas.errors import DataError, TextmillError, UsageError
+from schemas.errors import DataError
 from schemas.sidecar import file_sha256
 
-T = TypeVar("T")
 _CHUNK_BYTES = 1 << 20
-_TRIES, _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS = 6, 0.5, 10
-_PATIENCE_SECONDS = 60.0  # no new try after that: libraries below try again for minutes
-_THREADS = 16
-_REFUSALS = (400, 401, 403, 404, 405, 412)  # HTTP: the same request will get the same answer
-_MISSING = 404
-_NEVER_PASS = (TextmillError, ImportError, TypeError)  # ours, not the store's
-_STORES_MODULES = ("apache_beam.io", "botocore", "google", "requests", "urllib3")
-_beam_arguments: list[str] = []
-_log = logging.getLogger(__name__)
 
 
 def is_remote(path: str) -> bool:
@@ -59,26 +46,21 @@ def disk_errors(path: str) -> Iterator[None]:
         raise DataError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def use_options(beam_arguments: list[str]) -> None:
-    """Tells Beam's file systems of flags such as --s3_endpoint_url; workers are told by Beam."""
-    _beam_arguments[:] = beam_arguments
-
-
 def exists(path: str) -> bool:
     """Whether there is such a file."""
     if not is_remote(path):
         return os.path.exists(path)
-    return _patiently(path, lambda: _file_systems().exists(path))
+    return store_calls.patiently(path, lambda: store_calls.file_systems().exists(path))
 
 
 def size(path: str) -> int | None:
     """Bytes of a file of a store; None if there is none."""
 
     def get() -> int:
-        return _file_systems().get_filesystem(path).metadata(path).size_in_bytes
+        return store_calls.file_systems().get_filesystem(path).metadata(path).size_in_bytes
 
     try:
-        return _patiently(path, get)
+        return store_calls.patiently(path, get)
     except FileNotFoundError:
         return None
 
@@ -97,7 +79,7 @@ def read(path: str, start: int = 0, length: int | None = None) -> bytes:
                 file.seek(start)
             return file.read(-1 if length is None else length)
 
-    return _patiently(path, get) if is_remote(path) else get()
+    return store_calls.patiently(path, get) if is_remote(path) else get()
 
 
 def xxh3(path: str) -> bytes:
@@ -106,7 +88,7 @@ def xxh3(path: str) -> bytes:
     def digest() -> bytes:
         return _digest(path, xxhash.xxh3_128()).digest()
 
-    return _patiently(path, digest) if is_remote(path) else digest()
+    return store_calls.patiently(path, digest) if is_remote(path) else digest()
 
 
 def sha256(path: str) -> str:
@@ -114,14 +96,14 @@ def sha256(path: str) -> str:
     try:
         if not is_remote(path):
             return file_sha256(path)
-        return _patiently(path, lambda: _digest(path, hashlib.sha256()).hexdigest())
+        return store_calls.patiently(path, lambda: _digest(path, hashlib.sha256()).hexdigest())
     except FileNotFoundError:
         return ""
 
 
 def matches(pattern: str) -> list[tuple[str, int]]:
     """What a store matches to a pattern, with sizes."""
-    [result] = _patiently(pattern, lambda: _file_systems().match([pattern]))
+    [result] = store_calls.patiently(pattern, lambda: store_calls.file_systems().match([pattern]))
     return [(found.path, found.size_in_bytes) for found in result.metadata_list]
 
 
@@ -212,7 +194,7 @@ def local_copy(path: str, folder: str) -> str:
             shutil.copyfileobj(source, target, _CHUNK_BYTES)
         return copy
 
-    return _patiently(path, get)
+    return store_calls.patiently(path, get)
 
 
 def copy_all(copies: dict[str, str], sizes_of: dict[str, int]) -> None:
@@ -225,7 +207,7 @@ def copy_all(copies: dict[str, str], sizes_of: dict[str, int]) -> None:
     Raises:
       DataError: a copy could not be made.
     """
-    with ThreadPoolExecutor(_THREADS) as threads:
+    with ThreadPoolExecutor(store_calls.THREADS) as threads:
         sizes = (sizes_of[target] for target in copies.values())
         list(threads.map(_copy, copies.keys(), copies.values(), sizes))  # raises what they raise
 
@@ -234,7 +216,7 @@ def delete(paths: Iterable[str]) -> None:
     """Deletes files of a store, those that are there."""
     paths = list(paths)
     if paths:
-        _patiently(paths[0], lambda: _file_systems().delete(paths))
+        store_calls.patiently(paths[0], lambda: store_calls.file_systems().delete(paths))
 
 
 def delete_folder(folder: str) -> None:
@@ -247,14 +229,14 @@ def delete_folder(folder: str) -> None:
 
 def _copy(source: str, target: str, bytes_of_it: int) -> None:
     def copy() -> None:
-        for *_, failure in _file_systems().copy([source], [target]) or ():
+        for *_, failure in store_calls.file_systems().copy([source], [target]) or ():
             if failure:  # s3 raises nothing
                 raise failure
-        found = _file_systems().get_filesystem(target).metadata(target).size_in_bytes
+        found = store_calls.file_systems().get_filesystem(target).metadata(target).size_in_bytes
         if found != bytes_of_it:
             raise OSError(f"the copy has {found:,} bytes, not {bytes_of_it:,}")
 
-    _patiently(target, copy)
+    store_calls.patiently(target, copy)
 
 
 def _upload(path: str, send: Callable[[BinaryIO], Any], xxh3_digest: bytes) -> None:
@@ -264,12 +246,14 @@ def _upload(path: str, send: Callable[[BinaryIO], Any], xxh3_digest: bytes) -> N
         if xxh3_digest == xxhash.xxh3_128_digest(b"") and path.startswith("s3://"):
             _put_nothing(path)
             return
-        with _file_systems().create(path, compression_type=_as_it_is()) as file:
+        with store_calls.file_systems().create(
+            path, compression_type=store_calls.as_it_is()
+        ) as file:
             send(file)
         if _digest(path, xxhash.xxh3_128()).digest() != xxh3_digest:
             raise OSError("it holds other bytes than were sent")
 
-    _patiently(path, attempt)
+    store_calls.patiently(path, attempt)
 
 
 def _put_nothing(path: str) -> None:
@@ -277,7 +261,7 @@ def _put_nothing(path: str) -> None:
     from apache_beam.io.aws.s3io import S3IO, parse_s3_path
 
     bucket, key = parse_s3_path(path)
-    client: Any = S3IO(options=_file_systems()._pipeline_options).client
+    client: Any = S3IO(options=store_calls.file_systems()._pipeline_options).client
     client.client.put_object(Bucket=bucket, Key=key, Body=b"")
 
 
@@ -292,7 +276,7 @@ def _digest(path: str, found: Any) -> Any:
 @contextmanager
 def _opened(path: str) -> Iterator[BinaryIO]:
     if is_remote(path):
-        file = _file_systems().open(path, compression_type=_as_it_is())
+        file = _open(path)
     else:
         file = open(path, "rb", buffering=0)
     with file:
@@ -307,123 +291,19 @@ def opened(path: str) -> Iterator[BinaryIO]:
       FileNotFoundError: there is no such file.
       DataError: the store does not give it, then or while it is read.
     """
-    file = _patiently(path, lambda: _file_systems().open(path, compression_type=_as_it_is()))
+    file = store_calls.patiently(path, lambda: _open(path))
     try:
         with file:
             yield file
     except Exception as error:
-        if type(error).__module__.startswith(_STORES_MODULES):
-            raise _in_words(path, error) from error
+        if store_calls.is_of_a_store(error):
+            raise store_calls.in_words(path, error) from error
         raise
 
 
-def _file_systems() -> Any:
-    from apache_beam.io.filesystems import FileSystems
-
-    if FileSystems._pipeline_options is None:
-        from apache_beam.options.pipeline_options import PipelineOptions
-
-        FileSystems.set_options(PipelineOptions(_beam_arguments))
-    _share_clients()
-    return FileSystems
+def _open(path: str) -> Any:
+    return store_calls.file_systems().open(path, compression_type=store_calls.as_it_is())
 
 
-@functools.cache
-def _share_clients() -> None:
-    """Spares s3 a new client for each call: 0.2 s of reading what services there are.
-
-    Beam keeps none. Clients of boto3 may be used by several threads at once.
-    """
-    try:
-        from apache_beam.io.aws.clients.s3 import boto3_client
-        from boto3.session import Session
-        from botocore.config import Config
-    except ImportError:
-        return
-    config = Config(max_pool_connections=_THREADS)
-    make = functools.cache(functools.partial(Session().client, config=config))
-    session = SimpleNamespace(Session=lambda: SimpleNamespace(client=make))
-    setattr(boto3_client, "boto3", SimpleNamespace(session=session))  # noqa: B010
-
-
-def _as_it_is() -> str:
-    from apache_beam.io.filesystem import CompressionTypes
-
-    return CompressionTypes.UNCOMPRESSED
-
-
-def _patiently(path: str, operation: Callable[[], T]) -> T:
-    """Does it, again and again while the store or the network fail.
-
-    Raises:
-      FileNotFoundError: there is no such file.
-      DataError: the store refused, or went on failing.
-    """
-    from apache_beam.utils.retry import with_exponential_backoff
-
-    began = time.monotonic()
-
-    def may_pass(error: BaseException) -> bool:
-        return _may_pass(error) and time.monotonic() - began < _PATIENCE_SECONDS
-
-    patient = with_exponential_backoff(
-        num_retries=_TRIES - 1,
-        initial_delay_secs=_FIRST_DELAY_SECONDS,
-        max_delay_secs=_LONGEST_DELAY_SECONDS,
-        retry_filter=may_pass,
-        logger=_log.info,
-    )
-    try:
-        return patient(operation)()
-    except TextmillError:
-        raise
-    except Exception as error:
-        raise _in_words(path, error) from error
-
-
-def _in_words(path: str, error: Exception) -> Exception:
-    """What a user should be told of a failure."""
-    if _code(error) == _MISSING:
-        return FileNotFoundError(errno.ENOENT, "there is no such file", path)
-    said = str(error).strip().split("\n")[0][:300] or type(error).__name__
-    if any(map(_is_ours, _all_of(error))):
-        return UsageError(
-            f"{path} cannot be used: {said}; stores are gs:// and s3://, with textmill[gcp] and "
-            "textmill[aws]"
-        )
-    if _code(error) in _REFUSALS:
-        return DataError(f"{path}: the store refused ({said}); check its name and your access")
-    return DataError(
-        f"{path}: the store failed, time and again ({said}); check its name, your access and the "
-        "network, and run again"
-    )
-
-
-def _may_pass(error: BaseException) -> bool:
-    return (
-        isinstance(error, Exception)
-        and not any(map(_is_ours, _all_of(error)))
-        and _code(error) not in _REFUSALS
-    )
-
-
-def _is_ours(error: object) -> bool:
-    """Whether it is no store that failed, but what was asked of it."""
-    return isinstance(error, _NEVER_PASS) or type(error) is ValueError  # others: broken answers
-
-
-def _all_of(error: BaseException) -> tuple[Any, ...]:
-    """A failure, and those that Beam put together in it."""
-    details = getattr(error, "exception_details", None)
-    return (error, *(details.values() if isinstance(details, dict) else ()))
-
-
-def _code(error: BaseException) -> int | None:
-    """The HTTP status of a failure, as far as Beam hands it on."""
-    for inner in _all_of(error):
-        if isinstance(inner, FileNotFoundError) or getattr(inner, "errno", None) == errno.ENOENT:
-            return _MISSING
-        code = inner if isinstance(inner, int) else getattr(inner, "code", None)
-        if isinstance(code, int):
-            return int(code)
-    return None
+def _create(path: str) -> Any:
+    return store_calls.file_systems().create(path, compression_type=store_calls.as_it_is())

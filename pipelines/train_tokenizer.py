@@ -24,10 +24,10 @@ def main(argv: list[str]) -> None:
     )
     check_arguments(beam_arguments, TokenizerOptions)
     # Not before: --help and a wrong flag are answered without what a run takes.
-    from pipelines import store
+    from pipelines import store_calls
     from pipelines.tokenizer_run import look_ahead, train_or_find
 
-    store.use_options(beam_arguments)
+    store_calls.use_options(beam_arguments)
     spare_pandas(options.filters)
     if options.preflight:
         look_ahead(options, beam_arguments)

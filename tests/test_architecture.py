@@ -27,7 +27,7 @@ WIRING = {
     *("preflight", "preflight_costs", "preflight_job", "preflight_places", "unpickle_job"),
     *("job_server", "prism", "prism_runner"),
 }
-READS_BEAMS_FILES = {"store"}
+READS_BEAMS_FILES = {"store", "store_calls"}
 # Sets on gs:// and s3:// come through these; who reads a directory needs none of the packages.
 READS_STORES = {"store", "set_cache", "set_files"}
 STORE_PACKAGES = {"fsspec", "filelock", "tenacity"}

@@ -173,7 +173,9 @@ def _content(directory: Path, **changes) -> SetContent:
         files=info.manifest.files,
         rejects=(),
         token_counts=read_token_counts(info),
-        samples=sample_rows(info.schema, info.manifest.files, lambda file: str(directory / file.path)),
+        samples=sample_rows(
+            info.schema, info.manifest.files, lambda file: str(directory / file.path)
+        ),
         tokenizer=LoadedTokenizer.from_json((directory / "tokenizer.json").read_bytes()),
         config=b"max_length: 16\nsplits: train:0.9,validation:0.1\n",
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import sinks, store_lock
+from pipelines import sinks, store_calls, store_lock
 from pipelines import store as stores
 from pipelines.build_shards import main as build_shards
 from pipelines.input_files import check_size, open_file
@@ -55,7 +55,7 @@ def without_paths(files):
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch):
     """What has failed is tried again at once, and who seems dead is dead soon."""
-    monkeypatch.setattr(stores, "_FIRST_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr(store_calls, "_FIRST_DELAY_SECONDS", 0.01)
     monkeypatch.setattr(store_lock, "BEAT_SECONDS", 0.3)
     monkeypatch.setattr(store_lock, "PATIENCE_SECONDS", 1.5)
     monkeypatch.setattr(store_lock, "_SETTLE_SECONDS", 0.1)
@@ -186,7 +186,7 @@ def test_an_input_that_changed_or_went_is_told(store):
 @pytest.mark.parametrize("fault", ["refused", "other bytes"])
 def test_a_store_that_goes_on_failing_gets_no_set(gs_store, local, corpus, fault, monkeypatch):
     store, flags = gs_store, shard_flags(corpus, local / "bpe", gs_store.url("set"))
-    monkeypatch.setattr(stores, "_TRIES", 3)
+    monkeypatch.setattr(store_calls, "_TRIES", 3)
     shard = "train-00002-of-00003.tfrecord"
     if fault == "refused":
         store.proxy.answer(403, "PUT|POST", f"set/{shard}", times=None)

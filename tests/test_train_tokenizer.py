@@ -494,8 +494,8 @@ def test_what_travels_between_workers(tmp_path):
     source = Source((str(path),), block_bytes=1 << 16)
     blocks = plan_blocks(source)
     assert len(blocks) > 20
-    places = (str(tmp_path),) * 3
-    counting = CountBlocks(CountJob(source, Filters(), False, *places, 0))
+    at = str(tmp_path)
+    counting = CountBlocks(CountJob(source, Filters(), False, at, at, at, 0))
     counting.setup()
     counting.start_bundle()
     for block in blocks:
