@@ -91,8 +91,9 @@ class Display:
                     self._bytes += bytes_read
                     self._rows += rows
         except FileNotFoundError:
-            self._count()
-            self._wonder()
+            if not self._read_to:  # else the set is published, and the journal gone
+                self._count()
+                self._wonder()
             return
         # A retried block reports again: never more than all.
         done = min(self._bytes, self._total)
@@ -111,7 +112,8 @@ class Display:
         if self._count_finished is None or now - self._asked < _ASK_SECONDS:
             return
         self._asked = now
-        with contextlib.suppress(DataError):  # the store does not answer just now
+        # The store does not answer just now, or all is published and the folder gone.
+        with contextlib.suppress(DataError, OSError):
             self._finished = self._count_finished()
         state = f"{self._finished:,} shards finished"
         self._bar.update(self._task, state=state)

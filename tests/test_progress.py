@@ -45,3 +45,24 @@ def test_finished_shards_are_counted_where_no_journal_is(tmp_path, monkeypatch):
     for now[0] in (29.0, 30.0, 59.0, 61.0, 200.0, 201.0):
         display.update()
     assert said.getvalue().splitlines() == [f"x: {n} shards finished" for n in (3, 3, 5)]
+
+
+def test_a_journal_that_was_published_away_is_no_silence(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    journal, said = Journal(str(tmp_path)), io.StringIO()
+    journal.add(bytes_read=10)
+
+    def asked():
+        raise FileNotFoundError(str(tmp_path))
+
+    console = Console(file=said, width=500)
+    display = Display(str(tmp_path), 10, "build_shards", console, asked)
+    display.update()
+    (tmp_path / "progress").unlink()
+    for now[0] in (121.0, 300.0):
+        display.update()
+    assert "no word" not in said.getvalue()
+    other = Display(str(tmp_path), 10, "build_shards", console, asked)  # saw no journal at all
+    now[0] = 340.0
+    other.update()
