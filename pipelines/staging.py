@@ -61,6 +61,8 @@ def staged(output: str, *, resume: Callable[[str, str], None] | None = None) -> 
     staging = os.path.join(output, STAGING)
     with ExitStack() as stack:
         if is_remote(output):
+            if glob.has_magic(output):
+                raise UsageError(f"--output={output}: stores take *, ? and [ for patterns")
             run = stack.enter_context(store_lock.held(os.path.join(output, LOCK)))
             local = stack.enter_context(tempfile.TemporaryDirectory(prefix="textmill-"))
             found = Staging(staging, local, run)

@@ -23,6 +23,7 @@ from schemas.errors import DataError
 from schemas.sidecar import file_sha256
 
 _CHUNK_BYTES = 1 << 20
+_AS_IT_IS = "uncompressed"  # CompressionTypes.UNCOMPRESSED: Beam would unpack what ends in .gz
 
 
 def is_remote(path: str) -> bool:
@@ -246,9 +247,7 @@ def _upload(path: str, send: Callable[[BinaryIO], Any], xxh3_digest: bytes) -> N
         if xxh3_digest == xxhash.xxh3_128_digest(b"") and path.startswith("s3://"):
             _put_nothing(path)
             return
-        with store_calls.file_systems().create(
-            path, compression_type=store_calls.as_it_is()
-        ) as file:
+        with store_calls.file_systems().create(path, compression_type=_AS_IT_IS) as file:
             send(file)
         if _digest(path, xxhash.xxh3_128()).digest() != xxh3_digest:
             raise OSError("it holds other bytes than were sent")
@@ -275,11 +274,7 @@ def _digest(path: str, found: Any) -> Any:
 
 @contextmanager
 def _opened(path: str) -> Iterator[BinaryIO]:
-    if is_remote(path):
-        file = _open(path)
-    else:
-        file = open(path, "rb", buffering=0)
-    with file:
+    with _open(path) if is_remote(path) else open(path, "rb") as file:
         yield file
 
 
@@ -302,8 +297,4 @@ def opened(path: str) -> Iterator[BinaryIO]:
 
 
 def _open(path: str) -> Any:
-    return store_calls.file_systems().open(path, compression_type=store_calls.as_it_is())
-
-
-def _create(path: str) -> Any:
-    return store_calls.file_systems().create(path, compression_type=store_calls.as_it_is())
+    return store_calls.file_systems().open(path, compression_type=_AS_IT_IS)

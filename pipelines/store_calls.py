@@ -57,13 +57,6 @@ def _share_clients() -> None:
     setattr(boto3_client, "boto3", SimpleNamespace(session=session))  # noqa: B010
 
 
-def as_it_is() -> str:
-    """The type of compression that leaves a file as it is stored."""
-    from apache_beam.io.filesystem import CompressionTypes
-
-    return CompressionTypes.UNCOMPRESSED
-
-
 def patiently(path: str, operation: Callable[[], T]) -> T:
     """Does it, again and again while the store or the network fail.
 

@@ -273,6 +273,8 @@ def test_a_run_that_was_killed(gs_store, local, corpus):
 
 
 def test_what_is_not_to_be_had_is_named(gs_store, local, corpus):
+    with pytest.raises(UsageError, match="take .* for patterns"):
+        build_shards(shard_flags(corpus, local / "bpe", gs_store.url("set[1]")))
     with pytest.raises(UsageError, match=r"--tokenizer=gs://.*/none"):
         build_shards(shard_flags(corpus, gs_store.url("none"), gs_store.url("set")))
     with pytest.raises(UsageError, match=r"--from_histogram=gs://.*no such file"):
