@@ -255,7 +255,10 @@ def run_pipeline(
 def _job_name(job: Any) -> str:
     """What an engine calls a job, by which its pages know it; "" if it has no name."""
     found = getattr(job, "job_id", getattr(job, "_job_id", ""))
-    return str(found() if callable(found) else found)
+    try:
+        return str(found() if callable(found) else found)
+    except AttributeError:  # of Dataflow's, for a template: no job was started
+        return ""
 
 
 def _check_environment(options: "PipelineOptions") -> None:
