@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from pipelines import store, store_lock
 from pipelines.store import disk_errors, is_remote
-from schemas.errors import UsageError
+from schemas.errors import DataError, UsageError
 
 STAGING, LOCK = ".staging", ".lock"
 
@@ -74,10 +74,10 @@ def staged(output: str, *, resume: Callable[[str, str], None] | None = None) -> 
             yield found
             discard(staging)
         except BaseException:
-            if resume is None:
-                discard(staging)
-            else:
-                with disk_errors(staging):
+            with contextlib.suppress(DataError, OSError):  # of a place that is gone: it is said
+                if resume is None:
+                    discard(staging)
+                else:
                     _begin(staging, resume)
             raise
 

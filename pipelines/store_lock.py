@@ -4,6 +4,7 @@ A run writes its name into a file and goes on rewriting it. Who finds such a fil
 a while: one that has not changed was left by a run that died.
 """
 
+import contextlib
 import threading
 import time
 import uuid
@@ -47,8 +48,9 @@ def held(path: str) -> Iterator[str]:
     finally:
         ended.set()
         beats.join()
-        if _content(path).startswith(run):
-            store.delete([path])
+        with contextlib.suppress(DataError):  # of a store that is gone: who comes next will wait
+            if _content(path).startswith(run):
+                store.delete([path])
 
 
 def check(path: str, run: str) -> None:
