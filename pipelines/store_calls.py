@@ -13,6 +13,7 @@ from schemas.errors import DataError, TextmillError, UsageError
 T = TypeVar("T")
 THREADS = 16  # that call a store at once
 _TRIES, _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS = 6, 0.5, 10
+_BEAMS_PAUSE = 5.0  # seconds
 _PATIENCE_SECONDS = 60.0  # no new try after that: libraries below try again for minutes
 _REFUSALS = (400, 401, 403, 404, 405, 412)  # HTTP: the same request will get the same answer
 _MISSING = 404
@@ -31,12 +32,25 @@ def file_systems() -> Any:
     """Beam's, with the options of the command line."""
     from apache_beam.io.filesystems import FileSystems
 
+    _hurry()
     if FileSystems._pipeline_options is None:
         from apache_beam.options.pipeline_options import PipelineOptions
 
         FileSystems.set_options(PipelineOptions(_beam_arguments))
     _share_clients()
     return FileSystems
+
+
+@functools.cache
+def _hurry() -> None:
+    """Beam says each failure of s3 with a traceback and waits five minutes; `patiently` does that.
+
+    Its pauses between tries grow from 5 to 320 s: here to no more than 5.
+    """
+    from apache_beam.utils.retry import Clock
+
+    setattr(Clock, "sleep", lambda _, seconds: time.sleep(min(seconds, _BEAMS_PAUSE)))  # noqa: B010
+    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
 
 
 @functools.cache
@@ -52,7 +66,18 @@ def _share_clients() -> None:
     except ImportError:
         return
     config = Config(max_pool_connections=THREADS)
-    make = functools.cache(functools.partial(Session().client, config=config))
+    own = Session()
+
+    @functools.cache
+    def make(**named: Any) -> Any:
+        if not named.get("aws_access_key_id") and own.get_credentials() is None:
+            raise UsageError(
+                "s3:// wants credentials and there are none: set AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY, make a profile with `aws configure`, or give "
+                "--s3_access_key_id and --s3_secret_access_key"
+            )
+        return own.client(config=config, **named)
+
     session = SimpleNamespace(Session=lambda: SimpleNamespace(client=make))
     setattr(boto3_client, "boto3", SimpleNamespace(session=session))  # noqa: B010
 
@@ -91,6 +116,9 @@ def in_words(path: str, error: Exception) -> Exception:
     if _code(error) == _MISSING:
         return FileNotFoundError(errno.ENOENT, "there is no such file", path)
     said = str(error).strip().split("\n")[0][:300] or type(error).__name__
+    for inner in _all_of(error):
+        if isinstance(inner, TextmillError):
+            return inner
     if any(map(_is_ours, _all_of(error))):
         return UsageError(
             f"{path} cannot be used: {said}; stores are gs:// and s3://, with textmill[gcp] and "

@@ -288,3 +288,19 @@ def test_what_is_not_to_be_had_is_named(gs_store, local, corpus):
     gs_store.put("bpe/tokenizer.json", b"{")
     with pytest.raises(DataError, match=r"gs://.*/bpe/tokenizer.json is not a tokenizer"):
         build_shards(shard_flags(corpus, gs_store.url("bpe"), gs_store.url("set")))
+
+
+def test_s3_without_credentials_is_told_at_once(local, corpus):
+    environment = {n: v for n, v in os.environ.items() if not n.startswith("AWS_")}
+    nowhere = {"AWS_SHARED_CREDENTIALS_FILE": os.devnull, "AWS_CONFIG_FILE": os.devnull}
+    found = subprocess.run(
+        [sys.executable, "-m", "pipelines.build_shards"]
+        + shard_flags(corpus, local / "bpe", "s3://bucket/set"),
+        cwd=ROOT,
+        env={**environment, **nowhere, "AWS_EC2_METADATA_DISABLED": "true"},
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 2
+    assert found.stderr.startswith("error: s3:// wants credentials and there are none: set AWS_")
+    assert found.stderr.count("\n") == 1
