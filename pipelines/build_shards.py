@@ -49,19 +49,20 @@ def main(argv: list[str]) -> None:
     options, beam_arguments = parse_options(argv)
     check_arguments(beam_arguments, BuildOptions, type(options.settings))
     spare_pandas(options.filters)
+    from pipelines import store_calls
+
+    store_calls.use_options(beam_arguments)
     if options.preflight:
         from pipelines.preflight import preflight_shards
 
         preflight_shards(options, beam_arguments, _wiring, _console)
         return
     # Not before: --help and a wrong flag are answered without what a run takes.
-    from pipelines import store_calls
     from pipelines.reuse import finished_set, refuse_tokenizer, set_of
     from pipelines.staging import refuse_own_inputs, staged
     from pipelines.tokenization import load_tokenizer
 
     began = time.monotonic()
-    store_calls.use_options(beam_arguments)
     refuse_tokenizer(options.output)
     blocks = options.blocks()
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))

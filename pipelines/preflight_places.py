@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
+from pipelines import store_calls
 from pipelines.cloud_flags import Check, bucket_problem
 from pipelines.input_files import HUGGING_FACE, expand_lists, is_remote
 from pipelines.launch import import_beam, is_local
@@ -175,9 +176,7 @@ def unreachable(path: str) -> str:
 
     def look() -> None:
         try:
-            from apache_beam.io.filesystems import FileSystems
-
-            FileSystems.match([path], limits=[1])
+            store_calls.file_systems().match([path], limits=[1])
             outcome.append("")
         except Exception as error:
             said = " ".join(str(error).split())
