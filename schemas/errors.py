@@ -1,7 +1,10 @@
 """Errors that are a user's to mend, and the way an entry reports them."""
 
+import atexit
 import gc
+import os
 import sys
+from contextlib import suppress
 from typing import Callable, List
 
 
@@ -32,6 +35,18 @@ def _refuse_odd_bytes(argument: str) -> None:
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 
+def _leave_at_once(code: int) -> None:
+    """Ends the process, though threads of what was cut off are still at work.
+
+    Taking the interpreter down under a thread that is in compiled code lets it abort (SIGABRT).
+    """
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
 def run_entry(main: Callable[[List[str]], None]) -> None:
     """Runs `main(argv)` and leaves the process with its exit code.
 
@@ -47,7 +62,7 @@ def run_entry(main: Callable[[List[str]], None]) -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        _leave_at_once(INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output (head, less) has gone: nothing more to say, and nothing failed.
         sys.stderr.close()

@@ -63,3 +63,35 @@ def test_a_reader_that_goes_away_is_no_failure():
     assert entry.wait() == 0
     assert entry.stderr.read() == b""
     entry.stderr.close()
+
+
+def test_an_interruption_does_not_wait_for_compiled_code_nor_abort_in_it(tmp_path):
+    """The interpreter, taken down under ArrayRecord's writer, would end by SIGABRT."""
+    code = """
+import sys, threading
+from array_record.python.array_record_module import ArrayRecordWriter
+from schemas.errors import run_entry
+
+at_work = threading.Event()
+
+def write(path):
+    record = bytes(2_000_000)
+    while True:
+        writer = ArrayRecordWriter(path, "group_size:1,zstd:9")
+        at_work.set()
+        writer.write(record)
+        writer.close()
+
+def main(argv):
+    for path in argv:
+        threading.Thread(target=write, args=[path], daemon=True).start()
+    at_work.wait()
+    print("said before")
+    raise KeyboardInterrupt
+
+run_entry(main)
+"""
+    paths = [str(tmp_path / name) for name in "abcdefgh"]
+    done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (130, "said before\n")
+    assert done.stderr == "interrupted\n"
