@@ -12,8 +12,9 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from pipelines.config_file import config_bytes, with_config
-from pipelines.filters import is_filters
-from pipelines.launch import (
+from pipelines.filtering.filters import is_filters
+from pipelines.options import BuildOptions, parse_options
+from pipelines.runners.launch import (
     check_arguments,
     choose_runner,
     import_beam,
@@ -21,7 +22,6 @@ from pipelines.launch import (
     run_pipeline,
     spare_pandas,
 )
-from pipelines.options import BuildOptions, parse_options
 from pipelines.tasks.task import task_class
 from schemas.errors import run_entry
 from schemas.features import TASKS
@@ -30,9 +30,9 @@ from schemas.sidecar import Schema, SetInfo
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from pipelines.sources import Block
-    from pipelines.staging import Staging
-    from pipelines.tokenization import LoadedTokenizer
+    from pipelines.inputs.sources import Block
+    from pipelines.outputs.staging import Staging
+    from pipelines.tokenization.tokenizer import LoadedTokenizer
 
 _TRAINERS = {"mlm": "flax_mlm"}
 _console = Console(highlight=False, soft_wrap=True)
@@ -49,18 +49,19 @@ def main(argv: list[str]) -> None:
     options, beam_arguments = parse_options(argv)
     check_arguments(beam_arguments, BuildOptions, type(options.settings))
     spare_pandas(options.filters)
-    from pipelines import store_calls
+    from pipelines.stores import store_calls
 
     store_calls.use_options(beam_arguments)
     if options.preflight:
-        from pipelines.preflight import preflight_shards
+        from pipelines.preflight.command import preflight_shards
 
-        preflight_shards(options, beam_arguments, _wiring, _console)
+        preflight_shards(options, beam_arguments, _wiring)
         return
     # Not before: --help and a wrong flag are answered without what a run takes.
-    from pipelines.reuse import finished_set, refuse_tokenizer, set_of
-    from pipelines.staging import refuse_own_inputs, staged
-    from pipelines.tokenization import load_tokenizer
+    from pipelines.outputs.reuse import finished_set, set_of
+    from pipelines.outputs.staging import refuse_own_inputs, staged
+    from pipelines.tokenization.tokenizer import load_tokenizer
+    from pipelines.tokenizer.output import refuse_tokenizer
 
     began = time.monotonic()
     refuse_tokenizer(options.output)
@@ -84,7 +85,7 @@ def main(argv: list[str]) -> None:
         )
         _print_summary(found, options, None)
         return
-    from pipelines.finished import keep_finished
+    from pipelines.outputs.finished import keep_finished
 
     with staged(options.output, resume=keep_finished if options.resume else None) as staging:
         _build(options, schema, tokenizer, blocks, beam_arguments, how, staging)
@@ -112,14 +113,14 @@ def _build(
         f"{total_bytes / 1e6:,.1f} MB in {len(blocks):,} block{'s' * (len(blocks) != 1)}, {how}; "
         f"exchange by {exchange}"
     )
-    from pipelines.spread import CLUSTER_WORKERS, uneven, worker_count
+    from pipelines.inputs.spread import CLUSTER_WORKERS, uneven, worker_count
 
     workers = worker_count(beam_arguments)[0] if local else CLUSTER_WORKERS
     if waiting := uneven(blocks, workers):
         _console.print(f"warning: {waiting}", style="yellow")
-    from pipelines.block_list import write_blocks
-    from pipelines.finished import count_finished
-    from pipelines.store import is_remote, write_file
+    from pipelines.inputs.block_list import write_blocks
+    from pipelines.outputs.finished import count_finished
+    from pipelines.stores.store import is_remote, write_file
 
     if finished := count_finished(staging.folder):
         _console.print(f"{finished:,} shards are there that an earlier run finished")
@@ -189,8 +190,8 @@ def _print_plan(
     how: str,
 ) -> None:
     from pipelines.estimate import Making, estimate
+    from pipelines.inputs.spread import worker_count
     from pipelines.plan import Plan, plan_table, warnings
-    from pipelines.spread import worker_count
 
     source = next(iter(options.sources().values()))
     found = estimate(Making(schema, options.settings, source, options.filters, tokenizer), blocks)
@@ -251,7 +252,7 @@ def _print_summary(made: SetInfo, options: BuildOptions, seconds: float | None) 
         table.add_row(name, value)
     _console.print(table)
     if total.labels:
-        from pipelines.set_tables import labels_table
+        from pipelines.inspection.set_tables import labels_table
 
         _console.print("", labels_table(statistics), "")
     directory = shlex.quote(made.directory)

@@ -15,18 +15,18 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from pipelines.documents import Documents
 from pipelines.exchange import SubBlock
-from pipelines.filters import Filters
+from pipelines.filtering.filters import Filters
+from pipelines.inputs.documents import Documents
+from pipelines.inputs.sources import Block, Source, read_block
+from pipelines.inputs.stored import is_compressed
 from pipelines.mill import mill
-from pipelines.repeats import keep
-from pipelines.routing import Routes
+from pipelines.outputs.sinks import write_shard
+from pipelines.rows.repeats import keep
+from pipelines.rows.routing import Routes
 from pipelines.shards import RowMaker
-from pipelines.sinks import write_shard
-from pipelines.sources import Block, Source, read_block
-from pipelines.stored import is_compressed
 from pipelines.tasks.task import Task, is_training
-from pipelines.tokenization import LoadedTokenizer
+from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.errors import DataError
 from schemas.sidecar import Schema, ShardStatistics
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from pipelines.store import is_remote, read, write_file
+from pipelines.stores.store import is_remote, read, write_file
 
 DIGEST_BYTES = 16
 COPIES = "copies"  # a scalar column: how many equal examples one stands for

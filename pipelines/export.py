@@ -15,16 +15,16 @@ import tyro
 from rich.console import Console
 from rich.filesize import decimal
 
-from pipelines.progress import Display, Journal
-from pipelines.staging import staged
-from pipelines.store import disk_errors, write_file
+from pipelines.outputs.staging import staged
+from pipelines.runners.progress import Display, Journal
+from pipelines.stores.store import disk_errors, write_file
 from schemas.errors import UsageError, run_entry
 from schemas.records import open_rows
 from schemas.sidecar import MANIFEST, ManifestFile, SetInfo, read_set, to_json
 from schemas.typed_json import from_json, load_json
 
 if TYPE_CHECKING:
-    from pipelines.row_export import RowTable
+    from pipelines.inspection.row_export import RowTable
 
 RECORD = "export.json"
 _UPDATE_SECONDS = 0.2
@@ -133,7 +133,7 @@ def _exported(shard: ManifestFile, file_format: str) -> str:
 
 
 def _table(info: SetInfo, options: ExportOptions) -> "RowTable":
-    from pipelines.row_export import RowTable  # imports Parquet, and `tokenizers`
+    from pipelines.inspection.row_export import RowTable  # imports Parquet, and `tokenizers`
 
     if options.unmask and not info.schema.static_masking:
         raise UsageError(
@@ -185,7 +185,7 @@ def _write(
     info: SetInfo, shards: list[ManifestFile], table: "RowTable", file_format: str, staging: str
 ) -> None:
     """Writes every shard into the staging folder."""
-    from pipelines.row_export import export_rows
+    from pipelines.inspection.row_export import export_rows
 
     stride = info.schema.codec().stride
     journal = Journal(staging)

@@ -14,8 +14,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.row_search import search_rows
-from pipelines.row_text import (
+from pipelines.inspection.row_search import search_rows
+from pipelines.inspection.row_text import (
     KEPT,
     LOSS,
     PADDING,
@@ -30,9 +30,15 @@ from pipelines.row_text import (
     row_pieces,
     sequences,
 )
-from pipelines.set_diff import set_differences, token_differences
-from pipelines.set_tables import difference_tables, number_of, set_tables, table, token_tables
-from pipelines.token_counts import read_token_counts
+from pipelines.inspection.set_diff import set_differences, token_differences
+from pipelines.inspection.set_tables import (
+    difference_tables,
+    number_of,
+    set_tables,
+    table,
+    token_tables,
+)
+from pipelines.outputs.token_counts import read_token_counts
 from schemas.errors import UsageError, run_entry
 from schemas.records import open_rows
 from schemas.set_cache import CACHE_GIGABYTES, Cache, default_directory

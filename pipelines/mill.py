@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.documents import Documents, Reject
 from pipelines.exchange import COPIES, SubBlock
-from pipelines.repeats import without_repeats
-from pipelines.routing import Routes, joint_digests
+from pipelines.inputs.documents import Documents, Reject
+from pipelines.rows.repeats import without_repeats
+from pipelines.rows.routing import Routes, joint_digests
 from pipelines.tasks.task import Examples, Task, is_training
-from pipelines.tokenization import LoadedTokenizer
+from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.sidecar import Schema
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Generic, Literal, Self, TypeVar
 
 import tyro
 
-from pipelines.documents import MAX_DOCUMENT_BYTES
-from pipelines.filters import Filters
-from pipelines.stored import InputFormat
+from pipelines.filtering.filters import Filters
+from pipelines.inputs.documents import MAX_DOCUMENT_BYTES
+from pipelines.inputs.stored import InputFormat
 from pipelines.tasks.task import Task, task_class
 from schemas.errors import UsageError
 from schemas.features import MAX_TOKENS, TASKS, task_features
@@ -19,8 +19,8 @@ from schemas.sidecar import FORMAT_VERSION, Schema
 from schemas.version import VERSION
 
 if TYPE_CHECKING:  # --help needs none of these, and they load much
-    from pipelines.sources import Block, Source
-    from pipelines.tokenization import LoadedTokenizer
+    from pipelines.inputs.sources import Block, Source
+    from pipelines.tokenization.tokenizer import LoadedTokenizer
 
 N = TypeVar("N", int, float)
 T = TypeVar("T", bound=Task)
@@ -117,7 +117,7 @@ class BuildOptions(Generic[T]):
 
     def sources(self) -> "dict[str, Source]":
         """What to read, by split; {"": source} where documents go by their hash."""
-        from pipelines.sources import Source
+        from pipelines.inputs.sources import Source
 
         patterns = self.given_splits() or {"": self.input}
         roles = self.settings.roles()
@@ -138,7 +138,7 @@ class BuildOptions(Generic[T]):
         Raises:
           DataError: as `plan_blocks`.
         """
-        from pipelines.sources import plan_blocks
+        from pipelines.inputs.sources import plan_blocks
 
         blocks = [
             replace(block, split=split)
@@ -154,7 +154,7 @@ class BuildOptions(Generic[T]):
           blocks: all inputs.
           say: prints a line, where they have to be read for it.
         """
-        from pipelines.label_values import find_labels
+        from pipelines.inputs.label_values import find_labels
 
         source = next(iter(self.sources().values()))
         settings = self.settings.informed(lambda role: find_labels(blocks, source, role, say))

@@ -10,13 +10,13 @@ from filelock import FileLock, Timeout
 from rich.filesize import decimal
 from rich.table import Table
 
-from pipelines import store
 from pipelines.estimate import Estimate
-from pipelines.filters import is_filters
-from pipelines.reuse import differences, set_of
-from pipelines.sources import Block
-from pipelines.spread import CLUSTER_WORKERS, uneven
-from pipelines.staging import LOCK
+from pipelines.filtering.filters import is_filters
+from pipelines.inputs.sources import Block
+from pipelines.inputs.spread import CLUSTER_WORKERS, uneven
+from pipelines.outputs.reuse import differences, set_of
+from pipelines.outputs.staging import LOCK
+from pipelines.stores import store
 from schemas.errors import DataError
 from schemas.sidecar import MANIFEST, Schema
 

@@ -9,11 +9,11 @@ from functools import cached_property
 
 import numpy as np
 
-from pipelines.evaluation import EvaluationLine, example_ids, example_name
 from pipelines.exchange import SubBlock
-from pipelines.masking import mix
-from pipelines.packing import Packing, pack
-from pipelines.repeats import Kept
+from pipelines.rows.evaluation import EvaluationLine, example_ids, example_name
+from pipelines.rows.masking import mix
+from pipelines.rows.packing import Packing, pack
+from pipelines.rows.repeats import Kept
 from pipelines.tasks.task import Columns, Finish, Segments, Task, is_training
 from schemas.features import segment_name, token_dtype
 from schemas.sidecar import Schema
@@ -147,7 +147,7 @@ class Shard:
 
     def _rows(self, rows_B: np.ndarray) -> Columns:
         """The columns of the rows of these numbers, as the packing lays them."""
-        from pipelines.row_loop import copied, numbered  # imports numba
+        from pipelines.rows.row_loop import copied, numbered  # imports numba
 
         schema, segments, packing = self.maker.schema, self.segments, self.packing
         span_B = packing.bounds[rows_B], packing.bounds[rows_B + 1]

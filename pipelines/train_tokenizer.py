@@ -3,8 +3,8 @@
 import tyro
 
 from pipelines.config_file import with_config
-from pipelines.launch import check_arguments, spare_pandas
-from pipelines.tokenizer_options import TokenizerOptions
+from pipelines.runners.launch import check_arguments, spare_pandas
+from pipelines.tokenizer.options import TokenizerOptions
 from schemas.errors import run_entry
 
 
@@ -24,13 +24,15 @@ def main(argv: list[str]) -> None:
     )
     check_arguments(beam_arguments, TokenizerOptions)
     # Not before: --help and a wrong flag are answered without what a run takes.
-    from pipelines import store_calls
-    from pipelines.tokenizer_run import look_ahead, train_or_find
+    from pipelines.stores import store_calls
+    from pipelines.tokenizer.run import train_or_find, wiring
 
     store_calls.use_options(beam_arguments)
     spare_pandas(options.filters)
     if options.preflight:
-        look_ahead(options, beam_arguments)
+        from pipelines.preflight.command import preflight_tokenizer
+
+        preflight_tokenizer(options, beam_arguments, wiring)
         return
     train_or_find(options, beam_arguments)
 

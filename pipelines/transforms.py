@@ -20,29 +20,37 @@ from apache_beam.transforms.core import CallableWrapperCombineFn
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipelines import exchange, run_metrics, sinks, store
-from pipelines.block_list import read_blocks
+from pipelines import exchange
 from pipelines.config_file import CONFIG
-from pipelines.documents import Reject
-from pipelines.evaluation import EvaluationLine, evaluation_file
-from pipelines.filters import Filtered, Filters, load_filter
-from pipelines.finished import examples_hash, find_finished, note_finished
+from pipelines.filtering.filters import Filtered, Filters, load_filter
+from pipelines.inputs.block_list import read_blocks
+from pipelines.inputs.documents import Reject
+from pipelines.inputs.sources import Block, Source, file_digests, read_block
 from pipelines.mill import Milled, mill
-from pipelines.progress import Journal
-from pipelines.rejects import Stashed, collect, rejects_file, stash
-from pipelines.repeats import Kept, keep
+from pipelines.outputs import sinks
+from pipelines.outputs.finished import examples_hash, find_finished, note_finished
+from pipelines.outputs.rejects import Stashed, collect, rejects_file, stash
+from pipelines.outputs.row_sample import sample_rows
+from pipelines.outputs.staging import STAGING, check_turn
+from pipelines.outputs.tfds_info import tfds_files
+from pipelines.outputs.token_counts import (
+    NO_COUNTS,
+    add_token_counts,
+    count_tokens,
+    token_counts_file,
+)
 from pipelines.report.content import SetContent
 from pipelines.report.page import report_file
-from pipelines.routing import Routes
-from pipelines.row_sample import sample_rows
+from pipelines.rows.evaluation import EvaluationLine, evaluation_file
+from pipelines.rows.repeats import Kept, keep
+from pipelines.rows.routing import Routes
+from pipelines.runners import run_metrics
+from pipelines.runners.progress import Journal
 from pipelines.shards import RowMaker, evaluation_of
-from pipelines.sources import Block, Source, file_digests, read_block
-from pipelines.staging import STAGING, check_turn
-from pipelines.store import disk_errors, write_file
+from pipelines.stores import store
+from pipelines.stores.store import disk_errors, write_file
 from pipelines.tasks.task import Task
-from pipelines.tfds_info import tfds_files
-from pipelines.token_counts import NO_COUNTS, add_token_counts, count_tokens, token_counts_file
-from pipelines.tokenization import LoadedTokenizer
+from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.errors import DataError
 from schemas.sidecar import (
     FORMAT_VERSION,

@@ -20,11 +20,11 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from pipelines.evaluation import EVALUATION, evaluation_names, example_name
-from pipelines.shard_check import Contract, ShardCheck
-from pipelines.text_pairs import ids_between
-from pipelines.token_counts import TOKEN_COUNTS, count_problems
-from pipelines.tokenization import LoadedTokenizer
+from pipelines.checks.shard_check import Contract, ShardCheck
+from pipelines.outputs.token_counts import TOKEN_COUNTS, count_problems
+from pipelines.rows.evaluation import EVALUATION, evaluation_names, example_name
+from pipelines.tokenization.text_pairs import ids_between
+from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.array_record import HashRows, highway_hash
 from schemas.errors import DataError, UsageError, run_entry
 from schemas.set_cache import Cache
@@ -146,7 +146,7 @@ def verify_set(directory: str, on_bytes: Callable[[int], None] | None = None) ->
     """Checks everything that a set says of itself.
 
     Every file: size and sha256. Every shard: the format's own checksums, number of rows, layout,
-    what `pipelines.row_checks` knows, and its counts in stats.json. The set: the equations of
+    what `checks.row_checks` knows, and its counts in stats.json. The set: the equations of
     stats.json, as many tokens in token_counts.npy, the tokenizer's hash and golden ids, equal rows
     in both formats.
 
@@ -213,7 +213,7 @@ def _choose_row_hash(manifest: Manifest) -> HashRows:
     """Compiled where that pays: 2.6 s less for a GB, and 0.5 s to load."""
     if sum(file.bytes for file in manifest.files) < _COMPILED_PAYS_BYTES:
         return highway_hash
-    from pipelines.highway_hash import highway_hash as compiled_hash  # imports numba
+    from pipelines.outputs.highway_hash import highway_hash as compiled_hash  # imports numba
 
     return compiled_hash
 

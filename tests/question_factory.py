@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 from shard_factory import replace_file, write_manifest, write_set
 
-from pipelines.documents import Documents, Reject, batch_of
-from pipelines.evaluation import evaluation_file
 from pipelines.exchange import join
+from pipelines.inputs.documents import Documents, Reject, batch_of
 from pipelines.mill import mill
 from pipelines.options import BuildOptions
-from pipelines.repeats import keep
-from pipelines.routing import Routes
+from pipelines.rows.evaluation import evaluation_file
+from pipelines.rows.repeats import keep
+from pipelines.rows.routing import Routes
 from pipelines.shards import RowMaker, Shard, evaluation_of
 from pipelines.tasks.qa import Qa
-from pipelines.tokenization import LoadedTokenizer
+from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.sidecar import Schema, read_set
 
 Question = tuple[str, str, list[tuple[str, int]], str]  # question, context, answers, id

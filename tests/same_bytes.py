@@ -18,7 +18,7 @@ from pathlib import Path
 
 import tyro
 
-from pipelines.launch import IN_PROCESS
+from pipelines.runners.launch import IN_PROCESS
 from schemas.errors import DataError, run_entry
 
 sys.path.insert(0, os.path.dirname(__file__))  # as pytest has it

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipelines.documents import Documents, batch_of
 from pipelines.exchange import SubBlock
+from pipelines.inputs.documents import Documents, batch_of
 from pipelines.mill import Milled, mill
 from pipelines.options import parse_options
-from pipelines.repeats import keep
-from pipelines.routing import Routes
+from pipelines.rows.repeats import keep
+from pipelines.rows.routing import Routes
 from pipelines.shards import RowMaker, Shard
-from pipelines.tokenization import LoadedTokenizer
+from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.sidecar import Schema
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipelines.build_shards import main
-from pipelines.routing import Routes
+from pipelines.rows.routing import Routes
 from schemas.sidecar import read_set
 
 SHARDS = 64

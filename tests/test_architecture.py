@@ -21,13 +21,20 @@ HEAVY = {
     "torch": {"torch", "transformers", "poptorch"},
     "pipelines": {"gigatoken", "tokenizers", "awkward", "numba", "pyarrow"},
 }
-# Beam is wired in these and in entries, its file systems are read by input_files; all else is pure.
-WIRING = {
-    *("launch", "run_metrics", "transforms", "tokenizer_run", "tokenizer_transforms"),
-    *("preflight", "preflight_costs", "preflight_job", "preflight_places", "unpickle_job"),
-    *("job_server", "prism", "prism_runner"),
-}
-READS_BEAMS_FILES = {"store", "store_calls"}
+# pipelines/, from the ground up: folders and files know floors below them, none of their own and
+# none above. Commands stand on top.
+FLOORS = [
+    {"compiled", "config_file", "stores"},
+    {"exchange", "inputs"},
+    {"filtering", "outputs", "rows", "runners", "tokenization"},
+    {"inspection", "tasks", "tokenizer"},
+    {"checks", "mill", "options", "report", "shards"},
+    {"estimate", "transforms"},
+    {"plan", "preflight"},
+]
+# Beam is wired here and in commands, and its file systems are read in stores; all else is pure.
+WIRING = {"preflight", "runners", "transforms", "tokenizer/run", "tokenizer/transforms"}
+READS_BEAMS_FILES = {"stores"}
 # Sets on gs:// and s3:// come through these; who reads a directory needs none of the packages.
 READS_STORES = {"store", "set_cache", "set_files"}
 STORE_PACKAGES = {"fsspec", "filelock", "tenacity"}
@@ -63,10 +70,16 @@ def _packages(path: Path) -> set[str]:
     return {name.split(".")[0] for name in _imports(path)}
 
 
-def _modules(path: Path, package: str) -> set[str]:
-    """Names of our own modules that a file imports from a package: `sources` for pipelines."""
+def _rooms(path: Path) -> set[str]:
+    """Folders and files of pipelines/ that a file imports from: inputs, for inputs.files."""
     names = (name.split(".") for name in _imports(path))
-    return {name[1] for name in names if name[0] == package and len(name) > 1}
+    return {name[1] for name in names if name[0] == "pipelines" and len(name) > 1}
+
+
+def _is_one_of(path: Path, rooms: set[str]) -> bool:
+    """Whether a file of pipelines/ is one of these, or lies in one of these folders."""
+    place = path.relative_to(ROOT / "pipelines").with_suffix("").as_posix()
+    return place in rooms or place.split("/")[0] in rooms
 
 
 def _is_entry(path: Path) -> bool:
@@ -105,14 +118,20 @@ def test_a_framework_to_a_folder(prefix, framework):
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in SOURCES if path.parent.name in ("pipelines", "tasks")], ids=_name
+    "path", [path for path in SOURCES if path.is_relative_to(ROOT / "pipelines")], ids=_name
 )
-def test_pure_files_know_no_beam(path):
-    if path.stem in WIRING or _is_entry(path):
+def test_floors_and_purity(path):
+    place = path.relative_to(ROOT / "pipelines")
+    own = place.parts[0].removesuffix(".py")
+    floors = [number for number, rooms in enumerate(FLOORS) if own in rooms]
+    if len(place.parts) == 1 and (_is_entry(path) or own == "__init__"):
+        assert not floors
         return
-    assert path.stem in READS_BEAMS_FILES or not _packages(path) & HEAVY["beam"]
-    entries = {other.stem for other in path.parent.glob("*.py") if _is_entry(other)}
-    assert not _modules(path, "pipelines") & (entries | WIRING)
+    assert len(floors) == 1, "in no floor, or in two"
+    assert _rooms(path) - {own} <= set().union(*FLOORS[: floors[0]])
+    if not _is_one_of(path, WIRING):
+        assert "runners" not in _rooms(path)
+        assert _is_one_of(path, READS_BEAMS_FILES) or not _packages(path) & HEAVY["beam"]
 
 
 @pytest.mark.parametrize("path", OLD_SYNTAX, ids=_name)
@@ -160,7 +179,8 @@ def test_the_flax_trainer_refuses_before_it_loads_jax():
 
 
 def test_pipelines_weigh_no_training_framework():
-    modules = [path.stem for path in (ROOT / "pipelines").glob("[a-z]*.py")]
-    loaded = _loaded_by("import " + ", ".join(f"pipelines.{module}" for module in modules))
+    files = (path.relative_to(ROOT) for path in (ROOT / "pipelines").rglob("[a-z]*.py"))
+    modules = (".".join(file.with_suffix("").parts) for file in files)
+    loaded = _loaded_by("import " + ", ".join(modules))
     assert "apache_beam" in loaded
     assert not loaded & (HEAVY["jax"] | HEAVY["tensorflow"] | HEAVY["torch"])

@@ -1,9 +1,9 @@
 """What an installer's failure says: of the packages, or of the network. (One that works is seen in
 test_preflight.)"""
 
-from pipelines import worker_package
-from pipelines.clean_environment import install
-from pipelines.worker_package import write_package
+from pipelines.preflight.clean_environment import install
+from pipelines.runners import worker_package
+from pipelines.runners.worker_package import write_package
 
 
 def test_without_an_index_nothing_is_said_of_the_packages(tmp_path, monkeypatch):

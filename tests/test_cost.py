@@ -17,14 +17,14 @@ from tokenizers import Tokenizer
 
 from pipelines import build_shards
 from pipelines.exchange import join
-from pipelines.launch import IN_PROCESS
+from pipelines.inputs.sources import read_block
 from pipelines.mill import mill
 from pipelines.options import parse_options
-from pipelines.repeats import keep
-from pipelines.routing import Routes
+from pipelines.rows.repeats import keep
+from pipelines.rows.routing import Routes
+from pipelines.runners.launch import IN_PROCESS
 from pipelines.shards import RowMaker
-from pipelines.sources import read_block
-from pipelines.tokenization import load_tokenizer
+from pipelines.tokenization.tokenizer import load_tokenizer
 
 SMALL, LARGE = 1000, 4000  # documents
 SHARDS = ["--splits=train:0.9,validation:0.1", "--num_shards=train:2,validation:1"]

@@ -11,10 +11,16 @@ from hypothesis import strategies as st
 from tokenizer_factory import changed, config_of, data_of, strings, trained_tokenizer
 from tokenizers import Tokenizer
 
-from pipelines import engines
-from pipelines.bpe import byte_characters
-from pipelines.engines import FastEngine, Ragged, ReferenceEngine, encode_each, why_not_fast
-from pipelines.unicode_guard import disputed_code_points
+from pipelines.tokenization import engines
+from pipelines.tokenization.byte_alphabet import byte_characters
+from pipelines.tokenization.engines import (
+    FastEngine,
+    Ragged,
+    ReferenceEngine,
+    encode_each,
+    why_not_fast,
+)
+from pipelines.tokenization.unicode_guard import disputed_code_points
 from schemas.errors import DataError
 
 _WHITE = [

@@ -14,7 +14,7 @@ from pipelines import estimate as module
 from pipelines.build_shards import main
 from pipelines.estimate import Estimate, Making, estimate
 from pipelines.options import parse_options
-from pipelines.tokenization import load_tokenizer
+from pipelines.tokenization.tokenizer import load_tokenizer
 from schemas.errors import DataError
 from schemas.sidecar import read_set
 

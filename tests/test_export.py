@@ -65,7 +65,9 @@ def assert_rows(rows, columns):
 @pytest.mark.parametrize("encoding", ["bytes", "int64_list"])
 @pytest.mark.parametrize("to", FORMATS)
 def test_every_row_comes_out(tmp_path, monkeypatch, to, encoding):
-    monkeypatch.setattr("pipelines.row_export.CHUNK_BYTES", 2000)  # several chunks a shard
+    monkeypatch.setattr(
+        "pipelines.inspection.row_export.CHUNK_BYTES", 2000
+    )  # several chunks a shard
     columns = make(tmp_path / "set", encoding=encoding, file_formats=("array_record",))
     export(tmp_path / "set", tmp_path / "out", to=to)
     names = sorted(path.name for path in (tmp_path / "out").iterdir())

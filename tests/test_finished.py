@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines import sinks
 from pipelines.build_shards import main
 from pipelines.exchange import COPIES, SubBlock
-from pipelines.finished import examples_hash, find_finished, note_finished
-from pipelines.staging import STAGING
+from pipelines.outputs import sinks
+from pipelines.outputs.finished import examples_hash, find_finished, note_finished
+from pipelines.outputs.staging import STAGING
 from schemas.errors import DataError
 from schemas.sidecar import ManifestFile, read_set
 from schemas.statistics import ShardStatistics
@@ -130,7 +130,7 @@ def test_a_run_that_was_killed(made, corpus, tokenizer_path, tmp_path, written):
 ROOT = pathlib.Path(__file__).parents[1]
 SLOWLY = """
 import sys, time
-from pipelines import sinks
+from pipelines.outputs import sinks
 from pipelines.build_shards import main
 
 write = sinks.write_shard

@@ -25,7 +25,7 @@ from shard_factory import (
 
 from pipelines import build_shards
 from pipelines.inspect_shards import main
-from pipelines.token_counts import TOKEN_COUNTS, token_counts_file
+from pipelines.outputs.token_counts import TOKEN_COUNTS, token_counts_file
 from schemas.errors import UsageError
 from schemas.features import unmask
 from schemas.sidecar import InputFile, Inputs, read_set, to_json

@@ -3,9 +3,9 @@
 import apache_beam as beam
 import pytest
 
-from pipelines.block_list import read_blocks, write_blocks
 from pipelines.build_shards import main as build_shards
-from pipelines.sources import Block, Part
+from pipelines.inputs.block_list import read_blocks, write_blocks
+from pipelines.inputs.sources import Block, Part
 from pipelines.train_tokenizer import main as train_tokenizer
 from schemas.errors import DataError
 

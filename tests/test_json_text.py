@@ -7,8 +7,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.documents import ANSWERS
-from pipelines.json_text import answers_text, listed, quoted
+from pipelines.inputs.documents import ANSWERS
+from pipelines.rows.json_text import answers_text, listed, quoted
 
 # No surrogates: what documents hold is UTF-8.
 CHARACTERS = st.one_of(

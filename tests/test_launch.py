@@ -2,7 +2,8 @@
 
 import pytest
 
-from pipelines.launch import (
+from pipelines.options import BuildOptions
+from pipelines.runners.launch import (
     IN_PROCESS,
     PROCESSES_PAY_BYTES,
     THREADS_PAY_BYTES,
@@ -11,7 +12,6 @@ from pipelines.launch import (
     in_words,
     is_local,
 )
-from pipelines.options import BuildOptions
 from pipelines.tasks.mlm import Mlm
 from schemas.errors import DataError, UsageError
 

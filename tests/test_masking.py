@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.masking import SPAN_SHARES, Masking, mix
+from pipelines.rows.masking import SPAN_SHARES, Masking, mix
 from schemas.features import unmask
 
 VOCABULARY = 1000

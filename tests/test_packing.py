@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.packing import pack
+from pipelines.rows.packing import pack
 
 
 def packed(lengths, max_length, method="best_fit"):

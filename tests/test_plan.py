@@ -13,10 +13,10 @@ from shard_factory import mlm_schema
 from pipelines import plan as module
 from pipelines.build_shards import main
 from pipelines.estimate import Estimate
+from pipelines.inputs.sources import Block
+from pipelines.inputs.spread import worker_count
+from pipelines.inputs.stored import Part
 from pipelines.plan import Plan, plan_table, warnings
-from pipelines.sources import Block
-from pipelines.spread import worker_count
-from pipelines.stored import Part
 
 ESTIMATE = Estimate(
     whole=False,

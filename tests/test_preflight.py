@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from pipelines import preflight_job, preflight_places
 from pipelines.build_shards import main as build_shards
-from pipelines.clean_environment import Installed
+from pipelines.preflight import job, places
+from pipelines.preflight.clean_environment import Installed
 from pipelines.train_tokenizer import main as train_tokenizer
 from schemas.errors import DataError, UsageError
 
@@ -20,13 +20,13 @@ DATAFLOW = ["--runner=DataflowRunner", "--project=my-project", "--region=europe-
 def no_index(monkeypatch):
     """As where no index can be reached."""
     nothing = Installed("", "dns error: no such host", no_index=True)
-    monkeypatch.setattr(preflight_job, "install", lambda *_: nothing)
+    monkeypatch.setattr(job, "install", lambda *_: nothing)
 
 
 @pytest.fixture
 def all_loads(no_index, monkeypatch):
     """As if the job had been unpickled, which takes seconds."""
-    monkeypatch.setattr(preflight_job, "load_job", lambda *_: (31, []))
+    monkeypatch.setattr(job, "load_job", lambda *_: (31, []))
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ def test_keys_that_are_too_large(tokenizer_path, topics, capsys, tmp_path):
 def test_a_store_that_does_not_answer(
     remote, gs_store, tokenizer_path, all_loads, capsys, monkeypatch
 ):
-    monkeypatch.setattr(preflight_places, "_PATIENCE", 0.5)
+    monkeypatch.setattr(places, "_PATIENCE", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")

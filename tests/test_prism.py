@@ -15,9 +15,10 @@ import psutil
 import pytest
 from tokenizers import Tokenizer
 
-from pipelines import build_shards, sources, train_tokenizer
-from pipelines.launch import IN_PROCESS
-from pipelines.prism import find_program
+from pipelines import build_shards, train_tokenizer
+from pipelines.inputs import sources
+from pipelines.runners.launch import IN_PROCESS
+from pipelines.runners.prism import find_program
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import read_set
 

@@ -4,8 +4,8 @@ import io
 
 from rich.console import Console
 
-from pipelines import progress
-from pipelines.progress import Display, Journal
+from pipelines.runners import progress
+from pipelines.runners.progress import Display, Journal
 from schemas.errors import DataError
 
 

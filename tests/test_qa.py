@@ -16,11 +16,11 @@ from tokenizer_factory import trained_tokenizer
 from tokenizers import Tokenizer
 
 from pipelines.build_shards import main
-from pipelines.row_checks import row_problems
+from pipelines.checks.row_checks import row_problems
+from pipelines.inputs.sources import Source, plan_blocks, read_block
 from pipelines.shards import evaluation_of
-from pipelines.sources import Source, plan_blocks, read_block
 from pipelines.tasks.qa import Qa
-from pipelines.tokenization import LoadedTokenizer, load_tokenizer
+from pipelines.tokenization.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.verify import verify_set
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import read_set

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipelines.build_shards import main
 from pipelines.exchange import SubBlock
-from pipelines.repeats import ordered, without_repeats
+from pipelines.rows.repeats import ordered, without_repeats
 from schemas.sidecar import read_set
 
 

@@ -15,15 +15,15 @@ from shard_factory import mlm_schema, tokenizer_json, write_mlm_set
 from tokenizer_factory import trained_tokenizer
 
 from pipelines.build_shards import main
-from pipelines.documents import Reject
+from pipelines.inputs.documents import Reject
 from pipelines.options import parse_options
+from pipelines.outputs.row_sample import sample_rows
+from pipelines.outputs.token_counts import read_token_counts
 from pipelines.report import page as report_page
 from pipelines.report.command import build_command
 from pipelines.report.content import SetContent, percent
 from pipelines.report.page import report_file, report_html
-from pipelines.row_sample import sample_rows
-from pipelines.token_counts import read_token_counts
-from pipelines.tokenization import LoadedTokenizer
+from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.sidecar import InputFile, Inputs, ManifestFile, ShardStatistics, Statistics, read_set
 from schemas.statistics import length_histogram
 

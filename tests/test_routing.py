@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from pipelines.routing import Routes, content_digests
+from pipelines.rows.routing import Routes, content_digests
 
 ROUTES = Routes(
     {"test": 0.1, "train": 0.8, "validation": 0.1}, {"test": 1, "train": 4, "validation": 2}

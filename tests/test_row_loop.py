@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.row_loop import copied, numbered
+from pipelines.rows.row_loop import copied, numbered
 
 STREAM = np.array([5, 6, 7, 8, 9], np.uint16)
 

@@ -9,7 +9,14 @@ import pytest
 from shard_factory import BOS, EOS, MASK, PAD, mlm_schema, tokenizer_json
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from pipelines.row_text import Piece, TokenTexts, row_facts, row_pieces, sequences, visible
+from pipelines.inspection.row_text import (
+    Piece,
+    TokenTexts,
+    row_facts,
+    row_pieces,
+    sequences,
+    visible,
+)
 from schemas.features import Feature
 from schemas.sidecar import Schema
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.exchange import Held, SubBlock, join, load, write_scratch
-from pipelines.pieces import ranges
-from pipelines.repeats import keep
+from pipelines.rows.repeats import keep
 from pipelines.shards import RowMaker
 from pipelines.tasks.mlm import Mlm
+from pipelines.tokenization.pieces import ranges
 from schemas.features import task_features, unmask
 from schemas.sidecar import FORMAT_VERSION, Schema, ShardStatistics
 

@@ -6,9 +6,9 @@ import os
 import numpy as np
 import pytest
 
-from pipelines import sinks
-from pipelines.staging import STAGING
-from pipelines.store import disk_errors
+from pipelines.outputs import sinks
+from pipelines.outputs.staging import STAGING
+from pipelines.stores.store import disk_errors
 from schemas.errors import DataError
 from schemas.records import open_rows
 from schemas.sidecar import Manifest, ManifestFile, file_sha256

@@ -10,7 +10,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.sources import (
+from pipelines.inputs.sources import (
     Part,
     Source,
     file_digests,

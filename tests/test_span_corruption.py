@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from task_rows import make_rows
 from tokenizer_factory import TEXT, trained_tokenizer
 
-from pipelines.noise_spans import Noise
-from pipelines.row_checks import count, row_problems
-from pipelines.tokenization import LoadedTokenizer
+from pipelines.checks.row_checks import count, row_problems
+from pipelines.rows.noise_spans import Noise
+from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.errors import UsageError
 
 REFERENCE = trained_tokenizer()

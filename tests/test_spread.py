@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines import sources
 from pipelines.build_shards import main
-from pipelines.sources import Block, Source, plan_blocks, read_block
-from pipelines.spread import uneven
-from pipelines.stored import Part
+from pipelines.inputs import sources
+from pipelines.inputs.sources import Block, Source, plan_blocks, read_block
+from pipelines.inputs.spread import uneven
+from pipelines.inputs.stored import Part
 from schemas.sidecar import read_set
 
 GIB = 1 << 30

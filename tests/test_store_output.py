@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import sinks, store_calls, store_lock
-from pipelines import store as stores
 from pipelines.build_shards import main as build_shards
-from pipelines.input_files import check_size, open_file
+from pipelines.inputs.files import check_size, open_file
+from pipelines.outputs import sinks
+from pipelines.stores import store as stores
+from pipelines.stores import store_calls, store_lock
 from pipelines.train_tokenizer import main as train_tokenizer
 from schemas.errors import DataError, UsageError
 

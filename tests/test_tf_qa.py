@@ -18,7 +18,7 @@ from question_factory import schema_of, write_qa_set
 from shard_factory import tokenizer_json, write_mlm_set
 
 from pipelines.tasks.qa import Qa
-from pipelines.tokenization import LoadedTokenizer
+from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.errors import DataError, UsageError
 from trainers.hf_files import read_directory
 from trainers.on_tf import loop

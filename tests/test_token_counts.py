@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from shard_factory import mlm_schema, packed_rows, replace_file, write_manifest, write_set
 
-from pipelines.token_counts import (
+from pipelines.outputs.token_counts import (
     NO_COUNTS,
     TOKEN_COUNTS,
     add_token_counts,

@@ -21,8 +21,8 @@ from tokenizer_factory import (
 )
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from pipelines.engines import FastEngine, Ragged
-from pipelines.tokenization import GOLDEN_TEXTS, LoadedTokenizer, load_tokenizer
+from pipelines.tokenization.engines import FastEngine, Ragged
+from pipelines.tokenization.tokenizer import GOLDEN_TEXTS, LoadedTokenizer, load_tokenizer
 from schemas.errors import DataError
 
 _ROLES = {"bos": 0, "pad": 1, "eos": 2, "unk": 3, "mask": 4}
@@ -231,7 +231,7 @@ def test_a_missing_fast_engine_is_no_failure(monkeypatch, caplog):
 
 def test_importing_is_cheap():
     code = (
-        "import sys, pipelines.tokenization; "
+        "import sys, pipelines.tokenization.tokenizer; "
         "print({'awkward', 'gigatoken', 'tokenizers', 'numba', 'apache_beam'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

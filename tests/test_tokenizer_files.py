@@ -7,7 +7,11 @@ import pytest
 from tokenizer_factory import ROBERTA_SPECIALS, config_of, trained_tokenizer
 from tokenizers import Tokenizer
 
-from pipelines.tokenizer_files import failures_as_data_errors, merged_tokens, read_tokenizer_files
+from pipelines.tokenization.tokenizer_files import (
+    failures_as_data_errors,
+    merged_tokens,
+    read_tokenizer_files,
+)
 from schemas.errors import DataError, UsageError
 
 _PUBLISHED = Path(__file__).parents[2] / "shared/data/tokenizers"

@@ -18,13 +18,15 @@ import zstandard
 from filelock import FileLock
 from tokenizers import ByteLevelBPETokenizer, Tokenizer
 
-from pipelines import tokenizer_run, train_tokenizer, word_counts
-from pipelines.filters import Filters
-from pipelines.histogram import Histogram, Origin, read_histogram, to_parquet
-from pipelines.sources import Source, plan_blocks
-from pipelines.tokenizer_options import TokenizerOptions
-from pipelines.tokenizer_transforms import CountBlocks, CountJob
-from pipelines.word_counter import BUCKETS
+from pipelines import train_tokenizer
+from pipelines.filtering.filters import Filters
+from pipelines.inputs.sources import Source, plan_blocks
+from pipelines.tokenizer import run as tokenizer_run
+from pipelines.tokenizer import word_counts
+from pipelines.tokenizer.histogram import Histogram, Origin, read_histogram, to_parquet
+from pipelines.tokenizer.options import TokenizerOptions
+from pipelines.tokenizer.transforms import CountBlocks, CountJob
+from pipelines.tokenizer.word_counter import BUCKETS
 from schemas.errors import DataError, UsageError
 
 ROOT = Path(__file__).parents[1]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from pipelines.worker_package import packaged, requirements, workers_of, write_package
+from pipelines.runners.worker_package import packaged, requirements, workers_of, write_package
 from schemas.errors import UsageError
 
 ROOT = Path(__file__).parents[1]

@@ -6,9 +6,9 @@ from functools import cached_property
 
 import numpy as np
 
-from pipelines.documents import Reject
-from pipelines.row_text import TokenTexts
-from pipelines.tokenization import LoadedTokenizer
+from pipelines.inputs.documents import Reject
+from pipelines.inspection.row_text import TokenTexts
+from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.sidecar import Inputs, ManifestFile, Schema
 from schemas.statistics import ShardStatistics, Statistics
 
@@ -27,7 +27,7 @@ class SetContent:
       files: of the manifest; only shards are looked at.
       rejects: refused documents.
       token_counts: int64 [vocabulary], or None if nobody counted.
-      samples: split to the columns of its first rows, as `pipelines.row_sample` reads them.
+      samples: split to the columns of its first rows, as `pipelines.outputs.row_sample` reads them.
       tokenizer: of the set.
       config: bytes of config.yaml.
     """

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.report.content import SetContent
-from pipelines.row_text import (
+from pipelines.inspection.row_text import (
     KEPT,
     LOSS,
     PREFIX,
@@ -19,6 +18,7 @@ from pipelines.row_text import (
     row_pieces,
     sequences,
 )
+from pipelines.report.content import SetContent
 
 _EXAMPLES = 3  # rows of each split
 _EXAMPLE_TOKENS = 512  # shown of a row

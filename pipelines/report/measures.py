@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.inspection.row_text import KEPT, RANDOM, REPLACED
 from pipelines.report.content import LISTED, SetContent, most
 from pipelines.report.figures import Column, columns, compact
-from pipelines.row_text import KEPT, RANDOM, REPLACED
 
 _SHARD_BARS = 64
 

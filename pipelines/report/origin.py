@@ -4,7 +4,7 @@ from typing import Any
 
 from rich.filesize import decimal
 
-from pipelines.documents import Reject
+from pipelines.inputs.documents import Reject
 from pipelines.report.command import build_command
 from pipelines.report.content import LISTED, SetContent, most, percent, short
 from pipelines.report.figures import compact, flow

@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pipelines.documents import Documents, Role
 from pipelines.exchange import SubBlock
-from pipelines.pieces import cut, wrap
+from pipelines.filtering.words import count_words
+from pipelines.inputs.documents import Documents, Role
 from pipelines.tasks.task import NO_MASKS, Columns, Examples, Finish, Segments, Task
-from pipelines.words import count_words
+from pipelines.tokenization.pieces import cut, wrap
 from schemas.errors import UsageError
 from schemas.features import token_dtype
 from schemas.sidecar import Schema
 
 if TYPE_CHECKING:
-    from pipelines.tokenization import LoadedTokenizer
+    from pipelines.tokenization.tokenizer import LoadedTokenizer
 
 
 @dataclass(frozen=True)

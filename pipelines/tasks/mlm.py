@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pipelines.documents import Documents, Role
 from pipelines.exchange import SubBlock
-from pipelines.masking import Masking
-from pipelines.pieces import cut, wrap
+from pipelines.inputs.documents import Documents, Role
+from pipelines.rows.masking import Masking
 from pipelines.tasks.task import Columns, Examples, Finish, Segments, Task
+from pipelines.tokenization.pieces import cut, wrap
 from schemas.errors import UsageError
 from schemas.features import max_masked_slots, token_dtype
 from schemas.sidecar import Schema
 
 if TYPE_CHECKING:
-    from pipelines.tokenization import LoadedTokenizer
+    from pipelines.tokenization.tokenizer import LoadedTokenizer
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from pipelines.documents import Documents, Role
 from pipelines.exchange import Ragged, SubBlock
+from pipelines.inputs.documents import Documents, Role
 from schemas.errors import UsageError
 from schemas.features import TASKS, token_dtype
 from schemas.sidecar import Schema
 
 if TYPE_CHECKING:
-    from pipelines.tokenization import LoadedTokenizer
+    from pipelines.tokenization.tokenizer import LoadedTokenizer
 
 Columns = dict[str, np.ndarray]
 Finish = Callable[[Columns, np.ndarray], Columns]

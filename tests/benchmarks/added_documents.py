@@ -19,14 +19,14 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.exchange import Held, join
+from pipelines.inputs.sources import plan_blocks, read_block
 from pipelines.mill import mill
 from pipelines.options import BuildOptions
-from pipelines.repeats import keep
-from pipelines.routing import Routes
+from pipelines.rows.repeats import keep
+from pipelines.rows.routing import Routes
 from pipelines.shards import RowMaker
-from pipelines.sources import plan_blocks, read_block
 from pipelines.tasks.mlm import Mlm
-from pipelines.tokenization import load_tokenizer
+from pipelines.tokenization.tokenizer import load_tokenizer
 from tests.benchmarks.corpora import reviews
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from transformers import GPT2Config, GPT2LMHeadModel  # before TensorFlow: LLVM
 
 from pipelines.tasks.qa import Qa
-from pipelines.tokenization import LoadedTokenizer
+from pipelines.tokenization.tokenizer import LoadedTokenizer
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.measure import Options, Record, alternated, entry
 from tests.benchmarks.steps import TrainerRounds, step_records

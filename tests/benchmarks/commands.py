@@ -4,7 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
-from pipelines.launch import choose_runner
+from pipelines.runners.launch import choose_runner
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.measure import seconds_of
 

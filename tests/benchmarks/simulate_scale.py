@@ -3,8 +3,8 @@
     python -m tests.benchmarks.simulate_scale --terabytes=10 --workers=500
 
 Nothing is run on a cluster. The rates are those of one machine (see the flags; bench_build_shards
-measures them), the formulae those of pipelines.scale; what they say of elements and of the largest
-shard is drawn as well, to see that they hold.
+measures them), the formulae those of `preflight.scale`; what they say of elements and of the
+largest shard is drawn as well, to see that they hold.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.options import BuildOptions
-from pipelines.scale import HELD_TIMES, Corpus, Rates, costs
+from pipelines.preflight.scale import HELD_TIMES, Corpus, Rates, costs
 from pipelines.tasks.mlm import Mlm
 
 _DRAWN = 40

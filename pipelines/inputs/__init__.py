@@ -1,0 +1,1 @@
+"""What is read: --input -> files -> blocks -> documents."""

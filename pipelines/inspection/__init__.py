@@ -1,0 +1,1 @@
+"""Rows and counts of a set, for people and other tools."""

@@ -1,0 +1,220 @@
+"""The counts of a set as tables for a terminal."""
+
+from collections.abc import Iterable
+
+import numpy as np
+from rich.console import RenderableType
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from pipelines.inspection.row_text import TokenTexts, visible
+from pipelines.inspection.set_diff import Difference
+from schemas.sidecar import Schema, SetInfo
+from schemas.statistics import Statistics
+
+_BAR = 40  # characters of the longest bar
+_LISTED = 20  # classes, tokens
+
+_Titled = dict[str, Table]
+
+
+def set_tables(info: SetInfo) -> list[RenderableType]:
+    """Contract, documents, splits, lengths, and classes where there are any."""
+    titled = {
+        info.directory: _schema(info),
+        "documents": _documents(info.stats),
+        "splits": _splits(info.stats, info.schema),
+        "tokens of a document": _lengths(info.stats),
+    }
+    if info.stats.total().labels:
+        titled["classes"] = labels_table(info.stats)
+    return _one_below_another(titled)
+
+
+def token_tables(counts: np.ndarray, texts: TokenTexts) -> list[RenderableType]:
+    """The most frequent and the rarest tokens.
+
+    Args:
+      counts: int64 [vocabulary].
+      texts: of the tokenizer.
+    """
+    order = np.lexsort((np.arange(len(counts)), -counts))
+    used = int(np.count_nonzero(counts))
+    frequent = order[: min(_LISTED, used)].tolist()
+    rare = order[max(used - _LISTED, len(frequent)) : used][::-1].tolist()
+    summary = table()
+    summary.add_row(f"{used:,} of {len(counts):,} ids occur, {(counts == 1).sum():,} once")
+    titled = {"tokens": summary, "most frequent": _tokens(counts, frequent, texts)}
+    if rare:
+        titled["rarest"] = _tokens(counts, rare, texts)
+    return ["", *_one_below_another(titled)]
+
+
+def difference_tables(differences: Iterable[Difference]) -> list[RenderableType]:
+    """Differences, a table for each part."""
+    titled: _Titled = {}
+    for difference in differences:
+        if difference.part not in titled:
+            titled[difference.part] = table(header=True)
+            for name in ("", "here", "there", ""):
+                titled[difference.part].add_column(name, overflow="fold")
+        own = titled[difference.part]
+        row = (difference.name, difference.here, difference.there, _change(difference))
+        own.add_row(*(Text(visible(value)) for value in row))
+    return _one_below_another(titled)
+
+
+def _change(difference: Difference) -> str:
+    """+12 where both are whole numbers that count something."""
+    here, there = (v.replace(",", "") for v in (difference.here, difference.there))
+    if difference.part == "contract" or not (here.isdecimal() and there.isdecimal()):
+        return ""
+    return f"{int(there) - int(here):+,}"
+
+
+def table(*, header: bool = False) -> Table:
+    """A table without lines."""
+    return Table(box=None, show_header=header)
+
+
+def number_of(count: int, one: str, many: str) -> str:
+    """1 file, 2 files."""
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def _one_below_another(titled: _Titled) -> list[RenderableType]:
+    shown: list[RenderableType] = []
+    for title, own in titled.items():
+        shown += [*([""] if shown else []), Text(title, "bold"), own]
+    return shown
+
+
+def _facts(facts: dict[str, str]) -> Table:
+    own = table()
+    own.add_column(no_wrap=True)
+    own.add_column(overflow="fold")
+    for name, value in facts.items():
+        own.add_row(Text(visible(name)), Text(visible(value)))
+    return own
+
+
+def _schema(info: SetInfo) -> Table:
+    schema = info.schema
+    masking = "none; rows are as they were"
+    if schema.static_masking:
+        words = {"token": "", "word": "whole words, ", "span": "spans, "}[schema.mask_unit]
+        masking = (
+            f"static, {words}{schema.mask_rate:g} of the tokens, at most {schema.max_masked} a "
+            f"row, {number_of(schema.mask_copies, 'copy', 'copies')}"
+        )
+    facts = {
+        "task": f"{schema.task}, rows of {schema.max_length} tokens",
+        "vocabulary": f"{schema.vocab_size:,} ids; "
+        + ", ".join(f"{role} {i}" for role, i in schema.special_ids.items()),
+        "packing": schema.packing,
+        "masking": masking,
+        "seed": str(schema.seed),
+        "files": f"{', '.join(schema.file_formats)}; values as {schema.encoding}",
+        "inputs": f"{number_of(len(info.inputs.files), 'file', 'files')}, "
+        + decimal(sum(file.bytes for file in info.inputs.files)),
+        "size": decimal(sum(file.bytes for file in info.manifest.files)),
+        "written by": f"Textmill {schema.code_version}",
+        "fingerprint": schema.fingerprint,
+    }
+    for feature in schema.codec().features:
+        facts[feature.name] = f"{feature.dtype}{list(feature.shape)}: {feature.meaning}"
+    return _facts(facts)
+
+
+def _documents(stats: Statistics) -> Table:
+    total = stats.total()
+    facts = {
+        "read": f"{stats.documents_read:,} of {decimal(stats.source_bytes)}",
+        "kept": f"{total.documents:,} of {decimal(total.text_bytes)}",
+        "duplicates": f"{total.duplicates:,}",
+    }
+    if total.held_out:
+        facts["held out"] = f"{total.held_out:,}, since a given evaluation split has them"
+    for reason, number in sorted(stats.documents_rejected.items()):
+        facts[f"rejected: {reason}"] = f"{number:,}"
+    if not stats.documents_rejected:
+        facts["rejected"] = "0"
+    facts["guarded"] = f"{stats.documents_guarded:,} encoded by the reference tokenizer"
+    return _facts(facts)
+
+
+# Rows of the table that are left out where all splits have 0.
+_OPTIONAL = ("words", "tokens_truncated", "tokens_repeated", "masked")
+
+
+def _splits(stats: Statistics, schema: Schema) -> Table:
+    own = table(header=True)
+    own.add_column("")
+    splits = {**stats.splits(), "all": stats.total()}
+    for name in splits:
+        own.add_column(name, justify="right")
+    shards = {**schema.shards, "all": sum(schema.shards.values())}
+    own.add_row("shards", *(f"{shards[name]:,}" for name in splits))
+    for label, name in {
+        "documents": "documents",
+        "words": "words",
+        "tokens of text": "tokens",
+        "special tokens": "specials_added",
+        "truncated": "tokens_truncated",
+        "repeated": "tokens_repeated",
+        "rows": "rows",
+        "segments": "segments",
+        "tokens in rows": "tokens_in_rows",
+        "masked": "masked",
+    }.items():
+        counts = [getattr(split, name) for split in splits.values()]
+        if any(counts) or name not in _OPTIONAL:
+            own.add_row(label, *(f"{count:,}" for count in counts))
+    densities = (counts.density(schema.row_tokens) for counts in splits.values())
+    own.add_row("density", *(f"{density:.2%}" for density in densities))
+    return own
+
+
+def _bars(rows: list[tuple[str, int]]) -> Table:
+    own = table()
+    for justify in ("right", "right", "left"):
+        own.add_column(justify=justify, no_wrap=True)
+    highest = max((count for _, count in rows), default=0) or 1
+    for name, count in rows:
+        own.add_row(Text(name), f"{count:,}", "█" * round(_BAR * count / highest))
+    return own
+
+
+def _lengths(stats: Statistics) -> Table:
+    """Documents by their number of tokens: 1, 2-3, 4-7, 8-15 ..."""
+    histogram = stats.total().length_histogram
+    used = [bin_ for bin_, count in enumerate(histogram) if count]
+    rows = []
+    for bin_ in range(used[0], used[-1] + 1) if used else ():
+        low, high = (1 << bin_) >> 1, (1 << bin_) - 1
+        rows.append((f"{low:,}" if low >= high else f"{low:,}-{high:,}", histogram[bin_]))
+    return _bars(rows)
+
+
+def labels_table(stats: Statistics) -> Table:
+    """Documents of each class by split, and its share of them."""
+    own = table(header=True)
+    own.add_column("")
+    splits = {**stats.splits(), "all": stats.total()}
+    for name in splits:
+        own.add_column(name, justify="right")
+    labels = sorted(splits["all"].labels.items(), key=lambda item: (-item[1], item[0]))
+    for label, _ in labels[:_LISTED]:
+        cells = []
+        for split in splits.values():
+            count = split.labels.get(label, 0)
+            cells.append(f"{count:,} ({count / max(split.documents, 1):.1%})")
+        own.add_row(Text(visible(label)), *cells)
+    if len(labels) > _LISTED:
+        own.add_row(f"and {len(labels) - _LISTED:,} more")
+    return own
+
+
+def _tokens(counts: np.ndarray, ids: list[int], texts: TokenTexts) -> Table:
+    return _bars([(f"{i} '{texts.text([i])}'", int(counts[i])) for i in ids])

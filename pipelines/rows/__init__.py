@@ -1,0 +1,1 @@
+"""Documents of token ids -> routes -> rows: packed, masked, never lost. Pure."""

@@ -1,0 +1,72 @@
+"""Values as JSON text, a column at a time: what `json.dumps` makes of each, byte by byte. Pure."""
+
+import json
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+# What has an escape of its own beside quotes and backslashes.
+_ODD = r"[\x00-\x1f]"
+_ODD_IN_ASCII = r"[^ -~]"
+
+
+def quoted(texts: pa.LargeStringArray, *, in_ascii: bool = False) -> pa.LargeStringArray:
+    r"""Strings: ['a', 'say "b"'] -> ['"a"', '"say \"b\""'].
+
+    Args:
+      texts: without nulls.
+      in_ascii: escape all other characters, as `json.dumps` does if nothing is said.
+    """
+    odd = pc.match_substring_regex(texts, _ODD_IN_ASCII if in_ascii else _ODD)  # pyright: ignore[reportAttributeAccessIssue]
+    escaped = pc.replace_substring(texts, "\\", "\\\\")  # pyright: ignore[reportAttributeAccessIssue]
+    escaped = pc.replace_substring(escaped, '"', '\\"')  # pyright: ignore[reportAttributeAccessIssue]
+    whole = _together('"', escaped, '"')
+    if not odd.true_count:
+        return whole
+    exact = [json.dumps(text, ensure_ascii=in_ascii) for text in texts.filter(odd).to_pylist()]
+    return pc.replace_with_mask(whole, odd, pa.array(exact, pa.large_string()))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def listed(items: pa.LargeStringArray, lengths: np.ndarray) -> pa.LargeStringArray:
+    """Lists of what is JSON already: ['1', '2', '3'], [2, 0, 1] -> ['[1, 2]', '[]', '[3]'].
+
+    Args:
+      items: of all lists, without nulls.
+      lengths: int64 [n], of each list.
+    """
+    offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int32())
+    lists = pa.ListArray.from_arrays(offsets, items)
+    comma = pa.scalar(", ", pa.large_string())
+    return _together("[", pc.binary_join(lists, comma), "]")  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def objects(fields: Mapping[str, pa.LargeStringArray]) -> pa.LargeStringArray:
+    """Objects of what is JSON already: {"a": ['1'], "b": ['"c"']} -> ['{"a": 1, "b": "c"}']."""
+    parts: list[pa.LargeStringArray | str] = []
+    for name, values in fields.items():
+        parts += [f"{', ' if parts else '{'}{json.dumps(name)}: ", values]
+    return _together(*parts, "}")
+
+
+def _together(*parts: pa.LargeStringArray | str) -> pa.LargeStringArray:
+    """Columns, and strings that stand in every row, one after another."""
+    columns = [
+        pa.scalar(part, pa.large_string()) if isinstance(part, str) else part for part in parts
+    ]
+    nothing = pa.scalar("", pa.large_string())
+    return pc.binary_join_element_wise(*columns, nothing)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def answers_text(answers: pa.ListArray) -> pa.LargeStringArray:
+    """Answers: [{"text": "Ada", "start": 0}] -> '[{"text": "Ada", "start": 0}]'.
+
+    Args:
+      answers: as `pipelines.inputs.documents.ANSWERS`.
+    """
+    flat = answers.flatten()
+    texts = flat.field("text").cast(pa.large_string())
+    starts = flat.field("start").cast(pa.large_string())
+    items = objects({"text": quoted(texts, in_ascii=True), "start": starts})
+    return listed(items, pc.list_value_length(answers).to_numpy())  # pyright: ignore[reportAttributeAccessIssue]

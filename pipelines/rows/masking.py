@@ -1,0 +1,130 @@
+"""Static masks for masked language modelling (Devlin et al., 2019), keyed by (seed, row content).
+
+Every random number is a hash of the row's key and a place in the row, so that a row gets the same
+masks wherever and whenever it is made. Legend: B rows, L places a row, K slots.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+_NEVER = np.uint64(0xFFFFFFFFFFFFFFFF)  # sorts last: not to be masked
+# Words of a span are geometric with p = 0.2, from 1 to 10, as SpanBERT has them (Joshi et al.,
+# 2020): 3.8 on average. A draw from 0 to 1 gives 1 + as many words as there are bounds up to it.
+SPAN_SHARES = 0.8 ** np.arange(10)
+SPAN_SHARES /= SPAN_SHARES.sum()
+_SPAN_BOUNDS = np.cumsum(SPAN_SHARES)[:-1]
+
+
+def mix(values: np.ndarray) -> np.ndarray:
+    """The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): uint64 to uint64, a bijection."""
+    values = values ^ (values >> np.uint64(30))
+    values *= np.uint64(0xBF58476D1CE4E5B9)
+    values ^= values >> np.uint64(27)
+    values *= np.uint64(0x94D049BB133111EB)
+    values ^= values >> np.uint64(31)
+    return values
+
+
+@dataclass(frozen=True)
+class Masking:
+    """How rows are masked.
+
+    Attributes:
+      rate: share of a row's ordinary tokens that is picked.
+      slots: K, the most of them.
+      mask_id: what replaces 80 % of them.
+      is_special: bool [vocabulary], never picked and never drawn.
+      is_word_start: bool [vocabulary], for words and spans of them.
+      unit: what is masked or left: token, word, or span, which is replaced as a whole too.
+    """
+
+    rate: float
+    slots: int
+    mask_id: int
+    is_special: np.ndarray
+    is_word_start: np.ndarray | None = None
+    unit: str = "token"
+
+    def apply(
+        self, input_ids_BxL: np.ndarray, segment_ids_BxL: np.ndarray, key_B: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Picks and replaces tokens.
+
+        Args:
+          input_ids_BxL: ids of whole rows.
+          segment_ids_BxL: 0 at padding.
+          key_B: uint64, a hash of (seed, content) of each row.
+
+        Returns:
+          The columns input_ids, masked_positions, masked_ids and masked_weights.
+        """
+        # Imported when used: numba and what it compiled take a while to load.
+        from pipelines.rows.mask_loop import fill_order, keep_spans, pick
+
+        ids_BxL = np.array(input_ids_BxL, order="C")
+        order_BxL = np.empty(ids_BxL.shape, np.uint64)
+        ordinary_B = fill_order(ids_BxL, segment_ids_BxL, key_B, self.is_special, order_BxL)
+        budget_B = np.minimum(np.maximum(np.rint(ordinary_B * self.rate), 1), self.slots)
+        budget_B = budget_B.astype(np.int64)
+        decides_BxL = np.zeros((0, 0), np.uint16)  # nobody but a token itself
+        if self.is_word_start is not None and self.unit != "token":
+            is_start_BxL = self.is_word_start[ids_BxL]
+            if self.unit == "span":
+                decides_BxL = np.tile(np.arange(ids_BxL.shape[1], dtype=np.uint16), (len(key_B), 1))
+                beside = segment_ids_BxL, budget_B, key_B, _SPAN_BOUNDS
+                keep_spans(order_BxL, is_start_BxL, *beside, decides_BxL)
+            else:
+                order_BxL = _whole_words(order_BxL, is_start_BxL, segment_ids_BxL, budget_B)
+        shape = (len(ids_BxL), self.slots)
+        columns = {
+            "masked_positions": np.zeros(shape, np.uint16),
+            "masked_ids": np.zeros(shape, ids_BxL.dtype),
+            "masked_weights": np.zeros(shape, np.uint8),
+        }
+        drawn = key_B, decides_BxL, self.mask_id, self._ordinary
+        pick(ids_BxL, order_BxL, ordinary_B, budget_B, *drawn, *columns.values())
+        return {"input_ids": ids_BxL, **columns}
+
+    @cached_property
+    def _ordinary(self) -> np.ndarray:
+        """Ids that random ones are drawn from."""
+        return np.flatnonzero(~self.is_special)
+
+
+def _whole_words(
+    order_BxL: np.ndarray,
+    is_start_BxL: np.ndarray,
+    segment_ids_BxL: np.ndarray,
+    budget_B: np.ndarray,
+) -> np.ndarray:
+    """Moves tokens so that the first `budget` of the order are whole words.
+
+    Words are taken in the order of their first tokens while they fit. A row none of whose words
+    fits (a script without spaces, say) keeps its order of single tokens.
+    """
+    rows, length = order_BxL.shape
+    ordinary_BxL = order_BxL != _NEVER
+    before_BxL = np.zeros_like(ordinary_BxL)
+    before_BxL[:, 1:] = ordinary_BxL[:, :-1] & (segment_ids_BxL[:, 1:] == segment_ids_BxL[:, :-1])
+    starts_BxL = ordinary_BxL & (is_start_BxL | ~before_BxL)
+    # Words numbered through the whole batch, for one bincount and one lexsort.
+    word = np.cumsum(starts_BxL.ravel()) - 1
+    flat = np.flatnonzero(ordinary_BxL.ravel())
+    word_of = word[flat]
+    first_of_word = np.flatnonzero(starts_BxL.ravel())
+    word_length = np.bincount(word_of, minlength=len(first_of_word))
+    word_row = first_of_word // length
+    word_order = order_BxL.ravel()[first_of_word]
+    fits = word_length <= budget_B[word_row]
+    by_row = np.lexsort((word_order, ~fits, word_row))
+    taken = np.cumsum(np.where(fits, word_length, 0)[by_row])
+    row_start = np.searchsorted(word_row, np.arange(rows))
+    base = np.concatenate(([0], taken))[row_start]
+    chosen = np.zeros(len(first_of_word), bool)
+    chosen[by_row] = fits[by_row] & (taken - base[word_row[by_row]] <= budget_B[word_row[by_row]])
+    any_chosen_B = np.bincount(word_row[chosen], minlength=rows) > 0
+    keep = np.zeros(rows * length, bool)
+    keep[flat] = chosen[word_of] | ~any_chosen_B[flat // length]
+    return np.where(keep.reshape(rows, length), order_BxL, _NEVER)

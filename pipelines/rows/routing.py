@@ -1,0 +1,103 @@
+"""Content hashes -> split and shard. Pure.
+
+A document's place depends on its content alone: equal documents meet in one shard, where repeats
+are dropped, and never straddle train and validation.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from pipelines.rows.json_text import answers_text
+from schemas.sidecar import shard_name
+
+
+def content_digests(text: pa.LargeStringArray) -> np.ndarray:
+    """xxh3_128 of each document's UTF-8 bytes: uint8 [n, 16]."""
+    _, offsets, data = text.buffers()
+    bounds = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text) + 1].tolist()
+    view = memoryview(data) if data is not None else memoryview(b"")
+    digest = xxhash.xxh3_128_digest
+    joined = b"".join([digest(view[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)])
+    return np.frombuffer(joined, np.uint8).reshape(-1, 16)
+
+
+def joint_digests(columns: Sequence[pa.Array]) -> np.ndarray:
+    """One hash of several columns' values: of the text alone if there is one column.
+
+    Args:
+      columns: [n] each; answers count as their JSON.
+
+    Returns:
+      uint8 [n, 16].
+    """
+    digests = [content_digests(_as_text(column)) for column in columns]
+    if len(digests) == 1:
+        return digests[0]
+    digest = xxhash.xxh3_128_digest
+    joined = b"".join([digest(row.tobytes()) for row in np.hstack(digests)])
+    return np.frombuffer(joined, np.uint8).reshape(-1, 16)
+
+
+def _as_text(column: pa.Array) -> pa.LargeStringArray:
+    if pa.types.is_large_string(column.type):
+        return column
+    return answers_text(column)
+
+
+@dataclass(frozen=True)
+class Routes:
+    """The shards of a set, numbered through all splits in the order given.
+
+    Attributes:
+      splits: name to share of the documents.
+      shards: name to number of shards.
+    """
+
+    splits: dict[str, float]
+    shards: dict[str, int]
+
+    def names(self) -> list[str]:
+        """Shard names by route: ["train-00000-of-00001", "validation-00000-of-00001"]."""
+        return [
+            shard_name(split, index, self.shards[split])
+            for split in self.splits
+            for index in range(self.shards[split])
+        ]
+
+    def split_names(self) -> list[str]:
+        """The split of each route."""
+        return [split for split in self.splits for _ in range(self.shards[split])]
+
+    def of(self, digests: np.ndarray) -> np.ndarray:
+        """Where documents go: the first half of the hash picks the split, the second the shard.
+
+        Args:
+          digests: uint8 [n, 16].
+
+        Returns:
+          int64 [n], routes.
+        """
+        high, _ = _halves(digests)
+        # Upper bounds of the splits' ranges, as whole numbers: no rounding at the seams.
+        bounds = np.cumsum(list(self.splits.values()))[:-1] * float(1 << 53)
+        split = np.searchsorted(bounds.astype(np.uint64), high >> np.uint64(11), side="right")
+        return self._within(split, digests)
+
+    def of_split(self, digests: np.ndarray, split: str) -> np.ndarray:
+        """Where documents of a given split go: int64 [n], routes."""
+        return self._within(np.full(len(digests), list(self.splits).index(split)), digests)
+
+    def _within(self, split: np.ndarray, digests: np.ndarray) -> np.ndarray:
+        _, low = _halves(digests)
+        counts = np.array([self.shards[name] for name in self.splits])
+        first = np.cumsum(counts) - counts
+        return first[split] + (low % counts[split].astype(np.uint64)).astype(np.int64)
+
+
+def _halves(digests: np.ndarray) -> np.ndarray:
+    """uint64 [2, n]: the upper and the lower half of each hash."""
+    return np.ascontiguousarray(digests).view(">u8").T.astype(np.uint64)

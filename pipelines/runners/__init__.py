@@ -1,0 +1,1 @@
+"""What runs a pipeline: engines, their programs, their workers, and what they say."""

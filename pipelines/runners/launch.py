@@ -1,0 +1,316 @@
+"""Runs a Beam pipeline for a person: picks the runner, shows progress, says errors in words.
+
+Beam itself is imported when a pipeline is run, not before: help, refusals and reuse stay quick.
+"""
+
+import argparse
+import contextlib
+import difflib
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+from rich.console import Console
+
+from pipelines.runners import job_server, prism
+from pipelines.runners.failures import hushed_listeners, in_words
+from pipelines.runners.progress import Display
+from schemas.errors import DataError, UsageError
+from schemas.flag_file import kinds_of
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from pipelines.filtering.filters import Filters
+
+_SAMPLING_MS = 10
+IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
+# Measured with two cores (L = 128, MLM): two threads take 0.94 of the time of one for 50 MB, 0.88
+# for 110 MB, 0.75 for 400 MB. Two processes take half as long again for 1 GB as two threads, and
+# 1.4 times the memory. But a thread needs the interpreter for a seventh (blocks) to a quarter
+# (shards) of its time: of more than four, some would wait.
+THREADS_PAY_BYTES = 50_000_000
+PROCESSES_PAY_BYTES = 600_000_000
+MOST_THREADS = 4
+_USELESS = ("pymongo", "apache_beam.io.gcp.bigquery", "pandas")  # 0.4 s of 0.8
+_LOCAL_RUNNERS = ("DirectRunner", "FnApiRunner", "BundleBasedDirectRunner", "PrismRunner")
+
+
+def choose_runner(beam_arguments: list[str], total_bytes: int) -> tuple[list[str], str]:
+    """Fills in the runner if the user named none.
+
+    Returns:
+      Beam's arguments, and the choice in words.
+
+    Raises:
+      UsageError: the runner's program is not there.
+    """
+    named = [a for a in beam_arguments if a == "--runner" or a.startswith("--runner=")]
+    if named:
+        return prism.with_program(beam_arguments), "as asked"
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    chosen = [f"--runner={IN_PROCESS}"]
+    asked = [a for a in beam_arguments if a.startswith("--direct_")]
+    if asked:
+        return chosen + beam_arguments, " ".join(["local,", *asked])
+    workers = [f"--direct_num_workers={cores}"]
+    if total_bytes < THREADS_PAY_BYTES or cores < 2:
+        workers, how = [], "in this process"
+    elif total_bytes < PROCESSES_PAY_BYTES or cores <= MOST_THREADS:
+        workers, how = ["--direct_running_mode=multi_threading", *workers], f"in {cores} threads"
+    else:
+        how = f"in {cores} worker processes"
+        workers = ["--direct_running_mode=multi_processing", *workers]
+    return [*chosen, *workers, *beam_arguments], f"{how}, the fastest for input of this size"
+
+
+def is_local(beam_arguments: list[str]) -> bool:
+    """Whether the pipeline's workers share this machine's disk."""
+    for argument in beam_arguments:
+        if argument.startswith("--runner="):
+            runner = argument.partition("=")[2].rpartition(".")[2]
+            return runner in _LOCAL_RUNNERS
+    return "--runner" not in beam_arguments
+
+
+def check_arguments(beam_arguments: list[str], *ours: type) -> None:
+    """Refuses a flag that neither Textmill nor Beam knows.
+
+    Args:
+      beam_arguments: what our own parser left over.
+      ours: the dataclasses of our flags, for the hint at the nearest one.
+
+    Raises:
+      UsageError: names the flag and the nearest known one.
+    """
+    if not beam_arguments:
+        return  # no need to import Beam
+    import_beam()
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> NoReturn:
+            raise UsageError(message)
+
+    parser = Parser(add_help=False, allow_abbrev=False)
+    for options_class in PipelineOptions.__subclasses__():
+        with contextlib.suppress(argparse.ArgumentError):  # two classes offer the same flag
+            options_class._add_argparse_args(parser)  # pyright: ignore[reportArgumentType]
+    _, unknown = parser.parse_known_args(beam_arguments)
+    if unknown:
+        for flag in job_server.offered_flags(beam_arguments):
+            with contextlib.suppress(argparse.ArgumentError):
+                parser.add_argument(flag, nargs="?")
+        _, unknown = parser.parse_known_args(beam_arguments)
+    if unknown:
+        flag = unknown[0].partition("=")[0]
+        known = [o for action in parser._actions for o in action.option_strings]
+        known += [f"--{name}" for name in kinds_of(*ours)]
+        near = difflib.get_close_matches(flag, known, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"unknown flag {unknown[0]}: neither Textmill nor Beam has it{hint}")
+
+
+class _Hidden:
+    """Finds none of some modules: one of sys.meta_path."""
+
+    def __init__(self, names: tuple[str, ...]):
+        self._names = names
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        if fullname in self._names:
+            raise ModuleNotFoundError(f"{fullname} is hidden", name=fullname)
+
+
+@contextmanager
+def without(*names: str) -> Iterator[None]:
+    """Modules are as if they were not installed, unless they are loaded already."""
+    hidden = _Hidden(names)
+    sys.meta_path.insert(0, hidden)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(hidden)
+
+
+def spare_pandas(filters: "Filters") -> None:
+    """Spares a run the import of pandas, 0.2 s, which pyarrow takes for the first array it makes.
+
+    It asks once whether there is one, and is told that there is none. Who imports pandas finds it;
+    where a user's function may hand its columns to pyarrow, pyarrow does too.
+    """
+    if not filters.filter:
+        import pyarrow as pa
+
+        with without("pandas"):
+            pa.array([0])
+
+
+def import_beam() -> None:
+    """Imports Beam, quickly and quietly.
+
+    It does without some modules where they are not installed; we have no use for them, so it finds
+    none of them. Its log repeats an error for each layer; ours says it once.
+    """
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.CRITICAL)  # what it warns of while it is imported comes from the root
+    gc.disable()  # a quarter of the time: what modules make is no garbage
+    try:
+        with without(*_USELESS):
+            from apache_beam.runners.worker import statesampler
+    finally:
+        gc.freeze()
+        gc.enable()
+        root.setLevel(level)
+    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+    # A bundle ends when Beam's sampler next wakes up, by default after as much as 200 ms.
+    statesampler.StateSampler.__init__.__defaults__ = (_SAMPLING_MS,)
+
+
+def run_pipeline(
+    build: Callable[["beam.Pipeline"], Any],
+    beam_arguments: list[str],
+    *,
+    local: str,
+    total_bytes: int,
+    label: str,
+    filter_name: str = "",
+    count_finished: Callable[[], int] | None = None,
+) -> None:
+    """Runs a pipeline to its end, with a progress display.
+
+    Args:
+      build: adds the transforms to a pipeline.
+      beam_arguments: with a runner, as `choose_runner` gives them.
+      local: the folder of this machine whose journal is shown.
+      total_bytes: of the inputs.
+      label: what is being done.
+      filter_name: of --filter, for workers that have to be sent it.
+      count_finished: how many shards are finished, where workers keep no journal that is seen here.
+
+    Raises:
+      DataError: a worker refused the data, or the run failed; in words.
+      KeyboardInterrupt: at once, though workers may still be busy.
+    """
+    import_beam()
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from pipelines.runners.worker_package import packaged
+
+    outcome: list[BaseException | None] = []
+    jobs: list[Any] = []
+
+    def run() -> None:
+        # Worker processes inherit this: Ctrl-C is for us to act on, not for each of them to report.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            with (
+                hushed_listeners(),
+                prism.started(beam_arguments) as started,
+                job_server.reached(started) as started,
+                packaged(started, filter_name) as arguments,
+            ):
+                try:
+                    options = PipelineOptions([*arguments, "--no_save_main_session"])
+                    _check_environment(options)
+                    pipeline = beam.Pipeline(options=options)
+                except ValueError as error:
+                    raise UsageError(f"the runner cannot be used: {error}") from error
+                build(pipeline)
+                jobs.append(pipeline.run())
+                if name := _job_name(jobs[0]):
+                    display.say(f"{label}: the runner calls this job {name}")
+                state = jobs[0].wait_until_finish()
+            if state not in (None, "DONE"):
+                raise DataError(f"the runner ended the job in state {state}: see its own log")
+            outcome.append(None)
+        except BaseException as error:  # handed to the main thread
+            outcome.append(error)
+
+    worker = threading.Thread(target=run, name="beam", daemon=True)
+    with _stderr_in(os.path.join(local, "workers.log")) as terminal:
+        display = Display(local, total_bytes, label, Console(file=terminal), count_finished)
+        try:
+            _watch(worker, display)
+        except KeyboardInterrupt:
+            for job in jobs:  # else a cluster would go on with it
+                job_server.cancel(job)
+            raise
+    if outcome[0] is not None:
+        raise in_words(outcome[0]) from outcome[0]
+
+
+def _job_name(job: Any) -> str:
+    """What an engine calls a job, by which its pages know it; "" if it has no name."""
+    found = getattr(job, "job_id", getattr(job, "_job_id", ""))
+    try:
+        return str(found() if callable(found) else found)
+    except AttributeError:  # of Dataflow's, for a template: no job was started
+        return ""
+
+
+def _check_environment(options: "PipelineOptions") -> None:
+    """Raises ValueError where flags do not say where workers run."""
+    from apache_beam.options.pipeline_options import PortableOptions
+    from apache_beam.transforms.environments import Environment
+
+    portable = options.view_as(PortableOptions)
+    kind = portable.environment_type
+    if not kind:
+        return
+    told = portable.environment_config or portable.environment_options
+    if kind.upper() in ("EXTERNAL", "PROCESS") and not told:
+        raise ValueError(
+            f"--environment_type={kind} wants --environment_config too: localhost:50000, or where "
+            "else a worker pool listens, or the command of a process"
+        )
+    Environment.from_options(portable)
+
+
+@contextmanager
+def _stderr_in(path: str) -> Iterator[TextIO]:
+    """Sends what this process and its workers say on stderr to a file; yields the real stderr.
+
+    Worker processes of Beam narrate their start and end there, whatever log level is asked for.
+    """
+    sys.stderr.flush()
+    terminal = os.fdopen(os.dup(2), "w", buffering=1)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 2)
+    try:
+        yield terminal
+    finally:
+        sys.stderr.flush()
+        os.dup2(terminal.fileno(), 2)
+        os.close(log)
+        terminal.close()
+
+
+def _watch(worker: threading.Thread, display: Display) -> None:
+    """Starts the thread that runs the pipeline, and shows its progress until it ends."""
+    worker.start()
+    try:
+        while worker.is_alive():
+            worker.join(0.2)
+            display.update()
+    except KeyboardInterrupt:
+        threading.excepthook = lambda _: None  # Beam's threads complain of what comes next
+        import psutil
+
+        for process in psutil.Process().children(recursive=True):
+            process.kill()
+        raise
+    finally:
+        display.close()
