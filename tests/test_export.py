@@ -235,7 +235,8 @@ def test_a_disk_that_refuses(made, tmp_path, to):
 def test_interrupted_it_leaves_nothing(made, tmp_path):
     """Ctrl-C while rows are written: 130, and no file that a reader would open."""
     code = (
-        "import time\nfrom pipelines import row_export\nfrom schemas.errors import run_entry\n"
+        "import time\nfrom pipelines.inspection import row_export\n"
+        "from schemas.errors import run_entry\n"
         "from pipelines.export import main\n"
         "row_export.RowTable._batch = lambda *arguments: time.sleep(60)\nrun_entry(main)"
     )

@@ -174,7 +174,7 @@ def test_an_installed_textmill_gives_the_same_package_as_a_checkout(tmp_path):
     (tmp_path / "out").mkdir()
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from pipelines import worker_package\n"
+        "from pipelines.runners import worker_package\n"
         "assert worker_package.__file__.startswith(sys.argv[1])\n"
         "print(worker_package.write_package(sys.argv[2]))"
     )
