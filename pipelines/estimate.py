@@ -28,7 +28,8 @@ from pipelines.shards import RowMaker
 from pipelines.tasks.task import Task, is_training
 from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.errors import DataError
-from schemas.sidecar import Schema, ShardStatistics
+from schemas.sidecar import Schema
+from schemas.statistics import ShardStatistics
 
 _PLACE_BYTES = 256 << 10
 _PLACES = 24

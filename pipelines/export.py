@@ -19,9 +19,10 @@ from pipelines.outputs.staging import staged
 from pipelines.runners.progress import Display, Journal
 from pipelines.stores.store import disk_errors, write_file
 from schemas.errors import UsageError, run_entry
+from schemas.manifest import MANIFEST, ManifestFile
 from schemas.records import open_rows
-from schemas.sidecar import MANIFEST, ManifestFile, SetInfo, read_set, to_json
-from schemas.typed_json import from_json, load_json
+from schemas.sidecar import SetInfo, read_set
+from schemas.typed_json import from_json, load_json, to_json
 
 if TYPE_CHECKING:
     from pipelines.inspection.row_export import RowTable

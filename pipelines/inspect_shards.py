@@ -40,9 +40,10 @@ from pipelines.inspection.set_tables import (
 )
 from pipelines.outputs.token_counts import read_token_counts
 from schemas.errors import UsageError, run_entry
+from schemas.manifest import ManifestFile
 from schemas.records import open_rows
 from schemas.set_cache import CACHE_GIGABYTES, Cache, default_directory
-from schemas.sidecar import ManifestFile, SetInfo, read_set
+from schemas.sidecar import SetInfo, read_set
 
 _SEGMENT_STYLES = ("cyan", "green")  # neighbours differ
 _STYLES = {SPECIAL: "dim", REPLACED: "bold red", RANDOM: "bold magenta", KEPT: "bold yellow"}

@@ -14,8 +14,9 @@ from pipelines.inputs.stored import InputFormat
 from pipelines.tasks.task import Task, task_class
 from schemas.errors import UsageError
 from schemas.features import MAX_TOKENS, TASKS, task_features
+from schemas.manifest import FORMAT_VERSION
 from schemas.records import FORMATS
-from schemas.sidecar import FORMAT_VERSION, Schema
+from schemas.sidecar import Schema
 from schemas.version import VERSION
 
 if TYPE_CHECKING:  # --help needs none of these, and they load much

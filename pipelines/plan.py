@@ -18,7 +18,8 @@ from pipelines.outputs.reuse import differences, set_of
 from pipelines.outputs.staging import LOCK
 from pipelines.stores import store
 from schemas.errors import DataError
-from schemas.sidecar import MANIFEST, Schema
+from schemas.manifest import MANIFEST
+from schemas.sidecar import Schema
 
 # Measured: Beam in memory, and what a worker holds of a block (text, ids, sub-blocks) and of a
 # shard (sub-blocks, segments, a chunk of rows), in times of its bytes of text.

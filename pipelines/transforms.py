@@ -52,16 +52,10 @@ from pipelines.stores.store import disk_errors, write_file
 from pipelines.tasks.task import Task
 from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.errors import DataError
-from schemas.sidecar import (
-    FORMAT_VERSION,
-    Inputs,
-    Manifest,
-    ManifestFile,
-    Schema,
-    ShardStatistics,
-    Statistics,
-    to_json,
-)
+from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
+from schemas.sidecar import Inputs, Schema
+from schemas.statistics import ShardStatistics, Statistics
+from schemas.typed_json import to_json
 
 _ROUTED, _REPORTS = "routed", "reports"
 _ALL = 0  # the key of every report

@@ -27,18 +27,10 @@ from pipelines.tokenization.text_pairs import ids_between
 from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.array_record import HashRows, highway_hash
 from schemas.errors import DataError, UsageError, run_entry
+from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256
 from schemas.set_cache import Cache
 from schemas.set_files import CachedFiles, MissingFile, SetFiles, WrongFile, open_files
-from schemas.sidecar import (
-    MANIFEST,
-    SIDECARS,
-    Manifest,
-    ManifestFile,
-    Schema,
-    SetInfo,
-    file_sha256,
-    read_sidecars,
-)
+from schemas.sidecar import SIDECARS, Schema, SetInfo, read_sidecars
 from schemas.store import is_url
 from schemas.typed_json import load_json
 

@@ -22,8 +22,8 @@ from contextlib import contextmanager, suppress
 from typing import ContextManager, Deque, Dict, Iterator, List, Optional, Sequence, Set, Union
 
 from schemas.errors import DataError
+from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256, parse_manifest
 from schemas.set_cache import PART, Cache
-from schemas.sidecar import MANIFEST, Manifest, ManifestFile, file_sha256, parse_manifest
 from schemas.store import StoreFolder, is_url
 
 PIECE_BYTES = 8 << 20  # asked for at once: what a cut or a pause may lose

@@ -1,8 +1,7 @@
-"""The sidecars of a shard set: schema.json, stats.json, inputs.json, MANIFEST.json.
+"""The sidecars of a shard set: schema.json, inputs.json, and all of them read together.
 
 Each is a frozen dataclass that refuses values which cannot be right, and is written with sorted
-keys and without times, so that the same work gives the same bytes. MANIFEST.json is written last:
-a directory without it is not a shard set.
+keys and without times, so that the same work gives the same bytes.
 """
 
 import hashlib
@@ -10,35 +9,23 @@ import json
 import os
 import re
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ContextManager, Dict, List, Optional, Tuple
+from typing import Any, ContextManager, Dict, List, Optional, Tuple
 
 from schemas.codec import ENCODINGS, RowCodec
 from schemas.errors import DataError
 from schemas.features import MAX_TOKENS, TASKS, Feature, task_features
+from schemas.manifest import FORMAT_VERSION, MANIFEST, Manifest, check, file_sha256, is_sha256
 from schemas.records import FORMATS
-from schemas.statistics import HISTOGRAM_BINS as HISTOGRAM_BINS
-from schemas.statistics import ShardStatistics as ShardStatistics
+from schemas.set_cache import Cache
+from schemas.set_files import CachedFiles, LocalFiles, SetFiles, open_files
 from schemas.statistics import Statistics
-from schemas.typed_json import from_json, load_json, parse_json
-from schemas.typed_json import to_json as to_json
+from schemas.typed_json import from_json, load_json
 
-if TYPE_CHECKING:
-    from schemas.set_cache import Cache
-    from schemas.set_files import SetFiles
-
-FORMAT_VERSION = 1
-MANIFEST = "MANIFEST.json"
 SIDECARS = ("schema.json", "stats.json", "inputs.json")
 PACKINGS = ("best_fit", "concat", "none")
 MASK_UNITS = ("token", "word", "span")
 ROLES = ("bos", "eos", "pad", "mask", "unk")
 _SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
-def _check(good: bool, name: str, value: Any, remedy: str) -> None:
-    if not good:
-        raise DataError(f"{name} is {value!r:.200}: {remedy}")
 
 
 @dataclass(frozen=True)
@@ -98,37 +85,39 @@ class Schema:
     def __post_init__(self) -> None:
         """Refuses what no trainer could use."""
 
-        def check(good: bool, name: str, remedy: str) -> None:
-            _check(good, name, getattr(self, name), remedy)
+        def check_field(good: bool, name: str, remedy: str) -> None:
+            check(good, name, getattr(self, name), remedy)
 
-        check(
+        check_field(
             self.format_version == FORMAT_VERSION,
             "format_version",
             f"this Textmill reads version {FORMAT_VERSION}; build the set anew or install the "
             "Textmill that wrote it",
         )
-        check(self.task in TASKS, "task", "one of " + ", ".join(TASKS))
-        check(0 < self.max_length < MAX_TOKENS, "max_length", f"1 to {MAX_TOKENS - 1}")
-        check(0 < self.vocab_size < 1 << 31, "vocab_size", "1 to 2**31 - 1")
-        check(set(self.special_ids) <= set(ROLES), "special_ids", "roles are " + ", ".join(ROLES))
-        check(
+        check_field(self.task in TASKS, "task", "one of " + ", ".join(TASKS))
+        check_field(0 < self.max_length < MAX_TOKENS, "max_length", f"1 to {MAX_TOKENS - 1}")
+        check_field(0 < self.vocab_size < 1 << 31, "vocab_size", "1 to 2**31 - 1")
+        check_field(
+            set(self.special_ids) <= set(ROLES), "special_ids", "roles are " + ", ".join(ROLES)
+        )
+        check_field(
             list(self.all_special_ids) == sorted(set(self.all_special_ids))
             and all(0 <= i < self.vocab_size for i in self.all_special_ids)
             and set(self.special_ids.values()) <= set(self.all_special_ids),
             "all_special_ids",
             "ascending ids below vocab_size that include those of special_ids",
         )
-        check(bool(_SHA256.fullmatch(self.tokenizer_sha256)), "tokenizer_sha256", "64 hex digits")
-        check(self.packing in PACKINGS, "packing", "one of " + ", ".join(PACKINGS))
-        check(0 <= self.mask_rate < 1, "mask_rate", "a share from 0 to below 1")
-        check(self.mask_unit in MASK_UNITS, "mask_unit", "one of " + ", ".join(MASK_UNITS))
-        check(self.mask_copies >= 1, "mask_copies", "at least 1")
-        check(
+        check_field(is_sha256(self.tokenizer_sha256), "tokenizer_sha256", "64 hex digits")
+        check_field(self.packing in PACKINGS, "packing", "one of " + ", ".join(PACKINGS))
+        check_field(0 <= self.mask_rate < 1, "mask_rate", "a share from 0 to below 1")
+        check_field(self.mask_unit in MASK_UNITS, "mask_unit", "one of " + ", ".join(MASK_UNITS))
+        check_field(self.mask_copies >= 1, "mask_copies", "at least 1")
+        check_field(
             0 < self.max_masked <= self.max_length if self.static_masking else not self.max_masked,
             "max_masked",
             "1 to max_length with static masking, 0 without",
         )
-        check(
+        check_field(
             all(_SPLIT_NAME.fullmatch(name) for name in self.splits)
             and (
                 self.splits_given
@@ -140,13 +129,13 @@ class Schema:
             "splits",
             "names of letters, digits and _ with shares above 0 that add up to 1, or all 0",
         )
-        check(
+        check_field(
             set(self.shards) == set(self.splits) and min(self.shards.values()) > 0,
             "shards",
             "a positive number for every split",
         )
-        check(self.encoding in ENCODINGS, "encoding", "one of " + ", ".join(ENCODINGS))
-        check(
+        check_field(self.encoding in ENCODINGS, "encoding", "one of " + ", ".join(ENCODINGS))
+        check_field(
             bool(self.file_formats) and set(self.file_formats) <= set(FORMATS),
             "file_formats",
             "some of " + ", ".join(FORMATS),
@@ -158,7 +147,7 @@ class Schema:
             max_masked=self.max_masked,
             parameters=self.parameters,
         )
-        check(
+        check_field(
             [(f.name, f.dtype, f.shape) for f in self.features]
             == [(f.name, f.dtype, f.shape) for f in due],
             "features",
@@ -167,7 +156,7 @@ class Schema:
         expected = self.computed_fingerprint()
         if not self.fingerprint:
             object.__setattr__(self, "fingerprint", expected)
-        check(
+        check_field(
             self.fingerprint == expected,
             "fingerprint",
             f"the other fields give {expected}: the file was edited; build the set anew",
@@ -256,74 +245,6 @@ class Inputs:
 
 
 @dataclass(frozen=True)
-class ManifestFile:
-    """One file of a set; `split` and `rows` are None for what is not a shard.
-
-    Attributes:
-      path: relative to the set's directory, with "/".
-      bytes: its size.
-      sha256: of its bytes, hexadecimal.
-      split: whose shard it is.
-      rows: in the shard.
-    """
-
-    path: str
-    bytes: int
-    sha256: str
-    split: Optional[str] = None
-    rows: Optional[int] = None
-
-    def __post_init__(self) -> None:
-        """Refuses paths that lead outside the set, and what is no size or no hash."""
-        parts = self.path.replace("\\", "/").split("/")
-        inside = bool(self.path) and not os.path.isabs(self.path) and not {"", ".."} & set(parts)
-        _check(inside, "path", self.path, "a relative path inside the set's directory")
-        _check(self.bytes >= 0, "bytes", self.bytes, "at least 0")
-        _check(bool(_SHA256.fullmatch(self.sha256)), "sha256", self.sha256, "64 hex digits")
-        _check(
-            (self.split is None) == (self.rows is None) and (self.rows or 0) >= 0,
-            "rows",
-            self.rows,
-            "a number for a shard, with its split; null for another file",
-        )
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """Every file of a set but itself (MANIFEST.json), sorted by path."""
-
-    format_version: int
-    fingerprint: str
-    files: Tuple[ManifestFile, ...]
-
-    def __post_init__(self) -> None:
-        """Refuses another format, and a list that is not sorted or names a file twice."""
-        _check(
-            self.format_version == FORMAT_VERSION,
-            "format_version",
-            self.format_version,
-            f"this Textmill reads version {FORMAT_VERSION}; build the set anew or install the "
-            "Textmill that wrote it",
-        )
-        paths = [file.path for file in self.files]
-        _check(paths == sorted(set(paths)), "files", paths, "sorted by path, each once")
-
-    def shards(self, split: str, file_format: str) -> List[ManifestFile]:
-        """A split's shards in one format, in order."""
-        suffix = "." + file_format
-        return [f for f in self.files if f.split == split and f.path.endswith(suffix)]
-
-    def rows(self, split: str, file_format: str) -> int:
-        """Rows of a split."""
-        return sum(f.rows or 0 for f in self.shards(split, file_format))
-
-    @staticmethod
-    def from_dict(values: Any, source: str) -> "Manifest":
-        """From parsed JSON; `source` names the file in errors."""
-        return from_json(Manifest, values, source)
-
-
-@dataclass(frozen=True)
 class SetInfo:
     """A finished set: where it lies and its sidecars.
 
@@ -341,7 +262,7 @@ class SetInfo:
     stats: Statistics
     inputs: Inputs
     manifest: Manifest
-    files: Optional["SetFiles"] = field(default=None, compare=False, repr=False)
+    files: Optional[SetFiles] = field(default=None, compare=False, repr=False)
 
     def locate(self, path: str) -> str:
         """Where a file of the set lies on this machine; from a store it is fetched first.
@@ -355,22 +276,11 @@ class SetInfo:
 
     def borrow(self, path: str) -> ContextManager[str]:
         """The same for one pass: what is fetched for it is not kept."""
-        from schemas.set_files import LocalFiles
-
         files = self.files or LocalFiles(self.directory, self.manifest)
         return files.borrow(path)
 
 
-def file_sha256(path: str) -> str:
-    """sha256 of a file's bytes, as hexadecimal."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for chunk in iter(lambda: file.read(1 << 20), b""):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
-def read_set(directory: str, cache: Optional["Cache"] = None, *, verify: bool = True) -> SetInfo:
+def read_set(directory: str, cache: Optional[Cache] = None, *, verify: bool = True) -> SetInfo:
     """Reads the sidecars of a finished set and checks them against the manifest.
 
     Sizes of all files are checked, sha256 of the sidecars only; `pipelines.verify` checks all. Of a
@@ -385,8 +295,6 @@ def read_set(directory: str, cache: Optional["Cache"] = None, *, verify: bool = 
       DataError: not a shard set, or not as it was published; names the file.
       UsageError: no package for this kind of store, or the cache cannot be written to.
     """
-    from schemas.set_files import CachedFiles, open_files
-
     files = open_files(os.fspath(directory), cache, verify=verify)
     if isinstance(files, CachedFiles):
         files.reserve([name for name in SIDECARS if name in files.listed])
@@ -413,18 +321,7 @@ def read_manifest(directory: str) -> Manifest:
     Raises:
       DataError: there is none, or it is not as Textmill writes it.
     """
-    from schemas.set_files import open_files
-
     return open_files(directory).manifest
-
-
-def parse_manifest(content: bytes, place: str) -> Manifest:
-    """The manifest of these bytes; `place` names it in errors.
-
-    Raises:
-      DataError: it is not as Textmill writes it.
-    """
-    return Manifest.from_dict(parse_json(content, place), place)
 
 
 def read_sidecars(directory: str, manifest: Manifest) -> SetInfo:

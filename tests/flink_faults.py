@@ -23,7 +23,8 @@ from pathlib import Path
 
 import tyro
 
-from schemas.sidecar import MANIFEST, read_set
+from schemas.manifest import MANIFEST
+from schemas.sidecar import read_set
 from tests.flink_cluster import ROOT, CannotRun, Cluster, flink_cluster
 
 PHASES = ("map", "write")

@@ -10,19 +10,11 @@ import numpy as np
 
 from schemas.errors import DataError
 from schemas.features import max_masked_slots, task_features
+from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
 from schemas.records import frame
-from schemas.sidecar import (
-    FORMAT_VERSION,
-    Inputs,
-    Manifest,
-    ManifestFile,
-    Schema,
-    ShardStatistics,
-    Statistics,
-    shard_name,
-    to_json,
-)
-from schemas.statistics import length_histogram
+from schemas.sidecar import Inputs, Schema, shard_name
+from schemas.statistics import ShardStatistics, Statistics, length_histogram
+from schemas.typed_json import to_json
 
 BOS, PAD, EOS, UNK, MASK = range(5)  # RoBERTa's order
 SPECIAL_IDS = {"bos": BOS, "pad": PAD, "eos": EOS, "unk": UNK, "mask": MASK}

@@ -28,7 +28,8 @@ from pipelines.inspect_shards import main
 from pipelines.outputs.token_counts import TOKEN_COUNTS, token_counts_file
 from schemas.errors import UsageError
 from schemas.features import unmask
-from schemas.sidecar import InputFile, Inputs, read_set, to_json
+from schemas.sidecar import InputFile, Inputs, read_set
+from schemas.typed_json import to_json
 
 ROOT = Path(__file__).parents[1]
 

@@ -24,8 +24,9 @@ from pipelines.report.command import build_command
 from pipelines.report.content import SetContent, percent
 from pipelines.report.page import report_file, report_html
 from pipelines.tokenization.tokenizer import LoadedTokenizer
-from schemas.sidecar import InputFile, Inputs, ManifestFile, ShardStatistics, Statistics, read_set
-from schemas.statistics import length_histogram
+from schemas.manifest import ManifestFile
+from schemas.sidecar import InputFile, Inputs, read_set
+from schemas.statistics import ShardStatistics, Statistics, length_histogram
 
 HOSTILE = [
     "<script>document.title = 'broken'</script> & <img src=x onerror=alert(1)>",

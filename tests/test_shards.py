@@ -14,7 +14,9 @@ from pipelines.shards import RowMaker
 from pipelines.tasks.mlm import Mlm
 from pipelines.tokenization.pieces import ranges
 from schemas.features import task_features, unmask
-from schemas.sidecar import FORMAT_VERSION, Schema, ShardStatistics
+from schemas.manifest import FORMAT_VERSION
+from schemas.sidecar import Schema
+from schemas.statistics import ShardStatistics
 
 VOCABULARY = 300
 

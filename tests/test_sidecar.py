@@ -15,18 +15,10 @@ from shard_factory import mlm_schema, replace_file, write_mlm_set
 
 from schemas import codec, features, records, sidecar, statistics
 from schemas.errors import DataError
-from schemas.sidecar import (
-    InputFile,
-    Inputs,
-    Manifest,
-    ManifestFile,
-    Schema,
-    ShardStatistics,
-    Statistics,
-    read_set,
-    to_json,
-)
-from schemas.statistics import length_histogram
+from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
+from schemas.sidecar import InputFile, Inputs, Schema, read_set
+from schemas.statistics import ShardStatistics, Statistics, length_histogram
+from schemas.typed_json import to_json
 
 ROOT = Path(__file__).parents[1]
 SHA = "0123456789abcdef" * 4
@@ -517,7 +509,7 @@ def test_json_schemas_list_the_fields_of_the_dataclasses():
 def test_json_schemas_know_the_same_values_as_the_code():
     properties = _json_schema("schema.json")["properties"]
     histogram = _json_schema("stats.json")["$defs"]["counts"]["properties"]["length_histogram"]
-    assert properties["format_version"]["const"] == sidecar.FORMAT_VERSION
+    assert properties["format_version"]["const"] == FORMAT_VERSION
     assert all(re.search(properties["task"]["pattern"], task) for task in features.TASKS)
     assert tuple(properties["packing"]["enum"]) == sidecar.PACKINGS
     assert tuple(properties["mask_unit"]["enum"]) == sidecar.MASK_UNITS

@@ -10,8 +10,8 @@ from pipelines.outputs import sinks
 from pipelines.outputs.staging import STAGING
 from pipelines.stores.store import disk_errors
 from schemas.errors import DataError
+from schemas.manifest import Manifest, ManifestFile, file_sha256
 from schemas.records import open_rows
-from schemas.sidecar import Manifest, ManifestFile, file_sha256
 
 
 def rows(count, stride=40, seed=0):

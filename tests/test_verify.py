@@ -22,7 +22,9 @@ from shard_factory import (
 from pipelines.verify import main, verify_set
 from schemas.errors import DataError, UsageError
 from schemas.records import frame
-from schemas.sidecar import Statistics, read_set, to_json
+from schemas.sidecar import read_set
+from schemas.statistics import Statistics
+from schemas.typed_json import to_json
 
 BOTH = ("array_record", "tfrecord")
 ROOT = Path(__file__).parents[1]

@@ -44,9 +44,10 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 import numpy as np
 
 from schemas.errors import DataError, UsageError
+from schemas.manifest import ManifestFile, file_sha256
 from schemas.records import RowReader, open_rows
 from schemas.set_cache import CACHE_GIGABYTES, Cache, default_directory
-from schemas.sidecar import ManifestFile, SetInfo, file_sha256, read_set
+from schemas.sidecar import SetInfo, read_set
 from trainers.batches import Batch, BatchReader
 from trainers.row_order import epoch_and_row
 
@@ -62,8 +63,8 @@ class ShardSet(BatchReader):
     Attributes:
       directory: where it lies, or its URL; `name` is the same.
       schema: the contract (`schemas.sidecar.Schema`), with its `fingerprint`.
-      stats: counts (`schemas.sidecar.Statistics`).
-      manifest: every file (`schemas.sidecar.Manifest`).
+      stats: counts (`schemas.statistics.Statistics`).
+      manifest: every file (`schemas.manifest.Manifest`).
       file_format: the format that is read: array_record if the set has it, else tfrecord.
     """
 

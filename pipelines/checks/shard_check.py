@@ -13,8 +13,9 @@ from pipelines.checks.row_checks import COUNTED, Columns, count, row_problems
 from schemas.array_record import HashRows
 from schemas.errors import DataError
 from schemas.features import unmask
+from schemas.manifest import ManifestFile
 from schemas.records import RowReader, open_rows
-from schemas.sidecar import ManifestFile, Schema
+from schemas.sidecar import Schema
 from schemas.statistics import ShardStatistics
 
 _BATCH_ROWS = 2048  # some hundred KB a column, which stay in the cache

@@ -19,7 +19,8 @@ from pipelines.exchange import COPIES, SubBlock
 from pipelines.outputs.sinks import staged_name
 from pipelines.stores import store
 from schemas.errors import DataError
-from schemas.sidecar import ManifestFile, Schema
+from schemas.manifest import ManifestFile
+from schemas.sidecar import Schema
 from schemas.statistics import ShardStatistics
 from schemas.typed_json import from_json, to_json
 

@@ -16,7 +16,7 @@ from pipelines.exchange import Pointer, load, write_scratch
 from pipelines.inputs.documents import Reject
 from pipelines.stores import store
 from pipelines.stores.store import disk_errors
-from schemas.sidecar import ManifestFile
+from schemas.manifest import ManifestFile
 
 REJECTS = "rejects/rejects.jsonl"
 FILTERED = "rejects/filtered.jsonl"

@@ -7,15 +7,8 @@ from dataclasses import replace
 from pipelines.inputs.sources import Block, hash_inputs
 from pipelines.stores import store
 from schemas.errors import DataError, UsageError
-from schemas.sidecar import (
-    MANIFEST,
-    SIDECARS,
-    Schema,
-    SetInfo,
-    read_manifest,
-    read_set,
-    read_sidecars,
-)
+from schemas.manifest import MANIFEST
+from schemas.sidecar import SIDECARS, Schema, SetInfo, read_manifest, read_set, read_sidecars
 
 
 def finished_set(output: str, schema: Schema, blocks: list[Block]) -> SetInfo | None:

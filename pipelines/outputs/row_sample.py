@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from schemas.manifest import ManifestFile
 from schemas.records import open_rows
-from schemas.sidecar import ManifestFile, Schema
+from schemas.sidecar import Schema
 
 SAMPLE_ROWS = 1024  # a split; a thousand rows of 128 are 20,000 masked tokens
 

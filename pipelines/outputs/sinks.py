@@ -23,8 +23,9 @@ from pipelines.outputs.staging import STAGING, discard
 from pipelines.stores import store
 from pipelines.stores.store import disk_errors, is_remote, write_file
 from schemas.errors import DataError
+from schemas.manifest import MANIFEST, Manifest, ManifestFile
 from schemas.records import FORMATS, frame
-from schemas.sidecar import MANIFEST, Manifest, ManifestFile, to_json
+from schemas.typed_json import to_json
 
 if TYPE_CHECKING:
     from pipelines.outputs.array_record_file import ArrayRecordFile

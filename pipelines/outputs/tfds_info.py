@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from schemas.features import Feature
-from schemas.sidecar import ManifestFile, Schema
+from schemas.manifest import ManifestFile
+from schemas.sidecar import Schema
 from schemas.statistics import Statistics
 from schemas.typed_json import to_json
 

@@ -9,7 +9,8 @@ import numpy as np
 from pipelines.inputs.documents import Reject
 from pipelines.inspection.row_text import TokenTexts
 from pipelines.tokenization.tokenizer import LoadedTokenizer
-from schemas.sidecar import Inputs, ManifestFile, Schema
+from schemas.manifest import ManifestFile
+from schemas.sidecar import Inputs, Schema
 from schemas.statistics import ShardStatistics, Statistics
 
 LISTED = 20  # inputs, reasons, classes, parameters: the rest is one line

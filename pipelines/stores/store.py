@@ -20,7 +20,7 @@ import xxhash
 from pipelines.stores import store_calls
 from schemas import typed_json
 from schemas.errors import DataError
-from schemas.sidecar import file_sha256
+from schemas.manifest import file_sha256
 
 _CHUNK_BYTES = 1 << 20
 _AS_IT_IS = "uncompressed"  # CompressionTypes.UNCOMPRESSED: Beam would unpack what ends in .gz

@@ -10,7 +10,7 @@ from pipelines.stores import store
 from pipelines.stores.store import disk_errors, is_remote
 from pipelines.tokenizer.report import FORMAT_VERSION, Parameters, Report
 from schemas.errors import DataError, UsageError
-from schemas.sidecar import MANIFEST
+from schemas.manifest import MANIFEST
 from schemas.typed_json import from_json
 
 TOKENIZER, HISTOGRAM, REPORT = "tokenizer.json", "histogram.parquet", "report.json"

@@ -8,17 +8,10 @@ import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from schemas.sidecar import (
-    MANIFEST,
-    Manifest,
-    ManifestFile,
-    Schema,
-    file_sha256,
-    read_set,
-    shard_name,
-    to_json,
-)
+from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256
+from schemas.sidecar import Schema, read_set, shard_name
 from schemas.statistics import Statistics
+from schemas.typed_json import to_json
 from tests.benchmarks.commands import build_set
 from tests.benchmarks.corpora import write_corpus, write_tokenizer
 

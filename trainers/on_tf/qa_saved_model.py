@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from schemas.errors import DataError, UsageError
-from schemas.sidecar import Schema, to_json
+from schemas.sidecar import Schema
+from schemas.typed_json import to_json
 from trainers.on_tf.backend import tf
 from trainers.on_tf.decoding import answer_prompts
 from trainers.on_tf.gpt2 import Gpt2
