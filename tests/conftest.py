@@ -46,9 +46,34 @@ def tokenizer_path(topics, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def sentinels(tokenizer_path, tmp_path_factory):
+    """The same with the sentinels of span corruption."""
+    tokenizer = Tokenizer.from_file(tokenizer_path)
+    tokenizer.add_special_tokens([f"<extra_id_{n}>" for n in range(100)])
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    tokenizer.save(str(path))
+    return str(path)
+
+
+@pytest.fixture(scope="session")
 def corpus(topics, tmp_path_factory):
     """Real text with repeats, as JSON Lines."""
     path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
     documents = topics + topics[:50]
     path.write_text("".join(json.dumps({"text": t}) + "\n" for t in documents if t))
     return str(path)
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """Names of the shards that are written."""
+    from pipelines.outputs import sinks
+
+    names, write = [], sinks.write_shard
+
+    def keep(chunks, staging, name, *more):
+        names.append(name)
+        return write(chunks, staging, name, *more)
+
+    monkeypatch.setattr(sinks, "write_shard", keep)
+    return names

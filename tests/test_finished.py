@@ -19,7 +19,8 @@ from pipelines.outputs import sinks
 from pipelines.outputs.finished import examples_hash, find_finished, note_finished
 from pipelines.outputs.staging import STAGING
 from schemas.errors import DataError
-from schemas.sidecar import ManifestFile, read_set
+from schemas.manifest import ManifestFile
+from schemas.sidecar import read_set
 from schemas.statistics import ShardStatistics
 
 
@@ -57,19 +58,6 @@ def died(made, corpus, tokenizer_path, tmp_path, monkeypatch):
     assert {name for name in left if name.endswith(".array_record")} == staged
     assert len(left) == 2 * len(staged)  # with a note each, and no scratch
     return output
-
-
-@pytest.fixture
-def written(monkeypatch):
-    """Names of the shards that are written."""
-    names, write = [], sinks.write_shard
-
-    def keep(chunks, staging, name, *more):
-        names.append(name)
-        return write(chunks, staging, name, *more)
-
-    monkeypatch.setattr(sinks, "write_shard", keep)
-    return names
 
 
 def files_of(output):

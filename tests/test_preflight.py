@@ -249,6 +249,19 @@ def test_a_store_that_does_not_answer(
     assert lines[-1] == "nothing failed in 11 checks; 4 could not be made"
 
 
+def test_s3_is_looked_at_as_runs_look_at_it(s3_store, tokenizer_path, all_loads, capsys):
+    """Beam's own client of s3 would not be told of the endpoint, nor of missing credentials."""
+    s3_store.put("in/0.txt", b"Some text.\n" * 1000)
+    flags = [*DATAFLOW, "--temp_location=gs://my-bucket/tmp", f"--tokenizer={tokenizer_path}"]
+    flags += [f"--input={s3_store.url('in/*.txt')}", f"--output={s3_store.url('out')}"]
+    build_shards(["--preflight", *flags])
+    lines = printed(capsys, s3_store, tokenizer_path)
+    assert row("ok", "inputs", "1 file, # kB, 1 block") in lines
+    said = "s3://my-bucket/out can be reached; whether workers may write is not known"
+    assert row("ok", "output", said) in lines
+    assert s3_store.names() == ["in/0.txt"]
+
+
 def test_this_machine_is_nothing_to_look_at(corpus, tokenizer_path, capsys, tmp_path):
     flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--output={tmp_path}/out"]
     build_shards(["--preflight", *flags])

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tokenizers import Tokenizer
 
 from pipelines import build_shards, train_tokenizer
 from pipelines.inputs import sources
@@ -45,16 +44,6 @@ def program():
         if os.environ.get("CI"):
             pytest.fail(str(error))
         pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tokenizer_path, tmp_path_factory):
-    """With sentinels."""
-    made = Tokenizer.from_file(tokenizer_path)
-    made.add_special_tokens([f"<extra_id_{n}>" for n in range(100)])
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    made.save(str(path))
-    return str(path)
 
 
 @pytest.fixture(scope="module")
@@ -91,11 +80,11 @@ def small_blocks(monkeypatch):
     )
 
 
-def build(corpus, tokenizer, output, task, *flags):
+def build(corpus, sentinels, output, task, *flags):
     build_shards.main(
         [
             f"--input={corpus}",
-            f"--tokenizer={tokenizer}",
+            f"--tokenizer={sentinels}",
             f"--output={output}",
             f"--task={task}",
             "--num_shards=5",
@@ -114,13 +103,13 @@ def content(output):
 
 
 @pytest.fixture(scope="module")
-def local(corpus, tokenizer, tmp_path_factory):
+def local(corpus, sentinels, tmp_path_factory):
     """Sets made in this process by FnApiRunner, each once."""
     folder, sets = tmp_path_factory.mktemp("local"), {}
 
     def make(task):
         if task not in sets:
-            sets[task] = build(corpus, tokenizer, folder / task, task, LOCAL)
+            sets[task] = build(corpus, sentinels, folder / task, task, LOCAL)
         return sets[task]
 
     return make
@@ -177,19 +166,19 @@ def of_pool(port):
 @pytest.mark.parametrize("exchange", ["files", "runner"])
 @pytest.mark.parametrize("task", TASKS)
 def test_the_same_bytes_in_this_process(
-    local, corpus, tokenizer, tmp_path, small_blocks, task, exchange
+    local, corpus, sentinels, tmp_path, small_blocks, task, exchange
 ):
     flags = [PRISM, f"--exchange={exchange}"]
-    assert build(corpus, tokenizer, tmp_path / "set", task, *flags) == local(task)
+    assert build(corpus, sentinels, tmp_path / "set", task, *flags) == local(task)
 
 
-def test_the_same_bytes_as_worker_processes_make(local, corpus, tokenizer, tmp_path):
+def test_the_same_bytes_as_worker_processes_make(local, corpus, sentinels, tmp_path):
     """Of the other tasks, test_task_sets.py and test_qa.py tell."""
-    assert build(corpus, tokenizer, tmp_path / "set", "mlm", *PROCESSES) == local("mlm")
+    assert build(corpus, sentinels, tmp_path / "set", "mlm", *PROCESSES) == local("mlm")
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_same_bytes_by_a_pool(local, corpus, tokenizer, tmp_path, small_blocks, pool, task):
+def test_the_same_bytes_by_a_pool(local, corpus, sentinels, tmp_path, small_blocks, pool, task):
     """Prism asks a pool for one worker, whatever --sdk_worker_parallelism says."""
     port, process = pool
     pool_process, seen, done = psutil.Process(process.pid), set(), threading.Event()
@@ -202,7 +191,7 @@ def test_the_same_bytes_by_a_pool(local, corpus, tokenizer, tmp_path, small_bloc
     counting.start()
     flags = [PRISM, "--exchange=runner", "--sdk_worker_parallelism=2", *of_pool(port)]
     try:
-        made = build(corpus, tokenizer, tmp_path / "set", task, *flags)
+        made = build(corpus, sentinels, tmp_path / "set", task, *flags)
     finally:
         done.set()
         counting.join()
@@ -223,11 +212,11 @@ def test_the_same_tokenizer(corpus, tmp_path, small_blocks, pool):
     assert made[0] == made[1] == made[2]
 
 
-def test_a_truncated_file_is_said_in_one_paragraph(tokenizer, tmp_path):
+def test_a_truncated_file_is_said_in_one_paragraph(sentinels, tmp_path):
     source = tmp_path / "cut.txt.gz"
     source.write_bytes(gzip.compress(os.urandom(1000).hex().encode() * 50)[:-300])
     with pytest.raises(DataError, match=r"^[^\n]*cut\.txt\.gz is truncated or damaged[^\n]*$"):
-        build(source, tokenizer, tmp_path / "set", "mlm", PRISM)
+        build(source, sentinels, tmp_path / "set", "mlm", PRISM)
     assert os.listdir(tmp_path / "set") == [".lock"]
 
 
@@ -261,16 +250,18 @@ def prism_process():
     return found
 
 
-def test_prism_killed_in_the_middle(long_corpus, tokenizer, tmp_path):
+def test_prism_killed_in_the_middle(long_corpus, sentinels, tmp_path):
     output = tmp_path / "set"
     with pytest.raises(DataError, match=r"^Prism, the runner, ended .*SIGKILL: killed, or out of"):
         killed_at_work(
-            output, prism_process, lambda: build(long_corpus, tokenizer, output, "mlm", PRISM)
+            output,
+            prism_process,
+            lambda: build(long_corpus, sentinels, output, "mlm", PRISM),
         )
     assert os.listdir(output) == [".lock"]
 
 
-def test_a_worker_killed_in_the_middle(local, long_corpus, corpus, tokenizer, tmp_path, pool):
+def test_a_worker_killed_in_the_middle(local, long_corpus, corpus, sentinels, tmp_path, pool):
     port, process = pool
     output = tmp_path / "set"
 
@@ -281,13 +272,13 @@ def test_a_worker_killed_in_the_middle(local, long_corpus, corpus, tokenizer, tm
         killed_at_work(
             output,
             worker,
-            lambda: build(long_corpus, tokenizer, output, "mlm", PRISM, *of_pool(port)),
+            lambda: build(long_corpus, sentinels, output, "mlm", PRISM, *of_pool(port)),
         )
     assert os.listdir(output) == [".lock"]
-    assert build(corpus, tokenizer, output, "mlm", PRISM, *of_pool(port)) == local("mlm")
+    assert build(corpus, sentinels, output, "mlm", PRISM, *of_pool(port)) == local("mlm")
 
 
-def test_a_job_may_take_longer_than_a_request(program, long_corpus, tokenizer, tmp_path):
+def test_a_job_may_take_longer_than_a_request(program, long_corpus, sentinels, tmp_path):
     """On a Prism that the user started; Beam by itself would give up after the request's time."""
     port = free_port()
     command = [program, f"--job_port={port}", "--serve_http=false", "--log_level=error"]
@@ -295,12 +286,12 @@ def test_a_job_may_take_longer_than_a_request(program, long_corpus, tokenizer, t
         try:
             wait_for(lambda: accepts(port))
             flags = [PRISM, f"--job_endpoint=localhost:{port}", "--job_server_timeout=1"]
-            assert build(long_corpus, tokenizer, tmp_path / "set", "mlm", *flags)
+            assert build(long_corpus, sentinels, tmp_path / "set", "mlm", *flags)
         finally:
             process.kill()
 
 
-def test_flags_that_cannot_work(corpus, tokenizer, tmp_path):
+def test_flags_that_cannot_work(corpus, sentinels, tmp_path):
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         wrong = {
@@ -314,10 +305,10 @@ def test_flags_that_cannot_work(corpus, tokenizer, tmp_path):
         }
         for flag, said in wrong.items():
             with pytest.raises((UsageError, DataError), match=f"^[^\n]*{said}[^\n]*$"):
-                build(corpus, tokenizer, tmp_path / "set", "mlm", PRISM, flag)
+                build(corpus, sentinels, tmp_path / "set", "mlm", PRISM, flag)
     flags = [PRISM, *of_pool(free_port())]
     with pytest.raises(DataError, match="unable to start sdk worker.*connection refused"):
-        build(corpus, tokenizer, tmp_path / "set", "mlm", *flags)
+        build(corpus, sentinels, tmp_path / "set", "mlm", *flags)
     assert os.listdir(tmp_path / "set") == [".lock"]
 
 

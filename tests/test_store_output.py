@@ -14,7 +14,6 @@ import pytest
 
 from pipelines.build_shards import main as build_shards
 from pipelines.inputs.files import check_size, open_file
-from pipelines.outputs import sinks
 from pipelines.stores import store as stores
 from pipelines.stores import store_calls, store_lock
 from pipelines.train_tokenizer import main as train_tokenizer
@@ -75,19 +74,6 @@ def local(corpus, tmp_path_factory):
 def flags(store, local, corpus):
     """Of a run that writes the set of `local` into a store."""
     return shard_flags(corpus, local / "bpe", store.url("set"))
-
-
-@pytest.fixture
-def written(monkeypatch):
-    """Names of the shards that are written."""
-    names, write = [], sinks.write_shard
-
-    def keep(chunks, staging, name, *more):
-        names.append(name)
-        return write(chunks, staging, name, *more)
-
-    monkeypatch.setattr(sinks, "write_shard", keep)
-    return names
 
 
 def test_all_of_it_from_a_store_into_the_store(store, local, corpus, capsys):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from shard_factory import replace_file
-from tokenizers import Tokenizer
 
 from pipelines.build_shards import main
 from pipelines.verify import verify_set
@@ -26,16 +25,6 @@ SPLITS = "--splits=train:0.8,validation:0.2"
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tokenizer_path, tmp_path_factory):
-    """With sentinels."""
-    made = Tokenizer.from_file(tokenizer_path)
-    made.add_special_tokens([f"<extra_id_{n}>" for n in range(100)])
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    made.save(str(path))
-    return str(path)
-
-
-@pytest.fixture(scope="module")
 def lines(topics):
     """Documents with labels and ids, some of them twice with another id."""
     documents = [text for text in topics[:900] if text]
@@ -46,7 +35,7 @@ def lines(topics):
 
 
 @pytest.fixture(scope="module")
-def made(lines, tokenizer, tmp_path_factory):
+def made(lines, sentinels, tmp_path_factory):
     """Makes sets; that of a task from one file is made once."""
     folder, sets = tmp_path_factory.mktemp("sets"), {}
 
@@ -59,7 +48,7 @@ def made(lines, tokenizer, tmp_path_factory):
                 own = lines[number::files]
                 (inputs / f"{number}.jsonl").write_text("".join(f"{line}\n" for line in own))
             output = str(folder / f"set{len(sets)}")
-            flags = [f"--input={inputs}", f"--tokenizer={tokenizer}", f"--output={output}"]
+            flags = [f"--input={inputs}", f"--tokenizer={sentinels}", f"--output={output}"]
             main([*flags, "--num_shards=3", SPLITS, *TASKS[task], *more])
             sets[key] = output
         return sets[key]
@@ -93,12 +82,12 @@ def test_two_workers_give_the_same_bytes(made, task):
     assert content(made(task, *flags, files=7)) == content(made(task))
 
 
-def test_classes_of_folders_and_their_report(topics, tokenizer, tmp_path, capsys):
+def test_classes_of_folders_and_their_report(topics, sentinels, tmp_path, capsys):
     for number, text in enumerate(topics[:60]):
         folder = tmp_path / "in" / ["neg", "pos"][number % 2]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number}.txt").write_text(text or "empty")
-    flags = [f"--tokenizer={tokenizer}", f"--output={tmp_path / 'set'}", SPLITS]
+    flags = [f"--tokenizer={sentinels}", f"--output={tmp_path / 'set'}", SPLITS]
     main(["--task=classification", f"--input={tmp_path / 'in'}", *flags])
     said = capsys.readouterr().out
     assert "2 classes: neg, pos" in said
@@ -109,7 +98,7 @@ def test_classes_of_folders_and_their_report(topics, tokenizer, tmp_path, capsys
     assert verify_set(str(tmp_path / "set")).problems == []
 
 
-def test_the_classes_of_a_dataset_keep_their_numbers(topics, tokenizer, tmp_path):
+def test_the_classes_of_a_dataset_keep_their_numbers(topics, sentinels, tmp_path):
     datasets = pytest.importorskip("datasets")
     features = datasets.Features(
         text=datasets.Value("string"), label=datasets.ClassLabel(names=["pos", "neg"])
@@ -121,17 +110,17 @@ def test_the_classes_of_a_dataset_keep_their_numbers(topics, tokenizer, tmp_path
         [
             "--task=classification",
             f"--input=hf:{tmp_path / 'data'}",
-            f"--tokenizer={tokenizer}",
+            f"--tokenizer={sentinels}",
             f"--output={tmp_path / 'set'}",
         ]
     )
     assert read_set(str(tmp_path / "set")).schema.parameters["classes"] == ["pos", "neg"]
 
 
-def test_a_text_is_no_label(made, lines, tokenizer, tmp_path):
+def test_a_text_is_no_label(made, lines, sentinels, tmp_path):
     path = tmp_path / "many.jsonl"
     path.write_text("".join(json.dumps({"text": "a", "label": f"{n}"}) + "\n" for n in range(1001)))
-    flags = [f"--input={path}", f"--tokenizer={tokenizer}", f"--output={tmp_path / 'set'}"]
+    flags = [f"--input={path}", f"--tokenizer={sentinels}", f"--output={tmp_path / 'set'}"]
     with pytest.raises(UsageError, match="looks like no label"):
         main(["--task=classification", *flags])
     assert not (tmp_path / "set").exists()
