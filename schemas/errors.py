@@ -18,6 +18,10 @@ class DataError(TextmillError):
     """The data or the run failed: exit code 1."""
 
 
+class LeftRunning(DataError):
+    """The run failed while threads of it are still at work: the process ends without them."""
+
+
 class UsageError(TextmillError):
     """The command was wrong: exit code 2."""
 
@@ -36,7 +40,7 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 
 def _leave_at_once(code: int) -> None:
-    """Ends the process, though threads of what was cut off are still at work.
+    """Ends the process, though threads of the run are still at work.
 
     Taking the interpreter down under a thread that is in compiled code lets it abort (SIGABRT).
     """
@@ -59,6 +63,8 @@ def run_entry(main: Callable[[List[str]], None]) -> None:
         main(sys.argv[1:])
     except TextmillError as error:
         print(f"error: {error}", file=sys.stderr)
+        if isinstance(error, LeftRunning):
+            _leave_at_once(error.exit_code)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 from tokenizers import Tokenizer
 
@@ -194,6 +195,29 @@ def test_refused_documents_are_listed_and_the_rest_goes_on(tokenizer_path, tmp_p
     with pytest.raises(DataError, match=r"2 documents were refused, more than --max_rejects=1"):
         main(arguments(source, tokenizer_path, tmp_path / "strict", "--max_rejects=1"))
     assert not (tmp_path / "strict" / "MANIFEST.json").exists()
+
+
+def test_a_worker_process_that_is_killed_ends_the_run(slow_corpus, tokenizer_path, tmp_path):
+    """As by a system out of memory: FnApiRunner alone would wait for it for ever."""
+    output = tmp_path / "set"
+    flags = arguments(slow_corpus, tokenizer_path, output, *WAYS["two worker processes"])
+    process = subprocess.Popen(command(*flags), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    wait_for((output / ".staging" / "progress").exists)
+    workers: list[psutil.Process] = []
+
+    def started():
+        found = psutil.Process(process.pid).children(recursive=True)
+        workers[:] = [worker for worker in found if "python" in worker.name()]
+        return workers
+
+    wait_for(started)
+    workers[0].kill()
+    said = process.communicate(timeout=60)[1].decode()
+    last = said.splitlines()[-1]
+    assert process.returncode == 1 and "Traceback" not in said
+    assert last.startswith("error: a worker process died (killed, or out of memory)")
+    assert os.listdir(output) in ([], [".lock"])
+    assert not [worker for worker in workers if worker.is_running()]
 
 
 def test_a_truncated_archive_is_said_in_one_paragraph(tokenizer_path, tmp_path):

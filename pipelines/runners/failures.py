@@ -10,19 +10,31 @@ from schemas.errors import DataError, TextmillError
 _WHILE = re.compile(r" \[while running '.*")  # what Beam adds to a worker's message
 # Beam's threads that wait for a job's messages, and for what its workers in this process are to do.
 _LISTENERS = ("wait_until_finish_read", "run_worker_", "read_grpc_client_inputs")
+_WAITS_FOR_PROCESS = "run_worker"
+WORKER_DIED = (
+    "a worker process died (killed, or out of memory): nothing was published; run the same command "
+    "again, with fewer workers if memory is short"
+)
 
 
 @contextmanager
-def hushed_listeners() -> Iterator[None]:
-    """A lost connection is told once, by the error that ends the run.
+def overheard(died: threading.Event) -> Iterator[None]:
+    """Hears what Beam's threads end with.
 
-    Threads of Beam's that listen to a runner would each show it as an exception of its own.
+    A lost connection is told once, by the error that ends the run; threads that listen to a runner
+    would each show it as an exception of its own. Of worker processes that end before their time
+    FnApiRunner takes no notice: the run would wait for them for ever.
+
+    Args:
+      died: set when a worker process has.
     """
     import grpc  # Beam has loaded it
 
     usual = threading.excepthook
 
     def hook(arguments: threading.ExceptHookArgs) -> None:
+        if arguments.thread and arguments.thread.name == _WAITS_FOR_PROCESS:
+            died.set()
         if not isinstance(arguments.exc_value, grpc.RpcError):
             usual(arguments)
 
@@ -49,10 +61,7 @@ def in_words(error: BaseException) -> BaseException:
     if said:
         return DataError(_WHILE.sub("", said[-1]).strip())
     if re.search(r"Channel closed|SDK worker disconnected|connection.*(closed|reset)", text, re.I):
-        return DataError(
-            "a worker process died (killed, or out of memory): nothing was published; run the same "
-            "command again, with fewer workers if memory is short"
-        )
+        return DataError(WORKER_DIED)
     if "DEADLINE_EXCEEDED" in text:  # Beam takes a request's limit for the whole job's
         return DataError(
             "the job took longer than --job_server_timeout (300 seconds unless it is given), and "

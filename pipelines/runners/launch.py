@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 from rich.console import Console
 
 from pipelines.runners import job_server, prism
-from pipelines.runners.failures import hushed_listeners, in_words
+from pipelines.runners.failures import WORKER_DIED, in_words, overheard
 from pipelines.runners.progress import Display
-from schemas.errors import DataError, UsageError
+from schemas.errors import DataError, LeftRunning, UsageError
 from schemas.flag_file import kinds_of
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from pipelines.filtering.filters import Filters
 
+_LAST_WORDS_SECONDS = 3  # for the thread of a run, once a worker of it has died
 _SAMPLING_MS = 10
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
 # Measured with two cores (L = 128, MLM): two threads take 0.94 of the time of one for 50 MB, 0.88
@@ -211,13 +212,14 @@ def run_pipeline(
 
     outcome: list[BaseException | None] = []
     jobs: list[Any] = []
+    died = threading.Event()
 
     def run() -> None:
         # Worker processes inherit this: Ctrl-C is for us to act on, not for each of them to report.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with (
-                hushed_listeners(),
+                overheard(died),
                 prism.started(beam_arguments) as started,
                 job_server.reached(started) as started,
                 packaged(started, filter_name) as arguments,
@@ -243,7 +245,7 @@ def run_pipeline(
     with _stderr_in(os.path.join(local, "workers.log")) as terminal:
         display = Display(local, total_bytes, label, Console(file=terminal), count_finished)
         try:
-            _watch(worker, display)
+            _watch(worker, display, died)
         except KeyboardInterrupt:
             for job in jobs:  # else a cluster would go on with it
                 job_server.cancel(job)
@@ -298,14 +300,22 @@ def _stderr_in(path: str) -> Iterator[TextIO]:
         terminal.close()
 
 
-def _watch(worker: threading.Thread, display: Display) -> None:
-    """Starts the thread that runs the pipeline, and shows its progress until it ends."""
+def _watch(worker: threading.Thread, display: Display, died: threading.Event) -> None:
+    """Starts the thread that runs the pipeline, and shows its progress until it ends.
+
+    Raises:
+      LeftRunning: a worker process died, and the thread waits for it.
+    """
     worker.start()
     try:
         while worker.is_alive():
             worker.join(0.2)
             display.update()
-    except KeyboardInterrupt:
+            if died.is_set():
+                worker.join(_LAST_WORDS_SECONDS)
+                if worker.is_alive():
+                    raise LeftRunning(WORKER_DIED)
+    except (KeyboardInterrupt, LeftRunning):
         threading.excepthook = lambda _: None  # Beam's threads complain of what comes next
         import psutil
 
