@@ -1,5 +1,9 @@
 """Which runner is taken, which flags are refused, and how a worker's error reads."""
 
+from queue import Queue
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from pipelines.options import BuildOptions
@@ -9,6 +13,7 @@ from pipelines.runners.launch import (
     THREADS_PAY_BYTES,
     check_arguments,
     choose_runner,
+    import_beam,
     in_words,
     is_local,
 )
@@ -72,3 +77,16 @@ def test_a_workers_error_is_its_own_paragraph():
     assert "a worker process died" in str(in_words(RuntimeError("Channel closed prematurely.")))
     defect = ZeroDivisionError("x")
     assert in_words(defect) is defect
+
+
+def test_what_a_bundle_fails_with_is_handed_on_and_not_printed(capsys):
+    """A thread that is a worker may end after the run: its traceback would follow our paragraph."""
+    import_beam()
+    from apache_beam.runners.worker.sdk_worker import SdkHarness
+
+    responses: Any = Queue()
+    harness: Any = SimpleNamespace(_responses=responses)
+    request: Any = SimpleNamespace(instruction_id="a-bundle")
+    SdkHarness._execute(harness, lambda: 1 // 0, request)
+    assert "ZeroDivisionError" in responses.get().error
+    assert capsys.readouterr().err == ""

@@ -169,12 +169,15 @@ def import_beam() -> None:
     gc.disable()  # a quarter of the time: what modules make is no garbage
     try:
         with without(*_USELESS):
-            from apache_beam.runners.worker import statesampler
+            from apache_beam.runners.worker import sdk_worker, statesampler
     finally:
         gc.freeze()
         gc.enable()
         root.setLevel(level)
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+    # Workers that are threads of this process print what a bundle fails with, and hand it on too;
+    # after the end of a run, such as by a lost runner, that would be a traceback on the terminal.
+    setattr(sdk_worker, "print", lambda *_, **__: None)  # noqa: B010
     # A bundle ends when Beam's sampler next wakes up, by default after as much as 200 ms.
     statesampler.StateSampler.__init__.__defaults__ = (_SAMPLING_MS,)
 
