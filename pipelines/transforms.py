@@ -45,6 +45,7 @@ from pipelines.rows.evaluation import EvaluationLine, evaluation_file
 from pipelines.rows.repeats import Kept, keep
 from pipelines.rows.routing import Routes
 from pipelines.runners import run_metrics
+from pipelines.runners.launch import is_worker_process
 from pipelines.runners.progress import Journal
 from pipelines.shards import RowMaker, evaluation_of
 from pipelines.stores import store
@@ -178,8 +179,9 @@ class MillBlock(beam.DoFn):
             load_filter(self._job.filters.filter)
 
     def teardown(self) -> None:
-        """Lets the process end without a search for garbage in all modules: 0.3 s a worker."""
-        gc.freeze()
+        """Lets a worker process end without a search for garbage in all modules: 0.3 s."""
+        if is_worker_process():
+            gc.freeze()
 
     def start_bundle(self) -> None:
         """Holds nothing yet."""

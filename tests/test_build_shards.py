@@ -1,5 +1,6 @@
 """build_shards as a user runs it: the same bytes any way, and every mistake said in words."""
 
+import gc
 import gzip
 import json
 import os
@@ -197,6 +198,14 @@ def test_refused_documents_are_listed_and_the_rest_goes_on(tokenizer_path, tmp_p
     assert not (tmp_path / "strict" / "MANIFEST.json").exists()
 
 
+def test_runs_leave_nothing_behind_in_a_process_that_goes_on(corpus, tokenizer_path, tmp_path):
+    """A notebook's: what the garbage collector is told not to look at is never let go."""
+    main(arguments(corpus, tokenizer_path, tmp_path / "first"))
+    before = gc.get_freeze_count()
+    main(arguments(corpus, tokenizer_path, tmp_path / "second"))
+    assert gc.get_freeze_count() <= before
+
+
 def test_a_worker_process_that_is_killed_ends_the_run(slow_corpus, tokenizer_path, tmp_path):
     """As by a system out of memory: FnApiRunner alone would wait for it for ever."""
     output = tmp_path / "set"
@@ -217,7 +226,8 @@ def test_a_worker_process_that_is_killed_ends_the_run(slow_corpus, tokenizer_pat
     assert process.returncode == 1 and "Traceback" not in said
     assert last.startswith("error: a worker process died (killed, or out of memory)")
     assert os.listdir(output) in ([], [".lock"])
-    assert not [worker for worker in workers if worker.is_running()]
+    alive = [worker for worker in workers if worker.is_running()]
+    assert not [worker for worker in alive if worker.status() != psutil.STATUS_ZOMBIE]
 
 
 def test_a_truncated_archive_is_said_in_one_paragraph(tokenizer_path, tmp_path):

@@ -87,6 +87,7 @@ def test_what_a_bundle_fails_with_is_handed_on_and_not_printed(capsys):
     responses: Any = Queue()
     harness: Any = SimpleNamespace(_responses=responses)
     request: Any = SimpleNamespace(instruction_id="a-bundle")
-    SdkHarness._execute(harness, lambda: 1 // 0, request)
+    bundle: Any = lambda: 1 // 0  # noqa: E731
+    SdkHarness._execute(harness, bundle, request)
     assert "ZeroDivisionError" in responses.get().error
     assert capsys.readouterr().err == ""

@@ -6,6 +6,7 @@ Beam itself is imported when a pipeline is run, not before: help, refusals and r
 import argparse
 import contextlib
 import difflib
+import functools
 import gc
 import logging
 import os
@@ -157,8 +158,9 @@ def spare_pandas(filters: "Filters") -> None:
             pa.array([0])
 
 
+@functools.cache
 def import_beam() -> None:
-    """Imports Beam, quickly and quietly.
+    """Imports Beam, quickly and quietly, the first time.
 
     It does without some modules where they are not installed; we have no use for them, so it finds
     none of them. Its log repeats an error for each layer; ours says it once.
@@ -255,6 +257,12 @@ def run_pipeline(
             raise
     if outcome[0] is not None:
         raise in_words(outcome[0]) from outcome[0]
+
+
+def is_worker_process() -> bool:
+    """Whether this process is a worker of Beam's, and nobody's notebook."""
+    started = sys.modules["__main__"].__spec__
+    return started is not None and started.name.startswith("apache_beam.runners.worker")
 
 
 def _job_name(job: Any) -> str:
