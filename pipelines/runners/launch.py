@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pipelines.filtering.filters import Filters
 
-_LAST_WORDS_SECONDS = 3  # for the thread of a run, once a worker of it has died
+_LAST_WORDS_SECONDS = 10  # for a run of which a worker died: it may just be ending its workers
 _SAMPLING_MS = 10
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
 # Measured with two cores (L = 128, MLM): two threads take 0.94 of the time of one for 50 MB, 0.88

@@ -72,9 +72,8 @@ def train_bpe(
         ValueError: a count is below 1, a word is empty, or `vocab_size` does not hold the first
             tokens.
     """
-    from pipelines.tokenizer import (
-        merge_loop,  # numba takes a second to import: not before it is needed
-    )
+    # numba takes a second to import: not before it is needed.
+    from pipelines.tokenizer import merge_loop
 
     first = first_tokens(special_tokens)
     if vocab_size < len(first):

@@ -37,8 +37,7 @@ def scan(
     Returns:
       How many bytes were looked at.
     """
-    from pipelines.inputs.formats.csv_loop import (
-        scan_loop,  # imports numba, which other formats spare
-    )
+    # Imports numba, which other formats spare.
+    from pipelines.inputs.formats.csv_loop import scan_loop
 
     return scan_loop(data, offset, delimiter, stop_at, limit, scan_4)
