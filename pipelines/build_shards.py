@@ -23,7 +23,7 @@ from pipelines.runners.launch import (
     spare_pandas,
 )
 from pipelines.tasks.task import task_class
-from schemas.errors import run_entry
+from schemas.errors import DataError, run_entry
 from schemas.features import TASKS
 from schemas.sidecar import Schema, SetInfo
 
@@ -118,8 +118,9 @@ def _build(
     workers = worker_count(beam_arguments)[0] if local else CLUSTER_WORKERS
     if waiting := uneven(blocks, workers):
         _console.print(f"warning: {waiting}", style="yellow")
-    from pipelines.inputs.block_list import write_blocks
+    from pipelines.inputs.block_list import has_blocks, write_blocks
     from pipelines.outputs.finished import count_finished
+    from pipelines.runners.deliveries import LOST_END
     from pipelines.stores.store import is_remote, write_file
 
     if finished := count_finished(staging.folder):
@@ -129,7 +130,7 @@ def _build(
     write_file(os.path.join(staging.folder, "tokenizer.json"), tokenizer.json)
     write_blocks(staging.folder, blocks)
     run_pipeline(
-        _wiring(options, schema, tokenizer, beam_arguments, staging),
+        _wiring(options, schema, tokenizer, len(blocks), beam_arguments, staging),
         beam_arguments,
         local=staging.local,
         total_bytes=total_bytes,
@@ -140,6 +141,8 @@ def _build(
         if is_remote(staging.folder) and not local
         else None,
     )
+    if has_blocks(staging.folder):  # publishing removes the folder
+        raise DataError(LOST_END)
 
 
 def _exchange(options: BuildOptions, *, local: bool) -> str:
@@ -152,6 +155,7 @@ def _wiring(
     options: BuildOptions,
     schema: Schema,
     tokenizer: "LoadedTokenizer",
+    blocks: int,
     beam_arguments: list[str],
     staging: "Staging",
 ) -> "Callable[[beam.Pipeline], None]":
@@ -175,6 +179,7 @@ def _wiring(
             exchange=_exchange(options, local=local),
             max_rejects=options.max_rejects,
             config=config_bytes("build_shards", options),
+            blocks=blocks,
         )
         _ = pipeline | BuildShards(job)
 

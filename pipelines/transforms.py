@@ -45,6 +45,13 @@ from pipelines.rows.evaluation import EvaluationLine, evaluation_file
 from pipelines.rows.repeats import Kept, keep
 from pipelines.rows.routing import Routes
 from pipelines.runners import run_metrics
+from pipelines.runners.deliveries import (
+    AGAIN,
+    Deliveries,
+    add_deliveries,
+    check_deliveries,
+    tally,
+)
 from pipelines.runners.launch import is_worker_process
 from pipelines.runners.progress import Journal
 from pipelines.shards import RowMaker, evaluation_of
@@ -79,6 +86,7 @@ class Job:
       exchange: files or runner.
       max_rejects: a run with more refused documents fails; below 0 for no limit.
       config: the file that repeats the run.
+      blocks: how many the plan has, each of which must be reported.
     """
 
     schema: Schema
@@ -92,6 +100,7 @@ class Job:
     exchange: str
     max_rejects: int
     config: bytes
+    blocks: int
 
     @property
     def staging(self) -> str:
@@ -131,7 +140,7 @@ def share_tokenizer(tokenizer: LoadedTokenizer) -> None:
 
 @dataclass(frozen=True)
 class Report:
-    """What a block or a shard has to say; reports add up."""
+    """What a bundle of blocks or a shard has to say; reports add up."""
 
     statistics: Statistics = field(default_factory=Statistics)
     files: tuple[ManifestFile, ...] = ()
@@ -140,6 +149,7 @@ class Report:
     evaluation: tuple[EvaluationLine, ...] = ()
     stashed: tuple[Stashed, ...] = ()
     token_counts: np.ndarray = field(default_factory=lambda: NO_COUNTS, compare=False)
+    deliveries: Deliveries = field(default_factory=Deliveries)
 
 
 def add_reports(reports: Iterable[Report]) -> Report:
@@ -157,6 +167,7 @@ def add_reports(reports: Iterable[Report]) -> Report:
         all_of("evaluation"),
         all_of("stashed"),
         add_token_counts(report.token_counts for report in reports),
+        add_deliveries([report.deliveries for report in reports]),
     )
 
 
@@ -166,7 +177,10 @@ def _add_up() -> beam.PTransform:
 
 
 class MillBlock(beam.DoFn):
-    """A block -> (route, sub-block or pointer) for each shard its documents go to, and a report."""
+    """Blocks -> (route, sub-block or pointer) for each shard their documents go to, and a report.
+
+    A bundle gives one report when all is sent: what a runner loses of it leaves blocks out.
+    """
 
     def __init__(self, job: Job):
         self._job = job
@@ -184,8 +198,9 @@ class MillBlock(beam.DoFn):
             gc.freeze()
 
     def start_bundle(self) -> None:
-        """Holds nothing yet."""
+        """Starts an empty buffer and an empty report for this bundle."""
         self._held = exchange.Held()
+        self._reports: list[Report] = []
 
     def process(self, block: Block) -> Iterator:
         """Reads, tokenizes and routes."""
@@ -201,23 +216,30 @@ class MillBlock(beam.DoFn):
             stashed = stash(filtered.lines, job.scratch, block.index, piece)
             report = _read_report(filtered, milled, stashed)
             run_metrics.count_read(report.statistics)
-            yield TaggedOutput(_REPORTS, (_ALL, report))
+            self._reports.append(report)
             self._journal.add(bytes_read=documents.stored_bytes)
+        self._reports.append(Report(deliveries=Deliveries(blocks=(block.index,))))
 
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        """Sends what is held."""
+    def finish_bundle(self) -> Iterator[WindowedValue | TaggedOutput]:
+        """Sends what is held, and then the report of the bundle."""
         for element in self._send():
             yield GlobalWindows.windowed_value(element)
+        report = GlobalWindows.windowed_value((_ALL, add_reports(self._reports)))
+        yield TaggedOutput(_REPORTS, report)
+        del self._held, self._reports
 
     def _send(self) -> Iterator[tuple[int, bytes | exchange.Pointer]]:
         sub_blocks = self._held.take()
         values: list[bytes] | list[exchange.Pointer]
         values = [sub_block.to_bytes() for _, sub_block in sub_blocks]
+        routes = [route for route, _ in sub_blocks]
+        sent = tally(zip(routes, values, strict=True))
+        self._reports.append(Report(deliveries=Deliveries(sent=sent)))
         if self._job.exchange == "files" and values:
             scratch = self._job.scratch
             with disk_errors(os.path.join(scratch, "sub-blocks")):
                 values = exchange.write_scratch(scratch, values)
-        yield from ((route, value) for (route, _), value in zip(sub_blocks, values, strict=True))
+        yield from zip(routes, values, strict=True)
 
 
 def _read_report(filtered: Filtered, milled: Milled, stashed: tuple[Stashed, ...]) -> Report:
@@ -255,7 +277,7 @@ class WriteShard(beam.DoFn):
         route, values = routed
         job = self._job
         check_turn(job.staging, job.run)
-        kept, key_bytes = _gathered(values)
+        kept, key_bytes, received = _gathered(route, values)
         name = job.routes.names()[route]
         statistics, files, token_counts = self._made(name, job.routes.split_names()[route], kept)
         self._journal.add(rows=statistics.rows)
@@ -270,6 +292,7 @@ class WriteShard(beam.DoFn):
             files,
             evaluation=evaluation_of(kept) if kept else (),
             token_counts=token_counts,
+            deliveries=Deliveries(received=received),
         )
         yield _ALL, report
 
@@ -303,12 +326,13 @@ class WriteShard(beam.DoFn):
 
 
 def _gathered(
-    values: Iterable[bytes | exchange.Pointer],
-) -> tuple[Kept | None, int]:
-    """What is left of a shard's examples, and the bytes that came for it, which are let go."""
+    route: int, values: Iterable[bytes | exchange.Pointer]
+) -> tuple[Kept | None, int, np.ndarray]:
+    """What is left of a shard's examples; of what came for it, which is let go, size and tally."""
     streams = [exchange.load(value) for value in values if value]
+    received = tally((route, stream) for stream in streams)
     examples = exchange.join(streams)
-    return None if examples is None else keep(examples), sum(map(len, streams))
+    return None if examples is None else keep(examples), sum(map(len, streams)), received
 
 
 class Publish(beam.DoFn):
@@ -321,6 +345,7 @@ class Publish(beam.DoFn):
         """Checks the equations, writes the sidecars, moves everything into place."""
         _, report = keyed
         job, schema = self._job, self._job.schema
+        check_complete(report, job)
         check_report(report, job)
         inputs = file_digests(report.digests)
         contents = {
@@ -368,6 +393,27 @@ class Publish(beam.DoFn):
             samples=samples,
             tokenizer=job.tokenizer(),
             config=job.config,
+        )
+
+
+def check_complete(report: Report, job: Job) -> None:
+    """Refuses to publish where the runner lost something on the way.
+
+    Raises:
+      DataError: names the block or the shard.
+    """
+    names = job.routes.names()
+    check_deliveries(
+        report.deliveries,
+        lambda: read_blocks(job.staging),
+        job.blocks,
+        lambda route: f"the shard {names[route]}",
+    )
+    lost = sorted({*names} - {*report.statistics.shards})
+    if lost:
+        raise DataError(
+            f"the runner lost what its workers said of the shard {lost[0]} and of "
+            f"{len(lost) - 1:,} more: {AGAIN}"
         )
 
 

@@ -7,7 +7,7 @@ import os
 import pickle
 
 from pipelines.inputs.sources import Block
-from pipelines.stores.store import read, write_file
+from pipelines.stores.store import exists, read, write_file
 from schemas.errors import DataError
 
 _NAME = "blocks.pickle"
@@ -16,6 +16,11 @@ _NAME = "blocks.pickle"
 def write_blocks(staging: str, blocks: list[Block]) -> None:
     """Leaves them in the staging folder."""
     write_file(os.path.join(staging, _NAME), pickle.dumps(blocks))
+
+
+def has_blocks(staging: str) -> bool:
+    """Whether the staging folder still holds them."""
+    return exists(os.path.join(staging, _NAME))
 
 
 def read_blocks(staging: str) -> list[Block]:

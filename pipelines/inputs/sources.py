@@ -131,6 +131,13 @@ class Block:
         """Bytes on disk."""
         return sum(part.bytes for part in self.parts)
 
+    @property
+    def place(self) -> str:
+        """Which one it is, in words: `block 3 (a.jsonl, bytes 0 to 16,777,216)`."""
+        first, more = self.parts[0], len(self.parts) - 1
+        files = f" and {more:,} more parts" if more else ""
+        return f"block {self.index} ({first.path}, bytes {first.start:,} to {first.stop:,}{files})"
+
 
 def plan_blocks(source: Source) -> list[Block]:
     """Cuts the inputs into blocks: large files into ranges, small files put together.

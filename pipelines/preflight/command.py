@@ -108,7 +108,7 @@ class Preflight:
 def preflight_shards(
     options: BuildOptions,
     beam_arguments: list[str],
-    wiring: "Callable[[BuildOptions, Schema, LoadedTokenizer, list[str], Staging], Wiring]",
+    wiring: "Callable[[BuildOptions, Schema, LoadedTokenizer, int, list[str], Staging], Wiring]",
 ) -> None:
     """Looks at a build_shards command.
 
@@ -152,7 +152,8 @@ def preflight_shards(
         return
     said = f"{path}, {tokenizer.vocab_size:,} ids, fits --task={options.task}; it goes with the job"
     look.add(Check("tokenizer", "ok", said))
-    look.job(wiring(options, schema, tokenizer, beam_arguments, as_if_staged(options.output)))
+    staging, count = as_if_staged(options.output), len(blocks or [])
+    look.job(wiring(options, schema, tokenizer, count, beam_arguments, staging))
     if blocks is None:
         look.add(Check("keys", "not checked", _NO_INPUTS))
     else:
@@ -205,7 +206,7 @@ def _add_costs(
 def preflight_tokenizer(
     options: TokenizerOptions,
     beam_arguments: list[str],
-    wiring: "Callable[[TokenizerOptions, list[str], Staging], Wiring]",
+    wiring: "Callable[[TokenizerOptions, int, list[str], Staging], Wiring]",
 ) -> None:
     """Looks at a train_tokenizer command.
 
@@ -233,7 +234,7 @@ def preflight_tokenizer(
     )
     look = Preflight(asked)
     blocks = look.places()
-    look.job(wiring(options, beam_arguments, as_if_staged(options.output)))
+    look.job(wiring(options, len(blocks or []), beam_arguments, as_if_staged(options.output)))
     if blocks is None:
         look.add(Check("work", "not checked", _NO_INPUTS))
     else:

@@ -10,6 +10,7 @@ from typing import Any
 from pipelines.inputs.documents import Reject
 from pipelines.inputs.sources import file_digests
 from pipelines.outputs.rejects import Stashed
+from pipelines.runners.deliveries import Deliveries, add_deliveries
 from pipelines.tokenizer.bpe import TrainedBpe
 from pipelines.tokenizer.histogram import Histogram
 from schemas.errors import DataError
@@ -31,6 +32,7 @@ class Read:
       filtered: reason to number of documents that filters dropped.
       stashed: where these are, if they are to be kept.
       digests: of the stored ranges, see `Documents`.
+      deliveries: which blocks these were, and what was sent and received of their words.
     """
 
     documents: int = 0
@@ -40,6 +42,7 @@ class Read:
     filtered: dict[str, int] = field(default_factory=dict)
     stashed: tuple[Stashed, ...] = ()
     digests: tuple[tuple[str, int, int, str], ...] = ()
+    deliveries: Deliveries = field(default_factory=Deliveries)
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,7 @@ def add_read(parts: Iterable[Read]) -> Read:
         dict(filtered),
         tuple(stashed for part in parts for stashed in part.stashed),
         tuple(digest for part in parts for digest in part.digests),
+        add_deliveries([part.deliveries for part in parts]),
     )
 
 

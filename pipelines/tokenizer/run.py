@@ -17,6 +17,7 @@ from pipelines.inputs.block_list import write_blocks
 from pipelines.inputs.sources import Block, hash_inputs, plan_blocks
 from pipelines.inputs.spread import CLUSTER_WORKERS, uneven, worker_count
 from pipelines.outputs.staging import Staging, check_turn, refuse_own_inputs, staged
+from pipelines.runners.deliveries import LOST_END
 from pipelines.runners.launch import choose_runner, is_local, run_pipeline
 from pipelines.stores import store
 from pipelines.stores.store import write_file
@@ -36,7 +37,7 @@ from pipelines.tokenizer.output import (
 )
 from pipelines.tokenizer.report import Report, Text, inputs_digest, report_of
 from pipelines.tokenizer.tokenizer_json import tokenizer_config, tokenizer_json
-from schemas.errors import UsageError
+from schemas.errors import DataError, UsageError
 from schemas.typed_json import from_json, to_json
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def _count(
     write_blocks(folder, blocks)
 
     run_pipeline(
-        wiring(options, beam_arguments, staging),
+        wiring(options, len(blocks), beam_arguments, staging),
         beam_arguments,
         local=staging.local,
         total_bytes=total_bytes,
@@ -143,12 +144,14 @@ def _count(
         filter_name=options.filters.filter,
     )
     path = os.path.join(folder, READ)
+    if not store.exists(path):
+        raise DataError(LOST_END)
     text = from_json(Text, store.load_json(path), path)
     return read_histogram(os.path.join(folder, HISTOGRAM)), text
 
 
 def wiring(
-    options: TokenizerOptions, beam_arguments: list[str], staging: Staging
+    options: TokenizerOptions, blocks: int, beam_arguments: list[str], staging: Staging
 ) -> "Callable[[beam.Pipeline], None]":
     """What adds the transforms to a pipeline."""
 
@@ -164,6 +167,7 @@ def wiring(
             staging.scratch(local=is_local(beam_arguments)),
             options.max_rejects,
             staging.run,
+            blocks,
         )
         _ = pipeline | CountWords(job)
 

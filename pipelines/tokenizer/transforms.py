@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
@@ -20,6 +21,12 @@ from pipelines.inputs.block_list import read_blocks
 from pipelines.inputs.sources import Block, Source, read_block
 from pipelines.outputs.rejects import Stashed, collect, rejects_file, stash
 from pipelines.outputs.staging import check_turn
+from pipelines.runners.deliveries import (
+    Deliveries,
+    add_tallies,
+    check_deliveries,
+    tally,
+)
 from pipelines.runners.progress import Journal
 from pipelines.stores.store import write_file
 from pipelines.tokenizer import histogram, word_counts
@@ -45,6 +52,7 @@ class CountJob:
       scratch: the folder for what workers hand on to each other.
       max_rejects: a run with more refused documents fails; below 0 for no limit.
       run: names the run that waits for this job.
+      blocks: how many the plan has, each of which must be reported.
     """
 
     source: Source
@@ -55,6 +63,7 @@ class CountJob:
     scratch: str
     max_rejects: int
     run: str = ""
+    blocks: int = 0
 
 
 def read_of(filtered: Filtered, stashed: tuple[Stashed, ...] = ()) -> Read:
@@ -84,7 +93,7 @@ class CountBlocks(beam.DoFn):
             load_filter(self._job.filters.filter)
 
     def start_bundle(self) -> None:
-        """Nothing is counted yet."""
+        """Starts empty counts and an empty report for this bundle."""
         self._counts = WordCounter()
         self._read = [Read()]
 
@@ -98,22 +107,32 @@ class CountBlocks(beam.DoFn):
             self._read.append(read_of(filtered, stashed))
             self._counts.count(filtered.documents.text, add_prefix_space=job.add_prefix_space)
             self._journal.add(bytes_read=documents.stored_bytes)
+        self._read.append(Read(deliveries=Deliveries(blocks=(block.index,))))
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        """Gives the counts of the bundle."""
+        """Gives the counts of the bundle, and then what it read."""
         for bucket, counts in self._counts.buckets():
-            yield GlobalWindows.windowed_value((bucket, word_counts.to_bytes(counts)))
+            table = word_counts.to_bytes(counts)
+            self._read.append(Read(deliveries=Deliveries(sent=tally([(bucket, table)]))))
+            yield GlobalWindows.windowed_value((bucket, table))
         yield GlobalWindows.windowed_value((_READ, add_read(self._read)))
         del self._counts, self._read
 
 
-def add_up(keyed: tuple[int, Iterable[Any]]) -> tuple[int, tuple[int, Any]]:
-    """All of a key as one: tables of a bucket, or what was read."""
+def add_up(keyed: tuple[int, Iterable[Any]]) -> tuple[int, tuple[Read, bytes]]:
+    """All of a key as one: what was read; or what came for a bucket, and the sum of its tables."""
     key, parts = keyed
     if key == _READ:
-        return _ALL, (key, add_read(parts))
-    counts = add_counts(word_counts.from_bytes(part) for part in parts)
-    return _ALL, (key, word_counts.to_bytes(counts))
+        return _ALL, (add_read(parts), b"")
+    received: list[np.ndarray] = []
+
+    def tables() -> Iterator[pa.Table]:
+        for part in parts:
+            received.append(tally([(key, part)]))
+            yield word_counts.from_bytes(part)
+
+    table = word_counts.to_bytes(add_counts(tables()))
+    return _ALL, (Read(deliveries=Deliveries(received=add_tallies(received))), table)
 
 
 class WriteHistogram(beam.DoFn):
@@ -122,13 +141,19 @@ class WriteHistogram(beam.DoFn):
     def __init__(self, job: CountJob):
         self._job = job
 
-    def process(self, everything: tuple[int, Iterable[tuple[int, Any]]]) -> Iterator[str]:
-        """Refuses what cannot be trained on, and writes the rest."""
-        parts = dict(everything[1])
-        read = parts.pop(_READ)
+    def process(self, everything: tuple[int, Iterable[tuple[Read, bytes]]]) -> Iterator[str]:
+        """Refuses what is not complete or cannot be trained on, and writes the rest."""
+        reads, tables = zip(*everything[1], strict=True)
+        read = add_read(reads)
+        check_deliveries(
+            read.deliveries,
+            lambda: read_blocks(self._job.staging),
+            self._job.blocks,
+            lambda bucket: f"bucket {bucket} of the words",
+        )
         check_read(read, self._job.max_rejects)
         check_turn(self._job.staging, self._job.run, publishes=True)
-        counts = pa.concat_tables(word_counts.from_bytes(table) for table in parts.values())
+        counts = pa.concat_tables(word_counts.from_bytes(table) for table in tables if table)
         origin = histogram.Origin(self._job.add_prefix_space, read.documents, read.bytes)
         sorted_counts = histogram.Histogram(counts.sort_by("word"), origin)
         files = {
