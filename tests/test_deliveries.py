@@ -1,8 +1,12 @@
 """What a runner loses is noticed, and Beam's local runner loses nothing any more."""
 
 import json
+import re
+import subprocess
+import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import apache_beam as beam
 import numpy as np
@@ -224,3 +228,14 @@ def test_no_stream_of_a_local_run_is_flushed_by_a_timer(mode, tmp_path, monkeypa
     run_with(mode, tmp_path, lambda p: p | beam.Create([1, 2]) | beam.Reshuffle() | beam.Map(abs))
     assert {type(s) for s in made} == {data_plane.SizeBasedBufferingClosableOutputStream}
     assert sdk_worker_main._get_data_buffer_time_limit_ms([]) == 0  # what worker processes take
+
+
+def test_the_reproduction_on_the_page_runs(tmp_path):
+    """Quickly: it gives so few elements that no flush meets them."""
+    page = (Path(__file__).parents[1] / "docs" / "beam_local_runner.md").read_text()
+    [code] = re.findall("```python\n(.*?)```", page, re.S)
+    assert len(code.splitlines()) <= 30
+    program = tmp_path / "lost.py"
+    program.write_text(code.replace("100_000", "100"))
+    run = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    assert sorted(run.stdout.splitlines()) == [f"key {k}: 0 of 100 elements lost" for k in "abcd"]
