@@ -181,8 +181,8 @@ def import_beam() -> None:
     # Workers that are threads of this process print what a bundle fails with, and hand it on too;
     # after the end of a run, such as by a lost runner, that would be a traceback on the terminal.
     setattr(sdk_worker, "print", lambda *_, **__: None)  # noqa: B010
-    # The local runner and its threads would flush what they send once a second from a thread of its
-    # own, which loses what is written meanwhile (docs/beam_local_runner.md). 0: when a buffer is full.
+    # The local runner flushes what is sent once a second, from a thread of its own, and so loses
+    # what is written meanwhile: docs/beam_local_runner.md. 0: when a buffer is full, and at the end.
     worker_handlers.DATA_BUFFER_TIME_LIMIT_MS = 0
     # A bundle ends when Beam's sampler next wakes up, by default after as much as 200 ms.
     statesampler.StateSampler.__init__.__defaults__ = (_SAMPLING_MS,)
