@@ -2,9 +2,9 @@
 
 Every run is a process of its own (forked from one that has all modules loaded, so that hundreds
 take minutes), many at a time, beside processes that do nothing but compute. All runs of a command
-must leave the same bytes, whatever the mode; one that fails must say so in words. The table counts,
-for each command and mode, what came out; exit code 1 if a run left other bytes, hung, or ended in a
-traceback.
+must leave the same bytes, whatever the mode; one that fails must say in words why, and truly. The
+table counts, for each command and mode, what came out; exit code 1 if a run left other bytes, hung,
+or ended in a traceback.
 """
 
 import json
@@ -41,7 +41,7 @@ MODES = {
 }
 _NICE = 10  # of the crowd: a tenth of the weight of a run
 _NOT_THE_SAME = ("inputs.json", "config.yaml", ".lock")  # they name paths, or the run
-DEFECTS = ("other bytes", "hung", "traceback")
+DEFECTS = ("other bytes", "hung", "traceback", "untrue")
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,9 @@ def _judge(folder: Path, number: int, status: int | str, due: dict[str, str], ke
     elif "Traceback" in said:
         words = f"traceback: {last[:200]}"
     else:
-        words = last.replace(str(folder), "")[:200]
+        words = last.replace(str(output), "OUTPUT")[:200]
+    if "damaged" in words:  # by nobody: it was lost on the way
+        words = f"untrue: {words}"
     if words and keep:
         os.makedirs(keep, exist_ok=True)
         shutil.copy(log, Path(keep) / f"{os.getpid()}-{number}-{time.time_ns()}.log")

@@ -182,7 +182,7 @@ def import_beam() -> None:
     # after the end of a run, such as by a lost runner, that would be a traceback on the terminal.
     setattr(sdk_worker, "print", lambda *_, **__: None)  # noqa: B010
     # The local runner flushes what is sent once a second, from a thread of its own, and so loses
-    # what is written meanwhile: docs/beam_local_runner.md. 0: when a buffer is full, and at the end.
+    # what is written meanwhile: docs/beam_local_runner.md. 0: when a buffer is full, or closed.
     worker_handlers.DATA_BUFFER_TIME_LIMIT_MS = 0
     # A bundle ends when Beam's sampler next wakes up, by default after as much as 200 ms.
     statesampler.StateSampler.__init__.__defaults__ = (_SAMPLING_MS,)
