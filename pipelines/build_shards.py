@@ -140,6 +140,7 @@ def _build(
         count_finished=(lambda: count_finished(staging.folder))
         if is_remote(staging.folder) and not local
         else None,
+        is_published=lambda: not has_blocks(staging.folder),
     )
     if has_blocks(staging.folder):  # publishing removes the folder
         raise DataError(LOST_END)

@@ -1,5 +1,7 @@
 """Which runner is taken, which flags are refused, and how a worker's error reads."""
 
+import threading
+import time
 from queue import Queue
 from types import SimpleNamespace
 from typing import Any
@@ -7,6 +9,7 @@ from typing import Any
 import pytest
 
 from pipelines.options import BuildOptions
+from pipelines.runners import launch
 from pipelines.runners.launch import (
     IN_PROCESS,
     PROCESSES_PAY_BYTES,
@@ -91,3 +94,14 @@ def test_what_a_bundle_fails_with_is_handed_on_and_not_printed(capsys):
     SdkHarness._execute(harness, bundle, request)
     assert "ZeroDivisionError" in responses.get().error
     assert capsys.readouterr().err == ""
+
+
+def test_a_worker_that_dies_after_publishing_is_no_failure(monkeypatch):
+    """On a crowded machine the others take longer to end than a run waits that lost a worker."""
+    monkeypatch.setattr(launch, "_LAST_WORDS_SECONDS", 0.01)
+    died = threading.Event()
+    died.set()
+    display: Any = SimpleNamespace(update=lambda: None, close=lambda: None)
+    ending = threading.Thread(target=time.sleep, args=(1,))
+    launch._watch(ending, display, died, lambda: True)
+    assert not ending.is_alive()

@@ -15,6 +15,10 @@ WORKER_DIED = (
     "a worker process died (killed, or out of memory): nothing was published; run the same command "
     "again, with fewer workers if memory is short"
 )
+WORKER_DIED_LATE = (
+    "a worker process died after the last step, and the others do not end: all was published and "
+    "is whole; the same command finds it"
+)
 
 
 @contextmanager

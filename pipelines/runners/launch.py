@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 from rich.console import Console
 
 from pipelines.runners import job_server, prism
-from pipelines.runners.failures import WORKER_DIED, in_words, overheard
+from pipelines.runners.failures import WORKER_DIED, WORKER_DIED_LATE, in_words, overheard
 from pipelines.runners.progress import Display
 from schemas.errors import DataError, LeftRunning, UsageError
 from schemas.flag_file import kinds_of
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
     from pipelines.filtering.filters import Filters
 
-_LAST_WORDS_SECONDS = 10  # for a run of which a worker died: it may just be ending its workers
+# For a run of which a worker died: it may just be ending its workers; if its last step has run, it
+# is, and on a crowded machine that takes a while.
+_LAST_WORDS_SECONDS, _ENDING_SECONDS = 10, 120
 _SAMPLING_MS = 10
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
 # Measured with two cores (L = 128, MLM): two threads take 0.94 of the time of one for 50 MB, 0.88
@@ -197,6 +199,7 @@ def run_pipeline(
     label: str,
     filter_name: str = "",
     count_finished: Callable[[], int] | None = None,
+    is_published: Callable[[], bool] = lambda: False,
 ) -> None:
     """Runs a pipeline to its end, with a progress display.
 
@@ -208,6 +211,7 @@ def run_pipeline(
       label: what is being done.
       filter_name: of --filter, for workers that have to be sent it.
       count_finished: how many shards are finished, where workers keep no journal that is seen here.
+      is_published: whether the last step has run; asked when a worker process has died.
 
     Raises:
       DataError: a worker refused the data, or the run failed; in words.
@@ -254,7 +258,7 @@ def run_pipeline(
     with _stderr_in(os.path.join(local, "workers.log")) as terminal:
         display = Display(local, total_bytes, label, Console(file=terminal), count_finished)
         try:
-            _watch(worker, display, died)
+            _watch(worker, display, died, is_published)
         except KeyboardInterrupt:
             for job in jobs:  # else a cluster would go on with it
                 job_server.cancel(job)
@@ -315,7 +319,12 @@ def _stderr_in(path: str) -> Iterator[TextIO]:
         terminal.close()
 
 
-def _watch(worker: threading.Thread, display: Display, died: threading.Event) -> None:
+def _watch(
+    worker: threading.Thread,
+    display: Display,
+    died: threading.Event,
+    is_published: Callable[[], bool],
+) -> None:
     """Starts the thread that runs the pipeline, and shows its progress until it ends.
 
     Raises:
@@ -328,8 +337,11 @@ def _watch(worker: threading.Thread, display: Display, died: threading.Event) ->
             display.update()
             if died.is_set():
                 worker.join(_LAST_WORDS_SECONDS)
-                if worker.is_alive():
+                if worker.is_alive() and not is_published():
                     raise LeftRunning(WORKER_DIED)
+                worker.join(_ENDING_SECONDS)
+                if worker.is_alive():
+                    raise LeftRunning(WORKER_DIED_LATE)
     except (KeyboardInterrupt, LeftRunning):
         threading.excepthook = lambda _: None  # Beam's threads complain of what comes next
         import psutil
