@@ -49,6 +49,7 @@ from pipelines.runners.deliveries import (
     AGAIN,
     Deliveries,
     add_deliveries,
+    and_more,
     check_deliveries,
     tally,
 )
@@ -412,8 +413,8 @@ def check_complete(report: Report, job: Job) -> None:
     lost = sorted({*names} - {*report.statistics.shards})
     if lost:
         raise DataError(
-            f"the runner lost what its workers said of the shard {lost[0]} and of "
-            f"{len(lost) - 1:,} more: {AGAIN}"
+            f"the runner lost what its workers said of the shard {lost[0]}"
+            f"{and_more(lost, 'shards')}: {AGAIN}"
         )
 
 

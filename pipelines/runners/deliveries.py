@@ -84,13 +84,13 @@ def check_deliveries(
     if missing:
         raise DataError(
             f"the runner lost what its workers said of {plan()[missing[0]].place}"
-            f"{_and_more(missing, 'blocks')}: {AGAIN}"
+            f"{and_more(missing, 'blocks')}: {AGAIN}"
         )
     twice = [block for block, times in reported.items() if times > 1]
     if twice:
         raise DataError(
             f"the runner delivered twice what its workers said of {plan()[min(twice)].place}"
-            f"{_and_more(twice, 'blocks')}: {AGAIN}"
+            f"{and_more(twice, 'blocks')}: {AGAIN}"
         )
     sent, received = (
         {key: (values, hashes) for key, values, hashes in side.tolist()}
@@ -101,10 +101,11 @@ def check_deliveries(
         (there, _), (here, _) = sent.get(odd[0], (0, 0)), received.get(odd[0], (0, 0))
         what = "other bytes than were sent" if here == there else f"{here:,} of {there:,} parts"
         raise DataError(
-            f"the runner lost parts of {name(odd[0])}{_and_more(odd, 'keys')}: {what} arrived; "
+            f"the runner lost parts of {name(odd[0])}{and_more(odd, 'keys')}: {what} arrived; "
             f"{AGAIN}"
         )
 
 
-def _and_more(items: Sequence, kind: str) -> str:
+def and_more(items: Sequence, kind: str) -> str:
+    """Goes on after the first of some items: ` and of 3 more blocks`."""
     return f" and of {len(items) - 1:,} more {kind}" if len(items) > 1 else ""
