@@ -3,10 +3,17 @@
 Legend: L places a row, R rows, S segments.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+
+# Searches for full rows: places that a row may leave free, in 512ths of it, and whether rows begin
+# with the length that is left most, not with the longest. Many short segments are packed best by
+# the first, few long ones by the others.
+_SEARCHES = ((0, False), (1, False), (8, False), (16, False), (4, True))
+_STEPS = 64  # of each search, a segment: only thousands of different lengths need as many
 
 
 @dataclass(frozen=True)
@@ -56,14 +63,14 @@ def pack(
     if method == "none":
         rows = np.arange(len(lengths))
         return Packing(offsets[:-1], lengths, rows, np.zeros_like(rows), rows, len(rows))
-    row_of = _best_fit(lengths if room_S is None else room_S, max_length)
-    order = np.argsort(row_of, kind="stable")
+    row_of = _fill_rows(lengths if room_S is None else room_S, max_length)
+    order = _sort(row_of)
     # The segments of each row, one after another.
     start_S, length_S, row_S = offsets[:-1][order], lengths[order], row_of[order]
     rows = int(row_S[-1]) + 1 if len(row_S) else 0
     before = np.cumsum(length_S) - length_S
-    firsts = np.searchsorted(row_S, np.arange(rows))
-    offset_S = before - np.repeat(before[firsts], np.diff(np.append(firsts, len(row_S))))
+    segments_R = np.bincount(row_S, minlength=rows)
+    offset_S = before - np.repeat(before[np.cumsum(segments_R) - segments_R], segments_R)
     return Packing(start_S, length_S, row_S, offset_S, order, rows)
 
 
@@ -82,50 +89,60 @@ def _concat(offsets: np.ndarray, max_length: int) -> Packing:
     )
 
 
-def _best_fit(lengths: np.ndarray, max_length: int) -> np.ndarray:
-    """Best-fit decreasing bin packing, over a histogram of lengths.
+def _fill_rows(lengths: np.ndarray, max_length: int) -> np.ndarray:
+    """int64 [S]: the row of each segment, of as few rows as any way finds."""
+    ways = try_ways(np.bincount(lengths, minlength=max_length + 1))
+    _, parts_P = min(ways, key=lambda rows_and_parts: rows_and_parts[0])
+    return _assign(lengths, parts_P)
 
-    Segments of equal length are interchangeable, so the work is done a length at a time: all of
-    them go into the fullest rows that take them, as many a row as fit (Ding et al., "Fewer
-    Truncations Improve Language Modeling", 2024, packs so for language models). Steps depend on
-    the number of different lengths, not of segments.
 
-    Returns:
-      int64 [S]: the row of each segment.
+def try_ways(count_L: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Makes rows by best-fit decreasing, then by each search, until there can be no fewer.
+
+    Segments of equal length are interchangeable, so rows are made from a histogram of lengths, many
+    alike at once: work grows with the number of different lengths, hardly with that of segments.
+    Best fit ends with rows that no segment left is short enough for. A search tries to fill each
+    row wholly, or but for a few places (minimum bin slack: Gupta and Ho 1999, Fleszar and Hindi
+    2002). Rows can be no fewer than all tokens through L.
+
+    Args:
+      count_L: int64 [L + 1], segments of each length.
+
+    Yields:
+      How many rows, and their parts, int64 [P, 4]: see `packing_loop.py`.
     """
+    # Compiles loops: numba takes time to import.
+    from pipelines.rows.packing_loop import best_fit, fill
+
+    max_length = len(count_L) - 1
+    tokens_L = count_L * np.arange(max_length + 1)
+    order_D = np.argsort(-tokens_L, kind="stable")[: np.count_nonzero(count_L)]
+    fewest, steps = -(-int(tokens_L.sum()) // max_length), _STEPS * int(count_L.sum())
+    made = best_fit(count_L)
+    yield made
+    for share, most_left in _SEARCHES:
+        if made[0] == fewest:
+            return
+        made = fill(count_L, order_D, -(-share * max_length // 512), most_left, steps)
+        yield made
+
+
+def _assign(lengths: np.ndarray, parts_P: np.ndarray) -> np.ndarray:
+    """The row of each segment: those of a length go into its rows as they come."""
+    first_P, rows_P, _, times_P = parts_P[np.argsort(parts_P[:, 2], kind="stable")].T
+    row_R = np.arange(rows_P.sum()) + np.repeat(first_P - np.cumsum(rows_P) + rows_P, rows_P)
     row_of = np.empty(len(lengths), np.int64)
-    by_length = np.argsort(-lengths, kind="stable")
-    present, counts = np.unique(lengths, return_counts=True)
-    open_rows: dict[int, list[np.ndarray]] = {}  # free places -> rows, as batches
-    free_bits = 0  # bit f is set while open_rows[f] holds rows
-    rows = done = 0
-    for length, count in zip(present[::-1].tolist(), counts[::-1].tolist(), strict=True):
-        segments = by_length[done : done + count]
-        done += count
-        while len(segments):
-            fitting = free_bits >> length
-            if fitting:
-                free = (fitting & -fitting).bit_length() - 1 + length
-                batch = np.concatenate(open_rows.pop(free))
-                free_bits &= ~(1 << free)
-            else:
-                free = max_length
-                batch = np.arange(rows, rows + -(-len(segments) // (free // length)))
-                rows += len(batch)
-            each = free // length
-            used, rest = divmod(len(segments), each)
-            used = min(used, len(batch))
-            placed = used * each
-            row_of[segments[:placed]] = np.repeat(batch[:used], each)
-            left = [(free - each * length, batch[:used]), (free, batch[used:])]
-            if rest and used < len(batch) and placed + rest == len(segments):
-                row_of[segments[placed:]] = batch[used]
-                placed += rest
-                left = [left[0], (free - rest * length, batch[used : used + 1])]
-                left.append((free, batch[used + 1 :]))
-            segments = segments[placed:]
-            for places, some in left:
-                if places and len(some):
-                    open_rows.setdefault(places, []).append(some)
-                    free_bits |= 1 << places
+    row_of[_sort(lengths)] = np.repeat(row_R, np.repeat(times_P, rows_P))
     return row_of
+
+
+def _sort(values: np.ndarray) -> np.ndarray:
+    """A stable argsort of numbers below 2**32.
+
+    numpy sorts numbers of 16 bits by radix: both halves take a third of the time of the whole.
+    """
+    if (values[1:] >= values[:-1]).all():
+        return np.arange(len(values))
+    order = np.argsort(values.astype(np.uint16), kind="stable")
+    high = values >> 16
+    return order[np.argsort(high[order].astype(np.uint16), kind="stable")] if high.any() else order
