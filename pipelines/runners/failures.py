@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from schemas.errors import DataError, TextmillError
+from schemas.memory import shortage_of
 
 _WHILE = re.compile(r" \[while running '.*")  # what Beam adds to a worker's message
 # Beam's threads that wait for a job's messages, and for what its workers in this process are to do.
@@ -57,6 +58,8 @@ def in_words(error: BaseException) -> BaseException:
     text = str(error)
     if isinstance(error, TextmillError):
         return type(error)(_WHILE.sub("", text))
+    if short := shortage_of(error):
+        return short
     said = re.findall(r"(?:DataError|UsageError): (.*)", text)
     if said:
         return DataError(_WHILE.sub("", said[-1]).strip())

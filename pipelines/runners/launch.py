@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from rich.console import Console
-
+from pipelines.console import Console
 from pipelines.runners import job_server, prism
 from pipelines.runners.failures import WORKER_DIED, in_words, overheard
 from pipelines.runners.progress import Display
 from schemas.errors import DataError, LeftRunning, UsageError
 from schemas.flag_file import kinds_of
+from schemas.memory import want_addresses
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -209,6 +209,8 @@ def run_pipeline(
       DataError: a worker refused the data, or the run failed; in words.
       KeyboardInterrupt: at once, though workers may still be busy.
     """
+    if "running_mode=multi_" in " ".join(beam_arguments).replace(" ", "="):
+        want_addresses(3.2, "a run in threads or processes")
     import_beam()
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
