@@ -1,11 +1,12 @@
 """The console that all commands print on: a rich one on which no text commands anything."""
 
 from collections.abc import Iterable
-from typing import TextIO
+from typing import Any, TextIO
 
 import rich.console
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.text import Text
 
 from schemas.terminal import visible
 
@@ -23,6 +24,10 @@ class Console(rich.console.Console):
         super().__init__(
             file=file, stderr=stderr, soft_wrap=soft_wrap, markup=False, highlight=False
         )
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """Text of a string, as wide as what is seen of it."""
+        return super().render_str(_shown(text), **how)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
