@@ -49,8 +49,8 @@ def main(argv: list[str]) -> None:
         check_unknown=lambda flags: check_arguments(flags, *_all_flags()),
     )
     options, beam_arguments = parse_options(argv)
-    check_arguments(beam_arguments, BuildOptions, type(options.settings))
     want_addresses(2.2, "build_shards")
+    check_arguments(beam_arguments, BuildOptions, type(options.settings))
     spare_pandas(options.filters)
     from pipelines.stores import store_calls
 

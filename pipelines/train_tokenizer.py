@@ -24,8 +24,8 @@ def main(argv: list[str]) -> None:
         return_unknown_args=True,
         use_underscores=True,
     )
-    check_arguments(beam_arguments, TokenizerOptions)
     want_addresses(2, "train_tokenizer")
+    check_arguments(beam_arguments, TokenizerOptions)
     # Not before: --help and a wrong flag are answered without what a run takes.
     from pipelines.stores import store_calls
     from pipelines.tokenizer.run import train_or_find, wiring

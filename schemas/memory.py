@@ -51,14 +51,15 @@ def shortage_of(error: Optional[BaseException]) -> Optional[DataError]:
 
 def shortage_told(text: str) -> Optional[DataError]:
     """The same of the text of a traceback, which is all that comes from a worker."""
-    told = next((line for line in reversed(text.splitlines()) if _SIGNS.search(line)), None)
+    signs = (line.strip(" :") for line in reversed(text.splitlines()) if _SIGNS.search(line))
+    told = next(signs, None)
     if told is None:
         return None
     limit = _limit()
     allowed = "" if limit is None else f", of which `ulimit -v` allows {limit / 1e9:.2f} GB"
     return DataError(
-        f"memory is short{allowed} ({told.strip()[:_LONGEST]}): give the process more, or less to "
-        "do: fewer workers, smaller batches or shards; then run the same command again"
+        f"memory is short{allowed} ({told[:_LONGEST]}): give the process more, or less to do: "
+        "fewer workers, smaller batches or shards; then run the same command again"
     )
 
 

@@ -16,7 +16,7 @@ MODES = {
 }
 # In a namespace of its own: the disk is gone with the command.
 ON_A_SMALL_DISK = ["unshare", "--mount", "sh", "-c"]
-SMALL_DISK = 'mount -t tmpfs -o size=64k none "$0" && "$@"; code=$?; ls -A "$0/out"; exit $code'
+SMALL_DISK = 'mount -t tmpfs -o size={} none "$0" && "$@"; code=$?; ls -A "$0/out"; exit $code'
 
 
 def can_mount() -> bool:
@@ -47,13 +47,19 @@ def test_the_log_of_workers_commands_no_terminal(tmp_path):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("command", ["build_shards", "train_tokenizer"])
 def test_a_full_disk_ends_a_run_in_words(command, mode, corpus, tokenizer_path, tmp_path):
-    flags = {
-        "build_shards": [f"--tokenizer={tokenizer_path}"],
-        "train_tokenizer": ["--vocab_size=5000"],
+    flag, size = {
+        "build_shards": (f"--tokenizer={tokenizer_path}", "64k"),
+        "train_tokenizer": ("--vocab_size=5000", "24k"),
     }[command]
-    run = [sys.executable, "-m", f"pipelines.{command}", f"--input={corpus}", *flags, *MODES[mode]]
+    run = [sys.executable, "-m", f"pipelines.{command}", f"--input={corpus}", flag, *MODES[mode]]
     done = subprocess.run(
-        [*ON_A_SMALL_DISK, SMALL_DISK, str(tmp_path), *run, f"--output={tmp_path}/out"],
+        [
+            *ON_A_SMALL_DISK,
+            SMALL_DISK.format(size),
+            str(tmp_path),
+            *run,
+            f"--output={tmp_path}/out",
+        ],
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[1],
