@@ -49,7 +49,7 @@ def main(argv: list[str]) -> None:
         check_unknown=lambda flags: check_arguments(flags, *_all_flags()),
     )
     options, beam_arguments = parse_options(argv)
-    want_addresses(2.2, "build_shards")
+    want_addresses(2.4, "build_shards")
     check_arguments(beam_arguments, BuildOptions, type(options.settings))
     spare_pandas(options.filters)
     from pipelines.stores import store_calls

@@ -7,7 +7,7 @@ Where the process may have few addresses only (`ulimit -v`), that is seen before
 
 import re
 import resource
-from typing import Optional
+from typing import Optional, Set
 
 from schemas.errors import DataError
 
@@ -40,7 +40,9 @@ def want_addresses(gigabytes: float, what: str) -> None:
 
 def shortage_of(error: Optional[BaseException]) -> Optional[DataError]:
     """What is said of an exception that arose because memory is short; None of any other."""
-    while error is not None:
+    seen: Set[int] = set()
+    while error is not None and id(error) not in seen:  # one may be raised from itself
+        seen.add(id(error))
         kind = "MemoryError" if isinstance(error, MemoryError) else type(error).__name__
         told = shortage_told(f"{kind}: {error}")
         if told is not None:

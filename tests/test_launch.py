@@ -81,6 +81,7 @@ def test_flags_of_beam_pass_and_others_are_refused_with_a_hint():
         (["--runner=SparkRunner"], "nothing is downloaded: .* --spark_job_server_jar=PATH"),
         (["--runner=flink"], "nothing is downloaded: .* --flink_job_server_jar=PATH"),
         (["--runner=flink", "--flink_job_server_jar=no.jar"], "no.jar: there is no such file"),
+        (["--runner=flink", f"--flink_job_server_jar={__file__}"], "test_launch.py is no jar"),
         (["--runner=KafkaStreamsRunner"], "--kafka_streams_job_server_jar=PATH"),
         (["--direct_num_workers=0"], "--direct_num_workers=0: from 1 to 1024"),
         (["--direct_num_workers", "-1"], "--direct_num_workers=-1: from 1 to 1024"),
@@ -118,6 +119,8 @@ def test_a_workers_error_is_its_own_paragraph():
     same_process = DataError("a.gz is cut [while running 'Mill-ptransform-1']")
     assert str(in_words(same_process)) == "a.gz is cut"
     assert "a worker process died" in str(in_words(RuntimeError("Channel closed prematurely.")))
+    no_server = RuntimeError("Service failed to start up with error 1")
+    assert "the job server ended as soon as" in str(in_words(no_server))
     starved = "Traceback ...\nnumpy._core._exceptions._ArrayMemoryError: Unable to allocate 8 GiB\n"
     assert "memory is short" in str(in_words(RuntimeError(starved)))
     assert "_ArrayMemoryError: Unable to allocate 8 GiB" in str(in_words(RuntimeError(starved)))

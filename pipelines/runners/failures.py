@@ -70,6 +70,11 @@ def in_words(error: BaseException) -> BaseException:
             "the job took longer than --job_server_timeout (300 seconds unless it is given), and "
             "may still be running: nothing waits for it; give a longer time and run again"
         )
+    if "Service failed to start up" in text:
+        return DataError(
+            "the job server ended as soon as it was started: give the jar of a job server of this "
+            "very release of Beam, and see what `java -jar JAR` says"
+        )
     refused = re.search(r"failed in state \w+: (.*)", text)
     if refused and "Traceback" not in text:
         return DataError(f"the runner gave the job up: {refused[1]}")

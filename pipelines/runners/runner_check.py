@@ -5,6 +5,7 @@ import importlib
 import inspect
 import os
 import shutil
+import zipfile
 
 from schemas.errors import UsageError
 
@@ -83,5 +84,7 @@ def _check_jar(name: str, flag: str, jar: str | None) -> None:
         )
     if "://" not in jar and not os.path.isfile(jar):
         raise UsageError(f"--{flag}={jar}: there is no such file; {instead}")
+    if "://" not in jar and not zipfile.is_zipfile(jar):
+        raise UsageError(f"--{flag}={jar} is no jar; {instead}")
     if not shutil.which("java"):
         raise UsageError(f"--{flag} takes Java, and there is no `java` on the PATH: {instead}")

@@ -37,7 +37,7 @@ class Mlm(Task):
     whole_word_masking: bool = False
     """The older name of --mask_unit=word."""
     mask_copies: int = 1
-    """Differently masked copies of every row, at most 1,000."""
+    """Differently masked copies of every row, at most 1000."""
 
     def __post_init__(self) -> None:
         """Refuses values that cannot work."""
