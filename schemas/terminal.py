@@ -17,9 +17,9 @@ def visible(text: str, keep: str = "") -> str:
       text: any, halves of characters too.
       keep: characters that are left as they are: line ends that are meant.
     """
-    if text.isascii() and text.isprintable():
+    if text.isprintable():
         return text
-    return "".join(c if c in keep else _visible(c) for c in text)
+    return "".join(c if c.isprintable() or c in keep else _visible(c) for c in text)
 
 
 def _visible(character: str) -> str:
