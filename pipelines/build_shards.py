@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
 from pipelines.config_file import config_bytes, with_config
+from pipelines.console import Console
 from pipelines.filtering.filters import is_filters
 from pipelines.options import BuildOptions, parse_options
 from pipelines.runners.launch import (
@@ -22,9 +22,11 @@ from pipelines.runners.launch import (
     run_pipeline,
     spare_pandas,
 )
+from pipelines.runners.runner_check import refuse_bad_runner
 from pipelines.tasks.task import task_class
 from schemas.errors import DataError, run_entry
 from schemas.features import TASKS
+from schemas.memory import want_addresses
 from schemas.sidecar import Schema, SetInfo
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from pipelines.tokenization.tokenizer import LoadedTokenizer
 
 _TRAINERS = {"mlm": "flax_mlm"}
-_console = Console(highlight=False, soft_wrap=True)
+_console = Console(soft_wrap=True)
 
 
 def main(argv: list[str]) -> None:
@@ -47,6 +49,7 @@ def main(argv: list[str]) -> None:
         check_unknown=lambda flags: check_arguments(flags, *_all_flags()),
     )
     options, beam_arguments = parse_options(argv)
+    want_addresses(2.4, "build_shards")
     check_arguments(beam_arguments, BuildOptions, type(options.settings))
     spare_pandas(options.filters)
     from pipelines.stores import store_calls
@@ -57,6 +60,7 @@ def main(argv: list[str]) -> None:
 
         preflight_shards(options, beam_arguments, _wiring)
         return
+    refuse_bad_runner(beam_arguments)
     # Not before: --help and a wrong flag are answered without what a run takes.
     from pipelines.outputs.reuse import finished_set, set_of
     from pipelines.outputs.staging import refuse_own_inputs, staged

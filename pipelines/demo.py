@@ -18,13 +18,14 @@ from pathlib import Path
 from pydoc_data import topics
 
 import tyro
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from pipelines.console import Console
 from schemas.errors import DataError, run_entry
 
 _LEAST_CHARACTERS = 40  # shorter docstrings say what their name says
-_console = Console(highlight=False)
+_console = Console()
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def run(command: list[str]) -> None:
       DataError: it failed; what was wrong it has said itself.
     """
     shown = shlex.join(["python", "-m", *command])
-    _console.print(f"\n[bold cyan]$ {shown}[/]", soft_wrap=True)
+    _console.print(f"\n$ {shown}", style="bold cyan", soft_wrap=True)
     done = subprocess.run([sys.executable, "-m", *command], check=False)
     if done.returncode:
         raise DataError(f"the demo stopped: `{shown}` ended with exit code {done.returncode}")
@@ -134,16 +135,16 @@ def show_what_was_made(options: DemoOptions, seconds: float) -> None:
     made.add_row("training", str(out / "run"), _losses(out / "run" / "metrics.jsonl"))
     shards = shlex.quote(str(out / "shards"))
     _console.print()
-    _console.rule(f"[bold]From text to a training step in {seconds:.0f} s[/]")
+    _console.rule(Text(f"From text to a training step in {seconds:.0f} s", "bold"))
     _console.print(made)
-    _console.print("\n[bold]What to run next[/], after `source .venv/bin/activate`:")
+    _console.print("\nWhat to run next, after `source .venv/bin/activate`:", style="bold")
     for what, command in (
         ("look at a row", f"python -m pipelines.inspect_shards {shards} --row=0"),
         ("train longer", f"python -m trainers.flax_mlm --shards={shards} --model=small"),
         ("your own text", "python -m pipelines.build_shards --help"),
         ("run the tests", "make test"),
     ):
-        _console.print(f"  {what:14} [cyan]{command}[/]", soft_wrap=True)
+        _console.print(Text.assemble(f"  {what:14} ", (command, "cyan")), soft_wrap=True)
 
 
 def _rows(stats: Path) -> str:

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
-from rich.console import Console
 from rich.filesize import decimal
 
+from pipelines.console import Console
 from pipelines.outputs.staging import staged
 from pipelines.runners.progress import Display, Journal
 from pipelines.stores.store import disk_errors, write_file
@@ -22,6 +22,7 @@ from schemas.errors import UsageError, run_entry
 from schemas.manifest import MANIFEST, ManifestFile
 from schemas.records import open_rows
 from schemas.sidecar import SetInfo, read_set
+from schemas.terminal import say
 from schemas.typed_json import from_json, load_json, to_json
 
 if TYPE_CHECKING:
@@ -94,13 +95,13 @@ def main(argv: list[str]) -> None:
     with staged(options.output) as places:
         staging = places.local
         if _is_finished(asked, options):
-            print(f"{options.output} holds this very export already: nothing to do")
+            say(f"{options.output} holds this very export already: nothing to do")
             return
         _write(info, shards, table, options.to, staging)
         with disk_errors(options.output):
             size = _publish(asked, options.output, staging)
     rows = sum(asked.files.values())
-    print(
+    say(
         f"ok: {rows:,} rows in {len(shards):,} {options.to} file{'s' * (len(shards) != 1)}, "
         f"{decimal(size)}, {time.monotonic() - began:.1f} s: {options.output}"
     )

@@ -10,10 +10,11 @@ from typing import Annotated
 
 import numpy as np
 import tyro
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.console import Console
 from pipelines.inspection.row_search import search_rows
 from pipelines.inspection.row_text import (
     KEPT,
@@ -97,7 +98,7 @@ def main(argv: list[str]) -> None:
     )
     cache = Cache(options.cache_dir or default_directory(), options.cache_gigabytes)
     info = read_set(options.directory, cache)
-    console = Console(highlight=False)
+    console = Console()
     if options.search is not None:
         sys.exit(_search(info, options, console))
     if options.diff is not None:

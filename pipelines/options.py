@@ -50,12 +50,13 @@ class BuildOptions(Generic[T]):
     test_input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Files of the split test."""
     tokenizer: str
-    """A tokenizer.json, or a directory that holds one (or vocab.json and merges.txt)."""
+    """A tokenizer.json, or a directory that holds one (or vocab.json and merges.txt): a model's,
+    one of train_tokenizer, another shard set."""
     output: str
     """The directory of the shard set."""
     task: Annotated[str, tyro.conf.arg(help=f"What the rows are for: {', '.join(TASKS)}.")] = "mlm"
     max_length: int = 128
-    """Tokens a row."""
+    """Tokens a row, at most 65,535: a place in a row is stored in 16 bits."""
     document: Literal["line", "paragraph", "file"] = "line"
     """What is a document in a text file."""
     input_format: InputFormat = "auto"

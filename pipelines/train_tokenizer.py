@@ -4,8 +4,10 @@ import tyro
 
 from pipelines.config_file import with_config
 from pipelines.runners.launch import check_arguments, spare_pandas
+from pipelines.runners.runner_check import refuse_bad_runner
 from pipelines.tokenizer.options import TokenizerOptions
 from schemas.errors import run_entry
+from schemas.memory import want_addresses
 
 
 def main(argv: list[str]) -> None:
@@ -22,6 +24,7 @@ def main(argv: list[str]) -> None:
         return_unknown_args=True,
         use_underscores=True,
     )
+    want_addresses(2, "train_tokenizer")
     check_arguments(beam_arguments, TokenizerOptions)
     # Not before: --help and a wrong flag are answered without what a run takes.
     from pipelines.stores import store_calls
@@ -34,6 +37,7 @@ def main(argv: list[str]) -> None:
 
         preflight_tokenizer(options, beam_arguments, wiring)
         return
+    refuse_bad_runner(beam_arguments)
     train_or_find(options, beam_arguments)
 
 

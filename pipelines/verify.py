@@ -17,10 +17,10 @@ from typing import Annotated
 
 import numpy as np
 import tyro
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from pipelines.checks.shard_check import Contract, ShardCheck
+from pipelines.console import Console
 from pipelines.outputs.token_counts import TOKEN_COUNTS, count_problems
 from pipelines.rows.evaluation import EVALUATION, evaluation_names, example_name
 from pipelines.tokenization.text_pairs import ids_between
@@ -32,6 +32,7 @@ from schemas.set_cache import Cache
 from schemas.set_files import CachedFiles, MissingFile, SetFiles, WrongFile, open_files
 from schemas.sidecar import SIDECARS, Schema, SetInfo, read_sidecars
 from schemas.store import is_url
+from schemas.terminal import say
 from schemas.typed_json import load_json
 
 _Found = dict[str, tuple[int, str] | None]  # path to size and sha256, None where it is missing
@@ -89,7 +90,7 @@ def main(argv: list[str]) -> None:
             failures.append(str(error))
             continue
         for note in report.notes:
-            print(f"note: {directory}: {note}", file=sys.stderr)
+            say(f"note: {directory}: {note}", sys.stderr)
         if report.problems:
             failures.append(_failure(directory, report.problems))
         rows += report.rows
@@ -97,7 +98,7 @@ def main(argv: list[str]) -> None:
     if failures:
         raise DataError("\n".join(failures))
     sets = len(options.directories)
-    print(
+    say(
         f"ok: {sets} {'set' if sets == 1 else 'sets'}, {rows:,} rows, {tokens:,} tokens, "
         f"{time.monotonic() - began:.1f} s"
     )

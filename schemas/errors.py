@@ -1,11 +1,15 @@
 """Errors that are a user's to mend, and the way an entry reports them."""
 
 import atexit
+import errno
 import gc
 import os
 import sys
+import traceback
 from contextlib import suppress
-from typing import Callable, List
+from typing import Callable, List, NoReturn
+
+from schemas.terminal import say
 
 
 class TextmillError(Exception):
@@ -26,6 +30,30 @@ class UsageError(TextmillError):
     """The command was wrong: exit code 2."""
 
     exit_code = 2
+
+
+_ACCESS = "it is another user's: ask for leave (chmod -R a+rX), or run as who has it"
+_REMEDIES = {
+    errno.EACCES: _ACCESS,
+    errno.EPERM: _ACCESS,
+    errno.EROFS: "the disk takes nothing: give another place",
+    errno.ENOSPC: "free some space, or give another place",
+    errno.EDQUOT: "free some space, or give another place",
+    errno.EIO: "the disk, or the network to it, fails: copy it elsewhere",
+    errno.EMFILE: "allow more open files (ulimit -n)",
+    errno.ENFILE: "too many files are open on this machine",
+}
+
+
+def refused(path: str, error: OSError) -> DataError:
+    """What is said where the system does not give a file, or takes none.
+
+    Args:
+      path: what was opened, read or written.
+      error: what the system said.
+    """
+    remedy = _REMEDIES.get(error.errno or 0, "look at what is there")
+    return DataError(f"{path}: {error.strerror or error}; {remedy}")
 
 
 def _refuse_odd_bytes(argument: str) -> None:
@@ -51,27 +79,45 @@ def _leave_at_once(code: int) -> None:
     os._exit(code)
 
 
+def _end(error: Exception) -> NoReturn:
+    """Says what was wrong and leaves with the exit code.
+
+    A user's mistake is one paragraph without a traceback, and so is what a disk or memory refuses;
+    any other exception is a defect and keeps its traceback.
+    """
+    from schemas.memory import shortage_of  # it knows the errors of this file
+
+    short = shortage_of(error)
+    if short is None and isinstance(error, OSError) and error.errno in _REMEDIES:
+        error = refused(str(error.filename or "a file"), error)
+    known = short or error
+    if not isinstance(known, TextmillError):
+        say(traceback.format_exc().rstrip("\n"), sys.stderr)
+        sys.exit(1)
+    say(f"error: {known}", sys.stderr)
+    if short or isinstance(error, LeftRunning):  # threads may hang that found no memory
+        _leave_at_once(known.exit_code)
+    sys.exit(known.exit_code)
+
+
 def run_entry(main: Callable[[List[str]], None]) -> None:
     """Runs `main(argv)` and leaves the process with its exit code.
 
-    0 done, 1 data or run failed, 2 wrong usage, 130 interrupted. A user's mistake is printed as one
-    paragraph without a traceback; any other exception is a defect and keeps its traceback.
+    0 done, 1 data or run failed, 2 wrong usage, 130 interrupted. What is printed of files shows
+    its control characters.
     """
     try:
         for argument in sys.argv[1:]:
             _refuse_odd_bytes(argument)
         main(sys.argv[1:])
-    except TextmillError as error:
-        print(f"error: {error}", file=sys.stderr)
-        if isinstance(error, LeftRunning):
-            _leave_at_once(error.exit_code)
-        sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        say("interrupted", sys.stderr)
         _leave_at_once(INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output (head, less) has gone: nothing more to say, and nothing failed.
         sys.stderr.close()
         sys.exit(0)
+    except Exception as error:
+        _end(error)
     finally:
         gc.freeze()  # the process ends with it: looking for garbage in all modules takes 0.3 s

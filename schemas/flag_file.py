@@ -9,6 +9,7 @@ numpy.
 
 import dataclasses
 import difflib
+import math
 import os
 import reprlib
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, TypeVar
@@ -17,6 +18,10 @@ from schemas.errors import UsageError
 
 FLAG = "--config"
 _SCALARS = (str, int, float)
+# Far above any file of flags, and read in 2 s.
+_MOST_BYTES = 1 << 18
+_MOST_VALUES = 100_000
+_MOST_DIGITS = 400
 
 
 def expand(
@@ -144,10 +149,17 @@ def _listed(folder: str) -> List[str]:
 def _load(path: str, yaml: Any) -> Dict[str, Any]:
     """A mapping whose keys are names, each there once."""
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        values = yaml.safe_load(text)
+        with open(path, "rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise UsageError(
+                f"{FLAG}={path} is larger than {_MOST_BYTES:,} bytes, and no file of flags; a long "
+                "list of inputs goes into one of its own: --input=@LIST.txt"
+            )
+        loader = yaml.SafeLoader(content.decode("utf-8"))
+        node = loader.get_single_node()
+        _refuse_growth(node, yaml, path)
+        values = loader.construct_document(node) if node else None
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         said = " ".join(str(error).split())
         raise UsageError(f"{FLAG}={path} cannot be read as YAML: {said}") from error
@@ -158,6 +170,31 @@ def _load(path: str, yaml: Any) -> Dict[str, Any]:
         )
     _refuse_repeats(node, yaml, path)
     return values
+
+
+def _refuse_growth(top: Any, yaml: Any, path: str) -> None:
+    """Aliases let a few lines stand for 10**12 values, and 100 kB of digits for one number."""
+    sizes: Dict[int, float] = {}
+
+    def size(node: Any) -> float:
+        if id(node) not in sizes:
+            sizes[id(node)] = math.inf  # of what holds itself
+            items = node.value
+            if isinstance(node, yaml.ScalarNode):
+                if node.tag.endswith((":int", ":float")) and len(items) > _MOST_DIGITS:
+                    line = node.start_mark.line + 1
+                    raise UsageError(f"{path}, line {line}: a number of {len(items):,} digits")
+                items = ()
+            elif isinstance(node, yaml.MappingNode):
+                items = [part for pair in items for part in pair]
+            sizes[id(node)] = 1 + sum(map(size, items))
+        return sizes[id(node)]
+
+    if top is not None and size(top) > _MOST_VALUES:
+        raise UsageError(
+            f"{path} holds more than {_MOST_VALUES:,} values, aliases (*name) counted each time: "
+            "write out the flags that are meant"
+        )
 
 
 def _refuse_repeats(top: Any, yaml: Any, path: str) -> None:

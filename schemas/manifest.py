@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, List, Optional, Tuple
 
-from schemas.errors import DataError
+from schemas.errors import DataError, refused
 from schemas.typed_json import from_json, parse_json
 
 FORMAT_VERSION = 1  # of rows and sidecars
@@ -106,9 +106,19 @@ def parse_manifest(content: bytes, place: str) -> Manifest:
 
 
 def file_sha256(path: str) -> str:
-    """sha256 of a file's bytes, as hexadecimal."""
+    """sha256 of a file's bytes, as hexadecimal.
+
+    Raises:
+      FileNotFoundError: there is none.
+      DataError: it may not be read.
+    """
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for chunk in iter(lambda: file.read(1 << 20), b""):
-            digest.update(chunk)
+    try:
+        with open(path, "rb") as file:
+            for chunk in iter(lambda: file.read(1 << 20), b""):
+                digest.update(chunk)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise refused(path, error) from error
     return digest.hexdigest()

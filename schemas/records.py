@@ -12,7 +12,7 @@ from typing import Callable, List, Sequence, Union
 import numpy as np
 
 from schemas.array_record import HashRows, PlainArrayRecordReader, highway_hash, open_plain
-from schemas.errors import DataError
+from schemas.errors import DataError, refused
 
 FORMATS = ("array_record", "tfrecord")
 _HEAD, _TAIL = 12, 4  # bytes around the data of a TFRecord: length and its CRC; CRC of the data
@@ -224,14 +224,17 @@ def open_rows(path: str, stride: int, hash_rows: HashRows = highway_hash) -> Row
       hash_rows: a quicker `schemas.array_record.highway_hash`, where there is one.
 
     Raises:
-      DataError: the file is missing, cut or of another kind.
+      DataError: the file is missing, may not be read, or is cut or of another kind.
     """
-    if not os.path.exists(path):
-        raise DataError(f"{path} is missing, although the manifest lists it")
     extension = path.rsplit(".", 1)[-1]
-    if extension == "array_record":
-        plain = open_plain(path, stride, hash_rows)
-        return ArrayRecordReader(path, stride) if plain is None else plain
-    if extension == "tfrecord":
-        return TFRecordReader(path, stride)
+    try:
+        if extension == "array_record":
+            plain = open_plain(path, stride, hash_rows)
+            return ArrayRecordReader(path, stride) if plain is None else plain
+        if extension == "tfrecord":
+            return TFRecordReader(path, stride)
+    except FileNotFoundError as error:
+        raise DataError(f"{path} is missing, although the manifest lists it") from error
+    except OSError as error:
+        raise refused(path, error) from error
     raise DataError(f"{path}: a shard is *.array_record or *.tfrecord")

@@ -14,6 +14,7 @@ Processes that share a cache fetch a file once. Python 3.8 syntax.
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 import threading
 import weakref
@@ -21,7 +22,7 @@ from collections import deque
 from contextlib import contextmanager, suppress
 from typing import ContextManager, Deque, Dict, Iterator, List, Optional, Sequence, Set, Union
 
-from schemas.errors import DataError
+from schemas.errors import DataError, refused
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256, parse_manifest
 from schemas.set_cache import PART, Cache
 from schemas.store import StoreFolder, is_url
@@ -347,13 +348,18 @@ def open_files(directory: str, cache: Optional[Cache] = None, *, verify: bool = 
       verify: see `CachedFiles`.
 
     Raises:
-      DataError: there is no finished set, or the store does not answer.
+      DataError: there is no finished set, it may not be read, or the store does not answer.
       UsageError: no package for this kind of store, or the cache cannot be written to.
     """
     if is_url(directory):
         return CachedFiles(directory, cache or Cache(), verify=verify)
     path = os.path.join(directory, MANIFEST)
-    if not os.path.isfile(path):
-        raise no_set(directory)
-    with open(path, "rb") as file:
-        return LocalFiles(directory, parse_manifest(file.read(), path))
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for
+            raise no_set(directory)
+        with open(path, "rb") as file:
+            return LocalFiles(directory, parse_manifest(file.read(), path))
+    except (FileNotFoundError, NotADirectoryError):
+        raise no_set(directory) from None
+    except OSError as error:
+        raise refused(path, error) from error

@@ -9,7 +9,7 @@ import functools
 import json
 from typing import Any, Dict, Type, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from schemas.errors import DataError
+from schemas.errors import DataError, refused
 
 T = TypeVar("T")
 
@@ -40,13 +40,15 @@ def load_json(path: str) -> Any:
     """The parsed content of a JSON file.
 
     Raises:
-      DataError: the file is missing or not UTF-8 JSON.
+      DataError: the file is missing, may not be read or is not UTF-8 JSON.
     """
     try:
         with open(path, "rb") as file:
             content = file.read()
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing") from error
+    except OSError as error:
+        raise refused(path, error) from error
     return parse_json(content, path)
 
 

@@ -24,7 +24,7 @@ HEAVY = {
 # pipelines/, from the ground up: folders and files know floors below them, none of their own and
 # none above. Commands stand on top.
 FLOORS = [
-    {"compiled", "config_file", "stores"},
+    {"compiled", "config_file", "console", "stores"},
     {"exchange", "inputs"},
     {"filtering", "outputs", "rows", "runners", "tokenization"},
     {"inspection", "tasks", "tokenizer"},
@@ -137,6 +137,18 @@ def test_floors_and_purity(path):
 @pytest.mark.parametrize("path", OLD_SYNTAX, ids=_name)
 def test_old_pythons_can_read_the_contract(path):
     ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
+
+
+# They print for all others, so that no text of a file commands a terminal.
+PRINTERS = {"schemas/terminal.py", "pipelines/console.py", "pipelines/preflight/unpickle_job.py"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=_name)
+def test_all_print_through_what_makes_controls_visible(path):
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    prints = any(isinstance(n, ast.Call) and ast.unparse(n.func) == "print" for n in nodes)
+    rich = {"rich.print", "rich.console.Console", "rich.get_console"} & set(_imports(path))
+    assert not (prints or rich) or _name(path) in PRINTERS
 
 
 def test_no_drawers_for_odds_and_ends():

@@ -33,6 +33,20 @@ def _run(body: str, *argv: str) -> subprocess.CompletedProcess:
         ("raise KeyboardInterrupt", 130, "interrupted\n"),
         ("raise BrokenPipeError", 0, ""),
         ("raise SystemExit(2)", 2, ""),
+        ("raise DataError('\\x1b[2J\\n\u202eé')", 1, "error: \\x1b[2J\n\\u202eé\n"),
+        (
+            "raise PermissionError(13, 'No', 'a.json')",
+            1,
+            "error: a.json: No; it is another user's: ask for leave (chmod -R a+rX), or run as who "
+            "has it\n",
+        ),
+        (
+            "raise MemoryError('Unable to allocate 74.5 GiB')",
+            1,
+            "error: memory is short (MemoryError: Unable to allocate 74.5 GiB): give the process "
+            "more, or less to do: fewer workers, smaller batches or shards; then run the same "
+            "command again\n",
+        ),
     ],
 )
 def test_exit_code_and_message_without_traceback(body, code, stderr):
@@ -45,9 +59,11 @@ def test_main_gets_the_arguments():
 
 
 def test_a_defect_keeps_its_traceback():
-    done = _run("1 / 0")
+    done = _run("print(1 / 0, '\\x1b[2J')")
     assert done.returncode == 1
     assert "Traceback" in done.stderr and "ZeroDivisionError" in done.stderr
+    done = _run("raise KeyError('\\x1b[2J')")
+    assert "Traceback" in done.stderr and "\x1b" not in done.stderr
 
 
 def test_a_reader_that_goes_away_is_no_failure():

@@ -135,6 +135,13 @@ def test_names_with_hyphens_are_the_same_flags(expanded):
     assert expanded("max-length: 64\n") == ["--max_length=64"]
 
 
+def _doubled(times, first, then):
+    """v0 is `first`, and each value after it is the one before, twice."""
+    lines = [f"v0: &v0 {first}"]
+    lines += [f"v{n + 1}: &v{n + 1} {then.format(n)}" for n in range(times)]
+    return "\n".join(lines) + "\n"
+
+
 WRONG = {
     "unknown": ("max_lenght: 3\n", ["no flag 'max_lenght'", "did you mean max_length?"]),
     "nothing like it": ("xyz: 3\n", ["no flag 'xyz'", "there are input, max_length"]),
@@ -150,6 +157,13 @@ WRONG = {
     "a bare no": ("normalize: no\n", ["normalize is False", "in quotes"]),
     "a list of lists": ("splits: [[1]]\n", ["splits is [[1]]"]),
     "a mapping of lists": ("splits: {a: [1]}\nrate: 1\n", ["splits is {'a': [1]}"]),
+    "merge keys that multiply": (_doubled(40, "{a: 1}", "{{<<: [*v{0}, *v{0}]}}"), ["100,000"]),
+    "aliases that multiply": (_doubled(40, "[a]", "[*v{0}, *v{0}]"), ["more than 100,000 values"]),
+    "a value that holds itself": ("rate: &a [*a]\n", ["more than 100,000 values"]),
+    "deeper than any": ("a: " + "[" * 9999 + "]" * 9999, ["cannot be read as YAML"]),
+    "a long number": ("rate: 1\nmax_length: 0x" + "f" * 9999, ["line 2: a number of 10,001"]),
+    "base 60": ("rate: 1" + ":1" * 9999 + ".5\n", ["line 1: a number of 20,001 digits"]),
+    "a list of all files": ("input: [" + "a.txt, " * 40_000 + "]", ["262,144", "@LIST.txt"]),
     "a list of bare words": ("input: [no]\n", ["input is [False]"]),
 }
 

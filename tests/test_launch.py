@@ -20,6 +20,7 @@ from pipelines.runners.launch import (
     in_words,
     is_local,
 )
+from pipelines.runners.runner_check import refuse_bad_runner
 from pipelines.tasks.mlm import Mlm
 from schemas.errors import DataError, UsageError
 
@@ -69,6 +70,49 @@ def test_flags_of_beam_pass_and_others_are_refused_with_a_hint():
         check_arguments(["stray"], BuildOptions)
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--runner=os.system"], "--runner=os.system is no runner; leave it out"),
+        (["--runner", "os.abort"], "--runner=os.abort is no runner"),
+        (["--runner=no.such"], "--runner=no.such: there is no such runner; leave it out"),
+        (["--runner="], "--runner=: there is no such runner"),
+        (["--runner=.x"], "--runner=.x: there is no such runner"),
+        (["--runner=apache_beam.runners.PipelineRunner"], "is what runners have in common"),
+        (["--runner=InteractiveRunner"], "is for notebooks"),
+        (["--runner=portable"], "takes a job server: --job_endpoint=HOST:PORT"),
+        (["--runner=SparkRunner"], "nothing is downloaded: .* --spark_job_server_jar=PATH"),
+        (["--runner=flink"], "nothing is downloaded: .* --flink_job_server_jar=PATH"),
+        (["--runner=flink", "--flink_job_server_jar=no.jar"], "no.jar: there is no such file"),
+        (["--runner=flink", f"--flink_job_server_jar={__file__}"], "test_launch.py is no jar"),
+        (["--runner=KafkaStreamsRunner"], "--kafka_streams_job_server_jar=PATH"),
+        (["--direct_num_workers=0"], "--direct_num_workers=0: from 1 to 1024"),
+        (["--direct_num_workers", "-1"], "--direct_num_workers=-1: from 1 to 1024"),
+        (["--direct_num_workers=1000000"], "--direct_num_workers=1000000: from 1 to 1024"),
+    ],
+    ids=" ".join,
+)
+def test_runners_and_workers_that_cannot_be_are_refused_in_words(flags, said):
+    with pytest.raises(UsageError, match=said):
+        refuse_bad_runner(flags)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [],
+        ["--runner=DirectRunner", "--direct_num_workers=2"],
+        ["--runner=testdirectrunner"],
+        [f"--runner={IN_PROCESS}"],
+        ["--runner=FlinkRunner", "--job_endpoint=host:8099"],
+        ["--runner=PortableRunner", "--job_endpoint=embed"],
+    ],
+    ids=" ".join,
+)
+def test_other_runners_are_not_refused(flags):
+    refuse_bad_runner(flags)
+
+
 def test_a_workers_error_is_its_own_paragraph():
     wrapped = RuntimeError(
         "Traceback (most recent call last):\n  File ...\n"
@@ -78,6 +122,11 @@ def test_a_workers_error_is_its_own_paragraph():
     same_process = DataError("a.gz is cut [while running 'Mill-ptransform-1']")
     assert str(in_words(same_process)) == "a.gz is cut"
     assert "a worker process died" in str(in_words(RuntimeError("Channel closed prematurely.")))
+    no_server = RuntimeError("Service failed to start up with error 1")
+    assert "the job server ended as soon as" in str(in_words(no_server))
+    starved = "Traceback ...\nnumpy._core._exceptions._ArrayMemoryError: Unable to allocate 8 GiB\n"
+    assert "memory is short" in str(in_words(RuntimeError(starved)))
+    assert "_ArrayMemoryError: Unable to allocate 8 GiB" in str(in_words(RuntimeError(starved)))
     defect = ZeroDivisionError("x")
     assert in_words(defect) is defect
 

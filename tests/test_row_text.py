@@ -15,10 +15,10 @@ from pipelines.inspection.row_text import (
     row_facts,
     row_pieces,
     sequences,
-    visible,
 )
 from schemas.features import Feature
 from schemas.sidecar import Schema
+from schemas.terminal import visible
 
 SCHEMA = mlm_schema(max_length=12, max_masked=3)
 

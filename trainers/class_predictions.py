@@ -6,6 +6,7 @@ from typing import Iterable, Iterator, Optional, Sequence
 import numpy as np
 
 from schemas.errors import DataError
+from schemas.terminal import say
 from trainers.class_measures import probabilities
 
 # A class's name may hold what separates lines and columns.
@@ -28,7 +29,7 @@ def write_predictions(
     lines = _lines(logits, classes)
     if path is None:
         for line in lines:
-            print(line)
+            say(line)
         return
     partial = path + ".partial"
     try:

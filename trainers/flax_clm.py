@@ -12,6 +12,7 @@ from typing import TypeVar
 import tyro
 
 from schemas.errors import run_entry
+from schemas.memory import want_addresses
 from trainers.config_file import with_config
 from trainers.mixture import open_shards
 from trainers.on_flax.clm_config import ClmConfig, EvaluateConfig, GenerateConfig, plan_clm
@@ -33,7 +34,9 @@ def main(argv: list[str]) -> None:
 
 
 def _parsed(kind: type[Config], argv: list[str], mode: str = "") -> Config:
-    return tyro.cli(kind, args=argv, prog=f"trainers.flax_clm{mode}", use_underscores=True)
+    config = tyro.cli(kind, args=argv, prog=f"trainers.flax_clm{mode}", use_underscores=True)
+    want_addresses(3.2, "JAX")
+    return config
 
 
 def _train(config: ClmConfig) -> None:

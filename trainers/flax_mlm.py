@@ -8,6 +8,7 @@
 import tyro
 
 from schemas.errors import run_entry
+from schemas.memory import want_addresses
 from trainers.config_file import with_config
 from trainers.mixture import open_shards
 from trainers.on_flax.config import TrainConfig, plan_run
@@ -18,6 +19,7 @@ def main(argv: list[str]) -> None:
     """Parses the command line, checks the contract, then trains."""
     argv = with_config(argv, "flax_mlm", TrainConfig)
     config = tyro.cli(TrainConfig, args=argv, prog="trainers.flax_mlm", use_underscores=True)
+    want_addresses(3.2, "JAX")
     shards = open_shards(config.shards, seed=config.seed, verify=config.verify, cache=config.cache)
     tokenizer_json = set_file(shards, TOKENIZER)
     rows = shards.rows(config.train_split)

@@ -12,6 +12,7 @@ from typing import List
 import tyro
 
 from schemas.errors import run_entry
+from schemas.memory import want_addresses
 from trainers.config_file import with_config
 from trainers.mixture import open_shards
 from trainers.on_poptorch.config import TrainConfig, plan_run
@@ -24,6 +25,7 @@ def main(argv: List[str]) -> None:
     config = tyro.cli(
         TrainConfig, args=argv, prog="trainers.poptorch_classifier", use_underscores=True
     )
+    want_addresses(2.5, "PyTorch")
     if config.predict is not None:
         from trainers.on_poptorch.prediction import predict
 

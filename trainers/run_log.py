@@ -11,6 +11,7 @@ import time
 from collections import deque
 from typing import Any, Deque, Dict, List, Optional, Sequence, TextIO, Tuple
 
+from schemas.terminal import say, visible
 from trainers.metric_sinks import MetricSink
 
 PRINT_SECONDS = 0.2  # between updates of a line on a terminal
@@ -113,10 +114,10 @@ class ProgressLine:
             return
         self._last = now
         if self._live:
-            self._stream.write("\r\x1b[K" + text)
+            self._stream.write("\r\x1b[K" + visible(text))
             self._shown = True
         else:
-            self._stream.write(text + "\n")
+            say(text, self._stream)
         self._stream.flush()
 
     def say(self, text: str) -> None:
@@ -124,7 +125,7 @@ class ProgressLine:
         if self._shown:
             self._stream.write("\r\x1b[K")
             self._shown = False
-        self._stream.write(text + "\n")
+        say(text, self._stream)
         self._stream.flush()
 
 

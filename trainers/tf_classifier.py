@@ -9,6 +9,7 @@
 import tyro
 
 from schemas.errors import run_entry
+from schemas.memory import want_addresses
 from trainers.config_file import with_config
 from trainers.mixture import open_shards
 from trainers.on_tf.classifier_config import ClassifierConfig, plan_run
@@ -21,6 +22,7 @@ def main(argv: list[str]) -> None:
     config = tyro.cli(
         ClassifierConfig, args=argv, prog="trainers.tf_classifier", use_underscores=True
     )
+    want_addresses(2.8, "TensorFlow")
     if not config.trains:
         from trainers.on_tf.classifier_use import use  # TensorFlow: seconds that refusals spare
 

@@ -10,6 +10,7 @@
 import tyro
 
 from schemas.errors import run_entry
+from schemas.memory import want_addresses
 from trainers.config_file import with_config
 from trainers.mixture import open_shards
 from trainers.on_tf.qa_config import QaConfig, plan_run
@@ -20,6 +21,7 @@ def main(argv: list[str]) -> None:
     """Parses the command line, checks the contract, then trains, scores or asks."""
     argv = with_config(argv, "tf_qa", QaConfig)
     config = tyro.cli(QaConfig, args=argv, prog="trainers.tf_qa", use_underscores=True)
+    want_addresses(2.8, "TensorFlow")
     if config.ask is not None:
         from trainers.on_tf.qa_saved_model import ask  # TensorFlow: seconds that refusals spare
 

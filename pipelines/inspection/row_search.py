@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipelines.inspection.row_text import TokenTexts, sequences, visible
+from pipelines.inspection.row_text import TokenTexts, sequences
 from schemas.features import unmask
 from schemas.records import open_rows
 from schemas.sidecar import Schema, SetInfo
+from schemas.terminal import visible
 
 _BATCH_ROWS = 1024  # some hundred KB of text, which stay in the cache
 _CONTEXT = 60  # bytes on either side

@@ -5,7 +5,6 @@ segments are text, features of the same length (`loss_weights`, `prefix_mask`) m
 and what is left (`label`, `example_id`) is one fact about the row.
 """
 
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +15,7 @@ import pyarrow as pa
 from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.features import segment_name
 from schemas.sidecar import Schema
+from schemas.terminal import visible
 
 TEXT, SPECIAL, PADDING = "text", "special", "padding"
 REPLACED, RANDOM, KEPT = "mask", "random", "kept"  # what masking made of a token
@@ -106,22 +106,6 @@ class TokenTexts:
         if tokenizer.is_byte_level or spelt.decode(errors="replace")[:1].isspace():
             return spelt
         return b" " + spelt if tokenizer.is_word_start[token] else spelt
-
-
-def visible(text: str) -> str:
-    r"""Text that can command neither a terminal nor a page: "a\nb\x1b" -> "a↵b\x1b"."""
-    return text if text.isascii() and text.isprintable() else "".join(map(_visible, text))
-
-
-def _visible(character: str) -> str:
-    if character == "\n":
-        return "↵"
-    # Cc: terminal controls. Cf, such as U+202E, turns the writing direction; joiners are text.
-    # Cs: half a character, which no encoding writes.
-    hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs")
-    if hidden and character not in "\u200c\u200d":
-        return character.encode("unicode_escape").decode()
-    return character
 
 
 def sequences(schema: Schema) -> dict[str, str]:

@@ -8,10 +8,11 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.inspection.row_text import TokenTexts, visible
+from pipelines.inspection.row_text import TokenTexts
 from pipelines.inspection.set_diff import Difference
 from schemas.sidecar import Schema, SetInfo
 from schemas.statistics import Statistics
+from schemas.terminal import visible
 
 _BAR = 40  # characters of the longest bar
 _LISTED = 20  # classes, tokens

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console
 
+from pipelines.console import Console
 from pipelines.inputs.files import is_remote
 from pipelines.options import BuildOptions
 from pipelines.outputs.staging import STAGING, Staging
@@ -52,7 +52,7 @@ class Preflight:
 
     def __init__(self, asked: Asked):
         self._asked = asked
-        self._console = Console(highlight=False, markup=False)  # a path may hold [brackets]
+        self._console = Console()
         self.checks: list[Check] = []
         self.say(f"preflight of {asked.command}: nothing is written, no job is started")
 

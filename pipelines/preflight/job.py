@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.filesize import decimal
 
+from pipelines.console import Console
 from pipelines.inputs.files import is_remote
 from pipelines.preflight.clean_environment import Installed, install, load_job
 from pipelines.preflight.cloud_flags import Check, check_flags

@@ -17,9 +17,10 @@ from rich.filesize import decimal
 from pipelines.inputs.files import HUGGING_FACE, expand_lists, is_remote
 from pipelines.preflight.cloud_flags import Check, bucket_problem
 from pipelines.runners.launch import import_beam, is_local
+from pipelines.runners.runner_check import refuse_bad_runner
 from pipelines.runners.worker_package import Workers, workers_of
 from pipelines.stores import store_calls
-from schemas.errors import TextmillError
+from schemas.errors import TextmillError, UsageError
 
 if TYPE_CHECKING:
     from pipelines.inputs.sources import Block
@@ -76,22 +77,20 @@ def check_runner(asked: Asked) -> Check:
         remedy = "pip install 'apache-beam[gcp]'"
         return Check("runner", "failed", "Beam's part for Dataflow is not installed", remedy)
     import_beam()
-    from apache_beam.runners.runner import create_runner
-
+    if workers.runner == "PortableRunner" and (problem := _endpoint_problem(asked)):
+        remedy = "--job_endpoint=HOST:PORT of a job server that runs"
+        return Check("runner", "failed", problem, remedy)
     try:
-        create_runner(workers.runner)
-    except (ValueError, ImportError) as error:
-        said = " ".join(str(error).split())
-        return Check("runner", "failed", said, "--runner=DataflowRunner, or another of Beam's")
+        refuse_bad_runner(asked.beam_arguments)
+    except UsageError as error:
+        remedy = "--runner=DataflowRunner, or another of Beam's"
+        return Check("runner", "failed", str(error), remedy)
     starts = {
         "DOCKER": f"workers start from {workers.image or 'the image of Beam'}",
         "PROCESS": "workers are processes of the cluster's machines",
         "EXTERNAL": "workers come from pools that run already",
         "LOOPBACK": "workers are threads of this command",
     }[workers.environment]
-    if workers.runner == "PortableRunner" and (problem := _endpoint_problem(asked)):
-        remedy = "--job_endpoint=HOST:PORT of a job server that runs"
-        return Check("runner", "failed", problem, remedy)
     return Check("runner", "ok", f"{workers.runner}; {starts}")
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import jinja2
 
-from pipelines.inspection.row_text import visible
 from pipelines.report import content as set_content
 from pipelines.report.content import SetContent
 from pipelines.report.examples import examples
@@ -22,6 +21,7 @@ from pipelines.report.figures import compact
 from pipelines.report.measures import classes, lengths, masks, packing
 from pipelines.report.origin import made, overview, rejects, went
 from pipelines.report.vocabulary import tokens
+from schemas.terminal import visible
 
 REPORT = "report.html"
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from schemas.errors import DataError, TextmillError
+from schemas.memory import shortage_of
 
 _WHILE = re.compile(r" \[while running '.*")  # what Beam adds to a worker's message
 # Beam's threads that wait for a job's messages, and for what its workers in this process are to do.
@@ -61,6 +62,8 @@ def in_words(error: BaseException) -> BaseException:
     text = str(error)
     if isinstance(error, TextmillError):
         return type(error)(_WHILE.sub("", text))
+    if short := shortage_of(error):
+        return short
     said = re.findall(r"(?:DataError|UsageError): (.*)", text)
     if said:
         return DataError(_WHILE.sub("", said[-1]).strip())
@@ -70,6 +73,11 @@ def in_words(error: BaseException) -> BaseException:
         return DataError(
             "the job took longer than --job_server_timeout (300 seconds unless it is given), and "
             "may still be running: nothing waits for it; give a longer time and run again"
+        )
+    if "Service failed to start up" in text:
+        return DataError(
+            "the job server ended as soon as it was started: give the jar of a job server of this "
+            "very release of Beam, and see what `java -jar JAR` says"
         )
     refused = re.search(r"failed in state \w+: (.*)", text)
     if refused and "Traceback" not in text:

@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from rich.console import Console
-
+from pipelines.console import Console
 from pipelines.runners import job_server, prism
 from pipelines.runners.failures import WORKER_DIED, WORKER_DIED_LATE, in_words, overheard
 from pipelines.runners.progress import Display
 from schemas.errors import DataError, LeftRunning, UsageError
 from schemas.flag_file import kinds_of
+from schemas.memory import want_addresses
+from schemas.terminal import visible
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -217,6 +218,8 @@ def run_pipeline(
       DataError: a worker refused the data, or the run failed; in words.
       KeyboardInterrupt: at once, though workers may still be busy.
     """
+    if "running_mode=multi_" in " ".join(beam_arguments).replace(" ", "="):
+        want_addresses(3.2, "a run in threads or processes")
     import_beam()
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -304,19 +307,34 @@ def _check_environment(options: "PipelineOptions") -> None:
 def _stderr_in(path: str) -> Iterator[TextIO]:
     """Sends what this process and its workers say on stderr to a file; yields the real stderr.
 
-    Worker processes of Beam narrate their start and end there, whatever log level is asked for.
+    Worker processes of Beam narrate their start and end there, whatever log level is asked for, and
+    what a bundle fails with. It goes through a pipe, which takes it when the disk is full: a worker
+    that cannot say what it failed with tells nobody, and would be waited for for ever.
     """
     sys.stderr.flush()
     terminal = os.fdopen(os.dup(2), "w", buffering=1)
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(log, 2)
+    reader, writer = os.pipe()
+    os.dup2(writer, 2)
+    os.close(writer)
+    keeper = threading.Thread(target=_keep_log, args=(reader, log), name="log", daemon=True)
+    keeper.start()
     try:
         yield terminal
     finally:
         sys.stderr.flush()
         os.dup2(terminal.fileno(), 2)
-        os.close(log)
+        keeper.join(1)  # a worker that is left may still hold the pipe
         terminal.close()
+
+
+def _keep_log(reader: int, log: int) -> None:
+    """Writes what comes out of a pipe to a file, control characters visibly; closes both."""
+    with os.fdopen(reader, encoding="utf-8", errors="backslashreplace") as lines:
+        for line in lines:
+            with contextlib.suppress(OSError):  # the disk is full: that is said by who needs it
+                os.write(log, visible(line, keep="\n\t").encode())
+    os.close(log)
 
 
 def _watch(

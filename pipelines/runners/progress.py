@@ -11,10 +11,10 @@ import sys
 import time
 from collections.abc import Callable
 
-from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from pipelines.console import Console
 from schemas.errors import DataError
 
 _PLAIN_SECONDS = 5.0
@@ -101,11 +101,11 @@ class Display:
         now = time.monotonic()
         if not self._console.is_terminal and now - self._said >= _PLAIN_SECONDS:
             self._said = now
-            self._console.print(f"{self._label}: {self.state()}", highlight=False)
+            self._console.print(f"{self._label}: {self.state()}")
 
     def say(self, line: str) -> None:
         """Prints a line of its own."""
-        self._console.print(line, highlight=False, soft_wrap=True)
+        self._console.print(line, soft_wrap=True)
 
     def _count(self) -> None:
         now = time.monotonic()

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from pipelines.config_file import config_bytes
+from pipelines.console import Console
 from pipelines.inputs.block_list import write_blocks
 from pipelines.inputs.sources import Block, hash_inputs, plan_blocks
 from pipelines.inputs.spread import CLUSTER_WORKERS, uneven, worker_count
@@ -43,7 +43,7 @@ from schemas.typed_json import from_json, to_json
 if TYPE_CHECKING:
     import apache_beam as beam
 
-_console = Console(highlight=False, markup=False)  # a path may hold [brackets]
+_console = Console()
 
 
 def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:

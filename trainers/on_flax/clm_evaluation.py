@@ -11,6 +11,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from schemas.errors import DataError, UsageError
+from schemas.terminal import say
 from trainers.batches import BatchReader
 from trainers.on_flax.clm_config import EvaluateConfig, check_fits
 from trainers.on_flax.clm_task import causal_sums, measured, rows_of, said_of, text_of
@@ -93,8 +94,8 @@ def evaluate(config: EvaluateConfig, shards: BatchReader) -> dict[str, Any]:
         "batch_p95_seconds": round(float(np.percentile(seconds, 95)), 6),
         "batches": len(seconds),
     }
-    print(f"{decoder.name} on {config.split} of {shards.name}: {said_of(found)}")
-    print(
+    say(f"{decoder.name} on {config.split} of {shards.name}: {said_of(found)}")
+    say(
         f"  compiled in {compile_seconds:.1f} s; {report['tokens_per_second']:,.0f} tokens/s; a "
         f"batch of {config.batch_size} rows takes {report['batch_median_seconds'] * 1e3:.1f} ms "
         f"(median), {report['batch_p95_seconds'] * 1e3:.1f} ms (95th percentile)"

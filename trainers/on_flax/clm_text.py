@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from schemas.errors import UsageError
+from schemas.terminal import say
 from trainers.on_flax.clm_config import GenerateConfig
 from trainers.on_flax.decoder import graph_of
 from trainers.on_flax.decoder_checkpoint import Decoder, load_decoder
@@ -50,9 +51,9 @@ def write_text(config: GenerateConfig) -> None:
     seconds = time.perf_counter() - compiled
     for row in range(config.samples):
         if config.samples > 1:
-            print(f"--- {row + 1} of {config.samples}")
+            say(f"--- {row + 1} of {config.samples}")
         ids = [int(number) for number in found.ids[row, : found.lengths[row]]]
-        print(tokenizer.decode(prompt[len(decoder.prefix_ids) :] + ids))
+        say(tokenizer.decode(prompt[len(decoder.prefix_ids) :] + ids))
     made = int(found.lengths.sum())
     _say(
         f"{decoder.name}: {made} tokens in {seconds:.2f} s ({made / seconds:,.0f} a second), "
@@ -83,4 +84,4 @@ def _prompt(config: GenerateConfig, decoder: Decoder, tokenizer: Any) -> list[in
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr)
+    say(text, sys.stderr)

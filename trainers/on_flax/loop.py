@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from schemas.errors import DataError
+from schemas.terminal import say
 from trainers.batches import BatchReader
 from trainers.config_file import CONFIG, config_bytes
 from trainers.finite_loss import check_finite
@@ -281,15 +282,15 @@ class _Run:
         lines = read_metrics(self.metrics_path)
         curve = output / "loss.png"
         draw_curve(lines, str(curve), f"{output.name}, {self.config.shards}", unit=self.task.unit)
-        print(self._summary(lines, step))
-        print(f"  checkpoint  {self.checkpoints.directory / str(step)}")
-        print(f"  metrics     {self.metrics_path}")
-        print(f"  loss curve  {curve}")
+        say(self._summary(lines, step))
+        say(f"  checkpoint  {self.checkpoints.directory / str(step)}")
+        say(f"  metrics     {self.metrics_path}")
+        say(f"  loss curve  {curve}")
         if self.config.export is not None:
-            print(f"  exported    {self.config.export}")
+            say(f"  exported    {self.config.export}")
         if step < self.plan.steps:
             again = self.config.command(resume=True, stop_after=None, export=None)
-            print(f"  to go on    {again}")
+            say(f"  to go on    {again}")
 
     def _summary(self, lines: list[dict[str, Any]], step: int) -> str:
         seconds = time.perf_counter() - self.began

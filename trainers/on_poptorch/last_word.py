@@ -2,6 +2,7 @@
 
 from typing import Any, Dict
 
+from schemas.terminal import say
 from trainers.encoder_config import to_config_json
 from trainers.hf_files import tokenizer_settings, write_directory
 from trainers.on_poptorch.checkpoints import BEST, Checkpoints
@@ -32,26 +33,26 @@ def say_last_word(
     config, output = plan.config, plan.output
     lines = read_metrics(str(output / METRICS))
     draw_curve(lines, str(output / CURVE), f"{config.shards}, classification", unit="nats a row")
-    print(f"{step} steps done; this run took {took}.")
+    say(f"{step} steps done; this run took {took}.")
     trained = [line["loss"] for line in lines if line["kind"] == "train"]
     if trained:
-        print(f"  training    loss {trained[0]:.4f} at first, {trained[-1]:.4f} at last")
+        say(f"  training    loss {trained[0]:.4f} at first, {trained[-1]:.4f} at last")
     evaluated = [line for line in lines if line["kind"] == "evaluation"]
     if evaluated:
-        print(f"  last        step {evaluated[-1]['step']}: {told(evaluated[-1])}")
+        say(f"  last        step {evaluated[-1]['step']}: {told(evaluated[-1])}")
     best = checkpoints.best()
     if best is not None:
-        print(f"  best        step {best['step']}: {told(best['measures'])}")
-        print(f"  best        {output / BEST}")
-    print(f"  checkpoint  {checkpoints.path(step)}")
-    print(f"  metrics     {output / METRICS}")
-    print(f"  loss curve  {output / CURVE}")
+        say(f"  best        step {best['step']}: {told(best['measures'])}")
+        say(f"  best        {output / BEST}")
+    say(f"  checkpoint  {checkpoints.path(step)}")
+    say(f"  metrics     {output / METRICS}")
+    say(f"  loss curve  {output / CURVE}")
     if not is_over:
-        print(f"  to go on    {config.command(resume=True, stop_after=None)}")
+        say(f"  to go on    {config.command(resume=True, stop_after=None)}")
     elif config.export is not None:
         state = best or checkpoints.restore(step)
         _export(plan, config.export, state)
-        print(f"  exported    {config.export}: the weights after step {state['step']}")
+        say(f"  exported    {config.export}: the weights after step {state['step']}")
 
 
 def _export(plan: Plan, directory: str, state: Dict[str, Any]) -> None:

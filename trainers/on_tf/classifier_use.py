@@ -7,6 +7,7 @@ import json
 
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
+from schemas.terminal import say
 from trainers.class_predictions import write_predictions
 from trainers.class_texts import TextRows, read_texts
 from trainers.encoder_config import EncoderConfig
@@ -77,7 +78,7 @@ def _evaluate(
     except OSError as error:
         raise DataError(f"{folder}: {error}") from error
     rows = f"{measures['rows']:,.0f} rows of {split} of {place}"
-    print(f"{rows}: {learner.said(measures)}\nMeasures and pictures lie in {folder}")
+    say(f"{rows}: {learner.said(measures)}\nMeasures and pictures lie in {folder}")
 
 
 def _predict(config: ClassifierConfig, path: str, steps: Steps, maker: TextRows) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas.errors import DataError
+from schemas.terminal import say
 from trainers.batches import Batch, BatchReader
 from trainers.config_file import CONFIG, config_bytes
 from trainers.finite_loss import check_finite
@@ -328,22 +329,22 @@ class _Loop:
         draw_curve(lines, str(curve), self.run.title, unit=self.learner.unit)
         seconds = time.perf_counter() - self.began
         waiting = f"{self.waited / max(seconds, 1e-9):.1%} of it waiting for data"
-        print(f"{step} steps done; this run took {duration(seconds)}, {waiting}.")
+        say(f"{step} steps done; this run took {duration(seconds)}, {waiting}.")
         trained = [line["loss"] for line in lines if line["kind"] == "train"]
         if trained:
-            print(f"  training    loss {trained[0]:.4f} at first, {trained[-1]:.4f} at last")
+            say(f"  training    loss {trained[0]:.4f} at first, {trained[-1]:.4f} at last")
         by_step = {line["step"]: line for line in lines if line["kind"] == "evaluation"}
         for name, at in (("last", max(by_step, default=None)), ("best", self.progress.best_step)):
             if at in by_step:
                 measures = {k: v for k, v in by_step[at].items() if k not in ("kind", "step")}
-                print(f"  {name:<12}step {at}: {self.learner.said(measures)}")
-        print(f"  checkpoint  {self.checkpoints.directory / str(step)}")
+                say(f"  {name:<12}step {at}: {self.learner.said(measures)}")
+        say(f"  checkpoint  {self.checkpoints.directory / str(step)}")
         if self.progress.best_step is not None:
-            print(f"  best        {self.checkpoints.best_directory / str(self.checkpoints.best)}")
-        print(f"  metrics     {self.metrics_path}")
-        print(f"  loss curve  {curve}")
+            say(f"  best        {self.checkpoints.best_directory / str(self.checkpoints.best)}")
+        say(f"  metrics     {self.metrics_path}")
+        say(f"  loss curve  {curve}")
         if step < self.run.steps and not self._is_enough():
-            print(f"  to go on    {self.config.command(resume=True, stop_after=None)}")
+            say(f"  to go on    {self.config.command(resume=True, stop_after=None)}")
 
 
 def _are_finite(values: dict[str, float]) -> bool:

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 from schemas.errors import DataError, UsageError
+from schemas.terminal import say
 from trainers.batches import BatchReader
 from trainers.mixture import open_shards
 from trainers.on_tf.checkpoints import Checkpoints
@@ -59,9 +60,9 @@ def evaluate_checkpoints(config: QaConfig) -> list[Scores]:
         draw_scores(found, str(folder / "scores.png"), f"{output} on {split} of {place}")
     except OSError as error:
         raise DataError(f"{folder}: {error}") from error
-    print(f"{found[0]['total']:,} questions of {split} of {place}, by checkpoint:")
-    print(score_table(found))
-    print(f"Scores, their curve and the predictions lie in {folder}")
+    say(f"{found[0]['total']:,} questions of {split} of {place}, by checkpoint:")
+    say(score_table(found))
+    say(f"Scores, their curve and the predictions lie in {folder}")
     return found
 
 

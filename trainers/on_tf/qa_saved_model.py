@@ -10,6 +10,7 @@ from typing import Any
 
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
+from schemas.terminal import say
 from schemas.typed_json import to_json
 from trainers.on_tf.backend import tf
 from trainers.on_tf.decoding import answer_prompts
@@ -89,12 +90,12 @@ def ask(config: QaConfig) -> None:
     prompt = prompts.prompt(config.ask, config.context)
     if prompt.cut:
         note = f"note: {prompt.cut:,} tokens of question and context have no room and are not read"
-        print(note, file=sys.stderr)
+        say(note, sys.stderr)
     found = served(
         input_ids=tf.constant([prompt.ids], tf.int32),
         prompt_lengths=tf.constant([len(prompt.ids)], tf.int32),
     )
     answer = prompts.text(found["answer_ids"][0, : int(found["answer_lengths"][0])].numpy())
-    print(answer)
+    say(answer)
     if not answer:
-        print("(the model finds no answer in the text)", file=sys.stderr)
+        say("(the model finds no answer in the text)", sys.stderr)

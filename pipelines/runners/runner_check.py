@@ -1,0 +1,90 @@
+"""Refuses flags of Beam's that cannot work, before anything is read: a runner, its workers."""
+
+import argparse
+import importlib
+import inspect
+import os
+import shutil
+import zipfile
+
+from schemas.errors import UsageError
+
+MOST_WORKERS = 1024  # threads of one process, or processes of one machine
+# Runners whose job server is a Java program, and the flags that say where it lies.
+_JARS = {
+    "FlinkRunner": "flink_job_server_jar",
+    "SparkRunner": "spark_job_server_jar",
+    "KafkaStreamsRunner": "kafka_streams_job_server_jar",
+}
+_OTHERS = (
+    "; leave it out to run on this machine, or give DirectRunner, PrismRunner, PortableRunner, "
+    "FlinkRunner, SparkRunner, DataflowRunner, or the dotted name of another of Beam's"
+)
+
+
+def refuse_bad_runner(beam_arguments: list[str]) -> None:
+    """Refuses a runner that is none, or has nothing to run on; and workers of no number.
+
+    Args:
+      beam_arguments: that Beam knows.
+
+    Raises:
+      UsageError: names the flag, and what to give instead.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for flag in ("runner", "job_endpoint", *_JARS.values()):
+        parser.add_argument(f"--{flag}")
+    parser.add_argument("--direct_num_workers", type=int, default=1)
+    given = vars(parser.parse_known_args(beam_arguments)[0])
+    workers, name = given["direct_num_workers"], given["runner"]
+    if not 1 <= workers <= MOST_WORKERS:
+        raise UsageError(f"--direct_num_workers={workers}: from 1 to {MOST_WORKERS}")
+    if name is None:
+        return
+    found = _find_runner(name)
+    if given["job_endpoint"]:
+        return
+    if found == "PortableRunner":
+        raise UsageError(f"--runner={name} takes a job server: --job_endpoint=HOST:PORT")
+    if found in _JARS:
+        _check_jar(name, _JARS[found], given[_JARS[found]])
+
+
+def _find_runner(name: str) -> str:
+    """The name of the runner's class: flink -> FlinkRunner. Imports it, but makes none."""
+    from apache_beam.options.pipeline_options import StandardOptions
+    from apache_beam.runners.runner import PipelineRunner
+
+    known = {path.rpartition(".")[2]: path for path in StandardOptions.ALL_KNOWN_RUNNERS}
+    meant = {path.lower(): path for path in known}
+    short = meant.get(name.lower()) or meant.get(f"{name.lower()}runner")
+    if short == "InteractiveRunner":
+        raise UsageError(f"--runner={name} is for notebooks: leave it out, to run here")
+    module, _, cls = known[short].rpartition(".") if short else name.rpartition(".")
+    why = _OTHERS
+    try:
+        found = getattr(importlib.import_module(module), cls)
+    except Exception as error:  # whatever a module raises that is imported
+        if short:  # of Beam's own something else is missing, and said: apache_beam[gcp]
+            why = f", as a package is missing: {error}"
+        raise UsageError(f"--runner={name}: there is no such runner{why}") from error
+    if not (inspect.isclass(found) and issubclass(found, PipelineRunner)):
+        raise UsageError(f"--runner={name} is no runner{why}")
+    if found is PipelineRunner:
+        raise UsageError(f"--runner={name} is what runners have in common{why}")
+    return found.__name__
+
+
+def _check_jar(name: str, flag: str, jar: str | None) -> None:
+    """Beam by itself would download a jar of 100 MB or more, or try to for minutes."""
+    instead = f"give --job_endpoint=HOST:PORT of one that runs, or --{flag}=PATH"
+    if not jar:
+        raise UsageError(
+            f"--runner={name} takes a job server, and nothing is downloaded: {instead}"
+        )
+    if "://" not in jar and not os.path.isfile(jar):
+        raise UsageError(f"--{flag}={jar}: there is no such file; {instead}")
+    if "://" not in jar and not zipfile.is_zipfile(jar):
+        raise UsageError(f"--{flag}={jar} is no jar; {instead}")
+    if not shutil.which("java"):
+        raise UsageError(f"--{flag} takes Java, and there is no `java` on the PATH: {instead}")

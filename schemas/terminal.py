@@ -1,0 +1,43 @@
+"""Text for a terminal: what comes from a file can command nothing there. Python 3.8 syntax.
+
+Names of files and splits, tokens, keys and paths may hold control characters; whatever is printed
+goes through here (on the side of the pipelines through `pipelines.console`).
+"""
+
+import unicodedata
+from typing import Optional, TextIO
+
+_JOINERS = "\u200c\u200d"  # without which some scripts and emoji cannot be written
+
+
+def visible(text: str, keep: str = "") -> str:
+    r"""Text that can command neither a terminal nor a page: "a\nb\x1b" -> "a↵b\x1b".
+
+    Args:
+      text: any, halves of characters too.
+      keep: characters that are left as they are: line ends that are meant.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else _visible(c) for c in text)
+
+
+def _visible(character: str) -> str:
+    if character == "\n":
+        return "↵"
+    # Cc: terminal controls. Cf, such as U+202E, turns the writing direction; joiners are text.
+    # Cs: half a character, which no encoding writes.
+    hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs")
+    if hidden and character not in _JOINERS:
+        return character.encode("unicode_escape").decode()
+    return character
+
+
+def say(text: str, file: Optional[TextIO] = None) -> None:
+    """Prints text, its line ends and tabs as they are, other control characters visibly.
+
+    Args:
+      text: without the last line end.
+      file: standard output by default.
+    """
+    print(visible(text, keep="\n\t"), file=file)
