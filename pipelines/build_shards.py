@@ -122,9 +122,9 @@ def _build(
     workers = worker_count(beam_arguments)[0] if local else CLUSTER_WORKERS
     if waiting := uneven(blocks, workers):
         _console.print(f"warning: {waiting}", style="yellow")
+    from pipelines.deliveries import LOST_END
     from pipelines.inputs.block_list import has_blocks, write_blocks
     from pipelines.outputs.finished import count_finished
-    from pipelines.runners.deliveries import LOST_END
     from pipelines.stores.store import is_remote, write_file
 
     if finished := count_finished(staging.folder):

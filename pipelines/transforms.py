@@ -22,6 +22,14 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from pipelines import exchange
 from pipelines.config_file import CONFIG
+from pipelines.deliveries import (
+    AGAIN,
+    Deliveries,
+    add_deliveries,
+    and_more,
+    check_deliveries,
+    tally,
+)
 from pipelines.filtering.filters import Filtered, Filters, load_filter
 from pipelines.inputs.block_list import read_blocks
 from pipelines.inputs.documents import Reject
@@ -45,14 +53,6 @@ from pipelines.rows.evaluation import EvaluationLine, evaluation_file
 from pipelines.rows.repeats import Kept, keep
 from pipelines.rows.routing import Routes
 from pipelines.runners import run_metrics
-from pipelines.runners.deliveries import (
-    AGAIN,
-    Deliveries,
-    add_deliveries,
-    and_more,
-    check_deliveries,
-    tally,
-)
 from pipelines.runners.launch import is_worker_process
 from pipelines.runners.progress import Journal
 from pipelines.shards import RowMaker, evaluation_of

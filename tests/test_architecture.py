@@ -25,7 +25,7 @@ HEAVY = {
 # none above. Commands stand on top.
 FLOORS = [
     {"compiled", "config_file", "console", "stores"},
-    {"exchange", "inputs"},
+    {"deliveries", "exchange", "inputs"},
     {"filtering", "outputs", "rows", "runners", "tokenization"},
     {"inspection", "tasks", "tokenizer"},
     {"checks", "mill", "options", "report", "shards"},

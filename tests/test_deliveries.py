@@ -18,15 +18,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines import build_shards, train_tokenizer, transforms
-from pipelines.inputs.sources import Block
-from pipelines.inputs.stored import Part
-from pipelines.runners.deliveries import (
+from pipelines.deliveries import (
     Deliveries,
     add_deliveries,
     add_tallies,
     check_deliveries,
     tally,
 )
+from pipelines.inputs.sources import Block
+from pipelines.inputs.stored import Part
 from pipelines.runners.launch import IN_PROCESS, run_pipeline
 from pipelines.tokenizer import transforms as counting
 from schemas.errors import DataError

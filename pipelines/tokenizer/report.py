@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipelines.deliveries import Deliveries, add_deliveries
 from pipelines.inputs.documents import Reject
 from pipelines.inputs.sources import file_digests
 from pipelines.outputs.rejects import Stashed
-from pipelines.runners.deliveries import Deliveries, add_deliveries
 from pipelines.tokenizer.bpe import TrainedBpe
 from pipelines.tokenizer.histogram import Histogram
 from schemas.errors import DataError

@@ -13,11 +13,11 @@ from rich.table import Table
 
 from pipelines.config_file import config_bytes
 from pipelines.console import Console
+from pipelines.deliveries import LOST_END
 from pipelines.inputs.block_list import write_blocks
 from pipelines.inputs.sources import Block, hash_inputs, plan_blocks
 from pipelines.inputs.spread import CLUSTER_WORKERS, uneven, worker_count
 from pipelines.outputs.staging import Staging, check_turn, refuse_own_inputs, staged
-from pipelines.runners.deliveries import LOST_END
 from pipelines.runners.launch import choose_runner, is_local, run_pipeline
 from pipelines.stores import store
 from pipelines.stores.store import write_file

@@ -16,17 +16,17 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipelines.filtering.filters import Filtered, Filters, load_filter
-from pipelines.inputs.block_list import read_blocks
-from pipelines.inputs.sources import Block, Source, read_block
-from pipelines.outputs.rejects import Stashed, collect, rejects_file, stash
-from pipelines.outputs.staging import check_turn
-from pipelines.runners.deliveries import (
+from pipelines.deliveries import (
     Deliveries,
     add_tallies,
     check_deliveries,
     tally,
 )
+from pipelines.filtering.filters import Filtered, Filters, load_filter
+from pipelines.inputs.block_list import read_blocks
+from pipelines.inputs.sources import Block, Source, read_block
+from pipelines.outputs.rejects import Stashed, collect, rejects_file, stash
+from pipelines.outputs.staging import check_turn
 from pipelines.runners.progress import Journal
 from pipelines.stores.store import write_file
 from pipelines.tokenizer import histogram, word_counts

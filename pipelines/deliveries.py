@@ -13,12 +13,15 @@ that is lost leaves blocks out, a value that is lost leaves a difference. No I/O
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xxhash
 
-from pipelines.inputs.sources import Block
 from schemas.errors import DataError
+
+if TYPE_CHECKING:
+    from pipelines.inputs.sources import Block
 
 NO_VALUES = np.zeros((0, 3), np.uint64)
 AGAIN = "nothing was published; run the same command again"
@@ -66,7 +69,10 @@ def add_deliveries(parts: Sequence[Deliveries]) -> Deliveries:
 
 
 def check_deliveries(
-    found: Deliveries, plan: Callable[[], Sequence[Block]], blocks: int, name: Callable[[int], str]
+    found: Deliveries,
+    plan: "Callable[[], Sequence[Block]]",
+    blocks: int,
+    name: Callable[[int], str],
 ) -> None:
     """Ends a run of which something was lost on the way.
 
