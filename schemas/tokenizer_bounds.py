@@ -210,8 +210,9 @@ def _steps(part: Any, name: str) -> Iterator[Dict[str, Any]]:
 
 def _check_texts(step: Dict[str, Any], name: str) -> None:
     pattern = step.get("pattern")
-    texts = {**step, **pattern} if isinstance(pattern, dict) else step
-    for key, text in texts.items():
+    for kind, text in pattern.items() if isinstance(pattern, dict) else ():
+        _at_most(len(_expect(text, str, kind)), LONGEST_TEXT, f"characters of {kind} in its {name}")
+    for key, text in step.items():
         if isinstance(text, str) and key != _CHARACTER_MAP:
             _at_most(len(text), LONGEST_TEXT, f"characters of {key} in its {name}")
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.stores import store
 from pipelines.stores.store import is_remote
-from pipelines.tokenization.pattern_trial import refuse_runaway_patterns
 from schemas.errors import DataError, TextmillError, UsageError
+from schemas.pattern_trial import refuse_runaway_patterns
 from schemas.tokenizer_bounds import (
     check_size,
     check_vocabulary,
