@@ -9,7 +9,7 @@ import json
 import re
 import subprocess
 import sys
-from typing import Iterable, Optional
+from typing import Iterable, List, Optional
 
 from schemas.errors import DataError
 
@@ -33,19 +33,19 @@ sys.path.pop(0)  # the folder that the user happens to be in
 import json, resource
 from tokenizers import Regex, pre_tokenizers
 resource.setrlimit(resource.RLIMIT_AS, ({_TRIAL_BYTES}, {_TRIAL_BYTES}))
-pattern = json.load(sys.stdin.buffer)
-characters = sorted({{*pattern[:200], *"a 1é中!\\n\\t"}})
-everything = "".join(characters)
-try:
-    split = pre_tokenizers.Split(Regex(pattern), "isolated")
-    for character in characters:
-        for run in {_RUNS}:
-            for end in ("", "\\0", "~" + everything):
-                split.pre_tokenize_str(character * run + end)
-    split.pre_tokenize_str(everything * 40)
-except BaseException as error:  # a panic in Rust is no Exception
-    print(str(error).split("\\n")[0][:300])
-    sys.exit(1)
+for pattern in json.load(sys.stdin.buffer):
+    characters = sorted({{*pattern[:200], *"a 1é中!\\n\\t"}})
+    everything = "".join(characters)
+    try:
+        split = pre_tokenizers.Split(Regex(pattern), "isolated")
+        for character in characters:
+            for run in {_RUNS}:
+                for end in ("", "\\0", "~" + everything):
+                    split.pre_tokenize_str(character * run + end)
+        split.pre_tokenize_str(everything * 40)
+    except BaseException as error:  # a panic in Rust is no Exception
+        print(ascii(pattern)[:200], "fails:", ascii(str(error).split("\\n")[0])[1:-1][:200])
+        sys.exit(1)
 """
 
 
@@ -55,13 +55,13 @@ def refuse_runaway_patterns(patterns: Iterable[str], place: str) -> None:
     Raises:
       DataError: one fails, or takes too long or too much memory.
     """
-    for pattern in filter(may_run_away, patterns):
-        failure = _failure_of(pattern)
-        if failure is not None:
-            raise DataError(
-                f"{place}: its pattern {pattern!r:.200} cannot be used: {failure}; write it "
-                "without a repeat within a repeat, or use another tokenizer"
-            )
+    doubtful = [pattern for pattern in patterns if may_run_away(pattern)]
+    failure = _failure_of(doubtful) if doubtful else None
+    if failure is not None:
+        raise DataError(
+            f"{place}: of its patterns {failure}; write them without a repeat within a repeat, or "
+            "use another tokenizer"
+        )
 
 
 def may_run_away(pattern: str) -> bool:
@@ -74,23 +74,25 @@ def may_run_away(pattern: str) -> bool:
     bare, classes = _ESCAPE.sub("E", pattern), 1
     while classes:  # from the innermost, for a class may hold others
         bare, classes = _CLASS.subn("C", bare)
-    rows = (choice.count("*") + choice.count("+") + choice.count(",}") for choice in bare.split("|"))
+    rows = (
+        choice.count("*") + choice.count("+") + choice.count(",}") for choice in bare.split("|")
+    )
     return _DOUBTFUL.search(bare) is not None or max(rows) > _MOST_REPEATS
 
 
-def _failure_of(pattern: str) -> Optional[str]:
+def _failure_of(patterns: List[str]) -> Optional[str]:
     try:
         done = subprocess.run(
             [sys.executable, "-c", _TRIAL],
-            input=json.dumps(pattern).encode(),
+            input=json.dumps(patterns).encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=_TRIAL_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"it takes more than {_TRIAL_SECONDS} s for texts of {max(_RUNS):,} characters"
-    if done.returncode:
-        said = done.stdout.decode(errors="replace").strip()
-        return ascii(said)[1:-1] if said else "its process ended in a fault"
-    return None
+        what = f"takes more than {_TRIAL_SECONDS} s for texts of {max(_RUNS):,} characters"
+        return f"one, {ascii(patterns):.200}, {what}"
+    if done.returncode == 0:
+        return None
+    return done.stdout.decode().strip() or f"one, {ascii(patterns):.200}, ends its process"

@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, Set
 
 from schemas.errors import DataError
 
-MOST_BYTES = 256 << 20  # of a file; the largest published one (Gemma 3) has 33 MB
+MOST_BYTES = 128 << 20  # of a file; the largest published one (Gemma 3) has 33 MB
 MOST_IDS = 1 << 22  # four times the largest published vocabulary: a model has a row for each
 MOST_HOLES = 1 << 16  # ids below the largest that no token has: rows that are trained for nothing
 LONGEST_TOKEN = 1 << 16  # characters of a token of the model
@@ -235,6 +235,8 @@ def _growth(step: Dict[str, Any]) -> float:
         if isinstance(pattern, dict) and _is_never_empty(str(pattern.get("Regex"))):
             return max(1.0, content)
         return 1.0 + content
+    if "" in (step.get("suffix"), step.get("word_delimiter_token")):  # a space between all
+        return 2.0
     # A byte becomes a character; a text that an earlier step cut gets one before each piece.
     return 2.0 if {"replacement", "trim_offsets"} & step.keys() else 1.0
 

@@ -53,7 +53,9 @@ class Options:
     """How long, and of what."""
 
     minutes: float = 1.0
-    """Time to take."""
+    """Time to take, at most."""
+    mutants: int | None = None
+    """How many to try, at most."""
     seed: int = 1
     """Of all changes."""
     findings: str | None = None
@@ -92,13 +94,13 @@ def main(argv: list[str]) -> None:
         raise DataError(f"{len(tally.findings)} mutants came to a bad end")
 
 
-def fuzz(options: Options, most: int | None = None) -> Tally:
-    """Draws and tries mutants for a time, or a number of them."""
+def fuzz(options: Options) -> Tally:
+    """Draws and tries mutants until the time is up, or as many as are asked for."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a forked child has none of its threads
     _import_all()
     draw, of, tally = random.Random(options.seed), shapes(), Tally()
     stop = time.monotonic() + 60 * options.minutes
-    while time.monotonic() < stop and (most is None or tally.outcomes.total() < most):
+    while time.monotonic() < stop and tally.outcomes.total() != options.mutants:
         mutant, build = draw_mutant(draw, of), draw.randrange(options.builds) == 0
         began = time.monotonic()
         outcome, said = try_mutant(mutant.data, build=build)
@@ -132,9 +134,14 @@ def try_mutant(data: bytes, *, build: bool) -> tuple[str, str]:
         status, usage = _wait(pid)
         text = said.read_text(errors="backslashreplace") if said.exists() else ""
     outcome, _, rest = text.rpartition("\n==")[2].partition("\n")
-    if status is None or os.WIFSIGNALED(status) and os.WTERMSIG(status) in (
-        signal.SIGXCPU,
-        signal.SIGKILL,
+    if (
+        status is None
+        or os.WIFSIGNALED(status)
+        and os.WTERMSIG(status)
+        in (
+            signal.SIGXCPU,
+            signal.SIGKILL,
+        )
     ):
         return "hang", text
     if os.WIFSIGNALED(status):

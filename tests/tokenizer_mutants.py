@@ -271,7 +271,23 @@ _SEQUENCES = {
     "post_processor": "processors",
     "decoder": "decoders",
 }
-NUMBERS = (0, 1, -1, 2, 3, 255, 256, 65_535, 65_536, 2**24 - 1, 2**31 - 1, 2**31, 2**32, 2**63, 2**64)
+NUMBERS = (
+    0,
+    1,
+    -1,
+    2,
+    3,
+    255,
+    256,
+    65_535,
+    65_536,
+    2**24 - 1,
+    2**31 - 1,
+    2**31,
+    2**32,
+    2**63,
+    2**64,
+)
 STRINGS = (
     *("", " ", "a", "the", "\0", "\x1b[31mred", "\ud800", "\ufdfa", "é", "e\u0301", "▁", "Ġ", "##"),
     *("<s>", "</s>", "[CLS]", "<unk>", "<0x41>", "A", "B", "$A", "\n", "\u2028", "\U0010ffff"),
@@ -301,7 +317,7 @@ def draw_mutant(draw: random.Random, of: dict[str, dict[str, Any]]) -> Mutant:
     config = copy.deepcopy(of[shape])
     changes = []
     for _ in range(draw.choice([1, 1, 1, 2, 3])):
-        kind = draw.choice(sorted(_KINDS))
+        kind = draw.choice([*sorted(_KINDS), *_OFTEN_TAKEN])
         changes.append((_KINDS[kind](config, draw), kind))
     data = json.dumps(config).encode()
     if draw.random() < 0.08:
@@ -323,7 +339,10 @@ def _places(part: Any, path: Path = ()) -> Iterator[tuple[str, Path, Any]]:
 def _pattern(path: Path) -> str:
     parts = ["[]" if isinstance(key, int) else key for key in path]
     text = ".".join(parts)
-    return re.sub(r"^(model\.vocab|post_processor.*special_tokens)\.[^.\[]*.*?(?=\.ids|$)", r"\1.*", text)
+    text = re.sub(r"(\.(?:normalizers|pretokenizers|processors|decoders)\.\[\])+", r"\1", text)
+    return re.sub(
+        r"^(model\.vocab|post_processor.*special_tokens)\.[^.\[]*.*?(?=\.ids|$)", r"\1.*", text
+    )
 
 
 def _draw_place(
@@ -433,12 +452,34 @@ def _move_ids(config: Any, draw: random.Random) -> str:
     return "model.vocab"
 
 
+def _change_merges(config: Any, draw: random.Random) -> str:
+    """Merges of a BPE in another order, one twice, one gone, one turned round, one more."""
+    model = config.get("model")
+    merges = model.get("merges") if isinstance(model, dict) else None
+    if isinstance(merges, list) and len(merges) > 2 and isinstance(model.get("vocab"), dict):
+        at, which = draw.randrange(len(merges)), draw.randrange(5)
+        if which == 0:
+            draw.shuffle(merges)
+        elif which == 1:
+            merges.insert(draw.randrange(len(merges)), merges[at])
+        elif which == 2:
+            del merges[at]
+        elif which == 3:
+            merges[at] = merges[at][::-1]
+        elif vocab := sorted(map(str, model["vocab"])):
+            merges.insert(at, [draw.choice(vocab), draw.choice(vocab)])
+            model["vocab"].setdefault("".join(merges[at]), len(vocab))
+    return "model.merges"
+
+
 def _add_tokens(config: Any, draw: random.Random) -> str:
     if not isinstance(config.get("added_tokens"), list):
         config["added_tokens"] = []
     for _ in range(draw.choice([1, 1, 3, 70])):
         flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
-        content = draw.choice([*STRINGS[:30], f"<x{draw.randrange(99)}>", "a b", "fox", "ab", "ing"])
+        content = draw.choice(
+            [*STRINGS[:30], f"<x{draw.randrange(99)}>", "a b", "fox", "ab", "ing"]
+        )
         where = draw.randrange(len(config["added_tokens"]) + 1)
         token = added(draw.choice([0, 9, 500, 2**20]), content)
         config["added_tokens"].insert(where, token | {f: draw.random() < 0.3 for f in flags})
@@ -462,8 +503,11 @@ _KINDS: dict[str, Callable[[Any, random.Random], str]] = {
     "steps": _add_steps,
     "nest": _nest,
     "ids": _move_ids,
+    "merges": _change_merges,
     "tokens": _add_tokens,
 }
+
+_OFTEN_TAKEN = ("ids", "merges", "tokens", "steps", "repeat", "text", "number", "near", "bool")
 
 
 def _duplicate_key(data: bytes, draw: random.Random) -> bytes:
