@@ -28,7 +28,7 @@ def _sequence(part: str, steps: list[dict], name: str) -> dict:
     return changed(_CONFIG, part, value={"type": "Sequence", name: steps})
 
 
-def _with_ids(ids: dict[str, int]) -> dict:
+def _with_ids(ids: dict[str, float]) -> dict:
     return changed(_CONFIG, "model", "vocab", value=_CONFIG["model"]["vocab"] | ids)
 
 
