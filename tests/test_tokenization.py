@@ -222,6 +222,18 @@ def test_a_difference_at_load_leaves_the_fast_engine_out(monkeypatch, caplog):
     assert tokenizer.encode(strings(text))[0].ids.tolist() == expected
 
 
+def test_a_panic_of_the_fast_engine_at_load_leaves_it_out(monkeypatch, caplog):
+    class PanicException(BaseException):
+        """As pyo3 raises it."""
+
+    def panic(self, text):
+        raise PanicException("index out of bounds")
+
+    monkeypatch.setattr(FastEngine, "encode_unguarded", panic)
+    assert _loaded().engine == "tokenizers"
+    assert "it cannot be loaded: index out of bounds" in caplog.text
+
+
 def test_a_missing_fast_engine_is_no_failure(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "gigatoken", None)
     tokenizer = _loaded()

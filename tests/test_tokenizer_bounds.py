@@ -11,7 +11,8 @@ import pytest
 from tokenizer_factory import changed, config_of, data_of, trained_tokenizer
 from tokenizer_mutants import CL100K, added, replace, shapes, split, template
 
-from pipelines.tokenization.tokenizer import LoadedTokenizer
+from pipelines.build_shards import main as build_shards
+from pipelines.tokenization.tokenizer import LoadedTokenizer, load_tokenizer
 from schemas.errors import DataError
 from schemas.pattern_trial import may_run_away, refuse_runaway_patterns
 from schemas.tokenizer_bounds import MOST_GROWTH, patterns_of, read_tokenizer_json, resolved_ids
@@ -42,6 +43,8 @@ _twice = template([("<s>", 0)], [])
 _twice["single"].append({"Sequence": {"id": "A", "type_id": 0}})
 _typed = template([("<s>", 0)], [])
 _typed["pair"][0]["SpecialToken"]["type_id"] = 256
+_lacking = template([("<s>", 0)], [])
+_lacking["single"][0]["SpecialToken"]["id"] = "<t>"
 REFUSED = {
     "an id of a template": (changed(_CONFIG, "post_processor", value=_far), "adds id 2000000000"),
     "an id of RoBERTa's": (
@@ -113,6 +116,14 @@ REFUSED = {
         changed(shapes()["unigram"], "model", "vocab", 4, value=["ing", -1.0]),
         "holds 'ing' twice",
     ),
+    "a token that the template lacks": (  # a panic in `tokenizers`
+        changed(_CONFIG, "post_processor", value=_lacking),
+        "its post-processor failed: no entry found for key",
+    ),
+    "chunks of no length": (
+        changed(_CONFIG, "pre_tokenizer", value={"type": "FixedLength", "length": 0}),
+        "the tokenizer failed on one of 4 documents",
+    ),
     "a list for an object": (changed(_CONFIG, "normalizer", value=[_DOUBLING]), "not of type dict"),
 }
 
@@ -145,12 +156,26 @@ def test_trainers_read_ids_in_words():
     assert padded["padding"] and len(open_tokenizer(data_of(padded)).encode("a").ids) == 3
 
 
+def test_a_decoder_that_fails():
+    strip = {"type": "Strip", "content": "a", "start": 0, "stop": 3}
+    loaded = LoadedTokenizer.from_json(data_of(changed(_CONFIG, "decoder", value=strip)))
+    with pytest.raises(DataError, match="its decoder failed: index out of bounds"):
+        loaded.decode([_CONFIG["model"]["vocab"]["a"]])
+
+
+def test_nothing_is_built_that_would_not_verify(corpus, tmp_path):
+    config, said = REFUSED["an id for two, given anew"]
+    (tmp_path / "tokenizer.json").write_bytes(data_of(config))
+    flags = [f"--input={corpus}", f"--tokenizer={tmp_path}", f"--output={tmp_path / 'set'}"]
+    with pytest.raises(DataError, match=said):
+        build_shards([*flags, "--num_shards=1"])
+    assert not (tmp_path / "set").exists()
+
+
 def test_sizes_of_files_come_first(tmp_path):
     sparse = tmp_path / "tokenizer.json"
     with sparse.open("wb") as file:
         file.truncate(3 << 30)
-    from pipelines.tokenization.tokenizer import load_tokenizer
-
     with pytest.raises(DataError, match="3,221,225,472 bytes"):
         load_tokenizer(sparse)
 

@@ -112,6 +112,8 @@ def test_roles_beside_tokenizer_json(tmp_path):
         ({"vocab.json": "[", "merges.txt": ""}, DataError, "vocab.json is not JSON"),
         ({"vocab.json": "[]", "merges.txt": ""}, DataError, "holds a JSON list"),
         ({"vocab.json": '{"a": "x"}', "merges.txt": ""}, DataError, "the id of 'a' is 'x'"),
+        ({"vocab.json": '{"a": 0, "b": 0}', "merges.txt": ""}, DataError, "have one id, 0"),
+        ({"vocab.json": '{"a": 16000000}', "merges.txt": ""}, DataError, "is 16,000,000; they go"),
         ({"vocab.json": '{"a": 0}', "merges.txt": "a b"}, DataError, "make no tokenizer"),
         ({"vocab.json": '{"a": 0}', "merges.txt": "a b c"}, DataError, "make no tokenizer"),
     ],
