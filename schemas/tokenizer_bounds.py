@@ -272,8 +272,8 @@ def _check_template(step: Dict[str, Any]) -> None:
                     texts.append(value.get("id"))
         if len(set(map(str, texts))) < len(texts):
             raise ValueError(
-                f"its template {name} takes a text twice, and must put special tokens before and "
-                "after each text that it takes once"
+                f"its template {name} takes a text twice: it does more with "
+                f"{'two texts' if name == 'pair' else 'a text'} than put special tokens around"
             )
     special = _expect(step.get("special_tokens") or {}, dict, "special_tokens of the template")
     for value in special.values():
