@@ -18,8 +18,8 @@ MOST_BYTES = 128 << 20  # of a file; the largest published one (Gemma 3) has 33 
 MOST_IDS = 1 << 22  # four times the largest published vocabulary: a model has a row for each
 MOST_HOLES = 1 << 16  # ids below the largest that no token has: rows that are trained for nothing
 LONGEST_TOKEN = 1 << 16  # characters of a token of the model
-LONGEST_ADDED = 4096  # of an added token; one of 1 MB takes `tokenizers` minutes to load
-MOST_ADDED_TEXT = 1 << 20  # of all added tokens: takes 2 s, and time grows with its square
+LONGEST_ADDED = 4096  # of an added token: 1 MB that is nearly one takes minutes to encode
+MOST_ADDED_TEXT = 1 << 20  # of all added tokens: takes 1 to 4 s to load
 LONGEST_TEXT = 8192  # characters of any other text, such as a pattern
 LONGEST_AFFIX = 64  # of what goes before or after each piece of a word
 LONGEST_WORD = 1000  # that WordPiece cuts: takes 0.1 s, and time grows with its square
@@ -136,6 +136,15 @@ def patterns_of(config: Dict[str, Any]) -> List[str]:
     return sorted({p["Regex"] for p in patterns if isinstance(p, dict) and "Regex" in p})
 
 
+def added_text_may_grow(config: Dict[str, Any]) -> bool:
+    """Whether a normalizer may make more than `MOST_ADDED_TEXT` characters of added tokens."""
+    tokens = [added for added in config.get("added_tokens") or [] if added.get("normalized")]
+    growth = 1.0
+    for step in _steps(config.get("normalizer"), "normalizer"):
+        growth *= _growth(step)
+    return growth * sum(len(added["content"]) for added in tokens) > MOST_ADDED_TEXT
+
+
 def _check_bounds(config: Any) -> None:
     model = _expect(_expect(config, dict, "it").get("model"), dict, "model")
     _check_ids(_model_ids(model.get("vocab")))
@@ -148,7 +157,7 @@ def _check_bounds(config: Any) -> None:
             _at_most(number + 1, MOST_STEPS, f"steps of its {name}")
             _check_texts(step, name)
             growth *= _growth(step)
-            _at_most(growth, MOST_GROWTH, f"characters that its {name} may make of one")
+            _at_most(growth, MOST_GROWTH, f"characters that steps up to its {name} may make of one")
             if name == "post_processor":
                 _check_template(step)
 

@@ -121,8 +121,10 @@ def _import_all() -> None:
     import awkward  # noqa: F401
     import gigatoken  # noqa: F401
 
+    import pipelines.build_shards  # noqa: F401
     import pipelines.transforms  # noqa: F401
     import pipelines.verify  # noqa: F401
+    import trainers.set_tokenizer  # noqa: F401
 
 
 def try_mutant(data: bytes, *, task: str) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """Tokenizers of strangers: what would hang, abort or mislead is refused in words, and why."""
 
 import base64
+import random
 import subprocess
 import sys
 import time
@@ -13,9 +14,16 @@ from tokenizer_mutants import CL100K, added, replace, shapes, split, template
 
 from pipelines.build_shards import main as build_shards
 from pipelines.tokenization.tokenizer import LoadedTokenizer, load_tokenizer
+from schemas import tokenizer_trial
 from schemas.errors import DataError
-from schemas.pattern_trial import may_run_away, refuse_runaway_patterns
-from schemas.tokenizer_bounds import MOST_GROWTH, patterns_of, read_tokenizer_json, resolved_ids
+from schemas.tokenizer_bounds import (
+    MOST_GROWTH,
+    added_text_may_grow,
+    patterns_of,
+    read_tokenizer_json,
+    resolved_ids,
+)
+from schemas.tokenizer_trial import may_run_away, try_tokenizer
 from trainers.set_tokenizer import open_tokenizer, token_ids
 
 _CONFIG = config_of(trained_tokenizer())
@@ -63,25 +71,25 @@ REFUSED = {
     "doubling": (_sequence("normalizer", [_DOUBLING] * 40, "normalizers"), "256 characters that"),
     "doubling by regex": (
         _sequence("normalizer", [replace({"Regex": "a*"}, "b")] * 8, "normalizers"),
-        "256 characters that its normalizer",
+        "256 characters that steps up to its normalizer",
     ),
     "by decomposition": (  # U+FDFA becomes 18 characters, three of them spaces
         _sequence(
             "normalizer", [replace({"String": " "}, "\ufdfa"), {"type": "NFKD"}] * 2, "normalizers"
         ),
-        "324 characters that its normalizer",
+        "324 characters that steps up to its normalizer",
     ),
     "bytes of bytes": (
         _sequence("pre_tokenizer", [_BYTES] * 40, "pretokenizers"),
-        "256 characters that its pre_tokenizer",
+        "256 characters that steps up to its pre_tokenizer",
     ),
     "doubling in decoding": (
         _sequence("decoder", [_DOUBLING] * 40, "decoders"),
-        "256 characters that its decoder",
+        "256 characters that steps up to its decoder",
     ),
     "spaces between all in decoding": (
         _sequence("decoder", [{"type": "BPEDecoder", "suffix": ""}] * 40, "decoders"),
-        "256 characters that its decoder",
+        "256 characters that steps up to its decoder",
     ),
     "many steps": (
         _sequence("normalizer", [{"type": "NFC"}] * 300, "normalizers"),
@@ -201,7 +209,7 @@ def test_growth_of_what_is_published():
     assert len(longest) * 2 <= MOST_GROWTH
     assert LoadedTokenizer.from_json(data_of(config)).vocab_size == 38
     config["normalizer"]["normalizers"] *= 2
-    with pytest.raises(DataError, match="324 characters that its normalizer"):
+    with pytest.raises(DataError, match="324 characters that steps up to its normalizer"):
         read_tokenizer_json(data_of(config), "tokenizer.json")
 
 
@@ -210,10 +218,32 @@ def test_which_patterns_are_tried():
     assert not any(map(may_run_away, plain))
     sound = [r"(?=(\d{3})+(?!\d))", r"(?:\p{L}\p{M}*)+", r"(?:\p{L}|\p{M})+", r"(.)\1"]
     assert all(map(may_run_away, sound))
-    refuse_runaway_patterns(sound, "tokenizer.json")
+    steps = [split(pattern) for pattern in sound]
+    try_tokenizer(b"", _sequence("pre_tokenizer", steps, "pretokenizers"), "here")
     for pattern in ("(a|a)*b", "((((a?)*)*)*)*b", "(x+x+)+y", "["):
         with pytest.raises(DataError, match="^here: of its patterns .* fails: "):
-            refuse_runaway_patterns([*sound, pattern], "here")
+            broken = [*steps, split(pattern)]
+            try_tokenizer(b"", _sequence("pre_tokenizer", broken, "pretokenizers"), "here")
+
+
+def test_added_tokens_that_grow_are_tried(monkeypatch):
+    draw = random.Random(1)
+    texts = ["".join(draw.choices("abcdefghij", k=4000)) for _ in range(220)]
+    tokens = [added(i, text, normalized=True) for i, text in enumerate(texts)]
+    grown = "".join(draw.choices("klmnopqrst", k=60))
+    config = _CONFIG | {"added_tokens": tokens, "normalizer": replace({"String": "j"}, grown)}
+    monkeypatch.setattr(tokenizer_trial, "_LOADING_SECONDS", 1)  # takes 6 s of processor time
+    with pytest.raises(DataError, match="as its normalizer writes them, cannot be loaded within"):
+        read_and_try(config)
+    monkeypatch.undo()
+    config["added_tokens"] = tokens[:5]
+    read_and_try(config)
+
+
+def read_and_try(config):
+    data = data_of(config)
+    assert added_text_may_grow(config)
+    try_tokenizer(data, read_tokenizer_json(data, "tokenizer.json"), "tokenizer.json")
 
 
 def test_a_sample_of_the_fuzzer():

@@ -10,14 +10,13 @@ from typing import Any, Dict, List
 
 from schemas import tokenizer_bounds
 from schemas.errors import DataError, UsageError
-from schemas.pattern_trial import refuse_runaway_patterns
 from schemas.sidecar import Schema
 from schemas.tokenizer_bounds import (
     check_vocabulary,
-    patterns_of,
     read_tokenizer_json,
     resolved_ids,
 )
+from schemas.tokenizer_trial import try_tokenizer
 from schemas.typed_json import load_json
 from trainers.batches import BatchReader
 from trainers.mixture import Mixture
@@ -142,7 +141,8 @@ def open_tokenizer(tokenizer_json: bytes) -> Any:
             "text is encoded with the package tokenizers, which is not installed: "
             "pip install tokenizers"
         ) from error
-    refuse_runaway_patterns(patterns_of(read_tokenizer_json(tokenizer_json, TOKENIZER)), TOKENIZER)
+    config = read_tokenizer_json(tokenizer_json, TOKENIZER)
+    try_tokenizer(tokenizer_json, config, TOKENIZER)
     try:
         tokenizer = Tokenizer.from_buffer(tokenizer_json)
         tokenizer.no_truncation()

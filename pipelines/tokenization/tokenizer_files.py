@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 from pipelines.stores import store
 from pipelines.stores.store import is_remote
 from schemas.errors import DataError, TextmillError, UsageError
-from schemas.pattern_trial import refuse_runaway_patterns
 from schemas.tokenizer_bounds import (
     check_size,
     check_vocabulary,
-    patterns_of,
     read_tokenizer_json,
 )
+from schemas.tokenizer_trial import try_tokenizer
 
 if TYPE_CHECKING:
     import tokenizers
@@ -122,7 +121,7 @@ def parse_tokenizer(data: bytes, place: str) -> "tuple[tokenizers.Tokenizer, dic
     from tokenizers import Tokenizer
 
     config = read_tokenizer_json(data, place)
-    refuse_runaway_patterns(patterns_of(config), place)
+    try_tokenizer(data, config, place)
     with failures_as_data_errors(f"{place} is not a tokenizer that `tokenizers` can read", _REMEDY):
         return Tokenizer.from_buffer(data), config
 

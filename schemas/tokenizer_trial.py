@@ -1,19 +1,21 @@
-"""Patterns of a tokenizer.json, tried out where they may run away: in a process that can be ended.
+"""What of a tokenizer.json is not plainly harmless is tried out, in a process that can be ended.
 
 The regular expressions of `tokenizers` know no limit of time: `(a+)+$` takes twice as long for each
 further `a`. Published patterns cannot do that, which is plain from how they are written; what is
-not plain is run here, which takes 0.1 s. Python 3.8 syntax.
+not plain is tried here, which takes 0.1 s. Python 3.8 syntax.
 """
 
 import json
 import re
 import subprocess
 import sys
-from typing import Iterable, List, Optional
+from typing import Any, Dict, Optional
 
 from schemas.errors import DataError
+from schemas.tokenizer_bounds import added_text_may_grow, patterns_of
 
 _TRIAL_SECONDS = 10
+_LOADING_SECONDS = 60
 _TRIAL_BYTES = 4 << 30  # of address space
 _MOST_REPEATS = 3  # one after another; each makes a power of the text's length of the time
 _RUNS = (28, 2000)  # how long the hard texts are: for doubling, and for powers
@@ -27,13 +29,15 @@ _DOUBTFUL = re.compile(
     r"|\(\?(?![imsa-]*[:=!>)]|<[=!])"  # a group that is not one of the usual kinds
     r"|\{\d*,?\d{4,}|\["  # a large count; a class that is not understood
 )
-# Begins with a limit on memory, for a pattern may be written out when it is compiled.
-_TRIAL = f"""
+# Both begin with a limit on memory, which a pattern that is written out can take as well.
+_BEGINNING = f"""
 import sys
 sys.path.pop(0)  # the folder that the user happens to be in
 import json, resource
-from tokenizers import Regex, pre_tokenizers
+from tokenizers import Regex, Tokenizer, pre_tokenizers
 resource.setrlimit(resource.RLIMIT_AS, ({_TRIAL_BYTES}, {_TRIAL_BYTES}))
+"""
+_TRY_PATTERNS = f"""{_BEGINNING}
 for pattern in json.load(sys.stdin.buffer):
     characters = sorted({{*pattern[:200], *"a 1é中!\\n\\t"}})
     everything = "".join(characters)
@@ -48,21 +52,35 @@ for pattern in json.load(sys.stdin.buffer):
         print(ascii(pattern)[:200], "fails:", ascii(str(error).split("\\n")[0])[1:-1][:200])
         sys.exit(1)
 """
+_TRY_LOADING = f"{_BEGINNING}Tokenizer.from_buffer(sys.stdin.buffer.read())"
 
 
-def refuse_runaway_patterns(patterns: Iterable[str], place: str) -> None:
-    """Tries regular expressions that may run away on texts that are hard for them.
+def try_tokenizer(content: bytes, config: Dict[str, Any], place: str) -> None:
+    """Tries what of a tokenizer.json may take time or memory without end.
+
+    Args:
+      content: of the file.
+      config: the same, parsed and within bounds.
+      place: names it in errors.
 
     Raises:
-      DataError: one fails, or takes too long or too much memory.
+      DataError: a pattern fails, or something takes too long or too much memory.
     """
-    doubtful = [pattern for pattern in patterns if may_run_away(pattern)]
-    failure = _failure_of(doubtful) if doubtful else None
-    if failure is not None:
-        raise DataError(
-            f"{place}: of its patterns {failure}; write them without a repeat within a repeat, or "
-            "use another tokenizer"
-        )
+    doubtful = [pattern for pattern in patterns_of(config) if may_run_away(pattern)]
+    if doubtful:
+        failure = _failure_of(_TRY_PATTERNS, json.dumps(doubtful).encode(), _TRIAL_SECONDS)
+        if failure is not None:
+            raise DataError(
+                f"{place}: of its patterns {failure}, for texts of "
+                f"{max(_RUNS):,} characters; write them without a repeat within a repeat, or use "
+                "another tokenizer"
+            )
+    if added_text_may_grow(config):
+        if _failure_of(_TRY_LOADING, content, _LOADING_SECONDS) is not None:
+            raise DataError(
+                f"{place}: its added tokens, as its normalizer writes them, cannot be loaded "
+                f"within {_LOADING_SECONDS} s and {_TRIAL_BYTES >> 30} GiB; use another tokenizer"
+            )
 
 
 def may_run_away(pattern: str) -> bool:
@@ -81,19 +99,19 @@ def may_run_away(pattern: str) -> bool:
     return _DOUBTFUL.search(bare) is not None or max(rows) > _MOST_REPEATS
 
 
-def _failure_of(patterns: List[str]) -> Optional[str]:
+def _failure_of(script: str, data: bytes, seconds: int) -> Optional[str]:
+    """Runs a script on some bytes: what it says if it fails; None if it does not."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _TRIAL],
-            input=json.dumps(patterns).encode(),
+            [sys.executable, "-c", script],
+            input=data,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=_TRIAL_SECONDS,
+            timeout=seconds,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        what = f"takes more than {_TRIAL_SECONDS} s for texts of {max(_RUNS):,} characters"
-        return f"one, {ascii(patterns):.200}, {what}"
+        return f"one takes more than {seconds} s"
     if done.returncode == 0:
         return None
-    return done.stdout.decode().strip() or f"one, {ascii(patterns):.200}, ends its process"
+    return done.stdout.decode().strip() or "one ends the process that reads it"
