@@ -150,16 +150,17 @@ def _check_bounds(config: Any) -> None:
     _check_ids(_model_ids(model.get("vocab")))
     _check_model(model)
     _check_added_tokens(_expect(config.get("added_tokens") or [], list, "added_tokens"))
-    growth = 1.0
+    growth = 1.0  # of a text; a decoder has tokens to begin with, a post-processor adds few
     for name in _STEPS_OF:
         growth = 1.0 if name == "decoder" else growth
         for number, step in enumerate(_steps(config.get(name), name)):
             _at_most(number + 1, MOST_STEPS, f"steps of its {name}")
             _check_texts(step, name)
-            growth *= _growth(step)
-            _at_most(growth, MOST_GROWTH, f"characters that steps up to its {name} may make of one")
             if name == "post_processor":
                 _check_template(step)
+                continue
+            growth *= _growth(step)
+            _at_most(growth, MOST_GROWTH, f"characters that steps up to its {name} may make of one")
 
 
 def _model_ids(vocab: Any) -> Dict[str, int]:
