@@ -40,8 +40,8 @@ _PLAIN = re.compile(
     r"(?:\+|\{[1-9]\d*,?\})?)+"
 )
 _REMEDY = (
-    "use another tokenizer, or save this one again with transformers; if it is a published one, "
-    "please report it"
+    "save it again with transformers, use another, or make your own with "
+    "python -m pipelines.train_tokenizer"
 )
 
 
@@ -109,8 +109,9 @@ def resolved_ids(config: Dict[str, Any], place: str) -> Dict[str, int]:
         if not ids:
             raise ValueError("its vocabulary is empty")
         _check_ids(ids)
+        known = set(ids.values())
         for step in _steps(config.get("post_processor"), "post_processor"):
-            _check_added_ids(step, set(ids.values()))
+            _check_added_ids(step, known)
     except ValueError as error:
         raise DataError(f"{place} is not a tokenizer to be used: {error}; {_REMEDY}") from error
     return ids
