@@ -6,6 +6,7 @@ not plain is tried here, which takes 0.1 s. Python 3.8 syntax.
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -35,7 +36,8 @@ import sys
 sys.path.pop(0)  # the folder that the user happens to be in
 import json, resource
 from tokenizers import Regex, Tokenizer, pre_tokenizers
-resource.setrlimit(resource.RLIMIT_AS, ({_TRIAL_BYTES}, {_TRIAL_BYTES}))
+if resource.getrlimit(resource.RLIMIT_AS)[1] == resource.RLIM_INFINITY:
+    resource.setrlimit(resource.RLIMIT_AS, ({_TRIAL_BYTES}, {_TRIAL_BYTES}))
 """
 _TRY_PATTERNS = f"""{_BEGINNING}
 for pattern in json.load(sys.stdin.buffer):
@@ -75,12 +77,11 @@ def try_tokenizer(content: bytes, config: Dict[str, Any], place: str) -> None:
                 f"{max(_RUNS):,} characters; write them without a repeat within a repeat, or use "
                 "another tokenizer"
             )
-    if added_text_may_grow(config):
-        if _failure_of(_TRY_LOADING, content, _LOADING_SECONDS) is not None:
-            raise DataError(
-                f"{place}: its added tokens, as its normalizer writes them, cannot be loaded "
-                f"within {_LOADING_SECONDS} s and {_TRIAL_BYTES >> 30} GiB; use another tokenizer"
-            )
+    if added_text_may_grow(config) and _failure_of(_TRY_LOADING, content, _LOADING_SECONDS):
+        raise DataError(
+            f"{place}: its added tokens, as its normalizer writes them, cannot be loaded within "
+            f"{_LOADING_SECONDS} s and {_TRIAL_BYTES >> 30} GiB; use another tokenizer"
+        )
 
 
 def may_run_away(pattern: str) -> bool:
@@ -109,6 +110,7 @@ def _failure_of(script: str, data: bytes, seconds: int) -> Optional[str]:
             stderr=subprocess.DEVNULL,
             timeout=seconds,
             check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
     except subprocess.TimeoutExpired:
         return f"one takes more than {seconds} s"
