@@ -249,7 +249,9 @@ def _growth(step: Dict[str, Any]) -> float:
     if "" in (step.get("suffix"), step.get("word_delimiter_token")):  # a space between all
         return 2.0
     # A byte becomes a character; a text that an earlier step cut gets one before each piece.
-    return 2.0 if {"replacement", "trim_offsets"} & step.keys() else 1.0
+    if step.get("type") == "ByteLevel" or {"replacement", "trim_offsets"} & step.keys():
+        return 2.0
+    return 1.0
 
 
 def _spelt(text: str) -> int:

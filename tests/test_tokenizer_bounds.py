@@ -83,6 +83,10 @@ REFUSED = {
         _sequence("pre_tokenizer", [_BYTES] * 40, "pretokenizers"),
         "256 characters that steps up to its pre_tokenizer",
     ),
+    "bytes of bytes, normalized": (
+        _sequence("normalizer", [{"type": "ByteLevel"}] * 12, "normalizers"),
+        "256 characters that steps up to its normalizer",
+    ),
     "doubling in decoding": (
         _sequence("decoder", [_DOUBLING] * 40, "decoders"),
         "256 characters that steps up to its decoder",
