@@ -255,12 +255,12 @@ def _keep(folder: str | None, tally: Tally) -> None:
     """The newest finding as two files: what was loaded, and what came of it."""
     outcome, said, mutant = tally.findings[-1]
     changes = ", ".join(f"{kind} at {path}" for path, kind in mutant.changes)
-    print(f"{outcome}: {mutant.shape}, {changes}: {said.strip()[-300:]!r}", flush=True)
+    print(f"{outcome}: {mutant.shape}, {changes!a}: {said.strip()[-300:]!a}", flush=True)
     if folder:
         os.makedirs(folder, exist_ok=True)
         name = Path(folder) / f"{len(tally.findings):04}-{outcome.replace(' ', '-')}"
         name.with_suffix(".json").write_bytes(mutant.data)
-        name.with_suffix(".txt").write_text(f"{mutant.shape}: {changes}\n{said}")
+        name.with_suffix(".txt").write_text(f"{mutant.shape}: {changes!a}\n{said}")
 
 
 def _print_tables(tally: Tally) -> None:
@@ -277,7 +277,7 @@ def _print_tables(tally: Tally) -> None:
     print("| path | kinds | mutants |\n|---|---:|---:|")
     for path in sorted(paths):
         of_path = [n for (p, _), n in tally.changes.items() if p == path]
-        print(f"| {path} | {len(of_path)} | {sum(of_path):,} |")
+        print(f"| {ascii(path)[1:-1]} | {len(of_path)} | {sum(of_path):,} |")
 
 
 if __name__ == "__main__":
