@@ -195,13 +195,13 @@ def test_what_cannot_be_used_is_refused():
     far = changed(config, "model", "vocab", "a", value=4_000_000_000)
     with pytest.raises(DataError, match="4,000,000,000"):
         LoadedTokenizer.from_json(data_of(far))
-    with pytest.raises(DataError, match="largest id is -1"):
+    with pytest.raises(DataError, match="vocabulary is empty"):
         _of(Tokenizer(models.BPE()))
     twice = trained_tokenizer()
     twice.post_processor = processors.TemplateProcessing(
         single="<s> $A </s> $A", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
-    with pytest.raises(DataError, match="before and after"):
+    with pytest.raises(DataError, match="does more with a text than"):
         _of(twice)
 
 
@@ -222,11 +222,23 @@ def test_a_difference_at_load_leaves_the_fast_engine_out(monkeypatch, caplog):
     assert tokenizer.encode(strings(text))[0].ids.tolist() == expected
 
 
+def test_a_panic_of_the_fast_engine_at_load_leaves_it_out(monkeypatch, caplog):
+    class PanicException(BaseException):
+        """As pyo3 raises it."""
+
+    def panic(self, text):
+        raise PanicException("index out of bounds")
+
+    monkeypatch.setattr(FastEngine, "encode_unguarded", panic)
+    assert _loaded().engine == "tokenizers"
+    assert "it cannot be loaded: index out of bounds" in caplog.text
+
+
 def test_a_missing_fast_engine_is_no_failure(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "gigatoken", None)
     tokenizer = _loaded()
     assert tokenizer.engine == "tokenizers"
-    assert "cannot be loaded (ModuleNotFoundError" in caplog.text
+    assert "it cannot be loaded: import of gigatoken halted" in caplog.text
 
 
 def test_importing_is_cheap():

@@ -8,8 +8,15 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List
 
+from schemas import tokenizer_bounds
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
+from schemas.tokenizer_bounds import (
+    check_vocabulary,
+    read_tokenizer_json,
+    resolved_ids,
+)
+from schemas.tokenizer_trial import try_tokenizer
 from schemas.typed_json import load_json
 from trainers.batches import BatchReader
 from trainers.mixture import Mixture
@@ -69,13 +76,13 @@ def kept_tokenizer(directory: Path) -> bytes:
         ) from error
 
 
-def token_ids(tokenizer_json: bytes) -> Dict[str, int]:
-    """Every token and its id: {"<s>": 0, ...}."""
-    content = json.loads(tokenizer_json.decode("utf-8"))
-    vocab = content["model"].get("vocab", {})
-    ids = dict(vocab) if isinstance(vocab, dict) else {v[0]: i for i, v in enumerate(vocab)}
-    ids.update({added["content"]: added["id"] for added in content.get("added_tokens") or ()})
-    return ids
+def token_ids(tokenizer_json: bytes, place: str = TOKENIZER) -> Dict[str, int]:
+    """Every token and its id: {"<s>": 0, ...}.
+
+    Raises:
+      DataError: it is no tokenizer.json, or goes beyond what one may hold.
+    """
+    return tokenizer_bounds.token_ids(read_tokenizer_json(tokenizer_json, place))
 
 
 def check_same_tokens(tokenizer_json: bytes, directory: str, *, flag: str) -> None:
@@ -109,20 +116,23 @@ def _published_ids(directory: str) -> Dict[str, int]:
     try:
         if os.path.isfile(whole):
             with open(whole, "rb") as file:
-                return token_ids(file.read())
+                return token_ids(file.read(), whole)
         if os.path.isfile(vocabulary):
             with open(vocabulary, encoding="utf-8") as text:
-                return json.load(text)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+                vocab = json.load(text)
+            check_vocabulary(vocab, vocabulary)
+            return vocab
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{directory}: its tokenizer cannot be read: {error!r}") from error
     return {}
 
 
 def open_tokenizer(tokenizer_json: bytes) -> Any:
-    """A `tokenizers.Tokenizer`.
+    """A `tokenizers.Tokenizer` that neither cuts nor pads.
 
     Raises:
       UsageError: the package is not installed.
+      DataError: it cannot be read, or goes beyond what a tokenizer may hold.
     """
     try:
         from tokenizers import Tokenizer
@@ -131,4 +141,18 @@ def open_tokenizer(tokenizer_json: bytes) -> Any:
             "text is encoded with the package tokenizers, which is not installed: "
             "pip install tokenizers"
         ) from error
-    return Tokenizer.from_buffer(tokenizer_json)
+    config = read_tokenizer_json(tokenizer_json, TOKENIZER)
+    try_tokenizer(tokenizer_json, config, TOKENIZER)
+    try:
+        tokenizer = Tokenizer.from_buffer(tokenizer_json)
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        written = tokenizer.to_str().encode("utf-8")
+    except BaseException as error:  # a panic in Rust is no Exception
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise DataError(
+            f"{TOKENIZER} cannot be read: {str(error)[:300]!r}; take it from the set anew"
+        ) from error
+    resolved_ids(read_tokenizer_json(written, TOKENIZER), TOKENIZER)
+    return tokenizer

@@ -148,9 +148,9 @@ class FastEngine:
         strings = contents.ListOffsetArray(
             index.Index64(offsets), characters, parameters={"__array__": "string"}
         )
-        layout: Any = self._engine.encode_batch(
-            self._awkward.Array(strings), parallel=self._parallel
-        ).layout
+        array = self._awkward.Array(strings)
+        with failures_as_data_errors("gigatoken failed", "please report it, with the tokenizer"):
+            layout: Any = self._engine.encode_batch(array, parallel=self._parallel).layout
         return Ragged(np.asarray(layout.content.data), np.asarray(layout.offsets.data))
 
     def _encode_both(self, text: pa.LargeStringArray, disputed: np.ndarray) -> Ragged:

@@ -5,7 +5,6 @@ at the first `encode`.
 """
 
 import hashlib
-import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,15 +30,16 @@ from pipelines.tokenization.tokenizer_files import (
     merged_tokens,
     parse_tokenizer,
     read_tokenizer_files,
-    vocabulary,
 )
 from schemas.errors import DataError
+from schemas.tokenizer_bounds import read_tokenizer_json, resolved_ids
 
 if TYPE_CHECKING:
     import tokenizers
 
 _log = logging.getLogger(__name__)
 _log.setLevel(logging.WARNING)  # its own: the root's is set above warnings while Beam runs
+_ANOTHER = "use another tokenizer"
 _NOT_SPACES = "\x1c\x1d\x1e\x1f"  # Python has them among white space, Unicode has not
 GOLDEN_TEXTS = (
     "Hello, world! It's 2024, isn't it?",
@@ -96,13 +96,18 @@ class LoadedTokenizer:
         self._parallel = parallel
         self._place = place
         self._named_roles = dict(named_roles or {})
+        given, config = tokenizer, None
         if isinstance(tokenizer, bytes):
-            tokenizer = parse_tokenizer(tokenizer, place)
+            tokenizer, config = parse_tokenizer(tokenizer, place)
         self._tokenizer = tokenizer
-        self._ids = vocabulary(tokenizer, place)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        self.json = self._tokenizer.to_str().encode()
+        with failures_as_data_errors(f"{place} cannot be written out", _ANOTHER):
+            self.json = self._tokenizer.to_str().encode()
+        if config is None or self.json != given:
+            config = read_tokenizer_json(self.json, place)
+        self._config = config
+        self._ids = resolved_ids(config, place)
         self.sha256 = hashlib.sha256(self.json).hexdigest()
         self.vocab_size = max(self._ids.values()) + 1
         if self._config["model"].get("dropout"):
@@ -153,7 +158,8 @@ class LoadedTokenizer:
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Text of ids, special tokens written out; bytes that are not UTF-8 become U+FFFD."""
-        return self._tokenizer.decode(list(map(int, ids)), skip_special_tokens=False)
+        with failures_as_data_errors(f"{self._place}: its decoder failed", _ANOTHER):
+            return self._tokenizer.decode(list(map(int, ids)), skip_special_tokens=False)
 
     def special_id(self, token: str) -> int | None:
         """The id of a special token, by how it is written; None if it is none."""
@@ -163,7 +169,7 @@ class LoadedTokenizer:
     def character_ends(self, texts: list[str]) -> list[list[int]]:
         """For each token that `encode` gives, how many characters of the text it ends after."""
         with failures_as_data_errors(
-            f"the tokenizer failed on one of {len(texts)} documents", "use another tokenizer"
+            f"the tokenizer failed on one of {len(texts)} documents", _ANOTHER
         ):
             encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         return [[stop for _, stop in encoding.offsets] for encoding in encodings]
@@ -175,7 +181,8 @@ class LoadedTokenizer:
         Raises:
           DataError: it does more than that.
         """
-        return find_pair_form(self._tokenizer, GOLDEN_TEXTS, self._place)
+        with failures_as_data_errors(f"{self._place}: its post-processor failed", _ANOTHER):
+            return find_pair_form(self._tokenizer, GOLDEN_TEXTS, self._place)
 
     @cached_property
     def token_bytes(self) -> tuple[bytes, ...]:
@@ -223,10 +230,6 @@ class LoadedTokenizer:
         return self._config["model"].get("continuing_subword_prefix") or ""
 
     @cached_property
-    def _config(self) -> dict[str, Any]:
-        return json.loads(self.json)
-
-    @cached_property
     def is_byte_level(self) -> bool:
         """Whether its tokens are bytes, written in `byte_alphabet.byte_characters`."""
         return "ByteLevel" in _types(self._config["pre_tokenizer"])
@@ -254,7 +257,8 @@ class LoadedTokenizer:
     def _surroundings(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """What its post-processor adds before and after one text, by encoding with and without."""
         bare = [(), *(ids for _, ids in self.golden)]
-        full = [tuple(self._tokenizer.encode(text).ids) for text in ("", *GOLDEN_TEXTS)]
+        with failures_as_data_errors(f"{self._place}: its post-processor failed", _ANOTHER):
+            full = [tuple(self._tokenizer.encode(text).ids) for text in ("", *GOLDEN_TEXTS)]
         added = full[0]
         for cut in range(len(added) + 1):
             prefix, suffix = added[:cut], added[cut:]
@@ -272,12 +276,13 @@ class LoadedTokenizer:
         if why_not_fast(self._config) is not None:
             return reference
         try:
-            fast = FastEngine(self.json, reference, parallel=self._parallel)
-            wrong = self._first_difference(fast)
+            with failures_as_data_errors("it cannot be loaded", "`tokenizers` needs none of it"):
+                fast = FastEngine(self.json, reference, parallel=self._parallel)
+                wrong = self._first_difference(fast)
             if wrong is None:
                 return fast
-        except Exception as error:  # whatever it is, the other engine needs none of it
-            wrong = f"it cannot be loaded ({type(error).__name__}: {str(error).splitlines()[:1]})"
+        except DataError as error:
+            wrong = str(error)
         _log.warning(
             "The fast engine is not used for %s: %s. Ids stay exact, by `tokenizers`, some thirty "
             "times slower; please report it.",

@@ -15,6 +15,12 @@ from typing import TYPE_CHECKING, Any
 from pipelines.stores import store
 from pipelines.stores.store import is_remote
 from schemas.errors import DataError, TextmillError, UsageError
+from schemas.tokenizer_bounds import (
+    check_size,
+    check_vocabulary,
+    read_tokenizer_json,
+)
+from schemas.tokenizer_trial import try_tokenizer
 
 if TYPE_CHECKING:
     import tokenizers
@@ -36,7 +42,6 @@ COMMON_SPECIALS = {
 }
 _WHOLE, _PARTS = "tokenizer.json", ("vocab.json", "merges.txt")
 _BESIDE = ("tokenizer_config.json", "special_tokens_map.json")  # the latter goes before
-_MOST_IDS = 1 << 24  # beyond any real vocabulary, and tables of this length still fit in memory
 _ROBERTA_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 _REMEDY = (
     "give a tokenizer.json (`AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)` of "
@@ -70,12 +75,13 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
         return _from_store(path)
     if os.path.isfile(path):
         named = _named_roles(os.path.dirname(path)) if path.endswith(_WHOLE) else {}
-        return TokenizerFiles(parse_tokenizer(_read(path), path), named, path)
+        return TokenizerFiles(parse_tokenizer(_read(path), path)[0], named, path)
     if not os.path.isdir(path):
         raise UsageError(f"--tokenizer={path}: there is no such file or directory; {_REMEDY}")
     whole = os.path.join(path, _WHOLE)
     if os.path.isfile(whole):
-        return TokenizerFiles(parse_tokenizer(_read(whole), whole), _named_roles(path), whole)
+        tokenizer, _ = parse_tokenizer(_read(whole), whole)
+        return TokenizerFiles(tokenizer, _named_roles(path), whole)
     vocab, merges = (os.path.join(path, name) for name in _PARTS)
     if os.path.isfile(vocab) and os.path.isfile(merges):
         return TokenizerFiles(_from_vocab_and_merges(vocab, merges), _named_roles(path), vocab)
@@ -106,34 +112,18 @@ def _from_store(path: str) -> TokenizerFiles:
             raise type(error)(str(error).replace(local, path)) from error
 
 
-def parse_tokenizer(data: bytes, place: str) -> "tokenizers.Tokenizer":
-    """A tokenizer from tokenizer.json's bytes.
+def parse_tokenizer(data: bytes, place: str) -> "tuple[tokenizers.Tokenizer, dict[str, Any]]":
+    """A tokenizer from tokenizer.json's bytes, and their parsed content.
 
     Raises:
-      DataError: `tokenizers` does not understand them.
+      DataError: they go beyond what a tokenizer may hold, or `tokenizers` does not understand them.
     """
     from tokenizers import Tokenizer
 
+    config = read_tokenizer_json(data, place)
+    try_tokenizer(data, config, place)
     with failures_as_data_errors(f"{place} is not a tokenizer that `tokenizers` can read", _REMEDY):
-        return Tokenizer.from_buffer(data)
-
-
-def vocabulary(tokenizer: "tokenizers.Tokenizer", place: str) -> dict[str, int]:
-    """Token to id, added tokens included.
-
-    Asked for before all else: writing a tokenizer out takes a step for each id up to the last.
-
-    Raises:
-      DataError: ids go beyond any vocabulary.
-    """
-    ids = tokenizer.get_vocab(with_added_tokens=True)
-    last = max(ids.values(), default=-1)
-    if not 0 <= last < _MOST_IDS:
-        raise DataError(
-            f"{place}: its largest id is {last:,}, and must be between 0 and {_MOST_IDS - 1:,}; "
-            f"the file is broken, or not a tokenizer for text; {_REMEDY}"
-        )
-    return ids
+        return Tokenizer.from_buffer(data), config
 
 
 @contextmanager
@@ -144,10 +134,13 @@ def failures_as_data_errors(what: str, remedy: str) -> Iterator[None]:
     """
     try:
         yield
+    except TextmillError:
+        raise
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        reason = str(error).split("\n")[0][:300]
+        first = str(error).split("\n")[0][:300]
+        reason = "".join(c if c.isprintable() else repr(c)[1:-1] for c in first)
         raise DataError(f"{what}: {reason}; {remedy}") from error
 
 
@@ -163,6 +156,7 @@ def merged_tokens(config: Mapping[str, Any], among: Set[str]) -> set[str]:
 
 def _read(path: str) -> bytes:
     try:
+        check_size(os.path.getsize(path), path)
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
@@ -207,11 +201,11 @@ def _from_vocab_and_merges(vocab_path: str, merges_path: str) -> "tokenizers.Tok
     config = _read_object(config_path) if os.path.isfile(config_path) else {}
     add_prefix_space = config.get("add_prefix_space") is True
     vocab, lines = _read_object(vocab_path), _read(merges_path)
+    check_vocabulary(vocab, vocab_path)
     with failures_as_data_errors(f"{vocab_path} with {merges_path} make no tokenizer", _REMEDY):
         pairs = [tuple(line.rstrip("\r").split(" ")) for line in lines.decode().split("\n")]
         merges = [pair for pair in pairs if pair != ("",) and pair[0] != "#version:"]
         tokenizer = Tokenizer(models.BPE(vocab, merges))  # type: ignore[arg-type]
-    vocabulary(tokenizer, vocab_path)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     tokenizer.decoder = decoders.ByteLevel()
     named = _named_roles(directory)

@@ -1,0 +1,321 @@
+"""What a tokenizer.json may hold, looked at before any library reads it. Pure.
+
+`tokenizers` trusts its files: each bound here stands for a way to end or hang the process that
+reads one, or the process that trains with it. Published tokenizers keep far from all of them.
+Python 3.8 syntax: trainers open the tokenizers of sets, which may come from strangers, too.
+"""
+
+import base64
+import json
+import re
+import unicodedata
+from itertools import chain
+from typing import Any, Dict, Iterator, List, Set
+
+from schemas.errors import DataError
+
+MOST_BYTES = 128 << 20  # of a file; the largest published one (Gemma 3) has 33 MB
+MOST_IDS = 1 << 22  # four times the largest published vocabulary: a model has a row for each
+MOST_HOLES = 1 << 16  # ids below the largest that no token has: rows that are trained for nothing
+LONGEST_TOKEN = 1 << 16  # characters of a token of the model
+LONGEST_ADDED = 4096  # of an added token: 1 MB that is nearly one takes minutes to encode
+MOST_ADDED_TEXT = 1 << 20  # of all added tokens: takes 1 to 4 s to load
+LONGEST_TEXT = 8192  # characters of any other text, such as a pattern
+LONGEST_AFFIX = 64  # of what goes before or after each piece of a word
+LONGEST_WORD = 1000  # that WordPiece cuts: takes 0.1 s, and time grows with its square
+MOST_STEPS = 256  # of a normalizer, pre-tokenizer, post-processor or decoder
+MOST_GROWTH = 128.0  # characters that one may become, as far as the file tells; T5's: 36
+MOST_PIECES = 64  # of a template, and special tokens that it adds
+MOST_TYPES = 256  # token types: rows keep them in a byte
+_STEPS_OF = {
+    "normalizer": "normalizers",
+    "pre_tokenizer": "pretokenizers",
+    "post_processor": "processors",
+    "decoder": "decoders",
+}
+_CHARACTER_MAP = "precompiled_charsmap"
+# Characters, escapes and classes, one after another, each there at least once.
+_PLAIN = re.compile(
+    r"(?:(?:[^\\\[\](){}*+?|^$]|\\[pP]\{\w+\}|\\[^\w<>'`]|\\[sSwWdDnrt]|\[\^?(?:[^\\\[\]&^]|\\.)+\])"
+    r"(?:\+|\{[1-9]\d*,?\})?)+"
+)
+_REMEDY = (
+    "save it again with transformers, use another, or make your own with "
+    "python -m pipelines.train_tokenizer"
+)
+
+
+def read_tokenizer_json(content: bytes, place: str) -> Dict[str, Any]:
+    """The parsed content of a tokenizer.json that is safe to hand to `tokenizers`.
+
+    Its patterns are not judged (`patterns_of`), nor ids that `tokenizers` gives anew
+    (`resolved_ids`). A vocabulary of 50,000 takes 40 ms, nearly all of it parsing.
+
+    Args:
+      content: of the file.
+      place: names it in errors.
+
+    Raises:
+      DataError: it is no JSON, or goes beyond a bound: says what, where, and the bound.
+    """
+    check_size(len(content), place)
+    try:
+        config = json.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{place} is not a tokenizer: no JSON: {error}; {_REMEDY}") from error
+    try:
+        _check_bounds(config)
+    except ValueError as error:
+        raise DataError(f"{place} is not a tokenizer to be used: {error}; {_REMEDY}") from error
+    return config
+
+
+def check_size(size: int, place: str) -> None:
+    """Refuses a file by its size in bytes, before it is read.
+
+    Raises:
+      DataError: it is larger than `MOST_BYTES`.
+    """
+    if size > MOST_BYTES:
+        raise DataError(
+            f"{place} has {size:,} bytes, and a tokenizer at most {MOST_BYTES:,}: {_REMEDY}"
+        )
+
+
+def check_vocabulary(vocab: Any, place: str) -> None:
+    """Refuses a model's vocabulary, as of a vocab.json, that goes beyond a bound.
+
+    Raises:
+      DataError: says what, and the bound.
+    """
+    try:
+        _check_ids(_model_ids(vocab))
+    except ValueError as error:
+        raise DataError(f"{place} is not a vocabulary to be used: {error}; {_REMEDY}") from error
+
+
+def resolved_ids(config: Dict[str, Any], place: str) -> Dict[str, int]:
+    """Every token and its id: {"<s>": 0, ...}.
+
+    Args:
+      config: a tokenizer.json as `tokenizers` writes it: it gives added tokens ids of its own.
+      place: names it in errors.
+
+    Raises:
+      DataError: two tokens have one id, or a template adds an id that no token has.
+    """
+    try:
+        ids = token_ids(config)
+        if not ids:
+            raise ValueError("its vocabulary is empty")
+        _check_ids(ids)
+        known = set(ids.values())
+        for step in _steps(config.get("post_processor"), "post_processor"):
+            _check_added_ids(step, known)
+    except ValueError as error:
+        raise DataError(f"{place} is not a tokenizer to be used: {error}; {_REMEDY}") from error
+    return ids
+
+
+def token_ids(config: Dict[str, Any]) -> Dict[str, int]:
+    """Every token and its id, unchecked: of the model, then of added tokens.
+
+    Raises:
+      ValueError: it is not of that form.
+    """
+    ids = _model_ids(_expect(_expect(config, dict, "it").get("model"), dict, "model").get("vocab"))
+    for added in _expect(config.get("added_tokens") or [], list, "added_tokens"):
+        added = _expect(added, dict, "an added token")
+        ids[_expect(added.get("content"), str, "an added token's content")] = added.get("id")
+    return ids
+
+
+def patterns_of(config: Dict[str, Any]) -> List[str]:
+    """The regular expressions of all its steps, each once."""
+    steps = chain.from_iterable(_steps(config.get(name), name) for name in _STEPS_OF)
+    patterns = (step.get("pattern") for step in steps)
+    return sorted({p["Regex"] for p in patterns if isinstance(p, dict) and "Regex" in p})
+
+
+def added_text_may_grow(config: Dict[str, Any]) -> bool:
+    """Whether a normalizer may make more than `MOST_ADDED_TEXT` characters of added tokens."""
+    tokens = [added for added in config.get("added_tokens") or [] if added.get("normalized")]
+    growth = 1.0
+    for step in _steps(config.get("normalizer"), "normalizer"):
+        growth *= _growth(step)
+    return growth * sum(len(added["content"]) for added in tokens) > MOST_ADDED_TEXT
+
+
+def _check_bounds(config: Any) -> None:
+    model = _expect(_expect(config, dict, "it").get("model"), dict, "model")
+    _check_ids(_model_ids(model.get("vocab")))
+    _check_model(model)
+    _check_added_tokens(_expect(config.get("added_tokens") or [], list, "added_tokens"))
+    growth = 1.0  # of a text; a decoder has tokens to begin with, a post-processor adds few
+    for name in _STEPS_OF:
+        growth = 1.0 if name == "decoder" else growth
+        for number, step in enumerate(_steps(config.get(name), name)):
+            _at_most(number + 1, MOST_STEPS, f"steps of its {name}")
+            _check_texts(step, name)
+            if name == "post_processor":
+                _check_template(step)
+                continue
+            growth *= _growth(step)
+            _at_most(growth, MOST_GROWTH, f"characters that steps up to its {name} may make of one")
+
+
+def _model_ids(vocab: Any) -> Dict[str, int]:
+    if isinstance(vocab, list):  # of a Unigram model: a token and its score, the number is its id
+        tokens = [_expect(v, list, "a piece")[0] if v else None for v in vocab]
+        ids = {_expect(token, str, "a piece's token"): i for i, token in enumerate(tokens)}
+        if len(ids) < len(tokens):
+            twice = next(token for i, token in enumerate(tokens) if ids[token] != i)
+            raise ValueError(f"its vocabulary holds {twice!r:.80} twice")
+    else:
+        ids = dict(_expect(vocab, dict, "its vocabulary"))
+    _at_most(max(map(len, ids), default=0), LONGEST_TOKEN, "characters of a token")
+    return ids
+
+
+def _check_ids(ids: Dict[str, int]) -> None:
+    """Each a whole number, of one token, and few left out."""
+    if not set(map(type, ids.values())) <= {int}:
+        token = next(token for token, i in ids.items() if type(i) is not int)
+        raise ValueError(f"the id of {token!r:.80} is {ids[token]!r:.80}, not a whole number")
+    first, last = min(ids.values(), default=0), max(ids.values(), default=-1)
+    if first < 0 or last >= MOST_IDS:
+        wrong = first if first < 0 else last
+        raise ValueError(f"one of its ids is {wrong:,}; they go from 0 to {MOST_IDS - 1:,} at most")
+    owner = {i: token for token, i in ids.items()}
+    if len(owner) < len(ids):
+        token, i = next((token, i) for token, i in ids.items() if owner[i] != token)
+        raise ValueError(f"{token!r:.80} and {owner[i]!r:.80} have one id, {i}; give each its own")
+    _at_most(last + 1 - len(ids), MOST_HOLES, f"ids below its largest, {last:,}, that no token has")
+
+
+def _check_model(model: Dict[str, Any]) -> None:
+    for name in ("continuing_subword_prefix", "end_of_word_suffix"):
+        affix = _expect(model.get(name) or "", str, name)
+        _at_most(len(affix), LONGEST_AFFIX, f"characters of its {name}")
+    longest = _expect(model.get("max_input_chars_per_word", 0), int, "max_input_chars_per_word")
+    _at_most(longest, LONGEST_WORD, "for its max_input_chars_per_word")
+
+
+def _check_added_tokens(added_tokens: List[Any]) -> None:
+    total = 0
+    for added in added_tokens:
+        content = _expect(_expect(added, dict, "an added token").get("content"), str, "its content")
+        _at_most(len(content), LONGEST_ADDED, "characters of an added token")
+        total += len(content)
+    _at_most(total, MOST_ADDED_TEXT, "characters of all its added tokens")
+
+
+def _steps(part: Any, name: str) -> Iterator[Dict[str, Any]]:
+    """A part of a tokenizer.json and, where it is a sequence, those that it is made of."""
+    if part is None:
+        return
+    yield _expect(part, dict, f"its {name}")
+    for step in _expect(part.get(_STEPS_OF[name]) or [], list, f"the sequence of its {name}"):
+        yield from _steps(step, name)
+
+
+def _check_texts(step: Dict[str, Any], name: str) -> None:
+    pattern = step.get("pattern")
+    for kind, text in pattern.items() if isinstance(pattern, dict) else ():
+        _at_most(len(_expect(text, str, kind)), LONGEST_TEXT, f"characters of {kind} in its {name}")
+    for key, text in step.items():
+        if isinstance(text, str) and key != _CHARACTER_MAP:
+            _at_most(len(text), LONGEST_TEXT, f"characters of {key} in its {name}")
+
+
+def _growth(step: Dict[str, Any]) -> float:
+    """At most how many characters a step makes of one, for texts of more than a few.
+
+    What it writes is counted as NFKD spells it: one character may become 18 there, and none of
+    these becomes more by any of Unicode's forms.
+    """
+    if _CHARACTER_MAP in step:
+        return _longest_in_map(_expect(step[_CHARACTER_MAP], str, _CHARACTER_MAP))
+    if "prepend" in step:
+        return 1 + _spelt(_expect(step["prepend"], str, "prepend")) / 2
+    if "content" in step and "pattern" in step:
+        content, pattern = _spelt(_expect(step["content"], str, "content")), step["pattern"]
+        if isinstance(pattern, dict) and isinstance(pattern.get("String"), str):
+            found = len(pattern["String"])
+            return max(1.0, content / found) if found else 1.0 + content
+        if isinstance(pattern, dict) and _is_never_empty(str(pattern.get("Regex"))):
+            return max(1.0, content)
+        return 1.0 + content
+    if "" in (step.get("suffix"), step.get("word_delimiter_token")):  # a space between all
+        return 2.0
+    # A byte becomes a character; a text that an earlier step cut gets one before each piece.
+    if step.get("type") == "ByteLevel" or {"replacement", "trim_offsets"} & step.keys():
+        return 2.0
+    return 1.0
+
+
+def _spelt(text: str) -> int:
+    return len(unicodedata.normalize("NFKD", text))
+
+
+def _longest_in_map(encoded: str) -> float:
+    """Of what a SentencePiece normalizer writes: a trie, and texts that end with a zero byte."""
+    data = base64.b64decode(encoded, validate=True)
+    texts = data[4 + int.from_bytes(data[:4], "little") :].split(b"\0")
+    return float(max(_spelt(text.decode("utf-8", "replace")) for text in texts)) or 1.0
+
+
+def _is_never_empty(pattern: str) -> bool:
+    """Whether it is plain that a regular expression finds no empty text; most in use are so."""
+    return _PLAIN.fullmatch(pattern) is not None
+
+
+def _check_template(step: Dict[str, Any]) -> None:
+    """A template puts special tokens around texts, of which it takes each once."""
+    for name in ("single", "pair"):
+        pieces = _expect(step.get(name) or [], list, f"the template {name}")
+        _at_most(len(pieces), MOST_PIECES, f"pieces of the template {name}")
+        texts = []
+        for piece in pieces:
+            for kind, value in _expect(piece, dict, f"a piece of the template {name}").items():
+                value = _expect(value, dict, f"a piece of the template {name}")
+                type_id = _expect(value.get("type_id", 0), int, "type_id")
+                _at_most(type_id, MOST_TYPES - 1, "for a type_id")
+                if kind == "Sequence":
+                    texts.append(value.get("id"))
+        if len(set(map(str, texts))) < len(texts):
+            raise ValueError(
+                f"its template {name} takes a text twice: it does more with "
+                f"{'two texts' if name == 'pair' else 'a text'} than put special tokens around"
+            )
+    special = _expect(step.get("special_tokens") or {}, dict, "special_tokens of the template")
+    for value in special.values():
+        ids = _expect(_expect(value, dict, "a special token").get("ids"), list, "its ids")
+        _at_most(len(ids), MOST_PIECES, "ids of a special token of the template")
+
+
+def _check_added_ids(step: Dict[str, Any], known: Set[int]) -> None:
+    """What a post-processor adds is in the vocabulary."""
+    special = step.get("special_tokens") or {}
+    added = {name: value["ids"] for name, value in special.items()}
+    for name in ("cls", "sep"):  # of BERT's and RoBERTa's own
+        if name in step:
+            token, i = _expect(step[name], list, name)
+            added[token] = [i]
+    for name, ids in added.items():
+        for i in ids:
+            if type(i) is not int or i not in known:
+                raise ValueError(
+                    f"its post-processor adds id {i!r:.80} as {name!r:.80}, which no token has"
+                )
+
+
+def _expect(value: Any, kind: type, what: str) -> Any:
+    if type(value) is not kind:
+        raise ValueError(f"{what} is {value!r:.80}, not of type {kind.__name__}")
+    return value
+
+
+def _at_most(value: float, bound: float, what: str) -> None:
+    if value > bound:
+        raise ValueError(f"{value:,.15g} {what}, and at most {bound:,.15g} are taken")
