@@ -2,8 +2,7 @@
 
 import io
 
-from rich.console import Console
-
+from pipelines.console import Console
 from pipelines.runners import progress
 from pipelines.runners.progress import Display, Journal
 from schemas.errors import DataError
