@@ -18,11 +18,21 @@ class Console(rich.console.Console):
     """
 
     def __init__(
-        self, *, file: TextIO | None = None, stderr: bool = False, soft_wrap: bool = False
+        self,
+        *,
+        file: TextIO | None = None,
+        stderr: bool = False,
+        soft_wrap: bool = False,
+        width: int | None = None,
     ):
         """As rich's, without its markup and its colours for numbers."""
         super().__init__(
-            file=file, stderr=stderr, soft_wrap=soft_wrap, markup=False, highlight=False
+            file=file,
+            stderr=stderr,
+            soft_wrap=soft_wrap,
+            width=width,
+            markup=False,
+            highlight=False,
         )
 
     def render_str(self, text: str, **how: Any) -> Text:
