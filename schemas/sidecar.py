@@ -31,6 +31,7 @@ MASK_UNITS = ("token", "word", "span")
 MAX_COPIES = 1 << 16  # each is a copy of the whole set
 MAX_SHARDS = 99_999  # of a split: five digits in a file's name
 ROLES = ("bos", "eos", "pad", "mask", "unk")
+_HEXADECIMAL = re.compile("[0-9a-f]+")
 _SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -265,6 +266,11 @@ class InputFile:
     path: str
     bytes: int
     digest: str
+
+    def __post_init__(self) -> None:
+        """Refuses what is no size or no hash."""
+        check(self.bytes >= 0, "bytes", self.bytes, "at least 0")
+        check(bool(_HEXADECIMAL.fullmatch(self.digest)), "digest", self.digest, "hex digits")
 
 
 @dataclass(frozen=True)

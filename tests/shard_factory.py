@@ -47,6 +47,8 @@ def mlm_schema(**changes) -> Schema:
         code_version="0",
     )
     fields.update(changes)
+    if changes.get("max_masked") and "mask_rate" not in changes:  # the rate that gives so many
+        fields["mask_rate"] = fields["max_masked"] / fields["max_length"]
     content = tokenizer_json(fields["vocab_size"])
     fields["tokenizer_sha256"] = fields["tokenizer_sha256"] or hashlib.sha256(content).hexdigest()
     if "max_masked" not in fields:
