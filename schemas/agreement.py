@@ -8,6 +8,7 @@ is for `pipelines.verify`. Python 3.8 syntax.
 
 from typing import TYPE_CHECKING, Callable, Dict, Iterator, Optional
 
+from schemas.array_record import largest_file
 from schemas.features import is_training
 from schemas.manifest import Manifest, ManifestFile
 from schemas.records import framed_bytes
@@ -73,8 +74,9 @@ def _odd_shards(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iter
 
 
 def _odd_sizes(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:
-    """Rows are those of stats.json, and a TFRecord file has as many bytes as they take."""
-    framed = framed_bytes(schema.codec().stride)
+    """Rows are those of stats.json, and files have the bytes that they take (or no more)."""
+    stride = schema.codec().stride
+    framed = framed_bytes(stride)
     for file in manifest.files:
         if file.rows is None:
             continue
@@ -82,10 +84,12 @@ def _odd_sizes(schema: "Schema", stats: Statistics, manifest: Manifest) -> Itera
         rows = stats.shards[name].rows
         if file.rows != rows:
             yield f"{file.path} has {file.rows:,} rows, where stats.json says {rows:,}"
-        if file_format == "tfrecord" and file.bytes != file.rows * framed:
+        most = file.rows * framed
+        if file_format == "array_record":
+            most = largest_file(file.rows, stride)
+        if file.bytes > most or (file.bytes < most and file_format == "tfrecord"):
             yield (
-                f"{file.path} has {file.bytes:,} bytes, where {file.rows:,} rows take "
-                f"{file.rows * framed:,}"
+                f"{file.path} has {file.bytes:,} bytes, where {file.rows:,} rows take {most:,}"
             )
 
 

@@ -276,7 +276,7 @@ def replace_file(directory: Path, name: str, content: bytes) -> None:
 
 def sign(manifest: dict[str, Any]) -> None:
     """Makes the digest of a changed MANIFEST.json right, in place."""
-    if manifest.pop("digest", None) is not None:
+    if manifest.pop("digest", ""):  # version 1 has none
         canonical = json.dumps(
             manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False
         )
