@@ -6,20 +6,19 @@ must be. What takes reading (rows, tokenizer.json, config.yaml, the files for Te
 is for `pipelines.verify`. Python 3.8 syntax.
 """
 
-from typing import TYPE_CHECKING, Callable, Dict, Iterator, Optional
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, Optional, Set
 
 from schemas.array_record import largest_file
 from schemas.features import is_training
-from schemas.manifest import Manifest, ManifestFile
+from schemas.manifest import EVALUATION, REJECTED, Manifest, ManifestFile
 from schemas.records import framed_bytes
 from schemas.statistics import ShardStatistics, Statistics
-from schemas.typed_json import MAX_BYTES
 
 if TYPE_CHECKING:
     from schemas.sidecar import Schema
 
 # From version 2 on, every set has these, may have those, and has no others but its shards.
-EVALUATION, TOKEN_COUNTS, TOKENIZER = "evaluation.jsonl", "token_counts.npy", "tokenizer.json"
+TOKEN_COUNTS, TOKENIZER = "token_counts.npy", "tokenizer.json"
 DUE = (
     "config.yaml",
     "dataset_info.json",
@@ -31,8 +30,6 @@ DUE = (
     TOKEN_COUNTS,
     TOKENIZER,
 )
-OF_SOME = (EVALUATION, "rejects/filtered.jsonl", "rejects/rejects.jsonl")
-_UNBOUNDED = (*OF_SOME, TOKEN_COUNTS)  # as large as the documents, or as another field says
 _NPY_HEAD = 128  # bytes before the counts
 _SHOWN = 3  # names in an error
 _MOST_NAMES = 1_000_000  # of shards that are looked for one by one
@@ -70,7 +67,8 @@ def _odd_shards(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iter
         yield f"stats.json and schema.json differ in the shards {odd[:_SHOWN]}"
     if listed != due:
         odd = sorted(p for p in {**listed, **due} if listed.get(p) != due.get(p))
-        yield f"MANIFEST.json and schema.json differ in the shards {odd[:_SHOWN]}, or in their splits"
+        names = f"{odd[:_SHOWN]}, or in their splits"
+        yield f"MANIFEST.json and schema.json differ in the shards {names}"
 
 
 def _odd_sizes(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:
@@ -88,9 +86,7 @@ def _odd_sizes(schema: "Schema", stats: Statistics, manifest: Manifest) -> Itera
         if file_format == "array_record":
             most = largest_file(file.rows, stride)
         if file.bytes > most or (file.bytes < most and file_format == "tfrecord"):
-            yield (
-                f"{file.path} has {file.bytes:,} bytes, where {file.rows:,} rows take {most:,}"
-            )
+            yield (f"{file.path} has {file.bytes:,} bytes, where {file.rows:,} rows take {most:,}")
 
 
 def _odd_counts(schema: "Schema", stats: Statistics) -> Iterator[str]:
@@ -132,18 +128,18 @@ def _specials(schema: "Schema") -> Optional[Callable[[ShardStatistics], int]]:
 
 
 def _odd_files(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:
-    """What is no shard: each file that is due, none that is not, none that is too large."""
+    """What is no shard: each file that is due, and none that is not."""
     others = {file.path: file for file in manifest.files if file.split is None}
     yield from _odd_bytes(schema, others)
     if manifest.format_version < 2:
         return
-    due = set(DUE)
+    due: Set[str] = set(DUE)
     evaluated = sum(c.documents for split, c in stats.splits().items() if not is_training(split))
     if evaluated and any(feature.name == "example_id" for feature in schema.features):
         due.add(EVALUATION)
     for path in sorted(due - others.keys()):
         yield f"MANIFEST.json does not list {path}, which every such set has"
-    for path in sorted(others.keys() - due - set(OF_SOME[1:])):
+    for path in sorted(others.keys() - due - set(REJECTED)):
         yield f"MANIFEST.json lists {path!r}, which such a set does not have"
 
 
@@ -153,6 +149,3 @@ def _odd_bytes(schema: "Schema", others: Dict[str, ManifestFile]) -> Iterator[st
         yield f"{TOKENIZER} is not the tokenizer of schema.json: its sha256 is another"
     if counts is not None and counts.bytes != _NPY_HEAD + 8 * schema.vocab_size:
         yield f"{TOKEN_COUNTS} has {counts.bytes:,} bytes, not those of {schema.vocab_size:,} ids"
-    for path, file in others.items():
-        if path not in _UNBOUNDED and file.bytes > MAX_BYTES:
-            yield f"{path} has {file.bytes:,} bytes, more than the {MAX_BYTES:,} that it may have"

@@ -84,7 +84,7 @@ def begin_in_file(stream: np.ndarray) -> np.ndarray:
 
 
 def largest_file(rows: int, stride: int) -> int:
-    """Bytes that no file of so many rows exceeds: a chunk and an index entry for each, in blocks."""
+    """Bytes that no file of so many rows exceeds: a chunk and an index entry each, in blocks."""
     stream = 4 * CHUNK_HEADER + 512 + rows * (stride + len(row_head(stride)) + 32)
     return (stream // IN_BLOCK + 4) * BLOCK
 

@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from schemas.errors import DataError
-from schemas.typed_json import from_json, parse_json, shown
+from schemas.typed_json import MAX_BYTES, from_json, parse_json, shown
 
 FORMAT_VERSION = 2  # of rows and sidecars, as they are written
 READ_VERSIONS = (1, 2)  # 1 has no digest in MANIFEST.json, and may lack files that 2 has
 MANIFEST = "MANIFEST.json"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MOST_BYTES = 1 << 60  # of a file
+# What may be as large as the documents; others are read whole, and are bounded.
+EVALUATION, REJECTED = "evaluation.jsonl", ("rejects/filtered.jsonl", "rejects/rejects.jsonl")
 
 
 def check(good: bool, name: str, value: Any, remedy: str) -> None:
@@ -122,6 +124,14 @@ class Manifest:
         check_version(self.format_version)
         paths = [file.path for file in self.files]
         check(paths == sorted(set(paths)), "files", paths, "sorted by path, each once")
+        for file in self.files:
+            if file.bytes > MAX_BYTES and file.split is None:
+                check(
+                    file.path in (EVALUATION, *REJECTED),
+                    f"bytes of {file.path}",
+                    file.bytes,
+                    f"such a file has up to {MAX_BYTES:,}",
+                )
         expected = self.computed_digest()
         if not self.digest:
             object.__setattr__(self, "digest", expected)

@@ -34,10 +34,12 @@ _TEXT = _Kind(lambda v: type(v) is str, "a text")
 _FIELD = _Kind(lambda v: v is None or type(v) is str, "the name of a field")
 _YES_NO = _Kind(lambda v: type(v) is bool, "true or false")
 _CLASSES = _Kind(
-    lambda v: isinstance(v, (list, tuple))
-    and len(v) > 1
-    and all(type(name) is str and name for name in v)
-    and len(set(v)) == len(v),
+    lambda v: (
+        isinstance(v, (list, tuple))
+        and len(v) > 1
+        and all(type(name) is str and name for name in v)
+        and len(set(v)) == len(v)
+    ),
     "a list of two or more names, each once",
 )
 _KINDS: Dict[str, _Kind] = {
@@ -97,8 +99,9 @@ def check_parameters(
     if missing:
         raise DataError(f"parameters has no {missing[0]}, which {task} needs: build the set anew")
     ids = _Kind(
-        lambda v: isinstance(v, (list, tuple))
-        and all(type(i) is int and 0 <= i < vocab_size for i in v),
+        lambda v: (
+            isinstance(v, (list, tuple)) and all(type(i) is int and 0 <= i < vocab_size for i in v)
+        ),
         "a list of ids below vocab_size",
     )
     kinds = {**_KINDS, **dict.fromkeys(_IDS, ids)}
@@ -121,6 +124,8 @@ def check_parameters(
 def _role_or_none(special_ids: Mapping[str, int], role: str) -> _Kind:
     good = ([], [special_ids.get(role)])
     return _Kind(
-        lambda v: isinstance(v, (list, tuple)) and all(type(i) is int for i in v) and list(v) in good,
+        lambda v: (
+            isinstance(v, (list, tuple)) and all(type(i) is int for i in v) and list(v) in good
+        ),
         f"[] or the id of {role}",
     )

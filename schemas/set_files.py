@@ -86,9 +86,10 @@ class LocalFiles:
             size = found.get(file.path)
             if size != file.bytes:
                 state = "is missing" if size is None else f"has {size:,} bytes"
+                path = os.path.join(self.directory, file.path)
                 raise DataError(
-                    f"{os.path.join(self.directory, file.path)} {state}, where the manifest says {file.bytes:,} "
-                    "bytes: copy the set again or build it anew"
+                    f"{path} {state}, where the manifest says {file.bytes:,} bytes: copy the set "
+                    "again or build it anew"
                 )
 
     def _sizes(self, folder: str, listed: Set[str]) -> Iterator[Tuple[str, int]]:

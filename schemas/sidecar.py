@@ -16,7 +16,14 @@ from typing import Any, ContextManager, Dict, Iterator, List, Optional, Tuple
 from schemas.agreement import disagreements
 from schemas.codec import ENCODINGS, RowCodec
 from schemas.errors import DataError
-from schemas.features import MAX_TOKENS, MAX_VOCABULARY, TASKS, Feature, max_masked_slots, task_features
+from schemas.features import (
+    MAX_TOKENS,
+    MAX_VOCABULARY,
+    TASKS,
+    Feature,
+    max_masked_slots,
+    task_features,
+)
 from schemas.manifest import MANIFEST, Manifest, check, check_version, is_sha256
 from schemas.parameters import check_parameters
 from schemas.records import FORMATS
@@ -123,7 +130,8 @@ class Schema:
             "rows without masks have none of one kind, and no copies",
         )
         check_field(
-            not self.mask_rate or self.task not in ("classification", "clm", "qa", "span_corruption"),
+            not self.mask_rate
+            or self.task not in ("classification", "clm", "qa", "span_corruption"),
             "mask_rate",
             "0 in rows that are not masked",
         )
@@ -421,6 +429,8 @@ def load_sidecars(directory: str, manifest: Manifest) -> SetInfo:
     stats = Statistics.from_dict(*loaded["stats.json"])
     row_tokens, path = loaded["stats.json"][0]["row_tokens"], loaded["stats.json"][1]
     if row_tokens != schema.row_tokens:
-        raise DataError(f"{path}: row_tokens is {row_tokens}, not schema.json's {schema.row_tokens}")
+        raise DataError(
+            f"{path}: row_tokens is {row_tokens}, not schema.json's {schema.row_tokens}"
+        )
     inputs = Inputs.from_dict(*loaded["inputs.json"])
     return SetInfo(directory, schema, stats, inputs, manifest)

@@ -107,7 +107,8 @@ def parse_json(content: bytes, place: str) -> Any:
     """Parsed JSON; `place` names it in errors.
 
     Raises:
-      DataError: it is not UTF-8 JSON, has a key twice, NaN or infinite numbers, or half a character.
+      DataError: it is not UTF-8 JSON, or has a key twice, NaN, an infinite number, or half a
+        character.
     """
     try:
         value = json.loads(

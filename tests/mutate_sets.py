@@ -263,7 +263,9 @@ def apply(mutation: Mutation, directory: Path) -> bool:
             return False
     _replace(path, text.encode())
     if mutation.level != "plain":
-        _sign(directory, mutation.file, values.get("fingerprint") if path.stem == "schema" else None)
+        _sign(
+            directory, mutation.file, values.get("fingerprint") if path.stem == "schema" else None
+        )
     return True
 
 
@@ -314,7 +316,7 @@ def _forge_stats(values: dict) -> dict:
 
 
 def _dense(shards: list[dict], values: dict) -> dict:
-    total = {
+    total: dict[str, Any] = {
         name: sum(shard[name] for shard in shards)
         for name in shards[0]
         if name not in ("labels", "length_histogram")
@@ -370,7 +372,8 @@ def open_inspect(directory: str, task: str) -> str:
     shown = io.StringIO()
     with redirect_stdout(shown):
         main([directory])
-    return re.sub(r"[\d.,]+ (k|M)?(B|bytes)", "", shown.getvalue())  # of the sidecars themselves
+    words = " ".join(shown.getvalue().split())
+    return re.sub(r"[\d.,]+ (k|M)?(B|bytes)", "", words)  # of the sidecars themselves
 
 
 def open_export(directory: str, task: str) -> str:
@@ -401,7 +404,9 @@ def open_trainer(directory: str, task: str) -> str:
     if task.startswith("mlm"):
         tokenizer = set_file(shards, TOKENIZER)
         made = config.TrainConfig(**small)
-        plans = [config.plan_run(made, schema, train_rows=rows, tokenizer_json=tokenizer)]
+        plans: list[Any] = [
+            config.plan_run(made, schema, train_rows=rows, tokenizer_json=tokenizer)
+        ]
     elif task == "clm":
         plans = [clm_config.plan_clm(clm_config.ClmConfig(**small), schema, train_rows=rows)]
     elif task == "qa":
@@ -569,7 +574,7 @@ def mutate(
 
 def main() -> None:
     """Prints what was found, and a table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
     parser.add_argument("--tasks", default=",".join(FLAGS))
     parser.add_argument("--set", help="a set that is there, in place of those of --tasks")
     parser.add_argument("--task", default="span_corruption", help="whose trainers open --set")

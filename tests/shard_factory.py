@@ -277,9 +277,7 @@ def replace_file(directory: Path, name: str, content: bytes) -> None:
 def sign(manifest: dict[str, Any]) -> None:
     """Makes the digest of a changed MANIFEST.json right, in place."""
     if manifest.pop("digest", ""):  # version 1 has none
-        canonical = json.dumps(
-            manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False
-        )
+        canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         manifest["digest"] = hashlib.sha256(canonical.encode()).hexdigest()
 
 

@@ -18,7 +18,6 @@ from shard_factory import (
     packed_rows,
     replace_file,
     tokenizer_json,
-    write_manifest,
     write_mlm_set,
     write_set,
 )

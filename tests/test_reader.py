@@ -1,6 +1,5 @@
 """Batches of shard sets: every row comes once, and any number of hosts reads the same."""
 
-import json
 import multiprocessing
 import os
 import pickle

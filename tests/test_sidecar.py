@@ -18,7 +18,7 @@ from schemas.errors import DataError
 from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
 from schemas.sidecar import InputFile, Inputs, Schema, read_set
 from schemas.statistics import ShardStatistics, Statistics, length_histogram
-from schemas.typed_json import from_json, parse_json, shown, to_json
+from schemas.typed_json import shown, to_json
 
 ROOT = Path(__file__).parents[1]
 SHA = "0123456789abcdef" * 4
@@ -232,7 +232,9 @@ def test_a_manifest_lists_each_file_once_in_order():
     for files in ((_GOOD_FILE, _GOOD_FILE), (other, _GOOD_FILE)):
         with pytest.raises(DataError, match="files is .*: sorted by path, each once"):
             Manifest(2, SHA, files)
-    with pytest.raises(DataError, match="format_version is 9: this Textmill reads versions 1 and 2"):
+    with pytest.raises(
+        DataError, match="format_version is 9: this Textmill reads versions 1 and 2"
+    ):
         Manifest(9, SHA, ())
 
 

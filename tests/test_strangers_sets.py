@@ -2,22 +2,21 @@
 
 import json
 import os
-import random
+import re
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from shard_factory import mlm_schema, replace_file, sign, write_manifest, write_mlm_set
+from shard_factory import replace_file, sign, write_manifest, write_mlm_set
 
 from pipelines.inspect_shards import main as inspect
 from pipelines.verify import verify_set
 from schemas.errors import DataError
-from schemas.sidecar import Schema, read_set
+from schemas.sidecar import read_set
 from schemas.typed_json import parse_json, to_json
 from tests import mutate_sets
 from trainers.reader import ShardSet
@@ -55,7 +54,7 @@ def all_refuse(directory: Path, said: str) -> None:
         problems = "\n".join(verify_set(str(directory)).problems)
     except DataError as error:
         problems = str(error)
-    assert __import__("re").search(said, problems), problems
+    assert re.search(said, problems), problems
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,10 @@ def all_refuse(directory: Path, said: str) -> None:
         ({"vocab_size": 51}, "token_counts.npy has 528 bytes, not those of 51 ids"),
         ({"vocab_size": 1 << 30}, "vocab_size is 1073741824: 1 to 16777216"),
         ({"code_version": "\ud800"}, "surrogates not allowed"),
-        ({"parameters": {"prefix_ids": [0], "suffix_ids": 7}}, "parameters.suffix_ids is 7: a list"),
+        (
+            {"parameters": {"prefix_ids": [0], "suffix_ids": 7}},
+            "parameters.suffix_ids is 7: a list",
+        ),
         ({"parameters": {"prefix_ids": [0], "suffix_ids": []}}, "specials added are those that"),
         ({"parameters": {"x": [[[[[[[[[[]]]]]]]]]]}}, "nested in more than 8"),
         ({"parameters": {"x": 1 << 64}}, "holds 18446744073709551616: below"),
@@ -121,7 +123,9 @@ def test_rows_beyond_memory_are_refused_in_all_places_at_once(directory):
     def change(manifest):
         for file in manifest["files"]:
             if file["path"].startswith("train-00000"):
-                file.update(rows=1 << 31, bytes=(3 << 30) if file["path"] == path else file["bytes"])
+                file.update(
+                    rows=1 << 31, bytes=(3 << 30) if file["path"] == path else file["bytes"]
+                )
 
     with pytest.raises(DataError, match="not above its bytes"):
         change_manifest(directory, change)
@@ -138,7 +142,7 @@ def test_a_sidecar_of_gigabytes_is_not_read(directory, name, size):
         file["bytes"] = size
 
     change_manifest(directory, change)
-    with pytest.raises(DataError, match=f"{name} has {size:,} bytes, more than the 268,435,456"):
+    with pytest.raises(DataError, match=f"bytes of {name} is {size}: such a file has up to 268"):
         ShardSet(str(directory), verify=False)
 
 
@@ -155,7 +159,9 @@ def test_a_shard_takes_about_the_bytes_that_its_rows_need(directory):
         ShardSet(str(directory))
 
 
-@pytest.mark.parametrize("name", ["token_counts.npy", "config.yaml", "report.html", "features.json"])
+@pytest.mark.parametrize(
+    "name", ["token_counts.npy", "config.yaml", "report.html", "features.json"]
+)
 def test_a_file_that_is_taken_from_the_list_is_missed(directory, name):
     def change(manifest):
         manifest["files"] = [file for file in manifest["files"] if file["path"] != name]
@@ -266,7 +272,7 @@ def test_no_mutation_of_a_sidecar_is_taken_for_the_set(tmp_path):
     with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
         write_mlm_set(Path(folder, "set"), train=6, validation=2)
         said: list[str] = []
-        counts = mutate_sets.mutate(Path(folder, "set"), "mlm", 40, random.randrange(100), said.append)
+        counts = mutate_sets.mutate(Path(folder, "set"), "mlm", 20, 1, said.append)
     total = sum(counts.values(), Counter())
-    assert sum(total.values()) == 40 and total["refused"] > 20
+    assert sum(total.values()) == 20 and total["refused"] > 10
     assert not any(total[word] for word in mutate_sets.BAD), said

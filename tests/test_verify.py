@@ -192,7 +192,8 @@ def test_wrong_counts_are_found_in_the_rows(directory):
     contradiction, *others = _problems(directory)
     assert contradiction.startswith("stats.json: train-00001-of-00002: the counts contradict each")
     assert others == [
-        f"train-00001-of-00002: segments is {right.segments + 1} in stats.json, but {right.segments} in the rows",
+        f"train-00001-of-00002: segments is {right.segments + 1} in stats.json, but "
+        f"{right.segments} in the rows",
         f"train-00001-of-00002: masked is {right.masked - 1} in stats.json, but {right.masked} in "
         "the rows",
     ]

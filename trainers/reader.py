@@ -96,9 +96,7 @@ class ShardSet(BatchReader):
           UsageError: the set has no such format; the package for a store is not installed.
         """
         cache = Cache(cache_dir or default_directory(), cache_gigabytes)
-        info = read_set(
-            os.fspath(directory), cache, verify=verify, follow_links=follow_links
-        )
+        info = read_set(os.fspath(directory), cache, verify=verify, follow_links=follow_links)
         self.directory = self.name = info.directory
         self.schema, self.fingerprint = info.schema, info.schema.fingerprint
         self.stats, self.manifest = info.stats, info.manifest

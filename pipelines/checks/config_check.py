@@ -56,7 +56,11 @@ def _pairs(flags: dict[str, Any], schema: Schema) -> Iterator[tuple[str, Any, An
     for name, value in schema.parameters.items():
         if name == "classes" and isinstance(flags.get(name), str):
             given = flags[name]
-            yield name, parse_json(given.encode(), name) if given[:1] == "[" else given.split(","), value
+            yield (
+                name,
+                parse_json(given.encode(), name) if given[:1] == "[" else given.split(","),
+                value,
+            )
         elif name in flags and not (name == "max_target_length" and flags[name] == 0):
             yield name, flags[name], value
     if "mask_unit" in flags and schema.static_masking:

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.exchange import Ragged
-from schemas.agreement import EVALUATION as EVALUATION
 from schemas.errors import DataError
+from schemas.manifest import EVALUATION as EVALUATION
 from schemas.typed_json import shown
 
 _LONGEST = 64 << 20  # bytes of a line
