@@ -393,8 +393,7 @@ def _load_tokenizer(files: SetFiles) -> LoadedTokenizer:
     path = files.fetch("tokenizer.json")
     if not os.path.isfile(path):
         raise DataError(f"{path} is missing, and not listed in {MANIFEST}")
-    with open(path, "rb") as file:
-        return LoadedTokenizer.from_json(file.read())
+    return LoadedTokenizer.from_json(read_bounded(path))
 
 
 def _surroundings(

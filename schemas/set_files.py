@@ -36,7 +36,7 @@ from schemas.errors import DataError
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256, parse_manifest
 from schemas.set_cache import PART, Cache
 from schemas.store import StoreFolder, is_url
-from schemas.typed_json import read_bounded
+from schemas.typed_json import MAX_BYTES, read_bounded
 
 PIECE_BYTES = 8 << 20  # asked for at once: what a cut or a pause may lose
 THREADS = 4  # that fetch in the background
@@ -176,10 +176,13 @@ class CachedFiles:
         self._store = StoreFolder(url)
         self.directory, self._cache, self._verify = self._store.url, cache, verify
         try:
-            content = self._store.read(MANIFEST)
+            content = self._store.read_range(MANIFEST, 0, MAX_BYTES + 1)
         except FileNotFoundError:
             raise no_set(self.directory) from None
-        self.manifest = parse_manifest(content, f"{self.directory}/{MANIFEST}")
+        place = f"{self.directory}/{MANIFEST}"
+        if len(content) > MAX_BYTES:
+            raise DataError(f"{place} has more than {MAX_BYTES:,} bytes: it is of no shard set")
+        self.manifest = parse_manifest(content, place)
         self.listed = {file.path: file for file in self.manifest.files}
         self._key = hashlib.sha256(content).hexdigest()
         self.folder = cache.folder(self._key)

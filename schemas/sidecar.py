@@ -110,9 +110,10 @@ class Schema:
             set(self.special_ids) <= set(ROLES), "special_ids", "roles are " + ", ".join(ROLES)
         )
         check_field(
-            "mask" in self.special_ids or not self.static_masking,
+            not self.static_masking
+            or list(self.special_ids.values()).count(self.special_ids.get("mask", -1)) == 1,
             "special_ids",
-            "rows with masks have a mask token",
+            "rows with masks have a mask token, which is no other",
         )
         check_field(
             list(self.all_special_ids) == sorted(set(self.all_special_ids))

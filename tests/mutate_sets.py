@@ -369,6 +369,7 @@ def open_inspect(directory: str, task: str) -> str:
     """What inspect_shards prints of a row."""
     from pipelines.inspect_shards import main
 
+    os.environ["COLUMNS"] = "1000"  # so that no path is cut into lines
     shown = io.StringIO()
     with redirect_stdout(shown):
         main([directory])

@@ -26,6 +26,12 @@ _FIELDS = (
     "static_masking",
     "task",
 )
+# Flags that are in `parameters` of every task that has them.
+_RECORDED = frozenset(
+    "classes document filter max_answer_length max_chars max_question_length max_repetition "
+    "mean_span_length min_chars min_words noise_density normalize qa_form qa_template truncation "
+    "window_stride".split()
+)
 
 
 def config_problems(content: bytes, schema: Schema) -> list[str]:
@@ -63,6 +69,10 @@ def _pairs(flags: dict[str, Any], schema: Schema) -> Iterator[tuple[str, Any, An
             )
         elif name in flags and not (name == "max_target_length" and flags[name] == 0):
             yield name, flags[name], value
+    for name, flag in flags.items():
+        recorded = name in _RECORDED or (str(name).endswith("_field") and flag)
+        if recorded and name not in schema.parameters:
+            yield name, flag, None
     if "mask_unit" in flags and schema.static_masking:
         unit = "word" if flags.get("whole_word_masking") else flags["mask_unit"]
         yield "mask_unit", unit, schema.mask_unit
