@@ -248,10 +248,13 @@ def _objects_alike(cls: Any, values: Collection[Dict[str, Any]]) -> Optional[Lis
         columns[name] = list(column)
     if not cls.all_good(columns):
         return None
+    tuples = {n: columns[n] for n, kind in kinds.items() if get_origin(kind) is tuple}
     made = []
-    for row in zip(*columns.values()):
+    for place, value in enumerate(values):
         one = object.__new__(cls)  # its __init__ would check again, a microsecond a field
-        one.__dict__.update(zip(kinds, row))
+        one.__dict__.update(value)
+        for name, column in tuples.items():
+            one.__dict__[name] = column[place]
         made.append(one)
     return made
 
