@@ -60,8 +60,6 @@ STATED_ONCE = {
     "stats.json: source_bytes": "of the inputs, which are not there to be measured",
     "stats.json: shards.*.text_bytes": "of the documents; rows hold their tokens",
     "stats.json: shards.*.words": "of the documents; rows hold their tokens",
-    "config.yaml": "for people and for another run; verify compares what schema.json has too",
-    "MANIFEST.json: files.*.sha256": "of a file for people, or of another that nobody reads",
 }
 # Fields that schema.json alone says to a reader of rows: what else says them (config.yaml, the
 # files for TensorFlow Datasets, tokenizer.json, the rows) is not read at opening, but by verify.
@@ -76,7 +74,6 @@ BY_VERIFY = {
     "schema.json: parameters": "config.yaml, tokenizer.json, the rows",
     "schema.json: seed": "config.yaml",
     "schema.json: special_ids": "tokenizer.json",
-    "stats.json: shards.*.documents": "the rows, where a document is one; else the equations",
 }
 FLAGS = {
     "mlm": ["--mask_copies=2"],
