@@ -67,14 +67,16 @@ def current_credentials(url: str) -> Any:
       url: that is to be read, for errors.
 
     Returns:
-      For gs:// what google.auth loads, for s3:// a session of botocore, which may have none; None
-      where there are none, and for any other store.
+      For gs:// what google.auth loads, or None where there are none or FSSPEC_GS_TOKEN=anon asks
+      for none; for s3:// a session of botocore, which may have none; None for any other store.
 
     Raises:
       DataError: there are credentials, and they cannot be loaded or renewed.
     """
     kind = _KINDS.get(url.split("://")[0].lower())
-    return _keeper(kind, _origin(kind), os.getpid()).get(url) if kind else None
+    if not kind or (kind == "gs" and os.environ.get("FSSPEC_GS_TOKEN") == "anon"):
+        return None
+    return _keeper(kind, _origin(kind), os.getpid()).get(url)
 
 
 @functools.lru_cache(maxsize=None)

@@ -142,18 +142,22 @@ def test_a_file_that_is_none_is_not_passed_over(
     assert gs_store.proxy.requests == []
 
 
-def test_without_credentials_where_asked_for(gs_store, tmp_path, monkeypatch):
+@pytest.mark.parametrize("asked", [True, False])
+def test_without_credentials_where_asked_for_or_where_there_are_none(
+    asked, gs_store, tmp_path, monkeypatch
+):
+    from apache_beam.internal.gcp.auth import _Credentials
+
     gs_store.put("x/x", b"open to all")
-    monkeypatch.setenv(GIVEN, str(tmp_path / "none"))
-    monkeypatch.setitem(fsspec_configuration(), "gs", {"token": "anon"})
+    monkeypatch.setattr(_Credentials, "_credentials", None)
+    monkeypatch.setattr(_Credentials, "_credentials_init", False)
+    monkeypatch.setattr(_Credentials, "_get_service_credentials", None)  # Beam looks for none
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    monkeypatch.setenv(GIVEN, str(tmp_path / "none") if asked else "")
+    if asked:
+        monkeypatch.setenv("FSSPEC_GS_TOKEN", "anon")
+    assert stores.read(gs_store.url("x/x")) == b"open to all"
     assert StoreFolder(gs_store.url("x")).read("x") == b"open to all"
-
-
-def fsspec_configuration():
-    """What FSSPEC_GS_TOKEN=anon sets when fsspec is imported."""
-    from fsspec.config import conf
-
-    return conf
 
 
 def test_a_token_service_that_comes_back_is_asked_again(
