@@ -38,11 +38,11 @@ from pipelines.inspection import row_export, row_text, set_tables  # noqa: F401 
 from schemas.errors import DataError, TextmillError, run_entry
 from schemas.records import open_rows
 from schemas.sidecar import Schema
-from tests.set_damage import LEVELS, Damage, damage, manifest_of, schema_of
+from tests.set_damage import LEVELS, Damage, choose, damage, manifest_of, schema_of
 from trainers.reader import ShardSet
 
 ROOT = Path(__file__).parents[1]
-CPU_SECONDS, SECONDS = 10, 40  # of one reader: at work; in all, on a machine with others on it
+CPU_SECONDS, SECONDS = 10, 120  # of one reader: at work; in all, on a machine with others on it
 MORE_BYTES = 100_000_000  # of memory, beyond the set
 _DATA_BYTES = 2_000_000_000  # no reader gets more, whatever it asks for
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -394,12 +394,12 @@ class Fuzz:
         for old in (directory, work / "set.outside"):
             shutil.rmtree(old, ignore_errors=True)
             old.unlink(missing_ok=True)
-        made = do_apart(lambda: _damaged(pristine.directory, directory, draw), work)
+        damaged = choose(pristine.directory, draw)
+        made = do_apart(lambda: damage(pristine.directory, directory, damaged, draw), work)
         if made.kind != "accepted":
-            raise DataError(f"trial {number}: {made}")
-        if made.rows is None:
+            raise DataError(f"trial {number}, {damaged}: {made}")
+        if not made.rows:
             return
-        damaged = Damage(**made.rows)
         outcomes = {name: read_apart(reader, directory, work) for name, reader in READERS.items()}
         told = None
         if outcomes["verify"].kind == "accepted":
@@ -424,7 +424,7 @@ class Fuzz:
     ) -> None:
         """Keeps the first of each finding in a folder, and says so."""
         last = [line for line in outcome.said.splitlines() if line.startswith("  File ")][-1:]
-        what = (reader, kind, *(last if kind == "traceback" else (damaged.kind, damaged.way)))
+        what = (reader, kind, *(last if kind == "traceback" else (damaged.way, damaged.level)))
         self.findings[what] += 1
         if self.findings[what] > 1:
             return
@@ -475,11 +475,6 @@ def pristine_of(name: str, directory: Path, work: Path) -> Pristine:
     rows = {reader: outcome.rows for reader, outcome in outcomes.items()}
     told = do_apart(lambda: tallies(directory, schema_of(directory)), work).rows
     return Pristine(name, directory, rows, told)
-
-
-def _damaged(pristine: Path, directory: Path, draw: random.Random) -> dict[str, str] | None:
-    done = damage(pristine, directory, draw)
-    return None if done is None else vars(done)
 
 
 def main(argv: list[str]) -> None:

@@ -1,7 +1,8 @@
 """Ways to damage a finished shard set, and to make right again what its format states of itself.
 
-    damaged = damage(pristine, directory, random.Random(7))
-    damaged.file, damaged.way, damaged.level     # "train-00000-of-00002.tfrecord", "flip", "sums"
+    chosen = choose(pristine, draw)       # such as
+    chosen = Damage("train-00000-of-00002.tfrecord", "flip", "sums")
+    damage(pristine, directory, chosen, draw)
 
 Levels: `as is`; `sums`, where MANIFEST.json has the sizes and sums of what now lies there; `all`,
 where it has the rows too, lists what is there and nothing else, and rows were changed under CRCs
@@ -55,29 +56,35 @@ def schema_of(directory: Path) -> Schema:
     return Schema.from_dict(json.loads((directory / "schema.json").read_bytes()), "schema.json")
 
 
-def damage(pristine: Path, directory: Path, draw: random.Random) -> Damage | None:
-    """Copies a set and damages the copy; None where nothing changed, or sums cannot be right."""
-    shutil.copytree(pristine, directory)
-    manifest = manifest_of(pristine)
+def choose(pristine: Path, draw: random.Random) -> Damage:
+    """Any kind of file, as likely as any other; then a file of it, a level, a way."""
     kinds: dict[str, list[str]] = {MANIFEST: [MANIFEST]}
-    for file in manifest.files:
+    for file in manifest_of(pristine).files:
         kinds.setdefault(Damage(file.path, "", "").kind, []).append(file.path)
-    names = draw.choice(sorted(kinds.values()))
-    name = draw.choice(names)
+    name = draw.choice(draw.choice(sorted(kinds.values())))
     level = "as is" if name == MANIFEST else draw.choice(LEVELS)
-    shard = Damage(name, "", "").kind.startswith("shard.")
-    ways = ROWS if shard and level == "all" else {**BYTES, **FILES}
-    way = draw.choice(sorted(ways))
-    target = Target(directory, name, manifest, schema_of(pristine), level, draw)
+    return Damage(name, draw.choice(sorted(_ways(name, level))), level)
+
+
+def damage(pristine: Path, directory: Path, chosen: Damage, draw: random.Random) -> bool:
+    """Copies a set and damages the copy; False where nothing changed, or sums cannot be right."""
+    shutil.copytree(pristine, directory)
+    manifest, schema = manifest_of(pristine), schema_of(pristine)
+    target = Target(directory, chosen.file, manifest, schema, chosen.level, draw)
     try:
-        ways[way](target)
+        _ways(chosen.file, chosen.level)[chosen.way](target)
         if not _changed(pristine, directory):
-            return None
-        if level != "as is":
-            _make_sums_right(directory, manifest, everything=level == "all")
+            return False
+        if chosen.level != "as is":
+            _make_sums_right(directory, manifest, everything=chosen.level == "all")
     except (DataError, ValueError):  # not even the classes of `schemas` take it
-        return None
-    return Damage(name, way, level)
+        return False
+    return True
+
+
+def _ways(name: str, level: str) -> dict[str, Callable[["Target"], None]]:
+    shard = Damage(name, "", "").kind.startswith("shard.")
+    return ROWS if shard and level == "all" else {**BYTES, **FILES}
 
 
 @dataclass(frozen=True)
