@@ -8,6 +8,7 @@ again is tried again, and nothing for ever: a store that does not answer is an e
 `fsspec` and `tenacity` are imported where they are used; Python 3.8 syntax.
 """
 
+import errno
 import logging
 import re
 from typing import Any, Dict, List, Optional
@@ -175,6 +176,7 @@ def _may_pass(error: BaseException) -> bool:
         or not isinstance(error, Exception)
         or _is_beyond_end(error)
         or str(getattr(error, "code", "")) in ("400", "401", "403")
+        or getattr(error, "errno", None) == errno.EINVAL  # 400 of s3, as for a token that expired
         or "Credential" in type(error).__name__
         or str(error).startswith("Forbidden")
     )

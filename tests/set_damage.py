@@ -119,7 +119,7 @@ class Target:
 # Bytes of a file
 
 
-def _block(target: Target, content: bytes) -> tuple[int, int]:
+def _block(target: Target, content: bytearray) -> tuple[int, int]:
     """Where a block begins and ends: in a TFRecord half of the time whole records."""
     draw, size = target.draw, len(content)
     if target.path.suffix == ".tfrecord" and draw.random() < 0.5:

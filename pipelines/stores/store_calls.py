@@ -52,6 +52,7 @@ def _hurry() -> None:
 
     setattr(Clock, "sleep", lambda _, seconds: time.sleep(min(seconds, _BEAMS_PAUSE)))  # noqa: B010
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # it counts its tries
 
 
 @functools.cache
