@@ -45,6 +45,7 @@ class ExportOptions:
       text: beside the ids a column `text`, a list of strings: each segment decoded, as it was
         before masking, without special tokens.
       overwrite: replace another export in the output directory.
+      follow_links: open files that are links out of the set's directory, too.
     """
 
     directory: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
@@ -54,6 +55,7 @@ class ExportOptions:
     unmask: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     text: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    follow_links: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def main(argv: list[str]) -> None:
         ExportOptions, prog="python -m pipelines.export", args=argv, use_underscores=True
     )
     began = time.monotonic()
-    info = read_set(options.directory)
+    info = read_set(options.directory, follow_links=options.follow_links)
     shards = _shards(info, options)
     asked = _record(info, options, shards)
     if os.path.exists(os.path.join(options.output, MANIFEST)):

@@ -68,6 +68,7 @@ class InspectOptions:
       diff: another set: show what differs, in contract, inputs, counts, tokens and rows.
       cache_dir: where what is fetched from a store is kept; by default textmill in ~/.cache.
       cache_gigabytes: that all sets in it may take.
+      follow_links: open files that are links out of the set's directory, too.
     """
 
     directory: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
@@ -79,6 +80,7 @@ class InspectOptions:
     diff: Annotated[str | None, tyro.conf.arg(metavar="OTHER_DIR")] = None
     cache_dir: str | None = None
     cache_gigabytes: float = CACHE_GIGABYTES
+    follow_links: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
 
     def __post_init__(self) -> None:
         """Refuses what asks for two things, or for nothing."""
@@ -96,12 +98,13 @@ def main(argv: list[str]) -> None:
         InspectOptions, prog="python -m pipelines.inspect_shards", args=argv, use_underscores=True
     )
     cache = Cache(options.cache_dir or default_directory(), options.cache_gigabytes)
-    info = read_set(options.directory, cache)
+    links = options.follow_links
+    info = read_set(options.directory, cache, follow_links=links)
     console = Console(highlight=False)
     if options.search is not None:
         sys.exit(_search(info, options, console))
     if options.diff is not None:
-        sys.exit(_diff(info, read_set(options.diff, cache), console))
+        sys.exit(_diff(info, read_set(options.diff, cache, follow_links=links), console))
     for renderable in (
         *set_tables(info),
         *(_tokens(info) if options.stats else _row(info, options)),

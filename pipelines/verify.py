@@ -20,22 +20,25 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from pipelines.checks.config_check import config_problems, tfds_problems
 from pipelines.checks.shard_check import Contract, ShardCheck
 from pipelines.outputs.token_counts import TOKEN_COUNTS, count_problems
 from pipelines.rows.evaluation import EVALUATION, evaluation_names, example_name
 from pipelines.tokenization.text_pairs import ids_between
 from pipelines.tokenization.tokenizer import LoadedTokenizer
+from schemas.agreement import disagreements
 from schemas.array_record import HashRows, highway_hash
 from schemas.errors import DataError, UsageError, run_entry
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256
 from schemas.set_cache import Cache
 from schemas.set_files import CachedFiles, MissingFile, SetFiles, WrongFile, open_files
-from schemas.sidecar import SIDECARS, Schema, SetInfo, read_sidecars
+from schemas.sidecar import SIDECARS, Schema, SetInfo, load_sidecars
 from schemas.store import is_url
-from schemas.typed_json import load_json
+from schemas.typed_json import load_json, read_bounded, shown
 
 _Found = dict[str, tuple[int, str] | None]  # path to size and sha256, None where it is missing
 SHOWN = 20  # problems of a set that are printed
+_OF_TOKENIZER = ("vocab_size", "special_ids", "all_special_ids")
 _COMPILED_PAYS_BYTES = 300_000_000
 
 
@@ -45,11 +48,13 @@ class VerifyOptions:
 
     Attributes:
       directories: of the sets, each with a MANIFEST.json; or URLs: gs://bucket/set.
+      follow_links: open files that are links out of the set's directory, too.
     """
 
     directories: Annotated[
         tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR [DIR ...]")
     ]
+    follow_links: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
 
     def __post_init__(self) -> None:
         """Refuses an empty list."""
@@ -84,7 +89,7 @@ def main(argv: list[str]) -> None:
     failures = []
     for directory in options.directories:
         try:
-            report = verify_set(directory)
+            report = verify_set(directory, follow_links=options.follow_links)
         except DataError as error:
             failures.append(str(error))
             continue
@@ -111,10 +116,10 @@ def _failure(directory: str, problems: list[str]) -> str:
 
 
 @contextmanager
-def _opened(directory: str) -> Iterator[SetFiles]:
+def _opened(directory: str, follow_links: bool) -> Iterator[SetFiles]:
     """The files of a set; of one in a store as many lie on this machine as are being read."""
     if not is_url(directory):
-        yield open_files(directory)
+        yield open_files(directory, follow_links=follow_links)
         return
     with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
         yield open_files(directory, Cache(folder, gigabytes=math.inf))
@@ -134,7 +139,12 @@ def _progress(manifest: Manifest) -> Iterator[Callable[[int], None]]:
         yield lambda number: progress.advance(task, number)
 
 
-def verify_set(directory: str, on_bytes: Callable[[int], None] | None = None) -> Report:
+def verify_set(
+    directory: str,
+    on_bytes: Callable[[int], None] | None = None,
+    *,
+    follow_links: bool = False,
+) -> Report:
     """Checks everything that a set says of itself.
 
     Every file: size and sha256. Every shard: the format's own checksums, number of rows, layout,
@@ -147,11 +157,12 @@ def verify_set(directory: str, on_bytes: Callable[[int], None] | None = None) ->
         time than it has processors.
       on_bytes: called with numbers of bytes as they are done, from several threads; shards count
         twice, for their hash and for their rows. None: a bar on a terminal.
+      follow_links: see `schemas.set_files.LocalFiles`.
 
     Raises:
       DataError: there is no manifest to go by, or the store does not answer.
     """
-    with _opened(directory) as files:
+    with _opened(directory, follow_links) as files:
         if on_bytes is not None:
             return _verified(files, on_bytes)
         with _progress(files.manifest) as on_bytes:
@@ -225,13 +236,10 @@ def _shard_checks(
     on_bytes: Callable[[int], None],
     hash_rows: HashRows,
 ) -> dict[str, ShardCheck]:
-    schema = contract.schema
-    checks = {}
-    for name in (name for split in sorted(schema.splits) for name in schema.shard_names(split)):
-        paths = [f"{name}.{file_format}" for file_format in schema.file_formats]
-        files = [file for file in shards.get(name, []) if file.path in paths]
-        checks[name] = ShardCheck(name, files, contract, on_bytes, hash_rows)
-    return checks
+    return {
+        name: ShardCheck(name, files, contract, on_bytes, hash_rows)
+        for name, files in shards.items()
+    }
 
 
 def _check_shard(
@@ -336,11 +344,11 @@ def _contract(
     if not damaged.intersection(SIDECARS):
         try:
             info = _sidecars(files)
-            broken = info.stats.broken_equations(schema.mask_copies)
-            problems += [f"stats.json: {equation}" for equation in broken]
+            problems += disagreements(schema, info.stats, files.manifest)
             shards = info.stats.shards
             if TOKEN_COUNTS not in damaged:
                 problems += count_problems(info)
+            problems += _retold(info, files, damaged)
         except DataError as error:
             problems.append(str(error))
     if "tokenizer.json" not in damaged:
@@ -356,11 +364,22 @@ def _contract(
     return Contract(schema, shards, prefix, suffix, evaluation)
 
 
+def _retold(info: SetInfo, files: SetFiles, damaged: set[str]) -> list[str]:
+    """Where the files that say the same as the sidecars, to others, say something else."""
+    listed = {file.path for file in info.manifest.files} - damaged
+    names = listed & {"config.yaml", "dataset_info.json", "features.json"}
+    contents = {name: read_bounded(files.fetch(name)) for name in names}
+    problems = tfds_problems(info, contents)
+    if "config.yaml" in contents:
+        problems += config_problems(contents["config.yaml"], info.schema)
+    return problems
+
+
 def _sidecars(files: SetFiles) -> SetInfo:
     for name in SIDECARS:
         files.fetch(name)
     folder = files.folder if isinstance(files, CachedFiles) else files.directory
-    return replace(read_sidecars(folder, files.manifest), files=files)
+    return replace(load_sidecars(folder, files.manifest), files=files)
 
 
 def _evaluation(files: SetFiles) -> np.ndarray:
@@ -389,11 +408,12 @@ def _surroundings(
     tokenizer = loading.result()
     path = files.fetch("tokenizer.json")
     if file_sha256(path) != schema.tokenizer_sha256:
-        raise DataError(f"{path} is not the tokenizer of schema.json: its sha256 is another")
-    if tokenizer.vocab_size > schema.vocab_size:
-        raise DataError(
-            f"{path} has {tokenizer.vocab_size:,} ids, schema.json says {schema.vocab_size:,}"
-        )
+        return (), ()  # another one, as the manifest tells
+    found = tokenizer.vocab_size, tokenizer.special_ids, tokenizer.all_special_ids
+    said = schema.vocab_size, schema.special_ids, schema.all_special_ids
+    for name, one, other in zip(_OF_TOKENIZER, found, said, strict=True):
+        if one != other:
+            raise DataError(f"{path} has the {name} {shown(one)}, schema.json says {shown(other)}")
     now = dict(tokenizer.golden)
     for text, ids in schema.golden:
         if now.get(text, ids) != ids:

@@ -83,6 +83,12 @@ def begin_in_file(stream: np.ndarray) -> np.ndarray:
     return stream + BLOCK_HEADER * -(-stream // IN_BLOCK)
 
 
+def largest_file(rows: int, stride: int) -> int:
+    """Bytes that no file of so many rows exceeds: a chunk and an index entry for each, in blocks."""
+    stream = 4 * CHUNK_HEADER + 512 + rows * (stride + len(row_head(stride)) + 32)
+    return (stream // IN_BLOCK + 4) * BLOCK
+
+
 def highway_hash(rows: np.ndarray) -> np.ndarray:
     """HighwayHash-64 of each row, as Riegeli keys it.
 

@@ -10,6 +10,12 @@ from typing import Any, Dict, Mapping, Tuple
 import numpy as np
 
 MAX_TOKENS = 1 << 16  # the longest row: a position must fit in uint16
+MAX_VOCABULARY = 1 << 24  # ids; the largest that was published has a million
+
+
+def is_training(split: str) -> bool:
+    """Whether a split is trained on (`train`, `train_2`); all others are evaluated."""
+    return split.startswith("train")
 
 
 @dataclass(frozen=True)

@@ -1,26 +1,42 @@
 """MANIFEST.json: every file of a shard set with size, rows and sha256, written last.
 
-A directory without it is not a shard set. Python 3.8 syntax.
+A directory without it is not a shard set. Its `digest` is of its own content, so that no entry
+changes or goes by mistake; `schemas.agreement` holds it against the other sidecars. Python 3.8
+syntax.
 """
 
 import hashlib
+import json
 import os
 import re
 from dataclasses import dataclass
-from typing import Any, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from schemas.errors import DataError
-from schemas.typed_json import from_json, parse_json
+from schemas.typed_json import from_json, parse_json, shown
 
-FORMAT_VERSION = 1  # of rows and sidecars
+FORMAT_VERSION = 2  # of rows and sidecars, as they are written
+READ_VERSIONS = (1, 2)  # 1 has no digest in MANIFEST.json, and may lack files that 2 has
 MANIFEST = "MANIFEST.json"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_MOST_BYTES = 1 << 60  # of a file
 
 
 def check(good: bool, name: str, value: Any, remedy: str) -> None:
     """Raises DataError for a value that is not good, with what to do."""
     if not good:
-        raise DataError(f"{name} is {value!r:.200}: {remedy}")
+        raise DataError(f"{name} is {shown(value)}: {remedy}")
+
+
+def check_version(version: int) -> None:
+    """Raises DataError for a format that is not read here."""
+    check(
+        version in READ_VERSIONS,
+        "format_version",
+        version,
+        f"this Textmill reads versions {' and '.join(map(str, READ_VERSIONS))}; build the set anew "
+        "or install the Textmill that wrote it",
+    )
 
 
 def is_sha256(text: str) -> bool:
@@ -48,38 +64,83 @@ class ManifestFile:
 
     def __post_init__(self) -> None:
         """Refuses paths that lead outside the set, and what is no size or no hash."""
-        parts = self.path.replace("\\", "/").split("/")
-        inside = bool(self.path) and not os.path.isabs(self.path) and not {"", ".."} & set(parts)
-        check(inside, "path", self.path, "a relative path inside the set's directory")
-        check(self.bytes >= 0, "bytes", self.bytes, "at least 0")
+        check(
+            _is_inside(self.path), "path", self.path, "a relative path inside the set's directory"
+        )
+        check(0 <= self.bytes < _MOST_BYTES, "bytes", self.bytes, "at least 0, below 2**60")
         check(is_sha256(self.sha256), "sha256", self.sha256, "64 hex digits")
         check(
-            (self.split is None) == (self.rows is None) and (self.rows or 0) >= 0,
+            (self.split is None) == (self.rows is None) and 0 <= (self.rows or 0) <= self.bytes,
             "rows",
             self.rows,
-            "a number for a shard, with its split; null for another file",
+            "a number for a shard, with its split, not above its bytes; null for another file",
         )
+
+    @staticmethod
+    def all_good(columns: Dict[str, Sequence[Any]]) -> bool:
+        """Whether `__post_init__` refuses none of many, given field by field."""
+        return (
+            all(map(_is_inside, columns["path"]))
+            and all(map(_SHA256.fullmatch, columns["sha256"]))
+            and 0 <= min(columns["bytes"]) <= max(columns["bytes"]) < _MOST_BYTES
+            and all(
+                (rows is None) == (split is None) and 0 <= (rows or 0) <= size
+                for rows, split, size in zip(columns["rows"], columns["split"], columns["bytes"])
+            )
+        )
+
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+def _is_inside(path: str) -> bool:
+    """Whether a path stays inside the set's directory, and can be printed."""
+    if _PLAIN_NAME.fullmatch(path):
+        return True
+    parts = path.replace("\\", "/").split("/")
+    return path.isprintable() and not os.path.isabs(path) and not {"", ".", ".."} & set(parts)
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """Every file of a set but itself (MANIFEST.json), sorted by path."""
+    """Every file of a set but itself (MANIFEST.json), sorted by path.
+
+    Attributes:
+      format_version: of the set.
+      fingerprint: that of schema.json.
+      files: all but this one.
+      digest: sha256 of all other fields; "" in version 1, which had none.
+    """
 
     format_version: int
     fingerprint: str
     files: Tuple[ManifestFile, ...]
+    digest: str = ""
 
     def __post_init__(self) -> None:
         """Refuses another format, and a list that is not sorted or names a file twice."""
-        check(
-            self.format_version == FORMAT_VERSION,
-            "format_version",
-            self.format_version,
-            f"this Textmill reads version {FORMAT_VERSION}; build the set anew or install the "
-            "Textmill that wrote it",
-        )
+        check_version(self.format_version)
         paths = [file.path for file in self.files]
         check(paths == sorted(set(paths)), "files", paths, "sorted by path, each once")
+        expected = self.computed_digest()
+        if not self.digest:
+            object.__setattr__(self, "digest", expected)
+        check(
+            self.digest == expected,
+            "digest",
+            self.digest,
+            f"the other fields give {expected or 'none'}: the file was edited; copy the set again "
+            "or build it anew",
+        )
+
+    def computed_digest(self) -> str:
+        """The sha256 of every field but `digest`, as canonical JSON; "" for version 1."""
+        if self.format_version == 1:
+            return ""
+        values = {name: value for name, value in vars(self).items() if name != "digest"}
+        values["files"] = [vars(file) for file in self.files]
+        canonical = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(canonical.encode()).hexdigest()
 
     def shards(self, split: str, file_format: str) -> List[ManifestFile]:
         """A split's shards in one format, in order."""
@@ -93,6 +154,10 @@ class Manifest:
     @staticmethod
     def from_dict(values: Any, source: str) -> "Manifest":
         """From parsed JSON; `source` names the file in errors."""
+        if isinstance(values, dict) and values.get("format_version") == 1:
+            values = {"digest": "", **values}
+        elif isinstance(values, dict) and values.get("digest") == "":
+            raise DataError(f"{source}: digest is empty: the file was edited; build the set anew")
         return from_json(Manifest, values, source)
 
 
@@ -106,9 +171,16 @@ def parse_manifest(content: bytes, place: str) -> Manifest:
 
 
 def file_sha256(path: str) -> str:
-    """sha256 of a file's bytes, as hexadecimal."""
+    """sha256 of a file's bytes, as hexadecimal.
+
+    Raises:
+      DataError: this user may not read it.
+    """
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for chunk in iter(lambda: file.read(1 << 20), b""):
-            digest.update(chunk)
+    try:
+        with open(path, "rb") as file:
+            for chunk in iter(lambda: file.read(1 << 20), b""):
+                digest.update(chunk)
+    except PermissionError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
     return digest.hexdigest()

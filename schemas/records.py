@@ -78,6 +78,11 @@ def masked_crc32c(rows: np.ndarray) -> np.ndarray:
     return ((crc >> 15) | (crc << 17)) + np.uint32(_MASK_DELTA)
 
 
+def framed_bytes(stride: int) -> int:
+    """Bytes that a row takes in a TFRecord file."""
+    return _HEAD + stride + _TAIL
+
+
 def _head(stride: int) -> np.ndarray:
     length = np.frombuffer(stride.to_bytes(8, "little"), np.uint8)
     return np.concatenate((length, masked_crc32c(length[None]).astype("<u4").view(np.uint8)))
@@ -112,7 +117,7 @@ class TFRecordReader:
         """
         self.path = path
         self._stride = stride
-        framed = _HEAD + stride + _TAIL
+        framed = framed_bytes(stride)
         size = os.path.getsize(path)
         if size % framed:
             raise DataError(

@@ -19,12 +19,24 @@ import threading
 import weakref
 from collections import deque
 from contextlib import contextmanager, suppress
-from typing import ContextManager, Deque, Dict, Iterator, List, Optional, Sequence, Set, Union
+from typing import (
+    ContextManager,
+    Deque,
+    Dict,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    Union,
+)
 
 from schemas.errors import DataError
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256, parse_manifest
 from schemas.set_cache import PART, Cache
 from schemas.store import StoreFolder, is_url
+from schemas.typed_json import read_bounded
 
 PIECE_BYTES = 8 << 20  # asked for at once: what a cut or a pause may lose
 THREADS = 4  # that fetch in the background
@@ -48,14 +60,69 @@ class MissingFile(DataError):
 
 
 class LocalFiles:
-    """A set in a directory: there is nothing to fetch."""
+    """A set in a directory: there is nothing to fetch.
 
-    def __init__(self, directory: str, manifest: Manifest):
+    The directory may be reached by a link, and links in it may lead to places in it. Others are
+    followed only where the user wants them to be (the cache of huggingface_hub is made of them):
+    else a stranger's set could make a reader open any file of this machine.
+    """
+
+    def __init__(self, directory: str, manifest: Manifest, *, follow_links: bool = False):
         self.directory, self.manifest = directory, manifest
+        self._follow_links = follow_links
+
+    def check_sizes(self) -> None:
+        """Compares the size of every file with the manifest, at a system call a file.
+
+        Raises:
+          DataError: a file is missing, of another size, or a link out of the directory; names it.
+        """
+        listed = {file.path for file in self.manifest.files}
+        folders = {path.rpartition("/")[0] for path in listed}
+        found: Dict[str, int] = {}
+        for folder in sorted(folders):
+            found.update(self._sizes(folder, listed))
+        for file in self.manifest.files:
+            size = found.get(file.path)
+            if size != file.bytes:
+                state = "is missing" if size is None else f"has {size:,} bytes"
+                raise DataError(
+                    f"{os.path.join(self.directory, file.path)} {state}, where the manifest says {file.bytes:,} "
+                    "bytes: copy the set again or build it anew"
+                )
+
+    def _sizes(self, folder: str, listed: Set[str]) -> Iterator[Tuple[str, int]]:
+        """Path and bytes of the set's files in one folder of it; nothing if there is none."""
+        prefix = folder + "/" if folder else ""
+        if folder:
+            check_link(self.directory, folder, follow=self._follow_links)
+        try:
+            with os.scandir(os.path.join(self.directory, folder)) as entries:
+                for entry in entries:
+                    path = prefix + entry.name
+                    if path not in listed:
+                        continue
+                    if entry.is_symlink():
+                        check_link(self.directory, path, follow=self._follow_links)
+                    if entry.is_file():
+                        yield path, entry.stat().st_size
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise DataError(
+                f"{os.path.join(self.directory, folder)} cannot be read: {error.strerror or error}"
+            ) from error
 
     def fetch(self, path: str) -> str:
-        """Where a file of the set lies; it may be missing."""
-        return os.path.join(self.directory, path)
+        """Where a file of the set lies; it may be missing.
+
+        Raises:
+          DataError: it is a link out of the directory.
+        """
+        local = os.path.join(self.directory, path)
+        if "/" in path or os.path.islink(local):
+            check_link(self.directory, path, follow=self._follow_links)
+        return local
 
     def reserve(self, paths: Sequence[str]) -> None:
         """Nothing."""
@@ -330,6 +397,25 @@ class CachedFiles:
 SetFiles = Union[LocalFiles, CachedFiles]
 
 
+def check_link(directory: str, path: str, *, follow: bool) -> None:
+    """Refuses a file of a set that is a link out of its directory.
+
+    Raises:
+      DataError: it is, and `follow` is not set; names both ends and the flag.
+    """
+    link = os.path.join(directory, path)
+    if follow:
+        return
+    inside, place = os.path.join(os.path.realpath(directory), ""), os.path.realpath(link)
+    if not os.path.join(place, "").startswith(inside):
+        raise DataError(
+            f"{link} is a link out of the set's directory, to {place}: links are not followed "
+            "there, since a set may be a stranger's. If that is where its files belong, add "
+            "--follow_links (in Python follow_links=True), or copy the set with what its links "
+            "lead to (cp -rL)"
+        )
+
+
 def no_set(directory: str) -> DataError:
     """What is said of a place that holds no finished set."""
     return DataError(
@@ -338,13 +424,20 @@ def no_set(directory: str) -> DataError:
     )
 
 
-def open_files(directory: str, cache: Optional[Cache] = None, *, verify: bool = True) -> SetFiles:
+def open_files(
+    directory: str,
+    cache: Optional[Cache] = None,
+    *,
+    verify: bool = True,
+    follow_links: bool = False,
+) -> SetFiles:
     """The files of the set in a directory or at a URL.
 
     Args:
       directory: with MANIFEST.json.
       cache: for what comes from a store; by default that of this user.
       verify: see `CachedFiles`.
+      follow_links: see `LocalFiles`.
 
     Raises:
       DataError: there is no finished set, or the store does not answer.
@@ -355,5 +448,6 @@ def open_files(directory: str, cache: Optional[Cache] = None, *, verify: bool = 
     path = os.path.join(directory, MANIFEST)
     if not os.path.isfile(path):
         raise no_set(directory)
-    with open(path, "rb") as file:
-        return LocalFiles(directory, parse_manifest(file.read(), path))
+    check_link(directory, MANIFEST, follow=follow_links)
+    manifest = parse_manifest(read_bounded(path), path)
+    return LocalFiles(directory, manifest, follow_links=follow_links)

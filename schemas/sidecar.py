@@ -4,27 +4,34 @@ Each is a frozen dataclass that refuses values which cannot be right, and is wri
 keys and without times, so that the same work gives the same bytes.
 """
 
+import gc
 import hashlib
 import json
 import os
 import re
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ContextManager, Dict, List, Optional, Tuple
+from typing import Any, ContextManager, Dict, Iterator, List, Optional, Tuple
 
+from schemas.agreement import disagreements
 from schemas.codec import ENCODINGS, RowCodec
 from schemas.errors import DataError
-from schemas.features import MAX_TOKENS, TASKS, Feature, task_features
-from schemas.manifest import FORMAT_VERSION, MANIFEST, Manifest, check, file_sha256, is_sha256
+from schemas.features import MAX_TOKENS, MAX_VOCABULARY, TASKS, Feature, max_masked_slots, task_features
+from schemas.manifest import MANIFEST, Manifest, check, check_version, is_sha256
+from schemas.parameters import check_parameters
 from schemas.records import FORMATS
 from schemas.set_cache import Cache
 from schemas.set_files import CachedFiles, LocalFiles, SetFiles, open_files
 from schemas.statistics import Statistics
-from schemas.typed_json import from_json, load_json
+from schemas.typed_json import from_json, parse_json, read_bounded
 
 SIDECARS = ("schema.json", "stats.json", "inputs.json")
 PACKINGS = ("best_fit", "concat", "none")
 MASK_UNITS = ("token", "word", "span")
+MAX_COPIES = 1 << 16  # each is a copy of the whole set
+MAX_SHARDS = 99_999  # of a split: five digits in a file's name
 ROLES = ("bos", "eos", "pad", "mask", "unk")
+_HEXADECIMAL = re.compile("[0-9a-f]+")
 _SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -88,17 +95,17 @@ class Schema:
         def check_field(good: bool, name: str, remedy: str) -> None:
             check(good, name, getattr(self, name), remedy)
 
-        check_field(
-            self.format_version == FORMAT_VERSION,
-            "format_version",
-            f"this Textmill reads version {FORMAT_VERSION}; build the set anew or install the "
-            "Textmill that wrote it",
-        )
+        check_version(self.format_version)
         check_field(self.task in TASKS, "task", "one of " + ", ".join(TASKS))
         check_field(0 < self.max_length < MAX_TOKENS, "max_length", f"1 to {MAX_TOKENS - 1}")
-        check_field(0 < self.vocab_size < 1 << 31, "vocab_size", "1 to 2**31 - 1")
+        check_field(0 < self.vocab_size <= MAX_VOCABULARY, "vocab_size", f"1 to {MAX_VOCABULARY}")
         check_field(
             set(self.special_ids) <= set(ROLES), "special_ids", "roles are " + ", ".join(ROLES)
+        )
+        check_field(
+            "mask" in self.special_ids or not self.static_masking,
+            "special_ids",
+            "rows with masks have a mask token",
         )
         check_field(
             list(self.all_special_ids) == sorted(set(self.all_special_ids))
@@ -110,15 +117,34 @@ class Schema:
         check_field(is_sha256(self.tokenizer_sha256), "tokenizer_sha256", "64 hex digits")
         check_field(self.packing in PACKINGS, "packing", "one of " + ", ".join(PACKINGS))
         check_field(0 <= self.mask_rate < 1, "mask_rate", "a share from 0 to below 1")
+        check_field(
+            self.static_masking or (self.mask_unit, self.mask_copies) == ("token", 1),
+            "mask_copies" if self.mask_copies != 1 else "mask_unit",
+            "rows without masks have none of one kind, and no copies",
+        )
+        check_field(
+            not self.mask_rate or self.task not in ("classification", "clm", "qa", "span_corruption"),
+            "mask_rate",
+            "0 in rows that are not masked",
+        )
         check_field(self.mask_unit in MASK_UNITS, "mask_unit", "one of " + ", ".join(MASK_UNITS))
-        check_field(self.mask_copies >= 1, "mask_copies", "at least 1")
+        check_field(
+            1 <= self.mask_copies <= MAX_COPIES, "mask_copies", f"at least 1, up to {MAX_COPIES}"
+        )
         check_field(
             0 < self.max_masked <= self.max_length if self.static_masking else not self.max_masked,
             "max_masked",
             "1 to max_length with static masking, 0 without",
         )
         check_field(
-            all(_SPLIT_NAME.fullmatch(name) for name in self.splits)
+            not self.static_masking
+            or self.max_masked == max_masked_slots(self.max_length, self.mask_rate),
+            "max_masked",
+            "as many slots as mask_rate picks of max_length",
+        )
+        check_field(
+            bool(self.splits)
+            and all(_SPLIT_NAME.fullmatch(name) for name in self.splits)
             and (
                 self.splits_given
                 or (
@@ -130,15 +156,29 @@ class Schema:
             "names of letters, digits and _ with shares above 0 that add up to 1, or all 0",
         )
         check_field(
-            set(self.shards) == set(self.splits) and min(self.shards.values()) > 0,
+            set(self.shards) == set(self.splits)
+            and all(0 < count <= MAX_SHARDS for count in self.shards.values()),
             "shards",
-            "a positive number for every split",
+            f"a positive number for every split, up to {MAX_SHARDS}",
         )
+        check_field(0 <= self.seed < 1 << 64, "seed", "0 to 2**64 - 1")
         check_field(self.encoding in ENCODINGS, "encoding", "one of " + ", ".join(ENCODINGS))
         check_field(
-            bool(self.file_formats) and set(self.file_formats) <= set(FORMATS),
+            bool(self.file_formats)
+            and list(self.file_formats) == sorted(set(self.file_formats) & set(FORMATS)),
             "file_formats",
             "some of " + ", ".join(FORMATS),
+        )
+        check_field(
+            all(0 <= i < self.vocab_size for _, ids in self.golden for i in ids),
+            "golden",
+            "ids below vocab_size",
+        )
+        check_parameters(
+            self.task,
+            self.parameters,
+            vocab_size=self.vocab_size,
+            special_ids=self.special_ids,
         )
         due = task_features(
             self.task,
@@ -227,6 +267,11 @@ class InputFile:
     bytes: int
     digest: str
 
+    def __post_init__(self) -> None:
+        """Refuses what is no size or no hash."""
+        check(self.bytes >= 0, "bytes", self.bytes, "at least 0")
+        check(bool(_HEXADECIMAL.fullmatch(self.digest)), "digest", self.digest, "hex digits")
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -280,7 +325,13 @@ class SetInfo:
         return files.borrow(path)
 
 
-def read_set(directory: str, cache: Optional[Cache] = None, *, verify: bool = True) -> SetInfo:
+def read_set(
+    directory: str,
+    cache: Optional[Cache] = None,
+    *,
+    verify: bool = True,
+    follow_links: bool = False,
+) -> SetInfo:
     """Reads the sidecars of a finished set and checks them against the manifest.
 
     Sizes of all files are checked, sha256 of the sidecars only; `pipelines.verify` checks all. Of a
@@ -290,12 +341,18 @@ def read_set(directory: str, cache: Optional[Cache] = None, *, verify: bool = Tr
       directory: where MANIFEST.json lies; or a URL: gs://bucket/set.
       cache: for what comes from a store; by default `schemas.set_cache.Cache()`.
       verify: whether the sha256 of files that are in the cache already is compared, too.
+      follow_links: see `schemas.set_files.LocalFiles`.
 
     Raises:
       DataError: not a shard set, or not as it was published; names the file.
       UsageError: no package for this kind of store, or the cache cannot be written to.
     """
-    files = open_files(os.fspath(directory), cache, verify=verify)
+    with _collector_paused():
+        return _read_set(os.fspath(directory), cache, verify, follow_links)
+
+
+def _read_set(directory: str, cache: Optional[Cache], verify: bool, follow_links: bool) -> SetInfo:
+    files = open_files(directory, cache, verify=verify, follow_links=follow_links)
     if isinstance(files, CachedFiles):
         files.reserve([name for name in SIDECARS if name in files.listed])
         for name in SIDECARS:
@@ -303,15 +360,7 @@ def read_set(directory: str, cache: Optional[Cache] = None, *, verify: bool = Tr
                 files.fetch(name)
         info = read_sidecars(files.folder, files.manifest)
         return replace(info, directory=files.directory, files=files)
-    for file in files.manifest.files:
-        path = os.path.join(directory, file.path)
-        size = os.path.getsize(path) if os.path.isfile(path) else None
-        if size != file.bytes:
-            state = "is missing" if size is None else f"has {size:,} bytes"
-            raise DataError(
-                f"{path} {state}, where the manifest says {file.bytes:,} bytes: copy the set again "
-                "or build it anew"
-            )
+    files.check_sizes()
     return read_sidecars(directory, files.manifest)
 
 
@@ -330,49 +379,48 @@ def read_sidecars(directory: str, manifest: Manifest) -> SetInfo:
     Raises:
       DataError: a sidecar is missing, changed, or at odds with another; names the file.
     """
-    manifest_path = os.path.join(directory, MANIFEST)
+    info = load_sidecars(directory, manifest)
+    for problem in disagreements(info.schema, info.stats, manifest):
+        raise DataError(f"{directory}: {problem}; copy the set again or build it anew")
+    return info
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Spares 65,536 shards the garbage collector, which looks for cycles where none are: 1 s."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def load_sidecars(directory: str, manifest: Manifest) -> SetInfo:
+    """Reads the other sidecars, each of which is right by itself, and as it was published.
+
+    Raises:
+      DataError: a sidecar is missing or changed; names the file.
+    """
     listed = {file.path: file for file in manifest.files}
     loaded = {}
     for name in SIDECARS:
         path = os.path.join(directory, name)
         if name not in listed:
+            manifest_path = os.path.join(directory, MANIFEST)
             raise DataError(f"{manifest_path} does not list {name}: build the set anew")
-        loaded[name] = load_json(path), path
-        if file_sha256(path) != listed[name].sha256:
+        content = read_bounded(path)
+        if hashlib.sha256(content).hexdigest() != listed[name].sha256:
             raise DataError(
                 f"{path} was changed after the set was published: its sha256 is not the "
                 "manifest's; copy the set again or build it anew"
             )
-    values, path = loaded["schema.json"]
-    schema = Schema.from_dict(values, path)
-    info = SetInfo(
-        directory,
-        schema,
-        Statistics.from_dict(*loaded["stats.json"]),
-        Inputs.from_dict(*loaded["inputs.json"]),
-        manifest,
-    )
-    for problem in _disagreements(info, row_tokens=loaded["stats.json"][0]["row_tokens"]):
-        raise DataError(f"{manifest_path}: {problem}; build the set anew")
-    return info
-
-
-def _disagreements(info: SetInfo, row_tokens: int) -> List[str]:
-    """Where the sidecars, each right by itself, are not of one set."""
-    schema, manifest = info.schema, info.manifest
-    problems = []
-    if manifest.fingerprint != schema.fingerprint:
-        problems.append(
-            f"fingerprint is {manifest.fingerprint!r}, not schema.json's {schema.fingerprint!r}"
-        )
+        loaded[name] = parse_json(content, path), path
+    schema = Schema.from_dict(*loaded["schema.json"])
+    stats = Statistics.from_dict(*loaded["stats.json"])
+    row_tokens, path = loaded["stats.json"][0]["row_tokens"], loaded["stats.json"][1]
     if row_tokens != schema.row_tokens:
-        problems.append(f"row_tokens is {row_tokens} in stats.json, not {schema.row_tokens}")
-    names = {name for split in schema.splits for name in schema.shard_names(split)}
-    if set(info.stats.shards) != names:
-        odd = sorted(set(info.stats.shards) ^ names)
-        problems.append(f"stats.json and schema.json differ in the shards {odd[:3]}")
-    due = {f"{name}.{suffix}" for name in names for suffix in schema.file_formats}
-    listed = {file.path for file in manifest.files if file.split is not None}
-    if listed != due:
-        problems.append(f"it and schema.json differ in the shards {sorted(listed ^ due)[:3]}")
-    return problems
+        raise DataError(f"{path}: row_tokens is {row_tokens}, not schema.json's {schema.row_tokens}")
+    inputs = Inputs.from_dict(*loaded["inputs.json"])
+    return SetInfo(directory, schema, stats, inputs, manifest)

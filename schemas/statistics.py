@@ -4,13 +4,18 @@ Counts are kept per shard and only ever added up, so that workers combine them i
 """
 
 from dataclasses import dataclass, field, fields
-from typing import Any, Dict, Iterable, List, Tuple
+from functools import cached_property
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Dict, Iterable, List, Sequence, Tuple
 
 import numpy as np
 
 from schemas.errors import DataError
-from schemas.typed_json import from_json
+from schemas.features import MAX_TOKENS
+from schemas.typed_json import from_json, shown
 
+MOST = 1 << 53  # of a count: what other languages' numbers hold
 HISTOGRAM_BINS = 33  # bin b counts documents of 2**(b-1) <= tokens < 2**b; bin 0 is empty ones
 
 
@@ -74,6 +79,18 @@ class ShardStatistics:
             )
         _check_counts({name: getattr(self, name) for name in COUNTS})
         _check_counts(self.labels)
+        _check_counts({f"length_histogram[{i}]": n for i, n in enumerate(self.length_histogram)})
+
+    @staticmethod
+    def all_good(columns: Dict[str, Sequence[Any]]) -> bool:
+        """Whether `__post_init__` refuses none of many, given field by field."""
+        histograms, labels = columns["length_histogram"], columns["labels"]
+        counts = [columns[name] for name in COUNTS]
+        counts += [list(chain.from_iterable(histograms))]
+        counts += [[count for shard in labels for count in shard.values()] or [0]]
+        return set(map(len, histograms)) == {HISTOGRAM_BINS} and all(
+            min(column) >= 0 and max(column) < MOST for column in counts
+        )
 
     def __add__(self, other: "ShardStatistics") -> "ShardStatistics":
         """The counts of both."""
@@ -90,15 +107,15 @@ DERIVED = ("row_tokens", "splits", "total")  # in stats.json beside the fields o
 
 def _check_counts(counts: Dict[str, int]) -> None:
     for name, count in counts.items():
-        if count < 0:
-            raise DataError(f"{name} is {count}: a count is at least 0")
+        if not 0 <= count < MOST:
+            raise DataError(f"{name} is {shown(count)}: a count is at least 0, and below 2**53")
 
 
 def _sum(shards: Iterable[ShardStatistics]) -> ShardStatistics:
     shards = tuple(shards)
     if not shards:
         return ShardStatistics()
-    counts = {name: sum(getattr(shard, name) for shard in shards) for name in COUNTS}
+    counts = dict(zip(COUNTS, map(sum, zip(*map(attrgetter(*COUNTS), shards)))))
     bins = zip(*(shard.length_histogram for shard in shards))
     labels: Dict[str, int] = {}
     for shard in shards:
@@ -171,6 +188,10 @@ class Statistics:
 
     def splits(self) -> Dict[str, ShardStatistics]:
         """The counts of every split that has shards."""
+        return dict(self._of_splits)
+
+    @cached_property
+    def _of_splits(self) -> Dict[str, ShardStatistics]:
         of_split: Dict[str, List[ShardStatistics]] = {}
         for name, shard in sorted(self.shards.items()):
             of_split.setdefault(name.rsplit("-", 3)[0], []).append(shard)
@@ -182,7 +203,7 @@ class Statistics:
 
     def total(self) -> ShardStatistics:
         """The counts of all splits."""
-        return _sum(self.shards.values())
+        return _sum(self._of_splits.values())
 
     def to_dict(self, row_tokens: int) -> Dict[str, Any]:
         """What stats.json holds: the fields, and sums with densities for people to read.
@@ -191,13 +212,17 @@ class Statistics:
         them, and are checked when read.
         """
         own = {f.name: getattr(self, f.name) for f in fields(self)}
-        return dict(
-            own,
-            shards={name: _plain(counts) for name, counts in self.shards.items()},
-            row_tokens=row_tokens,
-            splits={name: _dense(counts, row_tokens) for name, counts in self.splits().items()},
-            total=_dense(self.total(), row_tokens),
-        )
+        shards = {name: _plain(counts) for name, counts in self.shards.items()}
+        return dict(own, shards=shards, **self.derived(row_tokens))
+
+    def derived(self, row_tokens: int) -> Dict[str, Any]:
+        """What stands in stats.json and follows from the other fields."""
+        splits = self.splits().items()
+        return {
+            "row_tokens": row_tokens,
+            "splits": {name: _dense(counts, row_tokens) for name, counts in splits},
+            "total": _dense(self.total(), row_tokens),
+        }
 
     @staticmethod
     def from_dict(values: Any, source: str) -> "Statistics":
@@ -206,11 +231,15 @@ class Statistics:
         Raises:
           DataError: a field is missing, unknown or of another type, or a sum is not the shards'.
         """
-        if not isinstance(values, dict) or type(values.get("row_tokens")) is not int:
-            raise DataError(f"{source}: no whole number row_tokens; build the set anew")
+        row_tokens = values.get("row_tokens") if isinstance(values, dict) else None
+        if type(row_tokens) is not int or not 0 < row_tokens < 2 * MAX_TOKENS:
+            raise DataError(
+                f"{source}: row_tokens is {shown(row_tokens)}, not from 1 to {2 * MAX_TOKENS - 1}; "
+                "build the set anew"
+            )
         own = {name: value for name, value in values.items() if name not in DERIVED}
         stats = from_json(Statistics, own, source)
-        due = stats.to_dict(values["row_tokens"])
+        due = stats.derived(row_tokens)
         for name in DERIVED:
             if values.get(name) != due[name]:
                 raise DataError(

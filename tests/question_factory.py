@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from shard_factory import replace_file, write_manifest, write_set
+from shard_factory import replace_file, write_set
 
 from pipelines.exchange import join
 from pipelines.inputs.documents import Documents, Reject, batch_of
@@ -18,7 +18,7 @@ from pipelines.rows.routing import Routes
 from pipelines.shards import RowMaker, Shard, evaluation_of
 from pipelines.tasks.qa import Qa
 from pipelines.tokenization.tokenizer import LoadedTokenizer
-from schemas.sidecar import Schema, read_set
+from schemas.sidecar import Schema
 
 Question = tuple[str, str, list[tuple[str, int]], str]  # question, context, answers, id
 Columns = dict[str, np.ndarray]
@@ -92,11 +92,8 @@ def write_qa_set(
         lines += evaluation_of(shard.kept)
     write_set(directory, schema, columns)
     replace_file(directory, "tokenizer.json", tokenizer.json)
-    files = [(f.path, f.split, f.rows) for f in read_set(str(directory)).manifest.files]
     for name, content in evaluation_file(lines, ids_differ=True).items():
-        (directory / name).write_bytes(content)
-        files.append((name, None, None))
-    write_manifest(directory, schema, files)
+        replace_file(directory, name, content)
     return columns
 
 

@@ -1,4 +1,4 @@
-"""Small finished shard sets for tests, written with `schemas` alone."""
+"""Small finished shard sets for tests, written without Beam."""
 
 import hashlib
 import json
@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.outputs.tfds_info import tfds_files
+from pipelines.outputs.token_counts import token_counts_file
 from schemas.errors import DataError
-from schemas.features import max_masked_slots, task_features
+from schemas.features import is_training, max_masked_slots, task_features, unmask
 from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
 from schemas.records import frame
 from schemas.sidecar import Inputs, Schema, shard_name
@@ -45,6 +47,8 @@ def mlm_schema(**changes) -> Schema:
         code_version="0",
     )
     fields.update(changes)
+    if changes.get("max_masked") and "mask_rate" not in changes:  # the rate that gives so many
+        fields["mask_rate"] = fields["max_masked"] / fields["max_length"]
     content = tokenizer_json(fields["vocab_size"])
     fields["tokenizer_sha256"] = fields["tokenizer_sha256"] or hashlib.sha256(content).hexdigest()
     if "max_masked" not in fields:
@@ -101,24 +105,32 @@ def tokenizer_json(vocab_size: int) -> bytes:
     return json.dumps(content).encode()
 
 
-def count_rows(columns: dict[str, np.ndarray], copies: int = 1) -> ShardStatistics:
+def count_rows(columns: dict[str, np.ndarray], schema: Schema) -> ShardStatistics:
     """The counts of rows whose every segment is a document of its own, in each masked copy."""
-    segment_ids = columns["segment_ids"]
+    given, segment_ids = schema.parameters, columns["segment_ids"]
+    names = ("prefix_ids", "middle_ids", "suffix_ids")
+    specials = sum(len(given.get(name, ())) for name in names) if "prefix_ids" in given else 2
+    if schema.task == "qa":
+        specials = 1 + given["bos"]
     rows, places = np.nonzero(segment_ids)
     numbered = rows * (segment_ids.shape[1] + 1) + segment_ids[rows, places]
-    lengths = np.unique(numbered, return_counts=True)[1] - 2
+    lengths = np.unique(numbered, return_counts=True)[1] - specials
     segments = len(lengths)
-    lengths = np.sort(lengths)[::copies]
+    lengths = np.sort(lengths)[:: schema.mask_copies]
+    targets = int(np.count_nonzero(columns.get("target_segment_ids", 0)))
+    classes = given.get("classes", ())
+    labels = np.bincount(columns["label"], minlength=len(classes)).tolist() if classes else []
     return ShardStatistics(
         documents=len(lengths),
         text_bytes=3 * int(lengths.sum()),
-        tokens=int(lengths.sum()),
-        specials_added=2 * len(lengths),
+        tokens=int(lengths.sum()) + targets,
+        specials_added=specials * len(lengths),
         rows=len(segment_ids),
-        tokens_in_rows=len(rows),
+        tokens_in_rows=len(rows) + targets,
         segments=segments,
         masked=int(columns["masked_weights"].sum()) if "masked_weights" in columns else 0,
         length_histogram=length_histogram(lengths),
+        labels=dict(zip(classes, labels, strict=False)),
     )
 
 
@@ -188,23 +200,55 @@ def write_set(
             name = shard_name(split, index, count)
             first, stop = bounds[index], bounds[index + 1]
             shard = {name: values[first:stop] for name, values in split_columns.items()}
-            statistics[name] = count_rows(shard, schema.mask_copies)
+            statistics[name] = count_rows(shard, schema)
             for file_format in schema.file_formats:
                 path = directory / f"{name}.{file_format}"
                 _write_rows(path, part)
                 files.append((path.name, split, len(part)))
     read = sum(shard.documents for shard in statistics.values())
     stats = Statistics(documents_read=read, shards=statistics)
-    for name, content in (
-        ("schema.json", to_json(schema)),
-        ("stats.json", to_json(stats.to_dict(schema.row_tokens))),
-        ("inputs.json", to_json(Inputs(files=()))),
-        ("tokenizer.json", tokenizer_json(schema.vocab_size)),
-    ):
+    listed = [ManifestFile(name, 1 << 30, "0" * 64, split, rows) for name, split, rows in files]
+    for name, content in {
+        "schema.json": to_json(schema),
+        "stats.json": to_json(stats.to_dict(schema.row_tokens)),
+        "inputs.json": to_json(Inputs(files=())),
+        "tokenizer.json": tokenizer_json(schema.vocab_size),
+        "config.yaml": f"task: {schema.task}\n".encode(),
+        "report.html": b"<p>A set for tests.</p>\n",
+        **token_counts_file(token_counts(schema, columns)),
+        **tfds_files(schema, sorted(listed, key=lambda file: file.path), stats),
+    }.items():
         (directory / name).write_bytes(content)
         files.append((name, None, None))
+    evaluated = sum(c.documents for split, c in stats.splits().items() if not is_training(split))
+    if evaluated and any(feature.name == "example_id" for feature in schema.features):
+        (directory / "evaluation.jsonl").write_bytes(evaluation_lines(columns))
+        files.append(("evaluation.jsonl", None, None))
     write_manifest(directory, schema, files)
     return columns
+
+
+def token_counts(schema: Schema, columns: dict[str, dict[str, np.ndarray]]) -> np.ndarray:
+    """int64 [vocab_size]: how often each id is there, masks taken off, in one masked copy."""
+    counts = np.zeros(schema.vocab_size, np.int64)
+    for rows in columns.values():
+        ids = unmask(rows)[np.asarray(rows["segment_ids"]) > 0]
+        counts += np.bincount(np.minimum(ids, schema.vocab_size - 1), minlength=len(counts))
+        if "target_ids" in rows:
+            ids = rows["target_ids"][rows["target_segment_ids"] > 0]
+            counts += np.bincount(ids, minlength=len(counts))
+    return counts // schema.mask_copies
+
+
+def evaluation_lines(columns: dict[str, dict[str, np.ndarray]]) -> bytes:
+    """An evaluation.jsonl of all rows that are not trained on."""
+    ids = {
+        f"{high:08x}{low:08x}"
+        for split, rows in columns.items()
+        if not is_training(split)
+        for high, low in np.asarray(rows["example_id"]).tolist()
+    }
+    return b"".join(json.dumps({"example_id": name}).encode() + b"\n" for name in sorted(ids))
 
 
 def write_manifest(directory: Path, schema: Schema, files: list[tuple]) -> None:
@@ -214,7 +258,7 @@ def write_manifest(directory: Path, schema: Schema, files: list[tuple]) -> None:
         content = (directory / name).read_bytes()
         sha256 = hashlib.sha256(content).hexdigest()
         listed.append(ManifestFile(name, len(content), sha256, split, rows))
-    manifest = Manifest(FORMAT_VERSION, schema.fingerprint, tuple(listed))
+    manifest = Manifest(schema.format_version, schema.fingerprint, tuple(listed))
     text = json.dumps(asdict(manifest), sort_keys=True, indent=2)
     (directory / "MANIFEST.json").write_text(text)
 
@@ -226,7 +270,17 @@ def replace_file(directory: Path, name: str, content: bytes) -> None:
     for file in manifest["files"]:
         if file["path"] == name:
             file.update(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    sign(manifest)
     (directory / "MANIFEST.json").write_text(json.dumps(manifest))
+
+
+def sign(manifest: dict[str, Any]) -> None:
+    """Makes the digest of a changed MANIFEST.json right, in place."""
+    if manifest.pop("digest", ""):  # version 1 has none
+        canonical = json.dumps(
+            manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False
+        )
+        manifest["digest"] = hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _write_rows(path: Path, rows: np.ndarray) -> None:

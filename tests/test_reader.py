@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,8 @@ from shard_factory import (
 )
 
 from schemas.errors import DataError, UsageError
+from schemas.sidecar import read_set
+from schemas.typed_json import to_json
 from trainers.reader import ShardSet
 
 ROOT = Path(__file__).parent.parent
@@ -233,15 +236,23 @@ def test_missing_parts_are_refused(tmp_path):
         ShardSet(tmp_path / "cut")
 
 
-def test_files_must_hold_the_rows_of_the_manifest(tmp_path):
+@pytest.mark.parametrize(
+    ("file_format", "said"),
+    [("tfrecord", "bytes, where 21 rows take"), ("array_record", "holds 20 rows where")],
+)
+def test_files_must_hold_the_rows_of_the_manifest(tmp_path, file_format, said):
     directory = tmp_path / "set"
-    write_mlm_set(directory)
-    manifest = json.loads((directory / "MANIFEST.json").read_text())
-    files = [(f["path"], f["split"], f["rows"]) for f in manifest["files"]]
-    schema = ShardSet(directory).schema
-    more = [(name, split, rows and rows + 1) for name, split, rows in files]
-    write_manifest(directory, schema, more)
-    with pytest.raises(DataError, match="holds 20 rows where the manifest says 21"):
+    write_mlm_set(directory, file_formats=(file_format,))
+    info = read_set(str(directory))
+    files = [(f.path, f.split, f.rows and f.rows + 1) for f in info.manifest.files]
+    write_manifest(directory, info.schema, files)
+    with pytest.raises(DataError, match="has 21 rows, where stats.json says 20"):
+        ShardSet(directory)
+    shards = {name: replace(s, rows=s.rows + 1) for name, s in info.stats.shards.items()}
+    stats = replace(info.stats, shards=shards).to_dict(info.schema.row_tokens)
+    (directory / "stats.json").write_bytes(to_json(stats))
+    write_manifest(directory, info.schema, files)
+    with pytest.raises(DataError, match=said):
         ShardSet(directory).read("train", np.array([0]))
 
 

@@ -37,7 +37,13 @@ def _parsed(kind: type[Config], argv: list[str], mode: str = "") -> Config:
 
 
 def _train(config: ClmConfig) -> None:
-    shards = open_shards(config.shards, seed=config.seed, verify=config.verify, cache=config.cache)
+    shards = open_shards(
+        config.shards,
+        seed=config.seed,
+        verify=config.verify,
+        cache=config.cache,
+        follow_links=config.follow_links,
+    )
     plan = plan_clm(config, shards.schema, train_rows=shards.rows(config.train_split))
     if config.init_from is not None:
         check_same_tokens(set_file(shards, TOKENIZER), config.init_from, flag="--init_from")
@@ -51,7 +57,9 @@ def _train(config: ClmConfig) -> None:
 
 
 def _evaluate(config: EvaluateConfig) -> None:
-    shards = open_shards(config.shards, verify=config.verify, cache=config.cache)
+    shards = open_shards(
+        config.shards, verify=config.verify, cache=config.cache, follow_links=config.follow_links
+    )
 
     from trainers.on_flax.clm_evaluation import evaluate
 

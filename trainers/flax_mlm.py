@@ -18,7 +18,13 @@ def main(argv: list[str]) -> None:
     """Parses the command line, checks the contract, then trains."""
     argv = with_config(argv, "flax_mlm", TrainConfig)
     config = tyro.cli(TrainConfig, args=argv, prog="trainers.flax_mlm", use_underscores=True)
-    shards = open_shards(config.shards, seed=config.seed, verify=config.verify, cache=config.cache)
+    shards = open_shards(
+        config.shards,
+        seed=config.seed,
+        verify=config.verify,
+        cache=config.cache,
+        follow_links=config.follow_links,
+    )
     tokenizer_json = set_file(shards, TOKENIZER)
     rows = shards.rows(config.train_split)
     plan = plan_run(config, shards.schema, train_rows=rows, tokenizer_json=tokenizer_json)

@@ -68,6 +68,7 @@ def open_shards(
     seed: int = 0,
     verify: bool = True,
     cache: Optional[Cache] = None,
+    follow_links: bool = False,
 ) -> Union[ShardSet, "Mixture"]:
     """Opens what `--shards` names: a set, or a mixture of several.
 
@@ -76,6 +77,7 @@ def open_shards(
       seed: of the order of a mixture.
       verify: as for ShardSet.
       cache: for files of stores.
+      follow_links: as for ShardSet.
 
     Raises:
       DataError: one is no finished set.
@@ -83,14 +85,18 @@ def open_shards(
     """
     weights = parse_shards(text)
     if None in weights.values():
-        return _open(next(iter(weights)), verify, cache or Cache())
+        return _open(next(iter(weights)), verify, cache or Cache(), follow_links)
     given = {path: weight for path, weight in weights.items() if weight is not None}
-    return Mixture.open(given, seed=seed, verify=verify, cache=cache)
+    return Mixture.open(given, seed=seed, verify=verify, cache=cache, follow_links=follow_links)
 
 
-def _open(directory: str, verify: bool, cache: Cache) -> ShardSet:
+def _open(directory: str, verify: bool, cache: Cache, follow_links: bool) -> ShardSet:
     return ShardSet(
-        directory, verify=verify, cache_dir=cache.directory, cache_gigabytes=cache.gigabytes
+        directory,
+        verify=verify,
+        cache_dir=cache.directory,
+        cache_gigabytes=cache.gigabytes,
+        follow_links=follow_links,
     )
 
 
@@ -137,13 +143,14 @@ class Mixture(BatchReader):
         seed: int = 0,
         verify: bool = True,
         cache: Optional[Cache] = None,
+        follow_links: bool = False,
     ) -> "Mixture":
         """As `ShardSet.mix`."""
         if not weights:
             raise UsageError("a mixture of no set: give at least one directory with its weight")
         directories = [os.fspath(directory) for directory in weights]
         _shares(directories, list(weights.values()))  # before every byte of the sets is read
-        parts = [_open(directory, verify, cache or Cache()) for directory in directories]
+        parts = [_open(d, verify, cache or Cache(), follow_links) for d in directories]
         return Mixture(parts, list(weights.values()), seed=seed)
 
     def close(self) -> None:

@@ -29,7 +29,13 @@ def main(argv: List[str]) -> None:
 
         predict(config, config.predict)
         return
-    shards = open_shards(config.shards, seed=config.seed, verify=config.verify, cache=config.cache)
+    shards = open_shards(
+        config.shards,
+        seed=config.seed,
+        verify=config.verify,
+        cache=config.cache,
+        follow_links=config.follow_links,
+    )
     plan = plan_run(
         config,
         shards.schema,

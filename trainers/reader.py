@@ -76,6 +76,7 @@ class ShardSet(BatchReader):
         file_format: Optional[str] = None,
         cache_dir: Optional[str] = None,
         cache_gigabytes: float = CACHE_GIGABYTES,
+        follow_links: bool = False,
     ):
         """Reads the sidecars; no rows yet.
 
@@ -87,6 +88,7 @@ class ShardSet(BatchReader):
           cache_dir: where files from a store are kept; None: textmill in the user's cache directory
             ($XDG_CACHE_HOME or ~/.cache).
           cache_gigabytes: (1e9 bytes) that all sets there may take together.
+          follow_links: whether to open files that are links out of the directory.
 
         Raises:
           DataError: not a finished set, or not as it was published; names the file. Or a set in a
@@ -94,7 +96,9 @@ class ShardSet(BatchReader):
           UsageError: the set has no such format; the package for a store is not installed.
         """
         cache = Cache(cache_dir or default_directory(), cache_gigabytes)
-        info = read_set(os.fspath(directory), cache, verify=verify)
+        info = read_set(
+            os.fspath(directory), cache, verify=verify, follow_links=follow_links
+        )
         self.directory = self.name = info.directory
         self.schema, self.fingerprint = info.schema, info.schema.fingerprint
         self.stats, self.manifest = info.stats, info.manifest
@@ -203,6 +207,7 @@ class ShardSet(BatchReader):
         verify: bool = True,
         cache_dir: Optional[str] = None,
         cache_gigabytes: float = CACHE_GIGABYTES,
+        follow_links: bool = False,
     ) -> "Mixture":
         """Several sets read as one, by weight: `ShardSet.mix({"books": 0.7, "web": 0.3}, seed=1)`.
 
@@ -212,6 +217,7 @@ class ShardSet(BatchReader):
           verify: as for ShardSet; and so are the others.
           cache_dir: where files from stores are kept.
           cache_gigabytes: that they may take.
+          follow_links: as for ShardSet.
 
         Raises:
           DataError: one is no finished set.
@@ -220,7 +226,9 @@ class ShardSet(BatchReader):
         from trainers.mixture import Mixture  # which reads sets with this class
 
         cache = Cache(cache_dir or default_directory(), cache_gigabytes)
-        return Mixture.open(weights, seed=seed, verify=verify, cache=cache)
+        return Mixture.open(
+            weights, seed=seed, verify=verify, cache=cache, follow_links=follow_links
+        )
 
     def _shards(self, split: str) -> List[ManifestFile]:
         if split not in self._splits:

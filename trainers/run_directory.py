@@ -20,6 +20,7 @@ _MAY_DIFFER_SILENTLY = (
     "output",
     "resume",
     "verify",
+    "follow_links",
     "cache_dir",
     "cache_gigabytes",
     "stop_after",

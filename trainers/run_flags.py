@@ -36,6 +36,8 @@ class RunFlags:
     """Go on from the newest checkpoint in the output directory."""
     verify: bool = True
     """Check the sha256 of every file of the set before it is read."""
+    follow_links: bool = False
+    """Open files of the set that are links out of its directory, too."""
     cache_dir: Optional[str] = None
     """Where files of sets on gs:// or s3:// are kept. None: textmill in ~/.cache."""
     cache_gigabytes: float = CACHE_GIGABYTES

@@ -5,15 +5,18 @@ uint32 (high, low), in the file as 16 hexadecimal digits.
 """
 
 import json
+import re
 from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.exchange import Ragged
+from schemas.agreement import EVALUATION as EVALUATION
 from schemas.errors import DataError
+from schemas.typed_json import shown
 
-EVALUATION = "evaluation.jsonl"
+_LONGEST = 64 << 20  # bytes of a line
 EvaluationLine = tuple[str, bytes]  # example_id, and the task's JSON object, which has fields
 
 
@@ -73,11 +76,14 @@ def evaluation_names(path: str) -> np.ndarray:
     """
     names = []
     with open(path, "rb") as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(iter(lambda: file.readline(_LONGEST), b""), start=1):
             try:
-                names.append(int(json.loads(line)["example_id"], 16))
-            except (ValueError, TypeError, KeyError) as error:
+                name = json.loads(line)["example_id"]
+            except (ValueError, TypeError, KeyError, RecursionError) as error:
                 raise DataError(f"{path}: line {number:,} has no example_id") from error
+            if not isinstance(name, str) or not re.fullmatch("[0-9a-f]{16}", name):
+                raise DataError(f"{path}: line {number:,} has the example_id {shown(name)}")
+            names.append(int(name, 16))
     ascending = np.sort(np.array(names, np.uint64))
     twice = ascending[1:][ascending[1:] == ascending[:-1]]
     if len(twice):

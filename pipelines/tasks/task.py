@@ -18,6 +18,7 @@ from pipelines.exchange import Ragged, SubBlock
 from pipelines.inputs.documents import Documents, Role
 from schemas.errors import UsageError
 from schemas.features import TASKS, token_dtype
+from schemas.features import is_training as is_training
 from schemas.sidecar import Schema
 
 if TYPE_CHECKING:
@@ -160,11 +161,6 @@ class Task(ABC):
         A row's key is a hash of the seed and of its content: whatever is random comes from it.
         """
         return lambda columns, keys_B: columns
-
-
-def is_training(split: str) -> bool:
-    """Whether a split is trained on (`train`, `train_2`); all others are evaluated."""
-    return split.startswith("train")
 
 
 def task_class(name: str) -> type[Task]:

@@ -8,6 +8,10 @@ import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
+
+from pipelines.outputs.tfds_info import tfds_files
+from pipelines.outputs.token_counts import TOKEN_COUNTS, counts_bytes
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256
 from schemas.sidecar import Schema, read_set, shard_name
 from schemas.statistics import Statistics
@@ -31,9 +35,7 @@ def link_copies(one: Path, many: Path, rows: int) -> int:
     (shard,) = info.manifest.shards("train", "array_record")
     copies = -(-rows // (shard.rows or 1))
     names = [shard_name("train", index, copies) for index in range(copies)]
-    left = ("token_counts.npy", "report.html")  # which tell of one shard
-    files = [file for file in info.manifest.files if file.path not in left]
-    kept = [file for file in files if file.split != "train"]
+    others = [file for file in info.manifest.files if file.split != "train"]
     of_shard = info.stats.shards[shard_name("train", 0, 1)]
     other = {name: stats for name, stats in info.stats.shards.items() if "train" not in name}
     stats = Statistics(shards={**other, **dict.fromkeys(names, of_shard)})
@@ -45,13 +47,31 @@ def link_copies(one: Path, many: Path, rows: int) -> int:
         path = many / f"{name}.array_record"
         os.link(one / shard.path, path)
         listed.append(replace(shard, path=path.name))
-    for file in kept:
-        os.link(one / file.path, many / file.path)
-    listed += [_write(many, "schema.json", to_json(schema))]
-    listed += [_write(many, "stats.json", to_json(stats.to_dict(schema.row_tokens)))]
-    listed += [file for file in kept if file.path not in ("schema.json", "stats.json")]
+    changed = {
+        "schema.json": to_json(schema),
+        "stats.json": to_json(stats.to_dict(schema.row_tokens)),
+        "config.yaml": _without_shards((one / "config.yaml").read_bytes()),
+        TOKEN_COUNTS: _counts(one / TOKEN_COUNTS, stats, schema),
+        **tfds_files(schema, sorted([*listed, *others], key=lambda file: file.path), stats),
+    }
+    for file in others:
+        if file.path not in changed:
+            os.link(one / file.path, many / file.path)
+            listed.append(file)
+    listed += [_write(many, name, content) for name, content in changed.items()]
     _write_manifest(many, schema, listed)
     return copies * (shard.rows or 0)
+
+
+def _without_shards(config: bytes) -> bytes:
+    return b"".join(line for line in config.splitlines(True) if not line.startswith(b"num_shards"))
+
+
+def _counts(path: Path, stats: Statistics, schema: Schema) -> bytes:
+    """Counts that add up to those of all rows: all that were added are of id 0."""
+    counts = np.load(path)
+    counts[0] += stats.total().tokens_in_rows // schema.mask_copies - counts.sum()
+    return counts_bytes(counts)
 
 
 def _write(directory: Path, name: str, content: bytes) -> ManifestFile:

@@ -90,6 +90,8 @@ class EvaluateConfig:
     """Of the computation. auto: bfloat16 on accelerators, float32 on CPU."""
     verify: bool = True
     """Check the sha256 of every file of the set first."""
+    follow_links: bool = False
+    """Open files of the set that are links out of its directory, too."""
     cache_dir: str | None = None
     """Where files of sets on gs:// or s3:// are kept. None: textmill in ~/.cache."""
     cache_gigabytes: float = CACHE_GIGABYTES

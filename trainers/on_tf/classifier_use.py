@@ -62,7 +62,9 @@ def _evaluate(
     config: ClassifierConfig, learner: Classifier, steps: Steps, schema: Schema, place: str
 ) -> None:
     """Measures a split, prints and writes what it finds."""
-    shards = open_shards(place, verify=config.verify, cache=config.cache)
+    shards = open_shards(
+        place, verify=config.verify, cache=config.cache, follow_links=config.follow_links
+    )
     split = config.validation_split
     check_same_rows(place, shards.schema, schema, learner.model.sizes)
     if not shards.rows(split):

@@ -45,7 +45,9 @@ def evaluate_checkpoints(config: QaConfig) -> list[Scores]:
     except TypeError as error:
         raise UsageError(f"--output={output} holds a run of another trainer") from error
     place = config.shards or str(settings["config"]["shards"])
-    shards = open_shards(place, verify=config.verify, cache=config.cache)
+    shards = open_shards(
+        place, verify=config.verify, cache=config.cache, follow_links=config.follow_links
+    )
     check_questions(place, shards.schema, kept_schema(output))
     check_length(sizes, shards.schema, place)
     if not shards.rows(split):

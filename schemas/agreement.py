@@ -1,0 +1,158 @@
+"""What the sidecars of a set say of one another: each right by itself, they must be of one set.
+
+Checked whenever a set is opened, so nothing more is read for it: names, splits, rows and bytes of
+MANIFEST.json against schema.json and stats.json, the equations of stats.json, and which files there
+must be. What takes reading (rows, tokenizer.json, config.yaml, the files for TensorFlow Datasets)
+is for `pipelines.verify`. Python 3.8 syntax.
+"""
+
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, Optional
+
+from schemas.array_record import largest_file
+from schemas.features import is_training
+from schemas.manifest import Manifest, ManifestFile
+from schemas.records import framed_bytes
+from schemas.statistics import ShardStatistics, Statistics
+from schemas.typed_json import MAX_BYTES
+
+if TYPE_CHECKING:
+    from schemas.sidecar import Schema
+
+# From version 2 on, every set has these, may have those, and has no others but its shards.
+EVALUATION, TOKEN_COUNTS, TOKENIZER = "evaluation.jsonl", "token_counts.npy", "tokenizer.json"
+DUE = (
+    "config.yaml",
+    "dataset_info.json",
+    "features.json",
+    "inputs.json",
+    "report.html",
+    "schema.json",
+    "stats.json",
+    TOKEN_COUNTS,
+    TOKENIZER,
+)
+OF_SOME = (EVALUATION, "rejects/filtered.jsonl", "rejects/rejects.jsonl")
+_UNBOUNDED = (*OF_SOME, TOKEN_COUNTS)  # as large as the documents, or as another field says
+_NPY_HEAD = 128  # bytes before the counts
+_SHOWN = 3  # names in an error
+_MOST_NAMES = 1_000_000  # of shards that are looked for one by one
+
+
+def disagreements(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:
+    """Where the sidecars are not of one set, each a sentence."""
+    if manifest.format_version != schema.format_version:
+        yield f"MANIFEST.json: format_version is {manifest.format_version}, not schema.json's"
+    if manifest.fingerprint != schema.fingerprint:
+        yield (
+            f"MANIFEST.json: fingerprint is {manifest.fingerprint!r}, not schema.json's "
+            f"{schema.fingerprint!r}"
+        )
+    odd = list(_odd_shards(schema, stats, manifest))
+    yield from odd
+    if not odd:
+        yield from _odd_sizes(schema, stats, manifest)
+        yield from (f"stats.json: {e}" for e in stats.broken_equations(schema.mask_copies))
+        yield from _odd_counts(schema, stats)
+    yield from _odd_files(schema, stats, manifest)
+
+
+def _odd_shards(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:
+    """All three name the same shards, and the manifest each in its split."""
+    listed = {file.path: file.split for file in manifest.files if file.split is not None}
+    count = sum(schema.shards.values()) * len(schema.file_formats)
+    if count != len(listed) and count > _MOST_NAMES:
+        yield f"MANIFEST.json lists {len(listed):,} shards, where schema.json says {count:,}"
+        return
+    split_of = {name: split for split in schema.splits for name in schema.shard_names(split)}
+    due = {f"{name}.{f}": split for name, split in split_of.items() for f in schema.file_formats}
+    if stats.shards.keys() != split_of.keys():
+        odd = sorted(stats.shards.keys() ^ split_of.keys())
+        yield f"stats.json and schema.json differ in the shards {odd[:_SHOWN]}"
+    if listed != due:
+        odd = sorted(p for p in {**listed, **due} if listed.get(p) != due.get(p))
+        yield f"MANIFEST.json and schema.json differ in the shards {odd[:_SHOWN]}, or in their splits"
+
+
+def _odd_sizes(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:
+    """Rows are those of stats.json, and files have the bytes that they take (or no more)."""
+    stride = schema.codec().stride
+    framed = framed_bytes(stride)
+    for file in manifest.files:
+        if file.rows is None:
+            continue
+        name, file_format = file.path.rsplit(".", 1)
+        rows = stats.shards[name].rows
+        if file.rows != rows:
+            yield f"{file.path} has {file.rows:,} rows, where stats.json says {rows:,}"
+        most = file.rows * framed
+        if file_format == "array_record":
+            most = largest_file(file.rows, stride)
+        if file.bytes > most or (file.bytes < most and file_format == "tfrecord"):
+            yield (
+                f"{file.path} has {file.bytes:,} bytes, where {file.rows:,} rows take {most:,}"
+            )
+
+
+def _odd_counts(schema: "Schema", stats: Statistics) -> Iterator[str]:
+    """Counts of each shard that the rows of this contract cannot have."""
+    specials_due = _specials(schema)
+    classes = set(schema.parameters.get("classes", ()))
+    places, slots, one_a_row = schema.row_tokens, schema.max_masked, schema.packing == "none"
+    for name, shard in stats.shards.items():
+        if not shard.rows <= shard.segments <= shard.tokens_in_rows <= shard.rows * places:
+            what = "rows <= segments <= tokens in rows <= places in rows"
+        elif one_a_row and shard.rows != shard.segments:
+            what = "rows = segments, since packing is none"
+        elif shard.masked > shard.rows * slots:
+            what = f"masked <= rows x {slots}"
+        elif not shard.labels.keys() <= classes or (
+            classes and sum(shard.labels.values()) != shard.documents
+        ):
+            what = "labels are the classes, and add up to the documents"
+        elif specials_due and specials_due(shard) != shard.specials_added * schema.mask_copies:
+            what = "specials added are those that parameters name"
+        else:
+            continue
+        yield f"stats.json: {name}: the counts contradict each other: {what}"
+
+
+def _specials(schema: "Schema") -> Optional[Callable[[ShardStatistics], int]]:
+    """What gives a shard's special tokens, in all masked copies; None where no rule is known."""
+    given = schema.parameters
+    if "prefix_ids" not in given and schema.task != "qa":
+        return None
+    added = sum(len(given.get(n, ())) for n in ("prefix_ids", "middle_ids", "suffix_ids"))
+    if schema.task == "qa":
+        return lambda shard: shard.segments * (1 + given["bos"])
+    if schema.task == "mlm" and schema.packing != "concat":
+        return lambda shard: shard.segments * added
+    if schema.task in ("mlm", "clm", "classification"):
+        return lambda shard: shard.documents * added * schema.mask_copies
+    return None
+
+
+def _odd_files(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:
+    """What is no shard: each file that is due, none that is not, none that is too large."""
+    others = {file.path: file for file in manifest.files if file.split is None}
+    yield from _odd_bytes(schema, others)
+    if manifest.format_version < 2:
+        return
+    due = set(DUE)
+    evaluated = sum(c.documents for split, c in stats.splits().items() if not is_training(split))
+    if evaluated and any(feature.name == "example_id" for feature in schema.features):
+        due.add(EVALUATION)
+    for path in sorted(due - others.keys()):
+        yield f"MANIFEST.json does not list {path}, which every such set has"
+    for path in sorted(others.keys() - due - set(OF_SOME[1:])):
+        yield f"MANIFEST.json lists {path!r}, which such a set does not have"
+
+
+def _odd_bytes(schema: "Schema", others: Dict[str, ManifestFile]) -> Iterator[str]:
+    tokenizer, counts = others.get(TOKENIZER), others.get(TOKEN_COUNTS)
+    if tokenizer is not None and tokenizer.sha256 != schema.tokenizer_sha256:
+        yield f"{TOKENIZER} is not the tokenizer of schema.json: its sha256 is another"
+    if counts is not None and counts.bytes != _NPY_HEAD + 8 * schema.vocab_size:
+        yield f"{TOKEN_COUNTS} has {counts.bytes:,} bytes, not those of {schema.vocab_size:,} ids"
+    for path, file in others.items():
+        if path not in _UNBOUNDED and file.bytes > MAX_BYTES:
+            yield f"{path} has {file.bytes:,} bytes, more than the {MAX_BYTES:,} that it may have"
