@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from shard_factory import write_mlm_set
 
-from pipelines.verify import verify_set
+from pipelines.verify import main as verify
 from schemas.errors import DataError
 from schemas.manifest import file_sha256
 from schemas.records import open_rows
@@ -84,7 +84,7 @@ def damaged(pristine, tmp_path):
     return make
 
 
-@pytest.mark.parametrize("way", BYTES)
+@pytest.mark.parametrize("way", sorted(BYTES.keys() - {"empty"}))  # no shard has rows and no bytes
 def test_sums_are_made_right(damaged, way):
     directory, _ = damaged(way, "sums")
     for file in manifest_of(directory).files:
@@ -110,9 +110,10 @@ def test_rows_of_the_manifest_are_made_right(damaged):
 
 @pytest.mark.parametrize("way", ["flip", "swap chunks", "copy over", "pipe", "link to device"])
 def test_published_bytes_are_held_against_their_sums(damaged, way):
-    directory, _ = damaged(way, "as is")
-    assert verify_set(str(directory)).problems
-    with pytest.raises(DataError):
+    directory, name = damaged(way, "as is")
+    with pytest.raises(DataError, match=name):
+        verify([str(directory)])
+    with pytest.raises(DataError, match=name):
         ShardSet(str(directory), file_format="tfrecord")
 
 
