@@ -260,3 +260,15 @@ def test_what_is_slow_is_said_once(capsys):
     with told_if_slow("that"):
         pass
     assert capsys.readouterr().err == "waiting for this\n"
+
+
+@pytest.mark.parametrize("status", [400, 401, 403])
+def test_what_the_store_itself_refuses_is_told_at_once(status, store):
+    if (store.scheme, status) == ("s3", 401):  # which it never says
+        return
+    folder = StoreFolder(store.url("x"))
+    store.put("x/x", b"content")
+    rule = store.proxy.answer(status, "GET", "x/x", times=None)
+    with pytest.raises(DataError, match="x/x cannot be read: .*credentials"):
+        folder.read("x")
+    assert rule.hits <= 5  # of the libraries themselves; ours would be dozens in a minute
