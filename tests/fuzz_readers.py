@@ -105,7 +105,7 @@ def read_by_verify(directory: str, output: str) -> str:
 
 
 def read_by_inspect(directory: str, output: str) -> str:
-    """The last row of the first split, and the statistics."""
+    """The first row of the first split that has one, and the statistics."""
     inspect_shards.main([directory])
     inspect_shards.main([directory, "--stats"])
     sys.stdout.flush()
