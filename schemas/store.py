@@ -1,17 +1,20 @@
 """Folders of stores, such as gs://bucket/set and s3://bucket/set: files whole or in parts.
 
 Access is fsspec's: gcsfs for gs://, s3fs for s3://, and any other protocol whose package is
-installed. Credentials and endpoints are found as those packages find them. Only what can be tried
+installed. Credentials and endpoints are found as those packages find them, but credentials that are
+there and cannot be used are an error: see schemas/store_credentials.py. Only what can be tried
 again is tried again, and nothing for ever: a store that does not answer is an error in words.
 
 `fsspec` and `tenacity` are imported where they are used; Python 3.8 syntax.
 """
 
+import errno
 import logging
 import re
 from typing import Any, Dict, List, Optional
 
 from schemas.errors import DataError, UsageError
+from schemas.store_credentials import current_credentials, told_if_slow
 
 _URL = re.compile(r"(?P<protocol>[A-Za-z][A-Za-z0-9+.-]+)://")
 _EXTRAS = {"gs": "gs", "gcs": "gs", "s3": "s3", "s3a": "s3"}  # of setup.py
@@ -44,7 +47,7 @@ class StoreFolder:
         if found is None:
             raise UsageError(f"{url!r} is no URL: such as gs://bucket/folder")
         self._protocol = found["protocol"].lower()
-        self._path = self._files()._strip_protocol(self.url)
+        self._path = self._package()._strip_protocol(self.url)
 
     def read(self, name: str) -> bytes:
         """A file of the folder.
@@ -81,17 +84,13 @@ class StoreFolder:
     def _at(self, name: str) -> str:
         return f"{self._path}/{name}"
 
-    def _files(self) -> Any:
-        """The file system, which fsspec keeps; one made before a fork is not used after it."""
+    def _package(self) -> Any:
+        """The class of the file system, of a package that may not be installed."""
         try:
             import fsspec
             import tenacity  # noqa: F401  used by _ask
 
-            # They write a traceback for what they raise anyway: here it is told once, in words.
-            for name in ("gcsfs", "s3fs"):
-                if logging.getLogger(name).level == logging.NOTSET:
-                    logging.getLogger(name).setLevel(logging.CRITICAL)
-            return fsspec.filesystem(self._protocol, use_listings_cache=False)
+            return fsspec.get_filesystem_class(self._protocol)
         except ImportError as error:
             extra = _EXTRAS.get(self._protocol)
             remedy = f"pip install textmill[{extra}]" if extra else f"install it ({error})"
@@ -103,6 +102,23 @@ class StoreFolder:
                 f"{self.url}: nothing reads {self._protocol}://. Give a directory, or a set on "
                 "gs:// or s3://"
             ) from error
+
+    def _files(self) -> Any:
+        """The file system, which fsspec keeps; one made before a fork is not used after it."""
+        from fsspec.config import apply_config
+
+        package = self._package()
+        # They write a traceback for what they raise anyway: here it is told once, in words.
+        for name in ("gcsfs", "s3fs"):
+            if logging.getLogger(name).level == logging.NOTSET:
+                logging.getLogger(name).setLevel(logging.CRITICAL)
+        options = apply_config(package, {})  # what the user has set for fsspec
+        if not {"token", "key", "anon"} & options.keys():
+            credentials = current_credentials(self.url)
+            if self._protocol in ("gs", "gcs"):  # it would go on without those that do not work
+                options["token"] = credentials or "anon"
+        try:
+            return package(use_listings_cache=False, **options)
         except Exception as error:  # as of credentials that are missing or broken
             raise self._given_up("", error) from error
 
@@ -118,20 +134,23 @@ class StoreFolder:
         )
         files = self._files()
         try:
-            return trying(_call, files, method, arguments, options)
+            with told_if_slow(f"{self._place(name)}: no answer yet"):
+                return trying(_call, files, method, arguments, options)
         except FileNotFoundError:
             raise
         except Exception as error:
             raise self._given_up(name, error) from error
 
+    def _place(self, name: str) -> str:
+        return f"{self.url}/{name}" if name else self.url
+
     def _given_up(self, name: str, error: Exception) -> DataError:
-        place = f"{self.url}/{name}" if name else self.url
         said = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, TimeoutError):
             said = f"no answer in {ANSWER_SECONDS:.0f} s"
         return DataError(
-            f"{place} cannot be read: {said:.500}. Check the address, the network and the "
-            "credentials, or copy the set to a disk"
+            f"{self._place(name)} cannot be read: {said:.500}. Check the address, the network "
+            "and the credentials, or copy the set to a disk"
         )
 
 
@@ -157,6 +176,7 @@ def _may_pass(error: BaseException) -> bool:
         or not isinstance(error, Exception)
         or _is_beyond_end(error)
         or str(getattr(error, "code", "")) in ("400", "401", "403")
+        or getattr(error, "errno", None) == errno.EINVAL  # 400 of s3, as for a token that expired
         or "Credential" in type(error).__name__
         or str(error).startswith("Forbidden")
     )

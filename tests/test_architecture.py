@@ -36,8 +36,8 @@ FLOORS = [
 WIRING = {"preflight", "runners", "transforms", "tokenizer/run", "tokenizer/transforms"}
 READS_BEAMS_FILES = {"stores"}
 # Sets on gs:// and s3:// come through these; who reads a directory needs none of the packages.
-READS_STORES = {"store", "set_cache", "set_files"}
-STORE_PACKAGES = {"fsspec", "filelock", "tenacity"}
+READS_STORES = {"store", "store_credentials", "set_cache", "set_files"}
+STORE_PACKAGES = {"fsspec", "filelock", "tenacity", "google", "botocore"}
 # Prompts are text: the one file of the trainers that reads it may import the tokenizer's package.
 READS_TEXT = {"set_tokenizer"}
 # What of the trainers knows no framework runs on a PopTorch host too, whose Python is 3.8.

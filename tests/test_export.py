@@ -193,6 +193,18 @@ def test_damaged_rows_publish_nothing(tmp_path):
     assert {p.name for p in (tmp_path / "out").iterdir()} <= {".lock"}
 
 
+def test_rows_that_were_not_published_are_not_exported(tmp_path):
+    """Two records change places: sizes and checksums are as they were."""
+    directory = tmp_path / "set"
+    make(directory)
+    path = directory / "train-00001-of-00002.tfrecord"
+    content, framed = path.read_bytes(), read_set(str(directory)).schema.codec().stride + 16
+    path.write_bytes(content[framed : 2 * framed] + content[:framed] + content[2 * framed :])
+    with pytest.raises(DataError, match=f"{path.name} was changed after the set was published"):
+        export(directory, tmp_path / "out")
+    assert {p.name for p in (tmp_path / "out").iterdir()} <= {".lock"}
+
+
 def _with_other_name(path):
     """The file anew with every `input_ids` called `inputXids`."""
     from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter

@@ -175,6 +175,7 @@ def unreachable(path: str) -> str:
 
     def look() -> None:
         try:
+            store_calls.check_credentials(path)
             store_calls.file_systems().match([path], limits=[1])
             outcome.append("")
         except Exception as error:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from schemas.errors import DataError, TextmillError, UsageError
+from schemas.store_credentials import current_credentials, told_if_slow
 
 T = TypeVar("T")
 THREADS = 16  # that call a store at once
@@ -51,6 +52,7 @@ def _hurry() -> None:
 
     setattr(Clock, "sleep", lambda _, seconds: time.sleep(min(seconds, _BEAMS_PAUSE)))  # noqa: B010
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # it counts its tries
 
 
 @functools.cache
@@ -103,12 +105,33 @@ def patiently(path: str, operation: Callable[[], T]) -> T:
         retry_filter=may_pass,
         logger=_log.info,
     )
+    check_credentials(path)
     try:
-        return patient(operation)()
+        with told_if_slow(f"{path}: no answer yet"):
+            return patient(operation)()
     except TextmillError:
         raise
     except Exception as error:
         raise in_words(path, error) from error
+
+
+def check_credentials(path: str) -> None:
+    """Refuses credentials that are there and of no use: Beam would go on with none.
+
+    Where there are none Beam is told so: it would look for them five times, for half a minute.
+
+    Raises:
+      DataError: they cannot be loaded or renewed.
+    """
+    from apache_beam.options.pipeline_options import S3Options
+
+    options = file_systems()._pipeline_options
+    if path.startswith("s3") and options.view_as(S3Options).s3_access_key_id:
+        return
+    if current_credentials(path) is None and path.startswith("gs"):
+        from apache_beam.internal.gcp.auth import _Credentials
+
+        setattr(_Credentials, "_credentials_init", True)  # noqa: B010
 
 
 def in_words(path: str, error: Exception) -> Exception:
@@ -150,10 +173,11 @@ def _is_ours(error: object) -> bool:
     return isinstance(error, _NEVER_PASS) or type(error) is ValueError  # others: broken answers
 
 
-def _all_of(error: BaseException) -> tuple[Any, ...]:
-    """A failure, and those that Beam put together in it."""
+def _all_of(error: Any) -> tuple[Any, ...]:
+    """A failure, and those that Beam put together in it, at any depth."""
     details = getattr(error, "exception_details", None)
-    return (error, *(details.values() if isinstance(details, dict) else ()))
+    inner = details.values() if isinstance(details, dict) else ()
+    return (error, *(found for one in inner for found in _all_of(one)))
 
 
 def _code(error: BaseException) -> int | None:
