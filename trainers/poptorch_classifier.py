@@ -15,6 +15,7 @@ from schemas.errors import run_entry
 from trainers.config_file import with_config
 from trainers.mixture import open_shards
 from trainers.on_poptorch.config import TrainConfig, plan_run
+from trainers.run_directory import errors_in_words
 from trainers.set_tokenizer import TOKENIZER, set_file
 
 
@@ -27,7 +28,8 @@ def main(argv: List[str]) -> None:
     if config.predict is not None:
         from trainers.on_poptorch.prediction import predict
 
-        predict(config, config.predict)
+        with errors_in_words(config.output_directory(config.model), "Mend that, then ask again"):
+            predict(config, config.predict)
         return
     shards = open_shards(config.shards, seed=config.seed, verify=config.verify, cache=config.cache)
     plan = plan_run(
