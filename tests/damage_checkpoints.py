@@ -142,7 +142,6 @@ def ways_of(trainer: str, folder: Path) -> dict[str, Way]:
     export = [*training, "--resume", "--stop_after=4", f"--export={out}"]
     if trainer == "poptorch_classifier":
         export.remove("--stop_after=4")  # which exports at the very end only
-        export[export.index("--steps=6")] = "--steps=4"
         predicted = [f"--output={run}", f"--predict={text}", f"--predictions={out}", "--device=cpu"]
         return {**ways, "export": (export, exported), "predict": (predicted, ("out",))}
     ways["export"] = (export, exported)
