@@ -14,9 +14,9 @@ import jax
 import jax.monitoring
 import numpy as np
 import pytest
-from clm_factory import write_clm_set
+from clm_factory import clm_rows, clm_schema, write_clm_set
 from compile_cache import compiled_once
-from shard_factory import replace_file, tokenizer_json, write_mlm_set
+from shard_factory import replace_file, tokenizer_json, write_mlm_set, write_set
 from torch_gpt2 import greedy, nats_of, open_model
 
 from schemas.errors import DataError, UsageError
@@ -330,6 +330,19 @@ def test_a_long_prompt_leaves_less_room_and_says_so(whole, capsys):
         main([f"--generate={words} {' '.join(words.split()[:8])}", f"--checkpoint={whole[0]}"])
 
 
+def test_a_split_where_nothing_counts_is_not_measured(whole, tmp_path, capsys):
+    """Neither by itself nor in training, which goes on."""
+    schema = clm_schema()
+    columns = {split: clm_rows(schema, 12, 1) for split in ("train", "validation")}
+    columns["validation"]["loss_weights"][:] = 0
+    write_set(tmp_path / "set", schema, columns)
+    shards = f"--shards={tmp_path / 'set'}"
+    with pytest.raises(DataError, match="no token of split 'validation' counts.*another --split"):
+        main(["--evaluate_only", shards, f"--checkpoint={whole[0]}", "--batch_size=4"])
+    main(flags(tmp_path / "set", tmp_path / "run", "--stop_after=5", "--evaluate_every=5"))
+    assert "step 5: no token of validation counts: nothing was" in capsys.readouterr().err
+
+
 TRAINING = [
     (["--vocab_size=51"], "--vocab_size=51, but the rows .* a vocabulary of 50"),
     (["--max_positions=15"], "--max_positions=15: the model places 15 tokens, fewer than the 16"),
@@ -358,6 +371,7 @@ USING = [
     (["--generate=w7", "--max_new_tokens=0"], "--max_new_tokens=0: must be at least 1"),
     (["--evaluate_only", "--split=dev", "--shards=SET"], "no split 'dev'"),
     (["--evaluate_only", "--batch_size=0", "--shards=SET"], "--batch_size=0: must be at least 1"),
+    (["--evaluate-only", "--batch-size=0", "--shards=SET"], "--batch_size=0: must be at least 1"),
 ]
 
 

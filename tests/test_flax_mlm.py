@@ -309,6 +309,14 @@ def test_refusals_name_value_and_remedy(shards, tmp_path, more, message):
     assert not (tmp_path / "run").exists()
 
 
+def test_one_of_several_processes_is_refused(shards, tmp_path, monkeypatch):
+    """Each would train on all rows, and all write to one directory."""
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(UsageError, match="one of 2 processes of JAX.*start it on one host"):
+        main(flags(shards, tmp_path / "run", STEPS))
+    assert not (tmp_path / "run").exists()
+
+
 def test_static_masks_that_are_not_there_are_refused(tmp_path):
     write_mlm_set(tmp_path / "set", static_masking=False)
     with pytest.raises(UsageError, match="carry no masks: use --masking=dynamic"):

@@ -4,7 +4,9 @@ import ast
 import itertools
 import json
 import os
+import resource
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +19,7 @@ from class_factory import write_class_set
 from poptorch_stub import installed
 from shard_factory import write_mlm_set
 
-from schemas.errors import DataError, UsageError
+from schemas.errors import DataError, TextmillError, UsageError
 from trainers.encoder_config import EncoderConfig
 from trainers.hf_files import read_directory
 from trainers.on_poptorch.checkpoints import Checkpoints
@@ -175,6 +177,14 @@ def test_a_resumed_run_has_the_same_bits(shards, whole, tmp_path):
         }
 
 
+def test_another_number_of_steps_has_its_own_schedule_from_the_first_on(shards, tmp_path):
+    """After 2 of 12 steps it goes on as a run of 4: a warm-up of one step, then 4/4, 3/4, 2/4."""
+    train(shards, tmp_path / "run", "--steps=12", "--stop_after=2")
+    train(shards, tmp_path / "run", "--steps=4", "--resume")
+    rates = [line["learning_rate"] for line in lines_of(tmp_path / "run") if "epoch" in line]
+    np.testing.assert_allclose(rates, [0.01, 0.01 * 11 / 12, 0.01 * 2 / 4, 0.01 * 1 / 4])
+
+
 def test_a_run_killed_while_it_writes_a_checkpoint(shards, whole, tmp_path):
     """It goes on from the last whole one, and what was half written is gone."""
     flags = ["--steps=12", "--evaluate_every=4", "--checkpoint_every=3", "--accumulation=2"]
@@ -197,7 +207,8 @@ main({arguments!r})
     checkpoints = tmp_path / "run" / "checkpoints"
     assert "step-00000009.pt.partial" in os.listdir(checkpoints)
     main([*arguments, "--resume"])
-    assert sorted(os.listdir(checkpoints)) == ["step-00000009.pt", "step-00000012.pt"]
+    kept = ["step-00000009.pt", "step-00000012.pt"]
+    assert sorted(os.listdir(checkpoints)) == sorted(kept + [f"{name}.sha256" for name in kept])
     assert_same(state_of(whole, 12), state_of(tmp_path / "run", 12))
 
 
@@ -292,8 +303,65 @@ def test_a_broken_checkpoint_says_what_to_do(shards, tmp_path):
     train(shards, tmp_path / "run", "--steps=4", "--stop_after=2")
     path = tmp_path / "run" / "checkpoints" / "step-00000002.pt"
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(DataError, match="cannot be read.*remove it, then --resume"):
+    with pytest.raises(DataError, match="no checkpoint is whole: .*002.pt is not what was written"):
         train(shards, tmp_path / "run", "--steps=4", "--resume")
+    path.with_name("step-00000002.pt.sha256").unlink()  # as of an older version
+    with pytest.raises(DataError, match="cannot be read .* and give another --output"):
+        train(shards, tmp_path / "run", "--steps=4", "--resume")
+
+
+def test_best_weights_of_later_than_the_checkpoint_are_forgotten(tmp_path):
+    """They will be measured again; with them --predict would be ahead of the run."""
+    checkpoints = Checkpoints(tmp_path, 9)
+    checkpoints.save_best(6, {"loss": 1.0}, {})
+    checkpoints.forget_best_after(6)
+    assert (checkpoints.best() or {})["step"] == 6
+    checkpoints.forget_best_after(4)
+    assert checkpoints.best() is None and not list(tmp_path.iterdir())
+
+
+def test_using_a_run_leaves_what_training_writes(whole, tmp_path):
+    """A checkpoint that a run is just writing is not taken for one that was left."""
+    shutil.copytree(whole, tmp_path / "run")
+    partial = tmp_path / "run" / "checkpoints" / "step-00000015.pt.partial"
+    partial.write_bytes(b"half")
+    (tmp_path / "texts.txt").write_text("w7 w8\n")
+    main([f"--output={tmp_path / 'run'}", f"--predict={tmp_path / 'texts.txt'}", "--device=cpu"])
+    assert partial.exists()
+
+
+USED = ("config.json", "schema.json", "tokenizer.json", "best.pt")
+WRITTEN = ("config.yaml", "metrics.jsonl", "loss.png", "checkpoints/step-00000012.pt")
+
+
+@pytest.mark.parametrize("name", [*USED, *WRITTEN])
+def test_files_that_cannot_be_read_or_written_are_named(shards, whole, tmp_path, name):
+    """Directories stand for those of another user, which root may read."""
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    (run / name).unlink()
+    (run / name).mkdir()
+    (tmp_path / "texts.txt").write_text("w7 w8\n")
+    flags = ["--steps=14", "--accumulation=2", "--resume"]
+    with pytest.raises(TextmillError, match=name):
+        train(shards, run, *flags)
+    if name in USED:
+        with pytest.raises(TextmillError, match=name):
+            main([f"--output={run}", f"--predict={tmp_path / 'texts.txt'}", "--device=cpu"])
+
+
+def test_a_disk_that_is_full_while_metrics_are_written(shards, tmp_path):
+    """Files may grow to 16 KiB: metrics.jsonl reaches that before a checkpoint is due."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16384, before[1]))
+    try:
+        with pytest.raises(DataError, match="run: .*File too large. Finished checkpoints are kept"):
+            train(shards, tmp_path / "run", "--steps=200")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    done = len(lines_of(tmp_path / "run"))
+    assert 20 < done < 200
+    train(shards, tmp_path / "run", "--steps=200", "--stop_after=3", "--resume")
 
 
 def test_refusals_cost_no_pytorch():

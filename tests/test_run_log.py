@@ -11,6 +11,7 @@ from trainers.run_log import (
     Rates,
     draw_curve,
     duration,
+    mend_metrics,
     read_metrics,
 )
 
@@ -33,6 +34,57 @@ def test_metrics_are_cut_back_to_the_checkpoint(tmp_path):
     MetricsFile(path, start_step=0).close()
     assert read_metrics(path) == []
     assert read_metrics(str(tmp_path / "none")) == []
+
+
+GOOD = [b'{"kind": "train", "step": 1, "loss": 2.5}', b'{"kind": "train", "step": 2, "loss": NaN}']
+WRONG = [
+    b'{"kind": "train", "st{"kind": "train", "step": 2, "loss": 2.0}',
+    b'{"kind": "train", "loss": 2.0}',
+    b'{"kind": "train", "step": 2.0, "loss": 2.0}',
+    b'{"kind": "train", "step": 2, "loss": "2"}',
+    b'{"kind": "train", "step": 2}',
+    b'{"step": 2, "loss": 2.0}',
+    b"[1]",
+    b"",
+    b"\0\0\0",
+    b"\xff\xfe",
+    b"[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda line: repr(line[:40]))
+def test_a_damaged_line_is_kept_apart_and_named(tmp_path, wrong):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b"\n".join([GOOD[0], wrong, GOOD[1], b""]))
+    [note] = mend_metrics(str(path))
+    assert note == f"{path}: cannot be read in line 2; moved to {path}.damaged"
+    assert path.read_bytes() == b"\n".join([*GOOD, b""])
+    assert (tmp_path / "metrics.jsonl.damaged").read_bytes() == wrong + b"\n"
+    assert mend_metrics(str(path)) == []
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (b'{"kind": "train", "st', "its last line was cut in the middle, and is left out"),
+        (b'{"kind": "tr' + bytes(900), "its last line was cut in the middle, and is left out"),
+        (bytes(4096), "NUL bytes at its end, as a power cut leaves them, are cut off"),
+    ],
+)
+def test_an_end_that_a_power_cut_left_is_cut_off(tmp_path, end, said):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b"\n".join([*GOOD, end]))
+    assert mend_metrics(str(path)) == [f"{path}: {said}"]
+    assert path.read_bytes() == b"\n".join([*GOOD, b""])
+    assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+def test_a_sound_file_and_none_are_left_alone(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    assert mend_metrics(str(path)) == [] and not path.exists()
+    path.write_bytes(b"\n".join([*GOOD, b""]))
+    before = path.stat().st_mtime_ns
+    assert mend_metrics(str(path)) == [] and path.stat().st_mtime_ns == before
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -409,6 +410,17 @@ def test_a_saved_model_gives_the_answers_of_the_run(trained, shards, capsys):
     question, context, _, name = questions(9, 100)[4]
     main([f"--saved_model={trained / 'saved'}", f"--ask={question}", f"--context={context}"])
     assert capsys.readouterr().out == predictions[name] + "\n"
+
+
+def test_without_a_token_to_learn_there_is_no_loss():
+    """Which 0 would say were the best of all."""
+    nothing = np.zeros(8, np.float32)
+    no_model: Any = None  # its outputs are given
+    learner = QaLearner(no_model, schema_of(TASK, WORDS, LENGTH))
+    found = learner.measures(
+        iter([({}, {"loss": nothing, "accuracy": nothing, "weight": nothing})])
+    )
+    assert np.isnan(found["loss"]) and np.isnan(found["accuracy"])
 
 
 def weights_of(run: Path, step: int) -> dict[str, np.ndarray]:

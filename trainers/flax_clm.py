@@ -24,10 +24,10 @@ Config = TypeVar("Config")
 def main(argv: list[str]) -> None:
     """Parses the command line, checks the contract, then trains, evaluates or generates."""
     argv = with_config(argv, "flax_clm", ClmConfig, EvaluateConfig, GenerateConfig)
-    words = {argument.split("=")[0] for argument in argv}
+    words = {argument.split("=")[0].replace("_", "-") for argument in argv}
     if "--generate" in words:
         _generate(_parsed(GenerateConfig, argv, " --generate=TEXT"))
-    elif "--evaluate_only" in words:
+    elif "--evaluate-only" in words:
         _evaluate(_parsed(EvaluateConfig, argv, " --evaluate_only"))
     else:
         _train(_parsed(ClmConfig, argv))

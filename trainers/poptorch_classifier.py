@@ -16,6 +16,7 @@ from schemas.memory import want_addresses
 from trainers.config_file import with_config
 from trainers.mixture import open_shards
 from trainers.on_poptorch.config import TrainConfig, plan_run
+from trainers.run_directory import errors_in_words
 from trainers.set_tokenizer import TOKENIZER, set_file
 
 
@@ -29,7 +30,8 @@ def main(argv: List[str]) -> None:
     if config.predict is not None:
         from trainers.on_poptorch.prediction import predict
 
-        predict(config, config.predict)
+        with errors_in_words(config.output_directory(config.model), "Mend that, then ask again"):
+            predict(config, config.predict)
         return
     shards = open_shards(
         config.shards,

@@ -5,6 +5,7 @@
 Knows no framework; Python 3.8 syntax.
 """
 
+import hashlib
 import json
 import os
 from contextlib import contextmanager
@@ -30,11 +31,23 @@ _MAY_DIFFER_SILENTLY = (
 
 
 @contextmanager
+def errors_in_words(place: Path, remedy: str) -> Iterator[None]:
+    """Makes a `DataError` of a file's error: a disk that is full, another user's file."""
+    try:
+        yield
+    except BrokenPipeError:  # of who reads our output, which is no file
+        raise
+    except OSError as error:
+        raise DataError(f"{place}: {error}. {remedy}") from error
+
+
+@contextmanager
 def claimed(output: Path) -> Iterator[None]:
     """Makes the run's directory and keeps every other run out of it.
 
     Raises:
       UsageError: it cannot be written to, or another run has it.
+      DataError: a file cannot be read or written meanwhile (disk full, another user's).
     """
     from filelock import FileLock, Timeout
 
@@ -49,7 +62,10 @@ def claimed(output: Path) -> Iterator[None]:
     except OSError as error:
         raise UsageError(f"--output={output} cannot be written to: {error}") from error
     try:
-        yield
+        with errors_in_words(
+            output, "Finished checkpoints are kept; mend the cause, then add --resume"
+        ):
+            yield
     finally:
         lock.release()
 
@@ -61,7 +77,7 @@ def start_or_resume(
 
     Args:
       output: the run's directory.
-      settings: {"config": ..., "model": ..., "fingerprint": ...}.
+      settings: {"trainer": ..., "config": ..., "model": ..., "fingerprint": ...}.
       resume: whether to go on with what is there.
       same: names in "config" that a resumed run must have in common with its first part: else it
         would be another run, or another order of the data.
@@ -83,7 +99,7 @@ def start_or_resume(
         raise UsageError(
             f"{output} holds a run already: add --resume to go on with it, or give another --output"
         )
-    before = read_settings(output)
+    before = read_settings(output, settings["trainer"])
     changes = _changes(before["config"], settings["config"])
     must_agree = _changes(
         {"shards' fingerprint": before["fingerprint"], **before["model"]},
@@ -99,35 +115,49 @@ def start_or_resume(
     return [line for name, line in changes.items() if name not in _MAY_DIFFER_SILENTLY]
 
 
-def read_settings(output: Path) -> Dict[str, Any]:
+def read_settings(output: Path, trainer: str) -> Dict[str, Any]:
     """The settings of the run that a directory holds: "config", "model", "fingerprint".
 
+    Args:
+      output: the run's directory.
+      trainer: who asks, such as flax_mlm; older versions did not record whose a run is.
+
     Raises:
-      UsageError: it holds no run.
-      DataError: they cannot be read.
+      UsageError: it holds no run, or one of another trainer.
+      DataError: they cannot be read, or were changed: the weights are of the model they name.
     """
     path = output / SETTINGS
-    if not path.exists():
-        raise UsageError(f"--output={output} holds no run: it has no {SETTINGS}")
+    remedy = "copy it from a backup; a new run with the flags of config.yaml writes the same"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        well_formed = isinstance(found["fingerprint"], str) and all(
+        digest = found.pop("sha256", None)  # older versions wrote none
+        is_whole = isinstance(found["fingerprint"], str) and all(
             isinstance(found[part], dict) for part in ("config", "model")
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{path} is not a trainer's configuration ({error!r}): give another --output"
-        ) from error
-    if not well_formed:
-        raise DataError(f"{path} is not a trainer's configuration: give another --output")
+    except FileNotFoundError:
+        raise UsageError(f"--output={output} holds no run: it has no {SETTINGS}") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"{path} is not a trainer's configuration ({error!r}): {remedy}") from error
+    if not is_whole or digest not in (None, _digest(found)):
+        raise DataError(f"{path} was changed since the run wrote it: {remedy}")
+    if found.get("trainer", trainer) != trainer:
+        raise UsageError(
+            f"--output={output} holds a run of trainers.{found['trainer']}, not of "
+            f"trainers.{trainer}: use that one, or give another --output"
+        )
     return found
 
 
 def write_settings(output: Path, settings: Dict[str, Any]) -> None:
     """Writes them whole or not at all."""
     partial = output / (SETTINGS + ".partial")
-    partial.write_text(json.dumps(settings, sort_keys=True, indent=2) + "\n", encoding="utf-8")
+    told = dict(settings, sha256=_digest(settings))
+    partial.write_text(json.dumps(told, sort_keys=True, indent=2) + "\n", encoding="utf-8")
     os.replace(partial, output / SETTINGS)
+
+
+def _digest(settings: Dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 def _changes(before: Dict[str, Any], now: Dict[str, Any]) -> Dict[str, str]:

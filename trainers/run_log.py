@@ -14,6 +14,7 @@ from typing import Any, Deque, Dict, List, Optional, Sequence, TextIO, Tuple
 from schemas.terminal import say, visible
 from trainers.metric_sinks import MetricSink
 
+METRICS = "metrics.jsonl"
 PRINT_SECONDS = 0.2  # between updates of a line on a terminal
 LOG_SECONDS = 10.0  # between lines in a log file
 WINDOW_SECONDS = 10.0  # rates are of the last so many seconds
@@ -58,6 +59,54 @@ class MetricsFile:
 
 def _line(metrics: Dict[str, Any]) -> str:
     return json.dumps(metrics) + "\n"
+
+
+def mend_metrics(path: str) -> List[str]:
+    """Makes a metrics file readable again after a power cut, a full disk or an editor.
+
+    A last line that was cut, and the NUL bytes that a power cut leaves, are cut off; other lines
+    that say nothing sensible move to PATH.damaged. It is written anew whole or not at all.
+
+    Returns:
+      A line for people on each of these that was found; [] for a sound file or none.
+    """
+    if not os.path.exists(path):
+        return []
+    with open(path, "rb") as file:
+        content = file.read()
+    *lines, torn = content.rstrip(b"\0").split(b"\n")
+    wrong = [number for number, line in enumerate(lines, 1) if not _is_measurement(line)]
+    notes = []
+    if wrong:
+        named = ", ".join(map(str, wrong[:10])) + (", ..." if len(wrong) > 10 else "")
+        notes.append(f"{path}: cannot be read in line {named}; moved to {path}.damaged")
+        with open(path + ".damaged", "ab") as file:
+            file.writelines(lines[number - 1] + b"\n" for number in wrong)
+    if torn:
+        notes.append(f"{path}: its last line was cut in the middle, and is left out")
+    elif content.endswith(b"\0"):
+        notes.append(f"{path}: NUL bytes at its end, as a power cut leaves them, are cut off")
+    if notes:
+        with open(path + ".partial", "wb") as file:
+            file.writelines(line + b"\n" for line in lines if _is_measurement(line))
+        os.replace(path + ".partial", path)
+    return notes
+
+
+def _is_measurement(line: bytes) -> bool:
+    """Whether it is an object of numbers with a step and a loss, but for its `kind`."""
+    try:
+        found = json.loads(line)
+        kind, step = found.pop("kind"), found["step"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return False
+    return (
+        isinstance(kind, str)
+        and type(step) is int
+        and 0 <= step < 1 << 53
+        and "loss" in found
+        and all(type(value) in (int, float) for value in found.values())
+    )
 
 
 def read_metrics(path: str) -> List[Dict[str, Any]]:

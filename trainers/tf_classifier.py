@@ -13,6 +13,7 @@ from schemas.memory import want_addresses
 from trainers.config_file import with_config
 from trainers.mixture import open_shards
 from trainers.on_tf.classifier_config import ClassifierConfig, plan_run
+from trainers.run_directory import errors_in_words
 from trainers.set_tokenizer import TOKENIZER, check_same_tokens, set_file
 
 
@@ -26,7 +27,8 @@ def main(argv: list[str]) -> None:
     if not config.trains:
         from trainers.on_tf.classifier_use import use  # TensorFlow: seconds that refusals spare
 
-        use(config)
+        with errors_in_words(config.run_directory, "Mend that, then ask again"):
+            use(config)
         return
     shards = open_shards(
         config.shards,

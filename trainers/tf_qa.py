@@ -14,6 +14,7 @@ from schemas.memory import want_addresses
 from trainers.config_file import with_config
 from trainers.mixture import open_shards
 from trainers.on_tf.qa_config import QaConfig, plan_run
+from trainers.run_directory import errors_in_words
 from trainers.set_tokenizer import TOKENIZER, check_same_tokens, set_file
 
 
@@ -29,7 +30,8 @@ def main(argv: list[str]) -> None:
     elif config.evaluate_checkpoints is not None:
         from trainers.on_tf.qa_evaluation import evaluate_checkpoints
 
-        evaluate_checkpoints(config)
+        with errors_in_words(config.run_directory, "Mend that, then ask again"):
+            evaluate_checkpoints(config)
     else:
         _train(config)
 

@@ -1,6 +1,7 @@
 """A run's checkpoints: OUTPUT/checkpoints/N, the state after step N, by orbax.
 
-Written whole or not at all; see `trainers.run_directory` for what lies beside them.
+Written whole or not at all, with the sums of their files (`trainers.checkpoint_sums`); see
+`trainers.run_directory` for what lies beside them.
 """
 
 import logging
@@ -13,6 +14,7 @@ import jax
 import orbax.checkpoint as ocp
 
 from schemas.errors import DataError
+from trainers.checkpoint_sums import write_sums
 from trainers.on_flax.step import State
 from trainers.run_directory import CHECKPOINTS
 
@@ -52,6 +54,7 @@ class Checkpoints:
                 raise OSError(f"it takes {needed:,} bytes and the disk has {free:,} left")
             with _errors_raised_not_logged():
                 self._manager.save(step, args=ocp.args.StandardSave(state))
+            write_sums(self.directory / str(step))
         except (OSError, ValueError) as error:  # tensorstore reports a full disk as a ValueError
             cause = str(error).rsplit(": ", 1)[-1]  # after the names of the arrays
             raise DataError(
@@ -65,8 +68,12 @@ class Checkpoints:
         Args:
           step: of a finished checkpoint.
           abstract: shapes, dtypes and shardings to restore to.
+
+        Raises:
+          DataError: it cannot be read, or is not of this model and optimizer.
         """
-        found = self._manager.restore(step, args=ocp.args.StandardRestore(abstract))
+        with readable(self.directory / str(step)):
+            found = self._manager.restore(step, args=ocp.args.StandardRestore(abstract))
         return State(**found)  # type: ignore[typeddict-item]
 
     def close(self) -> None:
@@ -75,8 +82,21 @@ class Checkpoints:
 
 
 @contextmanager
+def readable(checkpoint: Path) -> Iterator[None]:
+    """What goes wrong while a checkpoint is read becomes a `DataError` that names it."""
+    try:
+        with _errors_raised_not_logged():
+            yield
+    except Exception as error:  # orbax, tensorstore and jax have each their own
+        raise DataError(
+            f"the checkpoint {checkpoint} cannot be read into this model: {error!s:.300}. Move it "
+            "away to use the one before"
+        ) from error
+
+
+@contextmanager
 def _errors_raised_not_logged() -> Iterator[None]:
-    """Keeps orbax's threads from logging a traceback each for one full disk.
+    """Keeps orbax's threads from logging a traceback each for one full disk or broken file.
 
     After an error the loggers stay off: futures that nobody asked are logged when they are freed.
     """

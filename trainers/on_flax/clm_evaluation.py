@@ -82,6 +82,11 @@ def evaluate(config: EvaluateConfig, shards: BatchReader) -> dict[str, Any]:
             tokens += int((batch["segment_ids"] > 0).sum())
             line.update(f"batch {number} of {batches}")
     whole = time.perf_counter() - began
+    if not total[Sums._fields.index("counted")]:
+        raise DataError(
+            f"{shards.name}: no token of split {config.split!r} counts, its loss_weights are all "
+            "0: there is nothing to measure. Give another --split"
+        )
     found = measured(Sums(*total.tolist()), text_of(shards, config.split))
     report = {
         "checkpoint": decoder.name,

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,13 +14,15 @@ from jax.sharding import SingleDeviceSharding
 
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
+from trainers.checkpoint_sums import check_whole
 from trainers.hf_files import read_directory
+from trainers.on_flax.checkpoints import readable
 from trainers.on_flax.decoder import init_params
 from trainers.on_flax.decoder_config import DecoderConfig
 from trainers.on_flax.decoder_files import FAMILIES, decoder_config, with_defaults
 from trainers.on_flax.decoder_weights import from_hugging_face
 from trainers.on_flax.layers import Params
-from trainers.run_directory import CHECKPOINTS, SETTINGS, read_settings
+from trainers.run_directory import CHECKPOINTS, SETTINGS, errors_in_words, read_settings
 from trainers.set_tokenizer import SCHEMA, TOKENIZER
 
 
@@ -58,16 +61,17 @@ def load_decoder(path: str) -> Decoder:
       DataError: a file is broken.
     """
     directory = Path(path)
-    if directory.parent.name == CHECKPOINTS and directory.name.isdecimal():
-        return _from_run(directory.parent.parent, int(directory.name))
-    if (directory / CHECKPOINTS).is_dir():
-        return _from_run(directory, None)
-    if not (directory / SETTINGS).is_file():
-        raise UsageError(
-            f"--checkpoint={path} is neither the output directory of a run nor one with "
-            "config.json and model.safetensors: give one of these"
-        )
-    return _from_hugging_face(path)
+    with errors_in_words(directory, "Mend that, then ask again"):
+        if directory.parent.name == CHECKPOINTS and directory.name.isdecimal():
+            return _from_run(directory.parent.parent, int(directory.name))
+        if (directory / CHECKPOINTS).is_dir():
+            return _from_run(directory, None)
+        if not (directory / SETTINGS).is_file():
+            raise UsageError(
+                f"--checkpoint={path} is neither the output directory of a run nor one with "
+                "config.json and model.safetensors: give one of these"
+            )
+        return _from_hugging_face(path)
 
 
 def _from_run(output: Path, step: int | None) -> Decoder:
@@ -81,6 +85,8 @@ def _from_run(output: Path, step: int | None) -> Decoder:
                 f"{'' if step is None else f'after step {step} '}there; it holds {held}"
             )
         step = max(found) if step is None else step
+        checkpoint = output.resolve() / CHECKPOINTS / str(step)
+        check_whole(checkpoint, f"Give another one: {_others(output, found, step)}")
         here = SingleDeviceSharding(jax.local_devices()[0])
         abstract = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here),
@@ -92,7 +98,8 @@ def _from_run(output: Path, step: int | None) -> Decoder:
             restore_args=ocp.checkpoint_utils.construct_restore_args({"params": abstract}),
             partial_restore=True,
         )
-        params = manager.restore(step, args=wanted)["params"]
+        with readable(checkpoint):
+            params = manager.restore(step, args=wanted)["params"]
     try:
         schema = Schema.from_dict(json.loads((output / SCHEMA).read_bytes()), str(output / SCHEMA))
         tokenizer_json = (output / TOKENIZER).read_bytes()
@@ -109,8 +116,13 @@ def _from_run(output: Path, step: int | None) -> Decoder:
     )
 
 
+def _others(output: Path, steps: Iterable[int], step: int) -> str:
+    others = [f"--checkpoint={output / CHECKPOINTS / str(n)}" for n in sorted(steps) if n != step]
+    return " or ".join(others) or "this run has no other"
+
+
 def _model_of(output: Path) -> DecoderConfig:
-    settings = read_settings(output)
+    settings = read_settings(output, "flax_clm")
     try:
         return DecoderConfig(**settings["model"])
     except TypeError:

@@ -15,9 +15,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from schemas.errors import DataError
+from schemas.errors import UsageError
 from schemas.terminal import say
 from trainers.batches import BatchReader
+from trainers.checkpoint_sums import newest_whole, numbered
 from trainers.config_file import CONFIG, config_bytes
 from trainers.finite_loss import check_finite
 from trainers.hf_files import refuse_existing
@@ -30,15 +31,18 @@ from trainers.on_flax.run_config import Plan
 from trainers.on_flax.step import State, StepMetrics
 from trainers.on_flax.task import Batch, Sums, Task
 from trainers.read_ahead import read_ahead
-from trainers.run_directory import claimed, start_or_resume
+from trainers.run_directory import CHECKPOINTS, claimed, start_or_resume
 from trainers.run_log import (
+    METRICS,
     MetricsFile,
     ProgressLine,
     Rates,
     draw_curve,
     duration,
+    mend_metrics,
     read_metrics,
 )
+from trainers.run_progress import has_evaluation, is_due
 from trainers.set_tokenizer import keep_set_files
 
 AHEAD = 2  # batches that lie on the devices before their step
@@ -59,7 +63,13 @@ def train(plan: Plan, task: Task, shards: BatchReader) -> None:
       SystemExit: 130 or 143 after Ctrl-C or SIGTERM, with a checkpoint.
     """
     config, line = plan.config, ProgressLine()
+    if jax.process_count() > 1:
+        raise UsageError(
+            f"this is one of {jax.process_count()} processes of JAX, and this trainer knows one "
+            "alone: start it on one host"
+        )
     settings = {
+        "trainer": config.entry,
         "config": asdict(config),
         "model": asdict(plan.model),
         "fingerprint": shards.fingerprint,
@@ -73,18 +83,15 @@ def train(plan: Plan, task: Task, shards: BatchReader) -> None:
             line.say(f"note: {change}")
         (plan.output / CONFIG).write_bytes(config_bytes(config.entry, config))
         keep_set_files(shards, plan.output)
+        for note in mend_metrics(str(plan.output / METRICS)):
+            line.say(f"note: {note}")
+        newest_whole(numbered(plan.output / CHECKPOINTS), line.say)
         with closing(Checkpoints(plan.output, config.keep_checkpoints)) as checkpoints:
-            run = _Run(plan, task, shards, checkpoints, line)
             try:
-                run.go()
+                _Run(plan, task, shards, checkpoints, line).go()
             except KeyboardInterrupt:
                 line.say(f"interrupted; go on with:\n  {config.command(resume=True)}")
                 sys.exit(130)
-            except OSError as error:
-                raise DataError(
-                    f"{plan.output}: {error}. Checkpoints up to step {checkpoints.latest or 0} are "
-                    "kept; mend the cause, then add --resume"
-                ) from error
 
 
 def _compiled(plan: Plan, task: Task, line: ProgressLine) -> Programs:
@@ -112,14 +119,17 @@ class _Run:
         self.start = checkpoints.latest or 0
         self.stop = min(plan.steps, self.config.stop_after or plan.steps)
         self.train_rows = shards.rows(self.config.train_split)
-        self.metrics_path = str(plan.output / "metrics.jsonl")
+        self.metrics_path = str(plan.output / METRICS)
         self.interruption = Interruption()
         self.began = time.perf_counter()
         self.waited = 0.0
 
     def go(self) -> None:
         """Everything from compiling to the last word."""
-        if self.start >= self.stop:
+        is_owed = self._is_evaluated_after(self.start) and not has_evaluation(
+            read_metrics(self.metrics_path), self.start
+        )
+        if self.start >= self.stop and not is_owed:
             self.line.say(f"nothing to do: step {self.start} of {self.plan.steps} is done")
             if self.config.export is not None:
                 self.programs = _compiled(self.plan, self.task, self.line)
@@ -137,9 +147,9 @@ class _Run:
             for part in self.shards.passes(self.config.train_split, rows):
                 self.line.say(part.said(self.plan.steps))
         with closing(self.metrics), self.interruption:
+            if is_owed:  # a signal came when it was due
+                self._evaluate(state, self.start)
             state, step = self._steps(state)
-            if self.interruption.signal is None:
-                self._evaluate(state, step)
             self.checkpoints.save(step, state)
         if self.interruption.signal is not None:
             self.line.say(
@@ -203,7 +213,7 @@ class _Run:
                 if running is not None:
                     self._report(step, *running, rates)
                 running, step = (started, host_batch), step + 1
-                evaluates = step % config.evaluate_every == 0 and step < self.stop
+                evaluates = self._is_evaluated_after(step)
                 saves = step % config.checkpoint_every == 0 and step < self.stop
                 if evaluates or saves:
                     self._report(step, *running, rates)
@@ -254,10 +264,12 @@ class _Run:
         split = self.config.validation_split
         return split in self.shards.splits and self.shards.rows(split) > 0
 
+    def _is_evaluated_after(self, step: int) -> bool:
+        every, steps = self.config.evaluate_every, self.plan.steps
+        return self._evaluates() and is_due(step, every=every, steps=steps)
+
     def _evaluate(self, state: State, step: int) -> None:
         """Measures the whole validation split; leaves when interrupted."""
-        if not self._evaluates():
-            return
         split = self.config.validation_split
         batches = self.shards.in_order(
             split, batch_size=self.programs.evaluation_batch_size, prefetch=0
@@ -271,6 +283,7 @@ class _Run:
                     return
         total = _plus(total, running)
         if not total.counted:
+            self.line.say(f"step {step}: no token of {split} counts: nothing was measured")
             return
         found = self.task.evaluation(total)
         self.metrics.write({"kind": "evaluation", "step": step, **found})

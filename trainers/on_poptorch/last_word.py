@@ -8,10 +8,10 @@ from trainers.hf_files import tokenizer_settings, write_directory
 from trainers.on_poptorch.checkpoints import BEST, Checkpoints
 from trainers.on_poptorch.config import Plan
 from trainers.on_poptorch.weights import to_hugging_face
-from trainers.run_log import draw_curve, read_metrics
+from trainers.run_log import METRICS, draw_curve, read_metrics
 from trainers.set_tokenizer import kept_tokenizer
 
-METRICS, CURVE = "metrics.jsonl", "loss.png"
+CURVE = "loss.png"
 _SAID = {"loss": "loss", "accuracy": "accuracy", "auc": "AUC", "f1": "F1"}
 
 

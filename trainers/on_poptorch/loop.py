@@ -7,12 +7,12 @@ never idle for them; rows come through a thread that also makes tensors of them.
 import sys
 import time
 from contextlib import closing
-from dataclasses import asdict, dataclass
-from typing import Dict, Generator, Optional, Tuple
+from dataclasses import asdict
+from typing import Any, Dict, Generator, Optional, Tuple
 
 import numpy as np
 
-from schemas.errors import DataError, UsageError
+from schemas.errors import UsageError
 from trainers.batches import BatchReader
 from trainers.class_measures import class_measures
 from trainers.config_file import CONFIG, config_bytes
@@ -22,17 +22,20 @@ from trainers.metric_sinks import open_sinks
 from trainers.on_poptorch.checkpoints import Checkpoints, check_kind
 from trainers.on_poptorch.config import SAME_SETTINGS, Plan
 from trainers.on_poptorch.devices import runner_for
-from trainers.on_poptorch.last_word import METRICS, say_last_word, told
+from trainers.on_poptorch.last_word import say_last_word, told
 from trainers.on_poptorch.runner import Measured, Placed, Runner
 from trainers.read_ahead import read_ahead
 from trainers.run_directory import claimed, start_or_resume
 from trainers.run_log import (
+    METRICS,
     MetricsFile,
     ProgressLine,
     Rates,
     duration,
+    mend_metrics,
     read_metrics,
 )
+from trainers.run_progress import Progress, is_due
 from trainers.set_tokenizer import keep_set_files
 
 AHEAD = 2  # calls whose rows are ready before their turn
@@ -48,6 +51,7 @@ def train(plan: Plan, shards: BatchReader) -> None:
     """
     config, line = plan.config, ProgressLine()
     settings = {
+        "trainer": config.entry,
         "config": asdict(config),
         "model": asdict(plan.model),
         "fingerprint": shards.fingerprint,
@@ -56,6 +60,9 @@ def train(plan: Plan, shards: BatchReader) -> None:
     with claimed(plan.output):
         changes = start_or_resume(plan.output, settings, resume=config.resume, same=SAME_SETTINGS)
         checkpoints = Checkpoints(plan.output, config.keep_checkpoints)
+        for note in mend_metrics(str(plan.output / METRICS)):
+            line.say(f"note: {note}")
+        checkpoints.prepare(line.say)
         for note in changes + ([] if checkpoints.latest else notes):
             line.say(f"note: {note}")
         (plan.output / CONFIG).write_bytes(config_bytes("poptorch_classifier", config))
@@ -65,28 +72,6 @@ def train(plan: Plan, shards: BatchReader) -> None:
         except KeyboardInterrupt:
             line.say(f"interrupted; go on with:\n  {config.command(resume=True)}")
             sys.exit(130)
-        except OSError as error:
-            raise DataError(
-                f"{plan.output}: {error}. Checkpoints up to step {checkpoints.latest or 0} are "
-                "kept; mend the cause, then add --resume"
-            ) from error
-
-
-@dataclass
-class Progress:
-    """How far a run has come; lies in its checkpoints.
-
-    Attributes:
-      step: steps done.
-      best_step: after which step the validation split was measured best; 0 if it never was.
-      best: its value then, of what `--best_by` says.
-      without_better: evaluations since then.
-    """
-
-    step: int = 0
-    best_step: int = 0
-    best: float = 0.0
-    without_better: int = 0
 
 
 class _Run:
@@ -114,7 +99,8 @@ class _Run:
     def go(self) -> None:
         """Everything from the first state to the last word."""
         self._begin()
-        if self._is_enough() or (self.start >= self.stop and not self._lacks_evaluation()):
+        is_owed = self._is_evaluated_now() and self.progress.evaluated != self.start
+        if self._is_enough() or (self.start >= self.stop and not is_owed):
             self.line.say(f"nothing to do: step {self.start} of {self.steps} is done")
             self._last_word()
             return
@@ -133,9 +119,10 @@ class _Run:
         self.metrics = MetricsFile(self.metrics_path, start_step=self.start, also=sinks)
         self.began = time.perf_counter()
         with closing(self.metrics), self.interruption:
-            self._train()
-            if self.interruption.signal is None and self._lacks_evaluation():
+            if is_owed:  # a signal came when it was due
                 self._evaluate()
+            if not self._is_enough():
+                self._train()
             self._save()
         if self.interruption.signal is not None:
             self.line.say(
@@ -159,7 +146,9 @@ class _Run:
         self.line.say(f"resuming after step {self.start} of {self.steps}")
         state = self.checkpoints.restore(self.start)
         check_kind(state, self.runner.kind, self.checkpoints.path(self.start))
-        self.progress = Progress(**state["progress"])
+        lines = read_metrics(self.metrics_path)
+        self.progress = Progress.of(state["progress"], lines, **self._best_by)
+        self.checkpoints.forget_best_after(self.start)
         self.runner.restore(state)
 
     def _train_batches(self) -> Generator[Placed, None, None]:
@@ -178,8 +167,6 @@ class _Run:
     def _train(self) -> None:
         """All steps, until the end, a signal, or enough evaluations without a better one."""
         config, rates, progress = self.config, Rates(), self.progress
-        if progress.step and self._lacks_evaluation():
-            self._evaluate()
         running: Optional[Tuple[Placed, Measured]] = None
         with closing(self._train_batches()) as batches:
             while progress.step < self.stop and self.interruption.signal is None:
@@ -193,8 +180,8 @@ class _Run:
                     self._report(running, rates)
                 running = started
                 progress.step += self.runner.placement.device_iterations
-                evaluates = self._is_due(config.evaluate_every)
-                saves = self._is_due(config.checkpoint_every)
+                evaluates, is_last = self._is_evaluated_now(), progress.step >= self.stop
+                saves = progress.step % config.checkpoint_every == 0 and not is_last
                 if not evaluates and not saves:
                     continue
                 self._report(running, rates)
@@ -204,7 +191,7 @@ class _Run:
                 if saves:
                     self._save()
                 rates.paused(time.perf_counter() - before)
-                if self._is_enough():
+                if self._is_enough() and not is_last:
                     self.line.say(
                         f"no better {config.best_by} in {config.patience} evaluations: stopping "
                         f"after step {progress.step}; the best was after step {progress.best_step}"
@@ -213,8 +200,13 @@ class _Run:
         if running is not None:
             self._report(running, rates)
 
-    def _is_due(self, every: int) -> bool:
-        return 0 < self.progress.step < self.stop and self.progress.step % every == 0
+    @property
+    def _best_by(self) -> Dict[str, Any]:
+        return {"best_by": self.config.best_by, "is_highest": self.config.best_by != "loss"}
+
+    def _is_evaluated_now(self) -> bool:
+        every = self.config.evaluate_every
+        return self._evaluates() and is_due(self.progress.step, every=every, steps=self.steps)
 
     def _is_enough(self) -> bool:
         patience = self.config.patience
@@ -265,35 +257,14 @@ class _Run:
 
     def _evaluate(self) -> None:
         """Measures the whole validation split and keeps the best weights."""
-        progress, config = self.progress, self.config
-        if not self._evaluates():
-            return
-        measures = self._measures()
+        step, measures = self.progress.step, self._measures()
         if measures is None:
             return
-        self.metrics.write({"kind": "evaluation", "step": progress.step, **measures})
-        self.line.say(f"step {progress.step}: {config.validation_split} {told(measures)}")
-        # A loss that is no number, or no AUC where there is one class only, is never better.
-        value = measures.get(config.best_by, float("nan"))
-        lower = config.best_by == "loss"
-        if value == value and (
-            not progress.best_step or (value < progress.best if lower else value > progress.best)
-        ):
-            progress.best, progress.best_step, progress.without_better = value, progress.step, 0
-            self.checkpoints.save_best(progress.step, measures, self.runner.weights())
-        else:
-            progress.without_better += 1
-
-    def _lacks_evaluation(self) -> bool:
-        """Whether an unbroken run would have been measured here, and this one was not yet.
-
-        So it is where a signal came meanwhile. --stop_after is no reason to measure.
-        """
-        step = self.progress.step
-        if not self._evaluates() or (step % self.config.evaluate_every and step != self.steps):
-            return False
-        lines = [line for line in read_metrics(self.metrics_path) if line["kind"] == "evaluation"]
-        return not lines or lines[-1]["step"] != step
+        # Its line last: what is not in metrics.jsonl is measured again.
+        if self.progress.count(step, measures, **self._best_by):
+            self.checkpoints.save_best(step, measures, self.runner.weights())
+        self.metrics.write({"kind": "evaluation", "step": step, **measures})
+        self.line.say(f"step {step}: {self.config.validation_split} {told(measures)}")
 
     def _measures(self) -> Optional[Dict[str, float]]:
         """Of the validation split; None if a signal came."""

@@ -27,7 +27,7 @@ def predict(config: TrainConfig, path: str) -> None:
       DataError: a file cannot be read or written; names it.
     """
     output, line = config.output_directory(config.model), ProgressLine()
-    settings, schema = read_settings(output), kept_schema(output)
+    settings, schema = read_settings(output, config.entry), kept_schema(output)
     classes = tuple(schema.parameters["classes"])
     try:
         model = EncoderConfig(**{**settings["model"], "classes": classes})

@@ -112,5 +112,8 @@ class Runner(ABC):
         """Puts a checkpoint's state in place; before `compile`."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        # The rate of the next step is in the optimizer's groups.
-        self.schedule.last_epoch = state["schedule"]["last_epoch"]
+        # The rate of the next step is in the optimizer's groups: of this schedule, not the stored.
+        self.schedule.last_epoch = done = state["schedule"]["last_epoch"]
+        rates = zip(self.schedule.base_lrs, self.schedule.lr_lambdas)
+        for group, (base, share) in zip(self.optimizer.param_groups, rates):
+            group["lr"] = base * share(done)

@@ -4,38 +4,26 @@
     OUTPUT/best/N          the weights of the best evaluation
 
 A directory is written under a name that ends in .partial, then renamed: what has its name is whole,
-and a run that is killed while it writes goes on from the one before.
+and a run that is killed while it writes goes on from the one before. What is damaged afterwards its
+sums tell, see `trainers.checkpoint_sums`.
 """
 
 import json
 import os
 import shutil
-from dataclasses import asdict, dataclass
+from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from schemas.errors import DataError, UsageError
+from trainers.checkpoint_sums import check_whole, numbered, write_sums
 from trainers.on_tf.backend import keras, tf
 from trainers.run_directory import CHECKPOINTS
+from trainers.run_progress import Progress
 
 BEST = "best"
 _STATE, _PROGRESS, _PARTIAL = "state", "progress.json", ".partial"
-
-
-@dataclass
-class Progress:
-    """What a loop remembers besides weights.
-
-    Attributes:
-      step: steps done.
-      best: the best value of the measure that checkpoints are chosen by.
-      best_step: after which it was measured.
-      without_better: evaluations since then.
-    """
-
-    step: int = 0
-    best: float | None = None
-    best_step: int | None = None
-    without_better: int = 0
 
 
 class Checkpoints:
@@ -101,8 +89,8 @@ class Checkpoints:
             if step != progress.step:
                 shutil.rmtree(self.best_directory / str(step))
 
-    def restore(self) -> Progress:
-        """Everything as it was after the newest checkpoint.
+    def restore(self) -> dict[str, Any]:
+        """Everything as it was after the newest checkpoint; returns its progress as it was stored.
 
         What was evaluated as best after it is forgotten: it will be again.
 
@@ -112,7 +100,7 @@ class Checkpoints:
         path = self.directory / str(self.latest)
         progress = _read(path, self._all)
         for step in _numbers(self.best_directory):
-            if step > progress.step:
+            if step > progress["step"]:
                 shutil.rmtree(self.best_directory / str(step))
         return progress
 
@@ -127,7 +115,10 @@ class Checkpoints:
           DataError: it is broken.
         """
         path = self._find(which)
-        return _read(path, self._weights).step
+        names = [*map(str, self.steps), *(["best"] if self.best is not None else [])]
+        others = [name for name in names if name not in (path.name, which)]
+        check_whole(path, f"Give another --checkpoint: {', '.join(others) or 'there is none'}")
+        return _read(path, self._weights)["step"]
 
     def _find(self, which: str) -> Path:
         if which == BEST and self.best is not None:
@@ -150,6 +141,7 @@ class Checkpoints:
             partial.mkdir(parents=True)
             tf.train.Checkpoint(**parts).write(str(partial / _STATE))
             (partial / _PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
+            write_sums(partial)
             os.rename(partial, path)
         except (OSError, tf.errors.OpError) as error:
             shutil.rmtree(partial, ignore_errors=True)
@@ -162,28 +154,30 @@ class Checkpoints:
 
 
 def _by_path(variables: list[keras.Variable]) -> dict[str, tf.Variable]:
-    named = {variable.path: variable.value for variable in variables}
-    if len(named) < len(variables):
-        raise ValueError("two variables have one path: name their layers")
+    """By their paths; where Keras gives several one path, as in Adafactor, they are numbered."""
+    named: dict[str, tf.Variable] = {}
+    seen = Counter[str]()
+    for variable in variables:
+        number = seen[variable.path]
+        named[f"{variable.path}.{number}" if number else variable.path] = variable.value
+        seen[variable.path] += 1
     return named
 
 
 def _numbers(directory: Path) -> list[int]:
-    if not directory.is_dir():
-        return []
-    return sorted(int(path.name) for path in directory.iterdir() if path.name.isdecimal())
+    return sorted(numbered(directory))
 
 
-def _read(path: Path, parts: dict[str, dict]) -> Progress:
+def _read(path: Path, parts: dict[str, dict]) -> dict[str, Any]:
     try:
-        progress = Progress(**json.loads((path / _PROGRESS).read_text(encoding="utf-8")))
+        progress = json.loads((path / _PROGRESS).read_text(encoding="utf-8"))
+        Progress(**progress)  # refuses other names
         status = tf.train.Checkpoint(**parts).read(str(path / _STATE))
         status.assert_existing_objects_matched()
         status.expect_partial()
-    except (OSError, ValueError, TypeError, AssertionError, tf.errors.OpError) as error:
-        # TensorFlow's says all values of what it did not find.
+    except Exception as error:  # TensorFlow has many; some say all values of what was not found
         raise DataError(
-            f"the checkpoint {path} cannot be read into this model: {error!s:.200}. Remove it to "
-            "go on from the one before, or give another --output"
+            f"the checkpoint {path} cannot be read into this model: {error!s:.200}. Move it away "
+            "to use the one before"
         ) from error
     return progress

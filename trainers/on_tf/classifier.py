@@ -19,6 +19,7 @@ from trainers.class_pictures import draw_confusion, draw_reliability
 from trainers.on_tf.backend import tf
 from trainers.on_tf.encoder import Encoder, Seed
 from trainers.on_tf.step import LOSS, TOKENS, WEIGHT, Tensors
+from trainers.set_tokenizer import sets_of
 
 FEATURES = ("input_ids", "segment_ids", "token_type_ids")
 LABEL, LOGITS = "label", "logits"
@@ -104,10 +105,13 @@ class Classifier:
 
 
 def label_counts(shards: BatchReader, split: str) -> list[int]:
-    """Rows of each class in a split, all read once."""
-    classes = len(shards.schema.parameters["classes"])
-    counts = np.zeros(classes, np.int64)
-    rows = shards.rows(split)
+    """Rows of each class in a split: as stats.json counts them, or all read once."""
+    names, rows = shards.schema.parameters["classes"], shards.rows(split)
+    stats = [part.stats.split(split) for part in sets_of(shards) if split in part.splits]
+    told = [sum(part.labels.get(name, 0) for part in stats) for name in names]
+    if sum(told) == rows:  # of a mixture too, whose rows are those of its sets
+        return told
+    counts, classes = np.zeros(len(names), np.int64), len(names)
     for start in range(0, rows, _COUNTED):
         indices = np.arange(start, min(start + _COUNTED, rows))
         counts += np.bincount(shards.read(split, indices)[LABEL], minlength=classes)

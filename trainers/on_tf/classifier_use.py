@@ -33,7 +33,7 @@ def use(config: ClassifierConfig) -> None:
       DataError: something cannot be read or written.
     """
     output, line = config.run_directory, ProgressLine()
-    settings = read_settings(output)
+    settings = read_settings(output, config.entry)
     schema = kept_schema(output)
     try:
         sizes = EncoderConfig(

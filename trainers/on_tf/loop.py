@@ -4,7 +4,6 @@ The loop never waits for the step it has just started: it reads the measurements
 while the device works. Data comes through tf.data, which reads and places batches ahead.
 """
 
-import math
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -15,25 +14,29 @@ from typing import Any
 from schemas.errors import DataError
 from schemas.terminal import say
 from trainers.batches import Batch, BatchReader
+from trainers.checkpoint_sums import newest_whole, numbered
 from trainers.config_file import CONFIG, config_bytes
 from trainers.finite_loss import check_finite
 from trainers.interruption import Interruption
 from trainers.metric_sinks import open_sinks
 from trainers.mixture import Mixture
 from trainers.on_tf.backend import tf
-from trainers.on_tf.checkpoints import Checkpoints, Progress
+from trainers.on_tf.checkpoints import Checkpoints
 from trainers.on_tf.optimizers import make_optimizer
 from trainers.on_tf.run_config import RunConfig
 from trainers.on_tf.step import Learner, Steps, Tensors
-from trainers.run_directory import claimed, start_or_resume
+from trainers.run_directory import CHECKPOINTS, claimed, start_or_resume
 from trainers.run_log import (
+    METRICS,
     MetricsFile,
     ProgressLine,
     Rates,
     draw_curve,
     duration,
+    mend_metrics,
     read_metrics,
 )
+from trainers.run_progress import Progress, is_due
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,12 @@ def train(
       SystemExit: 130 or 143 after Ctrl-C or SIGTERM, with a checkpoint.
     """
     config, line = run.config, ProgressLine()
-    settings = {"config": asdict(config), "model": run.model, "fingerprint": shards.fingerprint}
+    settings = {
+        "trainer": config.entry,
+        "config": asdict(config),
+        "model": run.model,
+        "fingerprint": shards.fingerprint,
+    }
     with claimed(run.output):
         same = config.same_settings
         for change in start_or_resume(run.output, settings, resume=config.resume, same=same):
@@ -85,17 +93,15 @@ def train(
         files = {CONFIG: config_bytes(config.entry, config), **run.files}
         for name, content in files.items():
             (run.output / name).write_bytes(content)
+        for note in mend_metrics(str(run.output / METRICS)):
+            line.say(f"note: {note}")
+        newest_whole(numbered(run.output / CHECKPOINTS), line.say)
         loop = _Loop(run, learner, shards, strategy, line)
         try:
             loop.go()
         except KeyboardInterrupt:
             line.say(f"interrupted; go on with:\n  {config.command(resume=True)}")
             sys.exit(130)
-        except OSError as error:
-            raise DataError(
-                f"{run.output}: {error}. Checkpoints up to step {loop.checkpoints.latest} are "
-                "kept; mend the cause, then add --resume"
-            ) from error
         return loop.checkpoints
 
 
@@ -128,20 +134,26 @@ class _Loop:
         )
         self.stop = min(run.steps, self.config.stop_after or run.steps)
         self.train_rows = shards.rows(self.config.train_split)
-        self.metrics_path = str(run.output / "metrics.jsonl")
+        self.metrics_path = str(run.output / METRICS)
         self.interruption = Interruption()
         self.progress = Progress()
+        self.best_by: Any = {
+            "best_by": learner.best_by,
+            "is_highest": learner.best_is_highest,
+        }
         self.began, self.waited = time.perf_counter(), 0.0
 
     def go(self) -> None:
         """Everything from the first state to the last word."""
         if self.checkpoints.latest:
-            self.progress = self.checkpoints.restore()
+            stored, lines = self.checkpoints.restore(), read_metrics(self.metrics_path)
+            self.progress = Progress.of(stored, lines, **self.best_by)
             self.line.say(f"resuming after step {self.progress.step} of {self.run.steps}")
         elif self.config.resume:
             self.line.say("no checkpoint to resume from yet: starting with step 1")
         self.start = self.progress.step
-        if self.start >= self.stop or self._is_enough():
+        is_owed = self._is_evaluated_now() and self.progress.evaluated != self.start
+        if self._is_enough() or (self.start >= self.stop and not is_owed):
             self.line.say(f"nothing to do: step {self.start} of {self.run.steps} is done")
             self._last_word()
             return
@@ -161,9 +173,10 @@ class _Loop:
         self.metrics = MetricsFile(self.metrics_path, start_step=self.start, also=sinks)
         try:
             with self.interruption:
-                self._steps()
-                if self.interruption.signal is None:
+                if is_owed:  # a signal came when it was due
                     self._evaluate()
+                if not self._is_enough():
+                    self._steps()
                 self.checkpoints.save(self.progress)
         finally:
             self.metrics.close()
@@ -198,18 +211,18 @@ class _Loop:
                 self._report(self.progress.step, running, rates)
             running = started
             self.progress.step += 1
-            if not self._is_due(config.evaluate_every) and not self._is_due(
-                config.checkpoint_every
-            ):
+            evaluates, is_last = self._is_evaluated_now(), self.progress.step == self.stop
+            saves = self.progress.step % config.checkpoint_every == 0 and not is_last
+            if not evaluates and not saves:
                 continue
             self._report(self.progress.step, running, rates)
             running, before = None, time.perf_counter()
-            if self._is_due(config.evaluate_every):
+            if evaluates:
                 self._evaluate()
-            if self._is_due(config.checkpoint_every):
+            if saves:
                 self.checkpoints.save(self.progress)
             rates.paused(time.perf_counter() - before)
-            if self._is_enough():
+            if self._is_enough() and not is_last:
                 self.line.say(
                     f"no better {self.learner.best_by} in {config.patience} evaluations: stopping "
                     f"after step {self.progress.step}; the best was after step "
@@ -234,8 +247,9 @@ class _Loop:
         rates.waited(waited)
         return batch
 
-    def _is_due(self, every: int) -> bool:
-        return self.progress.step % every == 0 and self.progress.step < self.stop
+    def _is_evaluated_now(self) -> bool:
+        every, steps = self.config.evaluate_every, self.run.steps
+        return self._evaluates() and is_due(self.progress.step, every=every, steps=steps)
 
     def _is_enough(self) -> bool:
         patience = self.config.patience
@@ -291,35 +305,24 @@ class _Loop:
 
     def _evaluate(self) -> None:
         """Measures the validation split, and keeps the weights if they are the best so far."""
-        if not self._evaluates() or self._was_evaluated():
+        step, split = self.progress.step, self.config.validation_split
+        try:
+            measures = self.learner.measures(
+                self._until_signal(self.programs.evaluated(self.shards, split))
+            )
+        except _SignalCame:  # before files of a part of the split replaced those of a whole one
             return
-        outputs = self._until_signal(
-            self.programs.evaluated(self.shards, self.config.validation_split)
-        )
-        measures = self.learner.measures(outputs)
-        if self.interruption.signal is not None:
-            return
-        # A split may not define the measure: an AUC needs two classes.
-        step, value = self.progress.step, measures.get(self.learner.best_by, math.nan)
-        self.metrics.write({"kind": "evaluation", "step": step, **measures})
-        self.line.say(f"step {step}: {self.config.validation_split} {self.learner.said(measures)}")
-        best, sign = self.progress.best, 1 if self.learner.best_is_highest else -1
-        if math.isfinite(value) and (best is None or sign * value > sign * best):
-            self.progress.best, self.progress.best_step = value, step
-            self.progress.without_better = 0
+        # Its line last: what is not in metrics.jsonl is measured again.
+        if self.progress.count(step, measures, **self.best_by):
             self.checkpoints.save_best(self.progress)
-        else:
-            self.progress.without_better += 1
-
-    def _was_evaluated(self) -> bool:
-        last = [line for line in read_metrics(self.metrics_path) if line["kind"] == "evaluation"]
-        return bool(last) and last[-1]["step"] == self.progress.step
+        self.metrics.write({"kind": "evaluation", "step": step, **measures})
+        self.line.say(f"step {step}: {split} {self.learner.said(measures)}")
 
     def _until_signal(self, outputs: Iterator[tuple[Batch, Batch]]) -> Iterator:
         for pair in outputs:
             yield pair
             if self.interruption.signal is not None:
-                return
+                raise _SignalCame
 
     def _last_word(self) -> None:
         """Draws the curve and says what was made and where it lies."""
@@ -344,7 +347,13 @@ class _Loop:
         say(f"  metrics     {self.metrics_path}")
         say(f"  loss curve  {curve}")
         if step < self.run.steps and not self._is_enough():
-            say(f"  to go on    {self.config.command(resume=True, stop_after=None)}")
+            # What was exported is there, and would be refused.
+            again = {"stop_after": None, "export": None, "export_saved_model": None}
+            say(f"  to go on    {self.config.command(resume=True, **again)}")
+
+
+class _SignalCame(Exception):
+    """Ends an evaluation."""
 
 
 def _are_finite(values: dict[str, float]) -> bool:

@@ -73,7 +73,7 @@ def make_optimizer(
             rate, beta_1=config.beta1, beta_2=config.beta2, weight_decay=decay, name=name
         )
     else:
-        optimizer = keras.optimizers.SGD(rate, momentum=config.beta1, name=name)
+        optimizer = keras.optimizers.SGD(rate, momentum=config.beta1, weight_decay=decay, name=name)
     if optimizer.weight_decay:
         vectors = [variable for variable in variables if len(variable.shape) < 2]
         optimizer.exclude_from_weight_decay(var_list=vectors)

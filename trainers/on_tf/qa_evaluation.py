@@ -40,7 +40,7 @@ def evaluate_checkpoints(config: QaConfig) -> list[Scores]:
       DataError: the split has no questions, or something cannot be read or written.
     """
     output, split = config.run_directory, config.validation_split
-    settings = read_settings(output)
+    settings = read_settings(output, config.entry)
     try:
         sizes = Gpt2Config(**settings["model"])
     except TypeError as error:

@@ -3,6 +3,7 @@
 Legend: B rows, L tokens a row, T tokens of the longest answer, V vocabulary.
 """
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -115,7 +116,7 @@ class QaLearner:
                 sums[name] += float(np.sum(found[name], dtype=np.float64))
             if self._scoring is not None:
                 questions += self._answered(self._scoring, batch, found)
-        weight = max(sums.pop(WEIGHT), 1e-9)
+        weight = sums.pop(WEIGHT) or math.nan  # without answers to learn there is no loss
         measures = {name: value / weight for name, value in sums.items()}
         if self._scoring is not None:
             measures.update(scored(questions, self.predictions, self._scoring.version))
