@@ -19,6 +19,7 @@ from datetime import timezone
 from typing import Any, Iterator, List, Optional, Tuple
 
 from schemas.errors import DataError
+from schemas.terminal import say
 
 SILENT_SECONDS = 5.0  # then it is said what is waited for
 RENEWAL_SECONDS = 60.0  # then a token service is given up
@@ -49,7 +50,7 @@ def told_if_slow(what: str) -> Iterator[None]:
         global _last_told
         if time.monotonic() - _last_told > _AGAIN_SECONDS:
             _last_told = time.monotonic()
-            print(f"waiting for {what}", file=sys.stderr, flush=True)
+            say(f"waiting for {what}", file=sys.stderr)
 
     timer = threading.Timer(SILENT_SECONDS, tell)
     timer.daemon = True
