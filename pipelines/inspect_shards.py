@@ -62,7 +62,7 @@ class InspectOptions:
     Attributes:
       directory: of the set, with a MANIFEST.json; or its URL: gs://bucket/set.
       split: whose row to show, the first that has rows by default; or to search, by default all.
-      row: index in the split, from 0 on.
+      row: index in the split, from 0 on; shown as it lies in its shard, whose sha256 verify checks.
       stats: show the tables only, no row, and how often tokens occur.
       search: show the rows that hold this text, masks taken off; upper and lower case differ.
       limit: show at most so many rows that --search finds; 0 for all.

@@ -85,6 +85,7 @@ def read_bounded(path: str, most: int = MAX_BYTES) -> bytes:
     """
     try:
         with open(path, "rb") as file:
+            _refuse_hole(file, path)
             content = file.read(most + 1) if _size(file) <= most else b""
             size = max(_size(file), len(content))
     except FileNotFoundError as error:
@@ -97,6 +98,15 @@ def read_bounded(path: str, most: int = MAX_BYTES) -> bytes:
             "no part of a shard set"
         )
     return content
+
+
+def _refuse_hole(file: Any, path: str) -> None:
+    """Refuses what ends in a NUL byte before all is read: it may have grown by gigabytes."""
+    if _size(file):
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) == b"\0":
+            raise DataError(f"{path} ends in NUL bytes: copy the set again or build it anew")
+        file.seek(0)
 
 
 def _size(file: Any) -> int:

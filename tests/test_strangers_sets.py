@@ -17,7 +17,7 @@ from pipelines.inspect_shards import main as inspect
 from pipelines.verify import verify_set
 from schemas.errors import DataError
 from schemas.sidecar import read_set
-from schemas.typed_json import parse_json, to_json
+from schemas.typed_json import load_json, parse_json, to_json
 from tests import mutate_sets
 from trainers.reader import ShardSet
 
@@ -294,3 +294,11 @@ def test_no_mutation_of_a_sidecar_is_taken_for_the_set(tmp_path):
     total = sum(counts.values(), Counter())
     assert sum(total.values()) == 20 and total["refused"] > 10
     assert not any(total[word] for word in mutate_sets.BAD), said
+
+
+def test_a_sidecar_that_grew_by_a_hole_is_not_read(tmp_path):
+    path = tmp_path / "schema.json"
+    path.write_bytes(b"{}")
+    os.truncate(path, 200 << 20)
+    with pytest.raises(DataError, match="schema.json ends in NUL bytes: copy the set again"):
+        load_json(str(path))

@@ -75,6 +75,16 @@ def test_counts_that_are_not_of_the_rows_are_found(directory, change, said):
     assert TOKEN_COUNTS in problem and re.search(said, problem), problem
 
 
+def test_counts_that_were_changed_are_not_believed(directory):
+    """Two ids changed places: shape and sum are as before."""
+    path = directory / TOKEN_COUNTS
+    kept = path.read_bytes()
+    path.write_bytes(kept[:128] + kept[136:144] + kept[128:136] + kept[144:])
+    with pytest.raises(DataError, match="token_counts.npy was changed after the set was published"):
+        read_token_counts(read_set(str(directory)))
+    path.write_bytes(kept)
+
+
 def test_a_file_of_another_kind_is_found(directory):
     kept = (directory / TOKEN_COUNTS).read_bytes()
     replace_file(directory, TOKEN_COUNTS, b"no numpy file")

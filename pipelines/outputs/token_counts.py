@@ -14,6 +14,7 @@ import numpy as np
 
 from schemas.agreement import TOKEN_COUNTS as TOKEN_COUNTS
 from schemas.errors import DataError
+from schemas.manifest import file_sha256
 from schemas.sidecar import SetInfo
 
 _HEAD = 128  # bytes of a .npy file before its values
@@ -60,7 +61,8 @@ def read_token_counts(info: SetInfo) -> np.ndarray | None:
     Raises:
       DataError: the file is not as it was written.
     """
-    if TOKEN_COUNTS not in {file.path for file in info.manifest.files}:
+    listed = {file.path: file for file in info.manifest.files}
+    if TOKEN_COUNTS not in listed:
         return None
     path, size = info.locate(TOKEN_COUNTS), info.schema.vocab_size
     with open(path, "rb") as file:
@@ -71,6 +73,11 @@ def read_token_counts(info: SetInfo) -> np.ndarray | None:
         raise DataError(
             f"{path} does not hold int64 [{size}], a count for each id: copy the set again or "
             "build it anew"
+        )
+    if file_sha256(path) != listed[TOKEN_COUNTS].sha256:
+        raise DataError(
+            f"{path} was changed after the set was published: its sha256 is not the manifest's; "
+            "copy the set again or build it anew"
         )
     return np.fromfile(path, "<i8", offset=_HEAD).astype(np.int64, copy=False)
 
