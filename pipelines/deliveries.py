@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 NO_VALUES = np.zeros((0, 3), np.uint64)
 AGAIN = "nothing was published; run the same command again"
-LOST_END = f"the runner ended the job before its last step had run: {AGAIN}"
+LOST_END = (
+    f"the runner ended the job before its last step had run (of a template it runs none): {AGAIN}"
+)
 
 
 def tally(values: Iterable[tuple[int, bytes]]) -> np.ndarray:
