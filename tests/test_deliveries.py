@@ -102,7 +102,7 @@ SAID = {
     "a bundle's report": r"what its workers said of block 0 \(.*jsonl, bytes 0 to [\d,]+\): not",
     "a shard's examples": "parts of the shard train-00001-of-00003: 0 of 1 parts arrived; nothing",
     "a shard's report": "lost (parts|what its workers said) of the shard train-00001-of-00003",
-    "the end": r"before its last step had run \(of a template it runs none\): nothing was published",
+    "the end": r"before its last step had run \(of a template it runs none\): nothing was",
 }
 
 
