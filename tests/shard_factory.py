@@ -274,6 +274,18 @@ def replace_file(directory: Path, name: str, content: bytes) -> None:
     (directory / "MANIFEST.json").write_text(json.dumps(manifest))
 
 
+def replace_tokenizer(directory: Path, content: bytes) -> None:
+    """Gives a finished set another tokenizer, in its contract too."""
+    values = json.loads((directory / "schema.json").read_text())
+    values.update(tokenizer_sha256=hashlib.sha256(content).hexdigest(), fingerprint="")
+    schema = Schema.from_dict(values, "schema.json")
+    manifest = json.loads((directory / "MANIFEST.json").read_text())
+    manifest["fingerprint"] = schema.fingerprint
+    (directory / "MANIFEST.json").write_text(json.dumps(manifest))
+    replace_file(directory, "schema.json", to_json(schema))
+    replace_file(directory, "tokenizer.json", content)
+
+
 def sign(manifest: dict[str, Any]) -> None:
     """Makes the digest of a changed MANIFEST.json right, in place."""
     if manifest.pop("digest", ""):  # version 1 has none

@@ -816,10 +816,10 @@ TOKENIZERS = {
         changed_tokenizer(
             lambda c: c.update(model={"type": "BPE", "vocab": {}, "merges": []}, added_tokens=[])
         ),
-        "largest id",
+        "its vocabulary is empty",
     ),
     "an id of four billion": tokenizer_case(
-        changed_tokenizer(lambda c: c["model"]["vocab"].update(x=(1 << 32) - 1)), "largest id"
+        changed_tokenizer(lambda c: c["model"]["vocab"].update(x=(1 << 32) - 1)), "4,294,967,295"
     ),
     "an id below zero": tokenizer_case(
         changed_tokenizer(lambda c: c["model"]["vocab"].update(x=-1)), "tokenizer.json"

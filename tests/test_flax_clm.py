@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from clm_factory import clm_rows, clm_schema, write_clm_set
 from compile_cache import compiled_once
-from shard_factory import replace_file, tokenizer_json, write_mlm_set, write_set
+from shard_factory import tokenizer_json, write_mlm_set, write_set
 from torch_gpt2 import greedy, nats_of, open_model
 
 from schemas.errors import DataError, UsageError
@@ -269,7 +269,7 @@ def test_a_vocabulary_that_grew_is_grown_and_another_tokenizer_refused(whole, tm
     vocabulary = content["model"]["vocab"]
     vocabulary["w5"], vocabulary["w6"] = vocabulary["w6"], vocabulary["w5"]
     write_clm_set(tmp_path / "other")
-    replace_file(tmp_path / "other", "tokenizer.json", json.dumps(content).encode())
+    replace_tokenizer(tmp_path / "other", json.dumps(content).encode())
     with pytest.raises(UsageError, match="id 5 is 'w5' there and 'w6' in the set"):
         main([f"--shards={tmp_path / 'other'}", f"--init_from={exported}"])
     with pytest.raises(UsageError, match="--checkpoint=.*id 5 is 'w5' there and 'w6' in the set"):

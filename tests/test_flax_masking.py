@@ -143,4 +143,5 @@ def test_a_row_of_padding_has_no_masks(plain):
 def test_a_tokenizer_without_a_mask_token_is_refused():
     ids = {"bos": 0, "pad": 1, "eos": 2, "unk": 3}
     with pytest.raises(UsageError, match="no mask token"):
-        MaskRule.of(mlm_schema(special_ids=ids, all_special_ids=(0, 1, 2, 3)), 0.15)
+        schema = mlm_schema(static_masking=False, special_ids=ids, all_special_ids=(0, 1, 2, 3))
+        MaskRule.of(schema, 0.15)

@@ -289,11 +289,16 @@ def test_no_mutation_of_a_sidecar_is_taken_for_the_set(tmp_path):
     """A sample; `python -m tests.mutate_sets` makes 10,000 of each task."""
     with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
         write_mlm_set(Path(folder, "set"), train=6, validation=2)
-        said: list[str] = []
-        counts = mutate_sets.mutate(Path(folder, "set"), "mlm", 20, 1, said.append)
-    total = sum(counts.values(), Counter())
+        code = (  # in a process of its own: it forks, which one with threads should not
+            "import json; from pathlib import Path; from tests.mutate_sets import mutate\n"
+            f"counts = mutate(Path({folder!r}, 'set'), 'mlm', 20, 1, lambda _: None)\n"
+            "print(json.dumps(list(counts.values())))"
+        )
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert not run.returncode, run.stderr
+    total = sum(map(Counter, json.loads(run.stdout)), Counter())
     assert sum(total.values()) == 20 and total["refused"] > 10
-    assert not any(total[word] for word in mutate_sets.BAD), said
+    assert not any(total[word] for word in mutate_sets.BAD), total
 
 
 def test_a_sidecar_that_grew_by_a_hole_is_not_read(tmp_path):

@@ -353,8 +353,10 @@ def test_labels_are_counted_by_stats_json_where_it_can(shards, tmp_path, monkeyp
     found = ShardSet(str(shards))
     first, second = [name for name in found.stats.shards if name.startswith("train")][:2]
     told = dict(found.stats.shards)
-    told[first] = replace(told[first], labels={"neg": counts[0] - 3, "pos": counts[1]})
-    told[second] = replace(told[second], labels={"neg": 3})
+    of_first = told[first].documents
+    told[first] = replace(told[first], labels={"neg": of_first - 3, "pos": 3})
+    rest = {"neg": counts[0] - of_first + 3, "pos": counts[1] - 3}
+    told[second] = replace(told[second], labels=rest)
     stats = replace(found.stats, shards=told).to_dict(found.schema.row_tokens)
     replace_file(tmp_path / "set", "stats.json", json.dumps(stats).encode())
     monkeypatch.setattr(ShardSet, "read", None)
