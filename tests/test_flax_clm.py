@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from clm_factory import clm_rows, clm_schema, write_clm_set
 from compile_cache import compiled_once
-from shard_factory import tokenizer_json, write_mlm_set, write_set
+from shard_factory import replace_tokenizer, tokenizer_json, write_mlm_set, write_set
 from torch_gpt2 import greedy, nats_of, open_model
 
 from schemas.errors import DataError, UsageError
