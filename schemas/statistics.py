@@ -177,7 +177,10 @@ class Statistics:
             add_counts(rejected, part.documents_rejected)
             shards.update(part.shards)
         if len(shards) < sum(len(part.shards) for part in parts):
-            raise ValueError("a shard was counted twice")
+            raise DataError(
+                "a shard was counted twice, since the runner delivered a report twice: run the same "
+                "command again"
+            )
         return Statistics(
             documents_read=sum(part.documents_read for part in parts),
             documents_rejected=rejected,

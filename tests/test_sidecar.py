@@ -342,7 +342,7 @@ def test_statistics_add_up():
     assert total.documents_rejected == {"not UTF-8": 3}
     assert {name: split.rows for name, split in total.splits().items()} == {"a": 9, "a_b": 7}
     assert (total.split("a_b").rows, total.split("c").rows, total.total().rows) == (7, 0, 16)
-    with pytest.raises(ValueError, match="counted twice"):
+    with pytest.raises(DataError, match="counted twice"):
         _ = total + three
 
 
