@@ -178,8 +178,8 @@ class Statistics:
             shards.update(part.shards)
         if len(shards) < sum(len(part.shards) for part in parts):
             raise DataError(
-                "a shard was counted twice, since the runner delivered a report twice: run the same "
-                "command again"
+                "a shard was counted twice, since the runner delivered a report twice: run the "
+                "same command again"
             )
         return Statistics(
             documents_read=sum(part.documents_read for part in parts),
