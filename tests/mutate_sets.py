@@ -191,6 +191,8 @@ def mutations(directory: Path) -> list[Mutation]:
             continue
         for path, value in _fields(_load(directory / name)):
             for kind in KINDS:
+                if kind == "0" and value == 0:
+                    continue  # 0 for 0.0: another spelling, which JSON has
                 if isinstance(value, _ONLY.get(kind, object)) and type(value) is not bool:
                     found += [Mutation(name, path, kind, level) for level in LEVELS]
     return found
