@@ -18,9 +18,9 @@ from pipelines.console import Console
 from pipelines.outputs.staging import staged
 from pipelines.runners.progress import Display, Journal
 from pipelines.stores.store import disk_errors, write_file
-from schemas.errors import DataError, UsageError, run_entry
-from schemas.manifest import MANIFEST, ManifestFile, file_sha256
-from schemas.records import RowReader, open_rows
+from schemas.errors import UsageError, run_entry
+from schemas.manifest import MANIFEST, ManifestFile, check_unchanged
+from schemas.records import open_rows
 from schemas.sidecar import SetInfo, read_set
 from schemas.terminal import say
 from schemas.typed_json import from_json, load_json, to_json
@@ -199,7 +199,9 @@ def _write(
     try:
         for shard in shards:
             path = os.path.join(staging, _exported(shard, file_format))
-            with info.borrow(shard.path) as here, closing(_opened(here, shard, stride)) as reader:
+            with info.borrow(shard.path) as here, closing(open_rows(here, stride)) as reader:
+                # The export says that it holds the rows of the manifest.
+                check_unchanged(here, shard)
                 with disk_errors(path), open(path, "xb") as file:
                     for rows in export_rows(reader, table, file, file_format):
                         journal.add(bytes_read=rows * stride, rows=rows)
@@ -210,18 +212,6 @@ def _write(
                     os.fsync(file.fileno())
     finally:
         display.close()
-
-
-def _opened(path: str, shard: ManifestFile, stride: int) -> RowReader:
-    """A shard that is the one of the manifest: the export says that it holds the rows of that."""
-    reader = open_rows(path, stride)
-    if file_sha256(path) != shard.sha256:
-        reader.close()
-        raise DataError(
-            f"{path} was changed after the set was published: its sha256 is not the one in "
-            f"{MANIFEST}. Copy the set again or build it anew"
-        )
-    return reader
 
 
 def _publish(asked: ExportRecord, output: str, staging: str) -> int:

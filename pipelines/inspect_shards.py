@@ -4,6 +4,7 @@
 """
 
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated
@@ -41,7 +42,7 @@ from pipelines.inspection.set_tables import (
 )
 from pipelines.outputs.token_counts import read_token_counts
 from schemas.errors import UsageError, run_entry
-from schemas.manifest import ManifestFile
+from schemas.manifest import ManifestFile, check_unchanged
 from schemas.records import open_rows
 from schemas.set_cache import CACHE_GIGABYTES, Cache, default_directory
 from schemas.sidecar import SetInfo, read_set
@@ -62,7 +63,7 @@ class InspectOptions:
     Attributes:
       directory: of the set, with a MANIFEST.json; or its URL: gs://bucket/set.
       split: whose row to show, the first that has rows by default; or to search, by default all.
-      row: index in the split, from 0 on; shown as it lies in its shard, whose sha256 verify checks.
+      row: index in the split, from 0 on.
       stats: show the tables only, no row, and how often tokens occur.
       search: show the rows that hold this text, masks taken off; upper and lower case differ.
       limit: show at most so many rows that --search finds; 0 for all.
@@ -176,11 +177,10 @@ def _row(info: SetInfo, options: InspectOptions) -> list[RenderableType]:
     split = _split(info, options.split)
     file, number = _find(info, split, options.row)
     codec = info.schema.codec()
-    reader = open_rows(info.locate(file.path), codec.stride)
-    try:
+    path = info.locate(file.path)
+    with closing(open_rows(path, codec.stride)) as reader:
+        check_unchanged(path, file)
         columns = codec.decode(reader.read_range(number, number + 1), first_row=number)
-    finally:
-        reader.close()
     texts = _texts(info)
     row = {name: column[0] for name, column in columns.items()}
     title = f"{split} row {options.row:,}, which is row {number:,} of {file.path}"

@@ -197,3 +197,16 @@ def file_sha256(path: str) -> str:
     except OSError as error:
         raise refused(path, error) from error
     return digest.hexdigest()
+
+
+def check_unchanged(path: str, file: ManifestFile) -> None:
+    """Refuses a file that is not the one of the manifest.
+
+    Raises:
+      DataError: its sha256 is another, or it may not be read.
+    """
+    if file_sha256(path) != file.sha256:
+        raise DataError(
+            f"{path} was changed after the set was published: its sha256 is not the one in "
+            f"{MANIFEST}. Copy the set again or build it anew"
+        )

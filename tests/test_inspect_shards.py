@@ -25,7 +25,7 @@ from shard_factory import (
 from pipelines import build_shards
 from pipelines.inspect_shards import main
 from pipelines.outputs.token_counts import TOKEN_COUNTS, token_counts_file
-from schemas.errors import UsageError
+from schemas.errors import DataError, UsageError
 from schemas.features import unmask
 from schemas.sidecar import InputFile, Inputs, read_set
 from schemas.typed_json import to_json
@@ -327,3 +327,15 @@ def test_a_row_of_clm_says_where_the_loss_counts(tmp_path, capsys, monkeypatch):
         "[1]  w10 w11 w12</s>",
         "[-] 2 x padding",
     ]
+
+
+@pytest.mark.parametrize("flag", ["--row=0", "--search=w7"])
+def test_shards_that_changed_places_are_not_shown(flag, tmp_path):
+    """Each is right by itself, and of the size that the other has."""
+    write_mlm_set(tmp_path / "set", train=8)
+    first, second = (tmp_path / "set" / f"train-0000{n}-of-00002.tfrecord" for n in (0, 1))
+    first.rename(tmp_path / "kept")
+    second.rename(first)
+    (tmp_path / "kept").rename(second)
+    with pytest.raises(DataError, match="train-00000-of-00002.tfrecord was changed after the set"):
+        main([str(tmp_path / "set"), flag])

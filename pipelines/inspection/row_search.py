@@ -8,6 +8,7 @@ import numpy as np
 
 from pipelines.inspection.row_text import TokenTexts, sequences
 from schemas.features import unmask
+from schemas.manifest import check_unchanged
 from schemas.records import open_rows
 from schemas.sidecar import Schema, SetInfo
 from schemas.terminal import visible
@@ -55,6 +56,7 @@ def search_rows(info: SetInfo, split: str, text: str, texts: TokenTexts) -> Iter
     for file in info.manifest.shards(split, sorted(info.schema.file_formats)[0]):
         rows = file.rows or 0
         with info.borrow(file.path) as path, closing(open_rows(path, codec.stride)) as reader:
+            check_unchanged(path, file)
             for start in range(0, rows, _BATCH_ROWS):
                 stop = min(start + _BATCH_ROWS, rows)
                 columns = codec.decode(reader.read_range(start, stop), first_row=start)

@@ -14,7 +14,7 @@ import numpy as np
 
 from schemas.agreement import TOKEN_COUNTS as TOKEN_COUNTS
 from schemas.errors import DataError
-from schemas.manifest import file_sha256
+from schemas.manifest import check_unchanged
 from schemas.sidecar import SetInfo
 
 _HEAD = 128  # bytes of a .npy file before its values
@@ -74,11 +74,7 @@ def read_token_counts(info: SetInfo) -> np.ndarray | None:
             f"{path} does not hold int64 [{size}], a count for each id: copy the set again or "
             "build it anew"
         )
-    if file_sha256(path) != listed[TOKEN_COUNTS].sha256:
-        raise DataError(
-            f"{path} was changed after the set was published: its sha256 is not the manifest's; "
-            "copy the set again or build it anew"
-        )
+    check_unchanged(path, listed[TOKEN_COUNTS])
     return np.fromfile(path, "<i8", offset=_HEAD).astype(np.int64, copy=False)
 
 
