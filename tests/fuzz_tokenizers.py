@@ -124,7 +124,7 @@ def _import_all() -> None:
     import pipelines.build_shards  # noqa: F401
     import pipelines.transforms  # noqa: F401
     import pipelines.verify  # noqa: F401
-    import trainers.set_tokenizer  # noqa: F401
+    import trainers.models.set_tokenizer  # noqa: F401
 
 
 def try_mutant(data: bytes, *, task: str) -> tuple[str, str]:
@@ -191,7 +191,7 @@ def _outcome(data: bytes, folder: str, *, task: str) -> tuple[str, str]:
     from tokenizers import Tokenizer
 
     from pipelines.tokenization.tokenizer import LoadedTokenizer
-    from trainers.set_tokenizer import open_tokenizer, token_ids
+    from trainers.models.set_tokenizer import open_tokenizer, token_ids
 
     try:
         loaded = LoadedTokenizer.from_json(data)

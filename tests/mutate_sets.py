@@ -392,11 +392,11 @@ def open_export(directory: str, task: str) -> str:
 
 def open_trainer(directory: str, task: str) -> str:
     """What the trainers of the task make of the contract, up to what they would compile."""
-    from trainers.mixture import open_shards
+    from trainers.data.mixture import open_shards
+    from trainers.models.set_tokenizer import TOKENIZER, set_file
     from trainers.on_flax import clm_config, config
     from trainers.on_poptorch import config as poptorch
     from trainers.on_tf import classifier_config, qa_config
-    from trainers.set_tokenizer import TOKENIZER, set_file
 
     shards = open_shards(directory)
     rows, schema = shards.rows("train"), shards.schema

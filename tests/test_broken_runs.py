@@ -8,7 +8,7 @@ import pytest
 from compile_cache import compiled_once
 from damage_checkpoints import SIZES, write_shards
 
-from trainers.run_log import MetricsFile, read_metrics
+from trainers.run.journal import MetricsFile, read_metrics
 
 FLAGS = ["--steps=10", "--evaluate_every=4", "--checkpoint_every=3", "--learning_rate=0.01"]
 OF_AN_EVALUATION = ("predictions.json", "confusion.png", "reliability.png")

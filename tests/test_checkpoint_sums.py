@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from schemas.errors import DataError
-from trainers.checkpoint_sums import check_whole, damage_of, newest_whole, numbered, write_sums
+from trainers.run.checkpoint_sums import check_whole, damage_of, newest_whole, numbered, write_sums
 
 
 @pytest.fixture

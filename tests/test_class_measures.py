@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.class_measures import (
+from trainers.measures.class_pictures import draw_confusion, draw_reliability
+from trainers.measures.class_scores import (
     area_under_curve,
     calibration,
     class_measures,
@@ -14,7 +15,6 @@ from trainers.class_measures import (
     f1_scores,
     probabilities,
 )
-from trainers.class_pictures import draw_confusion, draw_reliability
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, processors
 
 from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.errors import DataError
-from trainers.class_texts import TextRows, read_texts
+from trainers.tasks.class_texts import TextRows, read_texts
 
 LONG = "The quick brown fox, who's 12 years old, doesn't jump over the lazy dogs' beds."
 TEXTS = [

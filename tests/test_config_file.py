@@ -7,7 +7,7 @@ import pytest
 import tyro
 import yaml
 
-import trainers.config_file
+import trainers.run.config_file
 from pipelines.config_file import CONFIGS, config_bytes, with_config
 from pipelines.filtering.filters import Filters
 from pipelines.options import BuildOptions, parse_options
@@ -116,7 +116,7 @@ def test_every_part_of_a_ready_file_is_understood(name):
         else:
             module, _, kind = TRAINERS[command].partition(":")
             settings = getattr(importlib.import_module(module), kind)
-            argv = trainers.config_file.with_config(argv, command, settings)
+            argv = trainers.run.config_file.with_config(argv, command, settings)
             options, others = tyro.cli(settings, args=argv, use_underscores=True), []
         assert others == []
         found = dict(flags_of(options))
@@ -137,13 +137,13 @@ def flags_of(options):
 
 def test_a_trainer_takes_its_part_and_leaves_the_file_that_repeats_it(tmp_path):
     def read(*argv):
-        argv = trainers.config_file.with_config(list(argv), "flax_mlm", TrainConfig)
+        argv = trainers.run.config_file.with_config(list(argv), "flax_mlm", TrainConfig)
         return tyro.cli(TrainConfig, args=argv, use_underscores=True)
 
     config = read("--config=norwegian_roberta", "--shards=a b", "--epochs=2", "--no_verify")
     assert (config.model, config.learning_rate, config.epochs) == ("base", 3e-4, 2)
     path = tmp_path / "config.yaml"
-    path.write_bytes(trainers.config_file.config_bytes("flax_mlm", config))
+    path.write_bytes(trainers.run.config_file.config_bytes("flax_mlm", config))
     assert read(f"--config={path}") == config
     path.write_text("learing_rate: 3e-4\n")
     with pytest.raises(UsageError, match="flax_mlm has no flag 'learing_rate'; did you mean lear"):

@@ -22,13 +22,13 @@ from torch_gpt2 import greedy, nats_of, open_model
 from schemas.errors import DataError, UsageError
 from schemas.statistics import ShardStatistics
 from trainers.flax_clm import main
-from trainers.hf_files import read_directory, write_directory
+from trainers.models.hf_files import read_directory, write_directory
 from trainers.on_flax.clm_config import ClmConfig, plan_clm
 from trainers.on_flax.clm_task import ClmTask, measured
 from trainers.on_flax.decoder_checkpoint import load_decoder
 from trainers.on_flax.task import Sums
 from trainers.reader import ShardSet
-from trainers.run_log import MetricsFile, read_metrics
+from trainers.run.journal import MetricsFile, read_metrics
 
 ROOT = Path(__file__).parent.parent
 # One configuration for most runs: equal programs are compiled once. An epoch has 10 steps.

@@ -17,7 +17,7 @@ from schemas.errors import DataError
 from trainers.flax_mlm import main
 from trainers.on_flax.checkpoints import Checkpoints
 from trainers.reader import ShardSet
-from trainers.run_log import read_metrics
+from trainers.run.journal import read_metrics
 
 ROOT = Path(__file__).parent.parent
 SMALL = ["--layers=1", "--hidden_size=16", "--heads=2", "--intermediate_size=32", "--batch_size=4"]

@@ -24,8 +24,8 @@ from trainers.on_flax.config import TrainConfig, plan_run
 from trainers.on_flax.mlm_task import MlmTask
 from trainers.on_flax.programs import compile_programs
 from trainers.reader import ShardSet
-from trainers.run_directory import claimed
-from trainers.run_log import read_metrics
+from trainers.run.journal import read_metrics
+from trainers.run.run_directory import claimed
 
 ROOT = Path(__file__).parent.parent
 STEPS, MANY_STEPS = "--steps=15", "--steps=100000"  # few values: each is another program

@@ -13,7 +13,7 @@ from flax import nnx
 from shard_factory import mlm_schema, packed_rows
 
 from schemas.features import positions_from_segments as positions_on_host
-from trainers.hf_files import write_directory
+from trainers.models.hf_files import write_directory
 from trainers.on_flax.config import MlmPlan, TrainConfig
 from trainers.on_flax.encoder_config import ACTIVATIONS
 from trainers.on_flax.encoder_files import config_json, encoder_config

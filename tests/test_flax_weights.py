@@ -18,14 +18,14 @@ from shard_factory import mlm_schema, write_mlm_set
 
 from schemas.errors import DataError, UsageError
 from trainers.flax_mlm import main
-from trainers.hf_files import read_directory, write_directory
+from trainers.models.hf_files import read_directory, write_directory
 from trainers.on_flax.config import TrainConfig, plan_run
 from trainers.on_flax.encoder_files import config_json, encoder_config
 from trainers.on_flax.mlm_task import MlmTask
 from trainers.on_flax.model import graph_of, init_params
 from trainers.on_flax.weights import from_hugging_face, to_hugging_face
 from trainers.reader import ShardSet
-from trainers.run_log import read_metrics
+from trainers.run.journal import read_metrics
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from shard_factory import SPECIAL_IDS, tokenizer_json
 
 from schemas.errors import DataError, UsageError
-from trainers.hf_files import (
+from trainers.models.hf_files import (
     check_names,
     check_shape,
     grown_rows,

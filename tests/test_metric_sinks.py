@@ -10,8 +10,8 @@ import pytest
 from tensorboardX.proto import event_pb2
 
 from schemas.errors import UsageError
-from trainers.metric_sinks import MetricSink, open_sinks, parse_log_to, scalars
-from trainers.run_log import MetricsFile, read_metrics
+from trainers.run.journal import MetricsFile, read_metrics
+from trainers.run.metric_sinks import MetricSink, open_sinks, parse_log_to, scalars
 
 ROOT = Path(__file__).parent.parent
 LINE = {"kind": "train", "step": 3, "loss": 2.5, "learning_rate": 1e-4, "split": "train"}
@@ -96,7 +96,7 @@ def test_tensorboard(tmp_path):
 
 WANDB_CODE = """
 import sys
-from trainers.metric_sinks import open_sinks
+from trainers.run.metric_sinks import open_sinks
 for start in (0, 1):
     sink, = open_sinks("wandb", sys.argv[1], start_step=start, name="a-run", settings={"seed": 4})
     for step in (start + 1, start + 2):
@@ -126,7 +126,7 @@ def test_wandb_offline(tmp_path):
 def test_wandb_without_a_login_says_what_to_do(tmp_path):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")}
     code = (
-        "import sys; from schemas.errors import run_entry; from trainers.metric_sinks import *\n"
+        "import sys; from schemas.errors import run_entry; from trainers.run.metric_sinks import *\n"
         "run_entry(lambda argv: open_sinks('wandb', argv[0], start_step=0, name='r', settings={}))"
     )
     done = subprocess.run(

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
 
 from schemas.errors import DataError, UsageError
-from trainers.mixture import FINEST, Mixture, _shares, _turns, open_shards, take_turns
+from trainers.data.mixture import FINEST, Mixture, _shares, _turns, open_shards, take_turns
+from trainers.data.shards_flag import parse_shards, shards_name
 from trainers.reader import ShardSet
-from trainers.shards_flag import parse_shards, shards_name
 
 ROWS = {"a": 40, "b": 7, "c": 13}
 MANY = 8000  # rows of a stream that are looked at

@@ -20,15 +20,15 @@ from poptorch_stub import installed
 from shard_factory import write_mlm_set
 
 from schemas.errors import DataError, TextmillError, UsageError
-from trainers.encoder_config import EncoderConfig
-from trainers.hf_files import read_directory
+from trainers.models.encoder import EncoderConfig
+from trainers.models.hf_files import read_directory
 from trainers.on_poptorch.checkpoints import Checkpoints
 from trainers.on_poptorch.model import Classifier
 from trainers.on_poptorch.plain import PlainRunner
 from trainers.on_poptorch.runner import tensors_of
 from trainers.poptorch_classifier import main
 from trainers.reader import ShardSet
-from trainers.run_log import read_metrics
+from trainers.run.journal import read_metrics
 
 ROOT = Path(__file__).parent.parent
 SMALL = [

@@ -15,7 +15,7 @@ from trainers.on_poptorch.placement import parse_blocks, place
 from trainers.on_poptorch.runner import example_rows
 from trainers.poptorch_classifier import main
 from trainers.reader import ShardSet
-from trainers.run_log import read_metrics
+from trainers.run.journal import read_metrics
 
 SMALL = {"hidden_size": 16, "heads": 2, "intermediate_size": 24, "embedding_size": 8}
 FLAGS = [f"--{name}={value}" for name, value in SMALL.items()]

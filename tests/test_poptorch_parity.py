@@ -9,8 +9,8 @@ import torch
 from class_factory import class_rows, class_schema
 
 from schemas.errors import DataError, UsageError
-from trainers.encoder_config import from_config_json, to_config_json
-from trainers.hf_files import read_directory, write_directory
+from trainers.models.encoder import from_config_json, to_config_json
+from trainers.models.hf_files import read_directory, write_directory
 from trainers.on_poptorch.config import TrainConfig
 from trainers.on_poptorch.encoder import EncoderLayer
 from trainers.on_poptorch.model import Classifier

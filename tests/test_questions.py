@@ -11,9 +11,15 @@ from tokenizer_factory import trained_tokenizer
 from pipelines.tasks.qa import Qa
 from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.errors import DataError
-from trainers.questions import PromptMaker, Question, example_numbers, read_questions, scored
+from trainers.measures.questions import (
+    PromptMaker,
+    Question,
+    example_numbers,
+    read_questions,
+    scored,
+)
+from trainers.models.set_tokenizer import open_tokenizer
 from trainers.reader import ShardSet
-from trainers.set_tokenizer import open_tokenizer
 
 BPE = LoadedTokenizer(trained_tokenizer().to_str().encode())
 ASKED = [

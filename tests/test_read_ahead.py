@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import DataError
-from trainers.read_ahead import read_ahead
+from trainers.data.read_ahead import read_ahead
 
 ROOT = Path(__file__).parent.parent
 
@@ -43,7 +43,7 @@ def test_read_ahead_ends_its_thread():
 
 def test_a_process_may_end_in_the_middle():
     code = (
-        "import itertools; from trainers.read_ahead import read_ahead\n"
+        "import itertools; from trainers.data.read_ahead import read_ahead\n"
         "seen = read_ahead(itertools.count(), 2); print(next(seen))"
     )
     found = subprocess.run(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from schemas.errors import DataError, UsageError
-from trainers.run_directory import (
+from trainers.run.run_directory import (
     SETTINGS,
     errors_in_words,
     read_settings,

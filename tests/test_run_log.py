@@ -5,7 +5,7 @@ import io
 import pytest
 
 from trainers import run_log
-from trainers.run_log import (
+from trainers.run.journal import (
     MetricsFile,
     ProgressLine,
     Rates,

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from trainers.run_progress import Progress, has_evaluation, is_due
+from trainers.run.progress import Progress, has_evaluation, is_due
 
 BY_F1 = {"best_by": "f1", "is_highest": True}
 

@@ -18,7 +18,7 @@ from schemas.sidecar import read_set
 from schemas.terminal import say, visible
 from schemas.typed_json import to_json
 from trainers import flax_mlm
-from trainers.run_log import ProgressLine
+from trainers.run.journal import ProgressLine
 
 # Names the window, rings, turns red by one byte, and turns the writing direction.
 EVIL = "\x1b]0;owned\x07\x9b31m\u202e[bold]"

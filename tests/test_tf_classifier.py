@@ -16,9 +16,9 @@ from class_factory import write_class_set
 from shard_factory import replace_file, write_mlm_set
 
 from schemas.errors import DataError, UsageError
-from trainers.class_measures import class_measures, probabilities
-from trainers.encoder_config import EncoderConfig
-from trainers.hf_files import read_directory
+from trainers.measures.class_scores import class_measures, probabilities
+from trainers.models.encoder import EncoderConfig
+from trainers.models.hf_files import read_directory
 from trainers.on_tf import checkpoints, loop
 from trainers.on_tf.backend import keras, tf
 from trainers.on_tf.checkpoints import Checkpoints
@@ -30,9 +30,9 @@ from trainers.on_tf.optimizers import make_optimizer, schedule_for
 from trainers.on_tf.step import LOSS, WEIGHT, Steps
 from trainers.on_tf.strategy import choose_strategy
 from trainers.reader import ShardSet
-from trainers.run_directory import read_settings
-from trainers.run_log import MetricsFile, read_metrics
-from trainers.run_progress import Progress
+from trainers.run.journal import MetricsFile, read_metrics
+from trainers.run.progress import Progress
+from trainers.run.run_directory import read_settings
 from trainers.tf_classifier import main
 
 ROOT = Path(__file__).parents[1]

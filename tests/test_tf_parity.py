@@ -13,8 +13,8 @@ from class_factory import class_rows, class_schema
 from encoder_oracle import DECAY, EPSILON, RATE, Oracle
 
 from schemas.errors import DataError
-from trainers.encoder_config import from_config_json, to_config_json
-from trainers.hf_files import read_directory, write_directory
+from trainers.models.encoder import from_config_json, to_config_json
+from trainers.models.hf_files import read_directory, write_directory
 from trainers.on_tf.backend import keras, tf
 from trainers.on_tf.classifier import Classifier
 from trainers.on_tf.classifier_config import ClassifierConfig

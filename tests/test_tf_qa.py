@@ -21,7 +21,7 @@ from shard_factory import tokenizer_json, write_mlm_set
 from pipelines.tasks.qa import Qa
 from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.errors import DataError, UsageError
-from trainers.hf_files import read_directory
+from trainers.models.hf_files import read_directory
 from trainers.on_tf import loop
 from trainers.on_tf.backend import tf
 from trainers.on_tf.checkpoints import Checkpoints
@@ -42,7 +42,7 @@ from trainers.on_tf.qa_learner import QaLearner
 from trainers.on_tf.qa_run import first_model
 from trainers.on_tf.step import LOSS, WEIGHT
 from trainers.reader import ShardSet
-from trainers.run_log import ProgressLine, read_metrics
+from trainers.run.journal import ProgressLine, read_metrics
 from trainers.tf_qa import main
 
 WORDS = LoadedTokenizer(tokenizer_json(60))  # <s> <pad> </s> <unk> <mask> w5 w6 ...

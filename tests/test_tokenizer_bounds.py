@@ -24,7 +24,7 @@ from schemas.tokenizer_bounds import (
     resolved_ids,
 )
 from schemas.tokenizer_trial import may_run_away, try_tokenizer
-from trainers.set_tokenizer import open_tokenizer, token_ids
+from trainers.models.set_tokenizer import open_tokenizer, token_ids
 
 _CONFIG = config_of(trained_tokenizer())
 _SIZE = len(_CONFIG["model"]["vocab"])

@@ -1,4 +1,4 @@
 """Shards in, training steps out: one minimal trainer per task and framework.
 
-Never imports pipelines or Beam. `trainers.reader` works alone: it needs numpy and `schemas` only.
+Never imports pipelines or Beam. `trainers.reader` works alone: it needs numpy and `schemas`.
 """

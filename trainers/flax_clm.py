@@ -13,10 +13,10 @@ import tyro
 
 from schemas.errors import run_entry
 from schemas.memory import want_addresses
-from trainers.config_file import with_config
-from trainers.mixture import open_shards
+from trainers.data.mixture import open_shards
+from trainers.models.set_tokenizer import TOKENIZER, check_same_tokens, set_file
 from trainers.on_flax.clm_config import ClmConfig, EvaluateConfig, GenerateConfig, plan_clm
-from trainers.set_tokenizer import TOKENIZER, check_same_tokens, set_file
+from trainers.run.config_file import with_config
 
 Config = TypeVar("Config")
 

@@ -9,10 +9,10 @@ import tyro
 
 from schemas.errors import run_entry
 from schemas.memory import want_addresses
-from trainers.config_file import with_config
-from trainers.mixture import open_shards
+from trainers.data.mixture import open_shards
+from trainers.models.set_tokenizer import TOKENIZER, set_file
 from trainers.on_flax.config import TrainConfig, plan_run
-from trainers.set_tokenizer import TOKENIZER, set_file
+from trainers.run.config_file import with_config
 
 
 def main(argv: list[str]) -> None:

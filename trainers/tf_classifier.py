@@ -10,11 +10,11 @@ import tyro
 
 from schemas.errors import run_entry
 from schemas.memory import want_addresses
-from trainers.config_file import with_config
-from trainers.mixture import open_shards
+from trainers.data.mixture import open_shards
+from trainers.models.set_tokenizer import TOKENIZER, check_same_tokens, set_file
 from trainers.on_tf.classifier_config import ClassifierConfig, plan_run
-from trainers.run_directory import errors_in_words
-from trainers.set_tokenizer import TOKENIZER, check_same_tokens, set_file
+from trainers.run.config_file import with_config
+from trainers.run.run_directory import errors_in_words
 
 
 def main(argv: list[str]) -> None:

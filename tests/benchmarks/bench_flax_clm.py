@@ -32,14 +32,14 @@ from tests.benchmarks.measure import Options, Record, alternated, entry
 from tests.benchmarks.steps import TrainerRounds, step_records
 from tests.compile_cache import compiled_once
 from trainers import flax_clm
+from trainers.models.set_tokenizer import TOKENIZER, set_file
 from trainers.on_flax.clm_config import ClmConfig, ClmPlan, plan_clm
 from trainers.on_flax.clm_task import ClmTask, causal_sums, export_decoder, rows_of
 from trainers.on_flax.decoder import graph_of
 from trainers.on_flax.optimizer import learning_rate, optimizer_for
 from trainers.on_flax.programs import compute_dtype
 from trainers.reader import Batch, ShardSet
-from trainers.run_log import read_metrics
-from trainers.set_tokenizer import TOKENIZER, set_file
+from trainers.run.journal import read_metrics
 
 sys.path.append(str(Path(__file__).parents[1]))
 from clm_factory import write_clm_set  # noqa: E402  modules beside the tests

@@ -29,8 +29,8 @@ from tests.benchmarks.measure import Options, Record, Side, alternated, entry, v
 from tests.benchmarks.steps import TrainerRounds, step_records
 from tests.compile_cache import compiled_once
 from tests.shard_factory import mlm_schema, packed_rows, write_set
-from trainers.encoder_config import PRESETS
 from trainers.flax_mlm import main as train
+from trainers.models.encoder import PRESETS
 from trainers.on_flax.config import TrainConfig, model_for
 from trainers.on_flax.model import graph_of, init_params
 from trainers.on_flax.programs import compute_dtype

@@ -26,7 +26,7 @@ from tests.benchmarks.measure import Options, Record, alternated, entry
 from tests.benchmarks.steps import TrainerRounds, step_records
 from tests.class_factory import class_rows, class_schema
 from tests.shard_factory import write_set
-from trainers.encoder_config import PRESETS
+from trainers.models.encoder import PRESETS
 from trainers.on_tf.backend import tf
 from trainers.on_tf.classifier_config import ClassifierConfig, model_for
 from trainers.on_tf.encoder import build_encoder

@@ -22,6 +22,7 @@ import tyro
 
 from pipelines import build_shards, train_tokenizer
 from trainers import flax_clm
+from trainers.models.set_tokenizer import TOKENIZER, set_file
 from trainers.on_flax.clm_config import ClmConfig, plan_clm
 from trainers.on_flax.clm_task import ClmTask, export_decoder
 from trainers.on_flax.decoder import graph_of
@@ -29,8 +30,7 @@ from trainers.on_flax.decoder_checkpoint import load_decoder
 from trainers.on_flax.generation import generator, row_keys
 from trainers.on_flax.sampling import Sampling
 from trainers.reader import ShardSet
-from trainers.run_log import read_metrics
-from trainers.set_tokenizer import TOKENIZER, set_file
+from trainers.run.journal import read_metrics
 
 sys.path.append(str(Path(__file__).parents[1]))
 from torch_gpt2 import PlainLoop, greedy, open_model, perplexity  # noqa: E402  beside the tests

@@ -28,9 +28,9 @@ import numpy as np
 import tyro
 import zstandard
 
-from trainers.class_measures import class_measures
+from trainers.measures.class_scores import class_measures
 from trainers.reader import ShardSet
-from trainers.run_log import read_metrics
+from trainers.run.journal import read_metrics
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "imdb"
 CLASSES = ("neg", "pos")

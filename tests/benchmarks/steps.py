@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.measure import Record, Runs, Side, versions
-from trainers.run_log import Rates
+from trainers.run.journal import Rates
 
 
 class TrainerRounds:

@@ -1,7 +1,7 @@
 """A run's checkpoints: OUTPUT/checkpoints/N, the state after step N, by orbax.
 
-Written whole or not at all, with the sums of their files (`trainers.checkpoint_sums`); see
-`trainers.run_directory` for what lies beside them.
+Written whole or not at all, with the sums of their files (`trainers.run.checkpoint_sums`); see
+`trainers.run.run_directory` for what lies beside them.
 """
 
 import logging
@@ -14,9 +14,9 @@ import jax
 import orbax.checkpoint as ocp
 
 from schemas.errors import DataError
-from trainers.checkpoint_sums import write_sums
 from trainers.on_flax.step import State
-from trainers.run_directory import CHECKPOINTS
+from trainers.run.checkpoint_sums import write_sums
+from trainers.run.run_directory import CHECKPOINTS
 
 # What a resumed run must have in common with its first part: else it would be another model, or
 # another order of the data.

@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Literal
 from schemas.errors import UsageError
 from schemas.set_cache import CACHE_GIGABYTES, Cache, default_directory
 from schemas.sidecar import Schema
-from trainers.hf_files import read_directory
+from trainers.models.hf_files import read_directory
 from trainers.on_flax.decoder_config import DecoderConfig
 from trainers.on_flax.decoder_files import FAMILIES, decoder_config
 from trainers.on_flax.run_config import Plan, RunConfig
 from trainers.on_flax.sampling import Sampling
-from trainers.run_flags import at_least, check_task, on_disk
+from trainers.run.flags import at_least, check_task, on_disk
 
 # Of GPT-2's own sizes, base is 124M; tiny and small as the encoder's.
 PRESETS: dict[str, dict[str, Any]] = {

@@ -12,16 +12,16 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from schemas.errors import DataError, UsageError
 from schemas.terminal import say
-from trainers.batches import BatchReader
+from trainers.data.batches import BatchReader
+from trainers.models.set_tokenizer import TOKENIZER, check_same_tokens, set_file
 from trainers.on_flax.clm_config import EvaluateConfig, check_fits
 from trainers.on_flax.clm_task import causal_sums, measured, rows_of, said_of, text_of
 from trainers.on_flax.decoder import graph_of
 from trainers.on_flax.decoder_checkpoint import load_decoder
 from trainers.on_flax.programs import abstract_batch, compute_dtype, place
 from trainers.on_flax.task import Sums
-from trainers.run_flags import check_task
-from trainers.run_log import ProgressLine
-from trainers.set_tokenizer import TOKENIZER, check_same_tokens, set_file
+from trainers.run.flags import check_task
+from trainers.run.journal import ProgressLine
 
 
 def evaluate(config: EvaluateConfig, shards: BatchReader) -> dict[str, Any]:

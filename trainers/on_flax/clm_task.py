@@ -16,8 +16,9 @@ from flax import nnx
 
 from schemas.sidecar import Schema
 from schemas.statistics import ShardStatistics
-from trainers.batches import BatchReader
-from trainers.hf_files import tokenizer_settings, write_directory
+from trainers.data.batches import BatchReader
+from trainers.models.hf_files import tokenizer_settings, write_directory
+from trainers.models.set_tokenizer import TOKENIZER, set_file, sets_of
 from trainers.on_flax.clm_config import ClmPlan
 from trainers.on_flax.decoder import DecoderForCausalLM, graph_of, init_params
 from trainers.on_flax.decoder_config import DecoderConfig
@@ -25,7 +26,6 @@ from trainers.on_flax.decoder_files import config_json
 from trainers.on_flax.decoder_weights import from_hugging_face, to_hugging_face
 from trainers.on_flax.layers import Params
 from trainers.on_flax.task import Batch, Sums
-from trainers.set_tokenizer import TOKENIZER, set_file, sets_of
 
 
 class CausalRows(NamedTuple):

@@ -10,12 +10,12 @@ import numpy as np
 
 from schemas.errors import UsageError
 from schemas.terminal import say
+from trainers.models.set_tokenizer import open_tokenizer
 from trainers.on_flax.clm_config import GenerateConfig
 from trainers.on_flax.decoder import graph_of
 from trainers.on_flax.decoder_checkpoint import Decoder, load_decoder
 from trainers.on_flax.generation import generator, row_keys
 from trainers.on_flax.programs import compute_dtype
-from trainers.set_tokenizer import open_tokenizer
 
 WIDTH = 16  # prompts are filled up to a multiple of this: few programs serve all lengths
 

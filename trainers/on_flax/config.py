@@ -8,14 +8,14 @@ from typing import Any, ClassVar, Literal
 
 from schemas.errors import UsageError
 from schemas.sidecar import Schema
-from trainers.encoder_config import PRESETS
-from trainers.hf_files import Tensors, read_directory
+from trainers.models.encoder import PRESETS
+from trainers.models.hf_files import Tensors, read_directory
+from trainers.models.set_tokenizer import check_same_tokens
 from trainers.on_flax.encoder_config import FAMILIES, ModelConfig
 from trainers.on_flax.encoder_files import ARCHITECTURES, encoder_config
 from trainers.on_flax.run_config import Plan, RunConfig
 from trainers.on_flax.weights import check_weights
-from trainers.run_flags import check_task
-from trainers.set_tokenizer import check_same_tokens
+from trainers.run.flags import check_task
 
 DEFAULT_MASK_RATE = 0.15  # BERT's and RoBERTa's
 

@@ -14,16 +14,16 @@ from jax.sharding import SingleDeviceSharding
 
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
-from trainers.checkpoint_sums import check_whole
-from trainers.hf_files import read_directory
+from trainers.models.hf_files import read_directory
+from trainers.models.set_tokenizer import SCHEMA, TOKENIZER
 from trainers.on_flax.checkpoints import readable
 from trainers.on_flax.decoder import init_params
 from trainers.on_flax.decoder_config import DecoderConfig
 from trainers.on_flax.decoder_files import FAMILIES, decoder_config, with_defaults
 from trainers.on_flax.decoder_weights import from_hugging_face
 from trainers.on_flax.layers import Params
-from trainers.run_directory import CHECKPOINTS, SETTINGS, errors_in_words, read_settings
-from trainers.set_tokenizer import SCHEMA, TOKENIZER
+from trainers.run.checkpoint_sums import check_whole
+from trainers.run.run_directory import CHECKPOINTS, SETTINGS, errors_in_words, read_settings
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from schemas.errors import UsageError
 from trainers.on_flax.encoder_config import ACTIVATIONS
-from trainers.run_flags import at_least, share
+from trainers.run.flags import at_least, share
 
 
 @dataclass(frozen=True)

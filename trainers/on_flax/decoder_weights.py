@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trainers.hf_files import check_names, check_shape, grown_rows
+from trainers.models.hf_files import check_names, check_shape, grown_rows
 from trainers.on_flax.decoder_config import DecoderConfig
 
 Path = tuple[str | int, ...]

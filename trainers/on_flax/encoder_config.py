@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from schemas.errors import UsageError
-from trainers.run_flags import at_least, share
+from trainers.run.flags import at_least, share
 
 # By Hugging Face's names; the last three are one formula, silu and swish too.
 ACTIVATIONS = (

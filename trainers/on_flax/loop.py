@@ -17,22 +17,21 @@ import numpy as np
 
 from schemas.errors import UsageError
 from schemas.terminal import say
-from trainers.batches import BatchReader
-from trainers.checkpoint_sums import newest_whole, numbered
-from trainers.config_file import CONFIG, config_bytes
-from trainers.finite_loss import check_finite
-from trainers.hf_files import refuse_existing
-from trainers.interruption import Interruption
-from trainers.metric_sinks import open_sinks
-from trainers.mixture import Mixture
+from trainers.data.batches import BatchReader
+from trainers.data.mixture import Mixture
+from trainers.data.read_ahead import read_ahead
+from trainers.models.hf_files import refuse_existing
+from trainers.models.set_tokenizer import keep_set_files
 from trainers.on_flax.checkpoints import SAME_SETTINGS, Checkpoints
 from trainers.on_flax.programs import Programs, compile_programs
 from trainers.on_flax.run_config import Plan
 from trainers.on_flax.step import State, StepMetrics
 from trainers.on_flax.task import Batch, Sums, Task
-from trainers.read_ahead import read_ahead
-from trainers.run_directory import CHECKPOINTS, claimed, start_or_resume
-from trainers.run_log import (
+from trainers.run.checkpoint_sums import newest_whole, numbered
+from trainers.run.config_file import CONFIG, config_bytes
+from trainers.run.finite_loss import check_finite
+from trainers.run.interruption import Interruption
+from trainers.run.journal import (
     METRICS,
     MetricsFile,
     ProgressLine,
@@ -42,8 +41,9 @@ from trainers.run_log import (
     mend_metrics,
     read_metrics,
 )
-from trainers.run_progress import has_evaluation, is_due
-from trainers.set_tokenizer import keep_set_files
+from trainers.run.metric_sinks import open_sinks
+from trainers.run.progress import has_evaluation, is_due
+from trainers.run.run_directory import CHECKPOINTS, claimed, start_or_resume
 
 AHEAD = 2  # batches that lie on the devices before their step
 HostBatch = dict[str, np.ndarray]

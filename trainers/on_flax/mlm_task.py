@@ -11,7 +11,7 @@ import jax
 import optax
 from flax import nnx
 
-from trainers.hf_files import Tensors, tokenizer_settings, write_directory
+from trainers.models.hf_files import Tensors, tokenizer_settings, write_directory
 from trainers.on_flax.config import MlmPlan
 from trainers.on_flax.encoder_files import config_json
 from trainers.on_flax.layers import Params

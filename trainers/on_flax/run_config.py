@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from schemas.errors import UsageError
 from schemas.sidecar import Schema
-from trainers.run_flags import RunFlags, at_least, share
+from trainers.run.flags import RunFlags, at_least, share
 
 
 @dataclass(frozen=True)

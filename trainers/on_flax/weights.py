@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trainers.hf_files import check_names, check_shape, grown_rows
+from trainers.models.hf_files import check_names, check_shape, grown_rows
 from trainers.on_flax.encoder_config import ModelConfig
 
 Path = tuple[str | int, ...]

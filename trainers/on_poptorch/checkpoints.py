@@ -5,7 +5,7 @@
 
 Files are PyTorch's, and are read as tensors and plain values only (`weights_only`): nothing in them
 can run code. PyTorch takes changed bytes for weights, so that their sums lie beside them, see
-`trainers.checkpoint_sums`.
+`trainers.run.checkpoint_sums`.
 """
 
 import os
@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, Optional
 import torch
 
 from schemas.errors import DataError, UsageError
-from trainers.checkpoint_sums import check_whole, newest_whole, sums_path, write_sums
+from trainers.run.checkpoint_sums import check_whole, newest_whole, sums_path, write_sums
 
 BEST = "best.pt"
 _NAME = re.compile(r"step-(\d{8,})\.pt")
@@ -61,7 +61,7 @@ class Checkpoints:
         """Makes the directory ready for a run: damaged checkpoints and parts of some go.
 
         Raises:
-          DataError: as `trainers.checkpoint_sums.newest_whole`.
+          DataError: as `trainers.run.checkpoint_sums.newest_whole`.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         for folder in (self.output, self.directory):

@@ -10,15 +10,15 @@ from typing import ClassVar, Literal, Optional, Tuple
 
 from schemas.errors import UsageError
 from schemas.sidecar import Schema
-from trainers.encoder_config import (
+from trainers.models.encoder import (
     ELECTRA_EMBEDDING,
     PRESETS,
     EncoderConfig,
     from_config_json,
 )
-from trainers.hf_files import read_directory, refuse_existing
-from trainers.run_flags import RunFlags, at_least, check_task, share
-from trainers.set_tokenizer import check_same_tokens
+from trainers.models.hf_files import read_directory, refuse_existing
+from trainers.models.set_tokenizer import check_same_tokens
+from trainers.run.flags import RunFlags, at_least, check_task, share
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import List, Tuple
 import torch
 
 from schemas.errors import UsageError
-from trainers.hf_files import read_directory
+from trainers.models.hf_files import read_directory
 from trainers.on_poptorch import weights
 from trainers.on_poptorch.config import Plan
 from trainers.on_poptorch.ipu import IpuRunner, find_poptorch

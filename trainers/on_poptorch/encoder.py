@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainers.encoder_config import EncoderConfig
+from trainers.models.encoder import EncoderConfig
 
 # Added to the scores of padding. exp(-10,000) is 0 in every precision, float16 can hold it, and a
 # row that is all padding gives a mean instead of not-a-number.

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from schemas.sidecar import Schema
-from trainers.batches import Batch
+from trainers.data.batches import Batch
 from trainers.on_poptorch.config import Plan
 from trainers.on_poptorch.encoder import EncoderLayer
 from trainers.on_poptorch.model import Classifier

@@ -3,13 +3,13 @@
 from typing import Any, Dict
 
 from schemas.terminal import say
-from trainers.encoder_config import to_config_json
-from trainers.hf_files import tokenizer_settings, write_directory
+from trainers.models.encoder import to_config_json
+from trainers.models.hf_files import tokenizer_settings, write_directory
+from trainers.models.set_tokenizer import kept_tokenizer
 from trainers.on_poptorch.checkpoints import BEST, Checkpoints
 from trainers.on_poptorch.config import Plan
 from trainers.on_poptorch.weights import to_hugging_face
-from trainers.run_log import METRICS, draw_curve, read_metrics
-from trainers.set_tokenizer import kept_tokenizer
+from trainers.run.journal import METRICS, draw_curve, read_metrics
 
 CURVE = "loss.png"
 _SAID = {"loss": "loss", "accuracy": "accuracy", "auc": "AUC", "f1": "F1"}

@@ -13,20 +13,19 @@ from typing import Any, Dict, Generator, Optional, Tuple
 import numpy as np
 
 from schemas.errors import UsageError
-from trainers.batches import BatchReader
-from trainers.class_measures import class_measures
-from trainers.config_file import CONFIG, config_bytes
-from trainers.finite_loss import check_finite
-from trainers.interruption import Interruption
-from trainers.metric_sinks import open_sinks
+from trainers.data.batches import BatchReader
+from trainers.data.read_ahead import read_ahead
+from trainers.measures.class_scores import class_measures
+from trainers.models.set_tokenizer import keep_set_files
 from trainers.on_poptorch.checkpoints import Checkpoints, check_kind
 from trainers.on_poptorch.config import SAME_SETTINGS, Plan
 from trainers.on_poptorch.devices import runner_for
 from trainers.on_poptorch.last_word import say_last_word, told
 from trainers.on_poptorch.runner import Measured, Placed, Runner
-from trainers.read_ahead import read_ahead
-from trainers.run_directory import claimed, start_or_resume
-from trainers.run_log import (
+from trainers.run.config_file import CONFIG, config_bytes
+from trainers.run.finite_loss import check_finite
+from trainers.run.interruption import Interruption
+from trainers.run.journal import (
     METRICS,
     MetricsFile,
     ProgressLine,
@@ -35,8 +34,9 @@ from trainers.run_log import (
     mend_metrics,
     read_metrics,
 )
-from trainers.run_progress import Progress, is_due
-from trainers.set_tokenizer import keep_set_files
+from trainers.run.metric_sinks import open_sinks
+from trainers.run.progress import Progress, is_due
+from trainers.run.run_directory import claimed, start_or_resume
 
 AHEAD = 2  # calls whose rows are ready before their turn
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainers.encoder_config import EncoderConfig
+from trainers.models.encoder import EncoderConfig
 from trainers.on_poptorch.encoder import HIDDEN_SCORE, Embeddings, EncoderLayer
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from schemas.sidecar import Schema
-from trainers.batches import Batch
+from trainers.data.batches import Batch
 from trainers.on_poptorch.config import Plan
 from trainers.on_poptorch.model import Classifier
 from trainers.on_poptorch.optimizer import schedule_for, torch_optimizer

@@ -5,16 +5,16 @@ from typing import Iterator
 import numpy as np
 
 from schemas.errors import UsageError
-from trainers.class_predictions import write_predictions
-from trainers.class_texts import TextRows, read_texts
-from trainers.encoder_config import EncoderConfig
+from trainers.models.encoder import EncoderConfig
+from trainers.models.set_tokenizer import kept_schema, kept_tokenizer, open_tokenizer
 from trainers.on_poptorch.checkpoints import Checkpoints
 from trainers.on_poptorch.config import Plan, TrainConfig
 from trainers.on_poptorch.devices import runner_for
 from trainers.on_poptorch.runner import Runner
-from trainers.run_directory import read_settings
-from trainers.run_log import ProgressLine
-from trainers.set_tokenizer import kept_schema, kept_tokenizer, open_tokenizer
+from trainers.run.journal import ProgressLine
+from trainers.run.run_directory import read_settings
+from trainers.tasks.class_predictions import write_predictions
+from trainers.tasks.class_texts import TextRows, read_texts
 
 
 def predict(config: TrainConfig, path: str) -> None:

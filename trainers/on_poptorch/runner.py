@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from schemas.sidecar import Schema
-from trainers.batches import Batch
+from trainers.data.batches import Batch
 from trainers.on_poptorch.model import Classifier
 from trainers.on_poptorch.placement import Placement
 

@@ -1,4 +1,4 @@
-"""Weights between the classifier and Hugging Face's, whose names are in `trainers.encoder_names`.
+"""Weights between the classifier and Hugging Face's, whose names are in `trainers.models.encoder_names`.
 
 Both store a linear layer as [out, in]; theirs has query, key and value apart, ours in one. All else
 is a change of names. Gradients translate the same way as weights. Arrays are numpy, float32.
@@ -8,9 +8,9 @@ from typing import Dict, List, Mapping, Tuple
 
 import numpy as np
 
-from trainers import encoder_names
-from trainers.encoder_config import EncoderConfig
-from trainers.encoder_names import Weights, encoder_modules
+from trainers.models import encoder_names
+from trainers.models.encoder import EncoderConfig
+from trainers.models.encoder_names import Weights, encoder_modules
 
 
 def names(config: EncoderConfig) -> Dict[str, Tuple[str, ...]]:

@@ -5,7 +5,7 @@
 
 A directory is written under a name that ends in .partial, then renamed: what has its name is whole,
 and a run that is killed while it writes goes on from the one before. What is damaged afterwards its
-sums tell, see `trainers.checkpoint_sums`.
+sums tell, see `trainers.run.checkpoint_sums`.
 """
 
 import json
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from schemas.errors import DataError, UsageError
-from trainers.checkpoint_sums import check_whole, numbered, write_sums
 from trainers.on_tf.backend import keras, tf
-from trainers.run_directory import CHECKPOINTS
-from trainers.run_progress import Progress
+from trainers.run.checkpoint_sums import check_whole, numbered, write_sums
+from trainers.run.progress import Progress
+from trainers.run.run_directory import CHECKPOINTS
 
 BEST = "best"
 _STATE, _PROGRESS, _PARTIAL = "state", "progress.json", ".partial"

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import numpy as np
 
-from trainers.batches import Batch, BatchReader
-from trainers.class_measures import (
+from trainers.data.batches import Batch, BatchReader
+from trainers.measures.class_pictures import draw_confusion, draw_reliability
+from trainers.measures.class_scores import (
     calibration,
     class_measures,
     confusion_matrix,
     probabilities,
 )
-from trainers.class_pictures import draw_confusion, draw_reliability
+from trainers.models.set_tokenizer import sets_of
 from trainers.on_tf.backend import tf
 from trainers.on_tf.encoder import Encoder, Seed
 from trainers.on_tf.step import LOSS, TOKENS, WEIGHT, Tensors
-from trainers.set_tokenizer import sets_of
 
 FEATURES = ("input_ids", "segment_ids", "token_type_ids")
 LABEL, LOGITS = "label", "logits"

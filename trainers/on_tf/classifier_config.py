@@ -9,16 +9,16 @@ from typing import Any, ClassVar, Literal
 
 from schemas.errors import UsageError
 from schemas.sidecar import Schema
-from trainers.class_measures import class_weights
-from trainers.encoder_config import (
+from trainers.measures.class_scores import class_weights
+from trainers.models.encoder import (
     ARCHITECTURES,
     PRESETS,
     EncoderConfig,
     from_config_json,
 )
-from trainers.hf_files import read_directory, refuse_existing
+from trainers.models.hf_files import read_directory, refuse_existing
 from trainers.on_tf.run_config import RunConfig
-from trainers.run_flags import at_least, check_task, share
+from trainers.run.flags import at_least, check_task, share
 
 
 @dataclass(frozen=True, kw_only=True)

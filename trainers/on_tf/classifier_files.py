@@ -3,16 +3,16 @@
 from pathlib import Path
 
 from schemas.sidecar import Schema
-from trainers.encoder_config import to_config_json
-from trainers.hf_files import tokenizer_settings, write_directory
+from trainers.models.encoder import to_config_json
+from trainers.models.hf_files import tokenizer_settings, write_directory
+from trainers.models.set_tokenizer import kept_tokenizer
 from trainers.on_tf.backend import tf
 from trainers.on_tf.classifier import Classifier
 from trainers.on_tf.classifier_config import ClassifierConfig
 from trainers.on_tf.encoder import Encoder
 from trainers.on_tf.encoder_weights import read, to_hugging_face
 from trainers.on_tf.saved_model import write_module
-from trainers.run_log import ProgressLine
-from trainers.set_tokenizer import kept_tokenizer
+from trainers.run.journal import ProgressLine
 
 
 def export_all(config: ClassifierConfig, output: Path, learner: Classifier, schema: Schema) -> None:

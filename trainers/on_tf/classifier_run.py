@@ -2,9 +2,11 @@
 
 from dataclasses import asdict
 
-from trainers.batches import BatchReader
-from trainers.class_measures import class_weights
-from trainers.hf_files import read_directory
+from trainers.data.batches import BatchReader
+from trainers.data.shards_flag import shards_name
+from trainers.measures.class_scores import class_weights
+from trainers.models.hf_files import read_directory
+from trainers.models.set_tokenizer import SCHEMA, TOKENIZER, set_file
 from trainers.on_tf.backend import tf
 from trainers.on_tf.classifier import Classifier, label_counts
 from trainers.on_tf.classifier_config import ClassifierPlan
@@ -13,9 +15,7 @@ from trainers.on_tf.encoder import Encoder, build_encoder
 from trainers.on_tf.encoder_weights import fill, fresh, pretrained
 from trainers.on_tf.loop import Run, train
 from trainers.on_tf.strategy import choose_strategy, device_name, set_precision
-from trainers.run_log import ProgressLine
-from trainers.set_tokenizer import SCHEMA, TOKENIZER, set_file
-from trainers.shards_flag import shards_name
+from trainers.run.journal import ProgressLine
 
 
 def train_classifier(plan: ClassifierPlan, shards: BatchReader) -> None:

@@ -8,10 +8,10 @@ import json
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
 from schemas.terminal import say
-from trainers.class_predictions import write_predictions
-from trainers.class_texts import TextRows, read_texts
-from trainers.encoder_config import EncoderConfig
-from trainers.mixture import open_shards
+from trainers.data.mixture import open_shards
+from trainers.data.shards_flag import shards_name
+from trainers.models.encoder import EncoderConfig
+from trainers.models.set_tokenizer import kept_schema, kept_tokenizer, open_tokenizer
 from trainers.on_tf.checkpoints import Checkpoints
 from trainers.on_tf.classifier import LOGITS, Classifier
 from trainers.on_tf.classifier_config import ClassifierConfig, check_same_rows
@@ -19,10 +19,10 @@ from trainers.on_tf.classifier_files import export_all
 from trainers.on_tf.encoder import build_encoder
 from trainers.on_tf.step import Steps
 from trainers.on_tf.strategy import choose_strategy, set_precision
-from trainers.run_directory import read_settings
-from trainers.run_log import ProgressLine
-from trainers.set_tokenizer import kept_schema, kept_tokenizer, open_tokenizer
-from trainers.shards_flag import shards_name
+from trainers.run.journal import ProgressLine
+from trainers.run.run_directory import read_settings
+from trainers.tasks.class_predictions import write_predictions
+from trainers.tasks.class_texts import TextRows, read_texts
 
 
 def use(config: ClassifierConfig) -> None:

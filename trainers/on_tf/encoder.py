@@ -10,7 +10,7 @@ Legend: B rows, L tokens a row, H hidden, N heads, D = H / N, C classes.
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from trainers.encoder_config import EncoderConfig
+from trainers.models.encoder import EncoderConfig
 from trainers.on_tf.backend import keras, tf
 
 Activation: TypeAlias = Callable[[tf.Tensor], tf.Tensor]

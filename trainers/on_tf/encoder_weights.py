@@ -1,4 +1,4 @@
-"""Weights between this encoder and Hugging Face's, whose names are in `trainers.encoder_names`.
+"""Weights between this encoder and Hugging Face's, whose names are in `trainers.models.encoder_names`.
 
 A PyTorch linear layer stores [out, in], Keras [in, out]; theirs has query, key and value apart,
 ours in one. All else is a change of names. Gradients translate the same way as weights.
@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from trainers import encoder_names
-from trainers.encoder_config import EncoderConfig
-from trainers.encoder_names import Weights, encoder_modules
+from trainers.models import encoder_names
+from trainers.models.encoder import EncoderConfig
+from trainers.models.encoder_names import Weights, encoder_modules
 from trainers.on_tf.encoder import Encoder
 
 _LEAVES = {  # kind of module -> Keras' names of its weight and its bias

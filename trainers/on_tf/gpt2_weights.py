@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from trainers.hf_files import check_names, check_shape, grown_rows
+from trainers.models.hf_files import check_names, check_shape, grown_rows
 from trainers.on_tf.gpt2 import Gpt2
 from trainers.on_tf.gpt2_config import Gpt2Config
 

@@ -13,20 +13,18 @@ from typing import Any
 
 from schemas.errors import DataError
 from schemas.terminal import say
-from trainers.batches import Batch, BatchReader
-from trainers.checkpoint_sums import newest_whole, numbered
-from trainers.config_file import CONFIG, config_bytes
-from trainers.finite_loss import check_finite
-from trainers.interruption import Interruption
-from trainers.metric_sinks import open_sinks
-from trainers.mixture import Mixture
+from trainers.data.batches import Batch, BatchReader
+from trainers.data.mixture import Mixture
 from trainers.on_tf.backend import tf
 from trainers.on_tf.checkpoints import Checkpoints
 from trainers.on_tf.optimizers import make_optimizer
 from trainers.on_tf.run_config import RunConfig
 from trainers.on_tf.step import Learner, Steps, Tensors
-from trainers.run_directory import CHECKPOINTS, claimed, start_or_resume
-from trainers.run_log import (
+from trainers.run.checkpoint_sums import newest_whole, numbered
+from trainers.run.config_file import CONFIG, config_bytes
+from trainers.run.finite_loss import check_finite
+from trainers.run.interruption import Interruption
+from trainers.run.journal import (
     METRICS,
     MetricsFile,
     ProgressLine,
@@ -36,7 +34,9 @@ from trainers.run_log import (
     mend_metrics,
     read_metrics,
 )
-from trainers.run_progress import Progress, is_due
+from trainers.run.metric_sinks import open_sinks
+from trainers.run.progress import Progress, is_due
+from trainers.run.run_directory import CHECKPOINTS, claimed, start_or_resume
 
 
 @dataclass(frozen=True)

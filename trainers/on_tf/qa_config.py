@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Literal
 
 from schemas.errors import UsageError
 from schemas.sidecar import Schema
-from trainers.hf_files import read_directory, refuse_existing
+from trainers.models.hf_files import read_directory, refuse_existing
 from trainers.on_tf.gpt2_config import PRESETS, Gpt2Config, from_config_json
 from trainers.on_tf.run_config import RunConfig
-from trainers.run_flags import at_least, check_task, share
+from trainers.run.flags import at_least, check_task, share
 
 # What rows must have in common for a model trained on one set to be asked the questions of another.
 _SAME_PARAMETERS = ("qa_form", "qa_template", "bos")

@@ -9,8 +9,12 @@ from pathlib import Path
 
 from schemas.errors import DataError, UsageError
 from schemas.terminal import say
-from trainers.batches import BatchReader
-from trainers.mixture import open_shards
+from trainers.data.batches import BatchReader
+from trainers.data.mixture import open_shards
+from trainers.data.shards_flag import shards_name
+from trainers.measures.questions import write_predictions
+from trainers.measures.squad_pictures import draw_scores, score_table
+from trainers.models.set_tokenizer import kept_schema
 from trainers.on_tf.checkpoints import Checkpoints
 from trainers.on_tf.gpt2 import build_gpt2
 from trainers.on_tf.gpt2_config import Gpt2Config
@@ -19,12 +23,8 @@ from trainers.on_tf.qa_learner import QaLearner
 from trainers.on_tf.qa_run import scoring_of
 from trainers.on_tf.step import Steps
 from trainers.on_tf.strategy import choose_strategy, set_precision
-from trainers.questions import write_predictions
-from trainers.run_directory import read_settings
-from trainers.run_log import ProgressLine
-from trainers.set_tokenizer import kept_schema
-from trainers.shards_flag import shards_name
-from trainers.squad_pictures import draw_scores, score_table
+from trainers.run.journal import ProgressLine
+from trainers.run.run_directory import read_settings
 
 Scores = dict[str, float]
 

@@ -9,19 +9,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from schemas.sidecar import Schema
-from trainers.batches import Batch
-from trainers.on_tf.backend import tf
-from trainers.on_tf.decoding import answer_prompts
-from trainers.on_tf.encoder import Seed
-from trainers.on_tf.gpt2 import Gpt2
-from trainers.on_tf.step import LOSS, TOKENS, WEIGHT, Tensors
-from trainers.questions import (
+from trainers.data.batches import Batch
+from trainers.measures.questions import (
     Question,
     Scoring,
     example_numbers,
     scored,
     write_predictions,
 )
+from trainers.on_tf.backend import tf
+from trainers.on_tf.decoding import answer_prompts
+from trainers.on_tf.encoder import Seed
+from trainers.on_tf.gpt2 import Gpt2
+from trainers.on_tf.step import LOSS, TOKENS, WEIGHT, Tensors
 
 _IDS, _LENGTHS = "answer_ids", "answer_lengths"
 

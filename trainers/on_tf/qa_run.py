@@ -2,8 +2,11 @@
 
 from dataclasses import asdict
 
-from trainers.batches import BatchReader
-from trainers.hf_files import read_directory, tokenizer_settings, write_directory
+from trainers.data.batches import BatchReader
+from trainers.data.shards_flag import shards_name
+from trainers.measures.questions import PromptMaker, Scoring, read_questions
+from trainers.models.hf_files import read_directory, tokenizer_settings, write_directory
+from trainers.models.set_tokenizer import SCHEMA, TOKENIZER, open_tokenizer, set_file, sets_of
 from trainers.on_tf.backend import tf
 from trainers.on_tf.gpt2 import Gpt2, build_gpt2
 from trainers.on_tf.gpt2_config import from_config_json, to_config_json
@@ -13,10 +16,7 @@ from trainers.on_tf.qa_config import QaConfig, QaPlan
 from trainers.on_tf.qa_learner import QaLearner
 from trainers.on_tf.qa_saved_model import write_saved_model
 from trainers.on_tf.strategy import choose_strategy, device_name, set_precision
-from trainers.questions import PromptMaker, Scoring, read_questions
-from trainers.run_log import ProgressLine
-from trainers.set_tokenizer import SCHEMA, TOKENIZER, open_tokenizer, set_file, sets_of
-from trainers.shards_flag import shards_name
+from trainers.run.journal import ProgressLine
 
 
 def train_reader(plan: QaPlan, shards: BatchReader) -> None:

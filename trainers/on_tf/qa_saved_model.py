@@ -12,13 +12,19 @@ from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
 from schemas.terminal import say
 from schemas.typed_json import to_json
+from trainers.measures.questions import PromptMaker
+from trainers.models.set_tokenizer import (
+    SCHEMA,
+    TOKENIZER,
+    kept_schema,
+    kept_tokenizer,
+    open_tokenizer,
+)
 from trainers.on_tf.backend import tf
 from trainers.on_tf.decoding import answer_prompts
 from trainers.on_tf.gpt2 import Gpt2
 from trainers.on_tf.qa_config import QaConfig
 from trainers.on_tf.saved_model import EXTRA, SIGNATURE, write_module
-from trainers.questions import PromptMaker
-from trainers.set_tokenizer import SCHEMA, TOKENIZER, kept_schema, kept_tokenizer, open_tokenizer
 
 
 class Served(tf.Module):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from schemas.errors import UsageError
-from trainers.run_flags import RunFlags, at_least
+from trainers.run.flags import RunFlags, at_least
 
 
 @dataclass(frozen=True, kw_only=True)

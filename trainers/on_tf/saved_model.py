@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas.errors import DataError
-from trainers.hf_files import refuse_existing
+from trainers.models.hf_files import refuse_existing
 from trainers.on_tf.backend import tf
 
 SIGNATURE = "serving_default"

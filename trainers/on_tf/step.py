@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from trainers.batches import Batch, BatchReader
+from trainers.data.batches import Batch, BatchReader
 from trainers.on_tf.backend import keras, tf
 
 Tensors: TypeAlias = dict[str, tf.Tensor]

@@ -8,7 +8,7 @@ from typing import Any, Sequence, Tuple
 
 import numpy as np
 
-from trainers.class_measures import Calibration
+from trainers.measures.class_scores import Calibration
 
 _NUMBERED = 30  # classes, up to which each cell shows its count
 

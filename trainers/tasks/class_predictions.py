@@ -7,7 +7,7 @@ import numpy as np
 
 from schemas.errors import DataError
 from schemas.terminal import say
-from trainers.class_measures import probabilities
+from trainers.measures.class_scores import probabilities
 
 # A class's name may hold what separates lines and columns.
 _ESCAPED = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})

@@ -1,6 +1,6 @@
 """Questions of a set for people and scores: evaluation.jsonl, prompts, answers as text.
 
-Standard library and numpy only, Python 3.8 syntax; tokenizers come from `trainers.set_tokenizer`.
+Standard library and numpy only, Python 3.8 syntax; `trainers.models.set_tokenizer` opens tokenizers.
 """
 
 import json
@@ -13,8 +13,8 @@ import numpy as np
 from schemas.errors import DataError
 from schemas.sidecar import Schema
 from schemas.template import parse_template
-from trainers.reader import ShardSet
-from trainers.squad_score import squad_scores
+from trainers.data.shard_set import ShardSet
+from trainers.measures.squad_scores import squad_scores
 
 EVALUATION = "evaluation.jsonl"
 _FIELDS = ("question", "context", "answer")

@@ -1,7 +1,7 @@
 """What a training run tells: metrics.jsonl, a live progress line, the loss curve as a picture.
 
 Free of any framework; numbers come in as plain floats. Python 3.8 syntax; matplotlib is imported
-when a curve is drawn. `trainers.metric_sinks` is where else measurements can go.
+when a curve is drawn. `trainers.run.metric_sinks` is where else measurements can go.
 """
 
 import json
@@ -12,7 +12,7 @@ from collections import deque
 from typing import Any, Deque, Dict, List, Optional, Sequence, TextIO, Tuple
 
 from schemas.terminal import say, visible
-from trainers.metric_sinks import MetricSink
+from trainers.run.metric_sinks import MetricSink
 
 METRICS = "metrics.jsonl"
 PRINT_SECONDS = 0.2  # between updates of a line on a terminal

@@ -4,7 +4,7 @@
     rows.rows([("A fine film.",)])["input_ids"]      # uint16 [1, L]
 
 Standard library and numpy only, Python 3.8 syntax; the tokenizer comes from
-`trainers.set_tokenizer`. Legend: B texts, or pairs of them; L tokens a row.
+`trainers.models.set_tokenizer`. Legend: B texts, or pairs of them; L tokens a row.
 """
 
 import json
@@ -16,7 +16,7 @@ import numpy as np
 
 from schemas.errors import DataError
 from schemas.sidecar import Schema
-from trainers.batches import Batch
+from trainers.data.batches import Batch
 
 Texts = Tuple[str, ...]  # one, or two of a pair
 _BOM = b"\xef\xbb\xbf"

@@ -10,7 +10,7 @@ import numpy as np
 
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
-from trainers.read_ahead import read_ahead
+from trainers.data.read_ahead import read_ahead
 
 Batch = Dict[str, np.ndarray]
 _BYTES_A_READ = 4 << 20  # a shard that is touched costs as much as some hundred rows

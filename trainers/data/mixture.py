@@ -30,10 +30,10 @@ import numpy as np
 from schemas.errors import UsageError
 from schemas.set_cache import Cache
 from schemas.sidecar import Schema
-from trainers.batches import Batch, BatchReader
-from trainers.reader import ShardSet
-from trainers.row_order import epoch_and_row
-from trainers.shards_flag import parse_shards
+from trainers.data.batches import Batch, BatchReader
+from trainers.data.row_order import epoch_and_row
+from trainers.data.shard_set import ShardSet
+from trainers.data.shards_flag import parse_shards
 
 # Of a share's denominator: products with a position stay in int64 up to 4e12 rows.
 FINEST = 10**6

@@ -18,9 +18,9 @@ from schemas.tokenizer_bounds import (
 )
 from schemas.tokenizer_trial import try_tokenizer
 from schemas.typed_json import load_json
-from trainers.batches import BatchReader
-from trainers.mixture import Mixture
-from trainers.reader import ShardSet
+from trainers.data.batches import BatchReader
+from trainers.data.mixture import Mixture
+from trainers.data.shard_set import ShardSet
 
 TOKENIZER, SCHEMA = "tokenizer.json", "schema.json"
 

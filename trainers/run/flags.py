@@ -15,8 +15,8 @@ from schemas.errors import DataError, UsageError
 from schemas.set_cache import CACHE_GIGABYTES, Cache, default_directory
 from schemas.sidecar import Schema
 from schemas.store import is_url
-from trainers.metric_sinks import parse_log_to
-from trainers.shards_flag import shards_name
+from trainers.data.shards_flag import shards_name
+from trainers.run.metric_sinks import parse_log_to
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Dict, List, Mapping, NamedTuple, Set, Tuple
 
 import numpy as np
 
-from trainers.encoder_config import EncoderConfig
-from trainers.hf_files import check_names, check_shape, grown_rows
+from trainers.models.encoder import EncoderConfig
+from trainers.models.hf_files import check_names, check_shape, grown_rows
 
 Weights = Dict[str, np.ndarray]
 

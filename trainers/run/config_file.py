@@ -6,7 +6,7 @@ from typing import Any, List
 
 from schemas.flag_file import expand, flag_file, kinds_of
 
-CONFIGS = Path(__file__).resolve().parents[1] / "pipelines" / "configs"  # read, never imported
+CONFIGS = Path(__file__).resolve().parents[2] / "pipelines" / "configs"  # read, never imported
 CONFIG = "config.yaml"
 _OF_THIS_RUN = ("output", "resume", "stop_after")
 

@@ -1,0 +1,1 @@
+"""What is learned: flags, measures and words of each task. Knows no framework."""
