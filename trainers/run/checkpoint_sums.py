@@ -1,10 +1,8 @@
 """The sha256 of a checkpoint's files, kept with them: what was damaged is never trained on or used.
 
-    OUTPUT/checkpoints/500/SHA256SUMS            of a checkpoint that is a directory
-    OUTPUT/checkpoints/step-00000500.pt.sha256   of one that is a file
+    OUTPUT/checkpoints/500/SHA256SUMS    in the form of the command sha256sum
 
-They are in the form of the command sha256sum. A checkpoint without sums passes: it is of an older
-version, or of a run that was killed just before it wrote them. Python 3.8 syntax.
+Python 3.8 syntax.
 """
 
 import os
@@ -17,60 +15,39 @@ from typing import Callable, Dict, List, Mapping, Optional
 from schemas.errors import DataError
 from schemas.manifest import file_sha256
 
-SUMS, SUFFIX, DAMAGED = "SHA256SUMS", ".sha256", ".damaged"
+SUMS, DAMAGED = "SHA256SUMS", ".damaged"
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
-def numbered(directory: Path) -> Dict[int, Path]:
-    """The checkpoints that are directories by their steps: {500: OUTPUT/checkpoints/500}."""
-    if not directory.is_dir():
-        return {}
-    return {int(path.name): path for path in directory.iterdir() if path.name.isdecimal()}
-
-
-def sums_path(checkpoint: Path) -> Path:
-    """Where the sums of a checkpoint lie."""
-    if checkpoint.is_dir():
-        return checkpoint / SUMS
-    return checkpoint.with_name(checkpoint.name + SUFFIX)
-
-
 def write_sums(checkpoint: Path) -> None:
-    """Writes the sums of a checkpoint's files as they are now, whole or not at all."""
-    path = sums_path(checkpoint)
-    files = [checkpoint]
-    if checkpoint.is_dir():
-        files = [file for file in sorted(checkpoint.rglob("*")) if file.is_file() and file != path]
-    sums = _sha256_of(files)
-    partial = path.with_name(path.name + ".partial")
-    with open(str(partial), "w", encoding="utf-8") as file:
-        for name in files:
-            file.write(f"{sums[name]}  {name.relative_to(path.parent).as_posix()}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(str(partial), str(path))
+    """Writes the sums of a checkpoint's files as they are now."""
+    sums = _sha256_of([file for file in sorted(checkpoint.iterdir()) if file.name != SUMS])
+    with open(str(checkpoint / SUMS), "w", encoding="utf-8") as lines:
+        lines.writelines(f"{digest}  {file.name}\n" for file, digest in sums.items())
+        lines.flush()
+        os.fsync(lines.fileno())
 
 
 def damage_of(checkpoint: Path) -> Optional[str]:
-    """What of a checkpoint is not as it was written, in words; None if all is, or it has no sums.
+    """What of a checkpoint is not as it was written, in words; None if all is.
 
     Raises:
       OSError: a file is there and cannot be read.
     """
-    path = sums_path(checkpoint)
-    if not path.exists():
-        return None
+    path = checkpoint / SUMS
+    if not path.is_file():
+        return f"{path} is missing"
     lines = path.read_bytes().decode("utf-8", "replace").split("\n")[:-1]
     matches = [_LINE.fullmatch(line) for line in lines]
     if not lines or not all(matches):
-        return f"{path} is broken (remove it to use the checkpoint unchecked)"
-    listed = {path.parent / match[2]: match[1] for match in matches if match}
+        return f"{path} is broken"
+    listed = {checkpoint / match[2]: match[1] for match in matches if match}
     for file in listed:
         if not file.is_file():
             return f"{file} is missing"
     for file, found in _sha256_of(list(listed)).items():
         if found != listed[file]:
-            return f"{file} is not what was written: its sha256 is not that of {path.name}"
+            return f"{file} is not what was written: its sha256 is not that of {SUMS}"
     return None
 
 
@@ -78,7 +55,7 @@ def check_whole(checkpoint: Path, instead: str) -> None:
     """Refuses a checkpoint that is damaged.
 
     Args:
-      checkpoint: a directory or a file.
+      checkpoint: its directory.
       instead: what to do, for the error.
 
     Raises:
@@ -119,23 +96,14 @@ def newest_whole(checkpoints: Mapping[int, Path], say: Callable[[str], None]) ->
             )
         return None
     for newer, damage in damages.items():
-        aside = _set_aside(checkpoints[newer])
+        aside = checkpoints[newer].with_name(checkpoints[newer].name + DAMAGED)
+        shutil.rmtree(str(aside), ignore_errors=True)
+        os.replace(str(checkpoints[newer]), str(aside))
         say(
             f"note: the checkpoint after step {newer} is damaged: {damage}. It is kept as {aside}; "
             f"the run goes on from the one after step {step}, and later steps are done again"
         )
     return step
-
-
-def _set_aside(checkpoint: Path) -> Path:
-    aside = checkpoint.with_name(checkpoint.name + DAMAGED)
-    if aside.is_dir():
-        shutil.rmtree(str(aside))
-    sums = sums_path(checkpoint)
-    os.replace(str(checkpoint), str(aside))
-    if sums.parent == checkpoint.parent:
-        sums.unlink()
-    return aside
 
 
 def _sha256_of(files: List[Path]) -> Dict[Path, str]:

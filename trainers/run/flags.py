@@ -1,6 +1,6 @@
-"""Flags that every trainer has, whatever its framework, and the checks that go with them.
+"""Flags that every trainer has and that mean the same in all, with the checks that go with them.
 
-Standard library only, so that --help and refusals cost no import of a framework.
+No framework, so that --help and refusals cost no import of one. Python 3.8 syntax.
 """
 
 import dataclasses
@@ -9,14 +9,17 @@ import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, Optional
+from typing import ClassVar, Literal, Optional, Tuple
 
 from schemas.errors import DataError, UsageError
 from schemas.set_cache import CACHE_GIGABYTES, Cache, default_directory
 from schemas.sidecar import Schema
 from schemas.store import is_url
 from trainers.data.shards_flag import shards_name
+from trainers.models.hf_files import refuse_existing
 from trainers.run.metric_sinks import parse_log_to
+
+ALL, BEST, LAST = "all", "best", "last"  # of --checkpoint
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,12 @@ class RunFlags:
     """Name of the trainer: flax_mlm."""
     task: ClassVar[str]
     """Task of the rows that it takes: mlm."""
+    same_settings: ClassVar[Tuple[str, ...]] = (
+        *("batch_size", "seed", "train_split", "clip_norm", "optimizer", "init_from", "best_by"),
+    )
+    """What a resumed run has in common with its first part: else it would be another run."""
 
-    shards: str
+    shards: str = ""
     """Directory that build_shards wrote, or its URL; several with weights: DIR:0.7,DIR:0.3."""
     output: Optional[str] = None
     """Where checkpoints, metrics and the loss curve go. None: runs/SHARDS-MODEL."""
@@ -45,7 +52,8 @@ class RunFlags:
     init_from: Optional[str] = None
     """Begin with published weights: a directory of config.json and model.safetensors."""
     export: Optional[str] = None
-    """At the end, write the weights as a directory that transformers opens."""
+    """Write the weights as a directory that transformers opens: at the end of a run, or without
+    --shards those of the run in --output. --checkpoint says which."""
     log_to: str = ""
     """Besides metrics.jsonl: tensorboard, wandb, or both as tensorboard,wandb."""
 
@@ -57,6 +65,8 @@ class RunFlags:
     """Stop after this step with a checkpoint; the schedule stays that of all steps."""
     batch_size: int = 32
     """Rows a step, over all devices and microbatches."""
+    accumulation: Optional[int] = None
+    """Microbatches a step; gradients are added up in f32. None: as few as the devices ask for."""
     optimizer: Literal["adamw", "adafactor", "sgd_momentum", "lion"] = "adamw"
     """The framework's own. lion wants a learning rate some 5 times lower, sgd_momentum a higher."""
     learning_rate: float = 5e-5
@@ -75,6 +85,8 @@ class RunFlags:
     """Largest global norm of a gradient; 0 does not clip."""
     seed: int = 0
     """Of new weights, row order, dropout and masks made while training."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of the computation; weights are float32. auto: bfloat16 on accelerators, float32 on CPU."""
 
     train_split: str = "train"
     """Split to train on."""
@@ -86,11 +98,25 @@ class RunFlags:
     """Steps between checkpoints; there is one at the end in any case."""
     keep_checkpoints: int = 2
     """Newest checkpoints to keep."""
+    best_by: Literal["none", "loss"] = "none"
+    """Keep the weights of the evaluation that is best in this, besides the newest checkpoints."""
+    patience: Optional[int] = None
+    """Stop after so many evaluations in a row without a better one by --best_by. None: never."""
+
+    checkpoint: Optional[str] = None
+    """Which weights to use and export: best, last, or a step's number; all, to evaluate every one.
+    Or a directory: a run's, OUTPUT/checkpoints/N, or an exported or published one. None: best where
+    --best_by keeps one, else last, of the run in --output."""
+    evaluate_only: bool = False
+    """Do not train: measure --checkpoint on --validation_split of --shards, or of the set that the
+    run was trained on. What people look at goes to OUTPUT/evaluation."""
+    report: Optional[str] = None
+    """With --evaluate_only: a file that gets the measures as one more line of JSON."""
 
     def __post_init__(self) -> None:
         """Refuses values that cannot be meant."""
         counts = ("batch_size", "evaluate_every", "checkpoint_every", "keep_checkpoints")
-        for name in (*counts, "steps", "stop_after"):
+        for name in (*counts, "steps", "stop_after", "accumulation", "patience"):
             at_least(self, name, 1)
         for name in ("epochs", "learning_rate", "epsilon"):
             if not getattr(self, name) > 0:
@@ -101,10 +127,51 @@ class RunFlags:
             raise UsageError(f"--seed={self.seed}: must be below 2**31")
         for name in ("beta1", "beta2"):
             share(self, name)
+        if self.accumulation and self.batch_size % self.accumulation:
+            raise UsageError(
+                f"--batch_size={self.batch_size} is no multiple of "
+                f"--accumulation={self.accumulation}: microbatches are of one size"
+            )
+        if self.patience is not None and self.best_by == "none":
+            raise UsageError(f"--patience={self.patience} needs --best_by: better in what?")
         parse_log_to(self.log_to)
         for name in ("output", "init_from", "export", "cache_dir"):
             on_disk(self, name)
         _ = self.cache  # refuses a size that cannot be
+        if self.export is not None:
+            refuse_existing(self.export)
+        self._check_use()
+
+    def _check_use(self) -> None:
+        """Refuses flags that train nothing and use nothing."""
+        if self.report is not None and not self.evaluate_only:
+            raise UsageError(f"--report={self.report} needs --evaluate_only")
+        if self.checkpoint == ALL and not self.evaluate_only:
+            raise UsageError("--checkpoint=all needs --evaluate_only")
+        if self.trains:
+            return
+        if not (self.evaluate_only or self.uses_run):
+            raise UsageError("give the directory of a shard set with --shards")
+        if self.output is None and self.checkpoint_path is None:
+            raise UsageError("without training there must be a run to use: give --output")
+
+    @property
+    def uses_run(self) -> bool:
+        """Whether something is asked of a run that can be done without a set."""
+        return self.export is not None
+
+    @property
+    def trains(self) -> bool:
+        """Whether there is anything to train."""
+        return bool(self.shards) and not self.evaluate_only
+
+    @property
+    def checkpoint_path(self) -> Optional[str]:
+        """What --checkpoint names, if it is a directory and not one of a run's checkpoints."""
+        names = (ALL, BEST, LAST)
+        if self.checkpoint is None or self.checkpoint in names or self.checkpoint.isdecimal():
+            return None
+        return self.checkpoint
 
     @property
     def cache(self) -> Cache:

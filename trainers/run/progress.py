@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional
 
+from trainers.run.task import Task
+
 
 def is_due(step: int, *, every: int, steps: int) -> bool:
     """Whether an unbroken run of so many steps is measured after this one; --stop_after is no end.
@@ -16,18 +18,13 @@ def is_due(step: int, *, every: int, steps: int) -> bool:
     return step > 0 and (step % every == 0 or step == steps)
 
 
-def has_evaluation(metrics: List[Dict[str, Any]], step: int) -> bool:
-    """Whether lines of metrics.jsonl tell of an evaluation after this step."""
-    return any(line["kind"] == "evaluation" and line["step"] == step for line in metrics)
-
-
 @dataclass
 class Progress:
-    """What a loop that keeps the best weights remembers besides them; lies in its checkpoints.
+    """What a run remembers besides its weights; lies in its checkpoints.
 
     Attributes:
       step: steps done.
-      best: the best value of the measure that checkpoints are chosen by.
+      best: the best value of the measure that weights are chosen by.
       best_step: after which it was measured.
       without_better: evaluations since then.
       evaluated: the step of the last evaluation that is counted here.
@@ -40,36 +37,37 @@ class Progress:
     evaluated: int = 0
 
     @classmethod
-    def of(cls, stored: Mapping[str, Any], metrics: List[Dict[str, Any]], **how: Any) -> "Progress":
+    def resumed(
+        cls, stored: Mapping[str, Any], metrics: List[Dict[str, Any]], task: Task
+    ) -> "Progress":
         """What a checkpoint holds, and what was evaluated after it was written.
 
         A signal in an evaluation leaves a checkpoint without it; the resumed run makes it up, and
         only its metrics.jsonl tells that it did.
 
         Args:
-          stored: as `dataclasses.asdict` gave it; older versions did not store `evaluated`.
+          stored: as `dataclasses.asdict` gave it.
           metrics: lines of metrics.jsonl.
-          how: as `count_line` takes it.
+          task: says what is better.
         """
-        progress = cls(**{"evaluated": stored["step"], **stored})
+        progress = cls(**stored)
         for line in metrics:
             is_new = progress.evaluated < line["step"] <= progress.step
             if line["kind"] == "evaluation" and is_new:
-                progress.count(line["step"], line, **how)
+                progress.count(line["step"], line, task)
         return progress
 
-    def count(
-        self, step: int, measures: Mapping[str, Any], *, best_by: str, is_highest: bool
-    ) -> bool:
+    def count(self, step: int, measures: Mapping[str, Any], task: Task) -> bool:
         """Counts an evaluation; whether it is the best so far.
 
         A measure that is no number, or that a split does not define (an AUC where there is one
         class only), is never better.
         """
-        self.evaluated, value = step, measures.get(best_by, math.nan)
-        sign = 1 if is_highest else -1
-        best = self.best if self.best_step else None  # 0.0 of step 0 in older checkpoints
-        if math.isfinite(value) and (best is None or sign * value > sign * best):
+        self.evaluated = step
+        if task.best_by is None:
+            return False
+        value, sign = measures.get(task.best_by, math.nan), 1 if task.best_is_highest else -1
+        if math.isfinite(value) and (self.best is None or sign * value > sign * self.best):
             self.best, self.best_step, self.without_better = value, step, 0
             return True
         self.without_better += 1

@@ -1,0 +1,210 @@
+"""Checkpoints of a run, whatever its framework: each is there whole or not at all.
+
+    OUTPUT/checkpoints/500/state.safetensors   weights/NAME and state/NAME after step 500
+    OUTPUT/checkpoints/500/progress.json       steps, the best evaluation so far
+    OUTPUT/checkpoints/500/SHA256SUMS          of both, see `trainers.run.checkpoint_sums`
+    OUTPUT/best/480                            the same with the weights alone
+
+A directory is written under a name that ends in .partial, then renamed: a run that is killed while
+it writes goes on from the one before. Tensors are safetensors', so that nothing in them can run
+code. Python 3.8 syntax.
+"""
+
+import json
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+
+import numpy as np
+
+from schemas.errors import DataError, UsageError
+from trainers.run.checkpoint_sums import check_whole, newest_whole, write_sums
+from trainers.run.flags import ALL, BEST, LAST
+from trainers.run.program import Arrays
+from trainers.run.progress import Progress
+
+CHECKPOINTS = "checkpoints"
+STATE, PROGRESS, PARTIAL = "state.safetensors", "progress.json", ".partial"
+_WEIGHTS, _STATE = "weights/", "state/"  # what names in the file begin with
+
+
+class Stored(NamedTuple):
+    """What a checkpoint holds.
+
+    Attributes:
+      progress: as `dataclasses.asdict` of a `Progress` gives it.
+      weights: by the names of `trainers.models.weights`.
+      state: the optimizer's; None where only weights were kept or asked for.
+    """
+
+    progress: Dict[str, Any]
+    weights: Arrays
+    state: Optional[Arrays]
+
+
+def numbered(directory: Path) -> Dict[int, Path]:
+    """The checkpoints in a directory by their steps: {500: OUTPUT/checkpoints/500}."""
+    if not directory.is_dir():
+        return {}
+    return {int(path.name): path for path in sorted(directory.iterdir()) if path.name.isdecimal()}
+
+
+class Checkpoints:
+    """The checkpoints of one run."""
+
+    def __init__(self, output: Path, keep: int = 1):
+        """Touches nothing yet; `keep` newest checkpoints stay when one more is written."""
+        self.directory, self.best_directory = output / CHECKPOINTS, output / BEST
+        self._keep = keep
+
+    @property
+    def steps(self) -> List[int]:
+        """Steps of the finished checkpoints, ascending."""
+        return sorted(numbered(self.directory))
+
+    @property
+    def latest(self) -> int:
+        """The step of the newest finished checkpoint; 0 where there is none."""
+        return max(self.steps, default=0)
+
+    @property
+    def best(self) -> Optional[int]:
+        """The step of the best evaluation's weights."""
+        return max(numbered(self.best_directory), default=None)
+
+    def prepare(self, say: Any) -> None:
+        """Makes the directory ready for a run: halves of checkpoints go, damaged ones step aside.
+
+        Raises:
+          DataError: no checkpoint is whole.
+        """
+        for directory in (self.directory, self.best_directory):
+            for path in directory.glob("*" + PARTIAL):
+                shutil.rmtree(str(path))
+        newest_whole(numbered(self.directory), say)
+
+    def save(self, progress: Progress, weights: Arrays, state: Arrays) -> None:
+        """Writes the state after `progress.step` steps, unless it is there already.
+
+        Raises:
+          DataError: it cannot be written (disk full, rights); earlier checkpoints stay.
+        """
+        if progress.step in self.steps:
+            return
+        arrays = {_WEIGHTS + name: value for name, value in weights.items()}
+        arrays.update({_STATE + name: value for name, value in state.items()})
+        self._publish(self.directory / str(progress.step), arrays, progress)
+        for step in self.steps[: -self._keep]:
+            shutil.rmtree(str(self.directory / str(step)))
+        # An older best goes once a checkpoint knows the newer: a resumed run may need it.
+        for step, path in numbered(self.best_directory).items():
+            if step != progress.best_step:
+                shutil.rmtree(str(path))
+
+    def save_best(self, progress: Progress, weights: Arrays) -> None:
+        """Writes the weights as the best so far; raises as `save`."""
+        path = self.best_directory / str(progress.best_step)
+        if not path.exists():
+            arrays = {_WEIGHTS + name: value for name, value in weights.items()}
+            self._publish(path, arrays, progress)
+
+    def read(self, step: int) -> Stored:
+        """All of the checkpoint after `step`, to train on.
+
+        What was evaluated as best after it is forgotten: it will be again.
+
+        Raises:
+          DataError: it cannot be read.
+        """
+        for best, path in numbered(self.best_directory).items():
+            if best > step:
+                shutil.rmtree(str(path))
+        return read_checkpoint(self.directory / str(step))
+
+    def choose(self, which: Optional[str]) -> List[Path]:
+        """The checkpoints that --checkpoint names, ascending by step; whole ones.
+
+        Args:
+          which: best, last, a step's number or all; None is the best where there is one.
+
+        Raises:
+          UsageError: there is no such checkpoint.
+          DataError: one is damaged.
+        """
+        last, best = numbered(self.directory), numbered(self.best_directory)
+        every = {**best, **last}
+        found: List[Path] = []
+        if which == ALL:
+            found = [every[step] for step in sorted(every)]
+        elif which in (BEST, None) and best:
+            found = [best[max(best)]]
+        elif which in (LAST, BEST, None) and last:
+            found = [last[max(last)]]
+        elif which is not None and which.isdecimal() and int(which) in every:
+            found = [every[int(which)]]
+        if not found:
+            raise UsageError(
+                f"{self.directory.parent} has no checkpoint {which or LAST!r}: its steps are "
+                f"{', '.join(map(str, sorted(last))) or 'none'}, and the best is "
+                f"{max(best, default='not known')}"
+            )
+        for path in found:
+            others = [str(step) for step in sorted(every) if every[step] != path]
+            check_whole(path, f"Give another --checkpoint: {', '.join(others) or 'there is none'}")
+        return found
+
+    def _publish(self, path: Path, arrays: Arrays, progress: Progress) -> None:
+        # It reports a full disk with an error of its own.
+        from safetensors import SafetensorError
+
+        partial = path.with_name(path.name + PARTIAL)
+        try:
+            shutil.rmtree(str(partial), ignore_errors=True)
+            partial.mkdir(parents=True)
+            _write_arrays(partial / STATE, arrays)
+            (partial / PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
+            write_sums(partial)
+            os.rename(str(partial), str(path))
+        except (OSError, SafetensorError) as error:
+            shutil.rmtree(str(partial), ignore_errors=True)
+            raise DataError(
+                f"{path.parent}: the checkpoint after step {path.name} cannot be written: {error}. "
+                f"The newest whole one is after step {self.latest}; make room, then add --resume"
+            ) from error
+
+
+def read_checkpoint(path: Path, *, weights_only: bool = False) -> Stored:
+    """What a checkpoint holds.
+
+    Raises:
+      DataError: it cannot be read.
+    """
+    from safetensors import SafetensorError, safe_open  # hosts that only read shards have none
+
+    arrays: Dict[str, Arrays] = {_WEIGHTS: {}, _STATE: {}}
+    try:
+        progress = json.loads((path / PROGRESS).read_text(encoding="utf-8"))
+        Progress(**progress)  # refuses other names
+        with safe_open(str(path / STATE), framework="np") as file:
+            for name in file.keys():
+                kind = _WEIGHTS if name.startswith(_WEIGHTS) else _STATE
+                if kind == _WEIGHTS or not weights_only:
+                    arrays[kind][name[len(kind) :]] = file.get_tensor(name)
+    except (OSError, ValueError, TypeError, RecursionError, SafetensorError) as error:
+        raise DataError(
+            f"the checkpoint {path} cannot be read: {error!s:.300}. Move it away to use the one "
+            "before"
+        ) from error
+    return Stored(progress, arrays[_WEIGHTS], arrays[_STATE] or None)
+
+
+def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    from safetensors.numpy import save_file  # as above
+
+    # Laid out row by row; numpy's ascontiguousarray would make a vector of a number.
+    rows = {name: np.asarray(value, order="C") for name, value in arrays.items()}
+    save_file(rows, str(path))
+    with open(str(path), "rb+") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,109 @@
+"""What the loop asks of a framework: a model on its devices, with its optimizer. Python 3.8 syntax.
+
+    program.load(weights, None)                   # a new run; or those of a checkpoint, with its state
+    program.compile(trains=True, evaluates=True)
+    read = program.train(program.place(rows), 0)  # starts step 1 and waits for nothing
+    read()                                        # [{"loss": 10.8, "counted": 210.0, ...}]
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+import numpy as np
+
+from schemas.sidecar import Schema
+from trainers.data.batches import Batch
+
+Arrays = Dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run, once its flags have met the contract.
+
+    Attributes:
+      flags: of the command line.
+      schema: the contract of the rows.
+      model: `EncoderConfig` or `DecoderConfig`.
+      steps: optimizer steps of the whole schedule.
+      output: the run's directory.
+    """
+
+    flags: Any  # RunFlags, and the task's, the model's and the framework's
+    schema: Schema
+    model: Any
+    steps: int
+    output: Path
+
+
+class Program(ABC):
+    """A model on its devices; weights have the names and shapes of `trainers.models`.
+
+    Attributes:
+      steps: of the whole schedule, in whole calls.
+      steps_a_call: optimizer steps that one call of `train` makes.
+      evaluation_rows: rows that one call of `evaluate` takes.
+      description: of devices and precision, in a line for people.
+    """
+
+    steps: int
+    steps_a_call: int = 1
+    evaluation_rows: int
+    description: str
+
+    @abstractmethod
+    def load(self, weights: Arrays, state: Optional[Arrays]) -> None:
+        """Puts weights on the devices, before `compile`.
+
+        Args:
+          weights: float32, by the names of `trainers.models.weights.shapes`.
+          state: what `state` gave with them, to go on from; None begins a new optimizer, or none
+            where nothing is trained.
+
+        Raises:
+          DataError: the state is not of this optimizer.
+        """
+
+    @abstractmethod
+    def compile(self, *, trains: bool, evaluates: bool) -> None:
+        """Compiles what is due from the contract's shapes, before the first row is read."""
+
+    @abstractmethod
+    def place(self, rows: Batch) -> Any:
+        """Puts a batch of the reader's on the devices; called in the reader's thread."""
+
+    @abstractmethod
+    def train(self, placed: Any, step: int) -> Callable[[], List[Dict[str, float]]]:
+        """Starts the steps after `step`, as many as a call makes, and waits for none of them.
+
+        Returns:
+          A function that waits and gives for each step `loss`, `learning_rate`, `counted` (what
+          the loss is the mean over), and what else the framework tells, such as `gradient_norm`.
+        """
+
+    @abstractmethod
+    def evaluate(self, placed: Any) -> Callable[[], Arrays]:
+        """Starts the evaluation of a batch; gives a function that waits for the task's outputs."""
+
+    @abstractmethod
+    def weights(self) -> Arrays:
+        """The weights after the steps so far, float32 on the host, not to be changed by later."""
+
+    @abstractmethod
+    def state(self) -> Arrays:
+        """All else that the next step depends on: the optimizer's moments and counts."""
+
+
+def only_whole_state(state: Mapping[str, Any], due: Mapping[str, Any]) -> None:
+    """Refuses an optimizer's state that has other names or shapes than the one to fill.
+
+    Raises:
+      ValueError: names the first that differs.
+    """
+    for name in sorted(set(state) | set(due)):
+        if name not in state or name not in due:
+            raise ValueError(f"{name} is {'left over' if name in state else 'missing'}")
+        if tuple(state[name].shape) != tuple(due[name].shape):
+            raise ValueError(f"{name} has shape {state[name].shape}, not {due[name].shape}")

@@ -1,0 +1,92 @@
+"""Masked language modeling: which masks, and what is measured of a split. Python 3.8 syntax."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Iterator, List, Literal, Mapping, NamedTuple, Optional, Tuple
+
+from schemas.errors import UsageError
+from schemas.sidecar import Schema
+from trainers.data.batches import Batch
+from trainers.run.flags import RunFlags
+from trainers.run.program import Arrays
+from trainers.run.task import Measures, Task
+from trainers.tasks.language import COUNTED, add_up, describe_tokens, token_measures
+
+DEFAULT_MASK_RATE = 0.15  # BERT's and RoBERTa's
+
+
+@dataclass(frozen=True)
+class MlmFlags(RunFlags):
+    """How tokens are masked."""
+
+    task: ClassVar[str] = "mlm"
+
+    masking: Literal["auto", "static", "dynamic"] = "auto"
+    """static: as stored. dynamic: anew in every epoch, on the device. auto: static if stored."""
+    mask_rate: Optional[float] = None
+    """Share of tokens that dynamic masking picks. None: the contract's."""
+
+    def __post_init__(self) -> None:
+        """Refuses values that cannot be meant."""
+        super().__post_init__()
+        if self.mask_rate is not None and not 0 < self.mask_rate < 1:
+            raise UsageError(f"--mask_rate={self.mask_rate}: a share between 0 and 1")
+
+
+class MaskRates(NamedTuple):
+    """Share of tokens that masks made on the device pick; None takes the masks that are stored."""
+
+    training: Optional[float]
+    evaluation: Optional[float]
+
+
+def mask_rates(flags: MlmFlags, schema: Schema) -> MaskRates:
+    """Which masks a run takes; an evaluation takes those that are stored, so that runs compare.
+
+    Raises:
+      UsageError: flags and contract do not go together.
+    """
+    if flags.masking == "static" and not schema.static_masking:
+        raise UsageError(
+            f"--masking=static, but the rows of {flags.shards} carry no masks: use "
+            "--masking=dynamic, or build the set with --static_masking"
+        )
+    rate = flags.mask_rate or schema.mask_rate or DEFAULT_MASK_RATE
+    is_stored = schema.static_masking and flags.masking != "dynamic"
+    if is_stored and flags.mask_rate is not None:
+        raise UsageError(
+            f"--mask_rate={flags.mask_rate} has no effect on the masks that the rows carry: add "
+            "--masking=dynamic, or leave it out"
+        )
+    return MaskRates(None if is_stored else rate, None if schema.static_masking else rate)
+
+
+class MlmTask(Task):
+    """Cross-entropy of masked tokens."""
+
+    unit, counts = "nats a masked token", "masked"
+
+    def __init__(self, flags: MlmFlags, schema: Schema):
+        """Checks the flags against the contract.
+
+        Raises:
+          UsageError: see `mask_rates`.
+        """
+        self.best_by = None if flags.best_by == "none" else flags.best_by
+        self._is_masked_anew = mask_rates(flags, schema).training is not None
+        self._unit = schema.mask_unit
+
+    def measure(self, found: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
+        """Loss, accuracy and perplexity, and how many tokens were masked."""
+        sums, _ = add_up(found)
+        measures = token_measures(sums)
+        return measures and dict(measures, masked=sums[COUNTED])
+
+    def describe(self, measures: Mapping[str, float]) -> str:
+        """The measures in a few words."""
+        return describe_tokens(measures, 1)
+
+    def notes(self) -> List[str]:
+        """How masks made on the device differ from the set's own."""
+        if not self._is_masked_anew or self._unit == "token":
+            return []
+        return [f"masks made on the device pick single tokens, not {self._unit}s as the set's do"]

@@ -1,0 +1,153 @@
+"""Question answering: what is measured of answers, and how. Python 3.8 syntax."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Dict, Iterator, List, Literal, Mapping, Optional, Tuple
+
+import numpy as np
+
+from schemas.errors import UsageError
+from schemas.sidecar import Schema
+from trainers.data.batches import Batch, BatchReader
+from trainers.measures.questions import (
+    PromptMaker,
+    Question,
+    example_numbers,
+    read_questions,
+    score_answers,
+    write_answers,
+)
+from trainers.measures.squad_pictures import draw_scores, score_table
+from trainers.models.set_tokenizer import TOKENIZER, open_tokenizer, set_file, sets_of
+from trainers.run.flags import RunFlags
+from trainers.run.program import Arrays
+from trainers.run.task import Measures, Task
+
+LOSS, CORRECT, COUNTED = "loss", "correct", "counted"  # of each row, over the tokens that count
+ANSWER_IDS, ANSWER_LENGTHS = "answer_ids", "answer_lengths"
+# What rows must have in common for a model trained on one set to be asked the questions of another.
+_SAME_PARAMETERS = ("qa_form", "qa_template", "bos")
+
+
+@dataclass(frozen=True)
+class QaFlags(RunFlags):
+    """How answers are scored, and what is asked of a SavedModel."""
+
+    task: ClassVar[str] = "qa"
+    same_settings: ClassVar[Tuple[str, ...]] = (*RunFlags.same_settings, "score")
+
+    best_by: Literal["f1", "exact", "loss", "none"] = "f1"
+    """What the best weights, kept besides the newest, are best in on the validation split; loss
+    with --no_score."""
+    score: bool = True
+    """Answer the questions in every evaluation. --no_score measures the loss alone, which is
+    quicker."""
+    squad_version: Literal["auto", "1.1", "2.0"] = "auto"
+    """Of the scores. auto: 2.0 if any question cannot be answered."""
+    saved_model: Optional[str] = None
+    """What --export_saved_model wrote, to ask it."""
+    ask: Optional[str] = None
+    """Do not train: a question for --saved_model, about --context."""
+    context: Optional[str] = None
+    """The text in which the answer stands."""
+
+    def __post_init__(self) -> None:
+        """Refuses values that cannot be meant."""
+        super().__post_init__()
+        asked = (self.ask, self.context, self.saved_model)
+        if None in asked and asked != (None, None, None):
+            raise UsageError(
+                "a question takes --ask=QUESTION, --context=TEXT and --saved_model=DIR, which "
+                "--export_saved_model wrote: give all three"
+            )
+
+    def _check_use(self) -> None:
+        if self.ask is None:
+            super()._check_use()
+
+
+class QaTask(Task):
+    """Cross-entropy of the answers' tokens; an evaluation also scores answers.
+
+    Attributes:
+      answers: name of a question to the answer that the last evaluation gave.
+    """
+
+    unit, counts = "nats a token of an answer", "weight"
+
+    def __init__(self, flags: QaFlags, shards: BatchReader):
+        """Reads the questions of the set, where answers are scored."""
+        self.best_by = None if flags.best_by == "none" else flags.best_by
+        self.answers: Dict[str, str] = {}
+        self._version, self._is_scored = flags.squad_version, flags.score
+        if not flags.score:
+            self.best_by = self.best_by and "loss"
+            return
+        self._questions = read_questions(sets_of(shards))
+        tokenizer = open_tokenizer(set_file(shards, TOKENIZER))
+        self._prompts = PromptMaker(shards.schema, tokenizer)
+
+    def measure(self, found: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
+        """Loss and accuracy of the answers' tokens; SQuAD's scores, see `squad_scores`."""
+        sums = {name: 0.0 for name in (LOSS, CORRECT, COUNTED)}
+        questions: List[Question] = []
+        self.answers = {}
+        for batch, outputs in found:
+            is_real = batch["row_weights"] == 1
+            for name in sums:
+                sums[name] += float(np.sum(outputs[name][is_real], dtype=np.float64))
+            if self._is_scored:
+                numbers = example_numbers(batch["example_id"][is_real])
+                ids, lengths = outputs[ANSWER_IDS][is_real], outputs[ANSWER_LENGTHS][is_real]
+                for number, answer_ids, length in zip(numbers, ids, lengths):
+                    question = self._questions[number]
+                    questions.append(question)
+                    self.answers[question.name] = self._prompts.text(answer_ids[:length].tolist())
+        counted = sums[COUNTED] or math.nan  # without answers to learn there is no loss
+        measures = {"loss": sums[LOSS] / counted, "accuracy": sums[CORRECT] / counted}
+        if self._is_scored:
+            measures.update(score_answers(questions, self.answers, self._version))
+        return measures
+
+    def describe(self, measures: Mapping[str, float]) -> str:
+        """The measures in a few words."""
+        words = [f"loss {measures['loss']:.4f}"]
+        if "f1" in measures:
+            words.append(f"exact match {measures['exact']:.2f}, F1 {measures['f1']:.2f}")
+            words.append(f"{measures['total']:,} questions")
+        return ", ".join(words)
+
+    def write_files(self, folder: Path) -> None:
+        """Writes predictions.json in SQuAD's own format: {id: answer}."""
+        if self._is_scored:
+            write_answers(str(folder / "predictions.json"), self.answers)
+
+    def report(self, folder: Path, rows: List[Measures], title: str) -> List[str]:
+        """Draws scores.png; a table of the scores by checkpoint."""
+        if not self._is_scored:
+            return []
+        draw_scores(rows, str(folder / "scores.png"), title)
+        return score_table(rows).split("\n")
+
+
+def check_questions(place: str, schema: Schema, trained: Schema) -> None:
+    """Refuses questions that are put in another way than those a model was trained on.
+
+    Args:
+      place: of the questions.
+      schema: of their set.
+      trained: of the set that the model was trained on.
+    """
+    differing = [
+        f"{name} is {schema.parameters[name]!r} and was {trained.parameters[name]!r}"
+        for name in _SAME_PARAMETERS
+        if schema.parameters[name] != trained.parameters[name]
+    ]
+    if schema.tokenizer_sha256 != trained.tokenizer_sha256:
+        differing.append("the tokenizer is another")
+    if differing:
+        raise UsageError(
+            f"{place}: its questions are not put as those the run was trained on: "
+            f"{'; '.join(differing)}. Build the set with the tokenizer and flags of the other"
+        )
