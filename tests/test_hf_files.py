@@ -129,7 +129,7 @@ def test_refusals(tmp_path):
     (path / "model.safetensors").write_bytes(b"\x08\0\0")
     with pytest.raises(DataError, match="model.safetensors is cut or broken"):
         read_directory(str(path))
-    for text, said in (("{", "cannot be read"), ("[]", "holds a list")):
+    for text, said in (("{", "is not JSON: .*copy the directory again"), ("[]", "holds a list")):
         (path / "config.json").write_text(text)
         with pytest.raises(DataError, match=said):
             read_directory(str(path))
@@ -142,9 +142,9 @@ def test_names_and_shapes_are_told():
     many = [f"n{i}" for i in range(9)]
     with pytest.raises(DataError, match="lacks n0, n1, n2, n3, n4 and 4 more"):
         check_names(many, [], place="x")
-    check_shape("w", np.zeros((2, 3)), (2, 3), place="x")
+    check_shape("w", (2, 3), (2, 3), place="x")
     with pytest.raises(DataError, match=r"w has shape \(2, 3\).*has \(3, 2\)"):
-        check_shape("w", np.zeros((2, 3)), (3, 2), place="x")
+        check_shape("w", (2, 3), (3, 2), place="x")
 
 
 def test_a_grown_table_keeps_its_rows():

@@ -14,11 +14,23 @@ import re
 import shutil
 import tempfile
 from collections.abc import Mapping as MappingABC
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
 
 from schemas.errors import DataError, UsageError
+from schemas.typed_json import load_json, shown, to_json
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 # Buffers that older versions of transformers saved: causal masks, and the numbers 0, 1, 2, ...
@@ -28,16 +40,28 @@ _BUFFERS = re.compile(
 _SHOWN = 5  # names in an error, before "and so many more"
 
 
+class _Place(NamedTuple):
+    """Where a tensor lies: its file, its name there, and its shape."""
+
+    file: str
+    name: str
+    shape: Tuple[int, ...]
+
+
 class Tensors(MappingABC):
     """Tensors of a directory by name, read from disk when they are asked for.
 
     Floating tensors come as float32 whatever they are stored as, since trainers keep weights in
     float32; bfloat16 and float16 go into it without loss.
+
+    Attributes:
+      shapes: of the tensors by name, known without reading them.
     """
 
-    def __init__(self, places: Mapping[str, Tuple[str, str]]):
-        """Takes the file of each tensor and its name there, as `read_directory` found them."""
+    def __init__(self, places: Mapping[str, _Place]):
+        """Takes where each tensor lies, as `read_directory` found them."""
         self._places = dict(places)
+        self.shapes = {name: place.shape for name, place in places.items()}
 
     def __getitem__(self, name: str) -> np.ndarray:
         """One tensor, C-contiguous.
@@ -47,11 +71,11 @@ class Tensors(MappingABC):
         """
         from safetensors import safe_open
 
-        path, stored = self._places[name]
-        with safe_open(path, framework="np") as file:
-            if file.get_slice(stored).get_dtype() == "BF16":
+        place = self._places[name]
+        with safe_open(place.file, framework="np") as file:
+            if file.get_slice(place.name).get_dtype() == "BF16":
                 import ml_dtypes  # noqa: F401 # teaches numpy the dtype
-            value = np.ascontiguousarray(file.get_tensor(stored))
+            value = np.ascontiguousarray(file.get_tensor(place.name))
         is_float = value.dtype.kind in "fV"  # V: bfloat16 is none of numpy's own
         return value.astype(np.float32) if is_float else value
 
@@ -91,11 +115,11 @@ def read_directory(
     model_type = config.get("model_type")
     if model_types and model_type not in model_types:
         raise UsageError(
-            f"{place}: config.json says model_type {model_type!r}, and this trainer takes "
+            f"{place}: config.json says model_type {shown(model_type)}, and this trainer takes "
             f"{', '.join(model_types)}: give weights of one of these"
         )
-    stored = (found for found in _tensor_files(path, place) if not _BUFFERS.search(found[0]))
-    return config, Tensors({_today(name): (file, name) for name, file in stored})
+    places = (found for found in _tensor_places(path, place) if not _BUFFERS.search(found.name))
+    return config, Tensors({_today(found.name): found for found in places})
 
 
 def _today(name: str) -> str:
@@ -107,48 +131,45 @@ def _today(name: str) -> str:
 
 
 def _read_json(path: str, place: str) -> Dict[str, Any]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-    except FileNotFoundError:
+    if not os.path.isfile(path):
         held = ", ".join(sorted(os.listdir(os.path.dirname(path)))[:9]) or "nothing"
         raise UsageError(
             f"{place}: the directory has no {os.path.basename(path)} (it holds {held}); give one "
             "that `save_pretrained` of transformers or --export of a trainer wrote"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read: {error}; copy the directory again") from error
+        )
+    try:
+        found = load_json(path)
+    except DataError as error:
+        raise DataError(f"{error}; copy the directory again") from error
     if not isinstance(found, dict):
         raise DataError(f"{path} holds a {type(found).__name__}, not an object; copy it again")
     return found
 
 
-def _tensor_files(path: str, place: str) -> Iterator[Tuple[str, str]]:
-    """Every tensor with its file."""
+def _tensor_places(path: str, place: str) -> Iterator[_Place]:
     whole, index = os.path.join(path, WEIGHTS), os.path.join(path, INDEX)
     if os.path.isfile(whole):
-        for name in _names_in(whole):
-            yield name, whole
+        yield from _places_in(whole)
         return
     if not os.path.isfile(index):
         raise UsageError(f"{place}: {_no_weights(sorted(os.listdir(path)))}")
     promised = _read_json(index, place).get("weight_map")
-    if not isinstance(promised, dict):
-        raise DataError(f"{index} has no weight_map; copy the directory again")
+    if not isinstance(promised, dict) or not all(isinstance(p, str) for p in promised.values()):
+        raise DataError(f"{index} has no weight_map of names to files; copy the directory again")
     for part in sorted(set(promised.values())):
         if part != os.path.basename(part):
-            raise DataError(f"{index} names {part!r}, which is no file of its directory")
+            raise DataError(f"{index} names {shown(part)}, which is no file of its directory")
         file = os.path.join(path, part)
         if not os.path.isfile(file):
             raise DataError(f"{file} is missing, and {INDEX} names it: copy the directory again")
-        held = set(_names_in(file))
+        held = {found.name: found for found in _places_in(file)}
         for name in sorted(name for name, where in promised.items() if where == part):
             if name not in held:
                 raise DataError(f"{file} lacks {name}, which {INDEX} places there: copy it again")
-            yield name, file
+            yield held[name]
 
 
-def _names_in(file: str) -> List[str]:
+def _places_in(file: str) -> List[_Place]:
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
@@ -158,7 +179,10 @@ def _names_in(file: str) -> List[str]:
         ) from error
     try:
         with safe_open(file, framework="np") as opened:
-            return list(opened.keys())
+            return [
+                _Place(file, name, tuple(opened.get_slice(name).get_shape()))
+                for name in opened.keys()
+            ]
     except (SafetensorError, OSError) as error:
         raise DataError(f"{file} is cut or broken ({error}): copy it again") from error
 
@@ -192,9 +216,9 @@ def check_names(expected: Iterable[str], found: Iterable[str], *, place: str) ->
     expected, found = set(expected), set(found)
     said = []
     if expected - found:
-        said.append(f"it lacks {_listed(expected - found)}")
+        said.append(f"it lacks {listed(expected - found)}")
     if found - expected:
-        said.append(f"the model has no place for {_listed(found - expected)}")
+        said.append(f"the model has no place for {listed(found - expected)}")
     if said:
         raise DataError(
             f"{place}: the weights do not fit the model that its config.json describes: "
@@ -202,21 +226,22 @@ def check_names(expected: Iterable[str], found: Iterable[str], *, place: str) ->
         )
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """The first few names, in words."""
     names = sorted(names)
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
 
 
-def check_shape(name: str, value: np.ndarray, shape: Sequence[int], *, place: str) -> None:
+def check_shape(name: str, found: Sequence[int], shape: Sequence[int], *, place: str) -> None:
     """Refuses a tensor of another shape than the model's.
 
     Raises:
       DataError: names the tensor and both shapes.
     """
-    if tuple(value.shape) != tuple(shape):
+    if tuple(found) != tuple(shape):
         raise DataError(
-            f"{place}: {name} has shape {tuple(value.shape)}, and the model its config.json "
+            f"{place}: {name} has shape {tuple(found)}, and the model its config.json "
             f"describes has {tuple(shape)}: give weights that go with their config.json"
         )
 
@@ -272,6 +297,7 @@ def write_directory(
       UsageError: the path is taken.
       DataError: it cannot be written.
     """
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     refuse_existing(path)
@@ -285,24 +311,22 @@ def write_directory(
         contiguous = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
         # transformers refuses files that do not say which framework's layout they have.
         save_file(contiguous, os.path.join(partial, WEIGHTS), metadata={"format": "pt"})
-        _write(os.path.join(partial, CONFIG), _json_bytes(config))
+        _write(os.path.join(partial, CONFIG), to_json(config))
         if tokenizer_json is not None:
             _write(os.path.join(partial, "tokenizer.json"), tokenizer_json)
         if tokenizer_config is not None:
-            _write(os.path.join(partial, "tokenizer_config.json"), _json_bytes(tokenizer_config))
+            _write(os.path.join(partial, "tokenizer_config.json"), to_json(tokenizer_config))
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(partial, 0o777 & ~umask)  # mkdtemp's are for the owner alone
         os.rename(partial, path)
-    except OSError as error:
-        raise DataError(f"--export={path} cannot be written: {error}") from error
+    except (OSError, SafetensorError) as error:  # save_file wraps what a full disk says
+        raise DataError(
+            f"--export={path} cannot be written: {error}; free some space or give another place"
+        ) from error
     finally:
         if partial is not None:
             shutil.rmtree(partial, ignore_errors=True)
-
-
-def _json_bytes(content: Mapping[str, Any]) -> bytes:
-    return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode("utf-8")
 
 
 def _write(path: str, content: bytes) -> None:
