@@ -1,31 +1,13 @@
-"""A classifier's confusion matrix and reliability diagram as PNGs. Python 3.8 syntax.
+"""A classifier's confusion matrix and reliability diagram as PNGs. Python 3.8 syntax."""
 
-matplotlib is imported when a picture is drawn.
-"""
-
-import os
-from typing import Any, Sequence, Tuple
+from typing import Sequence
 
 import numpy as np
 
 from trainers.measures.class_scores import Calibration
+from trainers.measures.pictures import new_figure, save_figure
 
 _NUMBERED = 30  # classes, up to which each cell shows its count
-
-
-def _figure(size: Tuple[float, float]) -> Tuple[Any, Any]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # needs no display
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, figure.add_subplot()
-
-
-def _save(figure: Any, path: str) -> None:
-    partial = path + ".partial"
-    figure.savefig(partial, format="png", dpi=120)
-    os.replace(partial, path)
 
 
 def draw_confusion(
@@ -41,7 +23,7 @@ def draw_confusion(
     """
     number = len(classes)
     side = min(12.0, 3.5 + 0.5 * number)
-    figure, axes = _figure((side + 1.0, side))
+    figure, axes = new_figure((side + 1.0, side))
     share = confusion_CxC / np.maximum(confusion_CxC.sum(axis=1, keepdims=True), 1)
     image = axes.imshow(share, cmap="Blues", vmin=0.0, vmax=1.0)
     figure.colorbar(image, ax=axes, label="share of the true class", shrink=0.8)
@@ -59,7 +41,7 @@ def draw_confusion(
         axes.set_xticks(range(number), labels, rotation=45 if number > 4 else 0)
         axes.set_yticks(range(number), labels)
     axes.set(xlabel="chosen class", ylabel="true class", title=title)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def draw_reliability(found: Calibration, path: str, title: str) -> None:
@@ -70,7 +52,7 @@ def draw_reliability(found: Calibration, path: str, title: str) -> None:
       path: of the picture; replaced whole.
       title: over the picture.
     """
-    figure, axes = _figure((6.0, 5.0))
+    figure, axes = new_figure((6.0, 5.0))
     bins = len(found.rows)
     some = found.rows > 0
     left = np.arange(bins) / bins
@@ -94,4 +76,4 @@ def draw_reliability(found: Calibration, path: str, title: str) -> None:
         title=f"{title}\nexpected calibration error {found.error:.4f}",
     )
     axes.legend(loc="upper left")
-    _save(figure, path)
+    save_figure(figure, path)

@@ -1,6 +1,6 @@
 """Questions of a set for people and scores: evaluation.jsonl, prompts, answers as text.
 
-Standard library and numpy only, Python 3.8 syntax; `trainers.models.set_tokenizer` opens tokenizers.
+Numpy and the standard library only, Python 3.8 syntax; `models.set_tokenizer` opens tokenizers.
 """
 
 import json
@@ -74,15 +74,15 @@ def read_questions(sets: Sequence[ShardSet]) -> Dict[int, Question]:
     return found
 
 
-def write_predictions(path: str, predictions: Mapping[str, str]) -> None:
+def write_answers(path: str, answers: Mapping[str, str]) -> None:
     """Writes {name: answer} as SQuAD's own scripts take it, whole or not at all."""
     partial = path + ".partial"
     with open(partial, "w", encoding="utf-8") as file:
-        json.dump(predictions, file, ensure_ascii=False, indent=0)
+        json.dump(answers, file, ensure_ascii=False, indent=0)
     os.replace(partial, path)
 
 
-def scored(
+def score_answers(
     questions: Sequence[Question], predictions: Mapping[str, str], version: str
 ) -> Dict[str, float]:
     """SQuAD's scores of predictions by name; see `squad_scores`.
@@ -149,18 +149,3 @@ class PromptMaker:
 
     def _encode(self, text: str) -> List[int]:
         return self._tokenizer.encode(text, add_special_tokens=False).ids if text else []
-
-
-@dataclass(frozen=True)
-class Scoring:
-    """What answers are scored with.
-
-    Attributes:
-      questions: of evaluation rows, by the number of `example_id`.
-      prompts: for the text of answers.
-      version: of the scores, see `scored`.
-    """
-
-    questions: Mapping[int, Question]
-    prompts: PromptMaker
-    version: str = "auto"

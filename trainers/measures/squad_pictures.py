@@ -1,10 +1,8 @@
-"""SQuAD's scores over a run's checkpoints: a table and a plot. Python 3.8 syntax.
+"""SQuAD's scores over a run's checkpoints: a table and a plot. Python 3.8 syntax."""
 
-matplotlib is imported when a picture is drawn.
-"""
-
-import os
 from typing import Mapping, Sequence
+
+from trainers.measures.pictures import new_figure, save_figure
 
 _NAMES = {
     "loss": "loss",
@@ -41,12 +39,7 @@ def draw_scores(found: Sequence[Mapping[str, float]], path: str, title: str) -> 
       path: of the picture; replaced whole.
       title: over the picture.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # needs no display
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    figure, axes = new_figure((8, 4.5))
     steps = [scores["step"] for scores in found]
     for name, label in _NAMES.items():
         if name in found[0] and name != "loss":
@@ -55,6 +48,4 @@ def draw_scores(found: Sequence[Mapping[str, float]], path: str, title: str) -> 
     axes.set(xlabel="step", ylabel="percent", ylim=(-2, 102), title=title.replace("$", r"\$"))
     axes.grid(alpha=0.3)
     axes.legend()
-    partial = path + ".partial"
-    figure.savefig(partial, format="png", dpi=120)
-    os.replace(partial, path)
+    save_figure(figure, path)

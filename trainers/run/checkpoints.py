@@ -24,8 +24,8 @@ from trainers.run.checkpoint_sums import check_whole, newest_whole, write_sums
 from trainers.run.flags import ALL, BEST, LAST
 from trainers.run.program import Arrays
 from trainers.run.progress import Progress
+from trainers.run.run_directory import CHECKPOINTS
 
-CHECKPOINTS = "checkpoints"
 STATE, PROGRESS, PARTIAL = "state.safetensors", "progress.json", ".partial"
 _WEIGHTS, _STATE = "weights/", "state/"  # what names in the file begin with
 
@@ -198,6 +198,11 @@ def read_checkpoint(path: Path, *, weights_only: bool = False) -> Stored:
             "before"
         ) from error
     return Stored(progress, arrays[_WEIGHTS], arrays[_STATE] or None)
+
+
+def read_weights(path: Path) -> Arrays:
+    """The weights that a checkpoint holds; raises as `read_checkpoint`."""
+    return read_checkpoint(path, weights_only=True).weights
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:

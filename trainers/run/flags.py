@@ -158,7 +158,12 @@ class RunFlags:
     @property
     def uses_run(self) -> bool:
         """Whether something is asked of a run that can be done without a set."""
-        return self.export is not None
+        return self.export is not None or self.exports_program
+
+    @property
+    def exports_program(self) -> bool:
+        """Whether something is to be written that only the framework can, see `Program.export`."""
+        return False
 
     @property
     def trains(self) -> bool:

@@ -1,7 +1,6 @@
-"""What a training run tells: metrics.jsonl, a live progress line, the loss curve as a picture.
+"""What a training run tells: metrics.jsonl, and a live progress line. Python 3.8 syntax.
 
-Free of any framework; numbers come in as plain floats. Python 3.8 syntax; matplotlib is imported
-when a curve is drawn. `trainers.run.metric_sinks` is where else measurements can go.
+`trainers.run.metric_sinks` is where else measurements can go.
 """
 
 import json
@@ -186,35 +185,3 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
-def draw_curve(
-    metrics: List[Dict[str, Any]], path: str, title: str, *, unit: str = "nats a masked token"
-) -> None:
-    """Draws loss over steps, training and evaluation, as a PNG.
-
-    Args:
-      metrics: lines of a metrics file, with `kind`, `step` and `loss`.
-      path: of the picture; replaced whole.
-      title: over the picture.
-      unit: of the loss.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # needs no display
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    styles = {"train": {"linewidth": 1.0}, "evaluation": {"marker": "o", "linewidth": 1.5}}
-    for kind, style in styles.items():
-        lines = [line for line in metrics if line["kind"] == kind]
-        if lines:
-            steps, losses = [line["step"] for line in lines], [line["loss"] for line in lines]
-            axes.plot(steps, losses, label=kind, **style)  # type: ignore[arg-type]
-    axes.set(xlabel="step", ylabel=f"loss ({unit})", title=title)
-    axes.grid(alpha=0.3)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend()
-    partial = path + ".partial"
-    figure.savefig(partial, format="png", dpi=120)
-    os.replace(partial, path)

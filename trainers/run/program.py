@@ -1,9 +1,11 @@
-"""What the loop asks of a framework: a model on its devices, with its optimizer. Python 3.8 syntax.
+"""What the loop asks of a framework: a model on its devices, with its optimizer.
 
-    program.load(weights, None)                   # a new run; or those of a checkpoint, with its state
+    program.load(weights, None)                   # a new run; or what a checkpoint holds
     program.compile(trains=True, evaluates=True)
     read = program.train(program.place(rows), 0)  # starts step 1 and waits for nothing
     read()                                        # [{"loss": 10.8, "counted": 210.0, ...}]
+
+Numpy only, Python 3.8 syntax.
 """
 
 from abc import ABC, abstractmethod
@@ -94,6 +96,13 @@ class Program(ABC):
     @abstractmethod
     def state(self) -> Arrays:
         """All else that the next step depends on: the optimizer's moments and counts."""
+
+    def export(self, schema: Schema, tokenizer_json: bytes) -> str:
+        """Writes what only the framework can, such as a SavedModel; says so in a line for people.
+
+        Asked for where the flags' `exports_program` is true, after `load` of the weights.
+        """
+        raise TypeError(f"{type(self).__name__} writes no files of its own")
 
 
 def only_whole_state(state: Mapping[str, Any], due: Mapping[str, Any]) -> None:

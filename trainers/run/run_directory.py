@@ -26,8 +26,11 @@ _MAY_DIFFER_SILENTLY = (
     "cache_gigabytes",
     "stop_after",
     "export",
+    "export_saved_model",
+    "checkpoint",
     "log_to",
 )
+FORM = 2  # of a run's directory; runs of form 1 had checkpoints of their frameworks' own
 
 
 @contextmanager
@@ -120,27 +123,33 @@ def read_settings(output: Path, trainer: str) -> Dict[str, Any]:
 
     Args:
       output: the run's directory.
-      trainer: who asks, such as flax_mlm; older versions did not record whose a run is.
+      trainer: who asks, such as flax_mlm.
 
     Raises:
-      UsageError: it holds no run, or one of another trainer.
+      UsageError: it holds no run, one of another trainer, or one that an older version began.
       DataError: they cannot be read, or were changed: the weights are of the model they name.
     """
     path = output / SETTINGS
     remedy = "copy it from a backup; a new run with the flags of config.yaml writes the same"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        digest = found.pop("sha256", None)  # older versions wrote none
-        is_whole = isinstance(found["fingerprint"], str) and all(
+        digest = found.pop("sha256", None)
+        is_whole = all(isinstance(found[part], str) for part in ("trainer", "fingerprint")) and all(
             isinstance(found[part], dict) for part in ("config", "model")
         )
     except FileNotFoundError:
         raise UsageError(f"--output={output} holds no run: it has no {SETTINGS}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} is not a trainer's configuration ({error!r}): {remedy}") from error
-    if not is_whole or digest not in (None, _digest(found)):
+    if is_whole and found.pop("form", 1) != FORM:
+        raise UsageError(
+            f"--output={output} holds a run that another version of Textmill began, whose "
+            "checkpoints have another form: export it with that version and go on with "
+            "--init_from, or give another --output"
+        )
+    if not is_whole or digest != _digest(found):
         raise DataError(f"{path} was changed since the run wrote it: {remedy}")
-    if found.get("trainer", trainer) != trainer:
+    if found["trainer"] != trainer:
         raise UsageError(
             f"--output={output} holds a run of trainers.{found['trainer']}, not of "
             f"trainers.{trainer}: use that one, or give another --output"
@@ -151,7 +160,7 @@ def read_settings(output: Path, trainer: str) -> Dict[str, Any]:
 def write_settings(output: Path, settings: Dict[str, Any]) -> None:
     """Writes them whole or not at all."""
     partial = output / (SETTINGS + ".partial")
-    told = dict(settings, sha256=_digest(settings))
+    told = dict(settings, form=FORM, sha256=_digest(settings))
     partial.write_text(json.dumps(told, sort_keys=True, indent=2) + "\n", encoding="utf-8")
     os.replace(partial, output / SETTINGS)
 

@@ -4,8 +4,9 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Optional, Tuple
 
+from schemas.sidecar import Schema
 from trainers.data.batches import Batch
-from trainers.run.program import Arrays
+from trainers.run.program import Arrays, Program
 
 Measures = Dict[str, float]
 
@@ -44,9 +45,32 @@ class Task(ABC):
         """What a user should know before the first step."""
         return []
 
+    def check_same_rows(self, place: str, schema: Schema, trained: Schema) -> None:
+        """Refuses rows that mean something else than those a model was trained on.
+
+        Args:
+          place: of the rows.
+          schema: their contract.
+          trained: of the set that the model was trained on.
+
+        Raises:
+          UsageError: names what differs.
+        """
+        return
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the flags ask for something that `answer` does."""
+        return False
+
+    def answer(self, program: Program, schema: Schema, tokenizer_json: bytes) -> None:
+        """Does with a trained model what the flags ask for, such as --predict."""
+        return
+
     def write_files(self, folder: Path) -> None:
         """Writes what people look at of the split measured last; each replaces the one before."""
+        return
 
     def report(self, folder: Path, rows: List[Measures], title: str) -> List[str]:
-        """Writes what compares several checkpoints, with their "step"; lines to print."""
+        """Writes what compares checkpoints, whose measures have their "step"; lines to print."""
         return []

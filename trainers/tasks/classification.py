@@ -20,10 +20,12 @@ from trainers.measures.class_scores import (
     confusion_matrix,
     probabilities,
 )
-from trainers.models.set_tokenizer import sets_of
+from trainers.models.set_tokenizer import open_tokenizer, sets_of
 from trainers.run.flags import RunFlags
-from trainers.run.program import Arrays
+from trainers.run.program import Arrays, Program
 from trainers.run.task import Measures, Task
+from trainers.tasks.class_predictions import write_predictions
+from trainers.tasks.class_texts import TextRows, read_texts
 
 LABEL, LOGITS = "label", "logits"
 _COUNTED = 65_536  # rows that are read at once to count labels
@@ -65,20 +67,73 @@ class ClassificationFlags(RunFlags):
 
 
 class ClassificationTask(Task):
-    """Cross-entropy of the classes, with a weight for each."""
+    """Cross-entropy of the classes, with a weight for each.
+
+    Attributes:
+      classes: their names.
+      weights: of each in the loss.
+    """
 
     unit, counts = "nats a row", "weight"
 
-    def __init__(self, flags: ClassificationFlags, classes: Sequence[str]):
-        """Takes the names of the C classes.
+    def __init__(
+        self, flags: ClassificationFlags, schema: Schema, shards: Optional[BatchReader] = None
+    ):
+        """Weighs the classes by the rows of the training split, where there is one.
 
         Raises:
-          UsageError: --class_weights does not go with them.
+          UsageError: --class_weights does not go with the classes.
         """
-        self.classes = tuple(classes)
+        self.classes = tuple(schema.parameters["classes"])
         self.best_by = None if flags.best_by == "none" else flags.best_by
-        if flags.class_weights not in ("none", "balanced"):
-            weigh_classes(flags.class_weights, self.classes, [1] * len(classes))
+        self._predict, self._predictions = flags.predict, flags.predictions
+        self.weights, self._notes = [1.0] * len(self.classes), []
+        if flags.trains and shards is not None:
+            counts = count_labels(shards, flags.train_split)
+            self.weights = weigh_classes(flags.class_weights, self.classes, counts)
+            self._notes = [
+                f"{name}: {count:,} training rows, weight {weight:.4g}"
+                for name, count, weight in zip(self.classes, counts, self.weights)
+            ]
+
+    def notes(self) -> List[str]:
+        """Rows and weight of each class."""
+        return self._notes
+
+    def check_same_rows(self, place: str, schema: Schema, trained: Schema) -> None:
+        """Classes, tokenizer and features are the same; raises as `Task.check_same_rows`."""
+        of_rows, of_model = (
+            {
+                "classes": found.parameters["classes"],
+                "tokenizer": found.tokenizer_sha256,
+                "features": [feature.name for feature in found.features],
+            }
+            for found in (schema, trained)
+        )
+        differing = [
+            f"its {name} is {of_rows[name]!r}, the model's {of_model[name]!r}"
+            for name in of_rows
+            if of_rows[name] != of_model[name]
+        ]
+        if differing:
+            raise UsageError(
+                f"{place} does not go with the model: {'; '.join(differing)}. Build it as the set "
+                "that the model was trained on"
+            )
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether there are texts to classify."""
+        return self._predict is not None
+
+    def answer(self, program: Program, schema: Schema, tokenizer_json: bytes) -> None:
+        """Writes a line of label and probability for each text of --predict, as they come."""
+        assert self._predict is not None
+        maker = TextRows(schema, open_tokenizer(tokenizer_json))
+        batches = maker.batches(read_texts(self._predict, schema), program.evaluation_rows)
+        found = ((rows, program.evaluate(program.place(rows))()) for rows in batches)
+        logits = (outputs[LOGITS][rows["row_weights"] == 1] for rows, outputs in found)
+        write_predictions(logits, self.classes, self._predictions)
 
     def measure(self, found: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
         """Of all rows alike, whatever the class weights; see `class_measures`."""
@@ -138,34 +193,3 @@ def count_labels(shards: BatchReader, split: str) -> List[int]:
         indices = np.arange(start, min(start + _COUNTED, rows))
         counts += np.bincount(shards.read(split, indices)[LABEL], minlength=len(names))
     return counts.tolist()
-
-
-def check_same_rows(place: str, schema: Schema, trained: Schema) -> None:
-    """Refuses rows that mean something else than those a model was trained on.
-
-    Args:
-      place: of the rows.
-      schema: their contract.
-      trained: of the set that the model was trained on.
-
-    Raises:
-      UsageError: names what differs.
-    """
-    of_rows, of_model = (
-        {
-            "classes": found.parameters["classes"],
-            "tokenizer": found.tokenizer_sha256,
-            "features": [feature.name for feature in found.features],
-        }
-        for found in (schema, trained)
-    )
-    differing = [
-        f"its {name} is {of_rows[name]!r}, the model's {of_model[name]!r}"
-        for name in of_rows
-        if of_rows[name] != of_model[name]
-    ]
-    if differing:
-        raise UsageError(
-            f"{place} does not go with the model: {'; '.join(differing)}. Build it as the set that "
-            "the model was trained on"
-        )

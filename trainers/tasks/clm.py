@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Iterator, Mapping, Optional, Tuple
 
 from schemas.errors import UsageError
+from schemas.sidecar import Schema
 from schemas.statistics import ShardStatistics
-from trainers.data.batches import Batch
+from trainers.data.batches import Batch, BatchReader
+from trainers.models.set_tokenizer import sets_of
 from trainers.run.flags import RunFlags, at_least
 from trainers.run.program import Arrays
 from trainers.run.task import Measures, Task
@@ -102,10 +104,12 @@ class ClmTask(Task):
 
     unit, counts = "nats a token", "predicted"
 
-    def __init__(self, flags: ClmFlags, text: ShardStatistics):
+    def __init__(self, flags: ClmFlags, schema: Schema, shards: Optional[BatchReader] = None):
         """Takes the counts of bytes and words of the split that is evaluated."""
         self.best_by = None if flags.best_by == "none" else flags.best_by
-        self._text = text
+        split, sets = flags.validation_split, sets_of(shards) if shards is not None else []
+        counts = [part.stats.split(split) for part in sets if split in part.splits]
+        self._text = sum(counts, ShardStatistics())
 
     def measure(self, found: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
         """Loss, accuracy, perplexity, and what compares models of different tokenizers.

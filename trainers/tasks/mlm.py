@@ -5,7 +5,7 @@ from typing import ClassVar, Iterator, List, Literal, Mapping, NamedTuple, Optio
 
 from schemas.errors import UsageError
 from schemas.sidecar import Schema
-from trainers.data.batches import Batch
+from trainers.data.batches import Batch, BatchReader
 from trainers.run.flags import RunFlags
 from trainers.run.program import Arrays
 from trainers.run.task import Measures, Task
@@ -65,7 +65,7 @@ class MlmTask(Task):
 
     unit, counts = "nats a masked token", "masked"
 
-    def __init__(self, flags: MlmFlags, schema: Schema):
+    def __init__(self, flags: MlmFlags, schema: Schema, shards: Optional[BatchReader] = None):
         """Checks the flags against the contract.
 
         Raises:

@@ -72,21 +72,38 @@ class QaTask(Task):
 
     Attributes:
       answers: name of a question to the answer that the last evaluation gave.
+      is_scored: whether evaluations answer the questions.
     """
 
     unit, counts = "nats a token of an answer", "weight"
 
-    def __init__(self, flags: QaFlags, shards: BatchReader):
+    def __init__(self, flags: QaFlags, schema: Schema, shards: Optional[BatchReader] = None):
         """Reads the questions of the set, where answers are scored."""
         self.best_by = None if flags.best_by == "none" else flags.best_by
         self.answers: Dict[str, str] = {}
-        self._version, self._is_scored = flags.squad_version, flags.score
+        self._version, self.is_scored = flags.squad_version, flags.score and shards is not None
         if not flags.score:
             self.best_by = self.best_by and "loss"
+        if shards is None or not self.is_scored:
             return
         self._questions = read_questions(sets_of(shards))
         tokenizer = open_tokenizer(set_file(shards, TOKENIZER))
-        self._prompts = PromptMaker(shards.schema, tokenizer)
+        self._prompts = PromptMaker(schema, tokenizer)
+
+    def check_same_rows(self, place: str, schema: Schema, trained: Schema) -> None:
+        """Questions are put in the same way; raises as `Task.check_same_rows`."""
+        differing = [
+            f"{name} is {schema.parameters[name]!r} and was {trained.parameters[name]!r}"
+            for name in _SAME_PARAMETERS
+            if schema.parameters[name] != trained.parameters[name]
+        ]
+        if schema.tokenizer_sha256 != trained.tokenizer_sha256:
+            differing.append("the tokenizer is another")
+        if differing:
+            raise UsageError(
+                f"{place}: its questions are not put as those the run was trained on: "
+                f"{'; '.join(differing)}. Build the set with the tokenizer and flags of the other"
+            )
 
     def measure(self, found: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
         """Loss and accuracy of the answers' tokens; SQuAD's scores, see `squad_scores`."""
@@ -97,7 +114,7 @@ class QaTask(Task):
             is_real = batch["row_weights"] == 1
             for name in sums:
                 sums[name] += float(np.sum(outputs[name][is_real], dtype=np.float64))
-            if self._is_scored:
+            if self.is_scored:
                 numbers = example_numbers(batch["example_id"][is_real])
                 ids, lengths = outputs[ANSWER_IDS][is_real], outputs[ANSWER_LENGTHS][is_real]
                 for number, answer_ids, length in zip(numbers, ids, lengths):
@@ -106,7 +123,7 @@ class QaTask(Task):
                     self.answers[question.name] = self._prompts.text(answer_ids[:length].tolist())
         counted = sums[COUNTED] or math.nan  # without answers to learn there is no loss
         measures = {"loss": sums[LOSS] / counted, "accuracy": sums[CORRECT] / counted}
-        if self._is_scored:
+        if self.is_scored:
             measures.update(score_answers(questions, self.answers, self._version))
         return measures
 
@@ -120,34 +137,12 @@ class QaTask(Task):
 
     def write_files(self, folder: Path) -> None:
         """Writes predictions.json in SQuAD's own format: {id: answer}."""
-        if self._is_scored:
+        if self.is_scored:
             write_answers(str(folder / "predictions.json"), self.answers)
 
     def report(self, folder: Path, rows: List[Measures], title: str) -> List[str]:
         """Draws scores.png; a table of the scores by checkpoint."""
-        if not self._is_scored:
+        if not self.is_scored:
             return []
         draw_scores(rows, str(folder / "scores.png"), title)
         return score_table(rows).split("\n")
-
-
-def check_questions(place: str, schema: Schema, trained: Schema) -> None:
-    """Refuses questions that are put in another way than those a model was trained on.
-
-    Args:
-      place: of the questions.
-      schema: of their set.
-      trained: of the set that the model was trained on.
-    """
-    differing = [
-        f"{name} is {schema.parameters[name]!r} and was {trained.parameters[name]!r}"
-        for name in _SAME_PARAMETERS
-        if schema.parameters[name] != trained.parameters[name]
-    ]
-    if schema.tokenizer_sha256 != trained.tokenizer_sha256:
-        differing.append("the tokenizer is another")
-    if differing:
-        raise UsageError(
-            f"{place}: its questions are not put as those the run was trained on: "
-            f"{'; '.join(differing)}. Build the set with the tokenizer and flags of the other"
-        )

@@ -1,0 +1,320 @@
+"""The one training loop: batches in, checkpoints, measurements and a last word out.
+
+The loop never waits for the step it has just started: it reads the measurements of the step before
+while the device works. Rows come through a thread that also places them on the devices. No
+framework is known here; Python 3.8 syntax.
+"""
+
+import sys
+import time
+from contextlib import closing
+from dataclasses import asdict
+from typing import Any, Callable, Dict, Generator, Iterator, List, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from schemas.errors import DataError
+from trainers.data.batches import Batch, BatchReader
+from trainers.data.mixture import Mixture
+from trainers.data.read_ahead import read_ahead
+from trainers.models.modules import Weights
+from trainers.run.checkpoints import Checkpoints
+from trainers.run.finite_loss import check_finite
+from trainers.run.interruption import Interruption
+from trainers.run.journal import METRICS, MetricsFile, ProgressLine, Rates, duration, read_metrics
+from trainers.run.metric_sinks import open_sinks
+from trainers.run.program import Arrays, Plan, Program
+from trainers.run.progress import Progress, is_due
+from trainers.run.task import Measures, Task
+
+AHEAD = 2  # calls whose rows lie on the devices before their turn
+
+
+class Placed(NamedTuple):
+    """Rows of a call: as the reader gave them, and on the devices."""
+
+    rows: Batch
+    on_devices: Any
+
+
+class _Running(NamedTuple):
+    """A call that was started: the steps before it, its rows, and what waits for it."""
+
+    step: int
+    rows: Batch
+    read: Callable[[], List[Dict[str, float]]]
+
+
+class _SignalCame(Exception):
+    """Ends an evaluation before all of the split was read."""
+
+
+def evaluate(
+    program: Program, shards: BatchReader, split: str
+) -> Generator[Tuple[Batch, Arrays], None, None]:
+    """Every batch of a split with what the program says of it, one call ahead of who reads."""
+    batches = shards.in_order(split, batch_size=program.evaluation_rows, prefetch=0)
+    placed = (Placed(rows, program.place(rows)) for rows in batches)
+    before: Optional[Tuple[Batch, Callable[[], Arrays]]] = None
+    with closing(read_ahead(placed, AHEAD)) as calls:
+        for rows, on_devices in calls:
+            started = rows, program.evaluate(on_devices)
+            if before is not None:
+                yield before[0], before[1]()
+            before = started
+        if before is not None:
+            yield before[0], before[1]()
+
+
+class Loop:
+    """One run, or what is left of it.
+
+    Attributes:
+      progress: how far it has come.
+      waited: seconds in which it stood still for lack of a batch.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        task: Task,
+        program: Program,
+        shards: BatchReader,
+        checkpoints: Checkpoints,
+        line: ProgressLine,
+    ):
+        """Takes what the run is made of; reads and writes nothing yet."""
+        self.plan, self.flags, self.task = plan, plan.flags, task
+        self.program, self.shards = program, shards
+        self.checkpoints, self.line = checkpoints, line
+        self.stop = min(program.steps, self.flags.stop_after or program.steps)
+        self.metrics_path = str(plan.output / METRICS)
+        self.progress, self.start = Progress(), checkpoints.latest
+        self.interruption = Interruption()
+        self.began, self.waited = time.perf_counter(), 0.0
+
+    def run(self, first_weights: Callable[[], Weights]) -> None:
+        """Everything from the first state to the last checkpoint.
+
+        Args:
+          first_weights: gives those before the first step.
+
+        Raises:
+          DataError: the loss is no longer a number, or something cannot be read or written.
+          SystemExit: 130 or 143 after Ctrl-C or SIGTERM, with a checkpoint.
+        """
+        state = self._resume()
+        is_owed = self._is_evaluated_now() and self.progress.evaluated != self.start
+        if self.is_enough or (self.start >= self.stop and not is_owed):
+            self.line.say(f"nothing to do: step {self.start} of {self.program.steps} is done")
+            return
+        weights, optimizer = state or (first_weights(), None)
+        self.program.load(weights, optimizer)
+        self.line.say(self.program.description)
+        self.program.compile(trains=True, evaluates=self._evaluates)
+        self.line.say(f"ready in {time.perf_counter() - self.began:.1f} s")
+        self._say_what_is_read()
+        self.metrics = self._open_metrics()
+        self.began = time.perf_counter()
+        with closing(self.metrics), self.interruption:
+            if is_owed:  # a signal came when it was due
+                self._evaluate()
+            if not self.is_enough:
+                self._train()
+            self._save()
+        if self.interruption.signal is not None:
+            self.line.say(
+                f"interrupted: the state after step {self.progress.step} is in "
+                f"{self.checkpoints.directory}. Go on with:\n  {self.flags.command(resume=True)}"
+            )
+            sys.exit(self.interruption.exit_code)
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether --patience evaluations in a row were none better."""
+        patience = self.flags.patience
+        return patience is not None and self.progress.without_better >= patience
+
+    def _resume(self) -> Optional[Tuple[Weights, Optional[Arrays]]]:
+        """What the newest checkpoint holds, if there is one."""
+        if not self.start:
+            if self.flags.resume:
+                self.line.say("no checkpoint to resume from yet: starting with step 1")
+            return None
+        if self.start % self.program.steps_a_call:
+            raise DataError(
+                f"the newest checkpoint is after step {self.start}, and one call of the devices "
+                f"makes {self.program.steps_a_call} steps: give a number that divides it"
+            )
+        self.line.say(f"resuming after step {self.start} of {self.program.steps}")
+        stored = self.checkpoints.read(self.start)
+        lines = read_metrics(self.metrics_path)
+        self.progress = Progress.resumed(stored.progress, lines, self.task)
+        return stored.weights, stored.state
+
+    def _say_what_is_read(self) -> None:
+        if not self._evaluates:
+            self.line.say(f"no rows in split {self.flags.validation_split!r}: no evaluation")
+        if isinstance(self.shards, Mixture):
+            rows = self.program.steps * self.flags.batch_size
+            for part in self.shards.passes(self.flags.train_split, rows):
+                self.line.say(part.said(self.program.steps))
+
+    def _open_metrics(self) -> MetricsFile:
+        sinks = open_sinks(
+            self.flags.log_to,
+            str(self.plan.output),
+            start_step=self.start,
+            name=self.plan.output.name,
+            settings={**asdict(self.flags), "model": asdict(self.plan.model)},
+        )
+        return MetricsFile(self.metrics_path, start_step=self.start, also=sinks)
+
+    def _train_calls(self) -> Generator[Placed, None, None]:
+        # The rows of D steps are one call: steps s * D to s * D + D - 1 of the same order.
+        a_call = self.program.steps_a_call
+        batches = self.shards.batches(
+            self.flags.train_split,
+            batch_size=self.flags.batch_size * a_call,
+            seed=self.flags.seed,
+            start_step=self.start // a_call,
+            stop_step=-(-self.stop // a_call),
+            prefetch=0,
+        )
+        return read_ahead((Placed(rows, self.program.place(rows)) for rows in batches), AHEAD)
+
+    def _train(self) -> None:
+        """All steps, until the end, a signal, or enough evaluations without a better one."""
+        progress, rates = self.progress, Rates()
+        running: Optional[_Running] = None
+        with closing(self._train_calls()) as calls:
+            while progress.step < self.stop and self.interruption.signal is None:
+                placed = self._next(calls, rates)
+                read = self.program.train(placed.on_devices, progress.step)
+                if running is not None:
+                    self._report(running, rates)
+                running = _Running(progress.step, placed.rows, read)
+                progress.step += self.program.steps_a_call
+                is_saved = progress.step % self.flags.checkpoint_every == 0
+                if not (is_saved and progress.step < self.stop) and not self._is_evaluated_now():
+                    continue
+                self._report(running, rates)
+                running, before = None, time.perf_counter()
+                if self._is_evaluated_now():
+                    self._evaluate()
+                if is_saved and progress.step < self.stop:
+                    self._save()
+                rates.paused(time.perf_counter() - before)
+                if self.is_enough and progress.step < self.stop:
+                    self._say_enough()
+                    return
+        if running is not None:
+            self._report(running, rates)
+
+    def _next(self, calls: Iterator[Placed], rates: Rates) -> Placed:
+        before = time.perf_counter()
+        placed = next(calls)
+        waited = time.perf_counter() - before
+        self.waited += waited
+        rates.waited(waited)
+        return placed
+
+    def _report(self, running: _Running, rates: Rates) -> None:
+        """Waits for a call's measurements, writes and shows them; stops at what is no number."""
+        size = self.flags.batch_size
+        train_rows = self.shards.rows(self.flags.train_split)
+        for index, found in enumerate(running.read()):
+            step = running.step + index + 1
+            rows = {n: part[index * size : (index + 1) * size] for n, part in running.rows.items()}
+            known = {name: found[name] for name in ("loss", "gradient_norm") if name in found}
+            check_finite(
+                {name.replace("_", " "): value for name, value in known.items()},
+                rows,
+                step=step,
+                output=str(self.plan.output),
+                checkpoint=self.checkpoints.latest,
+            )
+            if "counted" in found:
+                found[self.task.counts] = found.pop("counted")
+            tokens = int(np.count_nonzero(rows["segment_ids"]))
+            tokens_a_second, waiting = rates.step_done(tokens)
+            epoch = step * size / train_rows
+            self.metrics.write(
+                {
+                    "kind": "train",
+                    "step": step,
+                    "epoch": round(epoch, 4),
+                    **found,
+                    "tokens": tokens,
+                    "tokens_per_second": round(tokens_a_second, 1),
+                    "waiting": round(waiting, 4),
+                }
+            )
+            left = (time.perf_counter() - self.began) / (step - self.start) * (self.stop - step)
+            self.line.update(
+                f"step {step}/{self.stop}  epoch {epoch:.2f}  loss {found['loss']:.4f}  "
+                f"{tokens_a_second:,.0f} tokens/s  waiting for data {waiting:.1%}  "
+                f"{duration(left)} left"
+            )
+
+    @property
+    def _evaluates(self) -> bool:
+        split = self.flags.validation_split
+        return split in self.shards.splits and self.shards.rows(split) > 0
+
+    def _is_evaluated_now(self) -> bool:
+        every, steps = self.flags.evaluate_every, self.program.steps
+        return self._evaluates and is_due(self.progress.step, every=every, steps=steps)
+
+    def _evaluate(self) -> None:
+        """Measures the validation split, and keeps the weights if they are the best so far."""
+        step, split = self.progress.step, self.flags.validation_split
+        try:
+            measures = self.task.measure(self._until_signal(split))
+        except _SignalCame:  # before files of a part of the split replaced those of a whole one
+            return
+        if measures is None:
+            self.progress.evaluated = step
+            self.line.say(f"step {step}: no token of {split} counts: nothing was measured")
+            return
+        self.task.write_files(self.plan.output)
+        # Its line last: what is not in metrics.jsonl is measured again.
+        if self.progress.count(step, measures, self.task):
+            self.checkpoints.save_best(self.progress, self.program.weights())
+        self.metrics.write({"kind": "evaluation", "step": step, **measures})
+        self.line.say(f"step {step}: {split} {self.task.describe(measures)}")
+
+    def _until_signal(self, split: str) -> Iterator[Tuple[Batch, Arrays]]:
+        with closing(evaluate(self.program, self.shards, split)) as pairs:
+            for pair in pairs:
+                yield pair
+                if self.interruption.signal is not None:
+                    raise _SignalCame
+
+    def _save(self) -> None:
+        if self.progress.step not in self.checkpoints.steps:
+            self.checkpoints.save(self.progress, self.program.weights(), self.program.state())
+
+    def _say_enough(self) -> None:
+        progress = self.progress
+        self.line.say(
+            f"no better {self.task.best_by} in {self.flags.patience} evaluations: stopping after "
+            f"step {progress.step}; the best was after step {progress.best_step}"
+        )
+
+
+def summarize(lines: List[Dict[str, Any]], task: Task, best_step: Optional[int]) -> List[str]:
+    """What metrics.jsonl says of a run: the losses, the last evaluation and the best."""
+    trained = [line["loss"] for line in lines if line["kind"] == "train"]
+    by_step: Dict[int, Measures] = {
+        line["step"]: {name: value for name, value in line.items() if name not in ("kind", "step")}
+        for line in lines
+        if line["kind"] == "evaluation"
+    }
+    said = []
+    if trained:
+        said.append(f"  training    loss {trained[0]:.4f} at first, {trained[-1]:.4f} at last")
+    for name, step in (("last", max(by_step, default=None)), ("best", best_step)):
+        if step in by_step:
+            said.append(f"  {name:<12}step {step}: {task.describe(by_step[step])}")
+    return said

@@ -1,0 +1,288 @@
+"""A trained model in use: measured on a split, asked by its task, exported. Python 3.8 syntax.
+
+OUTPUT/evaluation/SET-SPLIT/500/measures.json   of the weights after step 500, and what people
+look at: pictures, predictions
+OUTPUT/evaluation/SET-SPLIT/measures.jsonl      a line for each checkpoint that was measured
+"""
+
+import json
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+
+import numpy as np
+
+from schemas.errors import DataError, UsageError
+from schemas.sidecar import Schema
+from schemas.terminal import say
+from trainers.data.batches import Batch, BatchReader
+from trainers.data.mixture import Mixture
+from trainers.data.shard_set import ShardSet
+from trainers.data.shards_flag import shards_name
+from trainers.models.decoder import DecoderConfig
+from trainers.models.hf_config import decoder_from_json, decoder_ids, encoder_from_json
+from trainers.models.hf_files import read_directory
+from trainers.models.model_flags import check_fits
+from trainers.models.modules import Weights
+from trainers.models.set_tokenizer import (
+    TOKENIZER,
+    check_same_tokens,
+    kept_schema,
+    kept_tokenizer,
+    set_file,
+)
+from trainers.models.weights import from_published
+from trainers.run.checkpoints import Checkpoints, read_weights
+from trainers.run.export import export_weights
+from trainers.run.flags import BEST, RunFlags, check_task
+from trainers.run.journal import ProgressLine
+from trainers.run.loop import evaluate
+from trainers.run.program import Arrays, Plan, Program
+from trainers.run.run_directory import CHECKPOINTS, SETTINGS, errors_in_words, read_settings
+from trainers.run.task import Measures, Task
+from trainers.run.trainer import Trainer, open_set
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model that can be used.
+
+    Attributes:
+      config: its dimensions.
+      directory: a run's, or one of Hugging Face's form.
+      weights: their names for people, and what reads them; several with --checkpoint=all.
+      schema: of the rows it was trained on; None for a published model.
+      tokenizer_json: what it was trained with; None where there is none.
+      prefix_ids: what every document began with in training.
+      eos_ids: that end a document.
+      shards: what it was trained on; None for a published model.
+    """
+
+    config: Any
+    directory: Path
+    weights: Tuple[Tuple[str, Callable[[], Weights]], ...]
+    schema: Optional[Schema]
+    tokenizer_json: Optional[bytes]
+    prefix_ids: Tuple[int, ...]
+    eos_ids: Tuple[int, ...]
+    shards: Optional[str] = None
+
+
+def find_trained(flags: Any, config: type) -> Trained:
+    """What --checkpoint and --output name.
+
+    Args:
+      flags: of the trainer.
+      config: EncoderConfig or DecoderConfig.
+
+    Raises:
+      UsageError: there is no such run, checkpoint or published model.
+      DataError: a file is broken.
+    """
+    path, which = flags.checkpoint_path, flags.checkpoint
+    directory = Path(path or flags.output_directory(flags.model))
+    with errors_in_words(directory, "Mend that, then ask again"):
+        if path is None:
+            return _find_run(flags, config, directory, which)
+        if directory.parent.name in (CHECKPOINTS, BEST) and directory.name.isdecimal():
+            return _find_run(flags, config, directory.parent.parent, directory.name)
+        if (directory / CHECKPOINTS).is_dir():
+            return _find_run(flags, config, directory, None)
+        if not (directory / SETTINGS).is_file():
+            raise UsageError(
+                f"--checkpoint={path} is neither the output directory of a run nor one with "
+                "config.json and model.safetensors: give one of these"
+            )
+        return _find_published(config, directory)
+
+
+def _find_run(flags: RunFlags, config: type, output: Path, which: Optional[str]) -> Trained:
+    settings = read_settings(output, flags.entry)
+    schema = kept_schema(output)
+    # JSON knows lists only.
+    model = {n: tuple(v) if isinstance(v, list) else v for n, v in settings["model"].items()}
+    paths = Checkpoints(output).choose(which)
+    eos = schema.special_ids.get("eos")
+    return Trained(
+        config=config(**model),
+        directory=output,
+        weights=tuple((path.name, partial(read_weights, path)) for path in paths),
+        schema=schema,
+        tokenizer_json=kept_tokenizer(output),
+        prefix_ids=tuple(schema.parameters.get("prefix_ids", ())),
+        eos_ids=() if eos is None else (eos,),
+        shards=settings["config"]["shards"],
+    )
+
+
+def _find_published(config: type, directory: Path) -> Trained:
+    place = f"--checkpoint={directory}"
+    found, tensors = read_directory(str(directory), flag="--checkpoint")
+    prefix_ids, eos_ids = (), ()
+    if config is DecoderConfig:
+        model = decoder_from_json(found, dropout=0.0, place=place)
+        prefix_ids, eos_ids = decoder_ids(found, place=place)
+    else:
+        model = encoder_from_json(found, classes=_classes_of(found), place=place)
+    has_tokenizer = (directory / TOKENIZER).is_file()
+    return Trained(
+        config=model,
+        directory=directory,
+        weights=(("published", lambda: from_published(tensors, model, seed=0, place=place)[0]),),
+        schema=None,
+        tokenizer_json=kept_tokenizer(directory) if has_tokenizer else None,
+        prefix_ids=prefix_ids,
+        eos_ids=eos_ids,
+    )
+
+
+def _classes_of(found: Mapping[str, Any]) -> Tuple[str, ...]:
+    """Names of the classes that a published classifier tells apart, if it is one."""
+    names = found.get("id2label") if "SequenceClassification" in str(found) else None
+    return tuple(names[str(number)] for number in range(len(names))) if names else ()
+
+
+def use(flags: Any, trainer: Trainer) -> None:
+    """Does what is asked with a trained model: measures it, asks its task, exports it.
+
+    Raises:
+      UsageError: there is no such run or checkpoint, or the set does not go with it.
+      DataError: something cannot be read or written.
+    """
+    trained, line = find_trained(flags, trainer.config), ProgressLine()
+    with errors_in_words(trained.directory, "Mend that, then ask again"):
+        if flags.evaluate_only:
+            _evaluate(flags, trainer, trained, line)
+        if not flags.uses_run:
+            return
+        if trained.schema is None or trained.tokenizer_json is None:
+            raise UsageError(f"--checkpoint={trained.directory} is no run: give a run's directory")
+        plan = Plan(flags, trained.schema, trained.config, 1, trained.directory)
+        task = trainer.make_task(flags, trained.schema, None)
+        [(name, read)] = trained.weights
+        line.say(f"the weights after step {name}")
+        program: Optional[Program] = None
+        if task.is_asked or flags.exports_program:
+            program = trainer.make_program(plan, task)
+            program.load(read(), None)
+        if program is not None and task.is_asked:
+            program.compile(trains=False, evaluates=True)
+            task.answer(program, trained.schema, trained.tokenizer_json)
+        export_weights(plan, program, read, trained.tokenizer_json, line)
+
+
+def _evaluate(flags: Any, trainer: Trainer, trained: Trained, line: ProgressLine) -> None:
+    """Measures each checkpoint that is asked for, prints and writes what it finds."""
+    place, split = flags.shards or trained.shards, flags.validation_split
+    if not place:
+        raise UsageError("--evaluate_only: give the set to measure on with --shards")
+    shards = _open_fitting(flags, trained, place)
+    task = trainer.make_task(flags, shards.schema, shards)
+    if trained.schema is not None:
+        task.check_same_rows(place, shards.schema, trained.schema)
+    plan = Plan(flags, shards.schema, trained.config, 1, trained.directory)
+    program = trainer.make_program(plan, task)
+    title = f"{split} of {place}"
+    folder = trained.directory / "evaluation" / f"{shards_name(place)}-{split}"
+    rows: List[Measures] = []
+    seconds = 0.0
+    for number, (name, read) in enumerate(trained.weights):
+        program.load(read(), None)
+        if not number:
+            line.say(program.description)
+            began = time.perf_counter()
+            program.compile(trains=False, evaluates=True)
+            seconds = time.perf_counter() - began
+        measures, speed = _measure(task, program, shards, split, line)
+        said = f"{trained.directory}, step {name}" if trained.schema else str(trained.directory)
+        say(f"{said} on {title}: {task.describe(measures)}")
+        say(
+            f"  ready in {seconds:.1f} s; {speed['tokens_per_second']:,.0f} tokens/s; a batch of "
+            f"{program.evaluation_rows} rows takes {speed['batch_median_seconds'] * 1e3:.1f} ms "
+            f"(median), {speed['batch_p95_seconds'] * 1e3:.1f} ms (95th percentile)"
+        )
+        if flags.report is not None:
+            where = {"checkpoint": said, "shards": shards.name, "split": split}
+            _append(
+                flags.report, {**where, **measures, "compile_seconds": round(seconds, 3), **speed}
+            )
+        if trained.schema is not None:
+            _keep(folder / name, task, measures)
+            rows.append({"step": int(name), **measures})
+    if rows:
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / "measures.jsonl").write_text(lines, encoding="utf-8")
+        for text in task.report(folder, rows, f"{trained.directory} on {title}"):
+            say(text)
+        say(f"Measures, and what goes with them, lie in {folder}")
+
+
+def _open_fitting(flags: Any, trained: Trained, place: str) -> Union[ShardSet, Mixture]:
+    """The set to measure on, once it goes with the model."""
+    shards, at = open_set(flags, place), f"--checkpoint={trained.directory}"
+    check_task(flags.task, shards.schema, place)
+    check_fits(trained.config, shards.schema, place=f"{at}: the model", shards=place)
+    check_same_tokens(set_file(shards, TOKENIZER), str(trained.directory), flag="--checkpoint")
+    if not shards.rows(flags.validation_split):
+        raise shards.no_rows(flags.validation_split)
+    return shards
+
+
+def _measure(
+    task: Task, program: Program, shards: BatchReader, split: str, line: ProgressLine
+) -> Tuple[Measures, Dict[str, float]]:
+    """Measures of a split, and how fast the program ran over it."""
+    with closing(evaluate(program, shards, split)) as pairs:
+        timed = _Timed(pairs, line, -(-shards.rows(split) // program.evaluation_rows))
+        measures = task.measure(iter(timed))
+    if measures is None:
+        raise DataError(
+            f"{shards.name}: no token of split {split!r} counts, its loss_weights are all 0: there "
+            "is nothing to measure. Give another --validation_split"
+        )
+    return measures, timed.report()
+
+
+class _Timed:
+    """Batches and what was found of them, with the time that each took."""
+
+    def __init__(self, pairs: Iterator[Tuple[Batch, Arrays]], line: ProgressLine, batches: int):
+        self._pairs, self._line, self._batches = pairs, line, batches
+        self._tokens: List[int] = []
+        self._marks = [time.perf_counter()]
+
+    def __iter__(self) -> Iterator[Tuple[Batch, Arrays]]:
+        for batch, found in self._pairs:
+            self._marks.append(time.perf_counter())
+            self._tokens.append(int(np.count_nonzero(batch["segment_ids"])))
+            self._line.update(f"batch {len(self._tokens)} of {self._batches}")
+            yield batch, found
+
+    def report(self) -> Dict[str, float]:
+        """How fast it ran, but for the first batch, in which threads and buffers are made."""
+        first = 1 if len(self._tokens) > 1 else 0
+        seconds = np.diff(self._marks[first:])
+        return {
+            "tokens_per_second": round(sum(self._tokens[first:]) / float(seconds.sum()), 1),
+            "batch_median_seconds": round(float(np.median(seconds)), 6),
+            "batch_p95_seconds": round(float(np.percentile(seconds, 95)), 6),
+            "batches": len(self._tokens),
+        }
+
+
+def _append(path: str, report: Dict[str, Any]) -> None:
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(report) + "\n")
+    except OSError as error:
+        raise DataError(f"--report={path} cannot be written: {error}") from error
+
+
+def _keep(folder: Path, task: Task, measures: Measures) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    task.write_files(folder)
+    text = json.dumps(measures, indent=2) + "\n"
+    (folder / "measures.json").write_text(text, encoding="utf-8")
