@@ -158,7 +158,7 @@ def test_a_mixture_of_a_store_and_a_directory(gs_store, directory, tmp_path, cac
     write_mlm_set(tmp_path / "other", train=50)
     url = gs_store.upload(directory, "shards/set")
     text = f"{url}:0.7,{tmp_path / 'other'}:0.3"
-    found = open_shards(text, seed=1, cache=Cache(str(cache)))
+    found = open_shards(text, seed=1, cache_dir=str(cache))
     due = open_shards(text.replace(url, str(directory)), seed=1)
     options = dict(batch_size=32, seed=1, stop_step=5)
     for one, two in zip(

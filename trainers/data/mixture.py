@@ -23,12 +23,11 @@ import hashlib
 import math
 import os
 from fractions import Fraction
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from schemas.errors import UsageError
-from schemas.set_cache import Cache
 from schemas.sidecar import Schema
 from trainers.data.batches import Batch, BatchReader
 from trainers.data.row_order import epoch_and_row
@@ -62,22 +61,13 @@ class Passes(NamedTuple):
         )
 
 
-def open_shards(
-    text: str,
-    *,
-    seed: int = 0,
-    verify: bool = True,
-    cache: Optional[Cache] = None,
-    follow_links: bool = False,
-) -> Union[ShardSet, "Mixture"]:
+def open_shards(text: str, *, seed: int = 0, **opening: Any) -> Union[ShardSet, "Mixture"]:
     """Opens what `--shards` names: a set, or a mixture of several.
 
     Args:
       text: such as "data/books:0.7,gs://bucket/web:0.3".
       seed: of the order of a mixture.
-      verify: as for ShardSet.
-      cache: for files of stores.
-      follow_links: as for ShardSet.
+      opening: as for ShardSet: verify, cache_dir, cache_gigabytes, follow_links.
 
     Raises:
       DataError: one is no finished set.
@@ -85,19 +75,9 @@ def open_shards(
     """
     weights = parse_shards(text)
     if None in weights.values():
-        return _open(next(iter(weights)), verify, cache or Cache(), follow_links)
+        return ShardSet(next(iter(weights)), **opening)
     given = {path: weight for path, weight in weights.items() if weight is not None}
-    return Mixture.open(given, seed=seed, verify=verify, cache=cache, follow_links=follow_links)
-
-
-def _open(directory: str, verify: bool, cache: Cache, follow_links: bool) -> ShardSet:
-    return ShardSet(
-        directory,
-        verify=verify,
-        cache_dir=cache.directory,
-        cache_gigabytes=cache.gigabytes,
-        follow_links=follow_links,
-    )
+    return Mixture.open(given, seed=seed, **opening)
 
 
 class Mixture(BatchReader):
@@ -137,20 +117,13 @@ class Mixture(BatchReader):
         self.fingerprint = hashlib.sha256(repr(told).encode()).hexdigest()
 
     @staticmethod
-    def open(
-        weights: Dict[str, float],
-        *,
-        seed: int = 0,
-        verify: bool = True,
-        cache: Optional[Cache] = None,
-        follow_links: bool = False,
-    ) -> "Mixture":
+    def open(weights: Dict[str, float], *, seed: int = 0, **opening: Any) -> "Mixture":
         """As `ShardSet.mix`."""
         if not weights:
             raise UsageError("a mixture of no set: give at least one directory with its weight")
         directories = [os.fspath(directory) for directory in weights]
         _shares(directories, list(weights.values()))  # before every byte of the sets is read
-        parts = [_open(d, verify, cache or Cache(), follow_links) for d in directories]
+        parts = [ShardSet(directory, **opening) for directory in directories]
         return Mixture(parts, list(weights.values()), seed=seed)
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ import importlib.util
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
@@ -198,24 +198,13 @@ class ShardSet(BatchReader):
         return {"row_index": rows, "epoch": epochs}
 
     @staticmethod
-    def mix(
-        weights: Dict[str, float],
-        seed: int = 0,
-        *,
-        verify: bool = True,
-        cache_dir: Optional[str] = None,
-        cache_gigabytes: float = CACHE_GIGABYTES,
-        follow_links: bool = False,
-    ) -> "Mixture":
+    def mix(weights: Dict[str, float], seed: int = 0, **opening: Any) -> "Mixture":
         """Several sets read as one, by weight: `ShardSet.mix({"books": 0.7, "web": 0.3}, seed=1)`.
 
         Args:
           weights: directory to weight; shares of the rows of a batch are in their proportion.
           seed: of the order, unless `batches` is given another.
-          verify: as for ShardSet; and so are the others.
-          cache_dir: where files from stores are kept.
-          cache_gigabytes: that they may take.
-          follow_links: as for ShardSet.
+          opening: as for ShardSet: verify, cache_dir, cache_gigabytes, follow_links.
 
         Raises:
           DataError: one is no finished set.
@@ -223,10 +212,7 @@ class ShardSet(BatchReader):
         """
         from trainers.data.mixture import Mixture  # which reads sets with this class
 
-        cache = Cache(cache_dir or default_directory(), cache_gigabytes)
-        return Mixture.open(
-            weights, seed=seed, verify=verify, cache=cache, follow_links=follow_links
-        )
+        return Mixture.open(weights, seed=seed, **opening)
 
     def _shards(self, split: str) -> List[ManifestFile]:
         if split not in self._splits:

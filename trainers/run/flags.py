@@ -137,7 +137,7 @@ class RunFlags:
         parse_log_to(self.log_to)
         for name in ("output", "init_from", "export", "cache_dir"):
             on_disk(self, name)
-        _ = self.cache  # refuses a size that cannot be
+        Cache(self.cache_dir or default_directory(), self.cache_gigabytes)  # refuses a size
         if self.export is not None:
             refuse_existing(self.export)
         self._check_use()
@@ -177,11 +177,6 @@ class RunFlags:
         if self.checkpoint is None or self.checkpoint in names or self.checkpoint.isdecimal():
             return None
         return self.checkpoint
-
-    @property
-    def cache(self) -> Cache:
-        """For files of sets on stores."""
-        return Cache(self.cache_dir or default_directory(), self.cache_gigabytes)
 
     def command(self, **changes: object) -> str:
         """The command line that gives these settings, with some of them changed."""

@@ -58,10 +58,5 @@ def parse_flags(argv: List[str], kind: Type[Flags]) -> Flags:
 
 def open_set(flags: RunFlags, place: str) -> Union[ShardSet, Mixture]:
     """Opens a set, or a mixture, as the flags say."""
-    return open_shards(
-        place,
-        seed=flags.seed,
-        verify=flags.verify,
-        cache=flags.cache,
-        follow_links=flags.follow_links,
-    )
+    names = ("seed", "verify", "cache_dir", "cache_gigabytes", "follow_links")
+    return open_shards(place, **{name: getattr(flags, name) for name in names})
