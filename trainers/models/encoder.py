@@ -1,7 +1,6 @@
-"""BERT, RoBERTa and ELECTRA: dimensions and switches, and where they differ, one row for each.
+"""BERT, RoBERTa and ELECTRA: dimensions and switches, and a row for each of what they differ in.
 
-Letters of sizes: V vocabulary, P rows of the position table, T token types, E embedding, H hidden
-states, I feed-forward block, C classes. No framework; Python 3.8 syntax.
+No framework; Python 3.8 syntax.
 """
 
 import dataclasses
@@ -9,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
 
 from schemas.errors import UsageError
-from trainers.models.modules import Key, Module, Row, check_sizes, modules_of
+from trainers.models.modules import Key, ModelConfig, Module, modules_at
 from trainers.run.flags import at_least, share
 
 ELECTRA_EMBEDDING = 128  # of ELECTRA's small model; wider ones have it as wide as hidden states
@@ -24,7 +23,7 @@ class EncoderFamily(NamedTuple):
       class_head: their dense layer and output layer.
       token_types: of a new model.
       layer_norm_epsilon: of a new model.
-      absent: what transformers takes where config.json leaves a key out, if not as the others.
+      absent: what transformers takes where config.json leaves a key out, if not as in KEYS.
     """
 
     class_name: str
@@ -35,34 +34,25 @@ class EncoderFamily(NamedTuple):
     absent: Mapping[str, Any] = {}
 
 
+_BERT, _ELECTRA = "cls.predictions", "generator_predictions"
 FAMILIES = {
     "bert": EncoderFamily(
-        class_name="Bert",
-        masked_head=(
-            "cls.predictions.transform.dense",
-            "cls.predictions.transform.LayerNorm",
-            "cls.predictions",
-            "cls.predictions.decoder",
-        ),
-        class_head=("bert.pooler.dense", "classifier"),
+        "Bert",
+        (f"{_BERT}.transform.dense", f"{_BERT}.transform.LayerNorm", _BERT, f"{_BERT}.decoder"),
+        ("bert.pooler.dense", "classifier"),
     ),
     "roberta": EncoderFamily(
-        class_name="Roberta",
-        masked_head=("lm_head.dense", "lm_head.layer_norm", "lm_head", "lm_head.decoder"),
-        class_head=("classifier.dense", "classifier.out_proj"),
+        "Roberta",
+        ("lm_head.dense", "lm_head.layer_norm", "lm_head", "lm_head.decoder"),
+        ("classifier.dense", "classifier.out_proj"),
         token_types=1,
         layer_norm_epsilon=1e-5,
         absent={"vocab_size": 50265, "pad_token_id": 1},
     ),
     "electra": EncoderFamily(
-        class_name="Electra",
-        masked_head=(
-            "generator_predictions.dense",
-            "generator_predictions.LayerNorm",
-            "generator_lm_head",
-            "generator_lm_head",
-        ),
-        class_head=("classifier.dense", "classifier.out_proj"),
+        "Electra",
+        (f"{_ELECTRA}.dense", f"{_ELECTRA}.LayerNorm", "generator_lm_head", "generator_lm_head"),
+        ("classifier.dense", "classifier.out_proj"),
         absent={"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
     ),
 }
@@ -72,7 +62,7 @@ KEYS = (
     Key("layers", "num_hidden_layers", 12),
     Key("heads", "num_attention_heads", 12),
     Key("intermediate_size", "intermediate_size", 3072),
-    Key("max_positions", "max_position_embeddings", 512),  # there with the position offset
+    Key("max_positions", "max_position_embeddings", 512),  # theirs counts the position offset in
     Key("token_types", "type_vocab_size", 2),
     Key("activation", "hidden_act", "gelu"),
     Key("layer_norm_epsilon", "layer_norm_eps", 1e-12),
@@ -84,7 +74,7 @@ KEYS = (
 EMBEDDING_KEY = Key("embedding_size", "embedding_size", ELECTRA_EMBEDDING)  # ELECTRA's alone
 # Settings of theirs that would make another model than ours, and the value that ours has.
 FIXED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
-# Beginnings of names of heads for other work than masked language modeling, or classification.
+# Beginnings of names of other heads than that for masked language modeling, or classification.
 _BESIDES_MASKED = (
     *("bert.pooler.", "roberta.pooler.", "cls.seq_relationship."),
     *("discriminator_predictions.", "classifier.", "qa_outputs."),
@@ -96,45 +86,21 @@ _BESIDES_CLASSES = (
 
 
 @dataclass(frozen=True)
-class EncoderConfig:
+class EncoderConfig(ModelConfig):
     """An encoder with a head: for masked language modeling, or for classification.
 
     Attributes:
-      family: bert, roberta or electra: whose names and config.json weights are exported with.
-      vocab_size: V, rows of the embedding.
-      max_positions: the longest segment it can place.
       position_offset: rows of the position table before that of position 0; RoBERTa's table starts
         after its padding id, at 2.
-      layers: encoder layers.
-      hidden_size: H, a multiple of `heads`.
-      heads: N.
-      intermediate_size: I, width of the feed-forward block.
-      embedding_size: E; where it is not H, a projection leads in, and a masked-language-model head
-        leads out (ELECTRA).
-      token_types: T, rows of the token type table.
-      activation: of the feed-forward block, by Hugging Face's name.
-      tied: the output layer of a masked language model is the embedding.
-      dropout: on embeddings and both residual branches.
+      token_types: rows of the token type table.
       attention_dropout: on attention probabilities.
       classifier_dropout: before the head that classifies.
-      layer_norm_epsilon: RoBERTa's 1e-5, BERT's 1e-12.
       classes: their names, in the order of their numbers; without any, the head is that of a masked
         language model.
     """
 
-    family: str
-    vocab_size: int
-    max_positions: int
-    position_offset: int
-    layers: int
-    hidden_size: int
-    heads: int
-    intermediate_size: int
-    embedding_size: int
+    position_offset: int = 0
     token_types: int = 2
-    activation: str = "gelu"
-    tied: bool = True
-    dropout: float = 0.0
     attention_dropout: float = 0.0
     classifier_dropout: float = 0.0
     layer_norm_epsilon: float = 1e-12
@@ -142,17 +108,17 @@ class EncoderConfig:
 
     def __post_init__(self) -> None:
         """Refuses dimensions that make no model."""
-        if self.family not in FAMILIES:
-            raise UsageError(f"family {self.family!r}: one of {', '.join(FAMILIES)}")
-        check_sizes(self)
+        super().__post_init__()
         at_least(self, "token_types", 1)
         at_least(self, "position_offset", 0)
         for name in ("attention_dropout", "classifier_dropout"):
             share(self, name)
+        if self.family not in FAMILIES:
+            raise UsageError(f"{self.family} is none of {', '.join(FAMILIES)}")
         if self.is_projected and self.family != "electra":
             raise UsageError(
                 f"--embedding_size={self.embedding_size} is not --hidden_size={self.hidden_size}: "
-                f"only electra has a projection between them, not {self.family}"
+                f"only --family=electra has a projection between them, not {self.family}"
             )
 
     @property
@@ -161,38 +127,14 @@ class EncoderConfig:
         return self.max_positions + self.position_offset
 
     @property
-    def is_projected(self) -> bool:
-        """Whether embeddings have another width than hidden states."""
-        return self.embedding_size != self.hidden_size
-
-    @property
-    def is_untied(self) -> bool:
-        """Whether the output layer of a masked language model is a table of its own."""
-        return not self.tied
-
-    @property
     def head_activation(self) -> str:
         """Of a masked language model's head: BERT's is that of its layers, the others' is GELU."""
         return self.activation if self.family == "bert" else "gelu"
 
     @property
-    def sizes(self) -> Dict[str, int]:
-        """The letters of the rows."""
-        return {
-            "V": self.vocab_size,
-            "P": self.position_rows,
-            "T": self.token_types,
-            "E": self.embedding_size,
-            "H": self.hidden_size,
-            "I": self.intermediate_size,
-            "C": len(self.classes),
-        }
-
-    @property
     def modules(self) -> List[Module]:
         """All that have weights."""
-        head = _class_head if self.classes else _masked_head
-        return modules_of(self, (*_body(self.family), *head(self)))
+        return _body(self) + (_class_head(self) if self.classes else _masked_head(self))
 
     @property
     def base(self) -> str:
@@ -201,18 +143,18 @@ class EncoderConfig:
 
     @property
     def doubles(self) -> Dict[str, str]:
-        """Tensors of theirs that files may hold and no model reads, and which of ours they repeat.
+        """Tensors of theirs that files may hold and no model reads -> which of ours they repeat.
 
         A tied output layer is the embedding; one of its own has its own bias, and the head's is
         dead then.
         """
         if self.classes:
             return {}
-        _, _, bias, table = FAMILIES[self.family].masked_head
-        if not self.tied:
-            return {f"{bias}.bias": "head.bias"} if bias != table else {}
-        doubles = {f"{table}.weight": "embeddings.tokens.weight"}
-        return doubles if bias == table else {**doubles, f"{table}.bias": "head.bias"}
+        *_, bias, table = FAMILIES[self.family].masked_head
+        doubles = {f"{table if self.tied else bias}.bias": "head.bias"} if bias != table else {}
+        if self.tied:
+            doubles[f"{table}.weight"] = "embeddings.tokens.weight"
+        return doubles
 
     @property
     def other_heads(self) -> Tuple[str, ...]:
@@ -227,45 +169,48 @@ def with_dropout(config: EncoderConfig, rate: float) -> EncoderConfig:
     )
 
 
-def _body(family: str) -> Tuple[Row, ...]:
-    """The rows that the families have in common, under each's name."""
-    embeddings, layer = f"{family}.embeddings", f"{family}.encoder.layer.N"
-    qkv = {f"{layer}.attention.self.{part}": "H" for part in ("query", "key", "value")}
-    return (
-        Row("embeddings.tokens", "table", {f"{embeddings}.word_embeddings": "V"}, "E"),
-        Row("embeddings.positions", "table", {f"{embeddings}.position_embeddings": "P"}, "E"),
-        Row("embeddings.token_types", "table", {f"{embeddings}.token_type_embeddings": "T"}, "E"),
-        Row("embeddings.norm", "norm", {f"{embeddings}.LayerNorm": "E"}),
-        Row(
-            "embeddings.projection",
-            "linear",
-            {f"{family}.embeddings_project": "H"},
-            "E",
-            when="is_projected",
-        ),
-        Row("layers.N.qkv", "linear", qkv, "H"),
-        Row("layers.N.attention_out", "linear", {f"{layer}.attention.output.dense": "H"}, "H"),
-        Row("layers.N.attention_norm", "norm", {f"{layer}.attention.output.LayerNorm": "H"}),
-        Row("layers.N.mlp_in", "linear", {f"{layer}.intermediate.dense": "I"}, "H"),
-        Row("layers.N.mlp_out", "linear", {f"{layer}.output.dense": "H"}, "I"),
-        Row("layers.N.mlp_norm", "norm", {f"{layer}.output.LayerNorm": "H"}),
-    )
+def _body(config: EncoderConfig) -> List[Module]:
+    width, hidden, wide = config.embedding_size, config.hidden_size, config.intermediate_size
+    embeddings = [
+        ("tokens", "table", "embeddings.word_embeddings", config.vocab_size, width),
+        ("positions", "table", "embeddings.position_embeddings", config.position_rows, width),
+        ("token_types", "table", "embeddings.token_type_embeddings", config.token_types, width),
+        ("norm", "norm", "embeddings.LayerNorm", width),
+    ]
+    if config.is_projected:
+        embeddings.append(("projection", "linear", "embeddings_project", hidden, width))
+    qkv = tuple(f"attention.self.{part}" for part in ("query", "key", "value"))
+    layer = [
+        ("qkv", "linear", qkv, hidden, hidden),
+        ("attention_out", "linear", "attention.output.dense", hidden, hidden),
+        ("attention_norm", "norm", "attention.output.LayerNorm", hidden),
+        ("mlp_in", "linear", "intermediate.dense", wide, hidden),
+        ("mlp_out", "linear", "output.dense", hidden, wide),
+        ("mlp_norm", "norm", "output.LayerNorm", hidden),
+    ]
+    modules = modules_at("embeddings.", config.base, embeddings)
+    for n in range(config.layers):
+        modules += modules_at(f"layers.{n}.", f"{config.base}encoder.layer.{n}.", layer)
+    return modules
 
 
-def _masked_head(config: EncoderConfig) -> Tuple[Row, ...]:
+def _masked_head(config: EncoderConfig) -> List[Module]:
+    tokens, width = config.vocab_size, config.embedding_size
     dense, norm, bias, table = FAMILIES[config.family].masked_head
-    part = "the output head"
-    return (
-        Row("head.dense", "linear", {dense: "E"}, "H", part=part),
-        Row("head.norm", "norm", {norm: "E"}, part=part),
-        Row("head", "vector", {bias if config.tied else table: "V"}, part=part),
-        Row("head.table", "table", {table: "V"}, "E", when="is_untied", part=part),
-    )
+    modules = [
+        Module("head.dense", (dense,), "linear", (width,), config.hidden_size),
+        Module("head.norm", (norm,), "norm", (width,)),
+        Module("head", (bias if config.tied else table,), "vector", (tokens,)),
+    ]
+    if not config.tied:
+        modules.append(Module("head.table", (table,), "table", (tokens,), width))
+    return [module._replace(part="the output head") for module in modules]
 
 
-def _class_head(config: EncoderConfig) -> Tuple[Row, ...]:
+def _class_head(config: EncoderConfig) -> List[Module]:
+    classes, hidden = len(config.classes), config.hidden_size
     dense, out = FAMILIES[config.family].class_head
-    return (
-        Row("head.dense", "linear", {dense: "H"}, "H", part=dense),
-        Row("head.out", "linear", {out: "C"}, "H", part=out),
-    )
+    return [
+        Module("head.dense", (dense,), "linear", (hidden,), hidden, part=dense),
+        Module("head.out", (out,), "linear", (classes,), hidden, part=out),
+    ]

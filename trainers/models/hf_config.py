@@ -23,18 +23,17 @@ def encoder_from_json(
     """The encoder that a config.json describes.
 
     Args:
-      found: its content, with a model_type of `encoder.FAMILIES`.
+      found: its content.
       classes: of the head; without any, the head is that of a masked language model.
       place: to name in errors, such as "--init_from=DIR".
 
     Raises:
-      UsageError: it has a switch that our encoder has not.
+      UsageError: it is no encoder, or has a switch that ours has not.
       DataError: a value is of another type than it has to be.
     """
-    family = found["model_type"]
-    row = encoder.FAMILIES[family]
+    family = _family(found, encoder.FAMILIES, place)
     _refuse_other(found, encoder.FIXED, place)
-    found = {**row.absent, **found}
+    found = {**encoder.FAMILIES[family].absent, **found}
     values = _fields(found, _encoder_keys(family), EncoderConfig, place)
     offset = _typed(found, "pad_token_id", 0, int, place) + 1 if family == "roberta" else 0
     values["max_positions"] -= offset
@@ -52,16 +51,10 @@ def encoder_to_json(config: EncoderConfig, special_ids: Mapping[str, int]) -> Di
       config: of the model.
       special_ids: role to id, as in the contract.
     """
-    head = "SequenceClassification" if config.classes else "MaskedLM"
-    found: Dict[str, Any] = {
-        "architectures": [f"{encoder.FAMILIES[config.family].class_name}For{head}"],
-        "model_type": config.family,
-        **_keys_of(config, _encoder_keys(config.family)),
-        "max_position_embeddings": config.position_rows,
-        **{f"{role}_token_id": special_ids.get(role) for role in _ROLES},
-        "initializer_range": 0.02,
-        "dtype": "float32",
-    }
+    head = "ForSequenceClassification" if config.classes else "ForMaskedLM"
+    class_name = encoder.FAMILIES[config.family].class_name + head
+    found = _to_json(config, class_name, _encoder_keys(config.family), special_ids)
+    found["max_position_embeddings"] = config.position_rows
     if config.family == "roberta":  # transformers derives positions from this id
         found["pad_token_id"] = config.position_offset - 1
     if config.classes:
@@ -75,15 +68,15 @@ def decoder_from_json(found: Mapping[str, Any], *, dropout: float, place: str) -
     """The decoder that a config.json describes.
 
     Args:
-      found: its content, with a model_type of `decoder.FAMILIES`.
+      found: its content.
       dropout: for training; theirs is not taken over.
       place: to name in errors, such as "--init_from=DIR".
 
     Raises:
-      UsageError: it has a switch that our decoder has not.
+      UsageError: it is no decoder, or has a switch that ours has not.
       DataError: a value is of another type than it has to be.
     """
-    family = found["model_type"]
+    family = _family(found, decoder.FAMILIES, place)
     row = decoder.FAMILIES[family]
     _refuse_other(found, row.fixed, place)
     values = _fields(found, row.keys, DecoderConfig, place)
@@ -107,16 +100,9 @@ def decoder_to_json(
       prefix_ids: what every document of the training set began with; kept as a key of our own.
     """
     row = decoder.FAMILIES[config.family]
-    found: Dict[str, Any] = {
-        "architectures": [row.class_name],
-        "model_type": config.family,
-        **_keys_of(config, row.keys),
-        **dict.fromkeys(row.dropout_keys, config.dropout),
-        **{f"{role}_token_id": special_ids.get(role) for role in _ROLES},
-        "prefix_ids": [int(number) for number in prefix_ids],
-        "initializer_range": 0.02,
-        "dtype": "float32",
-    }
+    found = _to_json(config, row.class_name, row.keys, special_ids)
+    found.update(dict.fromkeys(row.dropout_keys, config.dropout))
+    found["prefix_ids"] = [int(number) for number in prefix_ids]
     if prefix_ids:
         found["bos_token_id"] = found["prefix_ids"][0]
     return found
@@ -150,6 +136,16 @@ def _listed(value: Any) -> Tuple[Any, ...]:
 
 def _encoder_keys(family: str) -> Tuple[Key, ...]:
     return (*encoder.KEYS, *((encoder.EMBEDDING_KEY,) if family == "electra" else ()))
+
+
+def _family(found: Mapping[str, Any], families: Iterable[str], place: str) -> str:
+    for family in families:
+        if found.get("model_type") == family:
+            return family
+    raise UsageError(
+        f"{place}: config.json says model_type {shown(found.get('model_type'))}, and "
+        f"{', '.join(families)} are built here: give weights of one of these"
+    )
 
 
 def _refuse_other(found: Mapping[str, Any], fixed: Mapping[str, Any], place: str) -> None:
@@ -192,10 +188,16 @@ def _made(cls: Type[Any], values: Mapping[str, Any], place: str) -> Any:
         raise UsageError(f"{place}: config.json: {error}") from None
 
 
-def _keys_of(config: Any, keys: Iterable[Key]) -> Dict[str, Any]:
+def _to_json(
+    config: Any, class_name: str, keys: Iterable[Key], special_ids: Mapping[str, int]
+) -> Dict[str, Any]:
+    values = {key.theirs: getattr(config, key.ours) for key in keys}
+    values.update({k.theirs: not getattr(config, k.ours) for k in keys if k.is_opposite})
     return {
-        key.theirs: getattr(config, key.ours) != key.is_opposite
-        if key.is_opposite
-        else getattr(config, key.ours)
-        for key in keys
+        "architectures": [class_name],
+        "model_type": config.family,
+        **values,
+        **{f"{role}_token_id": special_ids.get(role) for role in _ROLES},
+        "initializer_range": 0.02,
+        "dtype": "float32",
     }

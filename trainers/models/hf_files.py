@@ -8,12 +8,12 @@ Only safetensors are read: a pickle runs what it likes when it is opened. No fra
 but numpy and the package safetensors, imported when a directory is opened; Python 3.8 syntax.
 """
 
-import json
 import os
 import re
 import shutil
 import tempfile
 from collections.abc import Mapping as MappingABC
+from pathlib import Path
 from typing import (
     Any,
     Dict,
@@ -30,6 +30,7 @@ from typing import (
 import numpy as np
 
 from schemas.errors import DataError, UsageError
+from schemas.tokenizer_bounds import read_tokenizer_json, token_ids
 from schemas.typed_json import load_json, shown, to_json
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -37,11 +38,12 @@ CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.
 _BUFFERS = re.compile(
     r"(^|\.)(attn\.(bias|masked_bias)|embeddings\.(position_ids|token_type_ids))$"
 )
+_FIRST_NAMES = re.compile(r"(?<=LayerNorm\.)(gamma|beta)$")  # BERT's, of a norm's weight and bias
 _SHOWN = 5  # names in an error, before "and so many more"
 
 
 class _Place(NamedTuple):
-    """Where a tensor lies: its file, its name there, and its shape."""
+    """Where a tensor lies: its file, its name there, its shape."""
 
     file: str
     name: str
@@ -55,33 +57,37 @@ class Tensors(MappingABC):
     float32; bfloat16 and float16 go into it without loss.
 
     Attributes:
-      shapes: of the tensors by name, known without reading them.
+      shapes: of the tensors, known without reading them.
     """
 
     def __init__(self, places: Mapping[str, _Place]):
-        """Takes where each tensor lies, as `read_directory` found them."""
-        self._places = dict(places)
-        self.shapes = {name: place.shape for name, place in places.items()}
+        """Takes where each lies, as `read_directory` found them."""
+        self._places = dict(sorted(places.items()))
+        self.shapes = {name: place.shape for name, place in self._places.items()}
 
     def __getitem__(self, name: str) -> np.ndarray:
         """One tensor, C-contiguous.
 
         Raises:
           KeyError: there is no such tensor.
+          DataError: it cannot be read.
         """
-        from safetensors import safe_open
+        from safetensors import SafetensorError, safe_open
 
         place = self._places[name]
-        with safe_open(place.file, framework="np") as file:
-            if file.get_slice(place.name).get_dtype() == "BF16":
-                import ml_dtypes  # noqa: F401 # teaches numpy the dtype
-            value = np.ascontiguousarray(file.get_tensor(place.name))
+        try:
+            with safe_open(place.file, framework="np") as file:
+                if file.get_slice(place.name).get_dtype() == "BF16":
+                    import ml_dtypes  # noqa: F401 # teaches numpy the dtype
+                value = np.ascontiguousarray(file.get_tensor(place.name))
+        except (SafetensorError, OSError) as error:
+            raise DataError(f"{place.file}: {place.name} cannot be read: {error}") from error
         is_float = value.dtype.kind in "fV"  # V: bfloat16 is none of numpy's own
         return value.astype(np.float32) if is_float else value
 
     def __iter__(self) -> Iterator[str]:
         """Names, sorted."""
-        return iter(sorted(self._places))
+        return iter(self._places)
 
     def __len__(self) -> int:
         """How many there are."""
@@ -111,26 +117,22 @@ def read_directory(
             f"{place}: there is no such directory. Published weights are first downloaded: "
             "`hf download NAME --local-dir DIR`"
         )
-    config = _read_json(os.path.join(path, CONFIG), place)
+    config = _read_object(os.path.join(path, CONFIG), place)
     model_type = config.get("model_type")
     if model_types and model_type not in model_types:
         raise UsageError(
             f"{place}: config.json says model_type {shown(model_type)}, and this trainer takes "
             f"{', '.join(model_types)}: give weights of one of these"
         )
-    places = (found for found in _tensor_places(path, place) if not _BUFFERS.search(found.name))
-    return config, Tensors({_today(found.name): found for found in places})
+    places = {
+        _FIRST_NAMES.sub(lambda name: "weight" if name[0] == "gamma" else "bias", found.name): found
+        for found in _tensor_places(path, place)
+        if not _BUFFERS.search(found.name)
+    }
+    return config, Tensors(places)
 
 
-def _today(name: str) -> str:
-    """BERT's first names of a LayerNorm's weights, as they are called now."""
-    for old, new in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):
-        if name.endswith(old):
-            return name[: -len(old)] + new
-    return name
-
-
-def _read_json(path: str, place: str) -> Dict[str, Any]:
+def _read_object(path: str, place: str) -> Dict[str, Any]:
     if not os.path.isfile(path):
         held = ", ".join(sorted(os.listdir(os.path.dirname(path)))[:9]) or "nothing"
         raise UsageError(
@@ -151,9 +153,8 @@ def _tensor_places(path: str, place: str) -> Iterator[_Place]:
     if os.path.isfile(whole):
         yield from _places_in(whole)
         return
-    if not os.path.isfile(index):
-        raise UsageError(f"{place}: {_no_weights(sorted(os.listdir(path)))}")
-    promised = _read_json(index, place).get("weight_map")
+    _refuse_pickles(path, place)
+    promised = _read_object(index, place).get("weight_map")
     if not isinstance(promised, dict) or not all(isinstance(p, str) for p in promised.values()):
         raise DataError(f"{index} has no weight_map of names to files; copy the directory again")
     for part in sorted(set(promised.values())):
@@ -169,6 +170,25 @@ def _tensor_places(path: str, place: str) -> Iterator[_Place]:
             yield held[name]
 
 
+def _refuse_pickles(path: str, place: str) -> None:
+    """Says what to do with a directory that holds neither model.safetensors nor its index."""
+    if os.path.isfile(os.path.join(path, INDEX)):
+        return
+    held = sorted(os.listdir(path))
+    pickles = [name for name in held if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
+    if not pickles:
+        raise UsageError(
+            f"{place}: the directory has no {WEIGHTS} (it holds {', '.join(held[:9])}); give one "
+            "that `save_pretrained` of transformers or --export of a trainer wrote"
+        )
+    raise UsageError(
+        f"{place}: the directory has {pickles[0]} and no {WEIGHTS}. A pickle can run any code when "
+        "it is opened, so none is read here; where you trust it, convert it once with "
+        "transformers: `AutoModel.from_pretrained(DIR).save_pretrained(OTHER)`, with the class "
+        "that config.json names under architectures"
+    )
+
+
 def _places_in(file: str) -> List[_Place]:
     try:
         from safetensors import SafetensorError, safe_open
@@ -179,27 +199,10 @@ def _places_in(file: str) -> List[_Place]:
         ) from error
     try:
         with safe_open(file, framework="np") as opened:
-            return [
-                _Place(file, name, tuple(opened.get_slice(name).get_shape()))
-                for name in opened.keys()
-            ]
+            shapes = {name: opened.get_slice(name).get_shape() for name in opened.keys()}
     except (SafetensorError, OSError) as error:
         raise DataError(f"{file} is cut or broken ({error}): copy it again") from error
-
-
-def _no_weights(held: List[str]) -> str:
-    pickles = [name for name in held if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
-    if not pickles:
-        return (
-            f"the directory has no {WEIGHTS} (it holds {', '.join(held[:9]) or 'nothing'}); give "
-            "one that `save_pretrained` of transformers or --export of a trainer wrote"
-        )
-    return (
-        f"the directory has {pickles[0]} and no {WEIGHTS}. A pickle can run any code when it is "
-        "opened, so none is read here; where you trust it, convert it once with transformers: "
-        "`AutoModel.from_pretrained(DIR).save_pretrained(OTHER)`, with the class that "
-        "config.json names under architectures"
-    )
+    return [_Place(file, name, tuple(shape)) for name, shape in shapes.items()]
 
 
 def check_names(expected: Iterable[str], found: Iterable[str], *, place: str) -> None:
@@ -302,36 +305,30 @@ def write_directory(
 
     refuse_existing(path)
     path = os.path.abspath(path)
+    files = {CONFIG: to_json(config), "tokenizer.json": tokenizer_json}
+    files["tokenizer_config.json"] = tokenizer_config and to_json(tokenizer_config)
     partial = None
     try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        partial = tempfile.mkdtemp(
-            prefix=f".{os.path.basename(path)}.partial-", dir=os.path.dirname(path)
-        )
+        parent, name = os.path.split(path)
+        os.makedirs(parent, exist_ok=True)
+        partial = tempfile.mkdtemp(prefix=f".{name}.partial-", dir=parent)
+        whole = Path(partial) / "whole"  # mkdtemp's own is for its owner alone
+        whole.mkdir()
         contiguous = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
         # transformers refuses files that do not say which framework's layout they have.
-        save_file(contiguous, os.path.join(partial, WEIGHTS), metadata={"format": "pt"})
-        _write(os.path.join(partial, CONFIG), to_json(config))
-        if tokenizer_json is not None:
-            _write(os.path.join(partial, "tokenizer.json"), tokenizer_json)
-        if tokenizer_config is not None:
-            _write(os.path.join(partial, "tokenizer_config.json"), to_json(tokenizer_config))
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(partial, 0o777 & ~umask)  # mkdtemp's are for the owner alone
-        os.rename(partial, path)
-    except (OSError, SafetensorError) as error:  # save_file wraps what a full disk says
+        save_file(contiguous, str(whole / WEIGHTS), metadata={"format": "pt"})
+        for file, content in files.items():
+            if content is not None:
+                (whole / file).write_bytes(content)
+        shutil.copymode(str(whole / CONFIG), str(whole / WEIGHTS))  # its own: for its owner alone
+        os.rename(str(whole), path)
+    except (OSError, SafetensorError) as error:  # of a full disk save_file says the latter
         raise DataError(
-            f"--export={path} cannot be written: {error}; free some space or give another place"
+            f"--export={path} cannot be written: {error}; free some space, or give another place"
         ) from error
     finally:
         if partial is not None:
             shutil.rmtree(partial, ignore_errors=True)
-
-
-def _write(path: str, content: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(content)
 
 
 def tokenizer_settings(
@@ -346,19 +343,14 @@ def tokenizer_settings(
       special_ids: role to id, as in the contract.
       max_length: the longest text the model takes, in tokens.
     """
-    content = json.loads(tokenizer_json.decode("utf-8"))
-    vocab = content["model"].get("vocab", {})
-    pairs = vocab.items() if isinstance(vocab, dict) else ((v[0], i) for i, v in enumerate(vocab))
-    tokens = {number: token for token, number in pairs}
-    tokens.update({added["id"]: added["content"] for added in content.get("added_tokens") or ()})
-    settings: Dict[str, Any] = {
+    ids = token_ids(read_tokenizer_json(tokenizer_json, "tokenizer.json"))
+    tokens = {number: token for token, number in ids.items()}
+    parts = {f"{role}_token": tokens[number] for role, number in special_ids.items()}
+    if "mask" in special_ids:  # an encoder's first and last token go by these names too
+        named = {"cls_token": parts.get("bos_token"), "sep_token": parts.get("eos_token")}
+        parts.update({name: token for name, token in named.items() if token is not None})
+    return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": max_length,
+        **parts,
     }
-    for role, number in special_ids.items():
-        settings[f"{role}_token"] = tokens[number]
-    if "mask" in special_ids:  # an encoder's first and last token go by these names too
-        for role, name in (("bos", "cls_token"), ("eos", "sep_token")):
-            if role in special_ids:
-                settings[name] = tokens[special_ids[role]]
-    return settings

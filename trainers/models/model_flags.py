@@ -31,7 +31,7 @@ from trainers.models.hf_config import decoder_from_json, encoder_from_json
 from trainers.models.hf_files import read_directory
 from trainers.models.modules import Weights
 from trainers.models.weights import check_published, fresh, from_published
-from trainers.run.flags import at_least, share
+from trainers.run.flags import RunFlags, at_least, share
 
 # Turc et al., "Well-Read Students Learn Better", 2019 (arXiv:1908.08962); base is BERT's and
 # GPT-2's own, medium GPT-2's, and electra_small ELECTRA's (arXiv:2003.10555).
@@ -51,12 +51,13 @@ DROPOUT = 0.1  # of a new model
 
 
 @dataclass(frozen=True)
-class ModelFlags:
-    """Dimensions of a model."""
+class ModelFlags(RunFlags):
+    """Which model."""
 
+    family: str = ""
+    """Whose architecture; with --init_from its config.json says it, and all that follows."""
     model: str = "small"
-    """Dimensions to start from; each flag below replaces one of them. With --init_from its
-    config.json says them all."""
+    """Dimensions to start from; each flag below replaces one of them."""
     layers: Optional[int] = None
     """Layers of attention and feed-forward block."""
     hidden_size: Optional[int] = None
@@ -79,16 +80,20 @@ class ModelFlags:
     """On embeddings, attention probabilities, residual branches and before a classifier. None: as
     published encoders have it, 0.1 for other models."""
 
+    def __post_init__(self) -> None:
+        """Refuses values that cannot be meant."""
+        super().__post_init__()
+        for name in (*_SHAPE, "max_positions"):
+            at_least(self, name, 1)
+        share(self, "dropout")
+
 
 @dataclass(frozen=True)
 class EncoderFlags(ModelFlags):
     """Which encoder."""
 
     family: Literal["roberta", "bert", "electra"] = "roberta"
-    """Which encoder; with --init_from its config.json says it."""
     model: Literal["tiny", "small", "base", "electra_small"] = "small"
-    """Dimensions to start from; each flag below replaces one of them. With --init_from its
-    config.json says them all."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +101,7 @@ class DecoderFlags(ModelFlags):
     """Which decoder."""
 
     family: Literal["gpt2", "opt"] = "gpt2"
-    """Which decoder; with --init_from its config.json says it."""
     model: Literal["tiny", "small", "base", "medium", "gpt2"] = "small"
-    """Dimensions to start from; each flag below replaces one of them. With --init_from its
-    config.json says them all."""
     norm: Optional[Literal["pre", "post"]] = None
     """LayerNorm before each block, or after it (opt only, as OPT-350m). None: pre."""
     tied: Optional[bool] = None
@@ -118,51 +120,53 @@ class PlannedModel(NamedTuple):
     tensors: Optional[Mapping[str, np.ndarray]]
 
 
-def check_model_flags(flags: Any) -> None:
-    """Refuses values that cannot be meant.
-
-    Raises:
-      UsageError: names the flag.
-    """
-    for name in (*_SHAPE, "max_positions"):
-        at_least(flags, name, 1)
-    share(flags, "dropout")
-
-
-def plan_encoder(flags: Any, schema: Schema, *, classes: Sequence[str] = ()) -> PlannedModel:
+def plan_encoder(flags: Any, schema: Schema) -> PlannedModel:
     """The encoder that flags, set and --init_from make.
 
     Args:
-      flags: EncoderFlags and RunFlags.
-      schema: of the set.
-      classes: of the head; without any, the head is that of a masked language model.
+      flags: EncoderFlags.
+      schema: of the set; where it has classes, the head tells them apart.
 
     Raises:
       UsageError: they make none, or it cannot read the set's rows.
       DataError: published weights are broken, or not those of their config.json.
     """
-    _check_vocabulary_flag(flags, schema)
-    if flags.init_from is None:
-        config = _new_encoder(flags, schema, tuple(classes))
-        tensors, place = None, f"--max_positions={flags.max_positions}: the model"
-    else:
-        place = f"--init_from={flags.init_from}"
-        config, tensors = _published(
-            flags, lambda found: encoder_from_json(found, classes=classes, place=place)
-        )
-        config = _with_vocabulary(config, schema)
-        if flags.dropout is not None:
-            config = with_dropout(config, flags.dropout)
-    check_fits(config, schema, place=place, shards=flags.shards)
-    return PlannedModel(config, tensors)
+    classes = tuple(schema.parameters.get("classes", ()))
+
+    def published(found: Mapping[str, Any], place: str) -> EncoderConfig:
+        config = encoder_from_json(found, classes=classes, place=place)
+        return config if flags.dropout is None else with_dropout(config, flags.dropout)
+
+    return _planned(flags, schema, lambda: _new_encoder(flags, schema, classes), published)
 
 
-def _new_encoder(flags: Any, schema: Schema, classes: Tuple[str, ...]) -> EncoderConfig:
-    sizes = _dimensions(flags)
+def plan_decoder(flags: Any, schema: Schema) -> PlannedModel:
+    """The decoder that flags, set and --init_from make.
+
+    Args:
+      flags: DecoderFlags.
+      schema: of the set.
+
+    Raises:
+      UsageError: they make none, or it cannot read the set's rows.
+      DataError: published weights are broken, or not those of their config.json.
+    """
+    dropout = DROPOUT if flags.dropout is None else flags.dropout
+
+    def published(found: Mapping[str, Any], place: str) -> DecoderConfig:
+        config = decoder_from_json(found, dropout=dropout, place=place)
+        _must_agree("norm", flags.norm, "pre" if config.norm_first else "post", place)
+        _must_agree("tied", flags.tied, config.tied, place)
+        return config
+
+    return _planned(flags, schema, lambda: _new_decoder(flags, schema, dropout), published)
+
+
+def _new_encoder(flags: Any, schema: Schema, classes: Sequence[str]) -> EncoderConfig:
+    family, sizes = encoder.FAMILIES[flags.family], _dimensions(flags)
     if flags.family == "electra" and flags.embedding_size is None:
-        is_narrow = sizes["hidden_size"] <= 2 * ELECTRA_EMBEDDING
-        sizes["embedding_size"] = ELECTRA_EMBEDDING if is_narrow else sizes["hidden_size"]
-    family = encoder.FAMILIES[flags.family]
+        if sizes["hidden_size"] <= 2 * ELECTRA_EMBEDDING:
+            sizes["embedding_size"] = ELECTRA_EMBEDDING
     config = EncoderConfig(
         family=flags.family,
         vocab_size=schema.vocab_size,
@@ -171,38 +175,10 @@ def _new_encoder(flags: Any, schema: Schema, classes: Tuple[str, ...]) -> Encode
         token_types=family.token_types,
         activation=flags.activation or "gelu",
         layer_norm_epsilon=family.layer_norm_epsilon,
-        classes=classes,
+        classes=tuple(classes),
         **sizes,
     )
     return with_dropout(config, DROPOUT if flags.dropout is None else flags.dropout)
-
-
-def plan_decoder(flags: Any, schema: Schema) -> PlannedModel:
-    """The decoder that flags, set and --init_from make.
-
-    Args:
-      flags: DecoderFlags and RunFlags.
-      schema: of the set.
-
-    Raises:
-      UsageError: they make none, or it cannot read the set's rows.
-      DataError: published weights are broken, or not those of their config.json.
-    """
-    _check_vocabulary_flag(flags, schema)
-    dropout = DROPOUT if flags.dropout is None else flags.dropout
-    if flags.init_from is None:
-        config = _new_decoder(flags, schema, dropout)
-        tensors, place = None, f"--max_positions={flags.max_positions}: the model"
-    else:
-        place = f"--init_from={flags.init_from}"
-        config, tensors = _published(
-            flags, lambda found: decoder_from_json(found, dropout=dropout, place=place)
-        )
-        _must_agree("norm", flags.norm, "pre" if config.norm_first else "post", place)
-        _must_agree("tied", flags.tied, config.tied, place)
-        config = _with_vocabulary(config, schema)
-    check_fits(config, schema, place=place, shards=flags.shards)
-    return PlannedModel(config, tensors)
 
 
 def _new_decoder(flags: Any, schema: Schema, dropout: float) -> DecoderConfig:
@@ -226,39 +202,40 @@ def _dimensions(flags: Any) -> Dict[str, Any]:
     return {"embedding_size": sizes["hidden_size"], **sizes}
 
 
-def _published(
-    flags: Any, config_of: Callable[[Mapping[str, Any]], Any]
-) -> Tuple[Any, Mapping[str, np.ndarray]]:
-    """The model of --init_from, and its tensors: all there, none read."""
-    place = f"--init_from={flags.init_from}"
-    families = get_args(get_type_hints(type(flags))["family"])
-    found, tensors = read_directory(flags.init_from, model_types=families)
-    config = config_of(found)
-    for name in (*_SHAPE, "max_positions", "activation"):
-        _must_agree(name, getattr(flags, name), getattr(config, name), place)
-    check_published(tensors, config, place=place)
-    return config, tensors
+def _planned(
+    flags: Any,
+    schema: Schema,
+    new: Callable[[], Any],
+    published: Callable[[Mapping[str, Any], str], Any],
+) -> PlannedModel:
+    """A new model, or that of --init_from, its tensors all there and none read."""
+    if flags.vocab_size not in (None, schema.vocab_size):
+        raise UsageError(
+            f"--vocab_size={flags.vocab_size}, but the rows of {flags.shards} were written with "
+            f"a vocabulary of {schema.vocab_size}: leave the flag out, or build the set with the "
+            "other tokenizer"
+        )
+    if flags.init_from is None:
+        planned, place = PlannedModel(new(), None), f"--max_positions={flags.max_positions}"
+    else:
+        place = f"--init_from={flags.init_from}"
+        families = get_args(get_type_hints(type(flags))["family"])
+        found, tensors = read_directory(flags.init_from, model_types=families)
+        config = published(found, place)
+        for name in (*_SHAPE, "max_positions", "activation"):
+            _must_agree(name, getattr(flags, name), getattr(config, name), place)
+        check_published(tensors, config, place=place)
+        # Rows beyond the set's vocabulary stay: a table is often filled up to a round number.
+        rows = max(config.vocab_size, schema.vocab_size)
+        planned = PlannedModel(dataclasses.replace(config, vocab_size=rows), tensors)
+    check_fits(planned.config, schema, place=place, shards=flags.shards)
+    return planned
 
 
 def _must_agree(name: str, asked: object, value: object, place: str) -> None:
     if asked not in (None, value):
         raise UsageError(
             f"--{name}={asked}, but the weights of {place} have {value}: leave the flag out"
-        )
-
-
-def _with_vocabulary(config: Any, schema: Schema) -> Any:
-    """Rows beyond the set's vocabulary stay: a table is often filled up to a round number."""
-    rows = max(config.vocab_size, schema.vocab_size)
-    return dataclasses.replace(config, vocab_size=rows)
-
-
-def _check_vocabulary_flag(flags: Any, schema: Schema) -> None:
-    if flags.vocab_size not in (None, schema.vocab_size):
-        raise UsageError(
-            f"--vocab_size={flags.vocab_size}, but the rows of {flags.shards} were written with "
-            f"a vocabulary of {schema.vocab_size}: leave the flag out, or build the set with the "
-            "other tokenizer"
         )
 
 

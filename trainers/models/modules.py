@@ -1,18 +1,10 @@
-"""What a model's weights are made of: the one table behind building, importing and exporting it.
+"""What encoders and decoders have in common: dimensions, and modules with weights by both names.
 
-A family's rows say with letters what a configuration's `sizes` turns into numbers:
-
-    Row("layers.N.mlp_in", "linear", {"bert.encoder.layer.N.intermediate.dense": "I"}, "H")
-
-is, in a model of 2 layers, hidden states of 128 and a feed-forward block of 512,
-
-    Module("layers.0.mlp_in", ("bert.encoder.layer.0.intermediate.dense",), "linear", (512, 128))
-
-and the same for layer 1. No framework; Python 3.8 syntax.
+No framework; Python 3.8 syntax.
 """
 
-from itertools import groupby
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Tuple
+from dataclasses import dataclass
+from typing import Any, Dict, Iterable, List, NamedTuple, Tuple
 
 import numpy as np
 
@@ -33,12 +25,14 @@ LEAVES: Dict[str, Tuple[str, ...]] = {
 }
 """Kind of module -> its weights."""
 
-# Hugging Face's names; of silu and swish, and of the last three, each is the same formula.
+VOCABULARY = ("embeddings.tokens", "head", "head.table")
+"""Modules of ours that have a row for each token."""
+
+# Hugging Face's names; silu and swish are one formula, and so are the last three.
 ACTIVATIONS = (
     *("relu", "tanh", "silu", "swish"),
     *("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh"),
 )
-DEVIATION = 0.02  # of fresh weights, in BERT, GPT-2 and what came after them
 
 
 class Module(NamedTuple):
@@ -48,87 +42,115 @@ class Module(NamedTuple):
       ours: "layers.0.qkv".
       theirs: Hugging Face's names; several are joined along the first axis of ours.
       kind: of LEAVES.
-      shape: of our weight, joined: [rows, width], [width] or [out, in].
-      rows: of each of theirs, along the first axis of ours.
+      rows: of each of theirs, along the first axis.
+      width: of the second axis; 0: there is none.
       deviation: of fresh weights.
       is_turned: whether theirs is stored as [in, out] (GPT-2's Conv1D).
-      grows: whether its rows are the vocabulary.
-      is_classes: whether its rows are the classes.
-      part: what published weights may lack as a whole, in words; "" may not lack.
+      part: what published weights may lack as a whole, in words; "" for what they may not.
     """
 
     ours: str
     theirs: Tuple[str, ...]
     kind: str
-    shape: Tuple[int, ...]
     rows: Tuple[int, ...]
-    deviation: float = DEVIATION
+    width: int = 0
+    deviation: float = 0.02
     is_turned: bool = False
-    grows: bool = False
-    is_classes: bool = False
     part: str = ""
 
+    @property
+    def shape(self) -> Tuple[int, ...]:
+        """Of our weight, joined: [rows, width], [width] or [out, in]."""
+        return (sum(self.rows), self.width) if self.width else (sum(self.rows),)
+
+    @property
     def leaves(self) -> Dict[str, Tuple[int, ...]]:
         """Its weights and their shapes: {"weight": (out, in), "bias": (out,)}."""
-        shapes = {"weight": self.shape, "bias": self.shape[:1]}
-        return {leaf: shapes[leaf] for leaf in LEAVES[self.kind]}
+        return {
+            leaf: self.shape if leaf == "weight" else self.shape[:1] for leaf in LEAVES[self.kind]
+        }
+
+    @property
+    def tensors(self) -> Dict[str, Tuple[int, ...]]:
+        """Theirs by name, and the shapes that they have in files."""
+        return {
+            f"{name}.{leaf}": (rows, *shape[1:])[:: -1 if self.is_turned else 1]
+            for leaf, shape in self.leaves.items()
+            for name, rows in zip(self.theirs, self.rows)
+        }
 
 
-class Row(NamedTuple):
-    """A module of a family's models, before there are numbers.
+def modules_at(ours: str, theirs: str, table: Iterable[Tuple[Any, ...]]) -> List[Module]:
+    """Modules that stand under one name, such as those of a layer.
 
-    Attributes:
-      ours: "layers.N.qkv" is one in every layer.
-      kind: of LEAVES.
-      theirs: Hugging Face's names, each with the letter of its rows.
-      width: letter of what comes in, or of a table's width; "" for norms and vectors.
-      when: property of the configuration that must hold for this module to be there.
-      is_turned: see Module.
-      is_residual: whether it begins smaller by sqrt(2 * layers), since as many add up.
-      part: see Module.
-    """
-
-    ours: str
-    kind: str
-    theirs: Mapping[str, str]
-    width: str = ""
-    when: str = ""
-    is_turned: bool = False
-    is_residual: bool = False
-    part: str = ""
-
-    def module(self, sizes: Mapping[str, int], layer: int, layers: int) -> Module:
-        """The module of one layer, of so many."""
-        place = f".{layer}."
-        rows = tuple(sizes[letter] for letter in self.theirs.values())
-        return Module(
-            ours=self.ours.replace(".N.", place),
-            theirs=tuple(name.replace(".N.", place) for name in self.theirs),
-            kind=self.kind,
-            shape=(sum(rows), sizes[self.width]) if self.width else (sum(rows),),
-            rows=rows,
-            deviation=DEVIATION * (2 * layers) ** -0.5 if self.is_residual else DEVIATION,
-            is_turned=self.is_turned,
-            grows="V" in self.theirs.values(),
-            is_classes="C" in self.theirs.values(),
-            part=self.part,
-        )
-
-
-def modules_of(config: Any, rows: Iterable[Row]) -> List[Module]:
-    """The modules of a model, layer by layer.
+    modules_at("layers.0.", "h.0.", [("mlp_in", "linear", "mlp.c_fc", 512, 128)]) is [Module(
+    "layers.0.mlp_in", ("h.0.mlp.c_fc",), "linear", rows=(512,), width=128)].
 
     Args:
-      config: has `sizes` (letter to number), `layers`, and what the rows' `when` names.
-      rows: of its family; those of a layer stand together.
+      ours: what our names begin with.
+      theirs: what Hugging Face's names begin with.
+      table: a module's name, kind, their name or names, rows (of each of theirs), and width.
     """
-    wanted = [row for row in rows if not row.when or getattr(config, row.when)]
-    modules: List[Module] = []
-    for in_layers, some in groupby(wanted, key=lambda row: ".N." in row.ours):
-        group = list(some)
-        for layer in range(config.layers if in_layers else 1):
-            modules += [row.module(config.sizes, layer, config.layers) for row in group]
+    modules = []
+    for name, kind, names, rows, *width in table:
+        names = (names,) if isinstance(names, str) else names
+        rows = (rows,) * len(names) if isinstance(rows, int) else rows
+        modules.append(Module(ours + name, tuple(theirs + n for n in names), kind, rows, *width))
     return modules
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Dimensions and switches that every model has.
+
+    Attributes:
+      family: whose names and whose config.json the weights are exported with.
+      vocab_size: V, rows of the embedding.
+      max_positions: the longest segment it can place.
+      layers: how many.
+      hidden_size: H, a multiple of `heads`.
+      heads: N.
+      intermediate_size: I, width of the feed-forward block.
+      embedding_size: E; where it is not H, a projection leads in, and one out.
+      activation: of the feed-forward block, by Hugging Face's name.
+      tied: the output layer is the embedding.
+      dropout: on embeddings and both residual branches.
+      layer_norm_epsilon: RoBERTa's, GPT-2's and OPT's 1e-5, BERT's and ELECTRA's 1e-12.
+    """
+
+    family: str
+    vocab_size: int
+    max_positions: int
+    layers: int
+    hidden_size: int
+    heads: int
+    intermediate_size: int
+    embedding_size: int
+    activation: str = "gelu"
+    tied: bool = True
+    dropout: float = 0.0
+    layer_norm_epsilon: float = 1e-5
+
+    def __post_init__(self) -> None:
+        """Refuses dimensions that make no model, whatever its family."""
+        sizes = ("vocab_size", "max_positions", "layers", "hidden_size", "heads")
+        for name in (*sizes, "intermediate_size", "embedding_size"):
+            at_least(self, name, 1)
+        if self.hidden_size % self.heads:
+            raise UsageError(
+                f"--hidden_size={self.hidden_size} is no multiple of --heads={self.heads}: every "
+                "head takes an equal share of it"
+            )
+        if self.activation not in ACTIVATIONS:
+            raise UsageError(
+                f"--activation={self.activation} is not known: {', '.join(ACTIVATIONS)} are"
+            )
+        share(self, "dropout")
+
+    @property
+    def is_projected(self) -> bool:
+        """Whether embeddings have another width than hidden states."""
+        return self.embedding_size != self.hidden_size
 
 
 class Key(NamedTuple):
@@ -145,24 +167,3 @@ class Key(NamedTuple):
     theirs: str
     absent: Any
     is_opposite: bool = False
-
-
-def check_sizes(config: Any) -> None:
-    """Refuses dimensions that make no model, whatever its family.
-
-    Raises:
-      UsageError: names the flag.
-    """
-    sizes = ("vocab_size", "max_positions", "layers", "hidden_size", "heads")
-    for name in (*sizes, "intermediate_size", "embedding_size"):
-        at_least(config, name, 1)
-    if config.hidden_size % config.heads:
-        raise UsageError(
-            f"--hidden_size={config.hidden_size} is no multiple of --heads={config.heads}: every "
-            "head takes an equal share of it"
-        )
-    if config.activation not in ACTIVATIONS:
-        raise UsageError(
-            f"--activation={config.activation} is not known: {', '.join(ACTIVATIONS)} are"
-        )
-    share(config, "dropout")

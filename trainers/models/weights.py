@@ -14,9 +14,7 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple
 import numpy as np
 
 from trainers.models.hf_files import check_names, check_shape, grown_rows, listed
-from trainers.models.modules import Module, Weights
-
-_MATRICES = ("linear", "matrix")
+from trainers.models.modules import VOCABULARY, Module, Weights
 
 
 class Layout(NamedTuple):
@@ -31,57 +29,47 @@ class Layout(NamedTuple):
     is_turned: bool
 
 
-class Found(NamedTuple):
+class Published(NamedTuple):
     """What published weights hold of a model.
 
     Attributes:
       names: of the whole model's tensors -> names in the file.
-      new: what is not there and begins anew, part -> why.
       left_out: names, in the file, of heads that the model has no use for.
+      new: parts that are not there and begin anew -> a line for people.
     """
 
     names: Dict[str, str]
+    left_out: List[str]
     new: Dict[str, str]
-    left_out: Tuple[str, ...]
 
 
 def shapes(config: Any) -> Dict[str, Tuple[int, ...]]:
     """The shape of every weight: {"layers.0.qkv.weight": (3H, H), ...}."""
-    return {
-        f"{module.ours}.{leaf}": shape
-        for module in config.modules
-        for leaf, shape in module.leaves().items()
-    }
+    return {f"{m.ours}.{leaf}": shape for m in config.modules for leaf, shape in m.leaves.items()}
 
 
 def fresh(config: Any, seed: int) -> Weights:
     """Weights before the first step: normal, zero biases, norms that change nothing."""
-    return {
-        name: value
-        for module in config.modules
-        for name, value in _fresh_module(module, seed).items()
-    }
-
-
-def _fresh_module(module: Module, seed: int) -> Weights:
-    weights = {}
-    for leaf, shape in module.leaves().items():
-        if leaf == "bias" or module.kind in ("norm", "scale"):
-            value = np.full(shape, 1.0 if leaf == "weight" else 0.0, np.float32)
-        else:
-            parts = [
-                _normal(f"{theirs}.{leaf}", (rows, *shape[1:]), module.deviation, seed)
-                for theirs, rows in zip(module.theirs, module.rows)
-            ]
-            value = np.concatenate(parts)
-        weights[f"{module.ours}.{leaf}"] = value
+    weights: Weights = {}
+    for module in config.modules:
+        weights.update(_fresh(module, seed))
     return weights
 
 
-def _normal(name: str, shape: Tuple[int, ...], deviation: float, seed: int) -> np.ndarray:
-    # By name, so that a weight does not depend on what others there are.
-    random = np.random.default_rng([seed, *name.encode()])
-    return (deviation * random.standard_normal(shape)).astype(np.float32)
+def _fresh(module: Module, seed: int) -> Weights:
+    weights: Weights = {}
+    for leaf, shape in module.leaves.items():
+        if leaf == "bias" or module.kind in ("norm", "scale"):
+            value = np.full(shape, 1.0 if leaf == "weight" else 0.0, np.float32)
+        else:
+            drawn = []
+            for theirs, rows in zip(module.theirs, module.rows):
+                # By name, so that a weight does not depend on what others there are.
+                random = np.random.default_rng([seed, *f"{theirs}.{leaf}".encode()])
+                drawn.append(module.deviation * random.standard_normal((rows, *shape[1:])))
+            value = np.concatenate(drawn).astype(np.float32)
+        weights[f"{module.ours}.{leaf}"] = value
+    return weights
 
 
 def from_published(
@@ -104,17 +92,18 @@ def from_published(
     Raises:
       DataError: tensors are missing, left over, or of another shape; names them.
     """
-    found = check_published(tensors, config, place=place, may_grow=True)
+    names, left_out, new = check_published(tensors, config, place=place, may_grow=True)
+    notes = list(new.values())
+    if left_out:
+        notes.append(f"left out, of other heads: {listed(left_out)}")
     weights: Weights = {}
-    notes = list(found.new.values())
-    if found.left_out:
-        notes.append(f"left out, of other heads: {listed(found.left_out)}")
     for module in config.modules:
-        if module.part in found.new:
-            weights.update(_fresh_module(module, seed))
+        if module.part in new:
+            weights.update(_fresh(module, seed))
             continue
-        for leaf, shape in module.leaves().items():
-            value = _joined(tensors, found.names, module, leaf)
+        for leaf, shape in module.leaves.items():
+            parts = [tensors[names[f"{theirs}.{leaf}"]] for theirs in module.theirs]
+            value = np.concatenate([part.T if module.is_turned else part for part in parts])
             if len(value) < shape[0]:
                 if module.ours == "embeddings.tokens":
                     notes.append(
@@ -122,23 +111,13 @@ def from_published(
                         f"{shape[0]:,}: new ones begin near the mean of the old"
                     )
                 value = grown_rows(value, shape[0], seed=seed)
-            weights[f"{module.ours}.{leaf}"] = value
+            weights[f"{module.ours}.{leaf}"] = np.ascontiguousarray(value, np.float32)
     return weights, notes
-
-
-def _joined(
-    tensors: Mapping[str, np.ndarray], names: Mapping[str, str], module: Module, leaf: str
-) -> np.ndarray:
-    """One of our weights, of theirs; float32 and C-contiguous."""
-    parts = [np.asarray(tensors[names[f"{theirs}.{leaf}"]]) for theirs in module.theirs]
-    parts = [part.T if module.is_turned else part for part in parts]
-    value = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    return np.ascontiguousarray(value, np.float32)
 
 
 def check_published(
     tensors: Mapping[str, np.ndarray], config: Any, *, place: str, may_grow: bool = False
-) -> Found:
+) -> Published:
     """Refuses weights that are not those of a model; reads none of them.
 
     Args:
@@ -150,32 +129,27 @@ def check_published(
     Raises:
       DataError: tensors are missing, left over, or of another shape; names them.
     """
-    due = dict(_their_shapes(config))
+    modules = config.modules
+    due = {name: shape for module in modules for name, shape in module.tensors.items()}
     names, left_out = _names_found(tensors, due, config)
-    new = _new_parts(tensors, names, config)
-    lacking = {name for name, (module, _) in due.items() if module.part in new}
-    check_names(set(due) - lacking, set(names) - lacking, place=place)
-    for name in sorted(set(due) - lacking):
-        module, shape = due[name]
-        there = _shape(tensors, names[name])
-        if may_grow and module.grows and there[:1] < shape[:1]:
-            shape = (*there[:1], *shape[1:])
-        check_shape(names[name], there, shape, place=place)
-    return Found(names, new, left_out)
-
-
-def _their_shapes(config: Any) -> Iterator[Tuple[str, Tuple[Module, Tuple[int, ...]]]]:
-    """Every tensor of theirs: its module, and its shape in their files."""
-    for module in config.modules:
-        for leaf, shape in module.leaves().items():
-            for theirs, rows in zip(module.theirs, module.rows):
-                own = (rows, *shape[1:])
-                yield f"{theirs}.{leaf}", (module, own[::-1] if module.is_turned else own)
+    found = {name: _shape(tensors, theirs) for name, theirs in names.items()}
+    new = _new_parts(found, modules)
+    for module in modules:
+        for name in module.tensors if module.part in new else ():
+            del due[name]
+            found.pop(name, None)
+        for name in module.tensors if module.ours in VOCABULARY and may_grow else ():
+            if name in due and name in found:
+                due[name] = (*min(found[name][:1], due[name][:1]), *due[name][1:])
+    check_names(due, found, place=place)
+    for name, shape in due.items():
+        check_shape(names[name], found[name], shape, place=place)
+    return Published(names, left_out, new)
 
 
 def _names_found(
     tensors: Mapping[str, Any], due: Mapping[str, Any], config: Any
-) -> Tuple[Dict[str, str], Tuple[str, ...]]:
+) -> Tuple[Dict[str, str], List[str]]:
     """Names of the whole model -> names in the file; and those of other heads.
 
     A model that was saved without its head has no prefix: `embeddings.LayerNorm.weight`. What
@@ -183,37 +157,30 @@ def _names_found(
     """
     is_bare = not any(name.startswith(config.base) for name in tensors)
     names, left_out = {}, []
-    for name in tensors:
+    for name in sorted(tensors):
         is_whole = name in due or name in config.doubles or name.startswith(config.other_heads)
         whole = config.base + name if is_bare and not is_whole else name
         if whole.startswith(config.other_heads) and whole not in due:
             left_out.append(name)
         elif whole not in config.doubles:
             names[whole] = name
-    return names, tuple(sorted(left_out))
+    return names, left_out
 
 
-def _new_parts(
-    tensors: Mapping[str, np.ndarray], names: Mapping[str, str], config: Any
-) -> Dict[str, str]:
-    """Parts that are not there at all, or are for other classes -> a line for people."""
-    new = {}
-    for part in dict.fromkeys(module.part for module in config.modules if module.part):
-        modules = [module for module in config.modules if module.part == part]
-        held = [f"{t}.{leaf}" for m in modules for t in m.theirs for leaf in m.leaves()]
-        held = [names[name] for name in held if name in names]
-        if not held:
-            new[part] = f"{part} is new"
-        elif modules[0].is_classes and len(held) == 2:
-            classes = modules[0].shape[0]
-            if any(_shape(tensors, name)[:1] != (classes,) for name in held):
-                new[part] = (
-                    f"{part} tells other classes apart than the set's {classes}: it begins anew"
-                )
+def _new_parts(found: Mapping[str, Tuple[int, ...]], modules: List[Module]) -> Dict[str, str]:
+    """Parts of which nothing is there, or that are for other classes; half a one is an error."""
+    held = {module.part for module in modules if any(name in found for name in module.tensors)}
+    new = {m.part: f"{m.part} is new" for m in modules if m.part and m.part not in held}
+    for module in modules:
+        rows = [found[name][:1] for name in module.tensors if name in found]
+        if module.ours == "head.out" and len(rows) == 2 and set(rows) != {module.rows}:
+            other = f"tells other classes apart than the set's {module.rows[0]}"
+            new[module.part] = f"{module.part} {other}: it begins anew"
     return new
 
 
 def _shape(tensors: Mapping[str, np.ndarray], name: str) -> Tuple[int, ...]:
+    """Of a tensor; those of a file are not read for it."""
     known: Mapping[str, Tuple[int, ...]] = getattr(tensors, "shapes", {})
     return known[name] if name in known else tuple(np.shape(tensors[name]))
 
@@ -227,37 +194,36 @@ def to_published(weights: Mapping[str, Any], config: Any) -> Weights:
     tensors: Weights = {}
     for module in config.modules:
         ends = np.cumsum(module.rows)[:-1]
-        for leaf in module.leaves():
-            value = np.asarray(weights[f"{module.ours}.{leaf}"])
-            for theirs, part in zip(module.theirs, np.split(value, ends)):
+        for leaf in module.leaves:
+            parts = np.split(np.asarray(weights[f"{module.ours}.{leaf}"]), ends)
+            for theirs, part in zip(module.theirs, parts):
                 part = part.T if module.is_turned else part
                 tensors[f"{theirs}.{leaf}"] = np.ascontiguousarray(part, np.float32)
-    if not config.tied:
-        for theirs, ours in config.doubles.items():
-            tensors[theirs] = np.array(weights[ours], np.float32)
+    for theirs, ours in {} if config.tied else config.doubles.items():
+        tensors[theirs] = np.array(weights[ours], np.float32)
     return tensors
 
 
 def to_layout(weights: Mapping[str, Any], config: Any, layout: Layout) -> Weights:
     """Weights under a framework's names and in its shapes, C-contiguous."""
-    return {
-        theirs: np.ascontiguousarray(np.asarray(weights[ours]).T if is_turned else weights[ours])
-        for ours, theirs, is_turned in _places(config, layout)
-    }
+    places = _places(config, layout)
+    return {theirs: _laid(weights[ours], is_turned) for ours, theirs, is_turned in places}
 
 
 def from_layout(values: Mapping[str, Any], config: Any, layout: Layout) -> Weights:
-    """Weights of a framework as ours; gradients too."""
-    return {
-        ours: np.ascontiguousarray(np.asarray(values[theirs]).T if is_turned else values[theirs])
-        for ours, theirs, is_turned in _places(config, layout)
-    }
+    """Weights of a framework as ours, C-contiguous."""
+    places = _places(config, layout)
+    return {ours: _laid(values[theirs], is_turned) for ours, theirs, is_turned in places}
+
+
+def _laid(value: Any, is_turned: bool) -> np.ndarray:
+    return np.ascontiguousarray(np.asarray(value).T if is_turned else value)
 
 
 def _places(config: Any, layout: Layout) -> Iterator[Tuple[str, str, bool]]:
-    """Our name, the framework's, and whether one is the other's transpose."""
+    """Our name of each weight, the framework's, and whether one is the other's transpose."""
     for module in config.modules:
-        for leaf in module.leaves():
-            is_turned = layout.is_turned and module.kind in _MATRICES and leaf == "weight"
+        for leaf in module.leaves:
+            is_matrix = module.kind in ("linear", "matrix") and leaf == "weight"
             theirs = f"{module.ours}.{layout.leaves[module.kind][leaf]}"
-            yield f"{module.ours}.{leaf}", theirs, is_turned
+            yield f"{module.ours}.{leaf}", theirs, layout.is_turned and is_matrix
