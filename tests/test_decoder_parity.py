@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,10 +17,13 @@ from clm_factory import clm_rows, clm_schema
 from flax import nnx
 
 from schemas.errors import DataError, UsageError
-from trainers.on_flax.clm_task import CausalRows, causal_sums
-from trainers.on_flax.decoder import graph_of, init_params
-from trainers.on_flax.decoder_files import config_json, decoder_config
-from trainers.on_flax.decoder_weights import from_hugging_face, to_hugging_face
+from trainers.flax_clm import FlaxClmFlags
+from trainers.models.hf_config import decoder_from_json, decoder_to_json
+from trainers.models.weights import from_published, shapes, to_published
+from trainers.on_flax.clm_objective import CausalRows, ClmObjective
+from trainers.on_flax.decoder import graph_of
+from trainers.on_flax.layers import to_params, to_weights
+from trainers.run.program import Plan
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import
@@ -27,6 +31,7 @@ with warnings.catch_warnings():
     from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, OPTConfig
 
 VOCAB, POSITIONS, ROWS = 120, 24, 10
+FLAGS = FlaxClmFlags(shards="set", precision="float32")
 GPT2 = partial(
     GPT2Config,
     vocab_size=VOCAB,
@@ -73,10 +78,9 @@ def reference_of(kind):
 
 def ours_of(reference):
     """Our configuration and weights of their model."""
-    config = decoder_config(reference.config.to_dict(), dropout=0.0, place="test")
-    shapes = jax.eval_shape(partial(init_params, config), jax.random.key(0))
-    weights = {name: value.detach().numpy() for name, value in reference.named_parameters()}
-    return config, from_hugging_face(weights, config, shapes, place="test")
+    config = decoder_from_json(reference.config.to_dict(), dropout=0.0, place="test")
+    tensors = {name: value.detach().numpy() for name, value in reference.named_parameters()}
+    return config, from_published(tensors, config, seed=0, place="test")[0]
 
 
 def rows_of(seed=0):
@@ -94,16 +98,18 @@ def rows_of(seed=0):
 
 @cache
 def program_of(config) -> Callable[..., Any]:
-    """(params, ids, segments, counts) -> logits, loss, gradients, weights after a step of AdamW.
+    """(weights, ids, segments, counts) -> logits, loss, gradients, weights after a step of AdamW.
 
     One for each configuration: compiling is what these tests would spend their time on.
     """
     graph = graph_of(config, jnp.dtype(jnp.float32))
     optimizer = optax.adamw(1e-3, 0.9, 0.98, 1e-6, weight_decay=0.01)
 
+    objective = ClmObjective(Plan(FLAGS, clm_schema(), config, 1, Path("run")))
+
     def loss_of(params, rows):
         model: Any = nnx.merge(graph, params)
-        sums = causal_sums(model, rows, None)
+        sums = objective.sums(params, rows, None)
         return sums.loss / sums.counted, model(rows.input_ids, rows.segment_ids)
 
     @jax.jit
@@ -113,17 +119,21 @@ def program_of(config) -> Callable[..., Any]:
         updates, _ = optimizer.update(gradients, optimizer.init(params), params)
         return logits, loss, gradients, optax.apply_updates(params, updates)
 
-    return run
+    def run_on(weights, *columns):
+        logits, loss, gradients, after = run(to_params(weights, config), *columns)
+        return logits, loss, to_weights(gradients, config), to_weights(after, config)
+
+    return run_on
 
 
-def logits_of(config, params, ids, segments):
-    return np.asarray(program_of(config)(params, ids, segments, segments)[0])
+def logits_of(config, weights, ids, segments):
+    return np.asarray(program_of(config)(weights, ids, segments, segments)[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_logits_loss_gradients_and_a_step_equal_transformers(kind, capsys):
     reference = reference_of(kind)
-    config, params = ours_of(reference)
+    config, weights = ours_of(reference)
     ids, segments, counts = rows_of()
     labels = torch.from_numpy(np.where(counts > 0, ids, -100))
     theirs = reference(
@@ -134,13 +144,13 @@ def test_logits_loss_gradients_and_a_step_equal_transformers(kind, capsys):
     step: Any = dict(lr=1e-3, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.01)
     torch.optim.AdamW(reference.parameters(), **step).step()
 
-    logits, loss, gradients, after = program_of(config)(params, ids, segments, counts)
+    logits, loss, gradients, after = program_of(config)(weights, ids, segments, counts)
     difference = np.abs(np.asarray(logits) - theirs.logits.detach().numpy())[segments > 0].max()
     loss_difference = abs(float(loss) - theirs.loss.item())
-    ours = to_hugging_face(gradients, config)
+    ours = to_published(gradients, config)
     assert set(ours) == set(their_gradients)
     worst = max(np.abs(ours[n] - their_gradients[n]).max() for n in ours)
-    stepped = to_hugging_face(after, config)
+    stepped = to_published(after, config)
     moved = {n: p.detach().numpy() for n, p in reference.named_parameters()}
     # Adam divides by the gradient's size: where that is next to nothing, its sign is rounding's.
     apart = max(
@@ -159,11 +169,10 @@ def test_logits_loss_gradients_and_a_step_equal_transformers(kind, capsys):
 @pytest.mark.parametrize("kind", ["gpt2 untied relu", "opt-350m"])
 def test_weights_come_and_go(kind):
     reference = reference_of(kind)
-    config, params = ours_of(reference)
-    fresh = jax.eval_shape(partial(init_params, config), jax.random.key(0))
-    shapes = jax.tree.map(lambda leaf: leaf.shape, fresh)
-    assert jax.tree.map(jnp.shape, params) == shapes
-    back = to_hugging_face(params, config)
+    config, weights = ours_of(reference)
+    assert {name: value.shape for name, value in weights.items()} == shapes(config)
+    there = to_weights(to_params(weights, config), config)
+    back = to_published(there, config)
     theirs = {name: value.detach().numpy() for name, value in reference.named_parameters()}
     assert set(back) == set(theirs)
     for name, value in back.items():
@@ -174,65 +183,64 @@ def test_weights_come_and_go(kind):
 def test_config_json_comes_and_goes(kind):
     """Ours for theirs, written, and read by transformers: the same model again."""
     config, _ = ours_of(reference_of(kind))
-    written = json.loads(json.dumps(config_json(config, {"eos": 2}, [])))
+    written = json.loads(json.dumps(decoder_to_json(config, {"eos": 2}, [])))
     again = AutoConfig.for_model(**written)
-    assert decoder_config(again.to_dict(), dropout=0.0, place="test") == config
-    assert decoder_config(written, dropout=0.0, place="test") == config
+    assert decoder_from_json(again.to_dict(), dropout=0.0, place="test") == config
+    assert decoder_from_json(written, dropout=0.0, place="test") == config
 
 
 def test_a_base_models_names_and_a_repeated_embedding_will_do():
     """GPT-2 was published without the prefix; some files repeat the tied output layer."""
     reference = reference_of("gpt2")
-    config, params = ours_of(reference)
-    weights = {
+    config, weights = ours_of(reference)
+    tensors = {
         name.removeprefix("transformer."): value.detach().numpy()
         for name, value in reference.named_parameters()
     }
-    weights["lm_head.weight"] = weights["wte.weight"]
-    again = from_hugging_face(weights, config, params, place="test")
-    jax.tree.map(np.testing.assert_array_equal, again, params)
+    tensors["lm_head.weight"] = tensors["wte.weight"]
+    again, _ = from_published(tensors, config, seed=0, place="test")
+    assert list(again) == list(weights)
+    for name, value in again.items():
+        np.testing.assert_array_equal(value, weights[name])
 
 
 def test_tensors_that_do_not_fit_are_named():
-    reference = reference_of("opt-350m")
-    config, params = ours_of(reference)
-    weights = to_hugging_face(params, config)
-    lacking = {n: v for n, v in weights.items() if n != "model.decoder.project_in.weight"}
+    config, weights = ours_of(reference_of("opt-350m"))
+    tensors = to_published(weights, config)
+    read = partial(from_published, config=config, seed=0, place="test")
+    lacking = {n: v for n, v in tensors.items() if n != "model.decoder.project_in.weight"}
     with pytest.raises(DataError, match="lacks model.decoder.project_in.weight"):
-        from_hugging_face(lacking, config, params, place="test")
+        read(lacking)
     with pytest.raises(DataError, match="no place for model.decoder.surplus"):
-        from_hugging_face(
-            weights | {"model.decoder.surplus": np.ones(1)}, config, params, place="test"
-        )
-    short = weights | {"model.decoder.embed_positions.weight": np.ones((9, 32), np.float32)}
+        read(tensors | {"model.decoder.surplus": np.ones(1)})
+    short = tensors | {"model.decoder.embed_positions.weight": np.ones((9, 32), np.float32)}
     with pytest.raises(DataError, match=r"embed_positions.weight has shape \(9, 32\).*\(26, 32\)"):
-        from_hugging_face(short, config, params, place="test")
+        read(short)
 
 
 def test_a_vocabulary_grows():
     """Old rows stay, for the output layer too; their logits are as before."""
-    config, params = ours_of(reference_of("opt untied, no last norm"))
+    config, weights = ours_of(reference_of("opt untied, no last norm"))
     larger = replace(config, vocab_size=VOCAB + 7)
-    shapes = jax.eval_shape(partial(init_params, larger), jax.random.key(0))
-    grown = from_hugging_face(to_hugging_face(params, config), larger, shapes, place="test")
+    grown, _ = from_published(to_published(weights, config), larger, seed=0, place="test")
     ids, segments, _ = rows_of()
     after = logits_of(larger, grown, ids, segments)
     assert after.shape[-1] == VOCAB + 7
-    before = logits_of(config, params, ids, segments)
+    before = logits_of(config, weights, ids, segments)
     np.testing.assert_allclose(after[..., :VOCAB], before, atol=1e-5)
 
 
 def test_switches_that_this_decoder_has_not_are_refused():
     with pytest.raises(UsageError, match="its enable_bias is False"):
-        decoder_config(OPT(enable_bias=False).to_dict(), dropout=0.0, place="--init_from=x")
-    with pytest.raises(UsageError, match="activation_function is 'mish', this decoder has gelu"):
-        decoder_config(GPT2(activation_function="mish").to_dict(), dropout=0.0, place="x")
+        decoder_from_json(OPT(enable_bias=False).to_dict(), dropout=0.0, place="--init_from=x")
+    with pytest.raises(UsageError, match="mish"):
+        decoder_from_json(GPT2(activation_function="mish").to_dict(), dropout=0.0, place="x")
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "opt-350m"])
 def test_packed_equals_unpacked(kind, capsys):
     """Logits of each segment, and the gradient of the whole, from rows packed and one a segment."""
-    config, params = ours_of(reference_of(kind))
+    config, weights = ours_of(reference_of(kind))
     packed = clm_rows(clm_schema(max_length=POSITIONS, vocab_size=VOCAB), 2, seed=0)
     packed = {name: np.pad(column, [(0, ROWS - 2), (0, 0)]) for name, column in packed.items()}
     names = ("input_ids", "segment_ids", "loss_weights")
@@ -247,14 +255,13 @@ def test_packed_equals_unpacked(kind, capsys):
     alone["segment_ids"] = np.minimum(alone["segment_ids"], 1)
 
     run = program_of(config)
-    logits, loss, gradients, _ = run(params, *(packed[name] for name in names))
-    each, each_loss, each_gradients, _ = run(params, *(alone[name] for name in names))
+    logits, loss, gradients, _ = run(weights, *(packed[name] for name in names))
+    each, each_loss, each_gradients, _ = run(weights, *(alone[name] for name in names))
     apart = max(
         float(np.abs(logits[row, here] - each[number, : len(here)]).max())
         for number, (row, here) in enumerate(places)
     )
-    pairs = zip(jax.tree.leaves(gradients), jax.tree.leaves(each_gradients), strict=True)
-    worst = max(float(np.abs(np.asarray(a) - np.asarray(b)).max()) for a, b in pairs)
+    worst = max(np.abs(gradients[name] - each_gradients[name]).max() for name in weights)
     with capsys.disabled():
         print(f"\n{kind:24} packed and alone: logits {apart:.1e}, gradients {worst:.1e}", end="")
     assert 5 < len(places) <= ROWS
@@ -262,23 +269,23 @@ def test_packed_equals_unpacked(kind, capsys):
 
 
 def test_nothing_comes_from_another_segment_or_from_what_is_to_come():
-    config, params = ours_of(reference_of("gpt2"))
+    config, weights = ours_of(reference_of("gpt2"))
     rows = clm_rows(clm_schema(max_length=POSITIONS, vocab_size=VOCAB), ROWS, seed=3)
     ids, segments = rows["input_ids"], rows["segment_ids"]
     here = np.flatnonzero(segments[0] == 2)
     seen = np.zeros(POSITIONS, bool)
     seen[here[:-1]] = True
     other = np.where(seen, ids, (ids + 7) % VOCAB)
-    first, second = (logits_of(config, params, given, segments) for given in (ids, other))
+    first, second = (logits_of(config, weights, given, segments) for given in (ids, other))
     np.testing.assert_array_equal(first[0, here[:-1]], second[0, here[:-1]])
     assert not np.array_equal(first[0, here[-1]], second[0, here[-1]])
 
 
 def test_bfloat16_stays_near():
-    config, params = ours_of(reference_of("opt-350m"))
+    config, weights = ours_of(reference_of("opt-350m"))
     rows = rows_of()
-    exact = logits_of(config, params, *rows[:2])
-    model: Any = nnx.merge(graph_of(config, jnp.dtype(jnp.bfloat16)), params)
+    exact = logits_of(config, weights, *rows[:2])
+    model: Any = nnx.merge(graph_of(config, jnp.dtype(jnp.bfloat16)), to_params(weights, config))
     near = jax.jit(lambda: model(*rows[:2]))()
     assert near.dtype == jnp.float32
     assert np.abs(near - exact)[rows[1] > 0].mean() < 0.02 * exact.std()

@@ -2,6 +2,7 @@
 
 import warnings
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,16 +14,17 @@ from flax import nnx
 from shard_factory import mlm_schema, packed_rows
 
 from schemas.features import positions_from_segments as positions_on_host
+from trainers.flax_mlm import FlaxMlmFlags
+from trainers.models.hf_config import encoder_from_json, encoder_to_json
 from trainers.models.hf_files import write_directory
-from trainers.on_flax.config import MlmPlan, TrainConfig
-from trainers.on_flax.encoder_config import ACTIVATIONS
-from trainers.on_flax.encoder_files import config_json, encoder_config
-from trainers.on_flax.layers import _ACTIVATIONS
+from trainers.models.modules import ACTIVATIONS as KNOWN
+from trainers.models.weights import from_published, to_published
+from trainers.on_flax.encoder import graph_of
+from trainers.on_flax.layers import ACTIVATIONS, positions_from_segments, to_params, to_weights
 from trainers.on_flax.masking import MaskedRows
-from trainers.on_flax.mlm_task import MlmTask
-from trainers.on_flax.model import graph_of, init_params, positions_from_segments
-from trainers.on_flax.optimizer import optimizer_for
-from trainers.on_flax.weights import from_hugging_face, to_hugging_face
+from trainers.on_flax.mlm_objective import MlmObjective
+from trainers.on_flax.optimizers import optimizer_for
+from trainers.run.program import Plan
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import
@@ -77,7 +79,7 @@ jit = partial(
     },
 )
 FAMILIES = ("roberta", "bert", "electra")
-CONFIG = TrainConfig(shards="set", learning_rate=1e-3, clip_norm=0.5, weight_decay=0.1)
+FLAGS = FlaxMlmFlags(shards="set", learning_rate=1e-3, clip_norm=0.5, weight_decay=0.1)
 
 
 def reference_of(kind):
@@ -92,10 +94,17 @@ def reference_of(kind):
 
 def ours_of(reference):
     """Our configuration and weights of their model."""
-    config = encoder_config(reference.config.to_dict(), dropout=0.0, place="test")
-    shapes = jax.eval_shape(partial(init_params, config), jax.random.key(0))
-    weights = {name: value.detach().numpy() for name, value in reference.named_parameters()}
-    return config, from_hugging_face(weights, config, shapes, place="test")
+    found = reference.config.to_dict()
+    found.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    config = encoder_from_json(found, place="test")
+    tensors = {name: value.detach().numpy() for name, value in reference.named_parameters()}
+    weights, _ = from_published(tensors, config, seed=0, place="test")
+    return config, to_params(weights, config)
+
+
+def published(params, config):
+    """Weights or gradients by their names."""
+    return to_published(to_weights(params, config), config)
 
 
 def model_of(config, params, dtype=jnp.float32) -> Any:
@@ -111,8 +120,8 @@ def logits_of(config, params, ids, segments, types=None):
 
 def loss_of(config, params, rows):
     """Mean over the masked tokens, by the trainer's own function."""
-    plan = MlmPlan(CONFIG, mlm_schema(), config, 1, None, None, 0, None, None)  # type: ignore
-    sums = MlmTask(plan).sums(params, rows, None)
+    plan = Plan(FLAGS, mlm_schema(), config, 1, Path("run"))
+    sums = MlmObjective(plan).sums(params, rows, None)
     return sums.loss / sums.counted
 
 
@@ -154,17 +163,17 @@ def test_logits_loss_gradients_and_a_step_equal_transformers(kind, capsys):
     theirs.loss.backward()
     parameters = {n: p for n, p in reference.named_parameters() if p.grad is not None}
     their_gradients = {n: p.grad.numpy().copy() for n, p in parameters.items()}
-    torch.nn.utils.clip_grad_norm_(parameters.values(), CONFIG.clip_norm)
+    torch.nn.utils.clip_grad_norm_(parameters.values(), FLAGS.clip_norm)
     decayed = [p for p in parameters.values() if p.ndim > 1]
     others = [p for p in parameters.values() if p.ndim == 1]
     torch.optim.AdamW(
         [dict(params=decayed, weight_decay=0.1), dict(params=others, weight_decay=0.0)],
         lr=1e-3,
-        betas=(CONFIG.beta1, CONFIG.beta2),
-        eps=CONFIG.epsilon,
+        betas=(FLAGS.beta1, FLAGS.beta2),
+        eps=FLAGS.epsilon,
     ).step()
 
-    optimizer = optimizer_for(CONFIG, lambda step: 1e-3)
+    optimizer = optimizer_for(FLAGS, lambda step: 1e-3)
 
     @jit
     def run(params):
@@ -176,7 +185,7 @@ def test_logits_loss_gradients_and_a_step_equal_transformers(kind, capsys):
     logits, loss, gradients, after = run(params)
     difference = np.abs(np.asarray(logits) - their_logits)[rows.segment_ids > 0].max()
     loss_difference = abs(float(loss) - theirs.loss.item())
-    ours, stepped = to_hugging_face(gradients, config), to_hugging_face(after, config)
+    ours, stepped = published(gradients, config), published(after, config)
     assert set(their_gradients) <= set(ours)
     worst = max(np.abs(ours[n] - g).max() for n, g in their_gradients.items())
     # Adam divides by the gradient's size: where that is next to nothing, its sign is rounding's.
@@ -198,8 +207,8 @@ def test_what_is_exported_opens_in_transformers(kind, tmp_path):
     """With equal weights, so equal logits to the bit; nothing missing, nothing left over."""
     reference = reference_of(kind)
     config, params = ours_of(reference)
-    settings = config_json(config, {"bos": 0, "eos": 2, "pad": KINDS[kind].pad_token_id or 0})
-    write_directory(str(tmp_path / "out"), settings, to_hugging_face(params, config))
+    settings = encoder_to_json(config, {"bos": 0, "eos": 2, "pad": KINDS[kind].pad_token_id or 0})
+    write_directory(str(tmp_path / "out"), settings, published(params, config))
     opened, said = AutoModelForMaskedLM.from_pretrained(
         tmp_path / "out", output_loading_info=True, dtype=torch.float32
     )
@@ -300,9 +309,9 @@ def test_positions_equal_those_of_the_contract(packed):
 def test_every_activation_is_theirs():
     from transformers.activations import ACT2FN
 
-    assert set(_ACTIVATIONS) == set(ACTIVATIONS)
+    assert set(ACTIVATIONS) == set(KNOWN)
     x = np.linspace(-6, 6, 101, dtype=np.float32)
-    for name, ours in _ACTIVATIONS.items():
+    for name, ours in ACTIVATIONS.items():
         theirs = ACT2FN[name](torch.from_numpy(x)).numpy()
         np.testing.assert_allclose(ours(jnp.asarray(x)), theirs, atol=2e-6, err_msg=name)
 

@@ -12,12 +12,13 @@ import pytest
 from flax import nnx
 
 from schemas.errors import UsageError
-from trainers.on_flax.decoder import graph_of, init_params
-from trainers.on_flax.decoder_config import DecoderConfig
-from trainers.on_flax.decoder_files import config_json
-from trainers.on_flax.decoder_weights import to_hugging_face
+from trainers.models.decoder import DecoderConfig
+from trainers.models.hf_config import decoder_to_json
+from trainers.models.weights import fresh, to_published
+from trainers.on_flax.decoder import graph_of
 from trainers.on_flax.generation import allowed_logits, choose, generator, row_keys
-from trainers.on_flax.sampling import Sampling
+from trainers.on_flax.layers import to_params, to_weights
+from trainers.tasks.clm import Sampling
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import
@@ -49,8 +50,9 @@ NEW = 12
 @cache
 def weights_of(config):
     """Weights ten times as large as fresh ones: each token changes what comes next."""
-    params = init_params(config, jax.random.key(1))
-    return jax.tree.map(lambda value: value * 10 if value.ndim > 1 else value, params)
+    weights = fresh(config, 3)
+    larger = {name: value * 10 if value.ndim > 1 else value for name, value in weights.items()}
+    return jax.tree.map(jnp.asarray, to_params(larger, config))
 
 
 def padded(prompts):
@@ -82,9 +84,11 @@ def arguments(config):
 def test_greedy_equals_transformers(name):
     config = CONFIGS[name]
     greedy = generate(config, Sampling(NEW))
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config_json(config, {}, [])))
+    model = AutoModelForCausalLM.from_config(
+        AutoConfig.for_model(**decoder_to_json(config, {}, []))
+    )
     model.eval()
-    weights = to_hugging_face(weights_of(config), config)
+    weights = to_published(to_weights(weights_of(config), config), config)
     tensors = {name: torch.tensor(value) for name, value in weights.items()}
     assert not model.load_state_dict(tensors, strict=False).unexpected_keys
     model.tie_weights()

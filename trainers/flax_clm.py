@@ -4,75 +4,73 @@
     python -m trainers.flax_clm --evaluate_only --shards=DIR --checkpoint=RUN
     python -m trainers.flax_clm --generate="Once upon a time" --checkpoint=RUN
 
-`--help` lists every flag; each is a field of a class in `trainers.on_flax.clm_config`.
+`--help` lists every flag; each is a field of `FlaxClmFlags`.
 """
 
-from typing import TypeVar
-
-import tyro
+from dataclasses import dataclass
+from typing import ClassVar, Optional
 
 from schemas.errors import run_entry
 from schemas.memory import want_addresses
-from trainers.data.mixture import open_shards
-from trainers.models.set_tokenizer import TOKENIZER, check_same_tokens, set_file
-from trainers.on_flax.clm_config import ClmConfig, EvaluateConfig, GenerateConfig, plan_clm
-from trainers.run.config_file import with_config
+from trainers.models.decoder import DecoderConfig
+from trainers.models.model_flags import DecoderFlags, plan_decoder
+from trainers.run.program import Plan, Program
+from trainers.run.start import run
+from trainers.run.trainer import Trainer, parse_flags
+from trainers.tasks.clm import ClmFlags, ClmTask
 
-Config = TypeVar("Config")
+
+@dataclass(frozen=True)
+class FlaxClmFlags(DecoderFlags, ClmFlags):
+    """Trains a causal language model on a shard set: GPT-2 or OPT, from scratch or fine-tuned.
+
+    What is not given here (vocabulary, row length, special tokens) comes from the set's contract.
+    --config=FILE.yaml holds flags; those of the command line win.
+
+    With --evaluate_only it measures a checkpoint instead, with --generate=TEXT it goes on with the
+    text.
+    """
+
+    entry: ClassVar[str] = "flax_clm"
+
+    learning_rate: float = 5e-4
+    """Highest learning rate."""
+    beta2: float = 0.98
+    """Of adamw and lion."""
+    epsilon: float = 1e-6
+    """Of adamw."""
+    dropout: Optional[float] = 0.0
+    """On embeddings, attention probabilities and residual branches."""
+
+
+def _import_program(plan: Plan, task: ClmTask) -> Program:
+    # JAX: seconds that --help and refusals do not pay.
+    from trainers.on_flax.clm_objective import ClmObjective
+    from trainers.on_flax.flax_program import FlaxProgram
+
+    return FlaxProgram(plan, ClmObjective(plan))
+
+
+TRAINER = Trainer(
+    plan_model=plan_decoder,
+    make_task=ClmTask,
+    import_program=_import_program,
+    config=DecoderConfig,
+    framework="JAX",
+    gigabytes=3.2,
+)
 
 
 def main(argv: list[str]) -> None:
-    """Parses the command line, checks the contract, then trains, evaluates or generates."""
-    argv = with_config(argv, "flax_clm", ClmConfig, EvaluateConfig, GenerateConfig)
-    words = {argument.split("=")[0].replace("_", "-") for argument in argv}
-    if "--generate" in words:
-        _generate(_parsed(GenerateConfig, argv, " --generate=TEXT"))
-    elif "--evaluate-only" in words:
-        _evaluate(_parsed(EvaluateConfig, argv, " --evaluate_only"))
-    else:
-        _train(_parsed(ClmConfig, argv))
+    """Trains, evaluates or generates, as the command line asks."""
+    flags = parse_flags(argv, FlaxClmFlags)
+    if flags.generate is None:
+        run(flags, TRAINER)
+        return
+    want_addresses(TRAINER.gigabytes, TRAINER.framework)
+    from trainers.on_flax.clm_text import write_text  # JAX, as above
 
-
-def _parsed(kind: type[Config], argv: list[str], mode: str = "") -> Config:
-    config = tyro.cli(kind, args=argv, prog=f"trainers.flax_clm{mode}", use_underscores=True)
-    want_addresses(3.2, "JAX")
-    return config
-
-
-def _train(config: ClmConfig) -> None:
-    shards = open_shards(
-        config.shards,
-        seed=config.seed,
-        verify=config.verify,
-        cache=config.cache,
-        follow_links=config.follow_links,
-    )
-    plan = plan_clm(config, shards.schema, train_rows=shards.rows(config.train_split))
-    if config.init_from is not None:
-        check_same_tokens(set_file(shards, TOKENIZER), config.init_from, flag="--init_from")
-
-    # JAX: seconds that --help and refusals do not pay
-    from trainers.on_flax.clm_task import ClmTask
-    from trainers.on_flax.loop import train
-    from trainers.on_flax.programs import compute_dtype
-
-    train(plan, ClmTask(plan, shards, compute_dtype(config.precision)), shards)
-
-
-def _evaluate(config: EvaluateConfig) -> None:
-    shards = open_shards(
-        config.shards, verify=config.verify, cache=config.cache, follow_links=config.follow_links
-    )
-
-    from trainers.on_flax.clm_evaluation import evaluate
-
-    evaluate(config, shards)
-
-
-def _generate(config: GenerateConfig) -> None:
-    from trainers.on_flax.clm_text import write_text
-
-    write_text(config)
+    write_text(flags)
 
 
 if __name__ == "__main__":

@@ -1,41 +1,64 @@
 """Entry: trains a masked language model (RoBERTa, BERT, ELECTRA) on a shard set, in Flax NNX.
 
-    python -m trainers.flax_mlm --shards=DIR --output=DIR --model=small --steps=1000
+    python -m trainers.flax_mlm --shards=DIR --output=RUN --model=small --steps=1000
+    python -m trainers.flax_mlm --evaluate_only --output=RUN
 
-`--help` lists every flag; each is a field of `trainers.on_flax.config.TrainConfig`.
+`--help` lists every flag; each is a field of `FlaxMlmFlags`.
 """
 
-import tyro
+from dataclasses import dataclass
+from typing import ClassVar, Optional
 
 from schemas.errors import run_entry
-from schemas.memory import want_addresses
-from trainers.data.mixture import open_shards
-from trainers.models.set_tokenizer import TOKENIZER, set_file
-from trainers.on_flax.config import TrainConfig, plan_run
-from trainers.run.config_file import with_config
+from trainers.models.encoder import EncoderConfig
+from trainers.models.model_flags import EncoderFlags, plan_encoder
+from trainers.run.program import Plan, Program
+from trainers.run.start import run_trainer
+from trainers.run.trainer import Trainer
+from trainers.tasks.mlm import MlmFlags, MlmTask
+
+
+@dataclass(frozen=True)
+class FlaxMlmFlags(EncoderFlags, MlmFlags):
+    """Trains a masked language model on a shard set: RoBERTa, BERT or ELECTRA's generator.
+
+    What is not given here (vocabulary, row length, special tokens) comes from the set's contract.
+    --config=FILE.yaml holds flags; those of the command line win.
+    """
+
+    entry: ClassVar[str] = "flax_mlm"
+
+    learning_rate: float = 5e-4
+    """Highest learning rate."""
+    beta2: float = 0.98
+    """Of adamw and lion."""
+    epsilon: float = 1e-6
+    """Of adamw."""
+    dropout: Optional[float] = 0.0
+    """On embeddings, attention probabilities and residual branches."""
+
+
+def _import_program(plan: Plan, task: MlmTask) -> Program:
+    # JAX: seconds that --help and refusals do not pay.
+    from trainers.on_flax.flax_program import FlaxProgram
+    from trainers.on_flax.mlm_objective import MlmObjective
+
+    return FlaxProgram(plan, MlmObjective(plan))
+
+
+TRAINER = Trainer(
+    plan_model=plan_encoder,
+    make_task=MlmTask,
+    import_program=_import_program,
+    config=EncoderConfig,
+    framework="JAX",
+    gigabytes=3.2,
+)
 
 
 def main(argv: list[str]) -> None:
-    """Parses the command line, checks the contract, then trains."""
-    argv = with_config(argv, "flax_mlm", TrainConfig)
-    config = tyro.cli(TrainConfig, args=argv, prog="trainers.flax_mlm", use_underscores=True)
-    want_addresses(3.2, "JAX")
-    shards = open_shards(
-        config.shards,
-        seed=config.seed,
-        verify=config.verify,
-        cache=config.cache,
-        follow_links=config.follow_links,
-    )
-    tokenizer_json = set_file(shards, TOKENIZER)
-    rows = shards.rows(config.train_split)
-    plan = plan_run(config, shards.schema, train_rows=rows, tokenizer_json=tokenizer_json)
-
-    # JAX: seconds that --help and refusals do not pay
-    from trainers.on_flax.loop import train
-    from trainers.on_flax.mlm_task import MlmTask
-
-    train(plan, MlmTask(plan, tokenizer_json), shards)
+    """Trains, or does what else the command line asks for."""
+    run_trainer(argv, FlaxMlmFlags, TRAINER)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -10,78 +11,91 @@ import numpy as np
 
 from schemas.errors import UsageError
 from schemas.terminal import say
+from trainers.models.decoder import DecoderConfig
 from trainers.models.set_tokenizer import open_tokenizer
-from trainers.on_flax.clm_config import GenerateConfig
 from trainers.on_flax.decoder import graph_of
-from trainers.on_flax.decoder_checkpoint import Decoder, load_decoder
-from trainers.on_flax.generation import generator, row_keys
-from trainers.on_flax.programs import compute_dtype
+from trainers.on_flax.flax_program import compute_dtype
+from trainers.on_flax.generation import Generated, generator, row_keys
+from trainers.on_flax.layers import to_params
+from trainers.run.use import Trained, find_trained
 
 WIDTH = 16  # prompts are filled up to a multiple of this: few programs serve all lengths
 
 
-def write_text(config: GenerateConfig) -> None:
-    """Prints the text with its continuation, or several of them.
+def write_text(flags: Any) -> None:
+    """Prints the text of --generate with its continuation, or several of them.
+
+    Args:
+      flags: ClmFlags.
 
     Raises:
       UsageError: the checkpoint, the text or the settings do not do.
+      DataError: a file is broken.
     """
-    decoder = load_decoder(config.checkpoint)
-    if decoder.tokenizer_json is None:
-        raise UsageError(f"--checkpoint={config.checkpoint} has no tokenizer.json: put one there")
-    tokenizer = open_tokenizer(decoder.tokenizer_json)
-    prompt = _prompt(config, decoder, tokenizer)
-    room = decoder.config.max_positions - len(prompt)
-    new = min(config.max_new_tokens, room)
-    if new < config.max_new_tokens:
-        _say(f"the model places {decoder.config.max_positions} tokens: at most {new} new ones")
-    width = min(-(-len(prompt) // WIDTH) * WIDTH, decoder.config.max_positions - new)
-    prompts = np.zeros((config.samples, width), np.int32)
-    prompts[:, : len(prompt)] = prompt
-    lengths = np.full(config.samples, len(prompt), np.int32)
-    keys = row_keys(config.seed, config.samples)
-    sampling = config.sampling(max_new_tokens=new, eos_ids=decoder.eos_ids)
-    graph = graph_of(decoder.config, compute_dtype(config.precision))
-    arguments: Any = (decoder.params, jnp.asarray(prompts), jnp.asarray(lengths), keys)
-
-    began = time.perf_counter()
-    program = generator(graph, sampling).lower(*arguments).compile()
-    compiled = time.perf_counter()
-    found = jax.device_get(program(*arguments))
-    seconds = time.perf_counter() - compiled
-    for row in range(config.samples):
-        if config.samples > 1:
-            say(f"--- {row + 1} of {config.samples}")
-        ids = [int(number) for number in found.ids[row, : found.lengths[row]]]
-        say(tokenizer.decode(prompt[len(decoder.prefix_ids) :] + ids))
-    made = int(found.lengths.sum())
-    _say(
-        f"{decoder.name}: {made} tokens in {seconds:.2f} s ({made / seconds:,.0f} a second), "
-        f"after compiling for {compiled - began:.1f} s"
-    )
+    trained = find_trained(flags, DecoderConfig)
+    if trained.tokenizer_json is None:
+        raise UsageError(f"--checkpoint={trained.directory} has no tokenizer.json: put one there")
+    tokenizer = open_tokenizer(trained.tokenizer_json)
+    prompt = _prompt(flags.generate, trained, tokenizer)
+    found, said = _generate(flags, trained, prompt)
+    for row in range(flags.samples):
+        if flags.samples > 1:
+            say(f"--- {row + 1} of {flags.samples}")
+        ids = found.ids[row, : found.lengths[row]].tolist()
+        say(tokenizer.decode(prompt[len(trained.prefix_ids) :] + ids))
+    _note(said)
 
 
-def _prompt(config: GenerateConfig, decoder: Decoder, tokenizer: Any) -> list[int]:
+def _prompt(text: str, trained: Trained, tokenizer: Any) -> list[int]:
     """The ids that training rows would have: no specials but what documents begin with."""
-    text = tokenizer.encode(config.generate, add_special_tokens=False).ids
-    prompt = [*decoder.prefix_ids, *text]
+    model = trained.config
+    prompt = [*trained.prefix_ids, *tokenizer.encode(text, add_special_tokens=False).ids]
     if not prompt:
         raise UsageError(
             "--generate= is empty, and this model's documents begin with no token of their own: "
             "give at least a word (sets built with --bos teach a model how to begin)"
         )
-    if max(prompt) >= decoder.config.vocab_size:
+    if max(prompt) >= model.vocab_size:
         raise UsageError(
-            f"--checkpoint={config.checkpoint}: its tokenizer gives id {max(prompt)}, and the "
-            f"model has {decoder.config.vocab_size:,}: put the model's own tokenizer there"
+            f"--checkpoint={trained.directory}: its tokenizer gives id {max(prompt)}, and the "
+            f"model has {model.vocab_size:,}: put the model's own tokenizer there"
         )
-    if len(prompt) >= decoder.config.max_positions:
+    if len(prompt) >= model.max_positions:
         raise UsageError(
             f"--generate: the text is {len(prompt):,} tokens, and the model places "
-            f"{decoder.config.max_positions:,}: give a shorter one"
+            f"{model.max_positions:,}: give a shorter one"
         )
     return prompt
 
 
-def _say(text: str) -> None:
+def _generate(flags: Any, trained: Trained, prompt: list[int]) -> tuple[Generated, str]:
+    """New tokens of every sample, on the host, and a line for people on how fast they came."""
+    model, [(name, read)] = trained.config, trained.weights
+    new = min(flags.max_new_tokens, model.max_positions - len(prompt))
+    if new < flags.max_new_tokens:
+        _note(f"the model places {model.max_positions} tokens: at most {new} new ones")
+    width = min(-(-len(prompt) // WIDTH) * WIDTH, model.max_positions - new)
+    prompts = np.zeros((flags.samples, width), np.int32)
+    prompts[:, : len(prompt)] = prompt
+    lengths = np.full(flags.samples, len(prompt), np.int32)
+    rule = replace(flags.sampling(trained.eos_ids), max_new_tokens=new)
+    graph = graph_of(model, compute_dtype(flags.precision))
+    params = jax.tree.map(jnp.asarray, to_params(read(), model))
+    arguments = (params, prompts, lengths, row_keys(flags.seed, flags.samples))
+
+    began = time.perf_counter()
+    program: Any = generator(graph, rule)
+    program = program.lower(*arguments).compile()
+    compiled = time.perf_counter()
+    found = jax.device_get(program(*arguments))
+    seconds = time.perf_counter() - compiled
+    tokens = int(found.lengths.sum())
+    place = f"{trained.directory}, step {name}" if trained.schema else str(trained.directory)
+    return found, (
+        f"{place}: {tokens} tokens in {seconds:.2f} s ({tokens / seconds:,.0f} a second), "
+        f"after compiling for {compiled - began:.1f} s"
+    )
+
+
+def _note(text: str) -> None:
     say(text, sys.stderr)

@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from trainers.on_flax.decoder import Cache, DecoderForCausalLM
-from trainers.on_flax.layers import MASKED, Params
-from trainers.on_flax.sampling import Sampling
+from trainers.on_flax.decoder import DecoderForCausalLM
+from trainers.on_flax.layers import MASKED, Cache, Context, Params
+from trainers.tasks.clm import Sampling
 
 
 class Generated(NamedTuple):
@@ -41,17 +41,17 @@ class _Loop(NamedTuple):
     caches: list[Cache]
 
 
-def allowed_logits(logits_BxV: jax.Array, sampling: Sampling) -> jax.Array:
+def allowed_logits(logits_BxV: jax.Array, rule: Sampling) -> jax.Array:
     """Logits at the temperature, -inf where the token may not be drawn: top-k first, then top-p."""
-    logits_BxV = logits_BxV / sampling.temperature
-    if 0 < sampling.top_k < logits_BxV.shape[-1]:
-        least_Bx1 = jax.lax.top_k(logits_BxV, sampling.top_k)[0][:, -1:]
+    logits_BxV = logits_BxV / rule.temperature
+    if 0 < rule.top_k < logits_BxV.shape[-1]:
+        least_Bx1 = jax.lax.top_k(logits_BxV, rule.top_k)[0][:, -1:]
         logits_BxV = jnp.where(logits_BxV < least_Bx1, -jnp.inf, logits_BxV)
-    if sampling.top_p < 1:
+    if rule.top_p < 1:
         falling_BxV = jnp.sort(logits_BxV, axis=-1, descending=True)
         share_BxV = jax.nn.softmax(falling_BxV, axis=-1)
         # A token stays if those above it have not reached the share: the likeliest always does.
-        stays_BxV = jnp.cumsum(share_BxV, axis=-1) - share_BxV < sampling.top_p
+        stays_BxV = jnp.cumsum(share_BxV, axis=-1) - share_BxV < rule.top_p
         least_Bx1 = jnp.where(stays_BxV, falling_BxV, jnp.inf).min(axis=-1, keepdims=True)
         logits_BxV = jnp.where(logits_BxV < least_Bx1, -jnp.inf, logits_BxV)
     return logits_BxV
@@ -67,7 +67,7 @@ def choose(logits_BxV: jax.Array, keys_B: jax.Array, step: jax.Array, rule: Samp
 
 
 def generator(
-    graph: nnx.GraphDef[DecoderForCausalLM], sampling: Sampling
+    graph: nnx.GraphDef[DecoderForCausalLM], rule: Sampling
 ) -> Callable[[Params, jax.Array, jax.Array, jax.Array], Generated]:
     """Makes the jitted function (params, prompts, lengths, keys) -> new tokens.
 
@@ -80,47 +80,34 @@ def generator(
         params: Params, prompts_BxP: jax.Array, lengths_B: jax.Array, keys_B: jax.Array
     ) -> Generated:
         model = nnx.merge(graph, params)
-        rows, width = prompts_BxP.shape
-        new = sampling.max_new_tokens
+        (rows, width), new = prompts_BxP.shape, rule.max_new_tokens
         places = jnp.arange(width + new)
         if len(places) > model.config.max_positions:
             raise ValueError(f"{width} + {new} tokens for {model.config.max_positions} positions")
 
-        def logits_of(x_BxLxE: jax.Array, last_B: jax.Array) -> jax.Array:
-            return model.logits(jnp.take_along_axis(x_BxLxE, last_B[:, None, None], axis=1))[:, 0]
-
-        def bias_of(places_BxL: jax.Array) -> jax.Array:
+        def context_of(places_BxL: jax.Array) -> Context:
             """A token sees the places up to its own."""
-            return jnp.where(places <= places_BxL[:, None, :, None], 0.0, MASKED)
+            bias = jnp.where(places <= places_BxL[:, None, :, None], 0.0, MASKED)
+            return Context(places_BxL, bias, places_BxL)
 
-        def take(loop: _Loop, logits_BxV: jax.Array, caches: list[Cache]) -> _Loop:
+        def take(loop: _Loop, x_BxLxE: jax.Array, last_B: jax.Array) -> _Loop:
             """Chooses the next token of every row that goes on."""
-            chosen_B = jnp.where(loop.done, 0, choose(logits_BxV, keys_B, loop.step, sampling))
-            ended_B = jnp.isin(chosen_B, jnp.asarray(sampling.eos_ids, jnp.int32))
+            x_Bx1xE = jnp.take_along_axis(x_BxLxE, last_B[:, None, None], axis=1)
+            chosen_B = choose(model.logits(x_Bx1xE)[:, 0], keys_B, loop.step, rule)
+            chosen_B = jnp.where(loop.done, 0, chosen_B)
+            ended_B = jnp.isin(chosen_B, jnp.asarray(rule.eos_ids, jnp.int32))
             ids_BxT = loop.found.ids.at[:, loop.step].set(chosen_B)
-            lengths = loop.found.lengths + ~loop.done
-            found = Generated(ids_BxT, lengths)
-            return _Loop(loop.step + 1, chosen_B, loop.done | ended_B, found, caches)
+            found = Generated(ids_BxT, loop.found.lengths + ~loop.done)
+            return _Loop(loop.step + 1, chosen_B, loop.done | ended_B, found, loop.caches)
 
         def go_on(loop: _Loop) -> _Loop:
-            places_Bx1 = (lengths_B + loop.step - 1)[:, None]
-            x_Bx1xE, caches = model.hidden(
-                loop.chosen[:, None],
-                places_Bx1,
-                bias_of(places_Bx1),
-                caches=loop.caches,
-                places_BxL=places_Bx1,
-            )
-            return take(loop, logits_of(x_Bx1xE, jnp.zeros(rows, jnp.int32)), caches)
+            context = context_of((lengths_B + loop.step - 1)[:, None])
+            x_Bx1xE, caches = model.hidden(loop.chosen[:, None], context, caches=loop.caches)
+            return take(loop._replace(caches=caches), x_Bx1xE, jnp.zeros_like(lengths_B))
 
-        places_BxP = jnp.tile(places[:width], (rows, 1))
-        x_BxPxE, caches = model.hidden(
-            prompts_BxP,
-            places_BxP,
-            bias_of(places_BxP),
-            caches=empty_caches(model, rows, len(places)),
-            places_BxL=places_BxP,
-        )
+        context = context_of(jnp.tile(places[:width], (rows, 1)))
+        caches = [layer.empty_cache(rows, len(places)) for layer in model.layers]
+        x_BxPxE, caches = model.hidden(prompts_BxP, context, caches=caches)
         begin = _Loop(
             step=jnp.zeros((), jnp.int32),
             chosen=jnp.zeros(rows, jnp.int32),
@@ -128,18 +115,10 @@ def generator(
             found=Generated(jnp.zeros((rows, new), jnp.int32), jnp.zeros(rows, jnp.int32)),
             caches=caches,
         )
-        first = take(begin, logits_of(x_BxPxE, lengths_B - 1), caches)
         goes_on = lambda loop: (loop.step < new) & ~loop.done.all()  # noqa: E731
-        return jax.lax.while_loop(goes_on, go_on, first).found
+        return jax.lax.while_loop(goes_on, go_on, take(begin, x_BxPxE, lengths_B - 1)).found
 
     return jax.jit(generate)
-
-
-def empty_caches(model: DecoderForCausalLM, rows: int, places: int) -> list[Cache]:
-    """A cache for every layer with nothing in it."""
-    config = model.config
-    shape = (rows, places, config.heads, config.hidden_size // config.heads)
-    return [Cache(*(jnp.zeros(shape, model.dtype) for _ in range(2))) for _ in model.layers]
 
 
 def row_keys(seed: int, rows: int) -> jax.Array:

@@ -1,0 +1,269 @@
+"""A model on JAX's devices: compiled steps, weights, the optimizer's state.
+
+Both steps are compiled from the contract's shapes before the first row is read, so that they cannot
+recompile, only refuse. What they compute of rows is an `Objective`.
+
+Legend: B rows of a batch or microbatch, A microbatches.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from schemas.errors import DataError, UsageError
+from schemas.sidecar import Schema
+from trainers.data.batches import Batch
+from trainers.models.modules import Weights
+from trainers.on_flax.layers import Params, named_leaves, to_params, to_weights
+from trainers.on_flax.optimizers import Rate, learning_rate, optimizer_for
+from trainers.run.flags import RunFlags
+from trainers.run.program import Arrays, Plan, Program, only_whole_state
+
+DeviceBatch: TypeAlias = dict[str, jax.Array]  # a batch of the reader's on the devices
+Rows: TypeAlias = Any  # what a model reads and predicts: a pytree of arrays whose first axis is B
+_DROPOUT = 0x64726F70  # "drop"; folded into the seed's key, whose other children are others' keys
+
+
+class Sums(NamedTuple):
+    """F32 sums over the tokens that count.
+
+    Attributes:
+      loss: of their weighted cross-entropies, nats.
+      correct: of those whose likeliest prediction is right.
+      counted: of their weights.
+    """
+
+    loss: jax.Array
+    correct: jax.Array
+    counted: jax.Array
+
+
+class Objective(Protocol):
+    """What is learned: a model with its loss. All its functions are pure, so that they compile."""
+
+    def rows(self, batch: DeviceBatch, *, training: bool) -> Rows:
+        """What the model reads of a batch."""
+        ...
+
+    def weight(self, rows: Rows) -> jax.Array:
+        """How many tokens of these rows count, f32."""
+        ...
+
+    def sums(self, params: Params, rows: Rows, key: jax.Array | None) -> Sums:
+        """Loss and hits on rows, differentiable in `params`; `key` turns dropout on."""
+        ...
+
+
+class FlaxProgram(Program):
+    """A model on all local devices: each holds all weights and its share of the rows."""
+
+    def __init__(self, plan: Plan, objective: Objective, devices: Sequence[Any] | None = None):
+        """Compiles nothing yet.
+
+        Args:
+          plan: of the run.
+          objective: its model and loss.
+          devices: to share batches over; the default is all local ones.
+
+        Raises:
+          UsageError: the devices cannot share a batch, or there are other processes with theirs.
+        """
+        devices, flags = devices or jax.local_devices(), plan.flags
+        self._accumulation = flags.accumulation or 1
+        _check_devices(flags.batch_size, len(devices), self._accumulation)
+        self.steps = plan.steps
+        self.evaluation_rows = flags.batch_size // self._accumulation
+        dtype = compute_dtype(flags.precision)
+        self.description = f"{len(devices)} x {devices[0].device_kind}, {dtype}"
+        self._plan, self._objective = plan, objective
+        self._mesh = Mesh(np.array(devices), ("rows",))
+        self._replicated = NamedSharding(self._mesh, PartitionSpec())
+        self._by_row = NamedSharding(self._mesh, PartitionSpec("rows"))
+        self._rate = learning_rate(flags, plan.steps)
+        self._optimizer = optimizer_for(flags, self._rate)
+        self._columns = tuple(_abstract_batch(plan.schema, 1, self._by_row))
+
+    def load(self, weights: Weights, state: Arrays | None) -> None:
+        """Puts weights on every device, and what the optimizer remembers."""
+        params = to_params(weights, self._plan.model)
+        self._params = jax.device_put(params, self._replicated)
+        self._state = None if state is None else self._whole_state(state)
+
+    def _whole_state(self, state: Arrays) -> optax.OptState:
+        due = jax.eval_shape(self._optimizer.init, self._params)
+        try:
+            only_whole_state(state, named_leaves(due))
+        except ValueError as error:
+            raise DataError(
+                f"the optimizer's state in the checkpoint is not that of this model and "
+                f"--optimizer={self._plan.flags.optimizer}: {error}"
+            ) from error
+        values = [state[name] for name in named_leaves(due)]
+        return jax.device_put(jax.tree.unflatten(jax.tree.structure(due), values), self._replicated)
+
+    def compile(self, *, trains: bool, evaluates: bool) -> None:
+        """Compiles the steps; a new optimizer begins here."""
+        jitted: Any
+        params, plan = self._abstract(self._params), self._plan
+        if trains:
+            if self._state is None:
+                begin = jax.jit(self._optimizer.init, out_shardings=self._replicated)
+                self._state = begin(self._params)
+            batch = _abstract_batch(plan.schema, plan.flags.batch_size, self._by_row)
+            done = self._abstract(np.uint32(0))
+            step = train_step(self._objective, self._optimizer, self._rate, self._mesh, plan.flags)
+            jitted = jax.jit(step, donate_argnums=(0, 1), out_shardings=self._replicated)
+            state = self._abstract(self._state)
+            self._train = jitted.lower(params, state, batch, done).compile()
+        if evaluates:
+            batch = _abstract_batch(plan.schema, self.evaluation_rows, self._by_row)
+            jitted = jax.jit(evaluation_step(self._objective), out_shardings=self._replicated)
+            self._evaluate = jitted.lower(params, batch).compile()
+
+    def _abstract(self, tree: Any) -> Any:
+        def shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=self._replicated)
+
+        return jax.tree.map(shape_of, tree)
+
+    def place(self, rows: Batch) -> DeviceBatch:
+        """Rows on the devices, in their narrow dtypes; 64-bit indices as two words."""
+        words = np.ascontiguousarray(rows["row_index"], "<i8").view("<u4").reshape(-1, 2)
+        rows = dict(rows, row_index=words, epoch=rows["epoch"].astype(np.uint32))
+        return jax.device_put({name: rows[name] for name in self._columns}, self._by_row)
+
+    def train(self, placed: DeviceBatch, step: int) -> Callable[[], list[dict[str, float]]]:
+        """Starts a step; the buffers of weights and state are handed on to the next ones."""
+        self._params, self._state, metrics = self._train(
+            self._params, self._state, placed, np.uint32(step)
+        )
+
+        def read() -> list[dict[str, float]]:
+            return [{name: float(value) for name, value in jax.device_get(metrics).items()}]
+
+        return read
+
+    def evaluate(self, placed: DeviceBatch) -> Callable[[], Arrays]:
+        """Starts an evaluation; its outputs are `Sums`, to which filling rows add nothing."""
+        sums = self._evaluate(self._params, placed)
+        return lambda: jax.device_get(sums)._asdict()
+
+    def weights(self) -> Weights:
+        """The weights on the host."""
+        return to_weights(self._params, self._plan.model)
+
+    def state(self) -> Arrays:
+        """Optax's state on the host: {"1.0.count": ..., "1.0.mu.layers.0.qkv.kernel": ...}."""
+        return {name: np.array(value) for name, value in named_leaves(self._state).items()}
+
+
+def _check_devices(batch_size: int, devices: int, accumulation: int) -> None:
+    if jax.process_count() > 1:
+        raise UsageError(
+            f"this is one of {jax.process_count()} processes of JAX, and this trainer knows one "
+            "alone: start it on one host"
+        )
+    if batch_size % (devices * accumulation):
+        raise UsageError(
+            f"--batch_size={batch_size} cannot be shared by {devices} devices in {accumulation} "
+            f"microbatches: give a multiple of {devices * accumulation}"
+        )
+
+
+def compute_dtype(precision: str) -> jnp.dtype:
+    """Of the computation: what `--precision` says, or what suits the devices."""
+    if precision != "auto":
+        return jnp.dtype(precision)
+    platform = jax.local_devices()[0].platform
+    return jnp.dtype(jnp.float32 if platform == "cpu" else jnp.bfloat16)
+
+
+def _abstract_batch(schema: Schema, rows: int, sharding: NamedSharding) -> Any:
+    """Shapes and dtypes of a batch on the devices: the stored features, and what keys the masks."""
+    columns = {feature.name: (feature.shape, feature.dtype) for feature in schema.features}
+    columns.update(row_index=((2,), jnp.uint32), epoch=((), jnp.uint32))
+    return {
+        name: jax.ShapeDtypeStruct((rows, *shape), dtype, sharding=sharding)
+        for name, (shape, dtype) in columns.items()
+    }
+
+
+def dropout_key(seed: int, step: jax.Array | int) -> jax.Array:
+    """The key of the step after `step`; no key of anything else that the seed decides."""
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _DROPOUT), step)
+
+
+def train_step(
+    objective: Objective,
+    optimizer: optax.GradientTransformation,
+    rate: Rate,
+    mesh: Mesh,
+    flags: RunFlags,
+) -> Callable[[Params, optax.OptState, DeviceBatch, jax.Array], tuple[Params, Any, Any]]:
+    """Makes the pure function (params, optimizer's state, batch, step) -> (both, metrics).
+
+    The loss is the mean over the tokens that count in the whole batch, whatever the microbatches:
+    each adds its sum, divided by the batch's total weight.
+    """
+
+    def gradients(params: Params, rows: Rows, total: jax.Array, key: jax.Array):
+        mean_loss = lambda params: objective.sums(params, rows, key).loss / total  # noqa: E731
+        return jax.value_and_grad(mean_loss)(params)
+
+    def added_up(params: Params, rows: Rows, total: jax.Array, key: jax.Array, count: int):
+        def add(sums, numbered):
+            number, rows = numbered
+            found = gradients(params, rows, total, jax.random.fold_in(key, number))
+            return jax.tree.map(jnp.add, sums, found), None
+
+        zeros = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
+        numbered = (jnp.arange(count), microbatches(rows, count, mesh))
+        return jax.lax.scan(add, zeros, numbered)[0]
+
+    def step(params: Params, state: optax.OptState, batch: DeviceBatch, done: jax.Array):
+        rows = objective.rows(batch, training=True)
+        counted = objective.weight(rows)
+        total, key = jnp.maximum(counted, 1.0), dropout_key(flags.seed, done)
+        count = flags.accumulation or 1
+        if count == 1:
+            loss, grads = gradients(params, rows, total, key)
+        else:
+            loss, grads = added_up(params, rows, total, key, count)
+        updates, state = optimizer.update(grads, state, params)
+        metrics = {
+            "loss": loss,
+            "counted": counted,
+            "gradient_norm": optax.tree.norm(grads),  # before clipping
+            "learning_rate": rate(done),
+        }
+        return optax.apply_updates(params, updates), state, metrics
+
+    return step
+
+
+def microbatches(rows: Rows, count: int, mesh: Mesh) -> Rows:
+    """[B, ...] to [A, B / A, ...]: row i goes to microbatch i % A.
+
+    Dealing rows out instead of cutting the batch keeps every row on the device that holds it.
+    """
+    sharding = NamedSharding(mesh, PartitionSpec(None, *mesh.axis_names))
+
+    def deal(value: jax.Array) -> jax.Array:
+        dealt = value.reshape(value.shape[0] // count, count, *value.shape[1:]).swapaxes(0, 1)
+        return jax.lax.with_sharding_constraint(dealt, sharding)
+
+    return jax.tree.map(deal, rows)
+
+
+def evaluation_step(objective: Objective) -> Callable[[Params, DeviceBatch], Sums]:
+    """Makes the pure function (params, batch) -> sums."""
+
+    def step(params: Params, batch: DeviceBatch) -> Sums:
+        return objective.sums(params, objective.rows(batch, training=False), None)
+
+    return step
