@@ -6,29 +6,28 @@ import subprocess
 import pytest
 
 from schemas.errors import DataError
-from trainers.run.checkpoint_sums import check_whole, damage_of, newest_whole, numbered, write_sums
+from trainers.run.checkpoint_sums import check_whole, damage_of, newest_whole, write_sums
+from trainers.run.checkpoints import numbered
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """Two checkpoints that are directories, and one that is a file, all with their sums."""
+    """Two checkpoints with their sums."""
     for step in (2, 10):
-        (tmp_path / str(step) / "parts").mkdir(parents=True)
-        (tmp_path / str(step) / "parts" / "weights").write_bytes(b"weights %d" % step)
+        (tmp_path / str(step)).mkdir()
+        (tmp_path / str(step) / "weights").write_bytes(b"weights %d" % step)
         (tmp_path / str(step) / "progress.json").write_text("{}")
         write_sums(tmp_path / str(step))
-    (tmp_path / "step-00000003.pt").write_bytes(b"weights")
-    write_sums(tmp_path / "step-00000003.pt")
     return tmp_path
 
 
 def test_sums_are_those_of_sha256sum(folder):
-    for place, name in ((folder / "2", "SHA256SUMS"), (folder, "step-00000003.pt.sha256")):
-        assert shutil.which("sha256sum")
-        subprocess.run(["sha256sum", "--check", "--strict", "--quiet", name], cwd=place, check=True)
+    assert shutil.which("sha256sum")
+    check = ["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"]
+    subprocess.run(check, cwd=folder / "2", check=True)
     assert [line.split()[1] for line in (folder / "2" / "SHA256SUMS").read_text().splitlines()] == [
-        "parts/weights",
         "progress.json",
+        "weights",
     ]
 
 
@@ -40,44 +39,70 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("name", ["2/parts/weights", "step-00000003.pt"])
+@pytest.mark.parametrize("name", ["weights", "progress.json"])
 def test_each_damage_is_named(folder, damage, name):
-    checkpoint = folder / name.split("/")[0]
+    checkpoint = folder / "2"
     assert damage_of(checkpoint) is None
     change, said = DAMAGES[damage]
-    change(folder / name)
+    change(checkpoint / name)
     assert said in (damage_of(checkpoint) or "") and name in (damage_of(checkpoint) or "")
-    with pytest.raises(DataError, match=f"is damaged: .*{said}.*Do this"):
+    with pytest.raises(DataError, match=f"the checkpoint {checkpoint} is damaged: .*{said}.*Do th"):
         check_whole(checkpoint, "Do this")
 
 
 @pytest.mark.parametrize("content", [b"", b"abc  progress.json\n", b"\0" * 80])
-def test_broken_sums_say_how_to_do_without(folder, content):
+def test_broken_sums_vouch_for_nothing(folder, content):
     sums = folder / "2" / "SHA256SUMS"
     sums.write_bytes(content)
-    assert "remove it to use the checkpoint unchecked" in (damage_of(folder / "2") or "")
+    assert damage_of(folder / "2") == f"{sums} is broken"
     sums.unlink()
+    assert damage_of(folder / "2") == f"{sums} is missing"
+
+
+def test_sums_of_which_a_line_was_lost_vouch_for_nothing(folder):
+    """Else a file that nobody checks would be read."""
+    sums = folder / "2" / "SHA256SUMS"
+    sums.write_text("".join(sums.read_text().splitlines(keepends=True)[:1]))
+    assert damage_of(folder / "2") == f"{folder}/2/weights is not listed in SHA256SUMS"
+
+
+def test_what_a_file_system_leaves_is_no_damage(folder):
+    (folder / "2" / ".nfs0001").write_bytes(b"")
     assert damage_of(folder / "2") is None
+
+
+@pytest.mark.parametrize("name", ["weights", "SHA256SUMS"])
+def test_a_checkpoint_that_cannot_be_read_is_not_called_damaged(folder, name):
+    """A disk that fails for a moment, or rights: it is no reason to do steps again."""
+    (folder / "10" / name).unlink()
+    (folder / "10" / name).symlink_to("/proc/self/mem")  # whose first byte nobody can read
+    with pytest.raises(DataError, match=f"{folder}/10.*Input/output error"):
+        check_whole(folder / "10", "Do this")
+    with pytest.raises((DataError, OSError), match="Input/output error"):
+        newest_whole(numbered(folder), print)
+    assert sorted(numbered(folder)) == [2, 10]
 
 
 def test_a_run_goes_on_from_the_newest_whole_checkpoint(folder):
     said = []
     assert newest_whole(numbered(folder), said.append) == 10 and not said
-    (folder / "10" / "parts" / "weights").write_bytes(b"weights 11")
+    (folder / "10" / "weights").write_bytes(b"weights 11")
     assert newest_whole(numbered(folder), said.append) == 2
     [line] = said
     assert "after step 10 is damaged" in line and "goes on from the one after step 2" in line
     assert str(folder / "10.damaged") in line
-    assert (folder / "10.damaged" / "parts" / "weights").read_bytes() == b"weights 11"
+    assert (folder / "10.damaged" / "weights").read_bytes() == b"weights 11"
     assert list(numbered(folder)) == [2]
     assert newest_whole({}, said.append) is None
 
 
-def test_a_damaged_file_leaves_its_name_to_the_next(folder):
-    path = folder / "step-00000003.pt"
-    path.write_bytes(b"wdights")
-    assert newest_whole({1: folder / "2", 3: path}, print) == 1
-    assert sorted(file.name for file in folder.iterdir()) == ["10", "2", "step-00000003.pt.damaged"]
+def test_a_damaged_checkpoint_leaves_its_name_to_the_next(folder):
+    for _ in range(2):  # the second one replaces the first that stepped aside
+        path = folder / "10"
+        (path / "weights").write_bytes(b"wdights")
+        assert newest_whole(numbered(folder), print) == 2
+        assert sorted(file.name for file in folder.iterdir()) == ["10.damaged", "2"]
+        shutil.copytree(folder / "2", path)
 
 
 def test_without_a_whole_one_nothing_is_renamed(folder):

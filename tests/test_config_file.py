@@ -7,7 +7,6 @@ import pytest
 import tyro
 import yaml
 
-import trainers.run.config_file
 from pipelines.config_file import CONFIGS, config_bytes, with_config
 from pipelines.filtering.filters import Filters
 from pipelines.options import BuildOptions, parse_options
@@ -16,7 +15,9 @@ from pipelines.tasks.task import task_class
 from pipelines.tokenizer.options import TokenizerOptions
 from schemas.errors import UsageError
 from schemas.features import TASKS
-from trainers.on_flax.config import TrainConfig
+from trainers.flax_mlm import FlaxMlmFlags
+from trainers.run.config_file import config_bytes as repeating_bytes
+from trainers.run.trainer import parse_flags
 
 OPTIONS = TokenizerOptions(
     vocab_size=300,
@@ -77,13 +78,13 @@ PLACES = {
     "train_tokenizer": ["--input=text", "--output=there"],
     "build_shards": ["--input=text", "--tokenizer=tokenizer", "--output=there"],
 }
-# Trainers, and the settings that a part of a ready file is for.
+# Trainers, and the flags that a part of a ready file is for.
 TRAINERS = {
-    "flax_mlm": "trainers.on_flax.config:TrainConfig",
-    "flax_clm": "trainers.on_flax.clm_config:ClmConfig",
-    "tf_classifier": "trainers.on_tf.classifier_config:ClassifierConfig",
-    "tf_qa": "trainers.on_tf.qa_config:QaConfig",
-    "poptorch_classifier": "trainers.on_poptorch.config:TrainConfig",
+    "flax_mlm": "FlaxMlmFlags",
+    "flax_clm": "FlaxClmFlags",
+    "tf_classifier": "TfClassifierFlags",
+    "tf_qa": "TfQaFlags",
+    "poptorch_classifier": "PoptorchClassifierFlags",
 }
 
 
@@ -114,10 +115,8 @@ def test_every_part_of_a_ready_file_is_understood(name):
             )
             options, others = parse_options(argv)
         else:
-            module, _, kind = TRAINERS[command].partition(":")
-            settings = getattr(importlib.import_module(module), kind)
-            argv = trainers.run.config_file.with_config(argv, command, settings)
-            options, others = tyro.cli(settings, args=argv, use_underscores=True), []
+            flags = getattr(importlib.import_module(f"trainers.{command}"), TRAINERS[command])
+            options, others = parse_flags(argv, flags), []
         assert others == []
         found = dict(flags_of(options))
         for flag, value in values.items():
@@ -137,13 +136,12 @@ def flags_of(options):
 
 def test_a_trainer_takes_its_part_and_leaves_the_file_that_repeats_it(tmp_path):
     def read(*argv):
-        argv = trainers.run.config_file.with_config(list(argv), "flax_mlm", TrainConfig)
-        return tyro.cli(TrainConfig, args=argv, use_underscores=True)
+        return parse_flags(list(argv), FlaxMlmFlags)
 
     config = read("--config=norwegian_roberta", "--shards=a b", "--epochs=2", "--no_verify")
     assert (config.model, config.learning_rate, config.epochs) == ("base", 3e-4, 2)
     path = tmp_path / "config.yaml"
-    path.write_bytes(trainers.run.config_file.config_bytes("flax_mlm", config))
+    path.write_bytes(repeating_bytes("flax_mlm", config))
     assert read(f"--config={path}") == config
     path.write_text("learing_rate: 3e-4\n")
     with pytest.raises(UsageError, match="flax_mlm has no flag 'learing_rate'; did you mean lear"):

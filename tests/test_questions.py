@@ -16,7 +16,7 @@ from trainers.measures.questions import (
     Question,
     example_numbers,
     read_questions,
-    scored,
+    score_answers,
 )
 from trainers.models.set_tokenizer import open_tokenizer
 from trainers.reader import ShardSet
@@ -108,6 +108,6 @@ def test_the_version_follows_from_the_questions():
     some = [Question("1", "?", ("gold",)), Question("2", "?", ("silver",))]
     impossible = Question("3", "?", ())
     predictions = {"1": "gold", "2": "", "3": ""}
-    assert "HasAns_f1" not in scored(some, predictions, "auto")
-    found = scored([*some, impossible], predictions, "auto")
+    assert "HasAns_f1" not in score_answers(some, predictions, "auto")
+    found = score_answers([*some, impossible], predictions, "auto")
     assert (found["NoAns_exact"], found["HasAns_exact"], found["total"]) == (100.0, 50.0, 3)

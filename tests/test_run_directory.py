@@ -7,6 +7,7 @@ import pytest
 from schemas.errors import DataError, UsageError
 from trainers.run.run_directory import (
     SETTINGS,
+    claimed,
     errors_in_words,
     read_settings,
     start_or_resume,
@@ -24,8 +25,6 @@ RUN = {
 def test_settings_go_out_and_in(tmp_path):
     write_settings(tmp_path, RUN)
     assert read_settings(tmp_path, "tf_qa") == RUN
-    (tmp_path / SETTINGS).write_text(json.dumps(RUN))  # as older versions wrote them
-    assert read_settings(tmp_path, "tf_qa") == RUN
     with pytest.raises(UsageError, match="holds no run: it has no config.json"):
         read_settings(tmp_path / "none", "tf_qa")
 
@@ -39,9 +38,76 @@ def test_a_run_is_of_one_trainer(tmp_path):
     others = {**RUN, "trainer": "poptorch_classifier"}
     with pytest.raises(UsageError, match=message):
         start_or_resume(tmp_path, others, resume=True, same=())
-    older = {name: part for name, part in RUN.items() if name != "trainer"}
-    (tmp_path / SETTINGS).write_text(json.dumps(older))
-    assert read_settings(tmp_path, "poptorch_classifier") == older
+
+
+@pytest.mark.parametrize("form", [None, 1, 3, "2"])
+def test_a_run_that_another_version_began_is_refused_in_words(tmp_path, form):
+    """Its checkpoints have another form; version 1 wrote no number."""
+    path = tmp_path / SETTINGS
+    path.write_text(json.dumps({**RUN, **({"form": form} if form else {})}))
+    before = path.read_bytes()
+    message = (
+        f"--output={tmp_path} holds a run that another version of Textmill began, whose checkpoints"
+        " have another form: export it with that version and go on with --init_from, or give"
+    )
+    with pytest.raises(UsageError, match=message):
+        read_settings(tmp_path, "tf_qa")
+    with pytest.raises(UsageError, match=message):
+        start_or_resume(tmp_path, RUN, resume=True, same=())
+    assert path.read_bytes() == before
+
+
+def test_another_run_is_not_gone_on_with(tmp_path):
+    """What must agree is named with both values; of what may differ there is a line each."""
+    assert start_or_resume(tmp_path, RUN, resume=True, same=("steps",)) == []
+    with pytest.raises(UsageError, match="holds a run already: add --resume to go on with it, or"):
+        start_or_resume(tmp_path, RUN, resume=False, same=())
+    others = {
+        **RUN,
+        "config": {"steps": 6, "output": "there", "epochs": (1, 2)},
+        "model": {"heads": 4},
+        "fingerprint": "abd",
+    }
+    with pytest.raises(UsageError) as refused:
+        start_or_resume(tmp_path, others, resume=True, same=("steps",))
+    assert str(refused.value) == (
+        f"{tmp_path} cannot be resumed with these settings: heads was 2, is 4; shards' fingerprint "
+        "was 'abc', is 'abd'; steps was 5, is 6. Give the settings it began with, or another "
+        "--output"
+    )
+    assert read_settings(tmp_path, "tf_qa") == RUN
+    others = {**RUN, "config": {"steps": 6, "output": "there"}}
+    assert start_or_resume(tmp_path, others, resume=True, same=()) == ["steps was 5, is 6"]
+    assert read_settings(tmp_path, "tf_qa") == others
+
+
+def test_tuples_are_lists_in_json_and_no_change(tmp_path):
+    settings = {**RUN, "config": {"classes": ("a", "b")}}
+    assert start_or_resume(tmp_path, settings, resume=False, same=("classes",)) == []
+    assert start_or_resume(tmp_path, settings, resume=True, same=("classes",)) == []
+
+
+def test_checkpoints_without_settings_are_nobodys(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(UsageError, match="holds checkpoints but no config.json: give another --o"):
+        start_or_resume(tmp_path, RUN, resume=True, same=())
+
+
+def test_one_run_at_a_time(tmp_path):
+    with claimed(tmp_path / "run"):
+        message = f"--output={tmp_path}/run is in use by another run: wait for it, or give another"
+        with pytest.raises(UsageError, match=message), claimed(tmp_path / "run"):
+            raise AssertionError("two runs in one directory")
+    with (
+        pytest.raises(
+            DataError, match="none'. Finished checkpoints are kept; mend the cause, then"
+        ),
+        claimed(tmp_path / "run"),
+    ):
+        (tmp_path / "none").read_bytes()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=f"--output={tmp_path}/file cannot be written to: "):
+        claimed(tmp_path / "file").__enter__()
 
 
 def test_no_flipped_bit_gives_other_settings(tmp_path):
@@ -58,8 +124,11 @@ def test_no_flipped_bit_gives_other_settings(tmp_path):
             except DataError as error:
                 assert "copy it from a backup" in str(error)
                 refused += 1
-            else:  # white space, or the name of the digest
-                assert {name: found[name] for name in RUN} == RUN
+            except UsageError as error:  # in the form's number or name
+                assert "that another version of Textmill began" in str(error)
+                refused += 1
+            else:  # white space
+                assert found == RUN
     assert refused > 6 * len(content)
 
 

@@ -45,6 +45,9 @@ def damage_of(checkpoint: Path) -> Optional[str]:
     for file in listed:
         if not file.is_file():
             return f"{file} is missing"
+    for file in sorted(checkpoint.glob("[!.]*")):  # file systems leave hidden ones of their own
+        if file not in listed and file != path:
+            return f"{file} is not listed in {SUMS}"
     for file, found in _sha256_of(list(listed)).items():
         if found != listed[file]:
             return f"{file} is not what was written: its sha256 is not that of {SUMS}"

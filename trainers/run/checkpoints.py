@@ -77,6 +77,8 @@ class Checkpoints:
     def prepare(self, say: Any) -> None:
         """Makes the directory ready for a run: halves of checkpoints go, damaged ones step aside.
 
+        What was evaluated as best after the newest checkpoint is forgotten: it will be again.
+
         Raises:
           DataError: no checkpoint is whole.
         """
@@ -84,6 +86,9 @@ class Checkpoints:
             for path in directory.glob("*" + PARTIAL):
                 shutil.rmtree(str(path))
         newest_whole(numbered(self.directory), say)
+        for step, path in numbered(self.best_directory).items():
+            if step > self.latest:
+                shutil.rmtree(str(path))
 
     def save(self, progress: Progress, weights: Arrays, state: Arrays) -> None:
         """Writes the state after `progress.step` steps, unless it is there already.
@@ -98,7 +103,9 @@ class Checkpoints:
         self._publish(self.directory / str(progress.step), arrays, progress)
         for step in self.steps[: -self._keep]:
             shutil.rmtree(str(self.directory / str(step)))
-        # An older best goes once a checkpoint knows the newer: a resumed run may need it.
+
+    def remove_older_best(self, progress: Progress) -> None:
+        """Removes all best weights but the best, once what a resumed run begins with knows them."""
         for step, path in numbered(self.best_directory).items():
             if step != progress.best_step:
                 shutil.rmtree(str(path))
@@ -111,16 +118,7 @@ class Checkpoints:
             self._publish(path, arrays, progress)
 
     def read(self, step: int) -> Stored:
-        """All of the checkpoint after `step`, to train on.
-
-        What was evaluated as best after it is forgotten: it will be again.
-
-        Raises:
-          DataError: it cannot be read.
-        """
-        for best, path in numbered(self.best_directory).items():
-            if best > step:
-                shutil.rmtree(str(path))
+        """All of the checkpoint after `step`, to train on; raises as `read_checkpoint`."""
         return read_checkpoint(self.directory / str(step))
 
     def choose(self, which: Optional[str]) -> List[Path]:
@@ -165,6 +163,8 @@ class Checkpoints:
             partial.mkdir(parents=True)
             _write_arrays(partial / STATE, arrays)
             (partial / PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
+            # That of safetensors is for its owner alone.
+            shutil.copymode(str(partial / PROGRESS), str(partial / STATE))
             write_sums(partial)
             os.rename(str(partial), str(path))
         except (OSError, SafetensorError) as error:

@@ -1,15 +1,14 @@
-"""Metrics files that are cut back on resume, rates, the progress line and the curve."""
+"""Metrics files that are cut back on resume, rates, the progress line."""
 
 import io
 
 import pytest
 
-from trainers import run_log
+from trainers.run import journal
 from trainers.run.journal import (
     MetricsFile,
     ProgressLine,
     Rates,
-    draw_curve,
     duration,
     mend_metrics,
     read_metrics,
@@ -91,8 +90,8 @@ def test_a_sound_file_and_none_are_left_alone(tmp_path):
 def clock(monkeypatch):
     """A clock that a test sets by hand."""
     now = [100.0]
-    monkeypatch.setattr(run_log.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(run_log.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(journal.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(journal.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -146,11 +145,3 @@ def test_progress_is_a_line_now_and_then_in_a_log(clock):
 
 def test_durations():
     assert [duration(s) for s in (0.9, 59, 61, 3661)] == ["0 s", "59 s", "1 min 01 s", "1 h 01 min"]
-
-
-@pytest.mark.parametrize("kinds", [[], ["train"], ["train", "evaluation"]])
-def test_curve_is_a_png(tmp_path, kinds):
-    metrics = [{"kind": kind, "step": s, "loss": 9 - s} for kind in kinds for s in range(5)]
-    draw_curve(metrics, str(tmp_path / "loss.png"), "a set, tiny")
-    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
-    assert [path.name for path in tmp_path.iterdir()] == ["loss.png"]
