@@ -36,6 +36,7 @@ class Stub(ModuleType):
       calls: one line each, in order.
       programs: what was traced of the module for one micro-batch, by kind of program.
       traced: the operators in it.
+      rates: learning rate of each step that the IPUs ran.
       blocks: (user_id, ipu_id) in the order in which tracing came upon them, by kind of program.
     """
 
@@ -46,6 +47,7 @@ class Stub(ModuleType):
         self.traced: dict[str, list[str]] = {}
         self.blocks: dict[str, list[tuple[str, int]]] = {}
         self.passed: list[tuple[str, int]] = []
+        self.rates: list[float] = []
         self.on_the_ipus: Executor | None = None
         self.OutputMode, self.ReductionType, self.AutoStage = OutputMode, ReductionType, AutoStage
         for made in (Options, PipelinedExecution, BeginBlock, trainingModel, inferenceModel):
@@ -161,10 +163,6 @@ class Options(_Settings):
     def randomSeed(self, random_seed):
         return self._set(seed=random_seed)
 
-    @recorded
-    def relaxOptimizerAttributesChecks(self, relax=True):
-        return self._set(relaxed=relax)
-
     def freeze(self) -> None:
         """No change from now on."""
         self._frozen = self.Training._frozen = self.Precision._frozen = True
@@ -199,7 +197,25 @@ def identity_loss(stub: Stub, x, reduction):
 _TYPES = (None, torch.float16, torch.float32)
 
 
-class AdamW(torch.optim.AdamW):
+class _Optimizer(torch.optim.Optimizer):
+    """What PopTorch's optimizers add: the IPUs' state by names of its own, beside PyTorch's.
+
+    `ipu_state` is name -> tensor of all moments, there from the first step on, `ipu_param` of what
+    is not learned, such as the learning rate; None before a program was on the IPUs.
+    """
+
+    ipu: dict[str, Any] = {"ipu_state": None, "ipu_param": None}
+
+    def state_dict(self):
+        return {**self.ipu, **torch.optim.Optimizer.state_dict(self)}
+
+    def load_state_dict(self, state_dict):
+        torch.optim.Optimizer.load_state_dict(self, state_dict)
+        assert "ipu_state" in state_dict and "ipu_param" in state_dict
+        self.ipu = {name: state_dict[name] for name in self.ipu}
+
+
+class AdamW(_Optimizer, torch.optim.AdamW):
     def __init__(
         self,
         stub: Stub,
@@ -225,7 +241,7 @@ class AdamW(torch.optim.AdamW):
         self.limit = max_grad_norm
 
 
-class SGD(torch.optim.SGD):
+class SGD(_Optimizer, torch.optim.SGD):
     def __init__(
         self,
         stub: Stub,
@@ -295,7 +311,12 @@ class Executor:
                 for group in self.optimizer.param_groups
             ]
             theirs = torch.optim.AdamW if isinstance(self.optimizer, AdamW) else torch.optim.SGD
-            self.twin = theirs(groups)
+            self.twin, self.told = theirs(groups), self._rates()
+            for parameter in self.device.parameters():
+                parameter.grad = torch.zeros_like(parameter)
+            self.twin.step()
+            for tensor in self._moments().values():
+                tensor.zero_()
             self.optimizer.state_dict = self._optimizer_state
         self._attach()
 
@@ -308,8 +329,12 @@ class Executor:
         assert self.stub.on_the_ipus is None, "another program is on the IPUs"
         self.stub.on_the_ipus = self
         self.device.load_state_dict(self.host.state_dict())
-        if self.optimizer is not None:
-            self.twin.load_state_dict(torch.optim.Optimizer.state_dict(self.optimizer))
+        if self.optimizer is not None and self.optimizer.ipu["ipu_state"] is not None:
+            for name, tensor in self._moments().items():
+                tensor.copy_(self.optimizer.ipu["ipu_state"][name])
+            rates = self.optimizer.ipu["ipu_param"]["learningRate"].tolist()
+            for group, rate in zip(self.twin.param_groups, rates, strict=True):
+                group["lr"] = rate
 
     def detachFromDevice(self):
         self._record("detachFromDevice", ())
@@ -330,16 +355,29 @@ class Executor:
     def _optimizer_state(self):
         """Of the IPUs while the program is there; the last that was read otherwise."""
         if self.stub.on_the_ipus is self:
-            state = dict(torch.optim.Optimizer.state_dict(self.optimizer))
-            state["state"] = copy.deepcopy(self.twin.state_dict()["state"])
-            torch.optim.Optimizer.load_state_dict(self.optimizer, state)
-        return torch.optim.Optimizer.state_dict(self.optimizer)
+            rates = torch.tensor([group["lr"] for group in self.twin.param_groups])
+            moments = {name: tensor.clone() for name, tensor in self._moments().items()}
+            self.optimizer.ipu = {"ipu_state": moments, "ipu_param": {"learningRate": rates}}
+        return type(self.optimizer).state_dict(self.optimizer)
+
+    def _moments(self) -> dict[str, torch.Tensor]:
+        return {
+            f"{kind}___{name}": tensor
+            for name, parameter in self.device.named_parameters()
+            for kind, tensor in self.twin.state[parameter].items()
+        }
+
+    def _rates(self) -> list[float]:
+        return [group["lr"] for group in self.optimizer.param_groups]
 
     def setOptimizer(self, optimizer):
         self._record("setOptimizer", (optimizer,))
         assert optimizer is self.optimizer
-        for mine, theirs in zip(self.twin.param_groups, optimizer.param_groups, strict=True):
-            mine["lr"] = theirs["lr"]
+        if self._rates() == self.told:
+            return  # no copy for what it was told already, as PopTorch
+        self.told = self._rates()
+        for group, rate in zip(self.twin.param_groups, self.told, strict=True):
+            group["lr"] = rate
 
     @property
     def rng_state(self):
@@ -373,6 +411,7 @@ class Executor:
                 losses.append(loss.detach())
             torch.nn.utils.clip_grad_norm_(self.device.parameters(), self.optimizer.limit)
             self.twin.step()
+            self.stub.rates.append(self.twin.param_groups[0]["lr"])
         del self.stub.calls[calls:]  # the program's own runs of identity_loss
         return torch.stack(losses)
 

@@ -1,13 +1,9 @@
-"""The trainer as a command, on plain PyTorch: runs, resuming to the bit, interruption, refusals."""
+"""The trainer as a command, on plain PyTorch: runs, resuming to the bit, refusals; its program."""
 
 import ast
-import itertools
 import json
-import os
 import resource
-import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,31 +12,34 @@ import numpy as np
 import pytest
 import torch
 from class_factory import write_class_set
+from poptorch_programs import make_plan, make_program
 from poptorch_stub import installed
 from shard_factory import write_mlm_set
+from torch import nn
+from torch.nn import functional
 
 from schemas.errors import DataError, TextmillError, UsageError
 from trainers.models.encoder import EncoderConfig
 from trainers.models.hf_files import read_directory
-from trainers.on_poptorch.checkpoints import Checkpoints
-from trainers.on_poptorch.model import Classifier
-from trainers.on_poptorch.plain import PlainRunner
-from trainers.on_poptorch.runner import tensors_of
+from trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_arrays
+from trainers.on_poptorch.module_program import ModuleProgram, Objective, dropout_seed
 from trainers.poptorch_classifier import main
 from trainers.reader import ShardSet
+from trainers.run.checkpoints import Checkpoints, read_weights
 from trainers.run.journal import read_metrics
 
 ROOT = Path(__file__).parent.parent
-SMALL = [
-    "--layers=1",
-    "--hidden_size=16",
-    "--heads=2",
-    "--intermediate_size=24",
-    "--embedding_size=8",
-    "--batch_size=8",
-    "--learning_rate=0.01",
-    "--device=cpu",
-]
+DIMENSIONS = {
+    "layers": 1,
+    "hidden_size": 16,
+    "heads": 2,
+    "intermediate_size": 24,
+    "embedding_size": 8,
+    "batch_size": 8,
+    "learning_rate": 0.01,
+    "device": "cpu",
+}
+SMALL = [f"--{name}={value}" for name, value in DIMENSIONS.items()]
 
 
 @pytest.fixture(autouse=True)
@@ -68,18 +67,30 @@ def lines_of(output):
     return read_metrics(str(output / "metrics.jsonl"))
 
 
-def state_of(output, step):
-    return Checkpoints(output, 9).restore(step)
+def tensors(arrays):
+    return {name: torch.tensor(array) for name, array in arrays.items()}
+
+
+def best_of(output):
+    """The step of the best evaluation, and the weights after it."""
+    [path] = Checkpoints(output).choose("best")
+    assert path.parent.name == "best"
+    return int(path.name), read_weights(path)
 
 
 def assert_same(a, b):
-    """Two checkpoints, to the bit."""
-    assert a["progress"] == b["progress"] and a["schedule"] == b["schedule"]
-    for name, value in a["model"].items():
-        assert torch.equal(b["model"][name], value), name
-    for index, moments in a["optimizer"]["state"].items():
-        for name, value in moments.items():
-            assert torch.equal(b["optimizer"]["state"][index][name], value), (index, name)
+    """Two arrays of names, to the bit."""
+    assert a.keys() == b.keys()
+    for name, value in a.items():
+        np.testing.assert_array_equal(b[name], value, err_msg=name)
+
+
+def assert_same_end(a, b):
+    """Two runs after 12 steps."""
+    a, b = (Checkpoints(output).read(12) for output in (a, b))
+    assert_same(a.weights, b.weights)
+    assert_same(a.state or {}, b.state or {})
+    assert a.progress == b.progress
 
 
 @pytest.fixture(scope="module")
@@ -101,11 +112,13 @@ def test_a_run_leaves_all_that_it_promises(whole):
         "tokenizer.json",
         "metrics.jsonl",
         "loss.png",
-        "best.pt",
+        "best",
+        "confusion.png",
+        "reliability.png",
         "checkpoints",
     }
     assert (whole / "loss.png").read_bytes()[:4] == b"\x89PNG"
-    assert Checkpoints(whole, 9).steps == [9, 12]  # two are kept
+    assert Checkpoints(whole).steps == [9, 12]  # two are kept
     lines = lines_of(whole)
     steps = [line for line in lines if line["kind"] == "train"]
     assert [line["step"] for line in steps] == list(range(1, 13))
@@ -117,17 +130,15 @@ def test_a_run_leaves_all_that_it_promises(whole):
     evaluations = [line for line in lines if line["kind"] == "evaluation"]
     assert [line["step"] for line in evaluations] == [4, 8, 12]
     assert set(evaluations[0]) >= {"loss", "accuracy", "auc", "f1", "rows"}
-    best = Checkpoints(whole, 9).best() or {}
     highest = max(evaluations, key=lambda line: line["accuracy"])
-    assert best["step"] == highest["step"]
-    assert best["measures"]["accuracy"] == highest["accuracy"]
+    assert best_of(whole)[0] == highest["step"]
+    assert Checkpoints(whole).read(12).progress["best"] == highest["accuracy"]
 
 
 def test_the_best_weights_are_exported(whole):
     config, tensors = read_directory(f"{whole}-out")
     assert config["architectures"] == ["ElectraForSequenceClassification"]
-    best = Checkpoints(whole, 9).best() or {}
-    weight = best["model"]["head.out.weight"].numpy()
+    weight = best_of(whole)[1]["head.out.weight"]
     np.testing.assert_array_equal(tensors["classifier.out_proj.weight"], weight)
 
 
@@ -142,11 +153,12 @@ def test_texts_are_classified(shards, whole, tmp_path, capsys):
     file.write_text("\n".join(texts))
     main([f"--output={whole}", f"--predict={file}", "--device=cpu", "--batch_size=5"])
     said = capsys.readouterr()
-    best = Checkpoints(whole, 9).best() or {}
-    assert f"the weights after step {best['step']}, on PyTorch on cpu" in said.err
+    best, weights = best_of(whole)
+    assert f"the weights after step {best}" in said.err
     model = Classifier(EncoderConfig(**json.loads((whole / "config.json").read_text())["model"]))
-    model.load_state_dict(best["model"])
-    logits = model.eval()(*tensors_of(rows, length=16)[:3]).detach()
+    model.load_state_dict(tensors(weights))
+    inputs = tensors(classifier_arrays(rows))
+    logits = model.eval()(*(inputs[name] for name in TEXT_INPUTS)).detach()
     chances = torch.softmax(logits.double(), dim=1)
     found = [line.split("\t") for line in said.out.splitlines()]
     assert [label for label, _ in found] == [("neg", "pos")[n] for n in chances.argmax(1)]
@@ -165,7 +177,7 @@ def test_a_resumed_run_has_the_same_bits(shards, whole, tmp_path):
     flags = ["--steps=12", "--evaluate_every=4", "--checkpoint_every=3", "--accumulation=2"]
     train(shards, tmp_path / "run", *flags, "--stop_after=6")
     train(shards, tmp_path / "run", *flags, "--resume")
-    assert_same(state_of(whole, 12), state_of(tmp_path / "run", 12))
+    assert_same_end(whole, tmp_path / "run")
     timed = ("tokens_per_second", "waiting")
     for before, after in zip(
         [line for line in lines_of(whole) if line["kind"] == "train"],
@@ -183,60 +195,6 @@ def test_another_number_of_steps_has_its_own_schedule_from_the_first_on(shards, 
     train(shards, tmp_path / "run", "--steps=4", "--resume")
     rates = [line["learning_rate"] for line in lines_of(tmp_path / "run") if "epoch" in line]
     np.testing.assert_allclose(rates, [0.01, 0.01 * 11 / 12, 0.01 * 2 / 4, 0.01 * 1 / 4])
-
-
-def test_a_run_killed_while_it_writes_a_checkpoint(shards, whole, tmp_path):
-    """It goes on from the last whole one, and what was half written is gone."""
-    flags = ["--steps=12", "--evaluate_every=4", "--checkpoint_every=3", "--accumulation=2"]
-    arguments = [f"--shards={shards}", f"--output={tmp_path / 'run'}", *SMALL, *flags]
-    code = f"""
-import os, signal, torch
-torch.set_num_threads(1)
-real = os.replace
-def replace(source, target):
-    if "step-00000009" in str(target):
-        os.truncate(source, 100)
-        os.kill(os.getpid(), signal.SIGKILL)
-    real(source, target)
-os.replace = replace
-from trainers.poptorch_classifier import main
-main({arguments!r})
-"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    checkpoints = tmp_path / "run" / "checkpoints"
-    assert "step-00000009.pt.partial" in os.listdir(checkpoints)
-    main([*arguments, "--resume"])
-    kept = ["step-00000009.pt", "step-00000012.pt"]
-    assert sorted(os.listdir(checkpoints)) == sorted(kept + [f"{name}.sha256" for name in kept])
-    assert_same(state_of(whole, 12), state_of(tmp_path / "run", 12))
-
-
-@pytest.mark.parametrize("evaluation", [1, 3])
-def test_ctrl_c_saves_and_says_how_to_go_on(
-    shards, whole, tmp_path, monkeypatch, capsys, evaluation
-):
-    """The signal comes in the first evaluation or in the last; a resumed run makes up for it."""
-    batches, real = itertools.count(1), PlainRunner.evaluate
-
-    def evaluate(self, placed):
-        if next(batches) == 3 * evaluation - 1:  # the second of the three of an evaluation
-            signal.raise_signal(signal.SIGINT)
-        return real(self, placed)
-
-    monkeypatch.setattr(PlainRunner, "evaluate", evaluate)
-    flags = ["--steps=12", "--evaluate_every=4", "--checkpoint_every=3", "--accumulation=2"]
-    with pytest.raises(SystemExit) as stopped:
-        train(shards, tmp_path / "run", *flags)
-    assert stopped.value.code == 130
-    said = capsys.readouterr().err
-    assert f"the state after step {4 * evaluation} is in" in said
-    monkeypatch.undo()
-    [again] = [line for line in said.splitlines() if line.startswith("  python -m trainers.")]
-    main(shlex.split(again)[3:])
-    assert_same(state_of(whole, 12), state_of(tmp_path / "run", 12))
-    evaluated = [line["step"] for line in lines_of(tmp_path / "run") if line["kind"] != "train"]
-    assert evaluated == [4, 8, 12]
 
 
 def test_a_loss_that_is_no_number_stops_the_run(shards, tmp_path):
@@ -266,7 +224,11 @@ def test_pairs_and_published_weights(tmp_path):
     train(tmp_path / "two", tmp_path / "run", "--steps=2", f"--export={tmp_path / 'out'}")
     small = ["--batch_size=8", "--device=cpu", "--steps=2", f"--init_from={tmp_path / 'out'}"]
     main([f"--shards={tmp_path / 'pairs'}", f"--output={tmp_path / 'next'}", *small])
-    weights = state_of(tmp_path / "next", 2)["model"]
+    with pytest.raises(UsageError, match="--layers=3, but the weights of --init_from=.* have 1"):
+        main(
+            [f"--shards={tmp_path / 'pairs'}", f"--output={tmp_path / 'no'}", *small, "--layers=3"]
+        )
+    weights = Checkpoints(tmp_path / "next").read(2).weights
     assert weights["head.out.weight"].shape == (3, 16)
 
 
@@ -274,20 +236,19 @@ def test_pairs_and_published_weights(tmp_path):
     ("more", "said"),
     [
         (["--hidden_size=15"], "--hidden_size=15 is no multiple of --heads=2"),
-        (["--architecture=bert"], "an embedding of 8 beside hidden states of 16 is ELECTRA's"),
+        (["--architecture=bert"], "--embedding_size=8 is not --hidden_size=16: only --family"),
         (["--optimizer=lion"], "has no torch.optim.Lion"),
         (["--precision=float16"], "float16 is for IPUs"),
         (["--device=cuda"], "PyTorch finds no GPU"),
         (["--patience=0"], "--patience=0: must be at least 1"),
-        (["--init_from=here"], "--layers=1 is decided by the weights"),
-        (["--accumulation=3"], "cannot be cut into --accumulation=3"),
+        (["--init_from=here"], "--init_from=here: there is no such directory"),
+        (["--accumulation=3"], "--batch_size=8 is no multiple of --accumulation=3"),
         (["--predictions=file"], "--predictions=file needs --predict=FILE"),
         (["--predict=file"], "holds no run"),
     ],
 )
-def test_refusals(shards, tmp_path, more, said):
-    if more == ["--device=cuda"] and torch.cuda.is_available():
-        pytest.skip("there is a GPU")
+def test_refusals(shards, tmp_path, monkeypatch, more, said):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UsageError, match=said):
         train(shards, tmp_path / "run", *more)
     assert not (tmp_path / "run").exists()
@@ -299,39 +260,159 @@ def test_a_set_of_another_task_is_refused(tmp_path):
         train(tmp_path / "set", tmp_path / "run")
 
 
-def test_a_broken_checkpoint_says_what_to_do(shards, tmp_path):
-    train(shards, tmp_path / "run", "--steps=4", "--stop_after=2")
-    path = tmp_path / "run" / "checkpoints" / "step-00000002.pt"
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(DataError, match="no checkpoint is whole: .*002.pt is not what was written"):
-        train(shards, tmp_path / "run", "--steps=4", "--resume")
-    path.with_name("step-00000002.pt.sha256").unlink()  # as of an older version
-    with pytest.raises(DataError, match="cannot be read .* and give another --output"):
-        train(shards, tmp_path / "run", "--steps=4", "--resume")
+@pytest.mark.parametrize("accumulation", [1, 2, 4])
+def test_class_weights(shards, accumulation):
+    """The mean over the whole batch, whatever the microbatches: sum(w * l) / sum(w)."""
+    settings = {**DIMENSIONS, "dropout": 0.0, "clip_norm": 0.0, "optimizer": "sgd_momentum"}
+    program = make_program(
+        shards, **settings, class_weights="1,2.5", accumulation=accumulation, weight_decay=0.0
+    )
+    before = program.weights()
+    rows = next(ShardSet(str(shards)).batches("train", batch_size=8, seed=0, prefetch=0))
+    inputs = tensors(classifier_arrays(rows))
+    module = program.module
+    logits, label = module(*(inputs[name] for name in TEXT_INPUTS)), inputs["label"].long()
+    loss = functional.cross_entropy(logits, label, weight=torch.tensor([1.0, 2.5]))
+    wanted = torch.autograd.grad(loss, list(module.parameters()))
+    norm = torch.linalg.vector_norm(torch.cat([part.flatten() for part in wanted]))
+    [found] = program.train(program.place(rows), 0)()
+    assert found["loss"] == pytest.approx(loss.item(), rel=1e-6)
+    assert found["counted"] == np.array([1.0, 2.5])[rows["label"]].sum()
+    assert found["gradient_norm"] == pytest.approx(norm.item(), rel=1e-5)
+    for (name, parameter), gradient in zip(module.named_parameters(), wanted, strict=True):
+        moved = torch.from_numpy(before[name]) - parameter.detach()
+        torch.testing.assert_close(moved / found["learning_rate"], gradient, rtol=1e-4, atol=1e-5)
 
 
-def test_best_weights_of_later_than_the_checkpoint_are_forgotten(tmp_path):
-    """They will be measured again; with them --predict would be ahead of the run."""
-    checkpoints = Checkpoints(tmp_path, 9)
-    checkpoints.save_best(6, {"loss": 1.0}, {})
-    checkpoints.forget_best_after(6)
-    assert (checkpoints.best() or {})["step"] == 6
-    checkpoints.forget_best_after(4)
-    assert checkpoints.best() is None and not list(tmp_path.iterdir())
+def test_a_batch_of_classes_without_weight(shards):
+    """Nothing is learned from it, and nothing is divided by 0."""
+    program = make_program(shards, **DIMENSIONS, class_weights="0,1", weight_decay=0.0)
+    before = program.weights()
+    rows = next(ShardSet(str(shards)).batches("train", batch_size=8, seed=0, prefetch=0))
+    rows["label"] = np.zeros_like(rows["label"])
+    [found] = program.train(program.place(rows), 0)()
+    assert (found["loss"], found["counted"], found["gradient_norm"]) == (0, 0, 0)
+    assert_same(before, program.weights())
+
+
+def test_class_weights_on_the_command_line(shards, tmp_path, capsys):
+    """Balanced ones are 64 / (2 * rows of the class); they are what a step's loss is over."""
+    train(shards, tmp_path / "run", "--steps=2", "--class_weights=balanced")
+    said = capsys.readouterr().err
+    assert "note: neg: 36 training rows, weight 0.8889" in said
+    assert "note: pos: 28 training rows, weight 1.143" in said
+    counts = [line["weight"] for line in lines_of(tmp_path / "run") if line["kind"] == "train"]
+    assert all(6 < count < 10 and count != 8 for count in counts)
+
+
+def test_logits_are_float32_where_all_else_is_bfloat16(shards):
+    """Sums of the last layer are not rounded to the 8 bits of bfloat16."""
+    program = make_program(shards, **DIMENSIONS, precision="bfloat16")
+    assert program.description == "PyTorch on cpu, bfloat16"
+    head, seen = program.module.head, []
+    head.out.register_forward_hook(lambda _, inputs, output: seen.append((inputs[0], output)))
+    head.dense.register_forward_hook(lambda _, inputs, output: seen.append(output.dtype))
+    rows = next(ShardSet(str(shards)).in_order("validation", batch_size=8, prefetch=0))
+    logits = program.evaluate(program.place(rows))()["logits"]
+    dense_dtype, (given, given_back) = seen
+    assert dense_dtype == torch.bfloat16
+    assert logits.dtype == np.float32 and given_back.dtype == given.dtype == torch.float32
+    exact = given.double() @ head.out.weight.double().T + head.out.bias.double()
+    np.testing.assert_allclose(logits, exact.detach(), rtol=1e-5, atol=1e-7)
+    assert (torch.tensor(logits).bfloat16().float().numpy() != logits).any()
+    assert all(weight.dtype == torch.float32 for weight in program.module.parameters())
+
+
+def test_dropout_has_numbers_of_its_own_for_every_seed_and_step():
+    """In the lower 32 bits alone, too, which are all that PyTorch takes on the CPU."""
+    seeds = {dropout_seed(seed, step) for seed in range(100) for step in range(100)}
+    assert len(seeds) == len({seed % 2**32 for seed in seeds}) == 10_000
+    assert dropout_seed(3, 4) == dropout_seed(3, 4)
+
+
+class Squares(Objective):
+    """A line through points: no task of ours."""
+
+    def __init__(self):
+        super().__init__(nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 1)))
+
+    def prepare(self, rows):
+        return {"x": rows["x"], "y": rows["y"]}, float(len(rows["x"]))
+
+    def loss(self, inputs):
+        return (self.module(inputs["x"])[:, 0] - inputs["y"]).square().sum()
+
+    def evaluate(self, inputs):
+        return {"found": self.module(inputs["x"])}
+
+
+def squares(shards, **settings):
+    plan = make_plan(shards, **{**DIMENSIONS, "steps": 6, **settings})
+    torch.manual_seed(0)
+    return ModuleProgram(plan, Squares())
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd_momentum", "adafactor"])
+def test_any_module_is_trained_and_goes_on_to_the_bit(shards, optimizer):
+    if optimizer == "adafactor" and not hasattr(torch.optim, "Adafactor"):
+        optimizer = "adamw"  # PyTorch 2.5 brought it
+    random = np.random.default_rng(0)
+    x = random.normal(size=(6, 8, 3)).astype(np.float32)
+    batches = [{"x": part, "y": part.sum(axis=1)} for part in x]
+    whole = squares(shards, optimizer=optimizer)
+    found = []
+    for step, batch in enumerate(batches):
+        found += whole.train(whole.place(batch), step)()
+        if step == 2:
+            weights, state = whole.weights(), whole.state()
+    again = squares(shards, optimizer=optimizer, weight_decay=0.01)
+    again.load(weights, state)
+    assert_same(state, again.state())
+    losses = [again.train(again.place(batches[step]), step)()[0] for step in (3, 4, 5)]
+    assert losses == found[3:]
+    assert_same(whole.weights(), again.weights())
+    assert_same(whole.state(), again.state())
+    assert found[0].keys() == {"loss", "counted", "learning_rate", "gradient_norm"}
+    assert again.evaluate(again.place(batches[0]))()["found"].shape == (8, 1)
+
+
+def test_hyperparameters_are_the_flags_and_not_the_checkpoints(shards):
+    """A run that goes on with other ones is as one that has them from there on."""
+    first = squares(shards, weight_decay=0.5, beta1=0.5, learning_rate=0.1)
+    batch = {"x": np.ones((8, 3), np.float32), "y": np.ones(8, np.float32)}
+    first.train(first.place(batch), 0)()
+    again = squares(shards, weight_decay=0.1)
+    again.load(first.weights(), first.state())
+    [found] = again.train(again.place(batch), 1)()
+    assert found["learning_rate"] == pytest.approx(0.01 * 5 / 6)
+    [matrices, vectors] = again._optimizer.param_groups
+    assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.1, 0.0)
+    assert matrices["betas"] == (0.9, 0.999)
+
+
+def test_the_state_of_another_optimizer_is_refused(shards):
+    adam, sgd = squares(shards), squares(shards, optimizer="sgd_momentum")
+    batch = {"x": np.ones((8, 3), np.float32), "y": np.ones(8, np.float32)}
+    adam.train(adam.place(batch), 0)()
+    with pytest.raises(DataError, match="the checkpoint's optimizer is another: 0.exp_avg is left"):
+        sgd.load(adam.weights(), adam.state())
+    lacking = {name: value for name, value in adam.state().items() if name != "2.step"}
+    with pytest.raises(DataError, match="2.step is missing"):
+        adam.load(adam.weights(), lacking)
 
 
 def test_using_a_run_leaves_what_training_writes(whole, tmp_path):
     """A checkpoint that a run is just writing is not taken for one that was left."""
     shutil.copytree(whole, tmp_path / "run")
-    partial = tmp_path / "run" / "checkpoints" / "step-00000015.pt.partial"
-    partial.write_bytes(b"half")
+    partial = tmp_path / "run" / "checkpoints" / "15.partial"
+    partial.mkdir()
     (tmp_path / "texts.txt").write_text("w7 w8\n")
     main([f"--output={tmp_path / 'run'}", f"--predict={tmp_path / 'texts.txt'}", "--device=cpu"])
     assert partial.exists()
 
 
-USED = ("config.json", "schema.json", "tokenizer.json", "best.pt")
-WRITTEN = ("config.yaml", "metrics.jsonl", "loss.png", "checkpoints/step-00000012.pt")
+USED = ("config.json", "schema.json", "tokenizer.json")
+WRITTEN = ("config.yaml", "metrics.jsonl", "loss.png")
 
 
 @pytest.mark.parametrize("name", [*USED, *WRITTEN])
@@ -348,6 +429,16 @@ def test_files_that_cannot_be_read_or_written_are_named(shards, whole, tmp_path,
     if name in USED:
         with pytest.raises(TextmillError, match=name):
             main([f"--output={run}", f"--predict={tmp_path / 'texts.txt'}", "--device=cpu"])
+
+
+def test_best_weights_that_cannot_be_read_are_named(whole, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    path = run / "best" / str(best_of(run)[0])
+    (path / "state.safetensors").unlink()
+    (tmp_path / "texts.txt").write_text("w7 w8\n")
+    with pytest.raises(DataError, match=str(path)):
+        main([f"--output={run}", f"--predict={tmp_path / 'texts.txt'}", "--device=cpu"])
 
 
 def test_a_disk_that_is_full_while_metrics_are_written(shards, tmp_path):

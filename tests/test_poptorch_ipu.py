@@ -1,20 +1,21 @@
 """What PopTorch is asked to do, against a stand-in with its signatures; no IPU ran any of it."""
 
+import json
 from collections import Counter
 
 import numpy as np
 import pytest
 import torch
 from class_factory import write_class_set
+from poptorch_programs import make_program
 from poptorch_stub import installed
 
-from schemas.errors import UsageError
-from trainers.on_poptorch.config import TrainConfig, plan_run
-from trainers.on_poptorch.devices import runner_for
-from trainers.on_poptorch.placement import parse_blocks, place
-from trainers.on_poptorch.runner import example_rows
-from trainers.poptorch_classifier import main
+from schemas.errors import DataError, UsageError
+from trainers.on_poptorch.classifier import classifier_arrays
+from trainers.on_poptorch.placement import parse_blocks, place_on_ipus
+from trainers.poptorch_classifier import PoptorchClassifierFlags, main
 from trainers.reader import ShardSet
+from trainers.run.checkpoints import Checkpoints, read_weights
 from trainers.run.journal import read_metrics
 
 SMALL = {"hidden_size": 16, "heads": 2, "intermediate_size": 24, "embedding_size": 8}
@@ -38,13 +39,11 @@ def shards(tmp_path_factory):
     return directory
 
 
-def runner(shards, **settings):
-    """A runner compiled for a plan, on the stand-in's IPUs or without."""
-    config = TrainConfig(shards=str(shards), **{**SMALL, "layers": 3, **settings})
-    plan = plan_run(config, ShardSet(str(shards)).schema, train_rows=64)
-    made, steps, _ = runner_for(plan)
-    made.compile(plan.schema, trains=True, evaluates=True)
-    return made, steps
+def compiled(shards, **settings):
+    """A program on the stand-in's IPUs or without, compiled."""
+    program = make_program(shards, **{**SMALL, "layers": 3, **settings})
+    program.compile(trains=True, evaluates=True)
+    return program
 
 
 def test_every_call_that_poptorch_gets(shards, tmp_path):
@@ -83,11 +82,10 @@ def test_every_call_that_poptorch_gets(shards, tmp_path):
         "Precision.setPartialsType(dtype=torch.float32)",
         f"Options.enableExecutableCaching(path='{tmp_path / 'cache'}')",
         "Options.deviceIterations(device_iterations=2)",
-        # 32 rows over 2 replicas, in 8 micro-batches of 2: at least 7 fill 4 + 3 stages.
+        # 32 rows over 2 replicas, in 8 microbatches of 2: at least 7 fill 4 + 3 stages.
         "Training.gradientAccumulation(gradient_accumulation=8)",
         "Training.accumulationAndReplicationReductionType(reduction_type=ReductionType.Mean)",
         "Options.randomSeed(random_seed=0)",
-        "Options.relaxOptimizerAttributesChecks(relax=True)",
         "Precision.enableStochasticRounding(enabled=True)",
         "trainingModel(model=Classifier, options=Options, optimizer=AdamW)",
         f"training.compile({train})",
@@ -100,7 +98,7 @@ def test_every_call_that_poptorch_gets(shards, tmp_path):
         "Options.setExecutionStrategy(strategy=PipelinedExecution)",
         "Precision.setPartialsType(dtype=torch.float32)",
         f"Options.enableExecutableCaching(path='{tmp_path / 'cache'}')",
-        # No accumulation in evaluation: its 8 micro-batches are device iterations.
+        # No accumulation in evaluation: its 8 microbatches are device iterations.
         "Options.deviceIterations(device_iterations=16)",
         "Precision.enableStochasticRounding(enabled=False)",
         "inferenceModel(model=Classifier, options=Options)",
@@ -122,12 +120,13 @@ def test_every_call_that_poptorch_gets(shards, tmp_path):
 
 def test_what_is_traced(shards):
     """The operators BERT is made of, none of them fused, and nothing of the rows traced with."""
+    flags = {**SMALL, "layers": 3, "precision": "float32", "batch_size": 28}
     with installed() as poptorch:
-        made, _ = runner(shards, device="ipu", precision="float32", batch_size=28)
+        made = compiled(shards, device="ipu", **flags)
     rows = next(ShardSet(str(shards)).batches("train", batch_size=4, seed=0, prefetch=0))
-    inputs = made.place(rows).tensors[:3]
-    made.model.eval()
-    torch.testing.assert_close(poptorch.programs["inference"](*inputs), made.model(*inputs))
+    inputs = made.place(rows)[:3]
+    plain = make_program(shards, device="cpu", **flags).module.eval()
+    torch.testing.assert_close(poptorch.programs["inference"](*inputs), plain(*inputs))
     traced = {kind: Counter(operators) for kind, operators in poptorch.traced.items()}
     layers = 3
     for kind, found in traced.items():
@@ -151,53 +150,107 @@ def test_the_numbers_are_those_of_plain_pytorch(shards, tmp_path):
     lines = [read_metrics(str(tmp_path / name / "metrics.jsonl")) for name in ("cpu", "ipu")]
     assert len(lines[0]) == len(lines[1]) == 6 + 3
     for here, there in zip(*lines, strict=True):
-        for name in ("kind", "step", "loss", "accuracy", "auc", "learning_rate"):
+        for name in ("kind", "step", "loss", "accuracy", "auc", "learning_rate", "weight"):
             if name in here:
                 assert there[name] == (
                     here[name] if isinstance(here[name], str) else pytest.approx(here[name], 1e-4)
                 )
-    weights = [torch.load(tmp_path / name / "best.pt")["model"] for name in ("cpu", "ipu")]
+    best = [Checkpoints(tmp_path / name).choose("best")[0] for name in ("cpu", "ipu")]
+    assert best[0].name == best[1].name
+    weights = [read_weights(path) for path in best]
     for name, value in weights[0].items():
         np.testing.assert_allclose(weights[1][name], value, rtol=1e-3, atol=1e-5, err_msg=name)
 
 
 def test_a_resumed_run_has_the_same_bits(shards, tmp_path):
     """Moments, schedule and the random numbers of dropout come back to the IPUs."""
-    flags = [f"--shards={shards}", *FLAGS, "--layers=1", "--precision=float32", "--device=ipu"]
+    flags = [f"--shards={shards}", *FLAGS, "--layers=1", "--precision=float32"]
     flags += ["--steps=6", "--batch_size=8", "--learning_rate=0.01", "--evaluate_every=3"]
     with installed():
-        main([*flags, f"--output={tmp_path / 'whole'}"])
+        main([*flags, f"--output={tmp_path / 'whole'}", "--device=ipu"])
     with installed():
-        main([*flags, f"--output={tmp_path / 'parts'}", "--stop_after=3"])
+        main([*flags, f"--output={tmp_path / 'parts'}", "--device=ipu", "--stop_after=3"])
+    with pytest.raises(DataError, match="is of a run on IPUs, and this one is on plain PyTorch"):
+        main([*flags, f"--output={tmp_path / 'parts'}", "--resume", "--device=cpu"])
     with installed() as poptorch:
-        main([*flags, f"--output={tmp_path / 'parts'}", "--resume"])
+        main([*flags, f"--output={tmp_path / 'parts'}", "--device=ipu", "--resume"])
     assert "training.rng_state = (...)" in poptorch.calls
-    states = [
-        torch.load(tmp_path / name / "checkpoints" / "step-00000006.pt")
-        for name in ("whole", "parts")
-    ]
-    for name, value in states[0]["model"].items():
-        assert torch.equal(states[1]["model"][name], value), name
-    assert states[0]["progress"] == states[1]["progress"]
-    with pytest.raises(UsageError, match="is of a run on ipu, and this one is on plain"):
-        main(
-            [*flags[:-5], f"--output={tmp_path / 'parts'}", "--resume", "--device=cpu", *flags[-4:]]
-        )
+    whole, parts = (Checkpoints(tmp_path / name).read(6) for name in ("whole", "parts"))
+    for before, after in ((whole.weights, parts.weights), (whole.state or {}, parts.state or {})):
+        assert before.keys() == after.keys()
+        for name, value in before.items():
+            np.testing.assert_array_equal(after[name], value, err_msg=name)
+    assert {"random", "step___head.out.bias", "exp_avg___layers.0.qkv.weight"} <= set(
+        parts.state or {}
+    )
+    assert whole.progress == parts.progress
+
+
+def test_a_run_of_plain_pytorch_does_not_go_on_on_ipus(shards, tmp_path):
+    flags = [f"--shards={shards}", *FLAGS, "--layers=1", f"--output={tmp_path / 'run'}"]
+    main([*flags, "--steps=2", "--stop_after=1", "--device=cpu"])
+    with (
+        installed(),
+        pytest.raises(DataError, match="is of a run on plain PyTorch, and this one is on IPUs"),
+    ):
+        main([*flags, "--steps=2", "--resume", "--device=ipu"])
+
+
+@pytest.mark.parametrize(
+    ("more", "rates"),
+    [
+        (["--steps=4"], [1, 11 / 12, 2 / 4, 1 / 4]),
+        # The rate that the program is compiled with, of which PopTorch then hears no more.
+        (["--steps=4", "--warmup_steps=3"], [1, 11 / 12, 1, 1 / 2]),
+    ],
+)
+def test_another_number_of_steps_has_its_own_schedule_from_the_first_on(
+    shards, tmp_path, more, rates
+):
+    """After 2 of 12 steps: what the IPUs ran with, and what metrics.jsonl says."""
+    flags = [f"--shards={shards}", *FLAGS, "--layers=1", f"--output={tmp_path / 'run'}"]
+    flags += ["--learning_rate=0.01", "--device=ipu", "--batch_size=8"]
+    with installed() as before:
+        main([*flags, "--steps=12", "--stop_after=2"])
+    with installed() as after:
+        main([*flags, *more, "--resume"])
+    np.testing.assert_allclose(before.rates + after.rates, [0.01 * rate for rate in rates])
+    lines = read_metrics(str(tmp_path / "run" / "metrics.jsonl"))
+    said = [line["learning_rate"] for line in lines if line["kind"] == "train"]
+    np.testing.assert_allclose(said, [0.01 * rate for rate in rates])
+
+
+def test_every_checkpoint_can_be_measured(shards, tmp_path, capsys):
+    """One program, each time with other weights: they get to the IPUs."""
+    flags = [*FLAGS, "--layers=1", f"--output={tmp_path / 'run'}", "--batch_size=8"]
+    more = ["--learning_rate=0.01", "--steps=4", "--evaluate_every=2", "--checkpoint_every=2"]
+    with installed():
+        main([*flags, *more, f"--shards={shards}", "--device=ipu", "--precision=float32"])
+    report = tmp_path / "report.jsonl"
+    with installed() as poptorch:
+        main([*flags, "--evaluate_only", "--checkpoint=all", f"--report={report}"])
+    assert not [call for call in poptorch.calls if call.startswith("training")]
+    lines = read_metrics(str(tmp_path / "run" / "metrics.jsonl"))
+    trained = [line["loss"] for line in lines if line["kind"] == "evaluation"]
+    found = [json.loads(line)["loss"] for line in report.read_text().splitlines()]
+    assert len(found) == 2 and found[0] != found[1]
+    np.testing.assert_allclose(found, trained, rtol=1e-2)  # float16 of the weights
 
 
 def test_half_precision(shards):
     """Weights are float16, and no epsilon is below what float16 can hold."""
     with installed():
-        made, _ = runner(shards, device="ipu", batch_size=28)
-    assert {weight.dtype for weight in made.model.parameters()} == {torch.float16}
-    epsilons = {m.eps for m in made.model.modules() if isinstance(m, torch.nn.LayerNorm)}
+        made = compiled(shards, device="ipu", batch_size=28)
+    assert {weight.dtype for weight in made.module.parameters()} == {torch.float16}
+    epsilons = {m.eps for m in made.module.modules() if isinstance(m, torch.nn.LayerNorm)}
     assert epsilons == {1e-6}
     assert np.float16(min(epsilons)) > 0
+    assert {array.dtype.name for array in made.weights().values()} == {"float32"}
 
 
 def test_sgd(shards):
     with installed() as poptorch:
-        runner(shards, device="ipu", optimizer="sgd_momentum", precision="float32", batch_size=28)
+        compiled(shards, device="ipu", optimizer="sgd_momentum", precision="float32", batch_size=28)
     [call] = [call for call in poptorch.calls if call.startswith("optim.")]
     assert call == (
         "optim.SGD(params=list, lr=5e-05, momentum=0.9, loss_scaling=1.0, "
@@ -209,21 +262,33 @@ def test_sgd(shards):
 def test_what_ipus_cannot_do_is_refused(shards):
     with installed():
         with pytest.raises(UsageError, match="--optimizer=lion: PopTorch has SGD, Adam"):
-            runner(shards, device="ipu", optimizer="lion", batch_size=28)
+            compiled(shards, device="ipu", optimizer="lion", batch_size=28)
         with pytest.raises(UsageError, match="--steps=5 is no multiple of --device_iterations=2"):
-            runner(shards, device="ipu", steps=5, device_iterations=2, batch_size=28)
+            compiled(shards, device="ipu", steps=5, device_iterations=2, batch_size=28)
+        with pytest.raises(UsageError, match="--class_weights=1,2: IPUs weigh all microbatches"):
+            compiled(shards, device="ipu", class_weights="1,2", batch_size=28)
+        compiled(shards, device="ipu", class_weights="1,1", batch_size=28)
     with pytest.raises(UsageError, match="--device=ipu: no IPU was found"):
-        runner(shards, device="ipu")
+        compiled(shards, device="ipu")
+
+
+def test_a_checkpoint_inside_of_a_call_is_refused(shards, tmp_path):
+    flags = [f"--shards={shards}", *FLAGS, "--layers=1", f"--output={tmp_path / 'run'}"]
+    flags += ["--device=ipu", "--steps=6", "--batch_size=8"]
+    with installed():
+        main([*flags, "--stop_after=3"])
+        with pytest.raises(DataError, match="after step 3, and one call .* makes 2 steps"):
+            main([*flags, "--resume", "--device_iterations=2"])
 
 
 def test_steps_of_epochs_are_whole_calls(shards):
     """64 rows in batches of 28 are 3 steps, and a call runs 2."""
     with installed():
-        _, steps = runner(
+        made = compiled(
             shards, device="ipu", batch_size=28, device_iterations=2, evaluate_every=2,
             checkpoint_every=2,
         )  # fmt: skip
-    assert steps == 4
+    assert made.steps == 4 and made.steps_a_call == 2
 
 
 @pytest.mark.parametrize(
@@ -257,44 +322,42 @@ def test_blocks_that_have_no_place(text, said):
 
 
 def placed(**changes):
-    settings = dict(
-        device="ipu",
-        precision="auto",
-        blocks_per_ipu="auto",
-        layers=12,
-        batch_size=64,
-        accumulation=None,
-        replication=1,
-        device_iterations=1,
-    )
-    return place(**{**settings, **changes})
+    """Of 12 layers."""
+    settings = {"batch_size": 64, "shards": "set", **changes}
+    return place_on_ipus(PoptorchClassifierFlags(**settings), layers=12)
 
 
-def test_rows_are_shared_out():
-    """64 rows: 8 micro-batches of 8 fill a pipeline of 4 + 3 stages; 2 replicas take half each."""
+def test_rows_are_shared_out(shards):
+    """64 rows: 8 microbatches of 8 fill a pipeline of 4 + 3 stages; 2 replicas take half each."""
     found = placed()
-    assert (found.micro_batch, found.accumulation, found.call_rows) == (8, 8, 64)
+    assert (found.microbatch, found.accumulation, found.call_rows) == (8, 8, 64)
     found = placed(replication=2, device_iterations=4)
-    assert (found.micro_batch, found.accumulation, found.batch_size) == (4, 8, 64)
+    assert (found.microbatch, found.accumulation, found.batch_size) == (4, 8, 64)
     assert found.call_rows == 256
     assert found.description == (
-        "8 IPUs, float16: blocks 1 + 4 + 4 + 4, 2 replicas, 8 micro-batches of 4 rows a replica "
+        "8 IPUs, float16: blocks 1 + 4 + 4 + 4, 2 replicas, 8 microbatches of 4 rows a replica "
         "and step, 4 steps a call"
     )
-    found = placed(device="cpu", replication=2, device_iterations=4, accumulation=4)
-    assert (found.micro_batch, found.replication, found.device_iterations) == (16, 1, 1)
-    assert found.description == "PyTorch on cpu, float32"
+    plain = compiled(
+        shards, device="cpu", batch_size=64, replication=2, device_iterations=4, accumulation=4
+    )
+    assert (plain.evaluation_rows, plain.steps_a_call) == (64, 1)
+    assert plain.description == "PyTorch on cpu, float32"
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"accumulation": 4}, "4 IPUs make 7 stages.*give at least 7"),
-        ({"accumulation": 9}, "cannot be cut into --accumulation=9"),
+        ({"accumulation": 32, "replication": 4}, "cannot be cut into --accumulation=32"),
         ({"replication": 3}, "--batch_size=64 is no multiple of --replication=3"),
         ({"batch_size": 4}, "cannot be cut into --accumulation=7"),
         ({"precision": "bfloat16"}, "IPUs have float16 and float32"),
-        ({"device": "cpu", "precision": "float16"}, "float16 is for IPUs"),
+        # These whatever the device.
+        ({"accumulation": 9}, "--batch_size=64 is no multiple of --accumulation=9"),
+        ({"replication": 0}, "--replication=0: must be at least 1"),
+        ({"device_iterations": 0}, "--device_iterations=0: must be at least 1"),
+        ({"loss_scaling": 0}, "--loss_scaling=0: must be above 0"),
     ],
 )
 def test_rows_that_cannot_be_shared_out(changes, said):
@@ -303,8 +366,8 @@ def test_rows_that_cannot_be_shared_out(changes, said):
 
 
 def test_what_is_compiled_has_the_shapes_of_batches(shards):
-    reader = ShardSet(str(shards))
-    with_zeros = example_rows(reader.schema, 4)
-    batch = next(reader.batches("train", batch_size=4, seed=0, prefetch=0))
-    for name, zeros in with_zeros.items():
-        assert (batch[name].shape, batch[name].dtype) == (zeros.shape, zeros.dtype), name
+    """And the dtypes, with labels and without."""
+    zeros = classifier_arrays({"input_ids": np.zeros((4, 16), np.int32)})
+    batch = next(ShardSet(str(shards)).batches("train", batch_size=4, seed=0, prefetch=0))
+    for name, array in classifier_arrays(batch).items():
+        assert (array.shape, array.dtype) == (zeros[name].shape, zeros[name].dtype), name

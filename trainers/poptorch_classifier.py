@@ -1,55 +1,67 @@
-"""Entry: fine-tunes a BERT or ELECTRA classifier on Graphcore IPUs, or on plain PyTorch.
+"""Entry: fine-tunes an encoder as a classifier on Graphcore IPUs, or on plain PyTorch.
 
     python -m trainers.poptorch_classifier --shards=DIR --output=RUN --init_from=DIR --epochs=2
     python -m trainers.poptorch_classifier --output=RUN --predict=FILE.jsonl
 
-`--help` lists every flag; each is a field of `trainers.on_poptorch.config.TrainConfig`. The syntax
-is that of Python 3.8 and the calls those of PyTorch 2.0, which PopTorch 3.4 comes with.
+`--help` lists every flag; each is a field of `PoptorchClassifierFlags` or of what it is made of.
+The syntax is that of Python 3.8 and the calls those of PyTorch 2.0, which PopTorch 3.4 comes with.
 """
 
-from typing import List
-
-import tyro
+from dataclasses import dataclass
+from typing import ClassVar, List, Literal
 
 from schemas.errors import run_entry
-from schemas.memory import want_addresses
-from trainers.data.mixture import open_shards
-from trainers.models.set_tokenizer import TOKENIZER, set_file
-from trainers.on_poptorch.config import TrainConfig, plan_run
-from trainers.run.config_file import with_config
-from trainers.run.run_directory import errors_in_words
+from trainers.models.encoder import EncoderConfig
+from trainers.models.model_flags import EncoderFlags, plan_encoder
+from trainers.on_poptorch.torch_flags import IpuFlags, check_ipu_flags
+from trainers.run.program import Plan, Program
+from trainers.run.start import run_trainer
+from trainers.run.trainer import Trainer
+from trainers.tasks.classification import ClassificationFlags, ClassificationTask
+
+
+@dataclass(frozen=True)
+class PoptorchClassifierFlags(IpuFlags, ClassificationFlags, EncoderFlags):
+    """Fine-tunes an encoder as a classifier on Graphcore IPUs, or on plain PyTorch.
+
+    What is not given here (vocabulary, row length, classes) comes from the set's contract.
+    --config=FILE.yaml holds flags; those of the command line win.
+    """
+
+    entry: ClassVar[str] = "poptorch_classifier"
+
+    family: Literal["electra", "bert", "roberta"] = "electra"
+    """Which encoder; with --init_from its config.json says it."""
+    model: Literal["tiny", "small", "base", "electra_small"] = "electra_small"
+    """Dimensions to start from; each flag below replaces one of them. With --init_from its
+    config.json says them all."""
+
+    def __post_init__(self) -> None:
+        """Refuses values that cannot be meant."""
+        super().__post_init__()
+        check_ipu_flags(self)
+
+
+def _import_program(plan: Plan, task: ClassificationTask) -> Program:
+    # PyTorch: seconds that --help and refusals do not pay.
+    from trainers.on_poptorch.classifier_devices import make_classifier_program
+
+    return make_classifier_program(plan, task)
+
+
+TRAINER = Trainer(
+    plan_model=plan_encoder,
+    make_task=ClassificationTask,
+    import_program=_import_program,
+    config=EncoderConfig,
+    framework="PyTorch",
+    gigabytes=2.5,
+)
 
 
 def main(argv: List[str]) -> None:
-    """Parses the command line, checks the contract, then trains; or predicts with a run."""
-    argv = with_config(argv, "poptorch_classifier", TrainConfig)
-    config = tyro.cli(
-        TrainConfig, args=argv, prog="trainers.poptorch_classifier", use_underscores=True
-    )
-    want_addresses(2.5, "PyTorch")
-    if config.predict is not None:
-        from trainers.on_poptorch.prediction import predict
-
-        with errors_in_words(config.output_directory(config.model), "Mend that, then ask again"):
-            predict(config, config.predict)
-        return
-    shards = open_shards(
-        config.shards,
-        seed=config.seed,
-        verify=config.verify,
-        cache=config.cache,
-        follow_links=config.follow_links,
-    )
-    plan = plan_run(
-        config,
-        shards.schema,
-        train_rows=shards.rows(config.train_split) if config.train_split in shards.splits else 0,
-        tokenizer_json=set_file(shards, TOKENIZER) if config.init_from is not None else None,
-    )
-
-    from trainers.on_poptorch.loop import train  # PyTorch: seconds that refusals do not pay
-
-    train(plan, shards)
+    """Trains, or does what else the command line asks for with a run."""
+    run_trainer(argv, PoptorchClassifierFlags, TRAINER)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""How a step's rows and the model's blocks are shared out over a device. Standard library only.
+"""How a step's rows and the model's blocks are shared out over IPUs. No framework.
 
-A batch of B rows is A * R micro-batches of B / (A * R) rows: A are accumulated one after another,
-R replicas of the model take theirs at once. An IPU runs D such steps before it answers the host.
+A batch of B rows is A * R microbatches of B / (A * R) rows: A are accumulated one after another, R
+replicas of the model take theirs at once. An IPU runs D such steps before it answers the host.
 Blocks are the embedding (with ELECTRA's projection), then each encoder layer; the classifier lies
 with the last of them.
 """
 
 from dataclasses import dataclass
-from typing import Optional, Tuple
+from typing import Any, Tuple
 
 from schemas.errors import UsageError
 
@@ -17,22 +17,20 @@ LAYER_IPUS = 3  # beside the one with the embedding: 12 layers make 1 + 4 + 4 + 
 
 @dataclass(frozen=True)
 class Placement:
-    """Rows and blocks on a device.
+    """Rows and blocks on IPUs.
 
     Attributes:
-      device: ipu, cpu or cuda.
-      precision: float32; float16 on IPUs; bfloat16 elsewhere.
-      blocks: blocks on each IPU in turn, (1, 4, 4, 4); () where there is no IPU.
-      micro_batch: rows that go through the model at once.
+      precision: float32 or float16.
+      blocks: blocks on each IPU in turn, (1, 4, 4, 4).
+      microbatch: rows that go through the model at once.
       accumulation: A.
-      replication: R; 1 where there is no IPU.
-      device_iterations: D; 1 where there is no IPU.
+      replication: R.
+      device_iterations: D.
     """
 
-    device: str
     precision: str
     blocks: Tuple[int, ...]
-    micro_batch: int
+    microbatch: int
     accumulation: int
     replication: int
     device_iterations: int
@@ -40,23 +38,21 @@ class Placement:
     @property
     def batch_size(self) -> int:
         """B, rows a step."""
-        return self.micro_batch * self.accumulation * self.replication
+        return self.microbatch * self.accumulation * self.replication
 
     @property
     def call_rows(self) -> int:
-        """Rows that the device takes at once."""
+        """Rows that the IPUs take at once."""
         return self.batch_size * self.device_iterations
 
     @property
     def description(self) -> str:
         """One line for people."""
-        if self.device != "ipu":
-            return f"PyTorch on {self.device}, {self.precision}"
         blocks = " + ".join(map(str, self.blocks))
         return (
             f"{len(self.blocks) * self.replication} IPUs, {self.precision}: blocks {blocks}, "
-            f"{self.replication} replicas, {self.accumulation} micro-batches of "
-            f"{self.micro_batch} rows a replica and step, {self.device_iterations} steps a call"
+            f"{self.replication} replicas, {self.accumulation} microbatches of "
+            f"{self.microbatch} rows a replica and step, {self.device_iterations} steps a call"
         )
 
 
@@ -98,78 +94,53 @@ def parse_blocks(text: str, layers: int) -> Tuple[int, ...]:
     return blocks
 
 
-def place(
-    *,
-    device: str,
-    precision: str,
-    blocks_per_ipu: str,
-    layers: int,
-    batch_size: int,
-    accumulation: Optional[int],
-    replication: int,
-    device_iterations: int,
-) -> Placement:
+def place_on_ipus(flags: Any, *, layers: int) -> Placement:
     """Shares rows and blocks out.
 
     Args:
-      device: ipu, cpu or cuda, never auto.
-      precision: as on the command line, auto included.
-      blocks_per_ipu: as on the command line.
+      flags: RunFlags and IpuFlags.
       layers: encoder layers of the model.
-      batch_size: rows a step.
-      accumulation: micro-batches a step; None takes 1, or on IPUs as few as fill the pipeline.
-      replication: copies of the model; counts on IPUs only.
-      device_iterations: steps a call; counts on IPUs only.
 
     Raises:
       UsageError: they do not go together; names the values and the remedy.
     """
-    on_ipu = device == "ipu"
-    if not on_ipu:
-        replication = device_iterations = 1
-    blocks = parse_blocks(blocks_per_ipu, layers) if on_ipu else ()
-    # A pipeline over n IPUs has n stages forward and n - 1 backward, each with a micro-batch.
-    stages = max(1, 2 * len(blocks) - 1)
-    if batch_size % replication:
+    if flags.precision == "bfloat16":
+        raise UsageError("--precision=bfloat16: IPUs have float16 and float32; give one of them")
+    blocks = parse_blocks(flags.blocks_per_ipu, layers)
+    if flags.batch_size % flags.replication:
         raise UsageError(
-            f"--batch_size={batch_size} is no multiple of --replication={replication}: replicas "
-            "take equal shares"
+            f"--batch_size={flags.batch_size} is no multiple of --replication={flags.replication}: "
+            "replicas take equal shares"
         )
-    share = batch_size // replication
+    share = flags.batch_size // flags.replication
+    accumulation = _accumulation(flags, share, ipus=len(blocks))
+    return Placement(
+        precision="float16" if flags.precision == AUTO else flags.precision,
+        blocks=blocks,
+        microbatch=share // accumulation,
+        accumulation=accumulation,
+        replication=flags.replication,
+        device_iterations=flags.device_iterations,
+    )
+
+
+def _accumulation(flags: Any, share: int, *, ipus: int) -> int:
+    """Microbatches a replica's share is cut into: what was asked for, or as few as can be."""
+    # A pipeline over n IPUs has n stages forward and n - 1 backward, each with a microbatch.
+    stages, accumulation = 2 * ipus - 1, flags.accumulation
     if accumulation is None:
         fitting = [count for count in range(stages, share + 1) if share % count == 0]
         accumulation = fitting[0] if fitting else stages
     if share % accumulation:
         raise UsageError(
-            f"--batch_size={batch_size} cannot be cut into --accumulation={accumulation} "
-            f"micro-batches for each of {replication} replicas: give a batch size that is a "
-            f"multiple of {accumulation * replication}"
+            f"--batch_size={flags.batch_size} cannot be cut into --accumulation={accumulation} "
+            f"microbatches for each of {flags.replication} replicas: give a batch size that is a "
+            f"multiple of {accumulation * flags.replication}"
         )
     if accumulation < stages:
         raise UsageError(
-            f"--accumulation={accumulation} does not fill the pipeline: {len(blocks)} IPUs make "
-            f"{stages} stages, forward and backward, and each needs a micro-batch; give at least "
+            f"--accumulation={accumulation} does not fill the pipeline: {ipus} IPUs make "
+            f"{stages} stages, forward and backward, and each needs a microbatch; give at least "
             f"{stages}, or fewer IPUs with --blocks_per_ipu"
         )
-    return Placement(
-        device=device,
-        precision=_precision(device, precision),
-        blocks=blocks,
-        micro_batch=share // accumulation,
-        accumulation=accumulation,
-        replication=replication,
-        device_iterations=device_iterations,
-    )
-
-
-def _precision(device: str, precision: str) -> str:
-    if precision == AUTO:
-        return {"ipu": "float16", "cuda": "bfloat16", "cpu": "float32"}[device]
-    if device == "ipu" and precision == "bfloat16":
-        raise UsageError("--precision=bfloat16: IPUs have float16 and float32; give one of them")
-    if device != "ipu" and precision == "float16":
-        raise UsageError(
-            f"--precision=float16 is for IPUs, and this run is on {device}: give bfloat16, which "
-            "needs no loss scaling, or float32"
-        )
-    return precision
+    return accumulation

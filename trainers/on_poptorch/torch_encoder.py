@@ -1,4 +1,4 @@
-"""The parts of a BERT or ELECTRA encoder as PyTorch modules; an IPU runs them as they are.
+"""The parts of BERT, RoBERTa and ELECTRA as PyTorch modules, named as `trainers.models` names them.
 
 Legend: B rows, L tokens, E width of the embedding, H of the hidden states, N heads.
 """
@@ -15,12 +15,19 @@ from trainers.models.encoder import EncoderConfig
 # row that is all padding gives a mean instead of not-a-number.
 HIDDEN_SCORE = -1e4
 
+
+def _tanh_gelu(hidden: Tensor) -> Tensor:
+    return functional.gelu(hidden, approximate="tanh")
+
+
 ACTIVATIONS: Dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
-    "gelu_new": lambda x: functional.gelu(x, approximate="tanh"),
-    "gelu_pytorch_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "gelu_new": _tanh_gelu,
+    "gelu_fast": _tanh_gelu,
+    "gelu_pytorch_tanh": _tanh_gelu,
     "relu": functional.relu,
     "silu": functional.silu,
+    "swish": functional.silu,
     "tanh": torch.tanh,
 }
 
@@ -31,9 +38,10 @@ class Embeddings(nn.Module):
     def __init__(self, config: EncoderConfig):
         super().__init__()
         width = config.embedding_size
+        self.position_offset = config.position_offset
         self.tokens = nn.Embedding(config.vocab_size, width)
         self.positions = nn.Embedding(config.position_rows, width)
-        self.token_types = nn.Embedding(config.type_rows, width)
+        self.token_types = nn.Embedding(config.token_types, width)
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_epsilon)
         self.dropout = nn.Dropout(config.dropout)
         projected = config.is_projected
@@ -41,9 +49,9 @@ class Embeddings(nn.Module):
 
     def forward(self, input_ids_BxL: Tensor, token_type_ids_BxL: Tensor) -> Tensor:
         """Hidden states [B, L, H]; the example starts at the row's first place."""
-        length = input_ids_BxL.shape[1]
+        first, length = self.position_offset, input_ids_BxL.shape[1]
         summed = self.tokens(input_ids_BxL) + self.token_types(token_type_ids_BxL)
-        summed = summed + self.positions.weight[:length]
+        summed = summed + self.positions.weight[first : first + length]
         return self.projection(self.dropout(self.norm(summed)))
 
 
@@ -55,14 +63,14 @@ class EncoderLayer(nn.Module):
         matrix products and a softmax, which PopTorch is known to compile.
     """
 
-    def __init__(self, config: EncoderConfig):
+    def __init__(self, config: EncoderConfig, on_ipus: bool):
         super().__init__()
         hidden, wide = config.hidden_size, config.intermediate_size
         # Numbers, not sizes of tensors, of which tracing would make operators.
         self.parts = (3, config.heads, hidden // config.heads)
         self.scale = (hidden // config.heads) ** -0.5
         self.attention_dropout = config.attention_dropout
-        self.fused_attention = True
+        self.fused_attention = not on_ipus
         self.qkv = nn.Linear(hidden, 3 * hidden)
         self.attention_out = nn.Linear(hidden, hidden)
         self.attention_norm = nn.LayerNorm(hidden, eps=config.layer_norm_epsilon)

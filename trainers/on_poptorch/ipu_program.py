@@ -1,0 +1,178 @@
+"""The classifier on Graphcore IPUs, by PopTorch 3.4: two programs, one on the IPUs at a time.
+
+    module -> trainingModel  -> compile -> detach          (weights, accumulation, optimizer)
+           -> inferenceModel -> compile -> detach
+    then attach the one that is due, and detach it before the other.
+
+Both share the host's copy of the weights: detaching the training program copies them back to the
+host, attaching a program copies them to the IPUs. The optimizer's state goes the same ways.
+"""
+
+import functools
+from types import ModuleType
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from schemas.errors import DataError, UsageError
+from trainers.data.batches import Batch
+from trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_arrays
+from trainers.on_poptorch.module_program import copy_to_host
+from trainers.on_poptorch.placement import Placement
+from trainers.on_poptorch.poptorch_options import (
+    evaluation_options,
+    place_blocks,
+    training_options,
+)
+from trainers.on_poptorch.torch_optimizers import (
+    RANDOM,
+    poptorch_optimizer,
+    refuse_other_device,
+)
+from trainers.run.program import Arrays, Plan, Program, only_whole_state
+from trainers.run.schedule import Schedule
+from trainers.tasks.classification import LOGITS
+
+# float16 has nothing between 0 and 6e-8: BERT's 1e-12 would be 0, and a division by it.
+HALF_EPSILON = 1e-6
+
+Tensors = Tuple[Tensor, ...]  # TEXT_INPUTS and the labels, int32
+
+
+class IpuProgram(Program):
+    """A classifier on IPUs."""
+
+    def __init__(self, plan: Plan, placement: Placement, poptorch: ModuleType):
+        """Prepares the module: blocks, loss, precision, optimizer. Nothing is compiled yet.
+
+        Raises:
+          UsageError: flags do not suit IPUs.
+        """
+        self._plan, self._flags, self._placement = plan, plan.flags, placement
+        self._poptorch = poptorch
+        self.steps_a_call = placement.device_iterations
+        self.steps = -(-plan.steps // self.steps_a_call) * self.steps_a_call
+        self.evaluation_rows, self.description = placement.call_rows, placement.description
+        self._refuse_parts_of_calls()
+        mark_loss = functools.partial(poptorch.identity_loss, reduction="none")
+        self.module = Classifier(plan.model, mark_loss)
+        is_half = placement.precision == "float16"
+        if is_half:
+            self.module.half()
+            for module in self.module.modules():
+                if isinstance(module, torch.nn.LayerNorm):
+                    module.eps = max(module.eps, HALF_EPSILON)
+        place_blocks(poptorch, self.module.blocks, placement)
+        self._optimizer = poptorch_optimizer(self._flags, self.module, poptorch, is_half=is_half)
+        self._share_of_rate = Schedule(self.steps, self._flags.warmup_steps)
+        self._state: Optional[Arrays] = None  # of the checkpoint that the run goes on from
+        self._training: Any = None
+        self._inference: Any = None
+        self._attached: Any = None
+
+    def _refuse_parts_of_calls(self) -> None:
+        for name in ("steps", "stop_after", "evaluate_every", "checkpoint_every"):
+            value = getattr(self._flags, name)
+            if self._flags.trains and value is not None and value % self.steps_a_call:
+                raise UsageError(
+                    f"--{name}={value} is no multiple of --device_iterations={self.steps_a_call}: "
+                    "the IPUs answer after so many steps; give a multiple"
+                )
+
+    def load(self, weights: Arrays, state: Optional[Arrays]) -> None:
+        """Puts weights on the host; the IPUs get them, and the state, with the next program."""
+        if state is not None:
+            refuse_other_device(state, on_ipus=True)
+        self._attach(None)
+        self._state = state
+        self.module.load_state_dict({name: torch.tensor(v) for name, v in weights.items()})
+
+    def compile(self, *, trains: bool, evaluates: bool) -> None:
+        """Compiles the programs that are due; none is on the IPUs after it.
+
+        `train` and `eval` come before each: PopTorch sees the module as it is then.
+
+        Raises:
+          DataError: the state that was loaded is not of this optimizer.
+        """
+        shape = (self._placement.call_rows, self._plan.schema.max_length)
+        tensors = self.place({"input_ids": np.zeros(shape, np.int32)})
+        if trains:
+            self.module.train()
+            options = training_options(self._poptorch, self._flags, self._placement)
+            self._training = self._poptorch.trainingModel(
+                self.module, options=options, optimizer=self._optimizer
+            )
+            self._training.compile(*tensors)
+            self._training.detachFromDevice()
+            if self._state is not None:
+                self._load_state(self._state)
+        if evaluates:
+            self.module.eval()
+            options = evaluation_options(self._poptorch, self._flags, self._placement)
+            self._inference = self._poptorch.inferenceModel(self.module, options=options)
+            self._inference.compile(*tensors[: len(TEXT_INPUTS)])
+            self._inference.detachFromDevice()
+
+    def _load_state(self, state: Arrays) -> None:
+        # PopTorch keeps rates and decays beside the moments: these stay as the flags have them.
+        found = self._optimizer.state_dict()
+        moments = {name: value for name, value in state.items() if name != RANDOM}
+        try:
+            only_whole_state(moments, found["ipu_state"])
+        except ValueError as error:
+            raise DataError(f"the checkpoint's optimizer is another: {error}") from error
+        found["ipu_state"] = {
+            name: torch.tensor(moments[name], dtype=due.dtype)
+            for name, due in found["ipu_state"].items()
+        }
+        self._optimizer.load_state_dict(found)
+        self._training.rng_state = state[RANDOM].tolist()
+
+    def place(self, rows: Batch) -> Tensors:
+        """Tensors on the host; PopTorch sends them to the IPUs."""
+        return tuple(torch.from_numpy(array) for array in classifier_arrays(rows).values())
+
+    def train(self, placed: Tensors, step: int) -> Callable[[], List[Dict[str, float]]]:
+        """As many steps as a call runs, with the learning rate of the first of them."""
+        training = self._attach(self._training)
+        rate = self._flags.learning_rate * self._share_of_rate(step)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        training.setOptimizer(self._optimizer)
+        losses = training(*placed)  # of every microbatch, step by step
+        of_steps = losses.float().reshape(self.steps_a_call, -1).mean(dim=1).tolist()
+        rows = float(self._placement.batch_size)
+        found = [{"loss": loss, "counted": rows, "learning_rate": rate} for loss in of_steps]
+        return lambda: found
+
+    def evaluate(self, placed: Tensors) -> Callable[[], Arrays]:
+        """Logits of the rows."""
+        logits_BxC = self._attach(self._inference)(*placed[: len(TEXT_INPUTS)])
+        return lambda: {LOGITS: logits_BxC.float().numpy()}
+
+    def weights(self) -> Arrays:
+        """A copy, after the IPUs' have come back to the host."""
+        if self._attached is not None and self._attached is self._training:
+            self._training.copyWeightsToHost()
+        weights = self.module.state_dict()
+        return {name: copy_to_host(value.float()) for name, value in weights.items()}
+
+    def state(self) -> Arrays:
+        """PopTorch's moments by its own names, and the random numbers that dropout takes."""
+        # It reads the moments from the IPUs, or has read them when the program left them.
+        moments = self._optimizer.state_dict()["ipu_state"]
+        random = np.array(self._training.rng_state, np.uint64)
+        return {RANDOM: random, **{name: copy_to_host(value) for name, value in moments.items()}}
+
+    def _attach(self, wanted: Any) -> Any:
+        """Puts one program on the IPUs, taking the other off first; None leaves them empty."""
+        if self._attached is not wanted:
+            if self._attached is not None:
+                self._attached.detachFromDevice()
+            if wanted is not None:
+                wanted.attachToDevice()
+            self._attached = wanted
+        return wanted

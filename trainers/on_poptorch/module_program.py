@@ -1,0 +1,250 @@
+"""Any PyTorch module on the CPU or a GPU, with whatever it learns; no task is known here.
+
+    class Squares(Objective):
+        def prepare(self, rows):              # numpy; the second is what the loss is the mean over
+            return {"x": rows["x"], "y": rows["y"]}, float(len(rows["x"]))
+
+        def loss(self, inputs):               # added up over the rows of a microbatch
+            return (self.module(inputs["x"]) - inputs["y"]).square().sum()
+
+        def evaluate(self, inputs):
+            return {"found": self.module(inputs["x"])}
+
+    program = ModuleProgram(plan, Squares(module))
+
+The module's state_dict has the names of `trainers.models.weights.shapes`.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from schemas.errors import DataError, UsageError
+from trainers.data.batches import Batch
+from trainers.on_poptorch.torch_optimizers import refuse_other_device, torch_optimizer
+from trainers.run.program import Arrays, Plan, Program, only_whole_state
+from trainers.run.schedule import Schedule
+
+Inputs = Mapping[str, Tensor]
+
+
+class Objective(ABC):
+    """What a module learns, and what is asked of it in an evaluation.
+
+    Attributes:
+      module: with the weights.
+    """
+
+    def __init__(self, module: nn.Module):
+        """Takes the module."""
+        self.module = module
+
+    @abstractmethod
+    def prepare(self, rows: Batch) -> Tuple[Arrays, float]:
+        """Arrays for the device, and what the loss of these rows is the mean over.
+
+        Called in the reader's thread, for evaluations too. The first axis of each array is that of
+        the rows, by which a batch is cut into microbatches; unsigned dtypes but uint8 are not
+        PyTorch's.
+        """
+
+    @abstractmethod
+    def loss(self, inputs: Inputs) -> Tensor:
+        """The losses of a microbatch, added up with their weights: f32 []."""
+
+    @abstractmethod
+    def evaluate(self, inputs: Inputs) -> Dict[str, Tensor]:
+        """The outputs that the task measures."""
+
+
+class Placed(NamedTuple):
+    """Rows of a step on the device, and what their loss is the mean over."""
+
+    inputs: Inputs
+    counted: float
+
+
+class ModuleProgram(Program):
+    """A module on the CPU or a GPU; its flags are RunFlags and TorchFlags."""
+
+    def __init__(self, plan: Plan, objective: Objective):
+        """Takes the module to its device.
+
+        Raises:
+          UsageError: flags do not suit the device.
+        """
+        self._flags = flags = plan.flags
+        self._device = torch.device(choose_device(flags.device))
+        self._precision = choose_precision(self._device.type, flags.precision)
+        self._objective, self.module = objective, objective.module.to(self._device)
+        self._optimizer = torch_optimizer(flags, self.module)
+        self.steps, self.evaluation_rows = plan.steps, flags.batch_size
+        self._share_of_rate = Schedule(self.steps, flags.warmup_steps)
+        self.description = f"PyTorch on {self._device.type}, {self._precision}"
+
+    def load(self, weights: Arrays, state: Optional[Arrays]) -> None:
+        """Puts weights and the optimizer's state in place; hyperparameters stay the flags'.
+
+        Raises:
+          DataError: the state is not of this optimizer.
+        """
+        if state is not None:
+            self._load_state(state)
+        self.module.load_state_dict({name: torch.tensor(v) for name, v in weights.items()})
+
+    def _load_state(self, state: Arrays) -> None:
+        refuse_other_device(state, on_ipus=False)
+        # An optimizer makes its state in its first step; the weights are replaced afterwards.
+        for weight in self.module.parameters():
+            weight.grad = torch.zeros_like(weight)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        due = self._optimizer_tensors()
+        try:
+            only_whole_state(state, due)
+        except ValueError as error:
+            raise DataError(f"the checkpoint's optimizer is another: {error}") from error
+        for name, tensor in due.items():
+            tensor.copy_(torch.tensor(state[name]))
+
+    def compile(self, *, trains: bool, evaluates: bool) -> None:
+        """Nothing: PyTorch runs operators one by one."""
+
+    def place(self, rows: Batch) -> Placed:
+        """Tensors on the device; nobody waits for their way to a GPU."""
+        arrays, counted = self._objective.prepare(rows)
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        if self._device.type == "cuda":
+            tensors = {
+                name: tensor.pin_memory().to(self._device, non_blocking=True)
+                for name, tensor in tensors.items()
+            }
+        return Placed(tensors, counted)
+
+    def train(self, placed: Placed, step: int) -> Callable[[], List[Dict[str, float]]]:
+        """One step: microbatches one after another, then the optimizer."""
+        flags, module = self._flags, self.module
+        rate = flags.learning_rate * self._share_of_rate(step)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        torch.manual_seed(dropout_seed(flags.seed, step))
+        module.train()
+        self._optimizer.zero_grad(set_to_none=True)
+        loss = torch.zeros((), device=self._device)
+        for inputs in self._microbatches(placed.inputs):
+            with self._autocast():
+                part = self._objective.loss(inputs) / (placed.counted or 1.0)
+            part.backward()
+            loss += part.detach()
+        limit = flags.clip_norm or float("inf")
+        norm = torch.nn.utils.clip_grad_norm_(module.parameters(), limit)
+        self._optimizer.step()
+        read = send_to_host(torch.stack((loss, norm)))
+
+        def measured() -> List[Dict[str, float]]:
+            loss, norm = read().tolist()
+            known = {"counted": placed.counted, "learning_rate": rate, "gradient_norm": norm}
+            return [{"loss": loss, **known}]
+
+        return measured
+
+    def evaluate(self, placed: Placed) -> Callable[[], Arrays]:
+        """The objective's outputs, without dropout."""
+        self.module.eval()
+        with torch.no_grad(), self._autocast():
+            outputs = self._objective.evaluate(placed.inputs)
+        reads = {name: send_to_host(output) for name, output in outputs.items()}
+        return lambda: {name: read() for name, read in reads.items()}
+
+    def weights(self) -> Arrays:
+        """A copy."""
+        return {name: copy_to_host(value) for name, value in self.module.state_dict().items()}
+
+    def state(self) -> Arrays:
+        """What the optimizer keeps of each weight: "0.exp_avg", "0.step" ..."""
+        return {name: copy_to_host(value) for name, value in self._optimizer_tensors().items()}
+
+    def _optimizer_tensors(self) -> Dict[str, Tensor]:
+        return {
+            f"{number}.{name}": value
+            for number, kept in self._optimizer.state_dict()["state"].items()
+            for name, value in kept.items()
+        }
+
+    def _microbatches(self, inputs: Inputs) -> List[Inputs]:
+        count = self._flags.accumulation or 1
+        chunks = {name: tensor.chunk(count) for name, tensor in inputs.items()}
+        return [{name: parts[i] for name, parts in chunks.items()} for i in range(count)]
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(
+            device_type=self._device.type,
+            dtype=torch.bfloat16,
+            enabled=self._precision == "bfloat16",
+        )
+
+
+def choose_device(wanted: str) -> str:
+    """The cuda or cpu of --device.
+
+    Raises:
+      UsageError: what was asked for is not there.
+    """
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device=cuda: PyTorch finds no GPU; give --device=cpu")
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return wanted
+
+
+def choose_precision(device: str, wanted: str) -> str:
+    """The float32 or bfloat16 of --precision.
+
+    Raises:
+      UsageError: float16.
+    """
+    if wanted == "float16":
+        raise UsageError(
+            f"--precision=float16 is for IPUs, and this run is on {device}: give bfloat16, which "
+            "needs no loss scaling, or float32"
+        )
+    if wanted == "auto":
+        return "bfloat16" if device == "cuda" else "float32"
+    return wanted
+
+
+def dropout_seed(seed: int, step: int) -> int:
+    """For each step of a run its own: a resumed run draws what an unbroken one does.
+
+    Hashed, since PyTorch's generator on the CPU takes the lower 32 bits alone.
+    """
+    words = np.random.SeedSequence([*b"dropout", seed, step]).generate_state(1, np.uint64)
+    return int(words[0])
+
+
+def send_to_host(tensor: Tensor) -> Callable[[], np.ndarray]:
+    """Starts a tensor's way to the host; gives a function that waits for it.
+
+    It waits for nothing that the device is given afterwards, such as the next step.
+    """
+    tensor = tensor.detach()
+    if tensor.device.type != "cuda":
+        return tensor.numpy
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    host.copy_(tensor, non_blocking=True)
+    arrived = torch.cuda.Event()
+    arrived.record()
+
+    def read() -> np.ndarray:
+        arrived.synchronize()
+        return host.numpy()
+
+    return read
+
+
+def copy_to_host(tensor: Tensor) -> np.ndarray:
+    """A copy that no later step changes."""
+    return tensor.detach().cpu().numpy().copy()
