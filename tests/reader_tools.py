@@ -1,6 +1,6 @@
 """The shortest way to read a set with each tool: the columns of a split, in its order.
 
-The README shows these; tests compare what they read with what was written, and
+docs/readers.md shows these; tests compare what they read with what was written, and
 tests/benchmarks/bench_readers.py counts and times it. A set in both formats is expected, and for
 `polars`, `pandas` and two of `datasets` what `python -m pipelines.export` made of it.
 """

@@ -1,4 +1,4 @@
-"""What the README says of a task of one's own: two places are touched, and a set comes of it."""
+"""The task of one's own in docs/extending.md: two files are touched, and a set comes of it."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SECTION = "## A task of your own"
+PAGE = ROOT / "docs" / "extending.md"
 SHOW = """
 import json, sys
 from schemas.records import open_rows
@@ -25,16 +25,15 @@ print(json.dumps({"rows": rows, "parameters": info.schema.parameters}))
 """
 
 
-def code_of(readme):
-    """The section's blocks of Python by the file that is named before each."""
-    section = readme.split(SECTION)[1].split("\n## ")[0]
-    blocks = re.findall(r"^`(\S+\.py)`\n\n```python\n(.*?)^```$", section, re.M | re.S)
-    return dict(blocks)
+def code_of_page():
+    """The page's blocks of Python by the file that is named before each."""
+    text = PAGE.read_text(encoding="utf-8")
+    return dict(re.findall(r"^`(\S+\.py)`\n\n```python\n(.*?)^```$", text, re.M | re.S))
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A checkout with the README's code added: all else are links to the real files."""
+    """A checkout with the page's code added: all else are links to the real files."""
     root = tmp_path_factory.mktemp("checkout")
     changed = {"pipelines": "tasks", "schemas": "features.py"}
     for package, other in changed.items():
@@ -45,9 +44,9 @@ def checkout(tmp_path_factory):
     (root / "pipelines" / "tasks").mkdir()
     for entry in (ROOT / "pipelines" / "tasks").glob("*.py"):
         (root / "pipelines" / "tasks" / entry.name).symlink_to(entry)
-    code = code_of((ROOT / "README.md").read_text())
+    code = code_of_page()
     (root / "pipelines/tasks/prefix_lm.py").write_text(code["pipelines/tasks/prefix_lm.py"])
-    # As a reader of the README would: the function before the table, and a line in the table.
+    # As a reader of the page would: the function before the table, and a line in the table.
     function, table = code["schemas/features.py"].split("_TASKS = {..., ")
     features = (ROOT / "schemas/features.py").read_text()
     assert features.count("_TASKS = {\n") == 1
@@ -66,13 +65,13 @@ def run(checkout, *arguments):
 
 
 def test_thirty_lines_are_thirty():
-    code = code_of((ROOT / "README.md").read_text())
+    code = code_of_page()
     assert set(code) == {"pipelines/tasks/prefix_lm.py", "schemas/features.py"}
     lines = [line for line in code["pipelines/tasks/prefix_lm.py"].splitlines() if line.strip()]
     assert len(lines) <= 30
 
 
-def test_the_readmes_task_makes_a_set(checkout, topics, tokenizer_path, tmp_path):
+def test_the_task_makes_a_set(checkout, topics, tokenizer_path, tmp_path):
     texts = [text for text in topics[:60] if text]
     lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
     (tmp_path / "in.jsonl").write_text(lines)

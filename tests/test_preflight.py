@@ -58,7 +58,7 @@ def row(state, name, *found):
     return f"{state:12} {name:16} {''.join(found)}"
 
 
-RATES = "by rates of one machine (README, Scale)"
+RATES = "by rates of one machine (docs/performance.md, Scale)"
 NO_INDEX = row(
     "not checked",
     "workers' package",

@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.preflight.scale import BESIDE_BYTES, Corpus, Rates, costs, largest_shard, routes_of
 
-# 10 TB of reviews: 1,465 bytes and 388 tokens a document, as the README has it.
+# 10 TB of reviews: 1,465 bytes and 388 tokens a document, as docs/performance.md has it.
 REVIEWS = Corpus(
     text_bytes=10e12, documents=10e12 / 1465, tokens=2.65e12, shards=65_536, workers=500
 )

@@ -79,4 +79,6 @@ def _work(asked: Asked, cpu_hours: float, shuffle_bytes: float | None) -> Check:
         parts.append(f"{cpu_hours / workers:,.2f} h with {workers:,} workers of one")
     if shuffle_bytes is not None:
         parts.append(f"{decimal(int(shuffle_bytes))} through the shuffle")
-    return Check("work", "ok", f"{', '.join(parts)}; by rates of one machine (README, Scale)")
+    return Check(
+        "work", "ok", f"{', '.join(parts)}; by rates of one machine (docs/performance.md, Scale)"
+    )

@@ -1,4 +1,4 @@
-"""Reads one set with every tool, as in the README: are the rows ours, and how fast do they come?
+"""Reads one set with every tool, as in docs/readers.md: are the rows ours, and how fast?
 
     python -m tests.benchmarks.bench_readers --megabytes=5
 
