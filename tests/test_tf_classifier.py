@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,24 +17,27 @@ from class_factory import write_class_set
 from shard_factory import replace_file, write_mlm_set
 
 from schemas.errors import DataError, UsageError
+from trainers.data.shard_set import ShardSet
 from trainers.measures.class_scores import class_measures, probabilities
 from trainers.models.encoder import EncoderConfig
 from trainers.models.hf_files import read_directory
-from trainers.on_tf import checkpoints, loop
+from trainers.models.model_flags import plan_encoder
+from trainers.models.weights import fresh
 from trainers.on_tf.backend import keras, tf
-from trainers.on_tf.checkpoints import Checkpoints
-from trainers.on_tf.classifier import Classifier, label_counts
-from trainers.on_tf.classifier_config import ClassifierConfig
-from trainers.on_tf.encoder import build_encoder
-from trainers.on_tf.encoder_weights import fill, fresh, read
-from trainers.on_tf.optimizers import make_optimizer, schedule_for
-from trainers.on_tf.step import LOSS, WEIGHT, Steps
-from trainers.on_tf.strategy import choose_strategy
-from trainers.reader import ShardSet
+from trainers.on_tf.classification_objective import ClassificationObjective
+from trainers.on_tf.strategies import choose_strategy
+from trainers.on_tf.tf_encoder import Encoder
+from trainers.on_tf.tf_layers import fill
+from trainers.on_tf.tf_optimizers import KerasSchedule, make_optimizer
+from trainers.on_tf.tf_program import TfProgram
+from trainers.run import checkpoints
+from trainers.run.checkpoints import Checkpoints, read_checkpoint, read_weights
 from trainers.run.journal import MetricsFile, read_metrics
-from trainers.run.progress import Progress
+from trainers.run.program import Plan
 from trainers.run.run_directory import read_settings
-from trainers.tf_classifier import main
+from trainers.run.schedule import Schedule
+from trainers.tasks.classification import count_labels
+from trainers.tf_classifier import TfClassifierFlags, main
 
 ROOT = Path(__file__).parents[1]
 SMALL = [
@@ -75,18 +79,17 @@ def losses_of(output):
 def model_of(output, which):
     """The model of a run with the weights of one of its checkpoints."""
     sizes = read_settings(output, "tf_classifier")["model"]
-    model = build_encoder(EncoderConfig(**{**sizes, "classes": tuple(sizes["classes"])}))
-    Checkpoints(output, 9, model).load_weights(which)
+    model = Encoder(EncoderConfig(**{**sizes, "classes": tuple(sizes["classes"])}))
+    [path] = Checkpoints(output).choose(which)
+    fill(model, read_weights(path))
     return model
 
 
 def state_of(output, step):
     """Every variable of a checkpoint by its name, the optimizer's too."""
-    path = str(output / "checkpoints" / str(step) / "state")
-    reader = tf.train.load_checkpoint(path)
-    names = [name for name in reader.get_variable_to_shape_map() if "VARIABLE_VALUE" in name]
-    assert any(name.startswith("optimizer") for name in names)
-    return {name: reader.get_tensor(name) for name in names}
+    stored = read_checkpoint(output / "checkpoints" / str(step))
+    assert stored.state
+    return {**stored.weights, **stored.state}
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +124,7 @@ def test_a_run_leaves_all_that_it_promises(whole):
     assert set(evaluations[0]) >= {"loss", "accuracy", "auc", "f1", "ece", "rows"}
     assert evaluations[-1]["loss"] < 0.9 * evaluations[0]["loss"], "it learns"
     accuracies = [line["accuracy"] for line in evaluations]
-    kept = Checkpoints(whole, 9, model_of(whole, "best"))
+    kept = Checkpoints(whole)
     assert (kept.steps, kept.best) == ([16, 24], 8 * (1 + int(np.argmax(accuracies))))
 
 
@@ -150,7 +153,7 @@ def test_a_run_that_is_interrupted_and_killed_ends_as_if_it_had_not_been(
         train(shards, tmp_path, *INTERVALS)
     assert left.value.code == 130 and "--resume" in capfd.readouterr().err
     monkeypatch.setattr(MetricsFile, "write", write)
-    kept = Checkpoints(tmp_path, 9, model_of(tmp_path, "last")).steps
+    kept = Checkpoints(tmp_path).steps
     assert kept[-1] in (5, 6), "the step that ran when the signal came may have ended"
     monkeypatch.setattr(checkpoints.os, "rename", dying)
     with pytest.raises(Killed):
@@ -175,17 +178,21 @@ def test_resuming_on_two_devices_takes_the_same_batches(shards, tmp_path, monkey
 
     With XLA, and nothing is traced after the first step and the first evaluation.
     """
-    traces = {}
+    traces = {"sums": 0, "outputs": 0}
 
-    class Counted(Steps):
-        def __init__(self, *arguments, **settings):
-            super().__init__(*arguments, **settings)
-            traces.update(of=self.traces)
+    def counting(name, method):
+        def call(self, *arguments):
+            traces[name] += 1
+            return method(self, *arguments)
 
-    monkeypatch.setattr(loop, "Steps", Counted)
+        return call
+
+    for name in traces:
+        method = getattr(ClassificationObjective, name)
+        monkeypatch.setattr(ClassificationObjective, name, counting(name, method))
     flags = ["--steps=6", "--dropout=0", "--evaluate_every=2"]
     train(shards, tmp_path / "one", *flags, "--stop_after=3")
-    assert traces["of"] == {"train": 1, "evaluate": 1}
+    assert traces == {"sums": 1, "outputs": 1}
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     train(shards, tmp_path / "one", *flags, "--resume", FAST)
     arguments = [f"--shards={shards}", f"--output={tmp_path / 'two'}", *SMALL, *flags, "--resume"]
@@ -239,6 +246,7 @@ def test_what_to_go_on_with_is_accepted_after_an_export(shards, tmp_path, capfd)
     flags = [FAST, "--steps=2", "--stop_after=1", f"--export={tmp_path / 'out'}"]
     train(shards, tmp_path / "run", *flags)
     [again] = [line for line in capfd.readouterr().out.splitlines() if "to go on" in line]
+    assert "--export" not in again
     main(shlex.split(again.split("-m trainers.tf_classifier")[1]))
     assert "2 steps done" in capfd.readouterr().out
 
@@ -269,14 +277,14 @@ def test_a_run_is_used(shards, whole, tmp_path, capfd):
     assert [label for label, _ in lines] == [["neg", "pos"][n] for n in logits.argmax(axis=1)]
     np.testing.assert_allclose([float(p) for _, p in lines], expected.max(axis=1), atol=2e-6)
 
-    folder = whole / "evaluation" / "set-validation"
+    [folder] = (whole / "evaluation" / "set-validation").glob("[0-9]*")
     measures = json.loads((folder / "measures.json").read_text())
     assert measures == pytest.approx(class_measures(logits, rows["label"]), rel=1e-5)
     assert measures["accuracy"] == max(line["accuracy"] for line in lines_of(whole, "evaluation"))
     assert {path.suffix for path in folder.iterdir()} == {".json", ".png"}
 
     _, stored = read_directory(str(tmp_path / "published"))
-    [table] = (value for path, value in read(model).items() if path == "tokens/embeddings")
+    table = read_weights(Checkpoints(whole).choose("best")[0])["embeddings.tokens.weight"]
     np.testing.assert_array_equal(stored["bert.embeddings.word_embeddings.weight"], table)
 
     served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
@@ -324,31 +332,29 @@ def test_what_does_not_go_together_is_refused(shards, whole, tmp_path):
 
 
 def tiny_model():
-    sizes = {"vocab_size": 50, "embedding_size": 8, "hidden_size": 8, "layers": 1, "heads": 2}
+    sizes = dict.fromkeys(("hidden_size", "intermediate_size", "embedding_size"), 8)
+    rates = dict.fromkeys(("dropout", "attention_dropout", "classifier_dropout"), 0.5)
     config = EncoderConfig(
-        architecture="bert",
-        intermediate_size=8,
-        position_rows=16,
+        family="bert",
+        vocab_size=50,
+        max_positions=16,
         position_offset=0,
-        type_rows=2,
-        activation="gelu",
-        layer_norm_epsilon=1e-12,
-        dropout=0.5,
-        attention_dropout=0.5,
-        classifier_dropout=0.5,
+        layers=1,
+        heads=2,
         classes=("a", "b"),
         **sizes,
+        **rates,
     )
-    model = build_encoder(config)
-    fill(model, fresh(config, 0))
-    return model
+    objective = ClassificationObjective(config, [3.0, 0.5])
+    fill(objective.model, fresh(config, 0))
+    return objective
 
 
 def test_labels_are_counted_by_stats_json_where_it_can(shards, tmp_path, monkeypatch):
     """Else each row of a split would be read before step 1, of a store too."""
     labels = ShardSet(str(shards)).read("train", np.arange(64))["label"]
     counts = [64 - int(labels.sum()), int(labels.sum())]
-    assert label_counts(ShardSet(str(shards)), "train") == counts
+    assert count_labels(ShardSet(str(shards)), "train") == counts
     shutil.copytree(shards, tmp_path / "set")
     found = ShardSet(str(shards))
     first, second = [name for name in found.stats.shards if name.startswith("train")][:2]
@@ -360,42 +366,140 @@ def test_labels_are_counted_by_stats_json_where_it_can(shards, tmp_path, monkeyp
     stats = replace(found.stats, shards=told).to_dict(found.schema.row_tokens)
     replace_file(tmp_path / "set", "stats.json", json.dumps(stats).encode())
     monkeypatch.setattr(ShardSet, "read", None)
-    assert label_counts(ShardSet(str(tmp_path / "set")), "train") == counts
+    assert count_labels(ShardSet(str(tmp_path / "set")), "train") == counts
 
 
-@pytest.mark.parametrize("name", ["adamw", "adafactor"])
-def test_each_variable_of_an_optimizer_has_a_name_in_checkpoints(name, tmp_path):
-    """Keras' Adafactor gives several one path."""
-    model = tiny_model()
-    config = ClassifierConfig(shards="x", optimizer=name)
-    optimizer = make_optimizer(config, 10, model.trainable_variables)
-    checkpoints = Checkpoints(tmp_path, 2, model, optimizer)
-    optimizer.apply([tf.ones(v.shape) for v in model.trainable_variables])
-    expected = [variable.numpy() for variable in optimizer.variables]
-    checkpoints.save(Progress(step=3))
-    optimizer.apply([tf.ones(v.shape) for v in model.trainable_variables])
-    assert checkpoints.restore()["step"] == 3
-    for variable, value in zip(optimizer.variables, expected, strict=True):
-        np.testing.assert_array_equal(variable.numpy(), value)
+def program_of(shards, **flags):
+    """A program with new weights, and the first batches of its training split."""
+    given = {
+        "layers": 2,
+        "hidden_size": 16,
+        "heads": 2,
+        "intermediate_size": 24,
+        "batch_size": 8,
+        "learning_rate": 0.03,
+        "device": "cpu",
+        "jit_compile": False,
+    }
+    config = TfClassifierFlags(shards=str(shards), **{**given, **flags})
+    reader = ShardSet(str(shards))
+    model = plan_encoder(config, reader.schema).config
+    plan = Plan(config, reader.schema, model, 10, Path("run"))
+    program = TfProgram(plan, lambda: ClassificationObjective(model, [1.0, 2.0]))
+    program.load(fresh(model, 0), None)
+    batches = reader.batches("train", batch_size=8, seed=0, stop_step=4, prefetch=0)
+    return program, list(batches)
+
+
+def steps_of(program, batches, start=0):
+    return [program.train(program.place(b), start + i)()[0] for i, b in enumerate(batches)]
+
+
+def same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_compiling_changes_nothing(shards, jit):
+    """Not a bit of weights and state, though XLA compiles a step by making it."""
+    program, batches = program_of(shards, jit_compile=jit)
+    before = program.weights()
+    program.compile(trains=True, evaluates=True)
+    same(program.weights(), before)
+    state = program.state()
+    assert state.pop("adamw/iteration") == 0 and not any(value.any() for value in state.values())
+    assert [found["learning_rate"] for found in steps_of(program, batches[:2])] == pytest.approx(
+        [0.03, 0.03 * 0.9]
+    )
+    assert before["head.out.weight"].std() > 0, "what was read before did not change since"
+
+
+@pytest.mark.parametrize("name", ["adamw", "adafactor", "sgd_momentum", "lion"])
+def test_a_program_goes_on_from_its_state(name, shards):
+    """Each variable of an optimizer has a name; Keras' Adafactor gives several one path."""
+    program, batches = program_of(shards, optimizer=name, dropout=0.1)
+    program.compile(trains=True, evaluates=False)
+    steps_of(program, batches[:2])
+    weights, state = program.weights(), program.state()
+    assert len(state) == len(program._optimizer.variables)
+    rest = steps_of(program, batches[2:], start=2)
+    resumed, _ = program_of(shards, optimizer=name, dropout=0.1)
+    resumed.load(weights, state)
+    resumed.compile(trains=True, evaluates=False)
+    assert steps_of(resumed, batches[2:], start=2) == rest
+    same(resumed.weights(), program.weights())
+    same(resumed.state(), program.state())
+    other = {"adamw": "lion"}.get(name, "adamw")
+    with pytest.raises(DataError, match=f"not of --optimizer={other} and this model: "):
+        program_of(shards, optimizer=other)[0].load(weights, state)
+
+
+def test_a_run_with_adafactor_is_interrupted_and_ends_as_if_it_had_not_been(shards, tmp_path):
+    flags = [FAST, "--steps=6", "--optimizer=adafactor", "--evaluate_every=3"]
+    train(shards, tmp_path / "one", *flags)
+    train(shards, tmp_path / "two", *flags, "--stop_after=4")
+    train(shards, tmp_path / "two", *flags, "--resume")
+    same(state_of(tmp_path / "two", 6), state_of(tmp_path / "one", 6))
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_microbatches_make_the_same_step(shards, jit):
+    """Of 8 rows, 4 and 4, or 2 each; classes weigh differently, and so do microbatches."""
+    found = []
+    for count in (None, 2, 4):
+        program, batches = program_of(shards, accumulation=count, dropout=0.0, jit_compile=jit)
+        program.compile(trains=True, evaluates=False)
+        found.append((steps_of(program, batches[:1])[0], program.weights()))
+    (whole, weights), *others = found
+    assert whole["counted"] > 8
+    for metrics, changed in others:
+        assert metrics == pytest.approx(whole, rel=1e-5)
+        worst = max(np.abs(changed[name] - value).max() for name, value in weights.items())
+        assert worst < 1e-6
+
+
+def test_microbatches_drop_each_their_own(shards):
+    """The same rows twice give other losses than once: each has a seed of its own."""
+    losses = []
+    for count in (1, 2):
+        program, batches = program_of(shards, accumulation=count, dropout=0.5, learning_rate=1e-9)
+        program.compile(trains=True, evaluates=False)
+        twice = {name: np.tile(c[:4], (2,) + (1,) * (c.ndim - 1)) for name, c in batches[0].items()}
+        losses.append([found["loss"] for found in steps_of(program, [twice, twice])])
+    assert len({*losses[0], *losses[1]}) == 4
+
+
+def test_rows_are_placed_by_another_thread(shards):
+    program, batches = program_of(shards)
+    program.compile(trains=True, evaluates=True)
+    with ThreadPoolExecutor(1) as pool:
+        placed = list(pool.map(program.place, batches))
+    there = [program.evaluate(rows)() for rows in placed]
+    for found, rows in zip(there, batches, strict=True):
+        assert found["logits"].shape == (8, 2)
+        np.testing.assert_array_equal(
+            found["logits"], program.evaluate(program.place(rows))()["logits"]
+        )
 
 
 def test_class_weights_weigh_rows_of_the_loss():
-    model = tiny_model()
-    ids = np.arange(5, 17).reshape(3, 4)
+    objective, ids = tiny_model(), np.arange(5, 17).reshape(3, 4)
     batch = {
         "input_ids": tf.constant(ids),
         "segment_ids": tf.ones((3, 4), tf.int32),
         "label": tf.constant([0, 1, 1]),
     }
-    sums = Classifier(model, [3.0, 0.5]).loss_sums(batch, None)
-    chance = probabilities(model(ids, np.ones((3, 4))).numpy())
+    sums = objective.sums(batch, None)
+    chance = probabilities(objective.model(ids, np.ones((3, 4))).numpy())
     by_row = -np.log(chance[np.arange(3), [0, 1, 1]])
-    assert float(sums[WEIGHT]) == 4.0 and float(sums["tokens"]) == 12
-    assert float(sums[LOSS]) == pytest.approx(np.dot([3, 0.5, 0.5], by_row), rel=1e-5)
+    assert float(sums.counted) == 4.0
+    assert float(sums.loss) == pytest.approx(np.dot([3, 0.5, 0.5], by_row), rel=1e-5)
 
 
 def test_dropout_is_a_function_of_the_seed():
-    model, ids = tiny_model(), np.arange(5, 17).reshape(3, 4)
+    model, ids = tiny_model().model, np.arange(5, 17).reshape(3, 4)
     first, again, other = (
         model(ids, np.ones((3, 4)), seed=tf.constant([7, step])).numpy() for step in (0, 0, 1)
     )
@@ -405,8 +509,8 @@ def test_dropout_is_a_function_of_the_seed():
 
 @pytest.mark.parametrize("name", ["adamw", "adafactor", "sgd_momentum", "lion"])
 def test_an_optimizer_moves_all_and_decays_matrices_only(name):
-    model = tiny_model()
-    config = ClassifierConfig(
+    model = tiny_model().model
+    config = TfClassifierFlags(
         shards="x", optimizer=name, learning_rate=0.1, weight_decay=0.5, warmup_steps=0
     )
     variables = model.trainable_variables
@@ -421,12 +525,12 @@ def test_an_optimizer_moves_all_and_decays_matrices_only(name):
 
 
 def test_the_schedule_is_that_of_the_other_trainers():
-    config = ClassifierConfig(shards="x", learning_rate=1.0, warmup_steps=2)
-    rates = [float(schedule_for(config, 10)(step)) for step in range(10)]
+    rates = [float(KerasSchedule(1.0, Schedule(10, 2))(step)) for step in range(10)]
     np.testing.assert_allclose(rates, [1 / 2, 1, *(n / 9 for n in range(8, 0, -1))], rtol=1e-6)
+    np.testing.assert_allclose(rates, [Schedule(10, 2)(step) for step in range(10)], rtol=1e-6)
 
 
 def test_one_cpu_is_one_device():
-    strategy = choose_strategy(ClassifierConfig(shards="x", device="cpu"))
+    strategy = choose_strategy(TfClassifierFlags(shards="x", device="cpu"))
     assert isinstance(strategy, tf.distribute.OneDeviceStrategy)
     assert keras.config.backend() == "tensorflow"

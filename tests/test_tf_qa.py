@@ -10,7 +10,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,29 +20,22 @@ from shard_factory import tokenizer_json, write_mlm_set
 from pipelines.tasks.qa import Qa
 from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.errors import DataError, UsageError
+from trainers.data.shard_set import ShardSet
+from trainers.models.decoder import DecoderConfig
+from trainers.models.hf_config import decoder_from_json
 from trainers.models.hf_files import read_directory
-from trainers.on_tf import loop
-from trainers.on_tf.backend import tf
-from trainers.on_tf.checkpoints import Checkpoints
+from trainers.models.model_flags import initial_weights, plan_decoder
+from trainers.models.weights import fresh, from_layout, from_published, to_published
+from trainers.on_tf.backend import keras, tf
 from trainers.on_tf.decoding import answer_prompts
-from trainers.on_tf.gpt2 import Gpt2, build_gpt2
-from trainers.on_tf.gpt2_config import Gpt2Config, from_config_json
-from trainers.on_tf.gpt2_weights import (
-    fill,
-    fresh,
-    from_hugging_face,
-    name_of,
-    read,
-    to_hugging_face,
-)
-from trainers.on_tf.optimizers import make_optimizer
-from trainers.on_tf.qa_config import QaConfig, plan_run
-from trainers.on_tf.qa_learner import QaLearner
-from trainers.on_tf.qa_run import first_model
-from trainers.on_tf.step import LOSS, WEIGHT
-from trainers.reader import ShardSet
-from trainers.run.journal import ProgressLine, read_metrics
-from trainers.tf_qa import main
+from trainers.on_tf.qa_objective import QaObjective
+from trainers.on_tf.tf_decoder import Decoder
+from trainers.on_tf.tf_layers import KERAS, fill, named_variables, read
+from trainers.on_tf.tf_optimizers import make_optimizer
+from trainers.run.checkpoints import read_weights
+from trainers.run.journal import MetricsFile, read_metrics
+from trainers.tasks.qa import QaTask
+from trainers.tf_qa import TfQaFlags, main
 
 WORDS = LoadedTokenizer(tokenizer_json(60))  # <s> <pad> </s> <unk> <mask> w5 w6 ...
 EOS, LENGTH, NEW = 2, 24, 4
@@ -64,6 +56,7 @@ RUN = (
     "--checkpoint_every=20",
     "--keep_checkpoints=9",
     "--no_jit_compile",
+    "--seed=1",
 )
 
 
@@ -175,20 +168,20 @@ def folder(trained, tmp_path_factory):
     return folder
 
 
-def loaded(path) -> Gpt2:
-    found, tensors = read_directory(str(path), model_types=("gpt2",))
-    config = from_config_json(found, dropout=0.0, place="here")
-    model = build_gpt2(config)
-    fill(model, from_hugging_face(tensors, config, place="here"))
-    return model
-
-
 SCHEMA = schema_of(TASK, WORDS, LENGTH)
 
 
-def largest(found, due, part, sizes):
+def loaded(path) -> QaObjective:
+    found, tensors = read_directory(str(path), model_types=("gpt2",))
+    config = decoder_from_json(found, dropout=0.0, place="here")
+    objective = QaObjective(config, SCHEMA, answers=False)
+    fill(objective.model, from_published(tensors, config, seed=0, place="here")[0])
+    return objective
+
+
+def largest(found, due, part, config):
     """The largest difference of gradients or weights."""
-    named = to_hugging_face(found, sizes)
+    named = to_published(found, config)
     return max(float(np.abs(value - due[f"{part}/{n}"]).max()) for n, value in named.items())
 
 
@@ -196,28 +189,28 @@ def largest(found, due, part, sizes):
 def test_logits_loss_gradients_a_step_and_answers_are_those_of_pytorch(name, folder):
     given, batch = case_batch(name)
     due = np.load(folder / f"{name}-out.npz")
-    model = loaded(folder / name)
-    learner = QaLearner(model, SCHEMA)
+    objective = loaded(folder / name)
+    model, config = objective.model, objective.model.config
     check_answers(model, given, due["answers"])
     tensors = {key: tf.constant(value) for key, value in batch.items()}
     with tf.GradientTape() as tape:
-        sums = learner.loss_sums(tensors, None)
-        loss = sums[LOSS] / sums[WEIGHT]
+        sums = objective.sums(tensors, None)
+        loss = sums.loss / sums.counted
     counted = batch["loss_weights"].sum()
-    assert sums[WEIGHT] == counted
-    variables = {name_of(variable.path): variable for variable in model.trainable_variables}
+    assert sums.counted == counted
+    variables = named_variables(model)
     found = tape.gradient(loss, [variable.value for variable in variables.values()])
     arrays = [tf.convert_to_tensor(gradient).numpy() for gradient in found]
-    gradients = dict(zip(variables, arrays, strict=True))
+    gradients = from_layout(dict(zip(variables, arrays, strict=True)), config, KERAS)
     differences = {
-        "logits": float(np.abs(learner.logits(tensors) - due["logits"]).max()),
+        "logits": float(np.abs(objective.logits(tensors) - due["logits"]).max()),
         "loss": abs(float(loss) - float(due["loss"]) / counted),
-        "gradient": largest(gradients, due, "gradient", model.sizes),
+        "gradient": largest(gradients, due, "gradient", config),
     }
-    config = QaConfig(shards="x", warmup_steps=0, learning_rate=LEARNING_RATE, epsilon=EPSILON)
-    optimizer = make_optimizer(config, 1, model.trainable_variables)
-    optimizer.apply(list(map(tf.constant, arrays)), model.trainable_variables)
-    differences["a step"] = largest(read(model), due, "step", model.sizes)
+    flags = TfQaFlags(shards="x", warmup_steps=0, learning_rate=LEARNING_RATE, epsilon=EPSILON)
+    optimizer = make_optimizer(flags, 1, list(variables.values()))
+    optimizer.apply(list(map(tf.constant, arrays)), list(variables.values()))
+    differences["a step"] = largest(read(model), due, "step", config)
     print(f"{name}: " + ", ".join(f"{what} {value:.1e}" for what, value in differences.items()))
     limits = {"logits": 2e-5, "loss": 2e-6, "gradient": 5e-6, "a step": 5e-6}
     assert all(differences[what] < limit for what, limit in limits.items())
@@ -248,6 +241,33 @@ def check_answers(model, given, due):
     np.testing.assert_array_equal(again.ids_BxT, due)
 
 
+@pytest.mark.parametrize("name", ["as GPT-2", "every switch"])
+def test_logits_in_bfloat16_are_no_rounded_ones(name, folder):
+    """A tied head and one of its own: what they take is rounded, what they give is not."""
+    _, batch = case_batch(name)
+    tensors = {key: tf.constant(value) for key, value in batch.items()}
+    exact = loaded(folder / name)
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        objective = loaded(folder / name)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    model, weights = objective.model, read(objective.model)
+    rows, length = batch["input_ids"].shape
+    places = tf.tile(tf.range(length)[None], (rows, 1))
+    causal = tf.constant(np.tril(np.ones((rows, length, length), bool)))
+    x, _ = model.hidden(tensors["input_ids"], places, causal)
+    assert x.dtype == tf.bfloat16
+    table = weights.get("head.weight", weights["embeddings.tokens.weight"])
+    table = tf.cast(table, tf.bfloat16).numpy().astype(np.float64)
+    logits = objective.logits(tensors)
+    assert logits.dtype == tf.float32
+    np.testing.assert_allclose(logits, x.numpy().astype(np.float64) @ table.T, rtol=1e-5, atol=1e-4)
+    apart = float(np.abs(logits - exact.logits(tensors)).max() / np.abs(logits).max())
+    print(f"{name}, bfloat16: logits {apart:.1e} of the largest")
+    assert 0 < apart < 0.05
+
+
 # Packing
 
 
@@ -268,20 +288,27 @@ def test_packed_rows_are_the_same_as_single_ones(form, tmp_path):
                 value = np.minimum(value, 1) if name == "segment_ids" else value
                 column.append(np.pad(value, (0, 48 - len(places))))
     unpacked = {name: np.stack(column) for name, column in single.items()}
-    config = Gpt2Config(
-        vocab_size=60, max_positions=48, layers=2, hidden_size=16, heads=2, intermediate_size=64
+    config = DecoderConfig(
+        family="gpt2",
+        vocab_size=60,
+        max_positions=48,
+        layers=2,
+        hidden_size=16,
+        heads=2,
+        intermediate_size=64,
+        embedding_size=16,
     )
-    model = build_gpt2(config)
+    objective = QaObjective(config, SCHEMA, answers=False)
+    model = objective.model
     fill(model, {n: 9 * value for n, value in fresh(config, 0).items()})
-    learner = QaLearner(model, SCHEMA)
     found = []
     for batch in (packed, unpacked):
         tensors = {name: tf.constant(batch[name]) for name in single}
         with tf.GradientTape() as tape:
-            loss = learner.loss_sums(tensors, None)["loss"]
+            loss = objective.sums(tensors, None).loss
         variables = [variable.value for variable in model.trainable_variables]
         gradients = [tf.convert_to_tensor(g).numpy() for g in tape.gradient(loss, variables)]
-        found.append((learner.logits(tensors).numpy(), gradients))
+        found.append((objective.logits(tensors).numpy(), gradients))
     (logits, gradients), (alone_logits, alone_gradients) = found
     apart = max(
         np.abs(logits[row, places] - alone_logits[number, : len(places)]).max()
@@ -310,7 +337,7 @@ def shards(tmp_path_factory):
 def trained(shards, tmp_path_factory):
     """A run's folder: `run`, `exported`, `saved`; and how often its steps were traced."""
     folder = tmp_path_factory.mktemp("trained")
-    counts = {"loss_sums": 0, "outputs": 0}
+    counts = {"sums": 0, "outputs": 0}
 
     def counting(name, method):
         def call(self, *arguments):
@@ -321,7 +348,7 @@ def trained(shards, tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         for name in counts:
-            patch.setattr(QaLearner, name, counting(name, getattr(QaLearner, name)))
+            patch.setattr(QaObjective, name, counting(name, getattr(QaObjective, name)))
         main(
             [
                 f"--shards={shards}",
@@ -341,7 +368,7 @@ def test_a_run_learns_and_is_compiled_once(trained):
     evaluations = {line["step"]: line for line in lines if line["kind"] == "evaluation"}
     assert list(evaluations) == [20, 40, 60]
     assert evaluations[60]["loss"] < evaluations[20]["loss"] < 4
-    assert json.loads((trained / "traces.json").read_text()) == {"loss_sums": 1, "outputs": 1}
+    assert json.loads((trained / "traces.json").read_text()) == {"sums": 1, "outputs": 1}
     assert {line["step"] for line in lines if line["kind"] == "train"} == set(range(1, 61))
     for name in ("loss.png", "predictions.json", "schema.json", "tokenizer.json"):
         assert (trained / "run" / name).stat().st_size
@@ -351,19 +378,21 @@ def test_a_run_learns_and_is_compiled_once(trained):
 
 def test_checkpoints_score_as_they_did_in_training(trained, shards, capsys):
     run = trained / "run"
-    main([f"--output={run}", "--evaluate_checkpoints=all", "--batch_size=4"])  # compiled by XLA
+    # Compiled by XLA.
+    main([f"--output={run}", "--evaluate_only", "--checkpoint=all", "--batch_size=4"])
     folder = run / "evaluation" / "asked-validation"
-    scores = [json.loads(line) for line in (folder / "scores.jsonl").read_text().splitlines()]
+    scores = [json.loads(line) for line in (folder / "measures.jsonl").read_text().splitlines()]
     lines = read_metrics(str(run / "metrics.jsonl"))
     due = [line for line in lines if line["kind"] == "evaluation"]
     assert [line["step"] for line in scores] == [20, 40, 60]
     for found, then in zip(scores, due, strict=True):
         assert then.pop("kind") == "evaluation" and found == pytest.approx(then, rel=1e-4)
-    last = json.loads((folder / "predictions-60.json").read_text())
+    last = json.loads((folder / "60" / "predictions.json").read_text())
     assert last == json.loads((run / "predictions.json").read_text())
-    table = capsys.readouterr().out.splitlines()
-    assert table[1].split() == ["step", "loss", "exact", "match", "F1"]
-    assert table[4].split()[0] == "60" and table[4].endswith(f"{scores[2]['f1']:.2f}")
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    head = printed.index(["step", "loss", "exact", "match", "F1"])
+    assert [line[0] for line in printed[head + 1 : head + 4]] == ["20", "40", "60"]
+    assert printed[head + 3][-1] == f"{scores[2]['f1']:.2f}"
     assert (folder / "scores.png").stat().st_size
 
 
@@ -375,21 +404,22 @@ def test_questions_of_another_set_and_of_one_checkpoint(trained, tmp_path, capsy
         [
             f"--output={trained / 'run'}",
             f"--shards={other}",
-            "--evaluate_checkpoints=40",
+            "--evaluate_only",
+            "--checkpoint=40",
             "--batch_size=4",
             "--no_jit_compile",
         ]
     )
     assert "exact, no answer" in capsys.readouterr().out
     folder = trained / "run" / "evaluation" / "other-validation"
-    assert set(json.loads((folder / "predictions-40.json").read_text())) == set("012345")
-    changed = tmp_path / "changed"
+    assert set(json.loads((folder / "40" / "predictions.json").read_text())) == set("012345")
+    changed, use = tmp_path / "changed", [f"--output={trained / 'run'}", "--evaluate_only"]
     task = replace(TASK, qa_form="causal")
     write_qa_set(changed, {"validation": asked}, task, WORDS, LENGTH)
     with pytest.raises(UsageError, match="qa_form is 'causal' and was 'prefix'"):
-        main([f"--output={trained / 'run'}", f"--shards={changed}", "--evaluate_checkpoints=40"])
+        main([*use, f"--shards={changed}", "--checkpoint=40"])
     with pytest.raises(UsageError, match="no checkpoint '7': its steps are 20, 40, 60"):
-        main([f"--output={trained / 'run'}", "--evaluate_checkpoints=7"])
+        main([*use, "--checkpoint=7"])
 
 
 def test_a_saved_model_gives_the_answers_of_the_run(trained, shards, capsys):
@@ -415,30 +445,29 @@ def test_a_saved_model_gives_the_answers_of_the_run(trained, shards, capsys):
 def test_without_a_token_to_learn_there_is_no_loss():
     """Which 0 would say were the best of all."""
     nothing = np.zeros(8, np.float32)
-    no_model: Any = None  # its outputs are given
-    learner = QaLearner(no_model, schema_of(TASK, WORDS, LENGTH))
-    found = learner.measures(
-        iter([({}, {"loss": nothing, "accuracy": nothing, "weight": nothing})])
+    task = QaTask(TfQaFlags(shards="x"), SCHEMA)
+    found = task.measure(
+        iter(
+            [({"row_weights": np.ones(8)}, dict.fromkeys(("loss", "correct", "counted"), nothing))]
+        )
     )
-    assert np.isnan(found["loss"]) and np.isnan(found["accuracy"])
+    assert found is not None and np.isnan(found["loss"]) and np.isnan(found["accuracy"])
 
 
 def weights_of(run: Path, step: int) -> dict[str, np.ndarray]:
-    model = build_gpt2(Gpt2Config(**json.loads((run / "config.json").read_text())["model"]))
-    Checkpoints(run, 9, model).load_weights(str(step))
-    return read(model)
+    return read_weights(run / "checkpoints" / str(step))
 
 
 def test_ctrl_c_and_resume_give_the_same_weights(trained, shards, tmp_path, monkeypatch):
     flags = [f"--shards={shards}", f"--output={tmp_path / 'run'}", *RUN]
-    write = loop.MetricsFile.write
+    write = MetricsFile.write
 
     def interrupting(self, metrics):
         write(self, metrics)
         if metrics["step"] == 23:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(loop.MetricsFile, "write", interrupting)
+    monkeypatch.setattr(MetricsFile, "write", interrupting)
     with pytest.raises(SystemExit) as stop:
         main(flags)
     assert stop.value.code == 130
@@ -475,7 +504,7 @@ def test_refusals(shards, trained, folder, tmp_path):
     saved = [f"--saved_model={trained / 'saved'}"]
     cases = {
         "holds rows for task 'mlm'; this trainer takes 'qa'": [f"--shards={tmp_path / 'mlm'}"],
-        "the model places 24 tokens, fewer than the 48 of a row": [
+        f"--init_from={folder / 'trained'} places 24 tokens, fewer than the 48 of a row": [
             f"--shards={long}",
             f"--init_from={folder / 'trained'}",
         ],
@@ -487,8 +516,8 @@ def test_refusals(shards, trained, folder, tmp_path):
         "give the directory of a shard set with --shards": [],
         "give all three": ["--ask=w10", *saved],
         "has no assets.extra/schema.json": ["--ask=a", "--context=b", f"--saved_model={tmp_path}"],
-        "--evaluate_checkpoints needs the run": ["--evaluate_checkpoints=all"],
-        "holds no run": ["--evaluate_checkpoints=all", f"--output={tmp_path}"],
+        "there must be a run to use: give --output": ["--evaluate_only", "--checkpoint=all"],
+        "holds no run": ["--evaluate_only", "--checkpoint=all", f"--output={tmp_path}"],
         "is there already": [f"--shards={shards}", f"--export_saved_model={trained / 'saved'}"],
     }
     for expected, argv in cases.items():
@@ -497,13 +526,25 @@ def test_refusals(shards, trained, folder, tmp_path):
         assert expected in str(error.value)
 
 
-def test_published_weights_of_a_smaller_vocabulary_grow(folder, capsys):
+def test_published_weights_of_a_smaller_vocabulary_grow(folder):
     schema = schema_of(TASK, LoadedTokenizer(tokenizer_json(64)), LENGTH)
-    config = QaConfig(shards="x", init_from=str(folder / "trained"), steps=1)
-    plan = plan_run(config, schema, train_rows=8)
-    model = first_model(plan, tf.distribute.get_strategy(), ProgressLine())
-    assert "has 60 rows, and the set's vocabulary 64 ids" in capsys.readouterr().err
-    after = to_hugging_face(read(model), model.sizes)
+    flags = TfQaFlags(shards="x", init_from=str(folder / "trained"), steps=1)
+    planned = plan_decoder(flags, schema)
+    weights, notes = initial_weights(planned, seed=0, init_from=flags.init_from)
+    assert any("grows from 60 tokens to the set's 64" in note for note in notes)
+    model = Decoder(planned.config)
+    fill(model, weights)
+    after = to_published(read(model), model.config)
     for name, value in read_directory(str(folder / "trained"))[1].items():
         np.testing.assert_array_equal(after[name][: len(value)], value)
     assert len(after["transformer.wte.weight"]) == 64
+
+
+def test_an_opt_is_refused_in_words(tmp_path):
+    sizes = {"layers": 1, "heads": 2, "vocab_size": 60, "max_positions": 24}
+    widths = dict.fromkeys(("hidden_size", "intermediate_size", "embedding_size"), 16)
+    with pytest.raises(UsageError, match="of family 'opt'.*give weights of a gpt2"):
+        Decoder(DecoderConfig(family="opt", activation="relu", **sizes, **widths))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "opt"}))
+    with pytest.raises(UsageError, match="model_type 'opt', and this trainer takes gpt2"):
+        plan_decoder(TfQaFlags(shards="x", init_from=str(tmp_path)), SCHEMA)

@@ -3,48 +3,60 @@
     python -m trainers.tf_classifier --shards=DIR --output=RUN --init_from=DIR --epochs=3
     python -m trainers.tf_classifier --output=RUN --predict=FILE.jsonl
 
-`--help` lists every flag; each is a field of `trainers.on_tf.classifier_config.ClassifierConfig`.
+`--help` lists every flag. Python 3.8 syntax.
 """
 
-import tyro
+from dataclasses import dataclass
+from typing import ClassVar, List, Literal
 
 from schemas.errors import run_entry
-from schemas.memory import want_addresses
-from trainers.data.mixture import open_shards
-from trainers.models.set_tokenizer import TOKENIZER, check_same_tokens, set_file
-from trainers.on_tf.classifier_config import ClassifierConfig, plan_run
-from trainers.run.config_file import with_config
-from trainers.run.run_directory import errors_in_words
+from trainers.models.encoder import EncoderConfig
+from trainers.models.model_flags import EncoderFlags, plan_encoder
+from trainers.on_tf.tf_flags import TfFlags
+from trainers.run.program import Plan, Program
+from trainers.run.start import run_trainer
+from trainers.run.trainer import Trainer
+from trainers.tasks.classification import ClassificationFlags, ClassificationTask
 
 
-def main(argv: list[str]) -> None:
+@dataclass(frozen=True)
+class TfClassifierFlags(ClassificationFlags, EncoderFlags, TfFlags):
+    """Trains a classifier of BERT's family on a shard set, or uses one that was trained.
+
+    What is not given here (vocabulary, row length, classes) comes from the set's contract.
+    --config=FILE.yaml holds flags; those of the command line win.
+    """
+
+    entry: ClassVar[str] = "tf_classifier"
+
+    family: Literal["bert", "roberta", "electra"] = "bert"
+    """Which encoder; with --init_from its config.json says it."""
+    model: Literal["tiny", "small", "base", "electra_small"] = "tiny"
+    """Dimensions to start from; each flag below replaces one of them. With --init_from its
+    config.json says them all."""
+
+
+def _program(plan: Plan, task: ClassificationTask) -> Program:
+    # TensorFlow: seconds that --help and refusals spare.
+    from trainers.on_tf.classification_objective import ClassificationObjective
+    from trainers.on_tf.tf_program import TfProgram
+
+    return TfProgram(plan, lambda: ClassificationObjective(plan.model, task.weights))
+
+
+TRAINER = Trainer(
+    plan_model=plan_encoder,
+    make_task=ClassificationTask,
+    import_program=_program,
+    config=EncoderConfig,
+    framework="TensorFlow",
+    gigabytes=2.8,
+)
+
+
+def main(argv: List[str]) -> None:
     """Parses the command line, checks the contract, then trains, measures or predicts."""
-    argv = with_config(argv, "tf_classifier", ClassifierConfig)
-    config = tyro.cli(
-        ClassifierConfig, args=argv, prog="trainers.tf_classifier", use_underscores=True
-    )
-    want_addresses(2.8, "TensorFlow")
-    if not config.trains:
-        from trainers.on_tf.classifier_use import use  # TensorFlow: seconds that refusals spare
-
-        with errors_in_words(config.run_directory, "Mend that, then ask again"):
-            use(config)
-        return
-    shards = open_shards(
-        config.shards,
-        seed=config.seed,
-        verify=config.verify,
-        cache=config.cache,
-        follow_links=config.follow_links,
-    )
-    train_rows = shards.rows(config.train_split) if config.train_split in shards.splits else 0
-    plan = plan_run(config, shards.schema, train_rows=train_rows)
-    if config.init_from is not None:
-        check_same_tokens(set_file(shards, TOKENIZER), config.init_from, flag="--init_from")
-
-    from trainers.on_tf.classifier_run import train_classifier
-
-    train_classifier(plan, shards)
+    run_trainer(argv, TfClassifierFlags, TRAINER)
 
 
 if __name__ == "__main__":

@@ -1,57 +1,70 @@
 """Entry: trains a GPT-2 to answer questions, scores its answers, or asks it, in TensorFlow.
 
     python -m trainers.tf_qa --shards=DIR --output=RUN --init_from=DIR --epochs=2
-    python -m trainers.tf_qa --evaluate_checkpoints=all --output=RUN
+    python -m trainers.tf_qa --evaluate_only --checkpoint=all --output=RUN
     python -m trainers.tf_qa --saved_model=DIR --ask="Who did?" --context="Ann did."
 
-`--help` lists every flag; each is a field of `trainers.on_tf.qa_config.QaConfig`.
+`--help` lists every flag. Python 3.8 syntax.
 """
 
-import tyro
+from dataclasses import dataclass
+from typing import ClassVar, List, Literal
 
 from schemas.errors import run_entry
-from schemas.memory import want_addresses
-from trainers.data.mixture import open_shards
-from trainers.models.set_tokenizer import TOKENIZER, check_same_tokens, set_file
-from trainers.on_tf.qa_config import QaConfig, plan_run
-from trainers.run.config_file import with_config
-from trainers.run.run_directory import errors_in_words
+from trainers.models.decoder import DecoderConfig
+from trainers.models.model_flags import DecoderFlags, plan_decoder
+from trainers.on_tf.tf_flags import TfFlags
+from trainers.run.program import Plan, Program
+from trainers.run.start import run
+from trainers.run.trainer import Trainer, parse_flags
+from trainers.tasks.qa import QaFlags, QaTask
 
 
-def main(argv: list[str]) -> None:
+@dataclass(frozen=True)
+class TfQaFlags(QaFlags, DecoderFlags, TfFlags):
+    """Trains a GPT-2 to answer questions on a shard set, scores its answers, or asks it one.
+
+    What is not given here (vocabulary, row length, attention, longest answer) comes from the set's
+    contract. --config=FILE.yaml holds flags; those of the command line win.
+    """
+
+    entry: ClassVar[str] = "tf_qa"
+
+    family: Literal["gpt2"] = "gpt2"
+    """Which decoder."""
+    model: Literal["tiny", "small", "base", "medium", "gpt2"] = "tiny"
+    """Dimensions to start from; each flag below replaces one of them. With --init_from its
+    config.json says them all."""
+
+
+def _program(plan: Plan, task: QaTask) -> Program:
+    # TensorFlow: seconds that --help and refusals spare.
+    from trainers.on_tf.qa_objective import QaObjective
+    from trainers.on_tf.tf_program import TfProgram
+
+    return TfProgram(plan, lambda: QaObjective(plan.model, plan.schema, answers=task.is_scored))
+
+
+TRAINER = Trainer(
+    plan_model=plan_decoder,
+    make_task=QaTask,
+    import_program=_program,
+    config=DecoderConfig,
+    framework="TensorFlow",
+    gigabytes=2.8,
+)
+
+
+def main(argv: List[str]) -> None:
     """Parses the command line, checks the contract, then trains, scores or asks."""
-    argv = with_config(argv, "tf_qa", QaConfig)
-    config = tyro.cli(QaConfig, args=argv, prog="trainers.tf_qa", use_underscores=True)
-    want_addresses(2.8, "TensorFlow")
-    if config.ask is not None:
-        from trainers.on_tf.qa_saved_model import ask  # TensorFlow: seconds that refusals spare
+    flags = parse_flags(argv, TfQaFlags)
+    if flags.ask is None:
+        run(flags, TRAINER)
+        return
+    from trainers.on_tf.saved_models import ask  # as above
 
-        ask(config)
-    elif config.evaluate_checkpoints is not None:
-        from trainers.on_tf.qa_evaluation import evaluate_checkpoints
-
-        with errors_in_words(config.run_directory, "Mend that, then ask again"):
-            evaluate_checkpoints(config)
-    else:
-        _train(config)
-
-
-def _train(config: QaConfig) -> None:
-    shards = open_shards(
-        config.shards,
-        seed=config.seed,
-        verify=config.verify,
-        cache=config.cache,
-        follow_links=config.follow_links,
-    )
-    train_rows = shards.rows(config.train_split) if config.train_split in shards.splits else 0
-    plan = plan_run(config, shards.schema, train_rows=train_rows)
-    if config.init_from is not None:
-        check_same_tokens(set_file(shards, TOKENIZER), config.init_from, flag="--init_from")
-
-    from trainers.on_tf.qa_run import train_reader
-
-    train_reader(plan, shards)
+    assert flags.saved_model is not None and flags.context is not None  # checked with the flags
+    ask(flags.saved_model, flags.ask, flags.context)
 
 
 if __name__ == "__main__":

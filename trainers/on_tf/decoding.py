@@ -11,7 +11,8 @@ V vocabulary.
 from typing import Any, NamedTuple
 
 from trainers.on_tf.backend import tf
-from trainers.on_tf.gpt2 import Gpt2, Seen
+from trainers.on_tf.tf_decoder import Decoder
+from trainers.on_tf.tf_layers import Seen
 
 
 class Answers(NamedTuple):
@@ -27,7 +28,7 @@ class Answers(NamedTuple):
 
 
 def answer_prompts(
-    model: Gpt2, prompts_BxP: Any, lengths_B: Any, *, new_tokens: int, eos: int, prefix: bool
+    model: Decoder, prompts_BxP: Any, lengths_B: Any, *, new_tokens: int, eos: int, prefix: bool
 ) -> Answers:
     """The likeliest token after another, to eos or the longest answer; for use in a tf.function.
 
@@ -46,9 +47,9 @@ def answer_prompts(
     is_seen = is_prompt_Bx1xP if prefix else is_prompt_Bx1xP & (index_P[None] <= index_P[:, None])
     x_BxPxH, prompt = model.hidden(prompts_BxP, index_P[None], is_seen)
     last_BxH = tf.gather(x_BxPxH, lengths_B - 1, batch_dims=1)
-    sizes = model.sizes
+    config = model.config
     # Time comes first, so that one write at one place adds a step's tokens.
-    shape = (new_tokens, rows, sizes.heads, sizes.hidden_size // sizes.heads)
+    shape = (new_tokens, rows, config.heads, config.hidden_size // config.heads)
     empty = tf.zeros(shape, x_BxPxH.dtype)
     caches = [(empty, empty) for _ in model.blocks]
 

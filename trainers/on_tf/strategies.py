@@ -4,16 +4,16 @@ import os
 
 from schemas.errors import UsageError
 from trainers.on_tf.backend import keras, tf
-from trainers.on_tf.run_config import RunConfig
+from trainers.on_tf.tf_flags import TfFlags
 
 
-def choose_strategy(config: RunConfig) -> tf.distribute.Strategy:
+def choose_strategy(flags: TfFlags) -> tf.distribute.Strategy:
     """The distribution strategy for the devices that are there.
 
     Call it before anything else runs in TensorFlow: devices cannot be split later.
 
     Args:
-      config: --device, --cpu_devices and --batch_size count.
+      flags: --device, --cpu_devices, --batch_size and --accumulation count.
 
     Returns:
       TPUStrategy, MirroredStrategy for several devices of one kind, else OneDeviceStrategy.
@@ -21,18 +21,19 @@ def choose_strategy(config: RunConfig) -> tf.distribute.Strategy:
     Raises:
       UsageError: there is no such device, or the batch cannot be shared by as many as there are.
     """
-    strategy = _strategy(config)
-    replicas = strategy.num_replicas_in_sync
-    if config.batch_size % replicas:
+    strategy = _strategy(flags)
+    replicas, microbatches = strategy.num_replicas_in_sync, flags.accumulation or 1
+    if flags.batch_size % (replicas * microbatches):
+        each = f" with --accumulation={microbatches}" if microbatches > 1 else ""
         raise UsageError(
-            f"--batch_size={config.batch_size} cannot be shared by {replicas} devices: give a "
-            f"multiple of {replicas}"
+            f"--batch_size={flags.batch_size} cannot be shared by {replicas} devices{each}: give a "
+            f"multiple of {replicas * microbatches}"
         )
     return strategy
 
 
-def _strategy(config: RunConfig) -> tf.distribute.Strategy:
-    wanted = config.device
+def _strategy(flags: TfFlags) -> tf.distribute.Strategy:
+    wanted = flags.device
     if wanted == "tpu" or (wanted == "auto" and _has_tpu()):
         return _tpu()
     gpus = tf.config.list_physical_devices("GPU") if wanted in ("auto", "gpu") else []
@@ -42,8 +43,8 @@ def _strategy(config: RunConfig) -> tf.distribute.Strategy:
         return tf.distribute.OneDeviceStrategy("/gpu:0")
     if wanted == "gpu":
         raise UsageError("--device=gpu: TensorFlow sees no GPU; install tensorflow[and-cuda]")
-    if config.cpu_devices > 1:
-        return tf.distribute.MirroredStrategy(_logical_cpus(config.cpu_devices))
+    if flags.cpu_devices > 1:
+        return tf.distribute.MirroredStrategy(_logical_cpus(flags.cpu_devices))
     return tf.distribute.OneDeviceStrategy("/cpu:0")
 
 
@@ -78,11 +79,6 @@ def _logical_cpus(count: int) -> list[str]:
     return [f"/cpu:{number}" for number in range(count)]
 
 
-def is_accelerated(strategy: tf.distribute.Strategy) -> bool:
-    """Whether it trains on something else than the CPU."""
-    return "CPU" not in device_name(strategy)
-
-
 def device_name(strategy: tf.distribute.Strategy) -> str:
     """For people: "OneDeviceStrategy on CPU:0", "MirroredStrategy on 2 x GPU:0"."""
     workers = strategy.extended.worker_devices
@@ -91,13 +87,10 @@ def device_name(strategy: tf.distribute.Strategy) -> str:
     return f"{type(strategy).__name__} on {count}{device}"
 
 
-def set_precision(config: RunConfig, strategy: tf.distribute.Strategy) -> str:
-    """Sets Keras' policy for the layers made from now on; returns the dtype of the computation.
-
-    Weights, norms' statistics, softmax and loss are float32 in either case.
-    """
-    dtype = config.precision
+def set_precision(flags: TfFlags, strategy: tf.distribute.Strategy) -> str:
+    """Sets Keras' policy for the layers made from now on; returns the dtype of the computation."""
+    dtype = flags.precision
     if dtype == "auto":
-        dtype = "bfloat16" if is_accelerated(strategy) else "float32"
+        dtype = "float32" if "CPU" in device_name(strategy) else "bfloat16"
     keras.config.set_dtype_policy("mixed_bfloat16" if dtype == "bfloat16" else "float32")
     return dtype

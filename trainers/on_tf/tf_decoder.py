@@ -1,0 +1,139 @@
+"""GPT-2 in Keras layers, with attention that is causal or bidirectional on a prefix.
+
+Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, as published weights
+expect it; the prefix is Raffel et al.'s, "Exploring the Limits of Transfer Learning", 2019
+(arXiv:1910.10683), section 3.2. What may be attended is a matrix of booleans, so that one model
+reads packed rows, prompts, and token after token from a cache.
+
+Legend: B rows, L tokens a row, H hidden, V vocabulary.
+"""
+
+from typing import Any
+
+from schemas.errors import UsageError
+from trainers.models.decoder import DecoderConfig
+from trainers.on_tf.backend import keras, tf
+from trainers.on_tf.tf_layers import (
+    Block,
+    Seed,
+    Seen,
+    dropped,
+    float32_product,
+    layer_norm,
+    through_blocks,
+)
+
+
+def allowed_attention(segment_ids_BxL: Any, prefix_mask_BxL: Any = None) -> Any:
+    """Bool [B, L, L]: who attends whom in packed rows.
+
+    A token sees its own segment up to itself; and all of its segment's prefix, where there is one.
+
+    Args:
+      segment_ids_BxL: any integers; 0 is padding, which sees padding only.
+      prefix_mask_BxL: any integers, 1 on a segment's prefix; None is causal.
+    """
+    segments = tf.cast(segment_ids_BxL, tf.int32)
+    places = tf.range(segments.shape[1] or tf.shape(segments)[1])
+    seen = places[None, None, :] <= places[None, :, None]
+    if prefix_mask_BxL is not None:
+        seen |= tf.not_equal(tf.cast(prefix_mask_BxL, tf.int32), 0)[:, None, :]
+    return seen & (segments[:, :, None] == segments[:, None, :])
+
+
+def positions_of(segment_ids_BxL: Any) -> Any:
+    """Int32 [B, L], from 0 in each segment: [[1, 1, 1, 2, 2]] -> [[0, 1, 2, 0, 1]]."""
+    before = tf.cast(allowed_attention(segment_ids_BxL), tf.int32)
+    return tf.reduce_sum(before, axis=2) - 1
+
+
+class Decoder(keras.Model):
+    """Packed rows to the logits of each next token; its parts serve generation too."""
+
+    def __init__(self, config: DecoderConfig):
+        """Makes parts and weights, of no meaning yet; under a strategy call it in its scope.
+
+        Raises:
+          UsageError: it is no GPT-2.
+        """
+        if config.family != "gpt2":
+            raise UsageError(
+                f"the model is of family {config.family!r}; the TensorFlow trainers know GPT-2 "
+                "only: give weights of a gpt2, or take trainers.flax_clm"
+            )
+        super().__init__(name=config.family)
+        self.config, hidden = config, config.hidden_size
+        self.tokens = keras.layers.Embedding(config.vocab_size, hidden, name="tokens")
+        self.positions = keras.layers.Embedding(config.position_rows, hidden, name="positions")
+        self.blocks = [
+            Block(
+                config,
+                index,
+                norm_first=True,
+                scale=config.attention_scale(index),
+                dropout=config.dropout,
+            )
+            for index in range(config.layers)
+        ]
+        self.final_norm = layer_norm(config.layer_norm_epsilon, "final_norm")
+        if not config.tied:
+            self.head = keras.layers.Dense(config.vocab_size, use_bias=False, name="head")
+        self.build()
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes all weights, without running anything."""
+        with keras.name_scope("embeddings"):
+            for table in (self.tokens, self.positions):
+                table.build((None, None))
+        with keras.name_scope("layers"):
+            for block in self.blocks:
+                block.build()
+        for part in (self.final_norm, *([] if self.config.tied else [self.head])):
+            part.build((None, None, self.config.hidden_size))
+        self.built = True
+
+    def embed(self, input_ids_BxL: Any, positions_BxL: Any, seed: Seed = None) -> Any:
+        """Hidden states [B, L, H] before the first layer."""
+        x_BxLxH = self.tokens(tf.cast(input_ids_BxL, tf.int32)) + self.positions(positions_BxL)
+        return dropped(x_BxLxH, self.config.dropout, seed, 0)
+
+    def hidden(
+        self, input_ids_BxL: Any, positions_BxL: Any, allowed_BxLxL: Any, seed: Seed = None
+    ) -> tuple[Any, list[Seen]]:
+        """What the head reads, [B, L, H], and what each layer's tokens have been seen as.
+
+        Args:
+          input_ids_BxL: any integers.
+          positions_BxL: int32.
+          allowed_BxLxL: bool.
+          seed: int32 [2], turns dropout on.
+        """
+        x_BxLxH = self.embed(input_ids_BxL, positions_BxL, seed)
+        x_BxLxH, made = through_blocks(self.blocks, x_BxLxH, allowed_BxLxL, seed)
+        return self.final_norm(x_BxLxH), made
+
+    def logits(self, x_BxLxH: Any) -> Any:
+        """What `hidden` gave to f32 logits [B, L, V] of the token after each."""
+        table = self.tokens.embeddings if self.config.tied else self.head.kernel
+        table = tf.cast(tf.convert_to_tensor(table), x_BxLxH.dtype)
+        equation = "BLH,VH->BLV" if self.config.tied else "BLH,HV->BLV"
+        return float32_product(equation, x_BxLxH, table)
+
+    def call(
+        self,
+        input_ids_BxL: Any,
+        segment_ids_BxL: Any,
+        prefix_mask_BxL: Any = None,
+        seed: Seed = None,
+    ) -> Any:
+        """Logits f32 [B, L, V] of the token after each, within its segment.
+
+        Args:
+          input_ids_BxL: any integers.
+          segment_ids_BxL: any integers; 0 is padding.
+          prefix_mask_BxL: 1 where attention is bidirectional; None is causal.
+          seed: turns dropout on.
+        """
+        allowed = allowed_attention(segment_ids_BxL, prefix_mask_BxL)
+        x_BxLxH, _ = self.hidden(input_ids_BxL, positions_of(segment_ids_BxL), allowed, seed)
+        return self.logits(x_BxLxH)

@@ -1,0 +1,214 @@
+"""What encoder and decoder share: a layer of attention and feed-forward block, and its parts.
+
+Weights, norms' statistics, logits and softmax are float32 whatever the computation is. Dropout is a
+function of a seed, so that a resumed run drops what the first would have.
+
+Legend: B rows, L tokens a row, M tokens that are attended, H hidden, N heads, D = H / N.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+from trainers.models.modules import Weights
+from trainers.models.weights import Layout, from_layout, to_layout
+from trainers.on_tf.backend import keras, tf
+
+Tensors: TypeAlias = dict[str, tf.Tensor]
+Seed: TypeAlias = Any  # int32 [2], or None for no dropout
+
+MASKED = -1e9  # the logit of what may not be attended; exp() of it is 0 in f32
+KERAS = Layout(
+    leaves={
+        "table": {"weight": "embeddings"},
+        "norm": {"weight": "gamma", "bias": "beta"},
+        "linear": {"weight": "kernel", "bias": "bias"},
+        "matrix": {"weight": "kernel"},
+    },
+    is_turned=True,
+)
+_TANH_GELU = partial(tf.nn.gelu, approximate=True)
+ACTIVATION: dict[str, Callable[[Any], Any]] = {
+    "relu": tf.nn.relu,
+    "tanh": tf.tanh,
+    "silu": tf.nn.silu,
+    "swish": tf.nn.silu,
+    "gelu": partial(tf.nn.gelu, approximate=False),
+    "gelu_new": _TANH_GELU,
+    "gelu_fast": _TANH_GELU,
+    "gelu_pytorch_tanh": _TANH_GELU,
+}
+fold: Any = tf.random.fold_in
+
+
+class Seen(NamedTuple):
+    """Tokens that are attended.
+
+    Attributes:
+      keys_BxNxMxD: of the computation's dtype.
+      values_BxNxMxD: likewise.
+      allowed_BxLxM: bool, whether a query may attend a key; B or L may be 1.
+    """
+
+    keys_BxNxMxD: Any
+    values_BxNxMxD: Any
+    allowed_BxLxM: Any
+
+
+def named_variables(model: Any) -> dict[str, keras.Variable]:
+    """A model's variables by our names in Keras' layout: "layers.0.qkv.kernel"."""
+    return {
+        variable.path.removeprefix(f"{model.name}/").replace("/", "."): variable
+        for variable in model.variables
+    }
+
+
+def fill(model: Any, weights: Weights) -> None:
+    """Puts weights into an `Encoder` or a `Decoder`."""
+    values = to_layout(weights, model.config, KERAS)
+    for name, variable in named_variables(model).items():
+        variable.assign(values[name])
+
+
+def read(model: Any) -> Weights:
+    """The weights of an `Encoder` or a `Decoder`; later steps do not change them."""
+    values = {name: variable.numpy() for name, variable in named_variables(model).items()}
+    return from_layout(values, model.config, KERAS)
+
+
+def layer_norm(epsilon: float, name: str) -> keras.layers.LayerNormalization:
+    """LayerNorm over the hidden states."""
+    return keras.layers.LayerNormalization(epsilon=epsilon, name=name)
+
+
+def dropped(x: tf.Tensor, rate: float, seed: Seed, place: int) -> tf.Tensor:
+    """Dropout; without a seed, `x` itself.
+
+    Args:
+      x: of any shape.
+      rate: share that is set to 0.
+      seed: of the step.
+      place: another number for each use in a step.
+    """
+    if seed is None or rate == 0.0:
+        return x
+    uniform = tf.random.stateless_uniform(tf.shape(x), fold(seed, place))
+    return tf.where(uniform >= rate, x / (1.0 - rate), tf.zeros((), x.dtype))
+
+
+def float32_product(equation: str, a: Any, b: Any) -> Any:
+    """An einsum of two arrays of the computation's dtype, added up and given in float32.
+
+    The product of two bfloat16 numbers fits into a float32, and into a GPU's TF32 inputs.
+    """
+    return tf.einsum(equation, tf.cast(a, tf.float32), tf.cast(b, tf.float32))
+
+
+def attend(
+    queries_BxNxLxD: Any, seen: Sequence[Seen], *, scale: float, dropout: float, seed: Seed
+) -> Any:
+    """Attention over all that is seen, in one softmax: [B, L, H], heads side by side.
+
+    Keras' `dot_product_attention` rounds logits to the computation's dtype before its softmax, and
+    drops no probabilities.
+
+    Args:
+      queries_BxNxLxD: of the computation's dtype.
+      seen: one kind of tokens, or several: a prompt's, and those that were added to it.
+      scale: of the logits.
+      dropout: of probabilities.
+      seed: turns dropout on.
+    """
+    logits = [
+        float32_product("BNLD,BNMD->BNLM", queries_BxNxLxD, keys) * scale for keys, _, _ in seen
+    ]
+    logits = [
+        tf.where(allowed[:, None], part, MASKED)
+        for part, (_, _, allowed) in zip(logits, seen, strict=True)
+    ]
+    probabilities = tf.nn.softmax(tf.concat(logits, axis=-1))
+    probabilities = tf.cast(probabilities, queries_BxNxLxD.dtype)
+    probabilities = dropped(probabilities, dropout, seed, 0)
+    widths = [part.shape[3] or tf.shape(part)[3] for part in logits]
+    shares = tf.split(probabilities, widths, axis=-1) if len(seen) > 1 else [probabilities]
+    mixed_BxNxLxD: Any = sum(
+        tf.matmul(share, values) for share, (_, values, _) in zip(shares, seen, strict=True)
+    )
+    mixed_BxLxNxD = tf.transpose(mixed_BxNxLxD, (0, 2, 1, 3))
+    rows, length, heads, size = (
+        known or tf.shape(mixed_BxLxNxD)[axis] for axis, known in enumerate(mixed_BxLxNxD.shape)
+    )
+    return tf.reshape(mixed_BxLxNxD, (rows, length, heads * size))
+
+
+class Block(keras.layers.Layer):
+    """Self-attention and a feed-forward block, each with a residual and a LayerNorm."""
+
+    def __init__(self, config: Any, index: int, *, norm_first: bool, scale: float, dropout: float):
+        """Makes the parts.
+
+        Args:
+          config: EncoderConfig or DecoderConfig.
+          index: of the layer, from 0.
+          norm_first: whether a norm comes before its block, or after the residual.
+          scale: of the logits of attention.
+          dropout: of the probabilities of attention.
+        """
+        super().__init__(name=str(index))
+        self.config, self.norm_first = config, norm_first
+        self.scale, self.attention_dropout = scale, dropout
+        hidden, epsilon = config.hidden_size, config.layer_norm_epsilon
+        self.qkv = keras.layers.Dense(3 * hidden, name="qkv")
+        self.attention_out = keras.layers.Dense(hidden, name="attention_out")
+        self.attention_norm = layer_norm(epsilon, "attention_norm")
+        self.mlp_in = keras.layers.Dense(config.intermediate_size, name="mlp_in")
+        self.mlp_out = keras.layers.Dense(hidden, name="mlp_out")
+        self.mlp_norm = layer_norm(epsilon, "mlp_norm")
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes the weights for hidden states [B, L, H]."""
+        hidden = self.config.hidden_size
+        for part in (self.qkv, self.attention_out, self.attention_norm, self.mlp_in, self.mlp_norm):
+            part.build((None, None, hidden))
+        self.mlp_out.build((None, None, self.config.intermediate_size))
+        self.built = True
+
+    def queries_keys_values(self, x_BxLxH: Any) -> tuple[Any, Any, Any]:
+        """What attention takes of hidden states, each [B, N, L, D]."""
+        qkv = self.qkv(self.attention_norm(x_BxLxH) if self.norm_first else x_BxLxH)
+        heads, hidden = self.config.heads, self.config.hidden_size
+        shape = (tf.shape(qkv)[0], qkv.shape[1] or tf.shape(qkv)[1], 3, heads, hidden // heads)
+        q, k, v = tf.unstack(tf.transpose(tf.reshape(qkv, shape), (2, 0, 3, 1, 4)))
+        return q, k, v
+
+    def rest(self, x_BxLxH: Any, queries: Any, seen: Sequence[Seen], seed: Seed = None) -> Any:
+        """The layer from attention on: [B, L, H].
+
+        Args:
+          x_BxLxH: what came into the layer.
+          queries: of it, [B, N, L, D].
+          seen: what they attend.
+          seed: turns dropout on.
+        """
+        rate, grow = self.config.dropout, ACTIVATION[self.config.activation]
+        mixed = attend(queries, seen, scale=self.scale, dropout=self.attention_dropout, seed=seed)
+        x_BxLxH += dropped(self.attention_out(mixed), rate, seed, 1)
+        if self.norm_first:
+            grown = grow(self.mlp_in(self.mlp_norm(x_BxLxH)))
+            return x_BxLxH + dropped(self.mlp_out(grown), rate, seed, 2)
+        x_BxLxH = self.attention_norm(x_BxLxH)
+        grown = grow(self.mlp_in(x_BxLxH))
+        return self.mlp_norm(x_BxLxH + dropped(self.mlp_out(grown), rate, seed, 2))
+
+
+def through_blocks(
+    blocks: Sequence[Block], x_BxLxH: Any, allowed_BxLxL: Any, seed: Seed = None
+) -> tuple[Any, list[Seen]]:
+    """Hidden states after all layers, and what each layer's tokens have been seen as."""
+    made = []
+    for index, block in enumerate(blocks):
+        queries, keys, values = block.queries_keys_values(x_BxLxH)
+        made.append(Seen(keys, values, allowed_BxLxL))
+        block_seed = None if seed is None else fold(seed, 100 + index)
+        x_BxLxH = block.rest(x_BxLxH, queries, made[-1:], block_seed)
+    return x_BxLxH, made

@@ -1,0 +1,74 @@
+"""Keras' optimizers by the names of the command line, with the schedule of every trainer."""
+
+from collections import Counter
+from typing import Any
+
+from trainers.on_tf.backend import keras, tf
+from trainers.on_tf.tf_flags import TfFlags
+from trainers.run.schedule import Schedule
+
+
+class KerasSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """The highest rate times the share that `Schedule` gives."""
+
+    def __init__(self, highest: float, schedule: Schedule):
+        """Takes the highest rate, and the share of it after so many steps."""
+        super().__init__()
+        self._highest, self._schedule = highest, schedule
+
+    def __call__(self, step: Any) -> tf.Tensor:
+        """The rate of the step that comes after `step` steps, f32."""
+        done, schedule = tf.cast(step, tf.float32), self._schedule
+        fall = tf.maximum(schedule.fall(done), 0.0)
+        return self._highest * tf.where(done < schedule.warmup, schedule.rise(done), fall)
+
+
+def make_optimizer(
+    flags: TfFlags, steps: int, variables: list[keras.Variable]
+) -> keras.optimizers.Optimizer:
+    """Keras' optimizer, built; biases and norms (vectors) do not decay.
+
+    Clipping is the step's, which knows the norm already. Keras' adamw adds epsilon to the root
+    before it corrects the bias, as in section 2 of Kingma and Ba, "Adam", 2014: step t is PyTorch's
+    with an epsilon of epsilon / sqrt(1 - beta2**t).
+
+    Args:
+      flags: of the run.
+      steps: of the whole schedule.
+      variables: to train; under a strategy call this in its scope.
+    """
+    # Keras counts the optimizers of a process, and checkpoints know variables by their names.
+    common: dict[str, Any] = {
+        "learning_rate": KerasSchedule(flags.learning_rate, Schedule(steps, flags.warmup_steps)),
+        "weight_decay": flags.weight_decay or None,
+        "name": flags.optimizer,
+    }
+    betas: dict[str, Any] = {"beta_1": flags.beta1, "beta_2": flags.beta2}
+    if flags.optimizer == "adamw":
+        common["weight_decay"] = flags.weight_decay
+        optimizer = keras.optimizers.AdamW(**common, **betas, epsilon=flags.epsilon)
+    elif flags.optimizer == "adafactor":
+        optimizer = keras.optimizers.Adafactor(**common, relative_step=False)
+    elif flags.optimizer == "lion":
+        optimizer = keras.optimizers.Lion(**common, **betas)
+    else:
+        optimizer = keras.optimizers.SGD(**common, momentum=flags.beta1)
+    if optimizer.weight_decay:
+        vectors = [variable for variable in variables if len(variable.shape) < 2]
+        optimizer.exclude_from_weight_decay(var_list=vectors)
+    optimizer.build(variables)
+    return optimizer
+
+
+def named_state(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
+    """Its variables by their paths; where Keras gives several one path, they are numbered.
+
+    Of adafactor's "adafactor/kernel" there are two for each matrix: "adafactor/kernel.1" and so on.
+    """
+    named: dict[str, keras.Variable] = {}
+    seen = Counter[str]()
+    for variable in optimizer.variables:
+        number = seen[variable.path]
+        named[f"{variable.path}.{number}" if number else variable.path] = variable
+        seen[variable.path] += 1
+    return named

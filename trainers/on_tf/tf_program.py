@@ -1,0 +1,245 @@
+"""A model, its optimizer and its compiled steps, over all devices of a TensorFlow strategy.
+
+Legend: B rows of a batch, R devices (replicas); each takes B / R consecutive rows, and of these
+each microbatch as many consecutive ones.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from schemas.errors import DataError
+from schemas.sidecar import Schema
+from schemas.typed_json import to_json
+from trainers.data.batches import Batch
+from trainers.models.set_tokenizer import SCHEMA, TOKENIZER
+from trainers.on_tf.backend import keras, tf
+from trainers.on_tf.saved_models import Signature, write_saved_model
+from trainers.on_tf.strategies import choose_strategy, device_name, set_precision
+from trainers.on_tf.tf_layers import Seed, Tensors, fill, fold, read
+from trainers.on_tf.tf_optimizers import make_optimizer, named_state
+from trainers.run.program import Arrays, Plan, Program, only_whole_state
+
+_DROPOUT = 0x64726F70  # begins the seeds of dropout, so that they are no seeds of anything else
+
+
+class Sums(NamedTuple):
+    """Over some rows, f32: of the loss, of hits, and of what both are a mean over."""
+
+    loss: Any
+    correct: Any
+    counted: Any
+
+
+class Objective(Protocol):
+    """A model with what it learns."""
+
+    @property
+    def model(self) -> keras.Model:
+        """Built."""
+        ...
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Of a row, those that are put on the devices, where the set has them."""
+        ...
+
+    def sums(self, batch: Tensors, seed: Seed) -> Sums:
+        """Scalars over a batch's rows; the seed, int32 [2], is of its dropout."""
+        ...
+
+    def outputs(self, batch: Tensors) -> Tensors:
+        """What the task wants to know of each row: tensors whose first dimension is rows."""
+        ...
+
+    def signature(self, schema: Schema) -> Signature:
+        """How a SavedModel of a model is called that was trained on rows of this contract."""
+        ...
+
+
+class TfProgram(Program):
+    """See `Program`."""
+
+    def __init__(self, plan: Plan, make_objective: Callable[[], Objective]):
+        """Finds the devices and makes the model on them; compiles nothing yet.
+
+        Args:
+          plan: of the run.
+          make_objective: makes the model.
+
+        Raises:
+          UsageError: there are no such devices, or they cannot share the batch.
+        """
+        self._plan, self._flags = plan, plan.flags
+        self._strategy = choose_strategy(plan.flags)
+        dtype = set_precision(plan.flags, self._strategy)
+        with self._strategy.scope():
+            self._objective = make_objective()
+        self._variables = self._objective.model.trainable_variables
+        self._replicas = self._strategy.num_replicas_in_sync
+        is_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)  # it always compiles
+        self._jit = plan.flags.jit_compile and not is_tpu
+        self._optimizer: keras.optimizers.Optimizer | None = None
+        self._gradients = tf.function(self._sums_and_gradients, jit_compile=self._jit)
+        self._outputs = tf.function(self._objective.outputs, jit_compile=self._jit)
+        self._evaluate = tf.function(self._evaluate_step)
+        self.steps, self.evaluation_rows = plan.steps, plan.flags.batch_size
+        self.description = f"{device_name(self._strategy)}, {dtype}{', XLA' if self._jit else ''}"
+
+    def load(self, weights: Arrays, state: Arrays | None) -> None:
+        """See `Program`."""
+        fill(self._objective.model, weights)
+        self._optimizer = None if state is None else self._new_optimizer()
+        if state is not None:
+            self._fill_state(state)
+
+    def compile(self, *, trains: bool, evaluates: bool) -> None:
+        """See `Program`.
+
+        XLA compiles a function when it is called: each is, with rows of padding, and what a step
+        changes is put back bit for bit.
+        """
+        due = {
+            f.name: ((self.evaluation_rows, *f.shape), f.dtype) for f in self._plan.schema.features
+        }
+        rows = self.place({name: np.zeros(*shape) for name, shape in due.items()})
+        if trains:
+            self._optimizer = self._optimizer or self._new_optimizer()
+            # One device: gradients and update are one program. Several: only the gradients are,
+            # since they are added up between devices, which XLA on one device cannot do.
+            jit = self._jit and self._replicas == 1
+            self._train = tf.function(self._train_step, jit_compile=jit)
+            weights, state = self.weights(), self.state()
+            self.train(rows, 0)()
+            fill(self._objective.model, weights)
+            self._fill_state(state)
+        if evaluates:
+            self.evaluate(rows)()
+
+    def place(self, rows: Batch) -> Any:
+        """See `Program`; each device gets its consecutive rows."""
+        names = [name for name in self._objective.features if name in rows]
+        share = len(rows[names[0]]) // self._replicas
+        devices = self._strategy.extended.worker_devices
+
+        def part(context: Any) -> Tensors:
+            replica = context.replica_id_in_sync_group
+            own = slice(share * replica, share * (replica + 1))
+            with tf.device(devices[replica]):
+                return {name: tf.constant(rows[name][own]) for name in names}
+
+        return self._strategy.experimental_distribute_values_from_function(part)
+
+    def train(self, placed: Any, step: int) -> Callable[[], list[dict[str, float]]]:
+        """See `Program`."""
+        running = self._train(placed, tf.constant(step, tf.int32))
+        return lambda: [{name: float(value) for name, value in running.items()}]
+
+    def evaluate(self, placed: Any) -> Callable[[], Arrays]:
+        """See `Program`."""
+        running = self._evaluate(placed)
+        local = self._strategy.experimental_local_results
+        return lambda: {
+            name: np.concatenate([part.numpy() for part in local(value)])
+            for name, value in running.items()
+        }
+
+    def weights(self) -> Arrays:
+        """See `Program`."""
+        return read(self._objective.model)
+
+    def state(self) -> Arrays:
+        """See `Program`."""
+        assert self._optimizer is not None
+        return {name: variable.numpy() for name, variable in named_state(self._optimizer).items()}
+
+    def export(self, schema: Schema, tokenizer_json: bytes) -> str:
+        """Writes a SavedModel of the weights as they are; see `Program`."""
+        path, signature = self._flags.export_saved_model, self._objective.signature(schema)
+        kept = {SCHEMA: to_json(schema), TOKENIZER: tokenizer_json}
+        write_saved_model(path, self._objective.model, signature, kept)
+        return f"SavedModel: {path}"
+
+    def _new_optimizer(self) -> keras.optimizers.Optimizer:
+        with self._strategy.scope():
+            return make_optimizer(self._flags, self.steps, self._variables)
+
+    def _fill_state(self, state: Arrays) -> None:
+        assert self._optimizer is not None
+        due = named_state(self._optimizer)
+        try:
+            only_whole_state(state, due)
+        except ValueError as error:
+            raise DataError(
+                f"the checkpoint is not of --optimizer={self._flags.optimizer} and this model: "
+                f"{error}. Go on with the flags that the run began with"
+            ) from None
+        for name, variable in due.items():
+            variable.assign(state[name])
+
+    def _train_step(self, batch: Any, step: tf.Tensor) -> Tensors:
+        if self._replicas == 1:
+            return self._update(*self._sums_and_gradients(batch, step, 0))
+        metrics = self._strategy.run(self._replica_step, args=(batch, step))
+        local = self._strategy.experimental_local_results  # equal on all devices
+        return {name: local(value)[0] for name, value in metrics.items()}
+
+    def _replica_step(self, batch: Tensors, step: tf.Tensor) -> Tensors:
+        context: Any = tf.distribute.get_replica_context()
+        found = self._gradients(batch, step, context.replica_id_in_sync_group)
+        return self._update(*context.all_reduce("sum", found))
+
+    def _sums_and_gradients(
+        self, batch: Tensors, step: tf.Tensor, replica: Any
+    ) -> tuple[Sums, list[tf.Tensor]]:
+        """Over a device's rows, microbatch after microbatch."""
+        seed = tf.constant([_DROPOUT, self._flags.seed], tf.int32)
+        seed, count = fold(fold(seed, step), replica), self._flags.accumulation or 1
+        rows = self._flags.batch_size // self._replicas // count
+        parts = {
+            name: tf.reshape(column, (count, rows, *column.shape[1:]))
+            for name, column in batch.items()
+        }
+
+        def found(number: Any) -> tuple[Sums, list[tf.Tensor]]:
+            part = {name: column[number] for name, column in parts.items()}
+            with tf.GradientTape() as tape:
+                sums = self._objective.sums(part, fold(seed, number))
+            gradients = tape.gradient(sums.loss, [each.value for each in self._variables])
+            # Of tables of embeddings they come as the rows that were looked up.
+            return sums, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+        def add(number: Any, *before: Any) -> tuple[Any, ...]:
+            return number + 1, *tf.nest.map_structure(tf.add, before, found(number))
+
+        if count == 1:
+            return found(0)
+        sums = Sums(*[tf.zeros(()) for _ in Sums._fields])
+        begin = (tf.constant(0), sums, [tf.zeros(each.shape) for each in self._variables])
+        return tf.while_loop(lambda number, *_: number < count, add, begin)[1:]
+
+    def _update(self, sums: Sums, gradients: list[tf.Tensor]) -> Tensors:
+        """Applies gradients of the batch's mean loss, whatever the devices' shares of it."""
+        assert self._optimizer is not None
+        counted = tf.maximum(sums.counted, 1e-9)
+        gradients = [gradient / counted for gradient in gradients]
+        norm = tf.linalg.global_norm(gradients)
+        rate = self._optimizer.learning_rate  # of this step, before it counts as done
+        metrics = {
+            "loss": sums.loss / counted,
+            "accuracy": sums.correct / counted,
+            "counted": sums.counted,
+            "gradient_norm": norm,
+            "learning_rate": tf.convert_to_tensor(rate, tf.float32),
+        }
+        if self._flags.clip_norm:
+            gradients, _ = tf.clip_by_global_norm(gradients, self._flags.clip_norm, use_norm=norm)
+        if self._replicas > 1:  # Keras adds up what they apply, and clipping needed the sum before
+            gradients = [gradient / self._replicas for gradient in gradients]
+        self._optimizer.apply(gradients, self._variables)
+        return metrics
+
+    def _evaluate_step(self, batch: Any) -> Tensors:
+        # Not `self._outputs` itself: a strategy compiles a tf.function whole, on the first device.
+        return self._strategy.run(lambda rows: self._outputs(rows), args=(batch,))
