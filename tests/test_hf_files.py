@@ -17,9 +17,6 @@ from shard_factory import SPECIAL_IDS, tokenizer_json
 
 from schemas.errors import DataError, UsageError
 from trainers.models.hf_files import (
-    check_names,
-    check_shape,
-    grown_rows,
     read_directory,
     refuse_existing,
     tokenizer_settings,
@@ -137,29 +134,6 @@ def test_refusals(tmp_path):
         (path / "config.json").write_text(text)
         with pytest.raises(DataError, match=said):
             read_directory(str(path))
-
-
-def test_names_and_shapes_are_told():
-    check_names("ab", "ba", place="--init_from=x")
-    with pytest.raises(DataError, match="--init_from=x.*it lacks b; the model has no place for c"):
-        check_names("ab", "ac", place="--init_from=x")
-    many = [f"n{i}" for i in range(9)]
-    with pytest.raises(DataError, match="lacks n0, n1, n2, n3, n4 and 4 more"):
-        check_names(many, [], place="x")
-    check_shape("w", (2, 3), (2, 3), place="x")
-    with pytest.raises(DataError, match=r"w has shape \(2, 3\).*has \(3, 2\)"):
-        check_shape("w", (2, 3), (3, 2), place="x")
-
-
-def test_a_grown_table_keeps_its_rows():
-    table = np.random.default_rng(0).normal(5, 2, (400, 8)).astype(np.float32)
-    grown = grown_rows(table, 900, seed=1)
-    assert grown.shape == (900, 8) and grown.dtype == np.float32
-    np.testing.assert_array_equal(grown[:400], table)
-    assert np.abs(grown[400:].mean(0) - table.mean(0)).max() < 0.05
-    assert grown[400:].std(0) == pytest.approx(table.std(0) / 10, rel=0.15)
-    np.testing.assert_array_equal(grown, grown_rows(table, 900, seed=1))
-    assert grown_rows(table[:, 0], 401, seed=0).shape == (401,)
 
 
 def test_nothing_is_written_over(tmp_path):

@@ -41,6 +41,7 @@ from trainers.models.weights import (
     fresh,
     from_layout,
     from_published,
+    grown_rows,
     shapes,
     to_layout,
     to_published,
@@ -392,6 +393,17 @@ def test_a_vocabulary_that_grew(name, tmp_path):
     assert_same(weights, imported(tmp_path / "in", head, vocab_size=61)[1])
 
 
+def test_a_grown_table_keeps_its_rows():
+    table = np.random.default_rng(0).normal(5, 2, (400, 8)).astype(np.float32)
+    grown = grown_rows(table, 900, seed=1)
+    assert grown.shape == (900, 8) and grown.dtype == np.float32
+    np.testing.assert_array_equal(grown[:400], table)
+    assert np.abs(grown[400:].mean(0) - table.mean(0)).max() < 0.05
+    assert grown[400:].std(0) == pytest.approx(table.std(0) / 10, rel=0.15)
+    np.testing.assert_array_equal(grown, grown_rows(table, 900, seed=1))
+    assert grown_rows(table[:, 0], 401, seed=0).shape == (401,)
+
+
 def test_tensors_that_do_not_fit_are_named(tmp_path):
     saved(tmp_path / "in", ROBERTA, "MaskedLM")
     norm = "roberta.encoder.layer.1.output.LayerNorm.weight"
@@ -416,7 +428,7 @@ def test_tensors_that_do_not_fit_are_named(tmp_path):
     name = "transformer.h.0.attn.c_attn.weight"
     config, weights, _ = imported(tmp_path / "gpt2", "CausalLM")
     turned = {**to_published(weights, config), name: np.zeros((48, 16), np.float32)}
-    with pytest.raises(DataError, match=rf"{name} has shape \(48, 16\).*has \(16, 48\)"):
+    with pytest.raises(DataError, match=rf"{name} has shape \(48, 16\), in the model \(16, 48\)"):
         from_published(turned, config, seed=0, place="here")
 
 
@@ -479,11 +491,11 @@ def test_a_real_bert():
 
 SWITCHES = [
     ({**BERT, "position_embedding_type": "relative_key"}, "position_embedding_type is 'relat"),
-    ({**BERT, "is_decoder": True}, "is_decoder is True; only False is built here"),
+    ({**BERT, "is_decoder": True}, "is_decoder is True; here it is False"),
     ({**BERT, "hidden_act": "mish"}, "activation=mish is not known: relu,"),
     ({**BERT, "model_type": "t5"}, "says model_type 't5', and bert, roberta, electra are built"),
     ({**GPT2, "add_cross_attention": True}, "add_cross_attention is True"),
-    ({**OPT, "enable_bias": False}, "enable_bias is False; only True is built here"),
+    ({**OPT, "enable_bias": False}, "enable_bias is False; here it is True"),
     ({**GPT2, "n_embd": 18}, "here: config.json: --hidden_size=18 is no multiple of --heads=4"),
     ({**ROBERTA, "max_position_embeddings": 2}, "max_positions=0: must be at least 1"),
 ]
@@ -506,8 +518,8 @@ VALUES = st.recursive(
 @given(st.sampled_from([GPT2, OPT, BERT, ROBERTA, ELECTRA]), st.data())
 def test_any_value_in_config_json_is_taken_or_refused_in_words(fields, data):
     is_decoder = fields in (GPT2, OPT)
-    family = fields["model_type"]
-    keys = decoder.FAMILIES[family].keys if is_decoder else (*encoder.KEYS, encoder.EMBEDDING_KEY)
+    families: dict[str, Any] = {**decoder.FAMILIES, **encoder.FAMILIES}
+    keys = families[fields["model_type"]].keys
     named = st.sampled_from([*(key.theirs for key in keys), "model_type", "pad_token_id"])
     changes = data.draw(st.dictionaries(named, VALUES, min_size=1, max_size=3))
     try:
@@ -534,7 +546,7 @@ def test_ids_of_a_decoder():
         (2,),
         (2, 9),
     )
-    with pytest.raises(DataError, match="here: .* names a token 'two'"):
+    with pytest.raises(DataError, match="here: .*names a token 'two'"):
         decoder_ids({"model_type": "opt", "eos_token_id": "two"}, place="here")
 
 

@@ -143,7 +143,6 @@ class DecoderFamily(NamedTuple):
       keys: its fields in config.json.
       dropout_keys: keys that all have `dropout`; theirs is not taken over.
       fixed: settings of theirs that would make another model than ours, and the value ours has.
-      activation: of a new model.
       ids: the bos and the eos token where config.json leaves them out.
       position_offset: rows of the position table before that of position 0.
       begins_with_bos: whether it was published with a tokenizer that begins every text so.
@@ -155,7 +154,6 @@ class DecoderFamily(NamedTuple):
     keys: Tuple[Key, ...]
     dropout_keys: Tuple[str, ...]
     fixed: Mapping[str, Any]
-    activation: str
     ids: Tuple[int, int]
     position_offset: int = 0
     begins_with_bos: bool = False
@@ -181,7 +179,6 @@ FAMILIES = {
         ),
         dropout_keys=("embd_pdrop", "attn_pdrop", "resid_pdrop"),
         fixed={"add_cross_attention": False},
-        activation="gelu_new",
         ids=(50256, 50256),
     ),
     "opt": DecoderFamily(
@@ -203,7 +200,6 @@ FAMILIES = {
         ),
         dropout_keys=("dropout", "attention_dropout"),
         fixed={"enable_bias": True, "layer_norm_elementwise_affine": True},
-        activation="relu",
         ids=(2, 2),
         position_offset=2,
         begins_with_bos=True,

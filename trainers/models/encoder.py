@@ -12,51 +12,7 @@ from trainers.models.modules import Key, ModelConfig, Module, modules_at
 from trainers.run.flags import at_least, share
 
 ELECTRA_EMBEDDING = 128  # of ELECTRA's small model; wider ones have it as wide as hidden states
-
-
-class EncoderFamily(NamedTuple):
-    """What the families differ in.
-
-    Attributes:
-      class_name: that transformers' names of its classes begin with.
-      masked_head: their dense layer, norm, bias, and output layer where it is not tied.
-      class_head: their dense layer and output layer.
-      token_types: of a new model.
-      layer_norm_epsilon: of a new model.
-      absent: what transformers takes where config.json leaves a key out, if not as in KEYS.
-    """
-
-    class_name: str
-    masked_head: Tuple[str, str, str, str]
-    class_head: Tuple[str, str]
-    token_types: int = 2
-    layer_norm_epsilon: float = 1e-12
-    absent: Mapping[str, Any] = {}
-
-
-_BERT, _ELECTRA = "cls.predictions", "generator_predictions"
-FAMILIES = {
-    "bert": EncoderFamily(
-        "Bert",
-        (f"{_BERT}.transform.dense", f"{_BERT}.transform.LayerNorm", _BERT, f"{_BERT}.decoder"),
-        ("bert.pooler.dense", "classifier"),
-    ),
-    "roberta": EncoderFamily(
-        "Roberta",
-        ("lm_head.dense", "lm_head.layer_norm", "lm_head", "lm_head.decoder"),
-        ("classifier.dense", "classifier.out_proj"),
-        token_types=1,
-        layer_norm_epsilon=1e-5,
-        absent={"vocab_size": 50265, "pad_token_id": 1},
-    ),
-    "electra": EncoderFamily(
-        "Electra",
-        (f"{_ELECTRA}.dense", f"{_ELECTRA}.LayerNorm", "generator_lm_head", "generator_lm_head"),
-        ("classifier.dense", "classifier.out_proj"),
-        absent={"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
-    ),
-}
-KEYS = (
+_KEYS = (
     Key("vocab_size", "vocab_size", 30522),
     Key("hidden_size", "hidden_size", 768),
     Key("layers", "num_hidden_layers", 12),
@@ -71,9 +27,66 @@ KEYS = (
     Key("attention_dropout", "attention_probs_dropout_prob", 0.1),
     Key("classifier_dropout", "classifier_dropout", None),  # None: as `dropout`
 )
-EMBEDDING_KEY = Key("embedding_size", "embedding_size", ELECTRA_EMBEDDING)  # ELECTRA's alone
-# Settings of theirs that would make another model than ours, and the value that ours has.
-FIXED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
+_FIXED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
+
+
+def _keys_but(*others: Key) -> Tuple[Key, ...]:
+    """The keys that the families have in common, some of them with another value when absent."""
+    return tuple({key.ours: key for key in (*_KEYS, *others)}.values())
+
+
+class EncoderFamily(NamedTuple):
+    """What the families differ in.
+
+    Attributes:
+      class_name: that transformers' names of its classes begin with.
+      masked_head: their dense layer, norm, bias, and output layer where it is not tied.
+      class_head: their dense layer and output layer.
+      keys: its fields in config.json.
+      fixed: settings of theirs that would make another model than ours, and the value ours has.
+      token_types: of a new model.
+      layer_norm_epsilon: of a new model.
+    """
+
+    class_name: str
+    masked_head: Tuple[str, str, str, str]
+    class_head: Tuple[str, str]
+    keys: Tuple[Key, ...] = _KEYS
+    fixed: Mapping[str, Any] = _FIXED
+    token_types: int = 2
+    layer_norm_epsilon: float = 1e-12
+
+
+_BERT, _ELECTRA = "cls.predictions", "generator_predictions"
+FAMILIES = {
+    "bert": EncoderFamily(
+        "Bert",
+        (f"{_BERT}.transform.dense", f"{_BERT}.transform.LayerNorm", _BERT, f"{_BERT}.decoder"),
+        ("bert.pooler.dense", "classifier"),
+    ),
+    "roberta": EncoderFamily(
+        "Roberta",
+        ("lm_head.dense", "lm_head.layer_norm", "lm_head", "lm_head.decoder"),
+        ("classifier.dense", "classifier.out_proj"),
+        keys=_keys_but(
+            Key("vocab_size", "vocab_size", 50265),
+            Key("position_offset", "pad_token_id", 1),  # theirs is one less
+        ),
+        token_types=1,
+        layer_norm_epsilon=1e-5,
+    ),
+    "electra": EncoderFamily(
+        "Electra",
+        (f"{_ELECTRA}.dense", f"{_ELECTRA}.LayerNorm", "generator_lm_head", "generator_lm_head"),
+        ("classifier.dense", "classifier.out_proj"),
+        keys=_keys_but(
+            Key("hidden_size", "hidden_size", 256),
+            Key("heads", "num_attention_heads", 4),
+            Key("intermediate_size", "intermediate_size", 1024),
+            Key("embedding_size", "embedding_size", ELECTRA_EMBEDDING),
+        ),
+    ),
+}
 # Beginnings of names of other heads than that for masked language modeling, or classification.
 _BESIDES_MASKED = (
     *("bert.pooler.", "roberta.pooler.", "cls.seq_relationship."),

@@ -4,14 +4,13 @@ What a config.json leaves out is as in transformers; what it asks for and is not
 refused. No framework; Python 3.8 syntax.
 """
 
-from typing import Any, Dict, Iterable, Mapping, Sequence, Tuple, Type, get_type_hints
+from typing import Any, Dict, Mapping, Sequence, Tuple, get_type_hints
 
 from schemas.errors import DataError, UsageError
 from schemas.typed_json import shown
 from trainers.models import decoder, encoder
 from trainers.models.decoder import DecoderConfig
 from trainers.models.encoder import EncoderConfig
-from trainers.models.modules import Key
 
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 _ROLES = ("bos", "eos", "pad")
@@ -31,30 +30,24 @@ def encoder_from_json(
       UsageError: it is no encoder, or has a switch that ours has not.
       DataError: a value is of another type than it has to be.
     """
-    family = _family(found, encoder.FAMILIES, place)
-    _refuse_other(found, encoder.FIXED, place)
-    found = {**encoder.FAMILIES[family].absent, **found}
-    values = _fields(found, _encoder_keys(family), EncoderConfig, place)
-    offset = _typed(found, "pad_token_id", 0, int, place) + 1 if family == "roberta" else 0
-    values["max_positions"] -= offset
-    values.setdefault("embedding_size", values["hidden_size"])
+    values = _fields(found, EncoderConfig, encoder.FAMILIES, place)
+    if "position_offset" in values:  # theirs are the padding's id, and all rows of the table
+        values["position_offset"] += 1
+        values["max_positions"] -= values["position_offset"]
     if values["classifier_dropout"] is None:
         values["classifier_dropout"] = values["dropout"]
-    fixed = {"family": family, "position_offset": offset, "classes": tuple(classes)}
-    return _made(EncoderConfig, {**values, **fixed}, place)
+    return _made(EncoderConfig, {**values, "classes": tuple(classes)}, place)
 
 
 def encoder_to_json(config: EncoderConfig, special_ids: Mapping[str, int]) -> Dict[str, Any]:
-    """The config.json that transformers opens as this model.
-
-    Args:
-      config: of the model.
-      special_ids: role to id, as in the contract.
-    """
+    """The config.json that transformers opens as this model; roles to ids are the contract's."""
+    row = encoder.FAMILIES[config.family]
     head = "ForSequenceClassification" if config.classes else "ForMaskedLM"
-    class_name = encoder.FAMILIES[config.family].class_name + head
-    found = _to_json(config, class_name, _encoder_keys(config.family), special_ids)
-    found["max_position_embeddings"] = config.position_rows
+    found = {
+        **_common(config, row, special_ids),
+        "architectures": [row.class_name + head],
+        "max_position_embeddings": config.position_rows,
+    }
     if config.family == "roberta":  # transformers derives positions from this id
         found["pad_token_id"] = config.position_offset - 1
     if config.classes:
@@ -76,17 +69,12 @@ def decoder_from_json(found: Mapping[str, Any], *, dropout: float, place: str) -
       UsageError: it is no decoder, or has a switch that ours has not.
       DataError: a value is of another type than it has to be.
     """
-    family = _family(found, decoder.FAMILIES, place)
-    row = decoder.FAMILIES[family]
-    _refuse_other(found, row.fixed, place)
-    values = _fields(found, row.keys, DecoderConfig, place)
+    values = _fields(found, DecoderConfig, decoder.FAMILIES, place)
     if values["intermediate_size"] is None:
         values["intermediate_size"] = 4 * values["hidden_size"]
-    if values.get("embedding_size") is None:
-        values["embedding_size"] = values["hidden_size"]
     if not values.get("norm_first", True):  # nothing follows post-norm layers, whatever is said
         values["final_norm"] = False
-    return _made(DecoderConfig, {"family": family, "dropout": dropout, **values}, place)
+    return _made(DecoderConfig, {**values, "dropout": dropout}, place)
 
 
 def decoder_to_json(
@@ -100,103 +88,75 @@ def decoder_to_json(
       prefix_ids: what every document of the training set began with; kept as a key of our own.
     """
     row = decoder.FAMILIES[config.family]
-    found = _to_json(config, row.class_name, row.keys, special_ids)
-    found.update(dict.fromkeys(row.dropout_keys, config.dropout))
-    found["prefix_ids"] = [int(number) for number in prefix_ids]
+    found = {
+        **_common(config, row, special_ids),
+        **dict.fromkeys(row.dropout_keys, config.dropout),
+        "architectures": [row.class_name],
+        "prefix_ids": [int(number) for number in prefix_ids],
+    }
     if prefix_ids:
         found["bos_token_id"] = found["prefix_ids"][0]
     return found
 
 
 def decoder_ids(found: Mapping[str, Any], *, place: str) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
-    """What a published decoder's texts begin with, and which tokens end them.
-
-    Args:
-      found: config.json; OPT's eos may be a list.
-      place: to name in errors, such as "--checkpoint=DIR".
+    """What a published decoder's texts begin with, and which tokens end them, by its config.json.
 
     Raises:
       DataError: they are no ids.
     """
     row = decoder.FAMILIES[found["model_type"]]
     bos, eos = (found.get(f"{role}_token_id", n) for role, n in zip(_ROLES, row.ids))
-    prefix = found.get("prefix_ids", bos if row.begins_with_bos else None)
-    for value in (prefix, eos):
-        if not all(type(number) is int for number in _listed(value)):
+    ids = []
+    for value in (found.get("prefix_ids", bos if row.begins_with_bos else None), eos):
+        given = [] if value is None else value if isinstance(value, list) else [value]
+        if not all(type(number) is int for number in given):
             raise DataError(f"{place}: config.json names a token {shown(value)}, which is no id")
-    return _listed(prefix), _listed(eos)
-
-
-def _listed(value: Any) -> Tuple[Any, ...]:
-    """None -> (); 2 -> (2,); [2, 50118] -> (2, 50118)."""
-    if value is None:
-        return ()
-    return tuple(value) if isinstance(value, list) else (value,)
-
-
-def _encoder_keys(family: str) -> Tuple[Key, ...]:
-    return (*encoder.KEYS, *((encoder.EMBEDDING_KEY,) if family == "electra" else ()))
-
-
-def _family(found: Mapping[str, Any], families: Iterable[str], place: str) -> str:
-    for family in families:
-        if found.get("model_type") == family:
-            return family
-    raise UsageError(
-        f"{place}: config.json says model_type {shown(found.get('model_type'))}, and "
-        f"{', '.join(families)} are built here: give weights of one of these"
-    )
-
-
-def _refuse_other(found: Mapping[str, Any], fixed: Mapping[str, Any], place: str) -> None:
-    for name, ours in fixed.items():
-        if found.get(name) not in (None, ours):
-            raise UsageError(
-                f"{place}: its {name} is {shown(found[name])}; only {ours!r} is built here"
-            )
+        ids.append(tuple(given))
+    return ids[0], ids[1]
 
 
 def _fields(
-    found: Mapping[str, Any], keys: Iterable[Key], cls: Type[Any], place: str
+    found: Mapping[str, Any], config_class: type, families: Mapping[str, Any], place: str
 ) -> Dict[str, Any]:
-    """The fields of a configuration that config.json says, by our names."""
-    kinds, values = get_type_hints(cls), {}
-    for key in keys:
-        value = _typed(found, key.theirs, key.absent, kinds[key.ours], place)
-        values[key.ours] = not value if key.is_opposite else value
+    """The fields of a configuration that config.json says, or transformers where it does not."""
+    family = found.get("model_type")
+    if not isinstance(family, str) or family not in families:
+        raise UsageError(
+            f"{place}: config.json says model_type {shown(family)}, and {', '.join(families)} are "
+            "built here: give weights of one of these"
+        )
+    for name, ours in families[family].fixed.items():
+        if found.get(name) not in (None, ours):
+            raise UsageError(f"{place}: its {name} is {shown(found[name])}; here it is {ours!r}")
+    kinds = get_type_hints(config_class)
+    values: Dict[str, Any] = {"family": family}
+    for key in families[family].keys:
+        value, kind = found.get(key.theirs, key.absent), kinds[key.ours]
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not kind and (value, key.absent) != (None, None):
+            raise DataError(
+                f"{place}: config.json says that {key.theirs} is {shown(value)}, and it has to be "
+                f"{_KINDS[kind]}: copy it again"
+            )
+        values[key.ours] = key.turn(value)
+    values["embedding_size"] = values.get("embedding_size") or values["hidden_size"]
     return values
 
 
-def _typed(found: Mapping[str, Any], name: str, absent: Any, kind: type, place: str) -> Any:
-    value = found.get(name, absent)
-    if value is None and absent is None:
-        return None
-    if kind is float and type(value) is int:
-        value = float(value)
-    if type(value) is not kind:
-        raise DataError(
-            f"{place}: config.json says that {name} is {shown(value)}, and it has to be "
-            f"{_KINDS[kind]}: copy it again"
-        )
-    return value
-
-
-def _made(cls: Type[Any], values: Mapping[str, Any], place: str) -> Any:
+def _made(config_class: Any, values: Mapping[str, Any], place: str) -> Any:
     try:
-        return cls(**values)
+        return config_class(**values)
     except UsageError as error:
         raise UsageError(f"{place}: config.json: {error}") from None
 
 
-def _to_json(
-    config: Any, class_name: str, keys: Iterable[Key], special_ids: Mapping[str, int]
-) -> Dict[str, Any]:
-    values = {key.theirs: getattr(config, key.ours) for key in keys}
-    values.update({k.theirs: not getattr(config, k.ours) for k in keys if k.is_opposite})
+def _common(config: Any, row: Any, special_ids: Mapping[str, int]) -> Dict[str, Any]:
+    """What config.json of encoders and decoders has alike."""
     return {
-        "architectures": [class_name],
         "model_type": config.family,
-        **values,
+        **{key.theirs: key.turn(getattr(config, key.ours)) for key in row.keys},
         **{f"{role}_token_id": special_ids.get(role) for role in _ROLES},
         "initializer_range": 0.02,
         "dtype": "float32",

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import (
     Any,
     Dict,
-    Iterable,
     Iterator,
     List,
     Mapping,
@@ -39,7 +38,6 @@ _BUFFERS = re.compile(
     r"(^|\.)(attn\.(bias|masked_bias)|embeddings\.(position_ids|token_type_ids))$"
 )
 _FIRST_NAMES = re.compile(r"(?<=LayerNorm\.)(gamma|beta)$")  # BERT's, of a norm's weight and bias
-_SHOWN = 5  # names in an error, before "and so many more"
 
 
 class _Place(NamedTuple):
@@ -203,71 +201,6 @@ def _places_in(file: str) -> List[_Place]:
     except (SafetensorError, OSError) as error:
         raise DataError(f"{file} is cut or broken ({error}): copy it again") from error
     return [_Place(file, name, tuple(shape)) for name, shape in shapes.items()]
-
-
-def check_names(expected: Iterable[str], found: Iterable[str], *, place: str) -> None:
-    """Refuses weights that are not exactly those of the model.
-
-    Args:
-      expected: names the model needs.
-      found: names that are there, less those the caller leaves out knowingly.
-      place: to name in the error, such as "--init_from=DIR".
-
-    Raises:
-      DataError: tensors are missing or left over; names them.
-    """
-    expected, found = set(expected), set(found)
-    said = []
-    if expected - found:
-        said.append(f"it lacks {listed(expected - found)}")
-    if found - expected:
-        said.append(f"the model has no place for {listed(found - expected)}")
-    if said:
-        raise DataError(
-            f"{place}: the weights do not fit the model that its config.json describes: "
-            f"{'; '.join(said)}. Give the directory of a whole model of this kind"
-        )
-
-
-def listed(names: Iterable[str]) -> str:
-    """The first few names, in words."""
-    names = sorted(names)
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
-
-
-def check_shape(name: str, found: Sequence[int], shape: Sequence[int], *, place: str) -> None:
-    """Refuses a tensor of another shape than the model's.
-
-    Raises:
-      DataError: names the tensor and both shapes.
-    """
-    if tuple(found) != tuple(shape):
-        raise DataError(
-            f"{place}: {name} has shape {tuple(found)}, and the model its config.json "
-            f"describes has {tuple(shape)}: give weights that go with their config.json"
-        )
-
-
-def grown_rows(table: np.ndarray, rows: int, *, seed: int) -> np.ndarray:
-    """A table of embeddings for a vocabulary that grew: the old rows, then new ones.
-
-    New rows are normal, with the mean and a tenth of the deviation of the old ones in each column:
-    they start near the middle of what the model knows (Hewitt, "Initializing New Word Embeddings
-    for Pretrained Language Models", 2021).
-
-    Args:
-      table: float32 [old rows, ...].
-      rows: wanted, at least as many.
-      seed: of the new rows.
-
-    Returns:
-      float32 [rows, ...].
-    """
-    more = (rows - len(table), *table.shape[1:])
-    mean, deviation = table.mean(axis=0), table.std(axis=0)
-    new = mean + 0.1 * deviation * np.random.RandomState(seed).standard_normal(more)
-    return np.concatenate([table, new.astype(table.dtype)])
 
 
 def refuse_existing(path: str, *, flag: str = "--export") -> None:

@@ -7,14 +7,12 @@ import dataclasses
 from dataclasses import dataclass
 from typing import (
     Any,
-    Callable,
     Dict,
     List,
     Literal,
     Mapping,
     NamedTuple,
     Optional,
-    Sequence,
     Tuple,
     get_args,
     get_type_hints,
@@ -121,115 +119,103 @@ class PlannedModel(NamedTuple):
 
 
 def plan_encoder(flags: Any, schema: Schema) -> PlannedModel:
-    """The encoder that flags, set and --init_from make.
-
-    Args:
-      flags: EncoderFlags.
-      schema: of the set; where it has classes, the head tells them apart.
+    """The encoder that flags, set and --init_from make; a set with classes gives it their head.
 
     Raises:
       UsageError: they make none, or it cannot read the set's rows.
       DataError: published weights are broken, or not those of their config.json.
     """
     classes = tuple(schema.parameters.get("classes", ()))
-
-    def published(found: Mapping[str, Any], place: str) -> EncoderConfig:
-        config = encoder_from_json(found, classes=classes, place=place)
-        return config if flags.dropout is None else with_dropout(config, flags.dropout)
-
-    return _planned(flags, schema, lambda: _new_encoder(flags, schema, classes), published)
+    if flags.init_from is None:
+        return _fitting(_new_encoder(flags, schema, classes), None, flags, schema)
+    place, found, tensors = _read_published(flags)
+    config = encoder_from_json(found, classes=classes, place=place)
+    if flags.dropout is not None:
+        config = with_dropout(config, flags.dropout)
+    return _fitting(config, tensors, flags, schema)
 
 
 def plan_decoder(flags: Any, schema: Schema) -> PlannedModel:
     """The decoder that flags, set and --init_from make.
-
-    Args:
-      flags: DecoderFlags.
-      schema: of the set.
 
     Raises:
       UsageError: they make none, or it cannot read the set's rows.
       DataError: published weights are broken, or not those of their config.json.
     """
     dropout = DROPOUT if flags.dropout is None else flags.dropout
+    if flags.init_from is None:
+        return _fitting(_new_decoder(flags, schema, dropout), None, flags, schema)
+    place, found, tensors = _read_published(flags)
+    config = decoder_from_json(found, dropout=dropout, place=place)
+    _must_agree("norm", flags.norm, "pre" if config.norm_first else "post", place)
+    _must_agree("tied", flags.tied, config.tied, place)
+    return _fitting(config, tensors, flags, schema)
 
-    def published(found: Mapping[str, Any], place: str) -> DecoderConfig:
-        config = decoder_from_json(found, dropout=dropout, place=place)
-        _must_agree("norm", flags.norm, "pre" if config.norm_first else "post", place)
-        _must_agree("tied", flags.tied, config.tied, place)
-        return config
 
-    return _planned(flags, schema, lambda: _new_decoder(flags, schema, dropout), published)
-
-
-def _new_encoder(flags: Any, schema: Schema, classes: Sequence[str]) -> EncoderConfig:
-    family, sizes = encoder.FAMILIES[flags.family], _dimensions(flags)
+def _new_encoder(flags: Any, schema: Schema, classes: Tuple[str, ...]) -> EncoderConfig:
+    family, sizes = encoder.FAMILIES[flags.family], _sizes(flags, schema)
     if flags.family == "electra" and flags.embedding_size is None:
         if sizes["hidden_size"] <= 2 * ELECTRA_EMBEDDING:
             sizes["embedding_size"] = ELECTRA_EMBEDDING
     config = EncoderConfig(
-        family=flags.family,
-        vocab_size=schema.vocab_size,
-        max_positions=flags.max_positions or schema.max_length,
         position_offset=_pad_id(schema) + 1 if flags.family == "roberta" else 0,
         token_types=family.token_types,
         activation=flags.activation or "gelu",
         layer_norm_epsilon=family.layer_norm_epsilon,
-        classes=tuple(classes),
+        classes=classes,
         **sizes,
     )
     return with_dropout(config, DROPOUT if flags.dropout is None else flags.dropout)
 
 
 def _new_decoder(flags: Any, schema: Schema, dropout: float) -> DecoderConfig:
-    norm_first = flags.norm != "post"
-    return DecoderConfig(
-        family=flags.family,
-        vocab_size=schema.vocab_size,
-        max_positions=flags.max_positions or schema.max_length,
-        activation=flags.activation or decoder.FAMILIES[flags.family].activation,
-        norm_first=norm_first,
-        final_norm=norm_first,
-        tied=flags.tied is not False,
-        dropout=dropout,
-        **_dimensions(flags),
-    )
+    """Its switches are those that transformers gives the family, where no flag says otherwise."""
+    keys = decoder.FAMILIES[flags.family].keys
+    switches = {key.ours: key.turn(key.absent) for key in keys}
+    for name in ("activation", "tied"):
+        if getattr(flags, name) is not None:
+            switches[name] = getattr(flags, name)
+    if flags.norm == "post":
+        switches.update(norm_first=False, final_norm=False)
+    return DecoderConfig(**{**switches, **_sizes(flags, schema), "dropout": dropout})
 
 
-def _dimensions(flags: Any) -> Dict[str, Any]:
+def _sizes(flags: Any, schema: Schema) -> Dict[str, Any]:
     given = {name: getattr(flags, name) for name in _SHAPE if getattr(flags, name) is not None}
-    sizes = {**SIZES[flags.model], **given}
-    return {"embedding_size": sizes["hidden_size"], **sizes}
+    sizes: Dict[str, Any] = {**SIZES[flags.model], **given}
+    sizes.setdefault("embedding_size", sizes["hidden_size"])
+    sizes["max_positions"] = flags.max_positions or schema.max_length
+    return {"family": flags.family, "vocab_size": schema.vocab_size, **sizes}
 
 
-def _planned(
-    flags: Any,
-    schema: Schema,
-    new: Callable[[], Any],
-    published: Callable[[Mapping[str, Any], str], Any],
+def _read_published(flags: Any) -> Tuple[str, Dict[str, Any], Mapping[str, np.ndarray]]:
+    """Says --init_from=DIR, and gives its config.json and its tensors."""
+    families = get_args(get_type_hints(type(flags))["family"])
+    found, tensors = read_directory(flags.init_from, model_types=families)
+    return f"--init_from={flags.init_from}", found, tensors
+
+
+def _fitting(
+    config: Any, tensors: Optional[Mapping[str, np.ndarray]], flags: Any, schema: Schema
 ) -> PlannedModel:
-    """A new model, or that of --init_from, its tensors all there and none read."""
+    """A model that goes with the set and the flags; published tensors are all there, none read."""
     if flags.vocab_size not in (None, schema.vocab_size):
         raise UsageError(
             f"--vocab_size={flags.vocab_size}, but the rows of {flags.shards} were written with "
             f"a vocabulary of {schema.vocab_size}: leave the flag out, or build the set with the "
             "other tokenizer"
         )
-    if flags.init_from is None:
-        planned, place = PlannedModel(new(), None), f"--max_positions={flags.max_positions}"
-    else:
+    place = f"--max_positions={config.max_positions}"
+    if tensors is not None:
         place = f"--init_from={flags.init_from}"
-        families = get_args(get_type_hints(type(flags))["family"])
-        found, tensors = read_directory(flags.init_from, model_types=families)
-        config = published(found, place)
         for name in (*_SHAPE, "max_positions", "activation"):
             _must_agree(name, getattr(flags, name), getattr(config, name), place)
         check_published(tensors, config, place=place)
         # Rows beyond the set's vocabulary stay: a table is often filled up to a round number.
         rows = max(config.vocab_size, schema.vocab_size)
-        planned = PlannedModel(dataclasses.replace(config, vocab_size=rows), tensors)
-    check_fits(planned.config, schema, place=place, shards=flags.shards)
-    return planned
+        config = dataclasses.replace(config, vocab_size=rows)
+    check_fits(config, schema, place=place, shards=flags.shards)
+    return PlannedModel(config, tensors)
 
 
 def _must_agree(name: str, asked: object, value: object, place: str) -> None:

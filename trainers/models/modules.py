@@ -167,3 +167,7 @@ class Key(NamedTuple):
     theirs: str
     absent: Any
     is_opposite: bool = False
+
+    def turn(self, value: Any) -> Any:
+        """A value of theirs as ours, or the other way round."""
+        return not value if self.is_opposite else value

@@ -8,13 +8,13 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List
 
-from schemas import tokenizer_bounds
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
 from schemas.tokenizer_bounds import (
     check_vocabulary,
     read_tokenizer_json,
     resolved_ids,
+    token_ids,
 )
 from schemas.tokenizer_trial import try_tokenizer
 from schemas.typed_json import load_json
@@ -35,12 +35,14 @@ def sets_of(shards: BatchReader) -> List[ShardSet]:
 
 def set_file(shards: BatchReader, name: str) -> bytes:
     """A sidecar of a set, or of the first of a mixture."""
-    path = sets_of(shards)[0].locate(name)
+    return _read(Path(sets_of(shards)[0].locate(name)), "copy the set again")
+
+
+def _read(path: Path, remedy: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return path.read_bytes()
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error}; copy the set again") from error
+        raise DataError(f"{path} cannot be read: {error}; {remedy}") from error
 
 
 def keep_set_files(shards: BatchReader, output: Path) -> None:
@@ -52,37 +54,14 @@ def keep_set_files(shards: BatchReader, output: Path) -> None:
 
 
 def kept_schema(directory: Path) -> Schema:
-    """The contract that lies in a directory, such as a run's.
-
-    Raises:
-      DataError: it does not, or is broken.
-    """
+    """The contract that lies in a directory, such as a run's; a DataError where it does not."""
     path = str(directory / SCHEMA)
     return Schema.from_dict(load_json(path), path)
 
 
 def kept_tokenizer(directory: Path) -> bytes:
-    """The tokenizer.json that lies in a directory, such as a run's.
-
-    Raises:
-      DataError: it does not, or cannot be read.
-    """
-    path = directory / TOKENIZER
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise DataError(
-            f"{path} cannot be read: {error}; copy it from the set that was trained on"
-        ) from error
-
-
-def token_ids(tokenizer_json: bytes, place: str = TOKENIZER) -> Dict[str, int]:
-    """Every token and its id: {"<s>": 0, ...}.
-
-    Raises:
-      DataError: it is no tokenizer.json, or goes beyond what one may hold.
-    """
-    return tokenizer_bounds.token_ids(read_tokenizer_json(tokenizer_json, place))
+    """The tokenizer.json that lies in a directory, such as a run's; a DataError if none does."""
+    return _read(directory / TOKENIZER, "copy it from the set that was trained on")
 
 
 def check_same_tokens(tokenizer_json: bytes, directory: str, *, flag: str) -> None:
@@ -100,7 +79,8 @@ def check_same_tokens(tokenizer_json: bytes, directory: str, *, flag: str) -> No
       UsageError: a token has another id; names both.
     """
     theirs = _published_ids(directory)
-    token_of = {number: token for token, number in token_ids(tokenizer_json).items()}
+    ours = token_ids(read_tokenizer_json(tokenizer_json, TOKENIZER))
+    token_of = {number: token for token, number in ours.items()}
     other = {n: t for t, n in theirs.items() if n in token_of and token_of[n] != t}
     if other:
         number = min(other)
@@ -112,19 +92,18 @@ def check_same_tokens(tokenizer_json: bytes, directory: str, *, flag: str) -> No
 
 
 def _published_ids(directory: str) -> Dict[str, int]:
-    whole, vocabulary = (os.path.join(directory, name) for name in (TOKENIZER, "vocab.json"))
+    """Every token and its id; no tokens of a directory without a tokenizer."""
+    whole, vocabulary = (Path(directory) / name for name in (TOKENIZER, "vocab.json"))
     try:
-        if os.path.isfile(whole):
-            with open(whole, "rb") as file:
-                return token_ids(file.read(), whole)
-        if os.path.isfile(vocabulary):
-            with open(vocabulary, encoding="utf-8") as text:
-                vocab = json.load(text)
-            check_vocabulary(vocab, vocabulary)
-            return vocab
+        if whole.is_file():
+            return token_ids(read_tokenizer_json(whole.read_bytes(), str(whole)))
+        if not vocabulary.is_file():
+            return {}
+        vocab = json.loads(vocabulary.read_bytes())
+        check_vocabulary(vocab, str(vocabulary))
+        return vocab
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{directory}: its tokenizer cannot be read: {error!r}") from error
-    return {}
 
 
 def open_tokenizer(tokenizer_json: bytes) -> Any:

@@ -9,12 +9,14 @@
 Gradients translate as weights do. No framework; Python 3.8 syntax.
 """
 
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
 
 import numpy as np
 
-from trainers.models.hf_files import check_names, check_shape, grown_rows, listed
+from schemas.errors import DataError
 from trainers.models.modules import VOCABULARY, Module, Weights
+
+_SHOWN = 5  # names in an error, before "and so many more"
 
 
 class Layout(NamedTuple):
@@ -95,7 +97,7 @@ def from_published(
     names, left_out, new = check_published(tensors, config, place=place, may_grow=True)
     notes = list(new.values())
     if left_out:
-        notes.append(f"left out, of other heads: {listed(left_out)}")
+        notes.append(f"left out, of other heads: {_listed(left_out)}")
     weights: Weights = {}
     for module in config.modules:
         if module.part in new:
@@ -132,19 +134,36 @@ def check_published(
     modules = config.modules
     due = {name: shape for module in modules for name, shape in module.tensors.items()}
     names, left_out = _names_found(tensors, due, config)
-    found = {name: _shape(tensors, theirs) for name, theirs in names.items()}
+    known = getattr(tensors, "shapes", None) or {n: np.shape(tensors[n]) for n in tensors}
+    found = {name: known[theirs] for name, theirs in names.items()}
     new = _new_parts(found, modules)
     for module in modules:
-        for name in module.tensors if module.part in new else ():
-            del due[name]
-            found.pop(name, None)
-        for name in module.tensors if module.ours in VOCABULARY and may_grow else ():
-            if name in due and name in found:
+        for name in module.tensors:
+            if module.part in new:
+                del due[name]
+                found.pop(name, None)
+            elif may_grow and module.ours in VOCABULARY and name in found:
                 due[name] = (*min(found[name][:1], due[name][:1]), *due[name][1:])
-    check_names(due, found, place=place)
-    for name, shape in due.items():
-        check_shape(names[name], found[name], shape, place=place)
+    wrong = []
+    if set(due) - set(found):
+        wrong.append(f"it lacks {_listed(set(due) - set(found))}")
+    if set(found) - set(due):
+        wrong.append(f"the model has no place for {_listed(set(found) - set(due))}")
+    for name in sorted(set(due) & set(found)):
+        if found[name] != due[name]:
+            wrong.append(f"{names[name]} has shape {found[name]}, in the model {due[name]}")
+    if wrong:
+        raise DataError(
+            f"{place}: the weights do not fit the model that its config.json describes: "
+            f"{'; '.join(wrong[:_SHOWN])}. Give the directory of a whole model of this kind"
+        )
     return Published(names, left_out, new)
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = sorted(names)
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
 
 
 def _names_found(
@@ -179,10 +198,17 @@ def _new_parts(found: Mapping[str, Tuple[int, ...]], modules: List[Module]) -> D
     return new
 
 
-def _shape(tensors: Mapping[str, np.ndarray], name: str) -> Tuple[int, ...]:
-    """Of a tensor; those of a file are not read for it."""
-    known: Mapping[str, Tuple[int, ...]] = getattr(tensors, "shapes", {})
-    return known[name] if name in known else tuple(np.shape(tensors[name]))
+def grown_rows(table: np.ndarray, rows: int, *, seed: int) -> np.ndarray:
+    """A table of embeddings for a vocabulary that grew: f32 [old rows, ...] -> [rows, ...].
+
+    New rows come after the old ones, normal, with the mean and a tenth of the deviation of the old
+    ones in each column: they start near the middle of what the model knows (Hewitt, "Initializing
+    New Word Embeddings for Pretrained Language Models", 2021).
+    """
+    more = (rows - len(table), *table.shape[1:])
+    mean, deviation = table.mean(axis=0), table.std(axis=0)
+    new = mean + 0.1 * deviation * np.random.RandomState(seed).standard_normal(more)
+    return np.concatenate([table, new.astype(table.dtype)])
 
 
 def to_published(weights: Mapping[str, Any], config: Any) -> Weights:
