@@ -603,8 +603,8 @@ def test_new_decoders():
         (dict(activation="mish"), "--activation=mish is not known"),
         (dict(vocab_size=51), "--vocab_size=51, but the rows of set .* of 50: leave the flag out"),
         (dict(max_positions=8), "--max_positions=8 places 8 tokens, fewer than the 16 of a row"),
-        (dict(norm="post"), "--norm=post: gpt2 models have no norm_first but True"),
-        (dict(embedding_size=8), "--embedding_size=8: gpt2 models have no embedding_size but 512"),
+        (dict(norm="post"), "--norm=post: norm_first is always True in gpt2 models"),
+        (dict(embedding_size=8), "--embedding_size=8: embedding_size is always 512 in gpt2 models"),
         (dict(family="bert", embedding_size=8), "only --family=electra has a projection"),
     ],
 )
@@ -661,6 +661,7 @@ def test_weights_that_are_not_of_their_config_json_are_refused_unread(tmp_path):
     config = json.loads((tmp_path / "in" / "config.json").read_text())
     for changes, said in (
         ({"num_hidden_layers": 3}, "it lacks bert.encoder.layer.2.attention"),
+        ({"num_hidden_layers": 1 << 60}, "says 1,152,921,504,606,846,976 layers, and all that is"),
         ({"num_hidden_layers": 1}, "no place for bert.encoder.layer.1.attention"),
         ({"vocab_size": 1 << 40}, r"word_embeddings.weight has shape \(50, 16\).*1099511627776"),
     ):

@@ -42,7 +42,7 @@ class DecoderConfig(ModelConfig):
         for name, value in due.items():
             if name not in has and getattr(self, name) != value:
                 asked = "--norm=post" if name == "norm_first" else f"--{name}={getattr(self, name)}"
-                raise UsageError(f"{asked}: {self.family} models have no {name} but {value}")
+                raise UsageError(f"{asked}: {name} is always {value} in {self.family} models")
         if self.final_norm and not self.norm_first:
             raise UsageError("a last LayerNorm after post-norm layers: no model has that")
 
@@ -85,7 +85,7 @@ class DecoderConfig(ModelConfig):
 
 def _gpt2(config: DecoderConfig) -> List[Module]:
     hidden, wide = config.hidden_size, config.intermediate_size
-    table = [
+    embeddings = [
         ("tokens", "table", "wte", config.vocab_size, hidden),
         ("positions", "table", "wpe", config.position_rows, hidden),
     ]
@@ -97,7 +97,7 @@ def _gpt2(config: DecoderConfig) -> List[Module]:
         ("mlp_in", "linear", "mlp.c_fc", wide, hidden),
         ("mlp_out", "linear", "mlp.c_proj", hidden, wide),
     ]
-    modules = modules_at("embeddings.", "transformer.", table)
+    modules = modules_at("embeddings.", "transformer.", embeddings)
     for n in range(config.layers):
         for module in modules_at(f"layers.{n}.", f"transformer.h.{n}.", layer):
             if module.ours.endswith("_out"):  # what is added up 2 * layers times begins smaller

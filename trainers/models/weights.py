@@ -131,6 +131,11 @@ def check_published(
     Raises:
       DataError: tensors are missing, left over, or of another shape; names them.
     """
+    if config.layers > len(tensors):  # before a list of so many modules is made
+        raise DataError(
+            f"{place}: config.json says {config.layers:,} layers, and all that is there are "
+            f"{len(tensors)} tensors: give the directory of a whole model"
+        )
     modules = config.modules
     due = {name: shape for module in modules for name, shape in module.tensors.items()}
     names, left_out = _names_found(tensors, due, config)
