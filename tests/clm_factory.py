@@ -4,10 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from shard_factory import mlm_schema, packed_rows, write_set
 
 from schemas.features import task_features
 from schemas.sidecar import Schema
+from tests.shard_factory import mlm_schema, packed_rows, write_set
 
 
 def clm_schema(**changes) -> Schema:

@@ -6,7 +6,6 @@ reads checkpoints. It may end as with the whole run, to the bit, or with an erro
 result, a traceback or ten minutes without an end are defects: exit code 1.
 """
 
-import json
 import os
 import random
 import shutil
@@ -19,32 +18,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
-from importlib import import_module
 from pathlib import Path
-from typing import Literal
 
-import numpy as np
 import tyro
 
-sys.path.insert(0, str(Path(__file__).parent))  # as pytest does
-from class_factory import write_class_set
-from clm_factory import write_clm_set
-from shard_factory import tokenizer_json, write_mlm_set
-
-from schemas.errors import DataError, TextmillError, run_entry
+from schemas.errors import DataError, TextmillError, UsageError, run_entry
+from tests.trainer_list import BY_NAME, ListedTrainer
+from trainers.run.checkpoints import numbered
 
 HANGS_SECONDS = 600
-FLAX = ["--layers=1", "--hidden_size=16", "--heads=2", "--intermediate_size=32", "--batch_size=4"]
-TF = [*FLAX[:3], "--batch_size=8", "--device=cpu", "--no_jit_compile"]
-TORCH = [*FLAX[:4], "--batch_size=8", "--device=cpu"]
-SIZES = {
-    "flax_mlm": FLAX,
-    "flax_clm": FLAX,
-    "tf_classifier": TF,
-    "tf_qa": TF,
-    "poptorch_classifier": TORCH,
-}
-STEPS = ["--steps=6", "--checkpoint_every=2", "--evaluate_every=3", "--learning_rate=0.01"]
+STEPS = [
+    *("--steps=6", "--checkpoint_every=2", "--evaluate_every=3"),
+    *("--learning_rate=0.01", "--best_by=loss"),
+]
 Way = tuple[list[str], tuple[str, ...]]  # arguments, and what of the folder is compared
 
 
@@ -52,14 +38,19 @@ Way = tuple[list[str], tuple[str, ...]]  # arguments, and what of the folder is 
 class Options:
     """How much is damaged."""
 
-    trainer: Literal["flax_mlm", "flax_clm", "tf_classifier", "tf_qa", "poptorch_classifier"]
-    """Whose checkpoints."""
+    trainer: str
+    """Whose checkpoints, such as flax_mlm."""
     damages: int = 60
     """Each to a copy of its own."""
     seed: int = 1
     """Of the files and of what is done to them."""
     show: bool = False
     """Print each outcome with what was said."""
+
+    def __post_init__(self) -> None:
+        """Refuses a trainer that is not there."""
+        if self.trainer not in BY_NAME:
+            raise UsageError(f"--trainer={self.trainer}: give one of {', '.join(BY_NAME)}")
 
 
 class Hung(BaseException):
@@ -72,12 +63,16 @@ def main(argv: list[str]) -> None:
     draw = random.Random(options.seed)
     with tempfile.TemporaryDirectory(prefix="textmill-damaged-") as name:
         folder = Path(name)
-        write_shards(options.trainer, folder / "set")
-        ways = ways_of(options.trainer, folder)
-        enter = import_module(f"trainers.{options.trainer}").main
-        _call(enter, [*_training(options.trainer, folder), "--stop_after=4"])
+        trainer = BY_NAME[options.trainer]
+        trainer.write_set(folder / "set")
+        ways, enter = ways_of(trainer, folder), trainer.main
+        _call(enter, [*_training(trainer, folder), "--stop_after=4"])
         shutil.move(folder / "run", folder / "whole")
-        due = {way: _use(enter, folder, ways[way])[1] for way in ways}
+        due = {}
+        for way, arguments in ways.items():
+            said, due[way] = _use(enter, folder, arguments)
+            if not said.startswith("ended"):
+                raise DataError(f"{way} of a whole run: {said}")
         counts = Counter[tuple[str, str]]()
         for number in range(options.damages):
             shutil.rmtree(folder / "damaged", ignore_errors=True)
@@ -102,71 +97,34 @@ def main(argv: list[str]) -> None:
         raise DataError(f"{defects} defects")
 
 
-def write_shards(trainer: str, directory: Path) -> None:
-    """A small set of the trainer's task."""
-    if trainer == "flax_mlm":
-        write_mlm_set(directory)
-    elif trainer == "flax_clm":
-        write_clm_set(directory)
-    elif trainer == "tf_qa":
-        from question_factory import write_qa_set  # Beam, which nobody else needs
-
-        from pipelines.tasks.qa import Qa
-        from pipelines.tokenization.tokenizer import LoadedTokenizer
-
-        task = Qa(
-            qa_template="w5 {question} w6 {context} w7 {answer}",
-            qa_form="prefix",
-            max_question_length=3,
-            max_answer_length=4,
-        )
-        asked = [("w10", f"w{20 + n} w{30 + n}", [(f"w{30 + n}", 4)], str(n)) for n in range(30)]
-        splits = {"train": asked[:24], "validation": asked[24:]}
-        write_qa_set(directory, splits, task, LoadedTokenizer(tokenizer_json(70)), 24)
-    else:
-        write_class_set(directory)
+def _training(trainer: ListedTrainer, folder: Path) -> list[str]:
+    return [f"--shards={folder}/set", f"--output={folder}/run", *trainer.small, *STEPS]
 
 
-def _training(trainer: str, folder: Path) -> list[str]:
-    return [f"--shards={folder}/set", f"--output={folder}/run", *SIZES[trainer], *STEPS]
-
-
-def ways_of(trainer: str, folder: Path) -> dict[str, Way]:
+def ways_of(trainer: ListedTrainer, folder: Path) -> dict[str, Way]:
     """By name: what is done with a run, and which files tell whether it went well."""
     run, out, text = folder / "run", folder / "out", folder / "text.txt"
     text.write_text("w7 w8 w9\nw20 w21\n")
     training = _training(trainer, folder)
-    use = [f"--output={run}", *SIZES[trainer][3:]]
-    ways: dict[str, Way] = {"resume": ([*training, "--resume"], ("run/checkpoints",))}
-    exported = ("out/model.safetensors",)
+    use = [f"--output={run}", "--batch_size=4", *trainer.device]
     export = [*training, "--resume", "--stop_after=4", f"--export={out}"]
-    if trainer == "poptorch_classifier":
-        export.remove("--stop_after=4")  # which exports at the very end only
-        predicted = [f"--output={run}", f"--predict={text}", f"--predictions={out}", "--device=cpu"]
-        return {**ways, "export": (export, exported), "predict": (predicted, ("out",))}
-    ways["export"] = (export, exported)
-    if trainer == "flax_clm":
-        checkpoint = [f"--checkpoint={run}", f"--report={out}"]
-        shards = [f"--shards={folder}/set", "--batch_size=4"]
-        ways["evaluate_only"] = (["--evaluate_only", *checkpoint, *shards], ("out",))
-    elif trainer == "tf_qa":
-        ways["evaluate_only"] = ([*use, "--evaluate_checkpoints=all"], ("run/evaluation",))
-    elif trainer == "tf_classifier":
-        ways["evaluate_only"] = ([*use, "--evaluate_only"], ("run/evaluation",))
-        predict = [f"--predict={text}", f"--predictions={folder}/out", f"--export={folder}/out2"]
-        ways["predict"] = ([*use, *predict], ("out", "out2/model.safetensors"))
+    exported = ("out/model.safetensors",)
+    ways: dict[str, Way] = {
+        "resume": ([*training, "--resume"], ("run/checkpoints", "run/best")),
+        "resume and export": (export, exported),
+        "export": ([*use, f"--export={out}"], exported),
+        "export the last": ([*use, f"--export={out}", "--checkpoint=last"], exported),
+        "evaluate all": ([*use, "--evaluate_only", "--checkpoint=all"], ("run/evaluation",)),
+    }
+    if trainer.predicts:
+        predict = [*use, f"--predict={text}", f"--predictions={out}", f"--export={folder}/out2"]
+        ways["predict and export"] = (predict, ("out", "out2/model.safetensors"))
     return ways
 
 
 def damage_one(run: Path, draw: random.Random) -> str:
     """Damages a file of the newest checkpoint or the best, large ones more often; says how."""
-    parts = [*run.glob("checkpoints/*4"), *run.glob("checkpoints/*4.pt*"), *run.glob("best*")]
-    files = sorted(
-        path
-        for part in parts
-        for path in ([part] if part.is_file() else part.rglob("*"))
-        if path.is_file()
-    )
+    files = sorted([*run.glob("checkpoints/4/*"), *run.glob("best/*/*")])
     weights = [1.0] * len(files)
     if draw.random() < 0.5:
         weights = [float(path.stat().st_size) for path in files]
@@ -239,57 +197,19 @@ def _written_to(number: int) -> Iterator[None]:
 
 
 def _sums(path: Path) -> str:
-    """What a result holds, as sums: the newest checkpoint's values; files but for times in them."""
-    if path.name == "checkpoints":
-        return _state(path)
+    """What a result holds, as sums: all files, but for pictures; of checkpoints the newest state.
+
+    What lies beside the state tells how the run came there.
+    """
+    if path.name in ("checkpoints", "best"):
+        found = numbered(path)
+        path = found[max(found)] / "state.safetensors"
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     return "\n".join(
-        sha256(_timeless(file)).hexdigest()
+        f"{file.parent.name}/{file.name} {sha256(file.read_bytes()).hexdigest()}"
         for file in files
         if file.is_file() and file.suffix != ".png"
     )
-
-
-def _timeless(file: Path) -> bytes:
-    content = file.read_bytes()
-    if not content.startswith(b'{"checkpoint"'):
-        return content
-    found = json.loads(content)
-    return json.dumps([found["loss"], found["accuracy"], found["predicted"]]).encode()
-
-
-def _state(directory: Path) -> str:
-    """Of every value in a run's newest checkpoint."""
-    newest = max(
-        (
-            path
-            for path in directory.iterdir()
-            if path.name.split("-")[-1].split(".")[0].isdecimal()
-            and not path.name.endswith((".damaged", ".sha256"))
-        ),
-        key=lambda path: int(path.name.split("-")[-1].split(".")[0]),
-    )
-    if newest.suffix == ".pt":
-        import torch
-
-        found = torch.load(newest, weights_only=True)
-        values = [*found["model"].values()]
-        values += [v for s in found["optimizer"]["state"].values() for v in s.values()]
-        arrays = [value.numpy() for value in values]
-    elif (newest / "default").is_dir():
-        import jax
-        import orbax.checkpoint as ocp
-
-        found = ocp.PyTreeCheckpointer().restore(newest / "default")
-        arrays = [np.asarray(leaf) for leaf in jax.tree.leaves(found)]
-    else:
-        import tensorflow as tf
-
-        reader = tf.train.load_checkpoint(str(newest / "state"))
-        names = sorted(reader.get_variable_to_shape_map())
-        arrays = [reader.get_tensor(n) for n in names if "VARIABLE_VALUE" in n]
-    assert len(arrays) > 10
-    return newest.name + " ".join(sha256(array.tobytes()).hexdigest() for array in arrays)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from shard_factory import replace_file, write_set
 
 from pipelines.exchange import join
 from pipelines.inputs.documents import Documents, Reject, batch_of
@@ -19,6 +18,7 @@ from pipelines.shards import RowMaker, Shard, evaluation_of
 from pipelines.tasks.qa import Qa
 from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.sidecar import Schema
+from tests.shard_factory import replace_file, write_set
 
 Question = tuple[str, str, list[tuple[str, int]], str]  # question, context, answers, id
 Columns = dict[str, np.ndarray]

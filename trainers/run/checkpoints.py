@@ -103,9 +103,10 @@ class Checkpoints:
         self._publish(self.directory / str(progress.step), arrays, progress)
         for step in self.steps[: -self._keep]:
             shutil.rmtree(str(self.directory / str(step)))
+        self.remove_older_best(progress)
 
     def remove_older_best(self, progress: Progress) -> None:
-        """Removes all best weights but the best, once what a resumed run begins with knows them."""
+        """Removes all best weights but the best, which a resumed run must know of by now."""
         for step, path in numbered(self.best_directory).items():
             if step != progress.best_step:
                 shutil.rmtree(str(path))

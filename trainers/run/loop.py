@@ -292,7 +292,9 @@ class Loop:
                     raise _SignalCame
 
     def _save(self) -> None:
-        if self.progress.step not in self.checkpoints.steps:
+        if self.progress.step in self.checkpoints.steps:  # which metrics.jsonl has news of
+            self.checkpoints.remove_older_best(self.progress)
+        else:
             self.checkpoints.save(self.progress, self.program.weights(), self.program.state())
 
     def _say_enough(self) -> None:
