@@ -10,10 +10,11 @@ The syntax is that of Python 3.8 and the calls those of PyTorch 2.0, which PopTo
 from dataclasses import dataclass
 from typing import ClassVar, List, Literal
 
-from schemas.errors import run_entry
+from schemas.errors import UsageError, run_entry
 from trainers.models.encoder import EncoderConfig
 from trainers.models.model_flags import EncoderFlags, plan_encoder
-from trainers.on_poptorch.torch_flags import IpuFlags, check_ipu_flags
+from trainers.on_poptorch.torch_flags import IpuFlags
+from trainers.run.flags import at_least
 from trainers.run.program import Plan, Program
 from trainers.run.start import run_trainer
 from trainers.run.trainer import Trainer
@@ -39,14 +40,22 @@ class PoptorchClassifierFlags(IpuFlags, ClassificationFlags, EncoderFlags):
     def __post_init__(self) -> None:
         """Refuses values that cannot be meant."""
         super().__post_init__()
-        check_ipu_flags(self)
+        at_least(self, "replication", 1)
+        at_least(self, "device_iterations", 1)
+        if not self.loss_scaling > 0:
+            raise UsageError(f"--loss_scaling={self.loss_scaling}: must be above 0")
 
 
 def _import_program(plan: Plan, task: ClassificationTask) -> Program:
     # PyTorch: seconds that --help and refusals do not pay.
-    from trainers.on_poptorch.classifier_devices import make_classifier_program
+    from trainers.on_poptorch.classifier import ClassificationObjective
+    from trainers.on_poptorch.ipu_program import IpuProgram, find_poptorch
+    from trainers.on_poptorch.module_program import ModuleProgram
 
-    return make_classifier_program(plan, task)
+    poptorch = find_poptorch(plan.flags.device)
+    if poptorch is not None:
+        return IpuProgram(plan, task.weights, poptorch)
+    return ModuleProgram(plan, ClassificationObjective(plan.model, task.weights))
 
 
 TRAINER = Trainer(

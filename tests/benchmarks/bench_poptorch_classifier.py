@@ -16,18 +16,22 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from torch.nn import functional
+from torch.optim.lr_scheduler import LambdaLR
 
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.measure import Options, Record, alternated, entry
 from tests.benchmarks.steps import TrainerRounds, step_records
 from tests.class_factory import class_rows, class_schema
+from tests.poptorch_programs import make_plan
 from tests.shard_factory import write_set
-from trainers.on_poptorch.config import Plan, TrainConfig, plan_run
-from trainers.on_poptorch.devices import first_model
-from trainers.on_poptorch.optimizer import schedule_for, torch_optimizer
-from trainers.on_poptorch.runner import tensors_of
+from trainers.models.weights import fresh
+from trainers.on_poptorch.classifier import Classifier, classifier_arrays
+from trainers.on_poptorch.torch_optimizers import torch_optimizer
 from trainers.poptorch_classifier import main as train
 from trainers.reader import ShardSet
+from trainers.run.program import Plan
+from trainers.run.schedule import Schedule
 
 FIRST = 5  # steps of a round that do not count
 
@@ -52,24 +56,25 @@ class Bench(Options):
 
 def plain_seconds(plan: Plan, shards: ShardSet, steps: int) -> Seconds:
     """A step of the plainest loop, whose batches are tensors before it starts."""
-    config = plan.config
-    model, _ = first_model(plan)
-    optimizer = torch_optimizer(config, model)
-    schedule = schedule_for(config, optimizer, steps)
+    flags, model = plan.flags, Classifier(plan.model)
+    weights = fresh(plan.model, flags.seed)
+    model.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
+    optimizer = torch_optimizer(flags, model)
+    schedule = LambdaLR(optimizer, Schedule(steps, flags.warmup_steps))
     batches = [
-        tensors_of(batch, length=plan.schema.max_length)
-        for batch in shards.batches(
-            "train", batch_size=config.batch_size, seed=0, stop_step=steps, prefetch=0
+        [torch.from_numpy(array) for array in classifier_arrays(rows).values()]
+        for rows in shards.batches(
+            "train", batch_size=flags.batch_size, seed=0, stop_step=steps, prefetch=0
         )
     ]
     model.train()
     began = Seconds.now()
-    for number, tensors in enumerate(batches):
+    for number, (*inputs, labels) in enumerate(batches):
         if number == FIRST:
             began = Seconds.now()
         optimizer.zero_grad(set_to_none=True)
-        model(*tensors).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
+        functional.cross_entropy(model(*inputs), labels.long()).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), flags.clip_norm)
         optimizer.step()
         schedule.step()
     return Seconds.now().since(began, steps - FIRST)
@@ -85,21 +90,20 @@ def measure(options: Bench) -> Iterator[Record]:
         none = {name: column[:0] for name, column in columns.items()}
         write_set(directory, schema, {"train": columns, "validation": none})
         shards = ShardSet(str(directory))
-        config = TrainConfig(
-            shards=str(directory),
+        plan = make_plan(
+            directory,
             model=options.model,
             batch_size=options.batch_size,
             steps=options.steps,
             device="cpu",
         )
-        plan = plan_run(config, schema, train_rows=shards.rows("train"))
 
         def whole() -> None:
-            command = config.command(output=Path(tempfile.mkdtemp(dir=work)) / "run")
+            command = plan.flags.command(output=Path(tempfile.mkdtemp(dir=work)) / "run")
             with contextlib.redirect_stdout(io.StringIO()):
                 train(command.split()[3:])
 
-        trainer = TrainerRounds("trainers.on_poptorch.loop", whole, first=FIRST)
+        trainer = TrainerRounds(whole, first=FIRST)
         contestants: dict[str, Callable[[], Seconds]] = {
             "trainer": trainer,
             "plain": lambda: plain_seconds(plan, shards, options.steps),

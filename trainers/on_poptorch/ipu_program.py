@@ -10,28 +10,24 @@ host, attaching a program copies them to the IPUs. The optimizer's state goes th
 
 import functools
 from types import ModuleType
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from schemas.errors import DataError, UsageError
+from schemas.errors import UsageError
 from trainers.data.batches import Batch
 from trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_arrays
 from trainers.on_poptorch.module_program import copy_to_host
-from trainers.on_poptorch.placement import Placement
+from trainers.on_poptorch.placement import place_on_ipus
 from trainers.on_poptorch.poptorch_options import (
     evaluation_options,
     place_blocks,
     training_options,
 )
-from trainers.on_poptorch.torch_optimizers import (
-    RANDOM,
-    poptorch_optimizer,
-    refuse_other_device,
-)
-from trainers.run.program import Arrays, Plan, Program, only_whole_state
+from trainers.on_poptorch.torch_optimizers import RANDOM, check_state, poptorch_optimizer
+from trainers.run.program import Arrays, Plan, Program
 from trainers.run.schedule import Schedule
 from trainers.tasks.classification import LOGITS
 
@@ -42,20 +38,20 @@ Tensors = Tuple[Tensor, ...]  # TEXT_INPUTS and the labels, int32
 
 
 class IpuProgram(Program):
-    """A classifier on IPUs."""
+    """A classifier on IPUs; its flags are RunFlags and IpuFlags."""
 
-    def __init__(self, plan: Plan, placement: Placement, poptorch: ModuleType):
+    def __init__(self, plan: Plan, class_weights: Sequence[float], poptorch: ModuleType):
         """Prepares the module: blocks, loss, precision, optimizer. Nothing is compiled yet.
 
         Raises:
           UsageError: flags do not suit IPUs.
         """
-        self._plan, self._flags, self._placement = plan, plan.flags, placement
-        self._poptorch = poptorch
+        self._schema, self._flags, self._poptorch = plan.schema, plan.flags, poptorch
+        _refuse_other_than_calls(self._flags, class_weights)
+        self._placement = placement = place_on_ipus(self._flags, layers=plan.model.layers)
         self.steps_a_call = placement.device_iterations
         self.steps = -(-plan.steps // self.steps_a_call) * self.steps_a_call
         self.evaluation_rows, self.description = placement.call_rows, placement.description
-        self._refuse_parts_of_calls()
         mark_loss = functools.partial(poptorch.identity_loss, reduction="none")
         self.module = Classifier(plan.model, mark_loss)
         is_half = placement.precision == "float16"
@@ -72,19 +68,8 @@ class IpuProgram(Program):
         self._inference: Any = None
         self._attached: Any = None
 
-    def _refuse_parts_of_calls(self) -> None:
-        for name in ("steps", "stop_after", "evaluate_every", "checkpoint_every"):
-            value = getattr(self._flags, name)
-            if self._flags.trains and value is not None and value % self.steps_a_call:
-                raise UsageError(
-                    f"--{name}={value} is no multiple of --device_iterations={self.steps_a_call}: "
-                    "the IPUs answer after so many steps; give a multiple"
-                )
-
     def load(self, weights: Arrays, state: Optional[Arrays]) -> None:
         """Puts weights on the host; the IPUs get them, and the state, with the next program."""
-        if state is not None:
-            refuse_other_device(state, on_ipus=True)
         self._attach(None)
         self._state = state
         self.module.load_state_dict({name: torch.tensor(v) for name, v in weights.items()})
@@ -97,7 +82,7 @@ class IpuProgram(Program):
         Raises:
           DataError: the state that was loaded is not of this optimizer.
         """
-        shape = (self._placement.call_rows, self._plan.schema.max_length)
+        shape = (self._placement.call_rows, self._schema.max_length)
         tensors = self.place({"input_ids": np.zeros(shape, np.int32)})
         if trains:
             self.module.train()
@@ -119,13 +104,9 @@ class IpuProgram(Program):
     def _load_state(self, state: Arrays) -> None:
         # PopTorch keeps rates and decays beside the moments: these stay as the flags have them.
         found = self._optimizer.state_dict()
-        moments = {name: value for name, value in state.items() if name != RANDOM}
-        try:
-            only_whole_state(moments, found["ipu_state"])
-        except ValueError as error:
-            raise DataError(f"the checkpoint's optimizer is another: {error}") from error
+        check_state(state, found["ipu_state"], on_ipus=True)
         found["ipu_state"] = {
-            name: torch.tensor(moments[name], dtype=due.dtype)
+            name: torch.tensor(state[name], dtype=due.dtype)
             for name, due in found["ipu_state"].items()
         }
         self._optimizer.load_state_dict(found)
@@ -176,3 +157,42 @@ class IpuProgram(Program):
                 wanted.attachToDevice()
             self._attached = wanted
         return wanted
+
+
+def _refuse_other_than_calls(flags: Any, class_weights: Sequence[float]) -> None:
+    """Refuses what IPUs, which answer after whole calls of equal microbatches, cannot do."""
+    a_call = flags.device_iterations
+    for name in ("steps", "stop_after", "evaluate_every", "checkpoint_every"):
+        value = getattr(flags, name)
+        if flags.trains and value is not None and value % a_call:
+            raise UsageError(
+                f"--{name}={value} is no multiple of --device_iterations={a_call}: the IPUs answer "
+                "after so many steps; give a multiple"
+            )
+    if any(weight != 1.0 for weight in class_weights):
+        raise UsageError(
+            f"--class_weights={flags.class_weights}: IPUs weigh all microbatches alike, whatever "
+            "classes are in them; leave it out, or give --device=cpu"
+        )
+
+
+def find_poptorch(wanted: str) -> Optional[ModuleType]:
+    """PopTorch, where --device asks for IPUs or leaves it open, and there are some.
+
+    Raises:
+      UsageError: IPUs were asked for, and there are none.
+    """
+    if wanted not in ("auto", "ipu"):
+        return None
+    try:
+        import poptorch  # pyright: ignore[reportMissingImports]  # few hosts have it
+    except ImportError:
+        poptorch = None
+    if poptorch is not None and poptorch.ipuHardwareIsAvailable():
+        return poptorch
+    if wanted == "ipu":
+        raise UsageError(
+            "--device=ipu: no IPU was found. PopTorch comes with Graphcore's Poplar SDK (it is on "
+            "no package index) and must see an IPU; --device=cpu trains the same model without"
+        )
+    return None

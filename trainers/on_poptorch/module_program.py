@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from schemas.errors import DataError, UsageError
+from schemas.errors import UsageError
 from trainers.data.batches import Batch
-from trainers.on_poptorch.torch_optimizers import refuse_other_device, torch_optimizer
-from trainers.run.program import Arrays, Plan, Program, only_whole_state
+from trainers.on_poptorch.torch_optimizers import check_state, torch_optimizer
+from trainers.run.program import Arrays, Plan, Program
 from trainers.run.schedule import Schedule
 
 Inputs = Mapping[str, Tensor]
@@ -77,8 +77,7 @@ class ModuleProgram(Program):
           UsageError: flags do not suit the device.
         """
         self._flags = flags = plan.flags
-        self._device = torch.device(choose_device(flags.device))
-        self._precision = choose_precision(self._device.type, flags.precision)
+        self._device, self._precision = choose_device(flags.device, flags.precision)
         self._objective, self.module = objective, objective.module.to(self._device)
         self._optimizer = torch_optimizer(flags, self.module)
         self.steps, self.evaluation_rows = plan.steps, flags.batch_size
@@ -96,17 +95,13 @@ class ModuleProgram(Program):
         self.module.load_state_dict({name: torch.tensor(v) for name, v in weights.items()})
 
     def _load_state(self, state: Arrays) -> None:
-        refuse_other_device(state, on_ipus=False)
         # An optimizer makes its state in its first step; the weights are replaced afterwards.
         for weight in self.module.parameters():
             weight.grad = torch.zeros_like(weight)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         due = self._optimizer_tensors()
-        try:
-            only_whole_state(state, due)
-        except ValueError as error:
-            raise DataError(f"the checkpoint's optimizer is another: {error}") from error
+        check_state(state, due, on_ipus=False)
         for name, tensor in due.items():
             tensor.copy_(torch.tensor(state[name]))
 
@@ -187,33 +182,24 @@ class ModuleProgram(Program):
         )
 
 
-def choose_device(wanted: str) -> str:
-    """The cuda or cpu of --device.
+def choose_device(wanted: str, precision: str) -> Tuple[torch.device, str]:
+    """What --device and --precision mean: cuda or cpu, bfloat16 or float32.
 
     Raises:
       UsageError: what was asked for is not there.
     """
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
     if wanted == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device=cuda: PyTorch finds no GPU; give --device=cpu")
-    if wanted == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return wanted
-
-
-def choose_precision(device: str, wanted: str) -> str:
-    """The float32 or bfloat16 of --precision.
-
-    Raises:
-      UsageError: float16.
-    """
-    if wanted == "float16":
+    if precision == "float16":
         raise UsageError(
-            f"--precision=float16 is for IPUs, and this run is on {device}: give bfloat16, which "
+            f"--precision=float16 is for IPUs, and this run is on {wanted}: give bfloat16, which "
             "needs no loss scaling, or float32"
         )
-    if wanted == "auto":
-        return "bfloat16" if device == "cuda" else "float32"
-    return wanted
+    if precision == "auto":
+        precision = "bfloat16" if wanted == "cuda" else "float32"
+    return torch.device(wanted), precision
 
 
 def dropout_seed(seed: int, step: int) -> int:

@@ -62,10 +62,6 @@ def parse_blocks(text: str, layers: int) -> Tuple[int, ...]:
     auto puts the embedding on the first of four IPUs and shares the layers out evenly over the
     other three; a model of fewer than three layers lies on one.
 
-    Args:
-      text: as on the command line.
-      layers: encoder layers of the model.
-
     Raises:
       UsageError: not all blocks have a place, or the number of IPUs is no power of two.
     """
@@ -95,11 +91,7 @@ def parse_blocks(text: str, layers: int) -> Tuple[int, ...]:
 
 
 def place_on_ipus(flags: Any, *, layers: int) -> Placement:
-    """Shares rows and blocks out.
-
-    Args:
-      flags: RunFlags and IpuFlags.
-      layers: encoder layers of the model.
+    """Shares rows and blocks out, as RunFlags and IpuFlags say.
 
     Raises:
       UsageError: they do not go together; names the values and the remedy.
@@ -139,8 +131,8 @@ def _accumulation(flags: Any, share: int, *, ipus: int) -> int:
         )
     if accumulation < stages:
         raise UsageError(
-            f"--accumulation={accumulation} does not fill the pipeline: {ipus} IPUs make "
-            f"{stages} stages, forward and backward, and each needs a microbatch; give at least "
+            f"--accumulation={accumulation} does not fill the pipeline: {ipus} IPUs make {stages} "
+            "stages, forward and backward, and each needs a microbatch; give at least "
             f"{stages}, or fewer IPUs with --blocks_per_ipu"
         )
     return accumulation

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from trainers.on_poptorch.placement import Placement
-from trainers.on_poptorch.torch_flags import IpuFlags
 
 
 def training_options(poptorch: ModuleType, flags: Any, placement: Placement) -> Any:
@@ -41,7 +40,7 @@ def evaluation_options(poptorch: ModuleType, flags: Any, placement: Placement) -
     return options
 
 
-def _shared_options(poptorch: ModuleType, flags: IpuFlags, placement: Placement) -> Any:
+def _shared_options(poptorch: ModuleType, flags: Any, placement: Placement) -> Any:
     options = poptorch.Options()
     options.replicationFactor(placement.replication)
     options.outputMode(poptorch.OutputMode.All)

@@ -3,6 +3,7 @@
 Legend: B rows, L tokens, E width of the embedding, H of the hidden states, N heads.
 """
 
+import functools
 from typing import Callable, Dict
 
 import torch
@@ -14,20 +15,12 @@ from trainers.models.encoder import EncoderConfig
 # Added to the scores of padding. exp(-10,000) is 0 in every precision, float16 can hold it, and a
 # row that is all padding gives a mean instead of not-a-number.
 HIDDEN_SCORE = -1e4
-
-
-def _tanh_gelu(hidden: Tensor) -> Tensor:
-    return functional.gelu(hidden, approximate="tanh")
-
-
+_TANH_GELU = functools.partial(functional.gelu, approximate="tanh")
 ACTIVATIONS: Dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
-    "gelu_new": _tanh_gelu,
-    "gelu_fast": _tanh_gelu,
-    "gelu_pytorch_tanh": _tanh_gelu,
+    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), _TANH_GELU),
+    **dict.fromkeys(("silu", "swish"), functional.silu),
     "relu": functional.relu,
-    "silu": functional.silu,
-    "swish": functional.silu,
     "tanh": torch.tanh,
 }
 

@@ -1,10 +1,7 @@
-"""Flags of devices that PyTorch trains on. No framework; Python 3.8 syntax."""
+"""Flags of devices that PyTorch trains on, beside RunFlags. No framework; Python 3.8 syntax."""
 
 from dataclasses import dataclass
 from typing import Literal, Optional
-
-from schemas.errors import UsageError
-from trainers.run.flags import at_least
 
 
 @dataclass(frozen=True)
@@ -33,15 +30,3 @@ class IpuFlags(TorchFlags):
     """Of gradients in float16, on IPUs."""
     executable_cache: Optional[str] = None
     """Directory of compiled IPU programs, to compile each only once."""
-
-
-def check_ipu_flags(flags: IpuFlags) -> None:
-    """Refuses values that cannot be meant.
-
-    Raises:
-      UsageError: names the flag.
-    """
-    at_least(flags, "replication", 1)
-    at_least(flags, "device_iterations", 1)
-    if not flags.loss_scaling > 0:
-        raise UsageError(f"--loss_scaling={flags.loss_scaling}: must be above 0")

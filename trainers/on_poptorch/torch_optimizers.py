@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from schemas.errors import DataError, UsageError
+from trainers.run.program import Arrays, only_whole_state
 
 RANDOM = "random"  # a checkpoint's random numbers, which only IPUs keep
 
@@ -26,21 +27,20 @@ def torch_optimizer(flags: Any, module: nn.Module) -> torch.optim.Optimizer:
     Raises:
       UsageError: this version of PyTorch has no such optimizer.
     """
-    groups, rate = parameter_groups(module, flags.weight_decay), flags.learning_rate
     betas = (flags.beta1, flags.beta2)
-    if flags.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=rate, betas=betas, eps=flags.epsilon)
-    if flags.optimizer == "sgd_momentum":
-        return torch.optim.SGD(groups, lr=rate, momentum=flags.beta1)
-    name = {"adafactor": "Adafactor", "lion": "Lion"}[flags.optimizer]
+    name, own = {
+        "adamw": ("AdamW", {"betas": betas, "eps": flags.epsilon}),
+        "sgd_momentum": ("SGD", {"momentum": flags.beta1}),
+        "adafactor": ("Adafactor", {}),
+        "lion": ("Lion", {"betas": betas}),
+    }[flags.optimizer]
     if not hasattr(torch.optim, name):
-        hint = "PyTorch 2.5 brought it" if name == "Adafactor" else "no PyTorch known of has it"
         raise UsageError(
-            f"--optimizer={flags.optimizer}: PyTorch {torch.__version__} has no "
-            f"torch.optim.{name} ({hint}); give adamw or sgd_momentum"
+            f"--optimizer={flags.optimizer}: PyTorch {torch.__version__} has no torch.optim.{name} "
+            "(2.5 brought Adafactor, and none known of has Lion); give adamw or sgd_momentum"
         )
-    own = {"betas": betas} if name == "Lion" else {}
-    return getattr(torch.optim, name)(groups, lr=rate, **own)
+    groups = parameter_groups(module, flags.weight_decay)
+    return getattr(torch.optim, name)(groups, lr=flags.learning_rate, **own)
 
 
 def poptorch_optimizer(
@@ -88,17 +88,24 @@ def poptorch_optimizer(
     )
 
 
-def refuse_other_device(state: Mapping[str, Any], *, on_ipus: bool) -> None:
-    """Refuses to go on with another kind of device, whose optimizer keeps another state.
+def check_state(state: Arrays, due: Mapping[str, Any], *, on_ipus: bool) -> None:
+    """Refuses a checkpoint of another kind of device, whose optimizer keeps another state.
+
+    Args:
+      state: the checkpoint's.
+      due: this optimizer's, by the same names.
+      on_ipus: where this run is.
 
     Raises:
-      DataError: names both.
+      DataError: names both devices, or what differs.
     """
-    kinds = {True: "IPUs", False: "plain PyTorch"}
-    was_on_ipus = RANDOM in state
-    if was_on_ipus != on_ipus:
+    here, there = ("IPUs", "plain PyTorch") if on_ipus else ("plain PyTorch", "IPUs")
+    if (RANDOM in state) != on_ipus:
         raise DataError(
-            f"the checkpoint is of a run on {kinds[was_on_ipus]}, and this one is on "
-            f"{kinds[on_ipus]}: their optimizers keep different states. Resume there, or start "
-            "anew with --init_from an exported model"
+            f"the checkpoint is of a run on {there}, and this one is on {here}: their optimizers "
+            "keep different states. Resume there, or start anew with --init_from an exported model"
         )
+    try:
+        only_whole_state({name: state[name] for name in state if name != RANDOM}, due)
+    except ValueError as error:
+        raise DataError(f"the checkpoint's optimizer is another: {error}") from error
