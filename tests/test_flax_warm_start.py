@@ -17,8 +17,8 @@ from trainers.flax_mlm import main
 from trainers.models.hf_config import encoder_from_json, encoder_to_json
 from trainers.models.hf_files import read_directory, write_directory
 from trainers.models.weights import from_published, to_published
-from trainers.on_flax.encoder import graph_of
-from trainers.on_flax.layers import to_params
+from trainers.on_flax.encoder import EncoderForMaskedLM
+from trainers.on_flax.layers import graph_of, to_params
 from trainers.run.journal import read_metrics
 
 with warnings.catch_warnings():
@@ -44,7 +44,8 @@ def test_a_real_bert(tmp_path):
         theirs = reference(**read).logits.numpy()
     ids, segments = read["input_ids"].numpy(), read["attention_mask"].numpy()
     places = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
-    model = nnx.merge(graph_of(config, jnp.dtype(jnp.float32)), to_params(weights, config))
+    graph = graph_of(EncoderForMaskedLM, config, jnp.dtype(jnp.float32))
+    model = nnx.merge(graph, to_params(weights, config))
     ours = np.asarray(jax.jit(lambda: model(ids, segments, places))())
     apart = np.abs(ours - theirs)[segments > 0].max()
     print(f"\nMiniLM: logits {apart:.1e} of {np.abs(theirs).max():.1f}")
