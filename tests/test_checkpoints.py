@@ -123,20 +123,13 @@ def test_a_best_is_kept_until_a_checkpoint_knows_the_newer(tmp_path):
     assert names_in(tmp_path / "best" / "4") == FILES
     assert read_checkpoint(tmp_path / "best" / "4").state is None
     same_bits(read_weights(tmp_path / "best" / "4"), weights_of(4))
-    Checkpoints(tmp_path).prepare(print)  # it was killed
+    checkpoints.remove_other_best(Progress(3, best_step=2))  # as that does
     assert names_in(tmp_path / "best") == ["2"]
     save_best(checkpoints, 4)
     save(checkpoints, 6, best_step=4)
     assert names_in(tmp_path / "best") == ["4"]
     save(checkpoints, 8, best_step=4)
     assert (checkpoints.best, checkpoints.steps) == (4, [8])
-
-
-def test_a_best_without_any_checkpoint_is_of_a_run_that_begins_anew(tmp_path):
-    """Perhaps with another --learning_rate: its weights after step 4 are others."""
-    save_best(Checkpoints(tmp_path), 4)
-    Checkpoints(tmp_path).prepare(print)
-    assert Checkpoints(tmp_path).best is None
 
 
 def chosen(tmp_path: Path, which: str | None) -> list[str]:

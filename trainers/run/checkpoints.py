@@ -77,8 +77,6 @@ class Checkpoints:
     def prepare(self, say: Any) -> None:
         """Makes the directory ready for a run: halves of checkpoints go, damaged ones step aside.
 
-        What was evaluated as best after the newest checkpoint is forgotten: it will be again.
-
         Raises:
           DataError: no checkpoint is whole.
         """
@@ -86,9 +84,6 @@ class Checkpoints:
             for path in directory.glob("*" + PARTIAL):
                 shutil.rmtree(str(path))
         newest_whole(numbered(self.directory), say)
-        for step, path in numbered(self.best_directory).items():
-            if step > self.latest:
-                shutil.rmtree(str(path))
 
     def save(self, progress: Progress, weights: Arrays, state: Arrays) -> None:
         """Writes the state after `progress.step` steps, unless it is there already.
@@ -103,10 +98,10 @@ class Checkpoints:
         self._publish(self.directory / str(progress.step), arrays, progress)
         for step in self.steps[: -self._keep]:
             shutil.rmtree(str(self.directory / str(step)))
-        self.remove_older_best(progress)
+        self.remove_other_best(progress)
 
-    def remove_older_best(self, progress: Progress) -> None:
-        """Removes all best weights but the best, which a resumed run must know of by now."""
+    def remove_other_best(self, progress: Progress) -> None:
+        """Removes all best weights but those that a resumed run knows of: it will do without."""
         for step, path in numbered(self.best_directory).items():
             if step != progress.best_step:
                 shutil.rmtree(str(path))

@@ -42,6 +42,6 @@ class Interruption:
         self._restore()
 
     def _restore(self) -> None:
+        # Once more where a signal comes in the middle of this.
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        self._before.clear()

@@ -87,7 +87,8 @@ class Loop:
         self.plan, self.flags, self.task = plan, plan.flags, task
         self.program, self.shards = program, shards
         self.checkpoints, self.line = checkpoints, line
-        self.stop = min(program.steps, self.flags.stop_after or program.steps)
+        calls = -(-(self.flags.stop_after or program.steps) // program.steps_a_call)  # whole ones
+        self.stop = min(program.steps, calls * program.steps_a_call)
         self.metrics_path = str(plan.output / METRICS)
         self.progress, self.start = Progress(), checkpoints.latest
         self.interruption = Interruption()
@@ -104,6 +105,7 @@ class Loop:
           SystemExit: 130 or 143 after Ctrl-C or SIGTERM, with a checkpoint.
         """
         state = self._resume()
+        self.checkpoints.remove_other_best(self.progress)  # what was newer is measured again
         is_owed = self._is_evaluated_now() and self.progress.evaluated != self.start
         if self.is_enough or (self.start >= self.stop and not is_owed):
             self.line.say(f"nothing to do: step {self.start} of {self.program.steps} is done")
@@ -178,7 +180,7 @@ class Loop:
             batch_size=self.flags.batch_size * a_call,
             seed=self.flags.seed,
             start_step=self.start // a_call,
-            stop_step=-(-self.stop // a_call),
+            stop_step=self.stop // a_call,
             prefetch=0,
         )
         return read_ahead((Placed(rows, self.program.place(rows)) for rows in batches), AHEAD)
@@ -293,7 +295,7 @@ class Loop:
 
     def _save(self) -> None:
         if self.progress.step in self.checkpoints.steps:  # which metrics.jsonl has news of
-            self.checkpoints.remove_older_best(self.progress)
+            self.checkpoints.remove_other_best(self.progress)
         else:
             self.checkpoints.save(self.progress, self.program.weights(), self.program.state())
 

@@ -1,0 +1,211 @@
+"""A whole trainer without a framework, for tests of the one loop: bigrams, by hand, in numpy.
+
+    python -m trainers.numpy_clm          # if there were such an entry
+
+It trains the token embeddings of a tied decoder to tell the next token of each, by SGD with
+momentum; no layer is looked at. Whatever the loop asks of it is noted in `Diary`.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from schemas.errors import DataError, UsageError
+from trainers.data.batches import Batch
+from trainers.models.decoder import DecoderConfig
+from trainers.models.model_flags import DecoderFlags, plan_decoder
+from trainers.run.program import Arrays, Plan, Program, only_whole_state
+from trainers.run.schedule import Schedule
+from trainers.run.trainer import Trainer
+from trainers.tasks.clm import ClmFlags, ClmTask
+
+TABLE = "embeddings.tokens.weight"
+
+
+@dataclass(frozen=True)
+class NumpyFlags(DecoderFlags, ClmFlags):
+    """Trains a table of bigrams."""
+
+    entry: ClassVar[str] = "numpy_clm"
+
+    model: Literal["tiny", "small"] = "tiny"
+    layers: int | None = 1
+    hidden_size: int | None = 8
+    heads: int | None = 1
+    intermediate_size: int | None = 8
+    batch_size: int = 4
+    learning_rate: float = 8.0
+    warmup_steps: int | None = 2
+    steps_a_call: int = 1
+
+
+@dataclass
+class Diary:
+    """What was asked of a program, in order: ("train", 0), ("read", 0) ...
+
+    Attributes:
+      entries: each with the step, or the number of the batch.
+      listener: is told of each entry before it is done.
+      placed_in: names of the threads that `place` was called in.
+    """
+
+    entries: list[tuple[str, int]] = field(default_factory=list)
+    listener: Callable[[str, int], None] = lambda name, number: None
+    placed_in: set[str] = field(default_factory=set)
+
+    def note(self, name: str, number: int) -> None:
+        """Adds an entry."""
+        self.entries.append((name, number))
+        self.listener(name, number)
+
+    @property
+    def in_main_thread(self) -> list[tuple[str, int]]:
+        """All but `place`, whose thread is another, and whose time is its own."""
+        return [entry for entry in self.entries if entry[0] != "place"]
+
+
+class NumpyProgram(Program):
+    """Bigrams; a step is made at once, and its measurements are read when asked for."""
+
+    def __init__(self, plan: Plan, diary: Diary):
+        """Takes the plan, and where to note what is asked."""
+        flags = plan.flags
+        self.steps_a_call = flags.steps_a_call
+        self.steps = -(-plan.steps // self.steps_a_call) * self.steps_a_call
+        self.evaluation_rows, self.description = flags.batch_size, "numpy on the CPU, float32"
+        self._flags, self._diary = flags, diary
+        self._rate = Schedule(self.steps, flags.warmup_steps)
+        self._is_trained = False
+        self._placed = self._evaluated = 0
+
+    def load(self, weights: Arrays, state: Arrays | None) -> None:
+        self._diary.note("load", 0)
+        self._weights = {name: value.copy() for name, value in weights.items()}
+        self._momentum = np.zeros_like(weights[TABLE])
+        self._done = 0
+        if state is None:
+            return
+        try:
+            only_whole_state(state, self.state())
+        except ValueError as error:
+            raise DataError(f"the checkpoint's optimizer is another: {error}") from error
+        self._momentum, self._done = state["momentum"].copy(), int(state["count"])
+
+    def compile(self, *, trains: bool, evaluates: bool) -> None:
+        self._diary.note("compile", trains + 2 * evaluates)
+        self._is_trained = trains
+
+    def place(self, rows: Batch) -> Any:
+        self._diary.note("place", self._placed)
+        self._diary.placed_in.add(threading.current_thread().name)
+        self._placed += 1
+        return {name: rows[name].astype(np.int64) for name in ("input_ids", "loss_weights")}
+
+    def train(self, placed: Any, step: int) -> Callable[[], list[dict[str, float]]]:
+        self._diary.note("train", step)
+        assert self._is_trained and step == self._done
+        size, found = self._flags.batch_size, []
+        for index in range(self.steps_a_call):
+            part = slice(index * size, (index + 1) * size)
+            with np.errstate(all="ignore"):  # what is no number is the loop's to see
+                found.append(self._step({name: rows[part] for name, rows in placed.items()}))
+
+        def read() -> list[dict[str, float]]:
+            self._diary.note("read", step)
+            return found
+
+        return read
+
+    def _step(self, rows: Any) -> dict[str, float]:
+        flags = self._flags
+        rate = np.float32(flags.learning_rate * self._rate(self._done))
+        loss, counted, gradient = bigram_gradient(self._weights[TABLE], rows)
+        self._momentum = np.float32(flags.beta1) * self._momentum + gradient
+        self._weights[TABLE] = self._weights[TABLE] - rate * self._momentum
+        self._done += 1
+        return {
+            "loss": loss,
+            "counted": counted,
+            "learning_rate": float(rate),
+            "gradient_norm": float(np.sqrt(np.sum(gradient * gradient))),
+        }
+
+    def evaluate(self, placed: Any) -> Callable[[], Arrays]:
+        number = self._evaluated
+        self._evaluated += 1
+        self._diary.note("evaluate", number)
+        with np.errstate(all="ignore"):
+            found = bigram_sums(self._weights[TABLE], placed)
+
+        def read() -> Arrays:
+            self._diary.note("read_evaluation", number)
+            return found
+
+        return read
+
+    def weights(self) -> Arrays:
+        self._diary.note("weights", self._done)
+        return {name: value.copy() for name, value in self._weights.items()}
+
+    def state(self) -> Arrays:
+        self._diary.note("state", self._done)
+        return {"momentum": self._momentum.copy(), "count": np.array(self._done, np.uint32)}
+
+
+def _pairs(rows: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens before one that counts, and these."""
+    counts = rows["loss_weights"][:, 1:] > 0
+    return rows["input_ids"][:, :-1][counts], rows["input_ids"][:, 1:][counts]
+
+
+def _log_probabilities(table: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    logits = table[tokens] @ table.T
+    logits = logits - logits.max(axis=1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+
+def bigram_gradient(table: np.ndarray, rows: Any) -> tuple[float, float, np.ndarray]:
+    """Mean loss, the tokens that it is the mean over, and its gradient."""
+    tokens, after = _pairs(rows)
+    logs, places = _log_probabilities(table, tokens), np.arange(len(tokens))
+    counted = max(1, len(tokens))
+    slope = np.exp(logs)
+    slope[places, after] -= 1
+    slope /= np.float32(counted)
+    gradient = slope.T @ table[tokens]
+    np.add.at(gradient, tokens, slope @ table)
+    loss = -logs[places, after].sum(dtype=np.float64) / counted
+    return float(loss), float(len(tokens)), gradient.astype(np.float32)
+
+
+def bigram_sums(table: np.ndarray, rows: Any) -> Arrays:
+    """What `trainers.tasks.clm` measures."""
+    tokens, after = _pairs(rows)
+    logs, places = _log_probabilities(table, tokens), np.arange(len(tokens))
+    return {
+        "loss": np.array(-logs[places, after].sum(dtype=np.float64), np.float32),
+        "correct": np.array((logs.argmax(axis=1) == after).sum(), np.float32),
+        "counted": np.array(len(tokens), np.float32),
+    }
+
+
+def numpy_trainer(diary: Diary | None = None) -> Trainer:
+    """What an entry would give `trainers.run.start.run`."""
+    noted = Diary() if diary is None else diary
+
+    def import_program(plan: Plan, task: ClmTask) -> Program:
+        if plan.flags.precision == "bfloat16":
+            raise UsageError("--precision=bfloat16: numpy has none")
+        return NumpyProgram(plan, noted)
+
+    return Trainer(
+        plan_model=plan_decoder,
+        make_task=ClmTask,
+        import_program=import_program,
+        config=DecoderConfig,
+        framework="numpy",
+        gigabytes=0.1,
+    )
