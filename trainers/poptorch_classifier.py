@@ -10,11 +10,11 @@ The syntax is that of Python 3.8 and the calls those of PyTorch 2.0, which PopTo
 from dataclasses import dataclass
 from typing import ClassVar, List, Literal
 
-from schemas.errors import UsageError, run_entry
+from schemas.errors import run_entry
+from trainers.data.flag_checks import above_0, at_least
 from trainers.models.encoder import EncoderConfig
 from trainers.models.model_flags import EncoderFlags, plan_encoder
 from trainers.on_poptorch.torch_flags import IpuFlags
-from trainers.run.flags import at_least
 from trainers.run.program import Plan, Program
 from trainers.run.start import run_trainer
 from trainers.run.trainer import Trainer
@@ -42,8 +42,7 @@ class PoptorchClassifierFlags(IpuFlags, ClassificationFlags, EncoderFlags):
         super().__post_init__()
         at_least(self, "replication", 1)
         at_least(self, "device_iterations", 1)
-        if not self.loss_scaling > 0:
-            raise UsageError(f"--loss_scaling={self.loss_scaling}: must be above 0")
+        above_0(self, "loss_scaling")
 
 
 def _import_program(plan: Plan, task: ClassificationTask) -> Program:

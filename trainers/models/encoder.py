@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
 
 from schemas.errors import UsageError
+from trainers.data.flag_checks import at_least, share
 from trainers.models.modules import Key, ModelConfig, Module, modules_at
-from trainers.run.flags import at_least, share
 
 ELECTRA_EMBEDDING = 128  # of ELECTRA's small model; wider ones have it as wide as hidden states
 _KEYS = (

@@ -22,6 +22,7 @@ import numpy as np
 
 from schemas.errors import UsageError
 from schemas.sidecar import Schema
+from trainers.data.flag_checks import at_least, share
 from trainers.models import decoder, encoder
 from trainers.models.decoder import DecoderConfig
 from trainers.models.encoder import ELECTRA_EMBEDDING, EncoderConfig, with_dropout
@@ -29,7 +30,7 @@ from trainers.models.hf_config import decoder_from_json, encoder_from_json
 from trainers.models.hf_files import read_directory
 from trainers.models.modules import Weights
 from trainers.models.weights import check_published, fresh, from_published
-from trainers.run.flags import RunFlags, at_least, share
+from trainers.run.flags import RunFlags
 
 # Turc et al., "Well-Read Students Learn Better", 2019 (arXiv:1908.08962); base is BERT's and
 # GPT-2's own, medium GPT-2's, and electra_small ELECTRA's (arXiv:2003.10555).

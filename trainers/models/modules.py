@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Tuple
 import numpy as np
 
 from schemas.errors import UsageError
-from trainers.run.flags import at_least, share
+from trainers.data.flag_checks import at_least, share
 
 Weights = Dict[str, np.ndarray]
 """Our name of each weight, "layers.0.qkv.weight", to a float32 array in PyTorch's layout: a linear

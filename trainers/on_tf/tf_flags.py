@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from schemas.errors import UsageError
+from trainers.data.flag_checks import at_least, on_disk
 from trainers.models.hf_files import refuse_existing
-from trainers.run.flags import RunFlags, at_least, on_disk
+from trainers.run.flags import RunFlags
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, Optional, Tuple
 from schemas.errors import DataError, UsageError
 from schemas.set_cache import CACHE_GIGABYTES, Cache, default_directory
 from schemas.sidecar import Schema
-from schemas.store import is_url
+from trainers.data.flag_checks import above_0, at_least, on_disk, share
 from trainers.data.shards_flag import shards_name
 from trainers.models.hf_files import refuse_existing
 from trainers.run.metric_sinks import parse_log_to
@@ -99,7 +99,7 @@ class RunFlags:
     keep_checkpoints: int = 2
     """Newest checkpoints to keep."""
     best_by: Literal["none", "loss"] = "none"
-    """Keep the weights of the evaluation that is best in this, besides the newest checkpoints."""
+    """What the best weights, kept besides the newest, are best in on the validation split."""
     patience: Optional[int] = None
     """Stop after so many evaluations in a row without a better one by --best_by. None: never."""
 
@@ -119,8 +119,7 @@ class RunFlags:
         for name in (*counts, "steps", "stop_after", "accumulation", "patience"):
             at_least(self, name, 1)
         for name in ("epochs", "learning_rate", "epsilon"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"--{name}={getattr(self, name)}: must be above 0")
+            above_0(self, name)
         for name in ("warmup_steps", "weight_decay", "clip_norm", "seed"):
             at_least(self, name, 0)
         if self.seed >= 1 << 31:
@@ -146,8 +145,8 @@ class RunFlags:
         """Refuses flags that train nothing and use nothing."""
         if self.report is not None and not self.evaluate_only:
             raise UsageError(f"--report={self.report} needs --evaluate_only")
-        if self.checkpoint == ALL and not self.evaluate_only:
-            raise UsageError("--checkpoint=all needs --evaluate_only")
+        if self.checkpoint == ALL and (self.uses_run or not self.evaluate_only):
+            raise UsageError("--checkpoint=all is for --evaluate_only alone: give one checkpoint")
         if self.trains:
             return
         if not (self.evaluate_only or self.uses_run):
@@ -209,29 +208,6 @@ class RunFlags:
         if self.init_from is not None:
             model = os.path.basename(os.path.realpath(self.init_from))
         return Path(self.output or Path("runs") / f"{shards_name(self.shards)}-{model}")
-
-
-def at_least(config: object, name: str, least: int) -> None:
-    """Refuses a flag below `least`; None passes."""
-    value = getattr(config, name)
-    if value is not None and value < least:
-        raise UsageError(f"--{name}={value}: must be at least {least}")
-
-
-def on_disk(config: object, name: str) -> None:
-    """Refuses a URL where a directory is meant; None passes."""
-    value = getattr(config, name)
-    if value is not None and is_url(value):
-        raise UsageError(
-            f"--{name}={value}: give a directory on this machine; only --shards may be on a store"
-        )
-
-
-def share(config: object, name: str) -> None:
-    """Refuses a flag that is no share from 0 to below 1; None passes."""
-    value = getattr(config, name)
-    if value is not None and not 0 <= value < 1:
-        raise UsageError(f"--{name}={value}: a share from 0 to below 1")
 
 
 def check_task(task: str, schema: Schema, place: str) -> None:

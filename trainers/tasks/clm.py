@@ -11,8 +11,9 @@ from schemas.errors import UsageError
 from schemas.sidecar import Schema
 from schemas.statistics import ShardStatistics
 from trainers.data.batches import Batch, BatchReader
+from trainers.data.flag_checks import at_least
 from trainers.models.set_tokenizer import sets_of
-from trainers.run.flags import RunFlags, at_least
+from trainers.run.flags import RunFlags
 from trainers.run.program import Arrays
 from trainers.run.task import Measures, Task
 from trainers.tasks.language import (
@@ -91,7 +92,7 @@ class Sampling:
     def __post_init__(self) -> None:
         """Refuses what cannot be meant."""
         at_least(self, "max_new_tokens", 1)
-        if self.temperature < 0:
+        if not self.temperature >= 0:
             raise UsageError(f"--temperature={self.temperature}: at least 0, which is greedy")
         if self.top_k < 0:
             raise UsageError(f"--top_k={self.top_k}: at least 0, which draws from all tokens")
