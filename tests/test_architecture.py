@@ -40,11 +40,18 @@ READS_STORES = {"store", "store_credentials", "set_cache", "set_files"}
 STORE_PACKAGES = {"fsspec", "filelock", "tenacity", "google", "botocore"}
 # Prompts are text: the one file of the trainers that reads it may import the tokenizer's package.
 READS_TEXT = {"set_tokenizer"}
+# trainers/, from the ground up, in the same way; the front door to data stands on it alone.
+ROOMS = ["data", "measures", "models", "run", "tasks"]
+# The flags of a model are a run's too.
+KNOWS_RUNS = {"trainers/models/model_flags.py"}
+FRAMEWORKS = {"on_flax": "jax", "on_tf": "tensorflow", "on_poptorch": "torch"}
 # What of the trainers knows no framework runs on a PopTorch host too, whose Python is 3.8.
 OLD_SYNTAX = [
     path
     for path in SOURCES
-    if path.is_relative_to(ROOT / "schemas") or path.parent == ROOT / "trainers"
+    if path.is_relative_to(ROOT / "schemas")
+    or path.parent.name in ("trainers", *ROOMS, "on_poptorch")
+    and path.is_relative_to(ROOT / "trainers")
 ]
 
 
@@ -107,14 +114,43 @@ def test_imports_point_one_way(path):
         assert not packages & (HEAVY["beam"] | HEAVY["pipelines"]) - allowed
 
 
-@pytest.mark.parametrize(
-    ("prefix", "framework"), [("flax", "jax"), ("tf", "tensorflow"), ("poptorch", "torch")]
-)
-def test_a_framework_to_a_folder(prefix, framework):
-    """trainers/on_flax and trainers/flax_mlm.py may know JAX, and nothing else may."""
-    for path in (ROOT / "trainers").rglob("*.py"):
-        if path.parent.name != f"on_{prefix}" and not path.stem.startswith(f"{prefix}_"):
-            assert not _packages(path) & HEAVY[framework], path
+TRAINERS = [path for path in SOURCES if path.is_relative_to(ROOT / "trainers")]
+
+
+@pytest.mark.parametrize("path", TRAINERS, ids=_name)
+def test_a_framework_to_a_folder(path):
+    """trainers/on_flax may know JAX, and nothing else may: entries know folders, no frameworks."""
+    own = FRAMEWORKS.get(path.parent.name)
+    for framework in FRAMEWORKS.values():
+        assert framework == own or not _packages(path) & HEAVY[framework]
+
+
+@pytest.mark.parametrize("path", TRAINERS, ids=_name)
+def test_rooms_of_the_trainers_know_those_below(path):
+    room = path.parent.name
+    known = {name.split(".")[1] for name in _imports(path) if name.startswith("trainers.")} - {room}
+    if room in FRAMEWORKS:
+        due = {*ROOMS}
+    elif path == ROOT / "trainers" / "reader.py":
+        due = {"data"}
+    elif room == "trainers":  # an entry, and of frameworks only its own
+        due = {*ROOMS, f"on_{path.stem.split('_')[0]}"}
+    else:
+        due = {*ROOMS[: ROOMS.index(room)]}
+    assert known <= due | ({"run"} if _name(path) in KNOWS_RUNS else set())
+
+
+def test_no_two_files_or_classes_of_the_trainers_have_one_name():
+    """Whoever reads of a loop, an encoder or a program need not ask which."""
+    classes = [
+        node.name
+        for path in TRAINERS
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    files = [path.stem for path in TRAINERS if path.name != "__init__.py"]
+    for names in (classes, files):
+        assert [name for name in sorted(names) if names.count(name) > 1] == []
 
 
 @pytest.mark.parametrize(
@@ -136,7 +172,13 @@ def test_floors_and_purity(path):
 
 @pytest.mark.parametrize("path", OLD_SYNTAX, ids=_name)
 def test_old_pythons_can_read_the_contract(path):
-    ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
+    tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
+    for node in ast.walk(tree):  # what is read when it runs: list[str], int | None
+        if isinstance(node, ast.Subscript):
+            assert ast.unparse(node.value) not in ("dict", "frozenset", "list", "set", "tuple")
+        for name in ("annotation", "returns"):
+            found = ast.walk(getattr(node, name, None) or ast.Constant(None))
+            assert not any(isinstance(part, ast.BinOp) for part in found)
 
 
 # They print for all others, so that no text of a file commands a terminal.
@@ -181,13 +223,25 @@ def test_the_contract_weighs_nothing():
 
 
 def test_the_flax_trainer_weighs_no_tensorflow_and_no_beam():
-    loaded = _loaded_by("import trainers.flax_mlm, trainers.on_flax.loop")
+    loaded = _loaded_by("import trainers.flax_mlm, trainers.on_flax.flax_program")
     assert "jax" in loaded and "flax" in loaded
     assert not loaded & (HEAVY["beam"] | HEAVY["tensorflow"] | HEAVY["torch"] | HEAVY["pipelines"])
 
 
-def test_the_flax_trainer_refuses_before_it_loads_jax():
-    assert not _loaded_by("import trainers.flax_mlm") & HEAVY["jax"]
+@pytest.mark.parametrize("path", [path for path in TRAINERS if _is_entry(path)], ids=_name)
+def test_an_entry_refuses_before_it_loads_its_framework(path):
+    loaded = _loaded_by(f"import trainers.{path.stem}")
+    assert "numpy" in loaded and not loaded & set().union(*HEAVY.values())
+
+
+def test_rooms_without_a_framework_load_none():
+    modules = [
+        f"trainers.{path.parent.name}.{path.stem}"
+        for path in TRAINERS
+        if path.parent.name in ROOMS and path.name != "__init__.py"
+    ]
+    assert len(modules) > 30
+    assert not _loaded_by("import " + ", ".join(modules)) & set().union(*HEAVY.values())
 
 
 def test_pipelines_weigh_no_training_framework():

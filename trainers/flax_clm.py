@@ -8,7 +8,7 @@
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Optional
+from typing import ClassVar, List, Optional
 
 from schemas.errors import run_entry
 from schemas.memory import want_addresses
@@ -61,7 +61,7 @@ TRAINER = Trainer(
 )
 
 
-def main(argv: list[str]) -> None:
+def main(argv: List[str]) -> None:
     """Trains, evaluates or generates, as the command line asks."""
     flags = parse_flags(argv, FlaxClmFlags)
     if flags.generate is None:

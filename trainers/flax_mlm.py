@@ -7,7 +7,7 @@
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Optional
+from typing import ClassVar, List, Optional
 
 from schemas.errors import run_entry
 from trainers.models.encoder import EncoderConfig
@@ -56,7 +56,7 @@ TRAINER = Trainer(
 )
 
 
-def main(argv: list[str]) -> None:
+def main(argv: List[str]) -> None:
     """Trains, or does what else the command line asks for."""
     run_trainer(argv, FlaxMlmFlags, TRAINER)
 

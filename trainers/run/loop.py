@@ -30,7 +30,7 @@ from trainers.run.task import Measures, Task
 AHEAD = 2  # calls whose rows lie on the devices before their turn
 
 
-class Placed(NamedTuple):
+class _Placed(NamedTuple):
     """Rows of a call: as the reader gave them, and on the devices."""
 
     rows: Batch
@@ -54,7 +54,7 @@ def evaluate(
 ) -> Generator[Tuple[Batch, Arrays], None, None]:
     """Every batch of a split with what the program says of it, one call ahead of who reads."""
     batches = shards.in_order(split, batch_size=program.evaluation_rows, prefetch=0)
-    placed = (Placed(rows, program.place(rows)) for rows in batches)
+    placed = (_Placed(rows, program.place(rows)) for rows in batches)
     before: Optional[Tuple[Batch, Callable[[], Arrays]]] = None
     with closing(read_ahead(placed, AHEAD)) as calls:
         for rows, on_devices in calls:
@@ -172,7 +172,7 @@ class Loop:
         )
         return MetricsFile(self.metrics_path, start_step=self.start, also=sinks)
 
-    def _train_calls(self) -> Generator[Placed, None, None]:
+    def _train_calls(self) -> Generator[_Placed, None, None]:
         # The rows of D steps are one call: steps s * D to s * D + D - 1 of the same order.
         a_call = self.program.steps_a_call
         batches = self.shards.batches(
@@ -183,7 +183,7 @@ class Loop:
             stop_step=self.stop // a_call,
             prefetch=0,
         )
-        return read_ahead((Placed(rows, self.program.place(rows)) for rows in batches), AHEAD)
+        return read_ahead((_Placed(rows, self.program.place(rows)) for rows in batches), AHEAD)
 
     def _train(self) -> None:
         """All steps, until the end, a signal, or enough evaluations without a better one."""
@@ -213,7 +213,7 @@ class Loop:
         if running is not None:
             self._report(running, rates)
 
-    def _next(self, calls: Iterator[Placed], rates: Rates) -> Placed:
+    def _next(self, calls: Iterator[_Placed], rates: Rates) -> _Placed:
         before = time.perf_counter()
         placed = next(calls)
         waited = time.perf_counter() - before
