@@ -5,7 +5,7 @@ by --resume: SIGKILL, Ctrl-C or SIGTERM, at times a second one at once, while it
 evaluates, writes a checkpoint or exports. Then it may end. What counts as a defect: other bits than
 those of a run that got no signal (weights and optimizer's state after the last step, the best
 weights, metrics.jsonl but for times, the exported model.safetensors); another exit code than 0 or
-that of the signal; a traceback; two minutes without an end. Exit code 1 if there was one.
+that of the signal; a traceback; five minutes without an end. Exit code 1 if there was one.
 """
 
 import json
@@ -44,8 +44,8 @@ FLAGS = (
 COMPILED_ONCE = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
 VALIDATION_ROWS = 120  # enough for an evaluation to take some time
 # Seconds, at most, from what shows that a phase has begun to the signal.
-DELAYS = {"start": 1.0, "training": 0.02, "evaluation": 0.04, "checkpoint": 0.004, "export": 0.1}
-HANGS_SECONDS = 120
+DELAYS = {"start": 0.3, "training": 0.02, "evaluation": 0.04, "checkpoint": 0.01, "export": 0.1}
+HANGS_SECONDS = 300
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,10 @@ def _break_off(attempt: Attempt, kind: str, phase: str, draw: random.Random, fou
     first = draw.randint(done, done + (STEPS - done) // 3)
 
     def is_time() -> bool:
-        is_late = phase in ("start", "export") or _last_line(attempt.run).get("step", 0) >= first
+        step = _last_line(attempt.run).get("step", 0)
+        if phase == "checkpoint" and step >= first and step % CHECKPOINT_EVERY == 0:
+            return attempt.phase != "start"  # or is about to be
+        is_late = phase in ("start", "export") or step >= first
         return attempt.has_begun and is_late and attempt.phase == phase
 
     number, twice = KINDS[kind], kind != "SIGKILL" and draw.random() < 0.15
