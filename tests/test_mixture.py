@@ -180,9 +180,11 @@ def test_a_split_that_one_set_lacks(sets, tmp_path):
 
 
 def test_passes(sets):
-    first, second = mix(sets, a=0.7, b=0.3).passes("train", 400)
-    assert (first.share, first.rows, first.passes) == (0.7, 40, 7.0)
-    assert (second.share, second.rows) == (0.3, 7) and second.passes == pytest.approx(120 / 7)
+    first, second = mix(sets, a=0.7, b=0.3).describe_passes("train", 50, 8)
+    assert first.startswith("70.00% of the rows from ")
+    assert first.endswith("a: 7.00 passes over its 40 in 50 steps")
+    assert second.endswith("b: 17.14 passes over its 7 in 50 steps")
+    assert ShardSet(path(sets, "a")[0]).describe_passes("train", 50, 8) == []
 
 
 def test_may_be_sent_to_another_process(sets):

@@ -70,6 +70,10 @@ class BatchReader(ABC):
         """Whether files of a split may have to be fetched from a store first."""
         return False
 
+    def describe_passes(self, split: str, steps: int, batch_size: int) -> List[str]:
+        """How often a run reads each of several sets, a line for each; of one there is no need."""
+        return []
+
     @property
     def rows_a_read(self) -> int:
         """How many rows are best read at once, though they make several batches."""

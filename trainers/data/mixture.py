@@ -23,7 +23,7 @@ import hashlib
 import math
 import os
 from fractions import Fraction
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -36,29 +36,6 @@ from trainers.data.shards_flag import parse_shards
 
 # Of a share's denominator: products with a position stay in int64 up to 4e12 rows.
 FINEST = 10**6
-
-
-class Passes(NamedTuple):
-    """How often a set of a mixture is read.
-
-    Attributes:
-      directory: of the set.
-      share: of all rows of the mixture that come from it.
-      rows: that it has.
-      passes: over these rows.
-    """
-
-    directory: str
-    share: float
-    rows: int
-    passes: float
-
-    def said(self, steps: int) -> str:
-        """For people, of a run of so many steps."""
-        return (
-            f"{self.share:.2%} of the rows from {self.directory}: {self.passes:.2f} passes over "
-            f"its {self.rows:,} in {steps} steps"
-        )
 
 
 def open_shards(text: str, *, seed: int = 0, **opening: Any) -> Union[ShardSet, "Mixture"]:
@@ -177,14 +154,16 @@ class Mixture(BatchReader):
             row_index[here] = own + (ends[index] - rows)
         return {"row_index": row_index, "epoch": epoch, "set_index": set_index}
 
-    def passes(self, split: str, positions: int) -> List[Passes]:
-        """How often each set is read in the first so many rows of a split's stream."""
-        told = []
+    def describe_passes(self, split: str, steps: int, batch_size: int) -> List[str]:
+        """How often a run reads each set."""
+        said = []
         for part, weight in zip(self.parts, self.weights):
-            rows = self._rows_of(part, split)
-            read = positions * weight / rows if rows else math.inf
-            told.append(Passes(part.name, float(weight), rows, float(read)))
-        return told
+            rows, read = self._rows_of(part, split), steps * batch_size * float(weight)
+            said.append(
+                f"{float(weight):.2%} of the rows from {part.name}: "
+                f"{read / rows if rows else math.inf:.2f} passes over its {rows:,} in {steps} steps"
+            )
+        return said
 
     def _rows_of(self, part: ShardSet, split: str) -> int:
         return part.rows(split) if split in part.splits else 0

@@ -15,7 +15,6 @@ import numpy as np
 
 from schemas.errors import DataError
 from trainers.data.batches import Batch, BatchReader
-from trainers.data.mixture import Mixture
 from trainers.data.read_ahead import read_ahead
 from trainers.models.modules import Weights
 from trainers.run.checkpoints import Checkpoints
@@ -157,10 +156,9 @@ class Loop:
     def _say_what_is_read(self) -> None:
         if not self._evaluates:
             self.line.say(f"no rows in split {self.flags.validation_split!r}: no evaluation")
-        if isinstance(self.shards, Mixture):
-            rows = self.program.steps * self.flags.batch_size
-            for part in self.shards.passes(self.flags.train_split, rows):
-                self.line.say(part.said(self.program.steps))
+        run = self.flags.train_split, self.program.steps, self.flags.batch_size
+        for text in self.shards.describe_passes(*run):
+            self.line.say(text)
 
     def _open_metrics(self) -> MetricsFile:
         sinks = open_sinks(

@@ -9,7 +9,8 @@ import importlib.util
 import os
 import uuid
 from numbers import Real
-from typing import Any, Dict, List, Mapping, Tuple
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from schemas.errors import UsageError
 
@@ -94,20 +95,15 @@ class WandbSink(MetricSink):
         """
         import wandb
 
-        id_file = os.path.join(output, "wandb_id")
-        if os.path.exists(id_file):
-            with open(id_file, encoding="utf-8") as file:
-                run_id = file.read().strip()
-        else:
-            run_id = uuid.uuid4().hex[:8]
-            with open(id_file, "w", encoding="utf-8") as file:
-                file.write(run_id + "\n")
+        id_file = Path(output, "wandb_id")
+        if not id_file.exists():
+            id_file.write_text(uuid.uuid4().hex[:8] + "\n", encoding="utf-8")
         try:
             self._run = wandb.init(
                 project=os.environ.get("WANDB_PROJECT", "textmill"),
                 name=name,
                 dir=output,
-                id=run_id,
+                id=id_file.read_text(encoding="utf-8").strip(),
                 resume="allow",
                 config=dict(settings),
             )
@@ -140,10 +136,8 @@ def open_sinks(
       name: of the run, for people.
       settings: of the run, for Weights & Biases.
     """
-    sinks: List[MetricSink] = []
-    for sink in parse_log_to(log_to):
-        if sink == "tensorboard":
-            sinks.append(TensorBoardSink(output, start_step=start_step))
-        else:
-            sinks.append(WandbSink(output, name=name, settings=settings))
-    return sinks
+    makers: Dict[str, Callable[[], MetricSink]] = {
+        "tensorboard": lambda: TensorBoardSink(output, start_step=start_step),
+        "wandb": lambda: WandbSink(output, name=name, settings=settings),
+    }
+    return [makers[sink]() for sink in parse_log_to(log_to)]
