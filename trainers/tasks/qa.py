@@ -54,13 +54,13 @@ class QaFlags(RunFlags):
 
     def __post_init__(self) -> None:
         """Refuses values that cannot be meant."""
-        super().__post_init__()
         asked = (self.ask, self.context, self.saved_model)
         if None in asked and asked != (None, None, None):
             raise UsageError(
                 "a question takes --ask=QUESTION, --context=TEXT and --saved_model=DIR, which "
                 "--export_saved_model wrote: give all three"
             )
+        super().__post_init__()
 
     def _check_use(self) -> None:
         if self.ask is None:
