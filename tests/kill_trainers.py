@@ -44,7 +44,13 @@ FLAGS = (
 COMPILED_ONCE = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
 VALIDATION_ROWS = 120  # enough for an evaluation to take some time
 # Seconds, at most, from what shows that a phase has begun to the signal.
-DELAYS = {"start": 0.3, "training": 0.02, "evaluation": 0.04, "checkpoint": 0.01, "export": 0.1}
+DELAYS = {
+    "start": (0.05, 0.5, 5.0),  # it imports a framework, loads, compiles
+    "training": (0.02,),
+    "evaluation": (0.04,),
+    "checkpoint": (0.01,),
+    "export": (0.02, 0.5),
+}
 HANGS_SECONDS = 300
 
 
@@ -212,7 +218,7 @@ def _break_off(attempt: Attempt, kind: str, phase: str, draw: random.Random, fou
 
     number, twice = KINDS[kind], kind != "SIGKILL" and draw.random() < 0.15
     attempt.wait_until(is_time)
-    time.sleep(draw.uniform(0, DELAYS[phase]))
+    time.sleep(draw.uniform(0, draw.choice(DELAYS[phase])))
     hit = attempt.phase
     found.signals[kind, hit] += attempt.send(number)
     if twice:
