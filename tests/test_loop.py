@@ -9,7 +9,9 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
+import subprocess
 import sys
 import threading
 from dataclasses import replace
@@ -41,6 +43,7 @@ from trainers.run.start import run, train
 from trainers.run.use import find_trained
 from trainers.tasks.clm import ClmTask
 
+TESTS = Path(__file__).parent
 TIMED = ("tokens_per_second", "waiting")
 FILES = {
     *("config.json", "config.yaml", "loss.png", "metrics.jsonl", "schema.json", "tokenizer.json"),
@@ -542,6 +545,76 @@ def test_with_nothing_to_do_nothing_is_touched(shards, tmp_path, capfd):
     said = capfd.readouterr()
     assert "nothing to do: step 12 of 12 is done" in said.err
     assert "12 steps done; this run took" in said.out
+
+
+def test_a_run_that_is_done_is_exported_without_its_framework(shards, tmp_path):
+    flags = flags_of(shards, tmp_path / "run")
+    run(flags, numpy_trainer())
+    diary = Diary()
+    run(replace(flags, resume=True, export=f"{tmp_path}/hf"), numpy_trainer(diary))
+    assert diary.entries == [] and (tmp_path / "hf" / "model.safetensors").exists()
+
+
+def test_a_set_that_is_lost_on_the_way_is_named(shards, whole, tmp_path):
+    """The reader's thread cannot go on; the run can, once the set is there again."""
+    shutil.copytree(shards, tmp_path / "set")
+    [*files] = (tmp_path / "set").glob("train-*.tfrecord")
+
+    def listen(name, count):
+        if name == "compile":
+            for path in files:
+                path.rename(path.with_suffix(".away"))
+
+    flags = flags_of(tmp_path / "set", tmp_path / "run")
+    with pytest.raises(DataError, match=rf"{tmp_path}/set/train-0000\d-of-00002.tfrecord"):
+        run(flags, numpy_trainer(Diary(listener=listen)))
+    for path in files:
+        path.with_suffix(".away").rename(path)
+    go_on(flags)
+    assert remains_of(tmp_path / "run") == whole()
+
+
+FULL = """
+import resource, sys
+from dataclasses import replace
+from numpy_program import Diary, NumpyFlags, numpy_trainer
+from schemas.errors import DataError
+from trainers.run import start
+start.draw_curve = lambda lines, path, *_, **__: open(path, "w").close()
+limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+def fill(name, count):
+    if (name, count) == (sys.argv[3], int(sys.argv[4])):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
+flags = NumpyFlags(shards=sys.argv[1], output=sys.argv[2], steps=12, evaluate_every=4,
+                   checkpoint_every=3, best_by="loss")
+try:
+    start.run(flags, numpy_trainer(Diary(listener=fill)))
+except DataError as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+start.run(replace(flags, resume=True), numpy_trainer())
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "said"),
+    [
+        ("train", 7, "{}: [Errno 27] File too large. Finished checkpoints are kept; mend the cau"),
+        ("state", 6, "{}/checkpoints: the checkpoint after step 6 cannot be written: "),
+        ("weights", 8, "{}/best: the checkpoint after step 8 cannot be written: "),
+    ],
+)
+def test_where_nothing_more_can_be_written(shards, whole, tmp_path, name, count, said):
+    """A file that may not grow stands for a full disk, of which test_checkpoints has a real one."""
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(shards), str(tmp_path), name, str(count)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (TESTS.parent, TESTS)))},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(said.format(tmp_path))
+    assert remains_of(tmp_path) == whole()
 
 
 def test_to_resume_what_has_not_begun_is_to_begin(shards, whole, tmp_path, capfd):
