@@ -20,9 +20,9 @@ from schemas.errors import DataError, UsageError
 from trainers.flax_clm import FlaxClmFlags
 from trainers.models.hf_config import decoder_from_json, decoder_to_json
 from trainers.models.weights import from_published, shapes, to_published
-from trainers.on_flax.clm_objective import CausalRows, ClmObjective
-from trainers.on_flax.decoder import graph_of
-from trainers.on_flax.layers import to_params, to_weights
+from trainers.on_flax.clm_objective import ClmObjective
+from trainers.on_flax.decoder import DecoderForCausalLM
+from trainers.on_flax.layers import graph_of, to_params, to_weights
 from trainers.run.program import Plan
 
 with warnings.catch_warnings():
@@ -102,7 +102,7 @@ def program_of(config) -> Callable[..., Any]:
 
     One for each configuration: compiling is what these tests would spend their time on.
     """
-    graph = graph_of(config, jnp.dtype(jnp.float32))
+    graph = graph_of(DecoderForCausalLM, config, jnp.dtype(jnp.float32))
     optimizer = optax.adamw(1e-3, 0.9, 0.98, 1e-6, weight_decay=0.01)
 
     objective = ClmObjective(Plan(FLAGS, clm_schema(), config, 1, Path("run")))
@@ -110,12 +110,13 @@ def program_of(config) -> Callable[..., Any]:
     def loss_of(params, rows):
         model: Any = nnx.merge(graph, params)
         sums = objective.sums(params, rows, None)
-        return sums.loss / sums.counted, model(rows.input_ids, rows.segment_ids)
+        return sums["loss"] / sums["counted"], model(rows["input_ids"], rows["segment_ids"])
 
     @jax.jit
     def run(params, ids, segments, counts):
         value_and_grad = jax.value_and_grad(loss_of, has_aux=True)
-        (loss, logits), gradients = value_and_grad(params, CausalRows(ids, segments, counts))
+        rows = {"input_ids": ids, "segment_ids": segments, "loss_weights": counts}
+        (loss, logits), gradients = value_and_grad(params, rows)
         updates, _ = optimizer.update(gradients, optimizer.init(params), params)
         return logits, loss, gradients, optax.apply_updates(params, updates)
 
@@ -285,7 +286,9 @@ def test_bfloat16_stays_near():
     config, weights = ours_of(reference_of("opt-350m"))
     rows = rows_of()
     exact = logits_of(config, weights, *rows[:2])
-    model: Any = nnx.merge(graph_of(config, jnp.dtype(jnp.bfloat16)), to_params(weights, config))
+    model: Any = nnx.merge(
+        graph_of(DecoderForCausalLM, config, jnp.dtype(jnp.bfloat16)), to_params(weights, config)
+    )
     near = jax.jit(lambda: model(*rows[:2]))()
     assert near.dtype == jnp.float32
     assert np.abs(near - exact)[rows[1] > 0].mean() < 0.02 * exact.std()

@@ -1,16 +1,20 @@
 """Masks made on the device: the rule's counts and shares, and their independence of the batch."""
 
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
 from shard_factory import mlm_schema, packed_rows
 
 from schemas.errors import UsageError
-from schemas.features import unmask
-from trainers.on_flax.masking import MaskRule, masked_anew, stored_masks, unmasked_ids
+from schemas.features import max_masked_slots, unmask
+from trainers.flax_mlm import FlaxMlmFlags
+from trainers.on_flax.masking import masked_anew, stored_masks, unmasked_ids
+from trainers.tasks.mlm import MlmTask
 
 SCHEMA = mlm_schema(max_length=64, vocab_size=60, all_special_ids=(0, 1, 2, 3, 4, 30, 59))
-RULE = MaskRule.of(SCHEMA, 0.15)
+MASK, SLOTS = SCHEMA.special_ids["mask"], max_masked_slots(64, 0.15)
 
 
 def batch_of(schema, rows, *, epoch=0, first=0):
@@ -24,11 +28,13 @@ def batch_of(schema, rows, *, epoch=0, first=0):
     )
 
 
-anew = jax.jit(masked_anew, static_argnames=("rule", "seed"))
+@partial(jax.jit, static_argnames="seed")
+def anew(batch, seed):
+    return masked_anew(batch, schema=SCHEMA, rate=0.15, seed=seed)
 
 
 def masked(batch, seed=0):
-    return jax.tree.map(np.asarray, anew(batch, rule=RULE, seed=seed))
+    return jax.tree.map(np.asarray, anew(batch, seed))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +56,7 @@ def plain():
 def test_exactly_the_rate_of_ordinary_tokens_is_picked(plain):
     rows = masked(plain)
     ordinary = ~np.isin(plain["input_ids"], SCHEMA.all_special_ids) & (plain["segment_ids"] > 0)
-    expected = np.clip(np.rint(0.15 * ordinary.sum(axis=1)), 1, RULE.slots)
+    expected = np.clip(np.rint(0.15 * ordinary.sum(axis=1)), 1, SLOTS)
     np.testing.assert_array_equal(rows.weights.sum(axis=1), expected)
     for row in range(len(ordinary)):
         picked = rows.positions[row][rows.weights[row] > 0]
@@ -70,11 +76,11 @@ def test_eighty_ten_ten(plain):
     used = rows.weights > 0
     new = np.take_along_axis(rows.input_ids, rows.positions, axis=1)[used]
     old = rows.labels[used]
-    replaced = new[(new != RULE.mask_id) & (new != old)]
+    replaced = new[(new != MASK) & (new != old)]
     count = len(new)
     assert count > 2500
     deviation = 4 / np.sqrt(count)  # four standard deviations of a share near one half, or more
-    assert (new == RULE.mask_id).mean() == pytest.approx(0.8, abs=0.8 * deviation)
+    assert (new == MASK).mean() == pytest.approx(0.8, abs=0.8 * deviation)
     # One random token of 53 is the old one by chance.
     assert len(replaced) / count == pytest.approx(0.1 * 52 / 53, abs=0.6 * deviation)
     assert (new == old).mean() == pytest.approx(0.1 + 0.1 / 53, abs=0.6 * deviation)
@@ -87,7 +93,7 @@ def test_random_tokens_are_every_ordinary_id(plain):
     for epoch in range(40):
         rows = masked(dict(plain, epoch=np.full(400, epoch, np.uint32)))
         new = np.take_along_axis(rows.input_ids, rows.positions, axis=1)[rows.weights > 0]
-        drawn.update(new[new != RULE.mask_id].tolist())
+        drawn.update(new[new != MASK].tolist())
     assert drawn == set(range(60)) - set(SCHEMA.all_special_ids)
 
 
@@ -113,7 +119,7 @@ def test_stored_masks_are_undone_first():
     original = unmask(batch).astype(int)
     batch["masked_positions"][3, 0] = 0
     batch["masked_ids"][3, 0] = original[3, 0]
-    batch["input_ids"][3, 0] = RULE.mask_id
+    batch["input_ids"][3, 0] = MASK
     original = unmask(batch)
     np.testing.assert_array_equal(jax.jit(unmasked_ids)(batch), original)
     rows = masked(batch)
@@ -142,6 +148,6 @@ def test_a_row_of_padding_has_no_masks(plain):
 
 def test_a_tokenizer_without_a_mask_token_is_refused():
     ids = {"bos": 0, "pad": 1, "eos": 2, "unk": 3}
+    schema = mlm_schema(static_masking=False, special_ids=ids, all_special_ids=(0, 1, 2, 3))
     with pytest.raises(UsageError, match="no mask token"):
-        schema = mlm_schema(static_masking=False, special_ids=ids, all_special_ids=(0, 1, 2, 3))
-        MaskRule.of(schema, 0.15)
+        MlmTask(FlaxMlmFlags(shards="set"), schema)

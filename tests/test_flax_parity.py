@@ -19,8 +19,14 @@ from trainers.models.hf_config import encoder_from_json, encoder_to_json
 from trainers.models.hf_files import write_directory
 from trainers.models.modules import ACTIVATIONS as KNOWN
 from trainers.models.weights import from_published, to_published
-from trainers.on_flax.encoder import graph_of
-from trainers.on_flax.layers import ACTIVATIONS, positions_from_segments, to_params, to_weights
+from trainers.on_flax.encoder import EncoderForMaskedLM
+from trainers.on_flax.layers import (
+    ACTIVATIONS,
+    graph_of,
+    positions_from_segments,
+    to_params,
+    to_weights,
+)
 from trainers.on_flax.masking import MaskedRows
 from trainers.on_flax.mlm_objective import MlmObjective
 from trainers.on_flax.optimizers import optimizer_for
@@ -109,7 +115,7 @@ def published(params, config):
 
 def model_of(config, params, dtype=jnp.float32) -> Any:
     """The model, which takes numpy's arrays too."""
-    return nnx.merge(graph_of(config, jnp.dtype(dtype)), params)
+    return nnx.merge(graph_of(EncoderForMaskedLM, config, jnp.dtype(dtype)), params)
 
 
 def logits_of(config, params, ids, segments, types=None):
@@ -122,7 +128,7 @@ def loss_of(config, params, rows):
     """Mean over the masked tokens, by the trainer's own function."""
     plan = Plan(FLAGS, mlm_schema(), config, 1, Path("run"))
     sums = MlmObjective(plan).sums(params, rows, None)
-    return sums.loss / sums.counted
+    return sums["loss"] / sums["counted"]
 
 
 def masked_rows():

@@ -15,6 +15,7 @@ import numpy as np
 import optax
 import pytest
 from clm_factory import clm_rows, clm_schema
+from compile_cache import compiled_once
 from flax import nnx
 from shard_factory import mlm_schema, packed_rows
 from torch_gpt2 import PlainLoop, open_model
@@ -72,6 +73,13 @@ def apart(one, other):
     """The largest difference of weights or states."""
     assert set(one) == set(other)
     return max(np.abs(one[name] - other[name]).max() for name in one)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """Equal programs are compiled once for all tests here."""
+    with compiled_once(tmp_path_factory.mktemp("compiled")):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +151,8 @@ def test_nothing_compiles_after_the_first_step(program):
     for step in range(1, 4):
         step_of(program, host_batch(step=step), step)
         program.evaluate(program.place(host_batch(step=step)))()
-        program.weights(), program.state()
+        program.weights()
+        program.state()
     assert told == []
     jax.jit(lambda x: x + 1)(jnp.ones(3))  # the listener hears what compiles
     assert told

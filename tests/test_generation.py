@@ -15,9 +15,9 @@ from schemas.errors import UsageError
 from trainers.models.decoder import DecoderConfig
 from trainers.models.hf_config import decoder_to_json
 from trainers.models.weights import fresh, to_published
-from trainers.on_flax.decoder import graph_of
+from trainers.on_flax.decoder import DecoderForCausalLM
 from trainers.on_flax.generation import allowed_logits, choose, generator, row_keys
-from trainers.on_flax.layers import to_params, to_weights
+from trainers.on_flax.layers import graph_of, to_params, to_weights
 from trainers.tasks.clm import Sampling
 
 with warnings.catch_warnings():
@@ -66,7 +66,7 @@ def padded(prompts):
 @cache
 def generator_of(config, sampling, dtype=jnp.float32) -> Any:
     """One for each rule: compiling is what these tests would spend their time on."""
-    return generator(graph_of(config, jnp.dtype(dtype)), sampling)
+    return generator(graph_of(DecoderForCausalLM, config, jnp.dtype(dtype)), sampling)
 
 
 def generate(config, sampling, prompts=PROMPTS, *, seed=0):
@@ -106,7 +106,9 @@ def test_the_cache_changes_nothing():
     """Against the whole sequence computed anew for every token."""
     config = CONFIGS["gpt2"]
     greedy = generate(config, Sampling(NEW))
-    model: Any = nnx.merge(graph_of(config, jnp.dtype(jnp.float32)), weights_of(config))
+    model: Any = nnx.merge(
+        graph_of(DecoderForCausalLM, config, jnp.dtype(jnp.float32)), weights_of(config)
+    )
     forward = jax.jit(lambda ids: model(ids, (jnp.arange(20) < 20)[None].astype(jnp.int32)))
     for prompt, ours in zip(PROMPTS, greedy, strict=True):
         ids = list(prompt)

@@ -13,6 +13,7 @@ part of the time.
 
 import contextlib
 import io
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -23,23 +24,25 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from flax import nnx
 
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.measure import Options, Record, alternated, entry
 from tests.benchmarks.steps import TrainerRounds, step_records
 from tests.compile_cache import compiled_once
 from trainers import flax_clm
-from trainers.models.set_tokenizer import TOKENIZER, set_file
-from trainers.on_flax.clm_config import ClmConfig, ClmPlan, plan_clm
-from trainers.on_flax.clm_task import ClmTask, causal_sums, export_decoder, rows_of
-from trainers.on_flax.decoder import graph_of
-from trainers.on_flax.optimizer import learning_rate, optimizer_for
-from trainers.on_flax.programs import compute_dtype
-from trainers.reader import Batch, ShardSet
+from trainers.data.batches import Batch
+from trainers.data.shard_set import ShardSet
+from trainers.flax_clm import FlaxClmFlags
+from trainers.models.hf_config import decoder_to_json
+from trainers.models.hf_files import write_directory
+from trainers.models.model_flags import plan_decoder
+from trainers.models.weights import fresh, to_published
+from trainers.on_flax.clm_objective import ClmObjective
+from trainers.on_flax.layers import to_params
+from trainers.on_flax.optimizers import learning_rate, optimizer_for
 from trainers.run.journal import read_metrics
+from trainers.run.program import Plan
 
 sys.path.append(str(Path(__file__).parents[1]))
 from clm_factory import write_clm_set  # noqa: E402  modules beside the tests
@@ -87,22 +90,26 @@ def _loops(
     write_clm_set(directory, train=2000, validation=16, file_formats=("array_record",), **sizes)
     shards = ShardSet(str(directory))
     total = options.steps * (options.runs + 1)
-    config = ClmConfig(
-        shards=str(directory), model=options.model, steps=total, batch_size=options.batch_size
+    flags = FlaxClmFlags(
+        shards=str(directory),
+        output=str(scratch / "run"),
+        model=options.model,
+        steps=total,
+        batch_size=options.batch_size,
     )
-    plan = plan_clm(config, shards.schema, train_rows=2000)
-    task = ClmTask(plan, shards, compute_dtype("auto"))
-    params = jax.jit(task.fresh)(jax.random.key(config.seed))
-    tokenizer_json = set_file(shards, TOKENIZER)
-    export_decoder(
-        str(first), jax.tree.map(np.asarray, params), plan.model, shards.schema, tokenizer_json
-    )
+    model = plan_decoder(flags, shards.schema).config
+    plan = Plan(flags, shards.schema, model, total, scratch / "run")
+    weights = fresh(model, flags.seed)
+    settings = decoder_to_json(model, shards.schema.special_ids)
+    write_directory(str(first), settings, to_published(weights, model))
     batches = list(
-        shards.batches("train", batch_size=options.batch_size, seed=config.seed, stop_step=total)
+        shards.batches("train", batch_size=options.batch_size, seed=flags.seed, stop_step=total)
     )
-    torch_loop = PlainLoop(open_model(str(first)), steps=total, learning_rate=config.learning_rate)
-    plain, rows = _jax_step(plan, params), [rows_of(batch) for batch in _placed(batches)]
-    return _trainer(options, config, scratch / "run", losses), {
+    torch_loop = PlainLoop(open_model(str(first)), steps=total, learning_rate=flags.learning_rate)
+    objective = ClmObjective(plan)
+    rows = [objective.rows(batch, training=True) for batch in _placed(batches)]
+    plain = _jax_step(plan, objective, jax.device_put(to_params(weights, model)))
+    return _trainer(options, flags, losses), {
         "plain": _in_memory("plain", options, plain, rows, losses),
         "torch": _in_memory("torch", options, torch_loop.step, batches, losses),
     }
@@ -113,36 +120,30 @@ def _placed(batches: list[Batch]) -> list[dict[str, jax.Array]]:
     return [{name: jnp.asarray(batch[name]) for name in names} for batch in batches]
 
 
-def _trainer(
-    options: Bench, config: ClmConfig, output: Path, losses: dict[str, float]
-) -> TrainerRounds:
+def _trainer(options: Bench, flags: FlaxClmFlags, losses: dict[str, float]) -> TrainerRounds:
     """Each round goes on where the last one stopped."""
     stops = count(options.steps, options.steps)
 
     def run() -> None:
         stop = next(stops)
-        flags = [f"--shards={config.shards}", f"--output={output}", f"--model={config.model}"]
-        flags += [f"--steps={config.steps}", f"--batch_size={config.batch_size}"]
-        flags += [f"--stop_after={stop}", *(["--resume"] if stop > options.steps else [])]
+        command = flags.command(stop_after=stop, resume=stop > options.steps)
         quiet = io.StringIO()
         with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
-            flax_clm.main(flags)
-        lines = read_metrics(str(output / "metrics.jsonl"))
+            flax_clm.main(shlex.split(command)[3:])
+        lines = read_metrics(f"{flags.output}/metrics.jsonl")
         losses["trainer"] = [line["loss"] for line in lines if line["kind"] == "train"][-1]
 
-    return TrainerRounds("trainers.on_flax.loop", run)
+    return TrainerRounds(run)
 
 
-def _jax_step(plan: ClmPlan, params: Any) -> Callable[[Any], jax.Array]:
+def _jax_step(plan: Plan, objective: ClmObjective, params: Any) -> Callable[[Any], jax.Array]:
     """Takes rows, changes its own weights, returns the loss."""
-    config = plan.config
-    graph = graph_of(plan.model, compute_dtype("auto"))
-    optimizer = optimizer_for(config, learning_rate(config, plan.steps))
+    optimizer = optimizer_for(plan.flags, learning_rate(plan.flags, plan.steps))
 
     def changed(params, state, rows):
         def loss_of(params):
-            sums = causal_sums(nnx.merge(graph, params), rows, None)
-            return sums.loss / sums.counted
+            sums = objective.sums(params, rows, None)
+            return sums["loss"] / sums["counted"]
 
         loss, gradients = jax.value_and_grad(loss_of)(params)
         updates, state = optimizer.update(gradients, state, params)

@@ -29,12 +29,14 @@ from tests.benchmarks.measure import Options, Record, Side, alternated, entry, v
 from tests.benchmarks.steps import TrainerRounds, step_records
 from tests.compile_cache import compiled_once
 from tests.shard_factory import mlm_schema, packed_rows, write_set
+from trainers.data.shard_set import ShardSet
+from trainers.flax_mlm import FlaxMlmFlags
 from trainers.flax_mlm import main as train
-from trainers.models.encoder import PRESETS
-from trainers.on_flax.config import TrainConfig, model_for
-from trainers.on_flax.model import graph_of, init_params
-from trainers.on_flax.programs import compute_dtype
-from trainers.reader import ShardSet
+from trainers.models.model_flags import SIZES, plan_encoder
+from trainers.models.weights import fresh
+from trainers.on_flax.encoder import EncoderForMaskedLM
+from trainers.on_flax.flax_program import compute_dtype
+from trainers.on_flax.layers import graph_of, to_params
 
 ROWS = 20_000
 IN_MEMORY = 8  # batches of the loops beside the trainer's, used in turn
@@ -85,14 +87,15 @@ def trainer_rounds(options: Bench, directory: str, scratch: Path) -> TrainerRoun
         with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
             train([*flags, f"--stop_after={options.steps + 1}"])
 
-    return TrainerRounds("trainers.on_flax.loop", run)
+    return TrainerRounds(run)
 
 
 def plain_round(options: Bench, shards: ShardSet, *, everywhere: bool) -> Callable[[], Seconds]:
     """Runs the plainest loop in JAX, logits at the masked tokens or everywhere."""
-    config = TrainConfig(shards="", model=options.model)
-    model = model_for(config, shards.schema)
-    graph = graph_of(model, compute_dtype("auto"))
+    flags = FlaxMlmFlags(shards="set", model=options.model)
+    model = plan_encoder(flags, shards.schema).config
+    weights = fresh(model, seed=0)
+    graph = graph_of(EncoderForMaskedLM, model, compute_dtype("auto"))
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(5e-4, 0.9, 0.98, 1e-6))
 
     def loss_of(params: Any, batch: dict[str, jax.Array]) -> jax.Array:
@@ -124,7 +127,7 @@ def plain_round(options: Bench, shards: ShardSet, *, everywhere: bool) -> Callab
     jitted = jax.jit(step, donate_argnums=(0, 1))
 
     def run() -> Seconds:
-        params = init_params(model, jax.random.key(0))
+        params = jax.device_put(to_params(weights, model))
         state = optimizer.init(params)
         params, state, loss = jitted(params, state, batches[0])
         jax.block_until_ready(loss)
@@ -144,7 +147,7 @@ def torch_round(options: Bench, shards: ShardSet) -> Callable[[], Seconds]:
         warnings.simplefilter("ignore")
         import torch
         from transformers import RobertaConfig, RobertaForMaskedLM
-    sizes = PRESETS[options.model]
+    sizes = SIZES[options.model]
     model = RobertaForMaskedLM(
         RobertaConfig(
             vocab_size=options.vocab_size,

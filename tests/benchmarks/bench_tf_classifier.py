@@ -26,13 +26,14 @@ from tests.benchmarks.measure import Options, Record, alternated, entry
 from tests.benchmarks.steps import TrainerRounds, step_records
 from tests.class_factory import class_rows, class_schema
 from tests.shard_factory import write_set
-from trainers.models.encoder import PRESETS
+from trainers.data.shard_set import ShardSet
+from trainers.models.model_flags import SIZES, plan_encoder
+from trainers.models.weights import fresh
 from trainers.on_tf.backend import tf
-from trainers.on_tf.classifier_config import ClassifierConfig, model_for
-from trainers.on_tf.encoder import build_encoder
-from trainers.on_tf.encoder_weights import fill, fresh
-from trainers.on_tf.optimizers import make_optimizer
-from trainers.reader import ShardSet
+from trainers.on_tf.tf_encoder import Encoder
+from trainers.on_tf.tf_layers import fill
+from trainers.on_tf.tf_optimizers import make_optimizer
+from trainers.tf_classifier import TfClassifierFlags
 from trainers.tf_classifier import main as train
 
 Step = Callable[..., Any]
@@ -71,12 +72,12 @@ def plain_round(
     options: Bench, columns: dict[str, np.ndarray], directory: Path
 ) -> Callable[[], Seconds]:
     """The plainest TensorFlow loop, compiled once."""
-    config = ClassifierConfig(shards=str(directory), model=options.model, dropout=0.0)
-    sizes = model_for(config, ShardSet(str(directory)).schema)
-    model = build_encoder(sizes)
-    fill(model, fresh(sizes, 0))
+    flags = TfClassifierFlags(shards=str(directory), model=options.model, dropout=0.0)
+    config = plan_encoder(flags, ShardSet(str(directory)).schema).config
+    model = Encoder(config)
+    fill(model, fresh(config, 0))
     variables = model.trainable_variables
-    optimizer = make_optimizer(config, options.steps, variables)
+    optimizer = make_optimizer(flags, variables)
 
     @tf.function(jit_compile=True)
     def step(ids: Any, segments: Any, labels: Any) -> Any:
@@ -97,7 +98,7 @@ def plain_round(
 
 def torch_round(options: Bench, columns: dict[str, np.ndarray]) -> Callable[[], Seconds]:
     """The plainest PyTorch loop."""
-    sizes = PRESETS[options.model]
+    sizes = SIZES[options.model]
     model = BertForSequenceClassification(
         BertConfig(
             vocab_size=options.vocab_size,
@@ -157,7 +158,7 @@ def trainer_rounds(options: Bench, directory: Path, scratch: Path) -> TrainerRou
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             train([*flags, f"--output={tempfile.mkdtemp(dir=scratch)}/run"])
 
-    return TrainerRounds("trainers.on_tf.loop", run, first=FIRST)
+    return TrainerRounds(run, first=FIRST)
 
 
 def measure(options: Bench) -> Iterator[Record]:

@@ -26,12 +26,14 @@ from pipelines.tokenization.tokenizer import LoadedTokenizer
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.measure import Options, Record, alternated, entry
 from tests.benchmarks.steps import TrainerRounds, step_records
-from trainers.on_tf.backend import keras, tf
-from trainers.on_tf.gpt2 import build_gpt2
-from trainers.on_tf.gpt2_weights import fill, fresh
-from trainers.on_tf.optimizers import schedule_for
-from trainers.on_tf.qa_config import QaConfig, model_for
-from trainers.reader import ShardSet
+from trainers.data.shard_set import ShardSet
+from trainers.models.model_flags import plan_decoder
+from trainers.models.weights import fresh
+from trainers.on_tf.backend import tf
+from trainers.on_tf.tf_decoder import Decoder
+from trainers.on_tf.tf_layers import fill
+from trainers.on_tf.tf_optimizers import make_optimizer
+from trainers.tf_qa import TfQaFlags
 from trainers.tf_qa import main as train
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -68,15 +70,13 @@ def random_questions(options: Bench) -> Iterator[tuple[str, str, list, str]]:
         yield " ".join(words[:8]), " ".join(words), [(words[0], 0)], str(number)
 
 
-def plain_step(options: Bench, shards: ShardSet, config: QaConfig) -> Step:
+def plain_step(options: Bench, shards: ShardSet, flags: TfQaFlags) -> Step:
     """Of the plainest loop."""
-    sizes = model_for(config, shards.schema)
-    model = build_gpt2(sizes)
-    fill(model, fresh(sizes, 0))
+    config = plan_decoder(flags, shards.schema).config
+    model = Decoder(config)
+    fill(model, fresh(config, 0))
     variables = model.trainable_variables
-    rate: Any = schedule_for(config, options.steps)
-    optimizer = keras.optimizers.AdamW(rate, weight_decay=0.01, beta_2=0.999, epsilon=1e-8)
-    optimizer.build(variables)
+    optimizer = make_optimizer(flags, variables)
 
     @tf.function(jit_compile=True)
     def step(ids: Any, segments: Any, weights: Any) -> Any:
@@ -103,9 +103,9 @@ def plain_step(options: Bench, shards: ShardSet, config: QaConfig) -> Step:
     return run
 
 
-def torch_step(options: Bench, shards: ShardSet, config: QaConfig) -> Step:
+def torch_step(options: Bench, shards: ShardSet, flags: TfQaFlags) -> Step:
     """Of PyTorch."""
-    sizes = model_for(config, shards.schema)
+    sizes = plan_decoder(flags, shards.schema).config
     model = GPT2LMHeadModel(
         GPT2Config(
             vocab_size=shards.schema.vocab_size,
@@ -118,7 +118,7 @@ def torch_step(options: Bench, shards: ShardSet, config: QaConfig) -> Step:
             resid_pdrop=0.0,
         )
     )
-    loop = PlainLoop(model, steps=options.steps * options.runs, learning_rate=config.learning_rate)
+    loop = PlainLoop(model, steps=options.steps * options.runs, learning_rate=flags.learning_rate)
     return loop.step
 
 
@@ -146,7 +146,7 @@ def measure(options: Bench) -> Iterator[Record]:
         asked = list(random_questions(options))
         write_qa_set(directory, {"train": asked}, TASK, tokenizer, options.max_length)
         shards = ShardSet(str(directory))
-        config = QaConfig(
+        settings = TfQaFlags(
             shards=str(directory),
             model=options.model,
             batch_size=options.batch_size,
@@ -161,11 +161,11 @@ def measure(options: Bench) -> Iterator[Record]:
             with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
                 train([*flags, f"--output={tempfile.mkdtemp(dir=scratch)}/run"])
 
-        trainer = TrainerRounds("trainers.on_tf.loop", whole, first=FIRST)
+        trainer = TrainerRounds(whole, first=FIRST)
         contestants: dict[str, Callable[[], Seconds]] = {
             "trainer": trainer,
-            "plain": in_memory(options, shards, plain_step(options, shards, config)),
-            "torch": in_memory(options, shards, torch_step(options, shards, config)),
+            "plain": in_memory(options, shards, plain_step(options, shards, settings)),
+            "torch": in_memory(options, shards, torch_step(options, shards, settings)),
         }
         found = alternated(contestants, options.runs)
     note = f"{options.model}, {options.batch_size} rows of {options.max_length} tokens"

@@ -22,15 +22,19 @@ import tyro
 
 from pipelines import build_shards, train_tokenizer
 from trainers import flax_clm
-from trainers.models.set_tokenizer import TOKENIZER, set_file
-from trainers.on_flax.clm_config import ClmConfig, plan_clm
-from trainers.on_flax.clm_task import ClmTask, export_decoder
-from trainers.on_flax.decoder import graph_of
-from trainers.on_flax.decoder_checkpoint import load_decoder
+from trainers.data.shard_set import ShardSet
+from trainers.flax_clm import FlaxClmFlags
+from trainers.models.decoder import DecoderConfig
+from trainers.models.hf_config import decoder_to_json
+from trainers.models.hf_files import write_directory
+from trainers.models.model_flags import plan_decoder
+from trainers.models.weights import fresh, to_published
+from trainers.on_flax.decoder import DecoderForCausalLM
 from trainers.on_flax.generation import generator, row_keys
-from trainers.on_flax.sampling import Sampling
-from trainers.reader import ShardSet
+from trainers.on_flax.layers import graph_of, to_params
 from trainers.run.journal import read_metrics
+from trainers.run.use import find_trained
+from trainers.tasks.clm import Sampling
 
 sys.path.append(str(Path(__file__).parents[1]))
 from torch_gpt2 import PlainLoop, greedy, open_model, perplexity  # noqa: E402  beside the tests
@@ -126,17 +130,15 @@ def train_theirs(options: Comparison) -> tuple[float, float]:
 
 def _train_theirs(options: Comparison) -> tuple[float, float]:
     shards, first = ShardSet(options.shards), options.work / "first"
-    config = ClmConfig(shards=options.shards, model=options.model, steps=options.steps)
-    plan = plan_clm(config, shards.schema, train_rows=shards.rows("train"))
+    flags = FlaxClmFlags(shards=options.shards, model=options.model, steps=options.steps)
     if not first.exists():
-        task = ClmTask(plan, shards, jnp.dtype(jnp.float32))
-        params = jax.device_get(jax.jit(task.fresh)(jax.random.key(config.seed)))
-        tokenizer = set_file(shards, TOKENIZER)
-        export_decoder(str(first), params, plan.model, shards.schema, tokenizer)
+        config = plan_decoder(flags, shards.schema).config
+        settings = decoder_to_json(config, shards.schema.special_ids)
+        write_directory(str(first), settings, to_published(fresh(config, flags.seed), config))
     model, seconds = open_model(str(first)), []
     loop = PlainLoop(model, steps=options.steps, learning_rate=options.learning_rate)
     batches = shards.batches(
-        "train", batch_size=options.batch_size, seed=config.seed, stop_step=options.steps
+        "train", batch_size=options.batch_size, seed=flags.seed, stop_step=options.steps
     )
     for step, batch in enumerate(batches, 1):
         began = time.perf_counter()
@@ -151,15 +153,18 @@ def _train_theirs(options: Comparison) -> tuple[float, float]:
 def equal_texts(options: Comparison) -> tuple[int, int]:
     """How many greedy texts are `generate`'s token by token, and the number of their tokens."""
     trained = str(options.work / "trained")
-    decoder, model = load_decoder(trained), open_model(trained).eval()
+    model = open_model(trained).eval()
+    decoder = find_trained(FlaxClmFlags(generate="", checkpoint=trained), DecoderConfig)
+    [(_, read)] = decoder.weights
+    params = jax.device_put(to_params(read(), decoder.config))
     rows = ShardSet(options.shards).read("validation", np.arange(options.prompts))
     prompts = rows["input_ids"][:, :PROMPT].astype(np.int32)
     run: Any = generator(
-        graph_of(decoder.config, jnp.dtype(jnp.float32)),
+        graph_of(DecoderForCausalLM, decoder.config, jnp.dtype(jnp.float32)),
         Sampling(NEW, eos_ids=decoder.eos_ids),
     )
     lengths = np.full(len(prompts), PROMPT, np.int32)
-    found = jax.device_get(run(decoder.params, prompts, lengths, row_keys(0, len(prompts))))
+    found = jax.device_get(run(params, prompts, lengths, row_keys(0, len(prompts))))
     equal = tokens = 0
     for prompt, ids, length in zip(prompts, found.ids, found.lengths, strict=True):
         theirs = greedy(model, prompt.tolist(), NEW)

@@ -18,16 +18,10 @@ class TrainerRounds:
       waiting: share of that time in which the loop stood still for lack of a batch, of each run.
     """
 
-    def __init__(self, loop: str, run: Callable[[], object], *, first: int = 1):
-        """Times runs.
-
-        Args:
-          loop: the module of the trainer's loop, which counts with `Rates`.
-          run: runs the trainer.
-          first: steps that do not count.
-        """
+    def __init__(self, run: Callable[[], object], *, first: int = 1):
+        """Takes what runs the trainer, and the number of its first steps that do not count."""
         self.waiting: Runs[float] = Runs()
-        self._loop, self._run, self._first = loop, run, first
+        self._run, self._first = run, first
 
     def __call__(self) -> Seconds:
         """Runs it once."""
@@ -38,7 +32,7 @@ class TrainerRounds:
                 marks.append((Seconds.now(), self._waited))
                 return super().step_done(tokens)
 
-        with patch(f"{self._loop}.Rates", Marked):
+        with patch("trainers.run.loop.Rates", Marked):
             self._run()
         (began, waited), (ended, waited_in_all) = marks[self._first - 1], marks[-1]
         whole = ended.since(began)

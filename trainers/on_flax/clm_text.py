@@ -13,10 +13,10 @@ from schemas.errors import UsageError
 from schemas.terminal import say
 from trainers.models.decoder import DecoderConfig
 from trainers.models.set_tokenizer import open_tokenizer
-from trainers.on_flax.decoder import graph_of
+from trainers.on_flax.decoder import DecoderForCausalLM
 from trainers.on_flax.flax_program import compute_dtype
 from trainers.on_flax.generation import Generated, generator, row_keys
-from trainers.on_flax.layers import to_params
+from trainers.on_flax.layers import graph_of, to_params
 from trainers.run.use import Trained, find_trained
 
 WIDTH = 16  # prompts are filled up to a multiple of this: few programs serve all lengths
@@ -79,7 +79,7 @@ def _generate(flags: Any, trained: Trained, prompt: list[int]) -> tuple[Generate
     prompts[:, : len(prompt)] = prompt
     lengths = np.full(flags.samples, len(prompt), np.int32)
     rule = replace(flags.sampling(trained.eos_ids), max_new_tokens=new)
-    graph = graph_of(model, compute_dtype(flags.precision))
+    graph = graph_of(DecoderForCausalLM, model, compute_dtype(flags.precision))
     params = jax.tree.map(jnp.asarray, to_params(read(), model))
     arguments = (params, prompts, lengths, row_keys(flags.seed, flags.samples))
 

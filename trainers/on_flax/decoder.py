@@ -21,7 +21,6 @@ from trainers.on_flax.layers import (
     Context,
     Layer,
     dropped,
-    graph,
     head_logits,
     norm,
     packed_context,
@@ -123,8 +122,3 @@ class DecoderForCausalLM(nnx.Module):
         """
         context = packed_context(segment_ids_BxL, causal=True)
         return self.logits(self.hidden(input_ids_BxL, context, key=dropout_key)[0])
-
-
-def graph_of(config: DecoderConfig, dtype: jnp.dtype) -> nnx.GraphDef[DecoderForCausalLM]:
-    """The model without its weights: `nnx.merge(graph, params)` is a model to call."""
-    return graph(partial(DecoderForCausalLM, config), dtype)

@@ -19,7 +19,6 @@ from trainers.on_flax.layers import (
     ACTIVATIONS,
     Layer,
     dropped,
-    graph,
     head_logits,
     norm,
     packed_context,
@@ -117,8 +116,3 @@ class EncoderForMaskedLM(nnx.Module):
         slots_BxKx1 = masked_positions_BxK[..., None].astype(jnp.int32)
         x_BxKxH = jnp.take_along_axis(x_BxLxH, slots_BxKx1, axis=1)
         return self.head(x_BxKxH, self.embeddings.tokens)
-
-
-def graph_of(config: EncoderConfig, dtype: jnp.dtype) -> nnx.GraphDef[EncoderForMaskedLM]:
-    """The model without its weights: `nnx.merge(graph, params)` is a model to call."""
-    return graph(partial(EncoderForMaskedLM, config), dtype)

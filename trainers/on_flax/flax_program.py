@@ -1,13 +1,14 @@
 """A model on JAX's devices: compiled steps, weights, the optimizer's state.
 
-Both steps are compiled from the contract's shapes before the first row is read, so that they cannot
+Both steps are compiled from the contract's shapes before the first row is read: they cannot
 recompile, only refuse. What they compute of rows is an `Objective`.
 
 Legend: B rows of a batch or microbatch, A microbatches.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -16,31 +17,28 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from schemas.errors import DataError, UsageError
-from schemas.sidecar import Schema
 from trainers.data.batches import Batch
 from trainers.models.modules import Weights
 from trainers.on_flax.layers import Params, named_leaves, to_params, to_weights
-from trainers.on_flax.optimizers import Rate, learning_rate, optimizer_for
-from trainers.run.flags import RunFlags
+from trainers.on_flax.optimizers import learning_rate, optimizer_for
 from trainers.run.program import Arrays, Plan, Program, only_whole_state
+from trainers.tasks.language import CORRECT, COUNTED, LOSS
 
 DeviceBatch: TypeAlias = dict[str, jax.Array]  # a batch of the reader's on the devices
 Rows: TypeAlias = Any  # what a model reads and predicts: a pytree of arrays whose first axis is B
+Sums: TypeAlias = dict[str, jax.Array]  # f32, over the tokens that count
 _DROPOUT = 0x64726F70  # "drop"; folded into the seed's key, whose other children are others' keys
 
 
-class Sums(NamedTuple):
-    """F32 sums over the tokens that count.
-
-    Attributes:
-      loss: of their weighted cross-entropies, nats.
-      correct: of those whose likeliest prediction is right.
-      counted: of their weights.
-    """
-
-    loss: jax.Array
-    correct: jax.Array
-    counted: jax.Array
+def token_sums(logits: jax.Array, labels: jax.Array, weights: jax.Array) -> Sums:
+    """Of tokens [B, T], their f32 logits [B, T, V] and weights: loss in nats, hits, weights."""
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    hits = logits.argmax(-1) == labels
+    return {
+        LOSS: (losses * weights).sum(),
+        CORRECT: (hits * weights).sum(),
+        COUNTED: weights.sum(),
+    }
 
 
 class Objective(Protocol):
@@ -55,7 +53,7 @@ class Objective(Protocol):
         ...
 
     def sums(self, params: Params, rows: Rows, key: jax.Array | None) -> Sums:
-        """Loss and hits on rows, differentiable in `params`; `key` turns dropout on."""
+        """LOSS, CORRECT and COUNTED; the loss is differentiable. `key` turns dropout on."""
         ...
 
 
@@ -74,19 +72,24 @@ class FlaxProgram(Program):
           UsageError: the devices cannot share a batch, or there are other processes with theirs.
         """
         devices, flags = devices or jax.local_devices(), plan.flags
+        self._plan, self._objective = plan, objective
         self._accumulation = flags.accumulation or 1
         _check_devices(flags.batch_size, len(devices), self._accumulation)
         self.steps = plan.steps
         self.evaluation_rows = flags.batch_size // self._accumulation
         dtype = compute_dtype(flags.precision)
         self.description = f"{len(devices)} x {devices[0].device_kind}, {dtype}"
-        self._plan, self._objective = plan, objective
-        self._mesh = Mesh(np.array(devices), ("rows",))
-        self._replicated = NamedSharding(self._mesh, PartitionSpec())
-        self._by_row = NamedSharding(self._mesh, PartitionSpec("rows"))
+        mesh = Mesh(np.array(devices), ("rows",))
+        self._replicated = NamedSharding(mesh, PartitionSpec())
+        self._by_row = NamedSharding(mesh, PartitionSpec("rows"))
+        self._micro_by_row = NamedSharding(mesh, PartitionSpec(None, "rows"))
         self._rate = learning_rate(flags, plan.steps)
         self._optimizer = optimizer_for(flags, self._rate)
-        self._columns = tuple(_abstract_batch(plan.schema, 1, self._by_row))
+        self._columns: dict[str, Any] = {  # shape of a row, dtype
+            **{feature.name: (feature.shape, feature.dtype) for feature in plan.schema.features},
+            "row_index": ((2,), jnp.uint32),
+            "epoch": ((), jnp.uint32),
+        }
 
     def load(self, weights: Weights, state: Arrays | None) -> None:
         """Puts weights on every device, and what the optimizer remembers."""
@@ -108,28 +111,29 @@ class FlaxProgram(Program):
 
     def compile(self, *, trains: bool, evaluates: bool) -> None:
         """Compiles the steps; a new optimizer begins here."""
-        jitted: Any
-        params, plan = self._abstract(self._params), self._plan
+        params = self._abstract(self._params)
         if trains:
             if self._state is None:
                 begin = jax.jit(self._optimizer.init, out_shardings=self._replicated)
                 self._state = begin(self._params)
-            batch = _abstract_batch(plan.schema, plan.flags.batch_size, self._by_row)
+            jitted = jax.jit(self._step, donate_argnums=(0, 1), out_shardings=self._replicated)
+            batch = self._abstract_batch(self._plan.flags.batch_size)
             done = self._abstract(np.uint32(0))
-            step = train_step(self._objective, self._optimizer, self._rate, self._mesh, plan.flags)
-            jitted = jax.jit(step, donate_argnums=(0, 1), out_shardings=self._replicated)
-            state = self._abstract(self._state)
-            self._train = jitted.lower(params, state, batch, done).compile()
+            self._train = jitted.lower(params, self._abstract(self._state), batch, done).compile()
         if evaluates:
-            batch = _abstract_batch(plan.schema, self.evaluation_rows, self._by_row)
-            jitted = jax.jit(evaluation_step(self._objective), out_shardings=self._replicated)
+            jitted = jax.jit(self._sums, out_shardings=self._replicated)
+            batch = self._abstract_batch(self.evaluation_rows)
             self._evaluate = jitted.lower(params, batch).compile()
 
     def _abstract(self, tree: Any) -> Any:
-        def shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
-            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=self._replicated)
+        shape_of = partial(jax.ShapeDtypeStruct, sharding=self._replicated)
+        return jax.tree.map(lambda leaf: shape_of(leaf.shape, leaf.dtype), tree)
 
-        return jax.tree.map(shape_of, tree)
+    def _abstract_batch(self, rows: int) -> dict[str, jax.ShapeDtypeStruct]:
+        shape_of = partial(jax.ShapeDtypeStruct, sharding=self._by_row)
+        return {
+            name: shape_of((rows, *shape), dtype) for name, (shape, dtype) in self._columns.items()
+        }
 
     def place(self, rows: Batch) -> DeviceBatch:
         """Rows on the devices, in their narrow dtypes; 64-bit indices as two words."""
@@ -138,20 +142,16 @@ class FlaxProgram(Program):
         return jax.device_put({name: rows[name] for name in self._columns}, self._by_row)
 
     def train(self, placed: DeviceBatch, step: int) -> Callable[[], list[dict[str, float]]]:
-        """Starts a step; the buffers of weights and state are handed on to the next ones."""
+        """Starts a step; it takes over the buffers of weights and state."""
         self._params, self._state, metrics = self._train(
             self._params, self._state, placed, np.uint32(step)
         )
-
-        def read() -> list[dict[str, float]]:
-            return [{name: float(value) for name, value in jax.device_get(metrics).items()}]
-
-        return read
+        return lambda: [{name: float(x) for name, x in jax.device_get(metrics).items()}]
 
     def evaluate(self, placed: DeviceBatch) -> Callable[[], Arrays]:
-        """Starts an evaluation; its outputs are `Sums`, to which filling rows add nothing."""
+        """Starts an evaluation; its outputs are sums, to which filling rows add nothing."""
         sums = self._evaluate(self._params, placed)
-        return lambda: jax.device_get(sums)._asdict()
+        return lambda: jax.device_get(sums)
 
     def weights(self) -> Weights:
         """The weights on the host."""
@@ -160,6 +160,55 @@ class FlaxProgram(Program):
     def state(self) -> Arrays:
         """Optax's state on the host: {"1.0.count": ..., "1.0.mu.layers.0.qkv.kernel": ...}."""
         return {name: np.array(value) for name, value in named_leaves(self._state).items()}
+
+    # What is compiled; pure, since nothing that it reads of the program ever changes.
+
+    def _sums(self, params: Params, batch: DeviceBatch) -> Sums:
+        return self._objective.sums(params, self._objective.rows(batch, training=False), None)
+
+    def _step(self, params: Params, state: optax.OptState, batch: DeviceBatch, done: jax.Array):
+        """Weights and state after step `done` + 1, and its metrics.
+
+        The loss is the mean over the tokens that count in the whole batch, whatever the
+        microbatches: each adds its sum, divided by the batch's total weight.
+        """
+        rows = self._objective.rows(batch, training=True)
+        counted = self._objective.weight(rows)
+        total, key = jnp.maximum(counted, 1.0), dropout_key(self._plan.flags.seed, done)
+        take = self._gradients if self._accumulation == 1 else self._accumulated
+        loss, gradients = take(params, rows, total, key)
+        updates, state = self._optimizer.update(gradients, state, params)
+        metrics = {
+            "loss": loss,
+            "counted": counted,
+            "gradient_norm": optax.tree.norm(gradients),  # before clipping
+            "learning_rate": self._rate(done),
+        }
+        return optax.apply_updates(params, updates), state, metrics
+
+    def _gradients(self, params: Params, rows: Rows, total: jax.Array, key: jax.Array):
+        mean_loss = lambda params: self._objective.sums(params, rows, key)[LOSS] / total  # noqa: E731
+        return jax.value_and_grad(mean_loss)(params)
+
+    def _accumulated(self, params: Params, rows: Rows, total: jax.Array, key: jax.Array):
+        """The same, one microbatch after another."""
+
+        def add(sums, numbered):
+            number, rows = numbered
+            found = self._gradients(params, rows, total, jax.random.fold_in(key, number))
+            return jax.tree.map(jnp.add, sums, found), None
+
+        zeros = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
+        numbered = (jnp.arange(self._accumulation), jax.tree.map(self._dealt, rows))
+        return jax.lax.scan(add, zeros, numbered)[0]
+
+    def _dealt(self, column: jax.Array) -> jax.Array:
+        """[B, ...] to [A, B / A, ...]: row i goes to microbatch i % A.
+
+        Dealing rows out instead of cutting the batch keeps every row on the device that holds it.
+        """
+        dealt = column.reshape(-1, self._accumulation, *column.shape[1:]).swapaxes(0, 1)
+        return jax.lax.with_sharding_constraint(dealt, self._micro_by_row)
 
 
 def _check_devices(batch_size: int, devices: int, accumulation: int) -> None:
@@ -183,87 +232,6 @@ def compute_dtype(precision: str) -> jnp.dtype:
     return jnp.dtype(jnp.float32 if platform == "cpu" else jnp.bfloat16)
 
 
-def _abstract_batch(schema: Schema, rows: int, sharding: NamedSharding) -> Any:
-    """Shapes and dtypes of a batch on the devices: the stored features, and what keys the masks."""
-    columns = {feature.name: (feature.shape, feature.dtype) for feature in schema.features}
-    columns.update(row_index=((2,), jnp.uint32), epoch=((), jnp.uint32))
-    return {
-        name: jax.ShapeDtypeStruct((rows, *shape), dtype, sharding=sharding)
-        for name, (shape, dtype) in columns.items()
-    }
-
-
 def dropout_key(seed: int, step: jax.Array | int) -> jax.Array:
     """The key of the step after `step`; no key of anything else that the seed decides."""
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _DROPOUT), step)
-
-
-def train_step(
-    objective: Objective,
-    optimizer: optax.GradientTransformation,
-    rate: Rate,
-    mesh: Mesh,
-    flags: RunFlags,
-) -> Callable[[Params, optax.OptState, DeviceBatch, jax.Array], tuple[Params, Any, Any]]:
-    """Makes the pure function (params, optimizer's state, batch, step) -> (both, metrics).
-
-    The loss is the mean over the tokens that count in the whole batch, whatever the microbatches:
-    each adds its sum, divided by the batch's total weight.
-    """
-
-    def gradients(params: Params, rows: Rows, total: jax.Array, key: jax.Array):
-        mean_loss = lambda params: objective.sums(params, rows, key).loss / total  # noqa: E731
-        return jax.value_and_grad(mean_loss)(params)
-
-    def added_up(params: Params, rows: Rows, total: jax.Array, key: jax.Array, count: int):
-        def add(sums, numbered):
-            number, rows = numbered
-            found = gradients(params, rows, total, jax.random.fold_in(key, number))
-            return jax.tree.map(jnp.add, sums, found), None
-
-        zeros = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
-        numbered = (jnp.arange(count), microbatches(rows, count, mesh))
-        return jax.lax.scan(add, zeros, numbered)[0]
-
-    def step(params: Params, state: optax.OptState, batch: DeviceBatch, done: jax.Array):
-        rows = objective.rows(batch, training=True)
-        counted = objective.weight(rows)
-        total, key = jnp.maximum(counted, 1.0), dropout_key(flags.seed, done)
-        count = flags.accumulation or 1
-        if count == 1:
-            loss, grads = gradients(params, rows, total, key)
-        else:
-            loss, grads = added_up(params, rows, total, key, count)
-        updates, state = optimizer.update(grads, state, params)
-        metrics = {
-            "loss": loss,
-            "counted": counted,
-            "gradient_norm": optax.tree.norm(grads),  # before clipping
-            "learning_rate": rate(done),
-        }
-        return optax.apply_updates(params, updates), state, metrics
-
-    return step
-
-
-def microbatches(rows: Rows, count: int, mesh: Mesh) -> Rows:
-    """[B, ...] to [A, B / A, ...]: row i goes to microbatch i % A.
-
-    Dealing rows out instead of cutting the batch keeps every row on the device that holds it.
-    """
-    sharding = NamedSharding(mesh, PartitionSpec(None, *mesh.axis_names))
-
-    def deal(value: jax.Array) -> jax.Array:
-        dealt = value.reshape(value.shape[0] // count, count, *value.shape[1:]).swapaxes(0, 1)
-        return jax.lax.with_sharding_constraint(dealt, sharding)
-
-    return jax.tree.map(deal, rows)
-
-
-def evaluation_step(objective: Objective) -> Callable[[Params, DeviceBatch], Sums]:
-    """Makes the pure function (params, batch) -> sums."""
-
-    def step(params: Params, batch: DeviceBatch) -> Sums:
-        return objective.sums(params, objective.rows(batch, training=False), None)
-
-    return step

@@ -36,7 +36,7 @@ class _Loop(NamedTuple):
 
     step: jax.Array
     chosen: jax.Array
-    done: jax.Array
+    is_done: jax.Array
     found: Generated
     caches: list[Cache]
 
@@ -94,11 +94,11 @@ def generator(
             """Chooses the next token of every row that goes on."""
             x_Bx1xE = jnp.take_along_axis(x_BxLxE, last_B[:, None, None], axis=1)
             chosen_B = choose(model.logits(x_Bx1xE)[:, 0], keys_B, loop.step, rule)
-            chosen_B = jnp.where(loop.done, 0, chosen_B)
-            ended_B = jnp.isin(chosen_B, jnp.asarray(rule.eos_ids, jnp.int32))
+            chosen_B = jnp.where(loop.is_done, 0, chosen_B)
+            is_done = loop.is_done | jnp.isin(chosen_B, jnp.asarray(rule.eos_ids, jnp.int32))
             ids_BxT = loop.found.ids.at[:, loop.step].set(chosen_B)
-            found = Generated(ids_BxT, loop.found.lengths + ~loop.done)
-            return _Loop(loop.step + 1, chosen_B, loop.done | ended_B, found, loop.caches)
+            found = Generated(ids_BxT, loop.found.lengths + ~loop.is_done)
+            return _Loop(loop.step + 1, chosen_B, is_done, found, loop.caches)
 
         def go_on(loop: _Loop) -> _Loop:
             context = context_of((lengths_B + loop.step - 1)[:, None])
@@ -108,14 +108,10 @@ def generator(
         context = context_of(jnp.tile(places[:width], (rows, 1)))
         caches = [layer.empty_cache(rows, len(places)) for layer in model.layers]
         x_BxPxE, caches = model.hidden(prompts_BxP, context, caches=caches)
-        begin = _Loop(
-            step=jnp.zeros((), jnp.int32),
-            chosen=jnp.zeros(rows, jnp.int32),
-            done=jnp.zeros(rows, bool),
-            found=Generated(jnp.zeros((rows, new), jnp.int32), jnp.zeros(rows, jnp.int32)),
-            caches=caches,
-        )
-        goes_on = lambda loop: (loop.step < new) & ~loop.done.all()  # noqa: E731
+        nothing_B = jnp.zeros(rows, jnp.int32)
+        found = Generated(jnp.zeros((rows, new), jnp.int32), nothing_B)
+        begin = _Loop(jnp.int32(0), nothing_B, jnp.zeros(rows, bool), found, caches)
+        goes_on = lambda loop: (loop.step < new) & ~loop.is_done.all()  # noqa: E731
         return jax.lax.while_loop(goes_on, go_on, take(begin, x_BxPxE, lengths_B - 1)).found
 
     return jax.jit(generate)

@@ -7,14 +7,12 @@ epoch), so it depends neither on the batch a row is in nor on the number of devi
 Legend: B rows, L tokens a row, K masked slots a row.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from schemas.errors import UsageError
 from schemas.features import max_masked_slots
 from schemas.sidecar import Schema
 
@@ -39,52 +37,10 @@ class MaskedRows(NamedTuple):
     weights: jax.Array
 
 
-@dataclass(frozen=True)
-class MaskRule:
-    """How tokens are picked and replaced.
-
-    Attributes:
-      rate: share of a row's ordinary tokens, rounded, at least one.
-      slots: K.
-      mask_id: of the mask token.
-      vocab_size: random tokens are below it.
-      special_ids: never picked and never put in, ascending.
-    """
-
-    rate: float
-    slots: int
-    mask_id: int
-    vocab_size: int
-    special_ids: tuple[int, ...]
-
-    @staticmethod
-    def of(schema: Schema, rate: float) -> "MaskRule":
-        """The rule for rows of this contract.
-
-        Raises:
-          UsageError: the tokenizer has no mask token or nothing but special ones.
-        """
-        specials = tuple(sorted(set(schema.all_special_ids)))
-        if "mask" not in schema.special_ids or len(specials) >= schema.vocab_size:
-            raise UsageError(
-                "--masking=dynamic: the set's tokenizer has no mask token, or no ordinary ones; "
-                "build the set with a tokenizer made for masked language models"
-            )
-        slots = max_masked_slots(schema.max_length, rate)
-        return MaskRule(rate, slots, schema.special_ids["mask"], schema.vocab_size, specials)
-
-
 def row_bits(seed: int, row_index_Bx2: jax.Array, epoch_B: jax.Array, count: int) -> jax.Array:
-    """Random bits of every (row, epoch).
+    """Random bits of every (row, epoch): so many uint32 for each, [B, count].
 
-    Args:
-      seed: of the run.
-      row_index_Bx2: uint32, the low and the high half of the row's index in its split.
-      epoch_B: uint32.
-      count: numbers for each.
-
-    Returns:
-      uint32 [B, count].
+    The row's index in its split is given as two uint32, the low and the high half.
     """
 
     def bits_of(row: jax.Array, epoch: jax.Array) -> jax.Array:
@@ -115,19 +71,23 @@ def unmasked_ids(batch: dict[str, jax.Array]) -> jax.Array:
     return _put(ids_BxL, masks.positions, masks.weights > 0, masks.labels)
 
 
-def masked_anew(batch: dict[str, jax.Array], rule: MaskRule, seed: int) -> MaskedRows:
+def masked_anew(
+    batch: dict[str, jax.Array], *, schema: Schema, rate: float, seed: int
+) -> MaskedRows:
     """Masks drawn for the rows' epochs; the rows' own masks, if any, are undone first.
 
     Args:
       batch: integer columns of the rows, with `row_index` uint32 [B, 2] and `epoch` uint32 [B].
-      rule: how to pick and replace.
+      schema: whose special ids are never picked and never put in.
+      rate: share of a row's ordinary tokens that are picked, rounded, at least one.
       seed: of the run.
     """
+    specials = np.asarray(sorted(set(schema.all_special_ids)), np.int32)
+    slots = max_masked_slots(schema.max_length, rate)
     ids_BxL = unmasked_ids(batch)
     segment_ids_BxL = batch["segment_ids"].astype(jnp.int32)
-    special_BxL = (ids_BxL[..., None] == jnp.asarray(rule.special_ids, jnp.int32)).any(-1)
-    ordinary_BxL = (segment_ids_BxL > 0) & ~special_BxL
-    length, slots = ids_BxL.shape[1], rule.slots
+    ordinary_BxL = (segment_ids_BxL > 0) & ~(ids_BxL[..., None] == specials).any(-1)
+    length = ids_BxL.shape[1]
     bits = row_bits(seed, batch["row_index"], batch["epoch"], length + 2 * slots)
     order_BxL, way_BxK, token_BxK = jnp.split(bits, [length, length + slots], axis=1)
 
@@ -135,13 +95,13 @@ def masked_anew(batch: dict[str, jax.Array], rule: MaskRule, seed: int) -> Maske
     order_BxL = jnp.where(ordinary_BxL, order_BxL >> 1, jnp.uint32(0xFFFFFFFF))
     positions_BxK = jnp.argsort(order_BxL, axis=1)[:, :slots].astype(jnp.int32)
     ordinary_Bx1 = ordinary_BxL.sum(axis=1, keepdims=True)
-    picked_Bx1 = jnp.clip(jnp.round(rule.rate * ordinary_Bx1).astype(jnp.int32), 1, slots)
+    picked_Bx1 = jnp.clip(jnp.round(rate * ordinary_Bx1).astype(jnp.int32), 1, slots)
     used_BxK = jnp.arange(slots) < jnp.minimum(picked_Bx1, ordinary_Bx1)
     labels_BxK = jnp.take_along_axis(ids_BxL, positions_BxK, axis=1)
 
-    random_BxK = _ordinary(token_BxK, rule)
+    random_BxK = _ordinary(token_BxK, specials, schema.vocab_size)
     new_BxK = jnp.where(way_BxK < _below(AS_MASK + AS_RANDOM), random_BxK, labels_BxK)
-    new_BxK = jnp.where(way_BxK < _below(AS_MASK), rule.mask_id, new_BxK)
+    new_BxK = jnp.where(way_BxK < _below(AS_MASK), schema.special_ids["mask"], new_BxK)
     input_ids_BxL = _put(ids_BxL, positions_BxK, used_BxK, new_BxK)
     weights_BxK = used_BxK.astype(jnp.float32)
     return MaskedRows(input_ids_BxL, segment_ids_BxL, positions_BxK, labels_BxK, weights_BxK)
@@ -152,10 +112,9 @@ def _below(share: float) -> jax.Array:
     return jnp.uint32(round(share * (1 << 32)))
 
 
-def _ordinary(bits: jax.Array, rule: MaskRule) -> jax.Array:
+def _ordinary(bits: jax.Array, specials: np.ndarray, vocab_size: int) -> jax.Array:
     """Random bits to ids that are not special, each as likely as the next (to 1 in 2**32 / V)."""
-    specials = np.asarray(rule.special_ids, np.int32)
-    number = (bits % jnp.uint32(rule.vocab_size - len(specials))).astype(jnp.int32)
+    number = (bits % jnp.uint32(vocab_size - len(specials))).astype(jnp.int32)
     # The r-th ordinary id is r plus the number of special ids at or below it.
     gaps = jnp.asarray(specials - np.arange(len(specials), dtype=np.int32))
     return number + (number[..., None] >= gaps).sum(-1)

@@ -6,13 +6,12 @@ Legend: B rows, K masked slots a row, V vocabulary.
 from functools import partial
 
 import jax
-import optax
 from flax import nnx
 
-from trainers.on_flax.encoder import graph_of
-from trainers.on_flax.flax_program import DeviceBatch, Sums, compute_dtype
-from trainers.on_flax.layers import Params
-from trainers.on_flax.masking import MaskedRows, MaskRule, masked_anew, stored_masks
+from trainers.on_flax.encoder import EncoderForMaskedLM
+from trainers.on_flax.flax_program import DeviceBatch, Sums, compute_dtype, token_sums
+from trainers.on_flax.layers import Params, graph_of
+from trainers.on_flax.masking import MaskedRows, masked_anew, stored_masks
 from trainers.run.program import Plan
 from trainers.tasks.mlm import mask_rates
 
@@ -21,17 +20,16 @@ class MlmObjective:
     """A `trainers.on_flax.flax_program.Objective`."""
 
     def __init__(self, plan: Plan):
-        """Takes the run's encoder and its masks."""
-        self._graph = graph_of(plan.model, compute_dtype(plan.flags.precision))
-        rates = mask_rates(plan.flags, plan.schema)
-        self._masked = {
-            True: _masker(plan, rates.training),
-            False: _masker(plan, rates.evaluation),
-        }
+        """Takes the run's encoder and how it masks."""
+        dtype = compute_dtype(plan.flags.precision)
+        self._graph = graph_of(EncoderForMaskedLM, plan.model, dtype)
+        self._rates = mask_rates(plan.flags, plan.schema)
+        self._anew = partial(masked_anew, schema=plan.schema, seed=plan.flags.seed)
 
     def rows(self, batch: DeviceBatch, *, training: bool) -> MaskedRows:
         """Rows with the masks they carry, or with new ones."""
-        return self._masked[training](batch)
+        rate = self._rates.training if training else self._rates.evaluation
+        return stored_masks(batch) if rate is None else self._anew(batch, rate=rate)
 
     def weight(self, rows: MaskedRows) -> jax.Array:
         """Masked tokens."""
@@ -41,13 +39,4 @@ class MlmObjective:
         """Of all slots in use."""
         model = nnx.merge(self._graph, params)
         logits_BxKxV = model(rows.input_ids, rows.segment_ids, rows.positions, key)
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits_BxKxV, rows.labels)
-        hits = (logits_BxKxV.argmax(-1) == rows.labels) * rows.weights
-        return Sums((losses * rows.weights).sum(), hits.sum(), rows.weights.sum())
-
-
-def _masker(plan: Plan, rate: float | None):
-    """What makes the masks: those that are stored, or as many as `rate` asks for."""
-    if rate is None:
-        return stored_masks
-    return partial(masked_anew, rule=MaskRule.of(plan.schema, rate), seed=plan.flags.seed)
+        return token_sums(logits_BxKxV, rows.labels, rows.weights)

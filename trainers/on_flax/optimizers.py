@@ -26,7 +26,20 @@ def learning_rate(flags: RunFlags, steps: int) -> Rate:
 
 def optimizer_for(flags: RunFlags, rate: Rate) -> optax.GradientTransformation:
     """Clipping and the optimizer; weights of matrices decay, biases and norms (vectors) do not."""
-    optimizer = _OPTIMIZERS[flags.optimizer](flags, rate)
+    betas: Any = {"b1": flags.beta1, "b2": flags.beta2}
+    decay: Any = {"weight_decay": flags.weight_decay, "mask": _matrices}
+    if flags.optimizer == "adamw":
+        optimizer = optax.adamw(rate, eps=flags.epsilon, **betas, **decay)
+    elif flags.optimizer == "lion":
+        optimizer = optax.lion(rate, **betas, **decay)
+    elif flags.optimizer == "sgd_momentum":
+        momentum = optax.sgd(rate, momentum=flags.beta1)
+        optimizer = optax.chain(optax.add_decayed_weights(**decay), momentum)
+    else:
+        # optax takes weight_decay_rate times the weight away whatever the rate of the step is;
+        # here it is times the rate too, as --weight_decay says and as with the others.
+        decay_rate = lambda done: flags.weight_decay * rate(done)  # noqa: E731
+        optimizer = optax.adafactor(rate, weight_decay_rate=decay_rate, weight_decay_mask=_matrices)
     if not flags.clip_norm:
         return optimizer
     return optax.chain(optax.clip_by_global_norm(flags.clip_norm), optimizer)
@@ -34,45 +47,3 @@ def optimizer_for(flags: RunFlags, rate: Rate) -> optax.GradientTransformation:
 
 def _matrices(params: Any) -> Any:
     return jax.tree.map(lambda value: value.ndim > 1, params)
-
-
-def _adamw(flags: RunFlags, rate: Rate) -> optax.GradientTransformation:
-    return optax.adamw(
-        rate,
-        b1=flags.beta1,
-        b2=flags.beta2,
-        eps=flags.epsilon,
-        weight_decay=flags.weight_decay,
-        mask=_matrices,
-    )
-
-
-def _adafactor(flags: RunFlags, rate: Rate) -> optax.GradientTransformation:
-    # optax subtracts weight_decay_rate times the weight whatever the rate of the step is; ours is
-    # times the rate, as --weight_decay says and as with the other optimizers.
-    return optax.adafactor(
-        rate,
-        weight_decay_rate=lambda done: flags.weight_decay * rate(done),
-        weight_decay_mask=_matrices,
-    )
-
-
-def _sgd_momentum(flags: RunFlags, rate: Rate) -> optax.GradientTransformation:
-    return optax.chain(
-        optax.add_decayed_weights(flags.weight_decay, mask=_matrices),
-        optax.sgd(rate, momentum=flags.beta1),
-    )
-
-
-def _lion(flags: RunFlags, rate: Rate) -> optax.GradientTransformation:
-    return optax.lion(
-        rate, b1=flags.beta1, b2=flags.beta2, weight_decay=flags.weight_decay, mask=_matrices
-    )
-
-
-_OPTIMIZERS = {
-    "adamw": _adamw,
-    "adafactor": _adafactor,
-    "sgd_momentum": _sgd_momentum,
-    "lion": _lion,
-}

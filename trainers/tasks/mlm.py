@@ -57,7 +57,14 @@ def mask_rates(flags: MlmFlags, schema: Schema) -> MaskRates:
             f"--mask_rate={flags.mask_rate} has no effect on the masks that the rows carry: add "
             "--masking=dynamic, or leave it out"
         )
-    return MaskRates(None if is_stored else rate, None if schema.static_masking else rate)
+    rates = MaskRates(None if is_stored else rate, None if schema.static_masking else rate)
+    has_ordinary = len(set(schema.all_special_ids)) < schema.vocab_size
+    if any(rates) and not ("mask" in schema.special_ids and has_ordinary):
+        raise UsageError(
+            "--masking=dynamic: the set's tokenizer has no mask token, or no ordinary ones; build "
+            "the set with a tokenizer made for masked language models"
+        )
+    return rates
 
 
 class MlmTask(Task):
