@@ -22,7 +22,7 @@ from schemas.errors import DataError, TextmillError, UsageError
 from trainers.models.encoder import EncoderConfig
 from trainers.models.hf_files import read_directory
 from trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_arrays
-from trainers.on_poptorch.module_program import ModuleProgram, Objective, dropout_seed
+from trainers.on_poptorch.module_program import ModuleObjective, ModuleProgram, dropout_seed
 from trainers.poptorch_classifier import main
 from trainers.reader import ShardSet
 from trainers.run.checkpoints import Checkpoints, read_weights
@@ -330,7 +330,7 @@ def test_dropout_has_numbers_of_its_own_for_every_seed_and_step():
     assert dropout_seed(3, 4) == dropout_seed(3, 4)
 
 
-class Squares(Objective):
+class Squares(ModuleObjective):
     """A line through points: no task of ours."""
 
     def __init__(self):

@@ -65,7 +65,7 @@ def test_every_call_that_poptorch_gets(shards, tmp_path):
     train = "int32[64, 16], int32[64, 16], int32[64, 16], int32[64]"
     evaluate = "int32[64, 16], int32[64, 16], int32[64, 16]"
     assert poptorch.calls == [
-        "BeginBlock(layer_to_call=Embeddings, user_id='embeddings', ipu_id=0)",
+        "BeginBlock(layer_to_call=TorchEmbeddings, user_id='embeddings', ipu_id=0)",
         "BeginBlock(layer_to_call=EncoderLayer, user_id='layer 0', ipu_id=1)",
         "BeginBlock(layer_to_call=EncoderLayer, user_id='layer 1', ipu_id=2)",
         "BeginBlock(layer_to_call=EncoderLayer, user_id='layer 2', ipu_id=3)",

@@ -15,8 +15,8 @@ from trainers.models.hf_files import read_directory, write_directory
 from trainers.models.weights import from_published, to_published
 from trainers.on_poptorch.classifier import (
     TEXT_INPUTS,
-    ClassificationObjective,
     Classifier,
+    ClassifierObjective,
     classifier_arrays,
 )
 from trainers.on_poptorch.torch_encoder import EncoderLayer
@@ -79,7 +79,7 @@ def _arrays(model):
 
 def _ours(theirs):
     config = encoder_from_json(theirs.config.to_dict(), classes=CLASSES, place="here")
-    objective = ClassificationObjective(config, [1.0] * len(CLASSES))
+    objective = ClassifierObjective(config, [1.0] * len(CLASSES))
     values, notes = from_published(_arrays(theirs), config, seed=0, place="here")
     assert not notes
     objective.module.load_state_dict(_tensors(values))

@@ -47,14 +47,14 @@ class PoptorchClassifierFlags(IpuFlags, ClassificationFlags, EncoderFlags):
 
 def _import_program(plan: Plan, task: ClassificationTask) -> Program:
     # PyTorch: seconds that --help and refusals do not pay.
-    from trainers.on_poptorch.classifier import ClassificationObjective
+    from trainers.on_poptorch.classifier import ClassifierObjective
     from trainers.on_poptorch.ipu_program import IpuProgram, find_poptorch
     from trainers.on_poptorch.module_program import ModuleProgram
 
     poptorch = find_poptorch(plan.flags.device)
     if poptorch is not None:
         return IpuProgram(plan, task.weights, poptorch)
-    return ModuleProgram(plan, ClassificationObjective(plan.model, task.weights))
+    return ModuleProgram(plan, ClassifierObjective(plan.model, task.weights))
 
 
 TRAINER = Trainer(

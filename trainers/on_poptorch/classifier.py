@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from trainers.data.batches import Batch
 from trainers.models.encoder import EncoderConfig
-from trainers.on_poptorch.module_program import Inputs, Objective
-from trainers.on_poptorch.torch_encoder import HIDDEN_SCORE, Embeddings, EncoderLayer
+from trainers.on_poptorch.module_program import Inputs, ModuleObjective
+from trainers.on_poptorch.torch_encoder import HIDDEN_SCORE, EncoderLayer, TorchEmbeddings
 from trainers.run.program import Arrays
 from trainers.tasks.classification import LABEL, LOGITS
 
@@ -47,7 +47,7 @@ class Classifier(nn.Module):
         """
         super().__init__()
         self._mark_loss, on_ipus = mark_loss, mark_loss is not None
-        self.embeddings = Embeddings(config)
+        self.embeddings = TorchEmbeddings(config)
         self.layers = nn.ModuleList([EncoderLayer(config, on_ipus) for _ in range(config.layers)])
         self.head = Head(config, on_ipus)
 
@@ -111,7 +111,7 @@ class Head(nn.Module):
             return self.out(dense_BxH.float())
 
 
-class ClassificationObjective(Objective):
+class ClassifierObjective(ModuleObjective):
     """Cross-entropy of the classes, each row with the weight of its class."""
 
     def __init__(self, config: EncoderConfig, class_weights: Sequence[float]):

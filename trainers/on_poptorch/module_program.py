@@ -1,6 +1,6 @@
 """Any PyTorch module on the CPU or a GPU, with whatever it learns; no task is known here.
 
-    class Squares(Objective):
+    class Squares(ModuleObjective):
         def prepare(self, rows):              # numpy; the second is what the loss is the mean over
             return {"x": rows["x"], "y": rows["y"]}, float(len(rows["x"]))
 
@@ -31,7 +31,7 @@ from trainers.run.schedule import Schedule
 Inputs = Mapping[str, Tensor]
 
 
-class Objective(ABC):
+class ModuleObjective(ABC):
     """What a module learns, and what is asked of it in an evaluation.
 
     Attributes:
@@ -60,7 +60,7 @@ class Objective(ABC):
         """The outputs that the task measures."""
 
 
-class Placed(NamedTuple):
+class PlacedRows(NamedTuple):
     """Rows of a step on the device, and what their loss is the mean over."""
 
     inputs: Inputs
@@ -70,7 +70,7 @@ class Placed(NamedTuple):
 class ModuleProgram(Program):
     """A module on the CPU or a GPU; its flags are RunFlags and TorchFlags."""
 
-    def __init__(self, plan: Plan, objective: Objective):
+    def __init__(self, plan: Plan, objective: ModuleObjective):
         """Takes the module to its device.
 
         Raises:
@@ -108,7 +108,7 @@ class ModuleProgram(Program):
     def compile(self, *, trains: bool, evaluates: bool) -> None:
         """Nothing: PyTorch runs operators one by one."""
 
-    def place(self, rows: Batch) -> Placed:
+    def place(self, rows: Batch) -> PlacedRows:
         """Tensors on the device; nobody waits for their way to a GPU."""
         arrays, counted = self._objective.prepare(rows)
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
@@ -117,9 +117,9 @@ class ModuleProgram(Program):
                 name: tensor.pin_memory().to(self._device, non_blocking=True)
                 for name, tensor in tensors.items()
             }
-        return Placed(tensors, counted)
+        return PlacedRows(tensors, counted)
 
-    def train(self, placed: Placed, step: int) -> Callable[[], List[Dict[str, float]]]:
+    def train(self, placed: PlacedRows, step: int) -> Callable[[], List[Dict[str, float]]]:
         """One step: microbatches one after another, then the optimizer."""
         flags, module = self._flags, self.module
         rate = flags.learning_rate * self._share_of_rate(step)
@@ -146,7 +146,7 @@ class ModuleProgram(Program):
 
         return measured
 
-    def evaluate(self, placed: Placed) -> Callable[[], Arrays]:
+    def evaluate(self, placed: PlacedRows) -> Callable[[], Arrays]:
         """The objective's outputs, without dropout."""
         self.module.eval()
         with torch.no_grad(), self._autocast():

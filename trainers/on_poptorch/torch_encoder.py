@@ -25,7 +25,7 @@ ACTIVATIONS: Dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class Embeddings(nn.Module):
+class TorchEmbeddings(nn.Module):
     """Tokens, positions and token types, added up, normed, and projected where E is not H."""
 
     def __init__(self, config: EncoderConfig):
