@@ -129,7 +129,7 @@ def test_logits_loss_gradients_and_a_step_are_theirs(oracle, rows, name):
     # Keras adds epsilon to the root before it corrects the bias of the second moment.
     flags = {"learning_rate": RATE, "weight_decay": DECAY, "epsilon": EPSILON * 0.001**0.5}
     flags = TfClassifierFlags(shards="x", warmup_steps=0, **flags)
-    optimizer = make_optimizer(flags, 10, list(places.values()))
+    optimizer = make_optimizer(flags, list(places.values()))
     optimizer.apply(list(gradients.values()), list(places.values()))
     after = to_published(read(model), model.config)
     differences["a step"] = largest(after, expected, "step")

@@ -28,8 +28,8 @@ import numpy as np
 import tyro
 import zstandard
 
+from trainers.data.shard_set import ShardSet
 from trainers.measures.class_scores import class_measures
-from trainers.reader import ShardSet
 from trainers.run.journal import read_metrics
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "imdb"

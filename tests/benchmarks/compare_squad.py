@@ -96,7 +96,8 @@ def main(options: Options) -> None:
     print(f"training took {time.perf_counter() - began:.0f} s", flush=True)
     run(
         "trainers.tf_qa",
-        "--evaluate_checkpoints=all",
+        "--evaluate_only",
+        "--checkpoint=all",
         f"--output={paths['run']}",
         f"--shards={paths['scored']}",
     )

@@ -9,17 +9,16 @@ from typing import Any
 from schemas.sidecar import Schema
 from trainers.models.encoder import EncoderConfig
 from trainers.on_tf.backend import tf
-from trainers.on_tf.saved_models import Signature
 from trainers.on_tf.tf_encoder import Encoder
 from trainers.on_tf.tf_layers import Seed, Tensors
-from trainers.on_tf.tf_program import Sums
+from trainers.on_tf.tf_program import Objective, Sums
 from trainers.tasks.classification import LABEL, LOGITS
 
 INPUTS = ("input_ids", "segment_ids", "token_type_ids")
 
 
-class ClassificationObjective:
-    """Cross-entropy of the classes, with a weight for each; see `Objective`."""
+class ClassificationObjective(Objective):
+    """Cross-entropy of the classes, with a weight for each."""
 
     features = (*INPUTS, LABEL)
 
@@ -48,24 +47,19 @@ class ClassificationObjective:
         """The logits of each row."""
         return {LOGITS: self.logits(batch)}
 
-    def signature(self, schema: Schema) -> Signature:
-        """Of a SavedModel.
+    def serve(self, schema: Schema) -> Any:
+        """The function of a SavedModel.
 
         It takes int32 [rows, tokens] `input_ids` and `segment_ids` (1 for a token, 0 for padding),
         for pairs `token_type_ids` too, and gives `logits`, `probabilities` [rows, classes] and
         `label`, the name of the likeliest class.
         """
-        names = INPUTS if "text_pair_field" in schema.parameters else INPUTS[:2]
 
         def serve(**batch: Any) -> Tensors:
             logits = self.logits(batch)
-            chosen = tf.argmax(logits, axis=1)
-            return {
-                "logits": logits,
-                "probabilities": tf.nn.softmax(logits),
-                "label": tf.gather(tf.constant(self.model.config.classes), chosen),
-            }
+            label = tf.gather(tf.constant(self.model.config.classes), tf.argmax(logits, axis=1))
+            return {"logits": logits, "probabilities": tf.nn.softmax(logits), "label": label}
 
-        return Signature(
-            serve, {name: tf.TensorSpec((None, None), tf.int32, name) for name in names}
-        )
+        names = INPUTS if "text_pair_field" in schema.parameters else INPUTS[:2]
+        specs = {name: tf.TensorSpec((None, None), tf.int32, name) for name in names}
+        return tf.function(serve).get_concrete_function(**specs)

@@ -8,28 +8,17 @@ Legend: B prompts, P places for a prompt, T new tokens at most, N heads, D size 
 V vocabulary.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from trainers.on_tf.backend import tf
 from trainers.on_tf.tf_decoder import Decoder
-from trainers.on_tf.tf_layers import Seen
-
-
-class Answers(NamedTuple):
-    """New tokens.
-
-    Attributes:
-      ids_BxT: int32; eos after a row's end.
-      lengths_B: int32, tokens before eos; T where none came.
-    """
-
-    ids_BxT: Any
-    lengths_B: Any
+from trainers.on_tf.tf_layers import Seen, Tensors
+from trainers.tasks.qa import ANSWER_IDS, ANSWER_LENGTHS
 
 
 def answer_prompts(
     model: Decoder, prompts_BxP: Any, lengths_B: Any, *, new_tokens: int, eos: int, prefix: bool
-) -> Answers:
+) -> Tensors:
     """The likeliest token after another, to eos or the longest answer; for use in a tf.function.
 
     Args:
@@ -39,6 +28,9 @@ def answer_prompts(
       new_tokens: T.
       eos: the id that ends an answer.
       prefix: whether a prompt's tokens see all of the prompt, or those before them only.
+
+    Returns:
+      ANSWER_IDS int32 [B, T], eos after a row's end; ANSWER_LENGTHS int32 [B], tokens before eos.
     """
     rows, places = tf.shape(prompts_BxP)[0], prompts_BxP.shape[1] or tf.shape(prompts_BxP)[1]
     lengths_B = tf.maximum(tf.cast(lengths_B, tf.int32), 1)
@@ -88,4 +80,5 @@ def answer_prompts(
     begin = take(last_BxH, tf.constant(0), tf.zeros((rows,), tf.bool), ids_TxB)
     _, _, ids_TxB, _ = tf.while_loop(goes_on, go_on, (*begin, caches))
     ids_BxT = tf.transpose(ids_TxB)
-    return Answers(ids_BxT, tf.reduce_sum(tf.cast(ids_BxT != eos, tf.int32), axis=1))
+    lengths_B = tf.reduce_sum(tf.cast(ids_BxT != eos, tf.int32), axis=1)
+    return {ANSWER_IDS: ids_BxT, ANSWER_LENGTHS: lengths_B}

@@ -9,15 +9,14 @@ from schemas.sidecar import Schema
 from trainers.models.decoder import DecoderConfig
 from trainers.on_tf.backend import tf
 from trainers.on_tf.decoding import answer_prompts
-from trainers.on_tf.saved_models import Signature
 from trainers.on_tf.tf_decoder import Decoder
 from trainers.on_tf.tf_layers import Seed, Tensors
-from trainers.on_tf.tf_program import Sums
-from trainers.tasks.qa import ANSWER_IDS, ANSWER_LENGTHS, CORRECT, COUNTED, LOSS
+from trainers.on_tf.tf_program import Objective, Sums
+from trainers.tasks.qa import CORRECT, COUNTED, LOSS
 
 
-class QaObjective:
-    """Cross-entropy of the answers' tokens; evaluations also answer; see `Objective`."""
+class QaObjective(Objective):
+    """Cross-entropy of the answers' tokens; evaluations also answer."""
 
     features = ("input_ids", "segment_ids", "loss_weights", "prefix_mask", "prompt_length")
 
@@ -66,10 +65,10 @@ class QaObjective:
         # Every prompt leaves room for the longest answer: that is in the contract.
         places = batch["input_ids"].shape[1] - self._schema.parameters["max_answer_length"]
         prompts = tf.cast(batch["input_ids"], tf.int32)[:, :places]
-        return {**found, **self._answered(prompts, batch["prompt_length"], self._schema)}
+        return {**found, **self._answer(prompts, batch["prompt_length"], self._schema)}
 
-    def _answered(self, prompts_BxP: Any, lengths_B: Any, schema: Schema) -> Tensors:
-        answers = answer_prompts(
+    def _answer(self, prompts_BxP: Any, lengths_B: Any, schema: Schema) -> Tensors:
+        return answer_prompts(
             self.model,
             prompts_BxP,
             lengths_B,
@@ -77,10 +76,9 @@ class QaObjective:
             eos=schema.special_ids["eos"],
             prefix=schema.parameters["qa_form"] == "prefix",
         )
-        return {ANSWER_IDS: answers.ids_BxT, ANSWER_LENGTHS: answers.lengths_B}
 
-    def signature(self, schema: Schema) -> Signature:
-        """Of a SavedModel, with decoding in it.
+    def serve(self, schema: Schema) -> Any:
+        """The function of a SavedModel, with decoding in it.
 
         It takes int32 `input_ids` [rows, tokens], prompts filled up at the right, and
         `prompt_lengths` [rows]; it gives int32 `answer_ids` [rows, longest answer], filled up with
@@ -89,9 +87,9 @@ class QaObjective:
         """
 
         def serve(input_ids: Any, prompt_lengths: Any) -> Tensors:
-            return self._answered(input_ids, prompt_lengths, schema)
+            return self._answer(input_ids, prompt_lengths, schema)
 
-        shapes = {"input_ids": (None, None), "prompt_lengths": (None,)}
-        return Signature(
-            serve, {name: tf.TensorSpec(shape, tf.int32, name) for name, shape in shapes.items()}
+        return tf.function(serve).get_concrete_function(
+            input_ids=tf.TensorSpec((None, None), tf.int32, "input_ids"),
+            prompt_lengths=tf.TensorSpec((None,), tf.int32, "prompt_lengths"),
         )

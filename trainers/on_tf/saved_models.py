@@ -7,9 +7,9 @@ DIR/assets.extra/schema.json, .../tokenizer.json         how texts become rows
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from schemas.errors import DataError, UsageError
 from schemas.terminal import say
@@ -27,18 +27,6 @@ NAME = "serving_default"
 EXTRA = "assets.extra"  # TensorFlow's place for files that are none of its own
 
 
-class Signature(NamedTuple):
-    """How a model is called.
-
-    Attributes:
-      serve: takes the inputs by their names, gives tensors by name.
-      inputs: their shapes and dtypes.
-    """
-
-    serve: Callable[..., dict[str, Any]]
-    inputs: dict[str, tf.TensorSpec]
-
-
 class _Served(tf.Module):
     """What a SavedModel tracks."""
 
@@ -48,14 +36,14 @@ class _Served(tf.Module):
 
 
 def write_saved_model(
-    path: str, model: keras.Model, signature: Signature, extra: Mapping[str, bytes]
+    path: str, model: keras.Model, serve: Any, extra: Mapping[str, bytes]
 ) -> None:
     """Writes a model with one signature, whole or not at all.
 
     Args:
       path: not there yet, or empty.
       model: whose weights are saved.
-      signature: what calls the model.
+      serve: a concrete function that calls it.
       extra: files to lie beside, by name.
 
     Raises:
@@ -64,7 +52,6 @@ def write_saved_model(
     """
     refuse_existing(path, flag="--export_saved_model")
     partial = os.path.abspath(path) + ".partial"
-    serve = tf.function(signature.serve).get_concrete_function(**signature.inputs)
     try:
         shutil.rmtree(partial, ignore_errors=True)
         tf.saved_model.save(_Served(model), partial, signatures={NAME: serve})

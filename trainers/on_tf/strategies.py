@@ -34,7 +34,8 @@ def choose_strategy(flags: TfFlags) -> tf.distribute.Strategy:
 
 def _strategy(flags: TfFlags) -> tf.distribute.Strategy:
     wanted = flags.device
-    if wanted == "tpu" or (wanted == "auto" and _has_tpu()):
+    has_tpu = "TPU_NAME" in os.environ or tf.config.list_physical_devices("TPU")
+    if wanted == "tpu" or (wanted == "auto" and has_tpu):
         return _tpu()
     gpus = tf.config.list_physical_devices("GPU") if wanted in ("auto", "gpu") else []
     if len(gpus) > 1:
@@ -46,10 +47,6 @@ def _strategy(flags: TfFlags) -> tf.distribute.Strategy:
     if flags.cpu_devices > 1:
         return tf.distribute.MirroredStrategy(_logical_cpus(flags.cpu_devices))
     return tf.distribute.OneDeviceStrategy("/cpu:0")
-
-
-def _has_tpu() -> bool:
-    return "TPU_NAME" in os.environ or bool(tf.config.list_physical_devices("TPU"))
 
 
 def _tpu() -> tf.distribute.Strategy:

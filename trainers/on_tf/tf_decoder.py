@@ -17,9 +17,11 @@ from trainers.on_tf.tf_layers import (
     Block,
     Seed,
     Seen,
+    dense,
     dropped,
     float32_product,
-    layer_norm,
+    norm,
+    table,
     through_blocks,
 )
 
@@ -62,34 +64,18 @@ class Decoder(keras.Model):
                 "only: give weights of a gpt2, or take trainers.flax_clm"
             )
         super().__init__(name=config.family)
-        self.config, hidden = config, config.hidden_size
-        self.tokens = keras.layers.Embedding(config.vocab_size, hidden, name="tokens")
-        self.positions = keras.layers.Embedding(config.position_rows, hidden, name="positions")
-        self.blocks = [
-            Block(
-                config,
-                index,
-                norm_first=True,
-                scale=config.attention_scale(index),
-                dropout=config.dropout,
-            )
-            for index in range(config.layers)
-        ]
-        self.final_norm = layer_norm(config.layer_norm_epsilon, "final_norm")
-        if not config.tied:
-            self.head = keras.layers.Dense(config.vocab_size, use_bias=False, name="head")
-        self.build()
-
-    def build(self, input_shape: Any = None) -> None:
-        """Makes all weights, without running anything."""
+        self.config, hidden, rate = config, config.hidden_size, config.dropout
         with keras.name_scope("embeddings"):
-            for table in (self.tokens, self.positions):
-                table.build((None, None))
+            self.tokens = table("tokens", config.vocab_size, hidden)
+            self.positions = table("positions", config.position_rows, hidden)
         with keras.name_scope("layers"):
-            for block in self.blocks:
-                block.build()
-        for part in (self.final_norm, *([] if self.config.tied else [self.head])):
-            part.build((None, None, self.config.hidden_size))
+            self.blocks = [
+                Block(config, i, norm_first=True, scale=config.attention_scale(i), dropout=rate)
+                for i in range(config.layers)
+            ]
+        self.final_norm = norm("final_norm", hidden, config.layer_norm_epsilon)
+        if not config.tied:
+            self.head = dense("head", hidden, config.vocab_size, use_bias=False)
         self.built = True
 
     def embed(self, input_ids_BxL: Any, positions_BxL: Any, seed: Seed = None) -> Any:
@@ -100,32 +86,19 @@ class Decoder(keras.Model):
     def hidden(
         self, input_ids_BxL: Any, positions_BxL: Any, allowed_BxLxL: Any, seed: Seed = None
     ) -> tuple[Any, list[Seen]]:
-        """What the head reads, [B, L, H], and what each layer's tokens have been seen as.
-
-        Args:
-          input_ids_BxL: any integers.
-          positions_BxL: int32.
-          allowed_BxLxL: bool.
-          seed: int32 [2], turns dropout on.
-        """
+        """What the head reads, [B, L, H], and what each layer's tokens have been seen as."""
         x_BxLxH = self.embed(input_ids_BxL, positions_BxL, seed)
         x_BxLxH, made = through_blocks(self.blocks, x_BxLxH, allowed_BxLxL, seed)
         return self.final_norm(x_BxLxH), made
 
     def logits(self, x_BxLxH: Any) -> Any:
         """What `hidden` gave to f32 logits [B, L, V] of the token after each."""
-        table = self.tokens.embeddings if self.config.tied else self.head.kernel
-        table = tf.cast(tf.convert_to_tensor(table), x_BxLxH.dtype)
-        equation = "BLH,VH->BLV" if self.config.tied else "BLH,HV->BLV"
-        return float32_product(equation, x_BxLxH, table)
+        is_tied = self.config.tied
+        weights = tf.convert_to_tensor(self.tokens.embeddings if is_tied else self.head.kernel)
+        equation = "BLH,VH->BLV" if is_tied else "BLH,HV->BLV"
+        return float32_product(equation, x_BxLxH, tf.cast(weights, x_BxLxH.dtype))
 
-    def call(
-        self,
-        input_ids_BxL: Any,
-        segment_ids_BxL: Any,
-        prefix_mask_BxL: Any = None,
-        seed: Seed = None,
-    ) -> Any:
+    def call(self, input_ids_BxL, segment_ids_BxL, prefix_mask_BxL=None, seed: Seed = None) -> Any:
         """Logits f32 [B, L, V] of the token after each, within its segment.
 
         Args:

@@ -11,7 +11,7 @@ from typing import Any
 
 from trainers.models.encoder import EncoderConfig
 from trainers.on_tf.backend import keras, tf
-from trainers.on_tf.tf_layers import Block, Seed, dropped, layer_norm, through_blocks
+from trainers.on_tf.tf_layers import Block, Seed, dense, dropped, norm, table, through_blocks
 
 
 class Encoder(keras.Model):
@@ -22,37 +22,23 @@ class Encoder(keras.Model):
         super().__init__(name=config.family)
         self.config = config
         width, hidden = config.embedding_size, config.hidden_size
-        self.tokens = keras.layers.Embedding(config.vocab_size, width, name="tokens")
-        self.positions = keras.layers.Embedding(config.position_rows, width, name="positions")
-        self.token_types = keras.layers.Embedding(config.token_types, width, name="token_types")
-        self.embedding_norm = layer_norm(config.layer_norm_epsilon, "norm")
-        if config.is_projected:
-            self.projection = keras.layers.Dense(hidden, name="projection")
-        how = {
-            "norm_first": False,
-            "scale": (hidden // config.heads) ** -0.5,
-            "dropout": config.attention_dropout,
-        }
-        self.blocks = [Block(config, index, **how) for index in range(config.layers)]
-        # In float32 whatever the computation is: rounded logits would tie in an AUC.
-        self.head_dense = keras.layers.Dense(hidden, name="dense", dtype="float32")
-        self.head_out = keras.layers.Dense(len(config.classes), name="out", dtype="float32")
-        self.build()
-
-    def build(self, input_shape: Any = None) -> None:
-        """Makes all weights, without running anything."""
         with keras.name_scope("embeddings"):
-            for table in (self.tokens, self.positions, self.token_types):
-                table.build((None, None))
-            self.embedding_norm.build((None, None, self.config.embedding_size))
-            if self.config.is_projected:
-                self.projection.build((None, None, self.config.embedding_size))
+            self.tokens = table("tokens", config.vocab_size, width)
+            self.positions = table("positions", config.position_rows, width)
+            self.token_types = table("token_types", config.token_types, width)
+            self.embedding_norm = norm("norm", width, config.layer_norm_epsilon)
+            if config.is_projected:
+                self.projection = dense("projection", width, hidden)
+        scale, rate = (hidden // config.heads) ** -0.5, config.attention_dropout
         with keras.name_scope("layers"):
-            for block in self.blocks:
-                block.build()
+            self.blocks = [
+                Block(config, index, norm_first=False, scale=scale, dropout=rate)
+                for index in range(config.layers)
+            ]
+        # In float32 whatever the computation is: rounded logits would tie in an AUC.
         with keras.name_scope("head"):
-            for part in (self.head_dense, self.head_out):
-                part.build((None, self.config.hidden_size))
+            self.head_dense = dense("dense", hidden, hidden, dtype="float32")
+            self.head_out = dense("out", hidden, len(config.classes), dtype="float32")
         self.built = True
 
     def encode(
@@ -80,13 +66,7 @@ class Encoder(keras.Model):
             x_BxLxH = self.projection(x_BxLxH)
         return through_blocks(self.blocks, x_BxLxH, is_text_BxL[:, None], seed)[0]
 
-    def call(
-        self,
-        input_ids_BxL: Any,
-        segment_ids_BxL: Any,
-        token_types_BxL: Any = None,
-        seed: Seed = None,
-    ) -> Any:
+    def call(self, input_ids_BxL, segment_ids_BxL, token_types_BxL=None, seed: Seed = None) -> Any:
         """Logits f32 [B, C]; arguments as of `encode`."""
         family, rate = self.config.family, self.config.classifier_dropout
         x_BxLxH = self.encode(input_ids_BxL, segment_ids_BxL, token_types_BxL, seed)

@@ -27,40 +27,50 @@ KERAS = Layout(
     },
     is_turned=True,
 )
-_TANH_GELU = partial(tf.nn.gelu, approximate=True)
 ACTIVATION: dict[str, Callable[[Any], Any]] = {
     "relu": tf.nn.relu,
     "tanh": tf.tanh,
     "silu": tf.nn.silu,
     "swish": tf.nn.silu,
     "gelu": partial(tf.nn.gelu, approximate=False),
-    "gelu_new": _TANH_GELU,
-    "gelu_fast": _TANH_GELU,
-    "gelu_pytorch_tanh": _TANH_GELU,
+    **dict.fromkeys(
+        ("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), partial(tf.nn.gelu, approximate=True)
+    ),
 }
 fold: Any = tf.random.fold_in
 
 
 class Seen(NamedTuple):
-    """Tokens that are attended.
-
-    Attributes:
-      keys_BxNxMxD: of the computation's dtype.
-      values_BxNxMxD: likewise.
-      allowed_BxLxM: bool, whether a query may attend a key; B or L may be 1.
-    """
+    """Tokens that are attended, and whether a query may attend a key; its B or L may be 1."""
 
     keys_BxNxMxD: Any
     values_BxNxMxD: Any
     allowed_BxLxM: Any
 
 
+def table(name: str, rows: int, width: int) -> keras.layers.Embedding:
+    """Embeddings, with their weights."""
+    return _built(keras.layers.Embedding(rows, width, name=name), None)
+
+
+def norm(name: str, width: int, epsilon: float) -> keras.layers.LayerNormalization:
+    """LayerNorm over the last axis, with its weights."""
+    return _built(keras.layers.LayerNormalization(epsilon=epsilon, name=name), width)
+
+
+def dense(name: str, inputs: int, outputs: int, **how: Any) -> keras.layers.Dense:
+    """A linear layer, with its weights; `how` as of `keras.layers.Dense`."""
+    return _built(keras.layers.Dense(outputs, name=name, **how), inputs)
+
+
+def _built(layer: Any, width: int | None) -> Any:
+    layer.build((None, None, width))
+    return layer
+
+
 def named_variables(model: Any) -> dict[str, keras.Variable]:
     """A model's variables by our names in Keras' layout: "layers.0.qkv.kernel"."""
-    return {
-        variable.path.removeprefix(f"{model.name}/").replace("/", "."): variable
-        for variable in model.variables
-    }
+    return {variable.path.replace("/", "."): variable for variable in model.variables}
 
 
 def fill(model: Any, weights: Weights) -> None:
@@ -76,20 +86,8 @@ def read(model: Any) -> Weights:
     return from_layout(values, model.config, KERAS)
 
 
-def layer_norm(epsilon: float, name: str) -> keras.layers.LayerNormalization:
-    """LayerNorm over the hidden states."""
-    return keras.layers.LayerNormalization(epsilon=epsilon, name=name)
-
-
 def dropped(x: tf.Tensor, rate: float, seed: Seed, place: int) -> tf.Tensor:
-    """Dropout; without a seed, `x` itself.
-
-    Args:
-      x: of any shape.
-      rate: share that is set to 0.
-      seed: of the step.
-      place: another number for each use in a step.
-    """
+    """Dropout; without a seed, `x` itself. `place` is another number for each use of a seed."""
     if seed is None or rate == 0.0:
         return x
     uniform = tf.random.stateless_uniform(tf.shape(x), fold(seed, place))
@@ -119,13 +117,10 @@ def attend(
       dropout: of probabilities.
       seed: turns dropout on.
     """
-    logits = [
-        float32_product("BNLD,BNMD->BNLM", queries_BxNxLxD, keys) * scale for keys, _, _ in seen
-    ]
-    logits = [
-        tf.where(allowed[:, None], part, MASKED)
-        for part, (_, _, allowed) in zip(logits, seen, strict=True)
-    ]
+    logits = []
+    for keys, _, allowed in seen:
+        part = float32_product("BNLD,BNMD->BNLM", queries_BxNxLxD, keys) * scale
+        logits.append(tf.where(allowed[:, None], part, MASKED))
     probabilities = tf.nn.softmax(tf.concat(logits, axis=-1))
     probabilities = tf.cast(probabilities, queries_BxNxLxD.dtype)
     probabilities = dropped(probabilities, dropout, seed, 0)
@@ -134,18 +129,16 @@ def attend(
     mixed_BxNxLxD: Any = sum(
         tf.matmul(share, values) for share, (_, values, _) in zip(shares, seen, strict=True)
     )
-    mixed_BxLxNxD = tf.transpose(mixed_BxNxLxD, (0, 2, 1, 3))
-    rows, length, heads, size = (
-        known or tf.shape(mixed_BxLxNxD)[axis] for axis, known in enumerate(mixed_BxLxNxD.shape)
-    )
-    return tf.reshape(mixed_BxLxNxD, (rows, length, heads * size))
+    mixed_BxLxNxD: Any = tf.transpose(mixed_BxNxLxD, (0, 2, 1, 3))
+    _, length, heads, size = mixed_BxLxNxD.shape
+    return tf.reshape(mixed_BxLxNxD, (-1, length or tf.shape(mixed_BxLxNxD)[1], heads * size))
 
 
 class Block(keras.layers.Layer):
     """Self-attention and a feed-forward block, each with a residual and a LayerNorm."""
 
     def __init__(self, config: Any, index: int, *, norm_first: bool, scale: float, dropout: float):
-        """Makes the parts.
+        """Makes the parts, with weights of no meaning yet.
 
         Args:
           config: EncoderConfig or DecoderConfig.
@@ -157,39 +150,27 @@ class Block(keras.layers.Layer):
         super().__init__(name=str(index))
         self.config, self.norm_first = config, norm_first
         self.scale, self.attention_dropout = scale, dropout
-        hidden, epsilon = config.hidden_size, config.layer_norm_epsilon
-        self.qkv = keras.layers.Dense(3 * hidden, name="qkv")
-        self.attention_out = keras.layers.Dense(hidden, name="attention_out")
-        self.attention_norm = layer_norm(epsilon, "attention_norm")
-        self.mlp_in = keras.layers.Dense(config.intermediate_size, name="mlp_in")
-        self.mlp_out = keras.layers.Dense(hidden, name="mlp_out")
-        self.mlp_norm = layer_norm(epsilon, "mlp_norm")
-
-    def build(self, input_shape: Any = None) -> None:
-        """Makes the weights for hidden states [B, L, H]."""
-        hidden = self.config.hidden_size
-        for part in (self.qkv, self.attention_out, self.attention_norm, self.mlp_in, self.mlp_norm):
-            part.build((None, None, hidden))
-        self.mlp_out.build((None, None, self.config.intermediate_size))
+        hidden, wide = config.hidden_size, config.intermediate_size
+        epsilon = config.layer_norm_epsilon
+        with keras.name_scope(str(index)):
+            self.qkv = dense("qkv", hidden, 3 * hidden)
+            self.attention_out = dense("attention_out", hidden, hidden)
+            self.attention_norm = norm("attention_norm", hidden, epsilon)
+            self.mlp_in = dense("mlp_in", hidden, wide)
+            self.mlp_out = dense("mlp_out", wide, hidden)
+            self.mlp_norm = norm("mlp_norm", hidden, epsilon)
         self.built = True
 
     def queries_keys_values(self, x_BxLxH: Any) -> tuple[Any, Any, Any]:
         """What attention takes of hidden states, each [B, N, L, D]."""
         qkv = self.qkv(self.attention_norm(x_BxLxH) if self.norm_first else x_BxLxH)
         heads, hidden = self.config.heads, self.config.hidden_size
-        shape = (tf.shape(qkv)[0], qkv.shape[1] or tf.shape(qkv)[1], 3, heads, hidden // heads)
+        shape = (-1, qkv.shape[1] or tf.shape(qkv)[1], 3, heads, hidden // heads)
         q, k, v = tf.unstack(tf.transpose(tf.reshape(qkv, shape), (2, 0, 3, 1, 4)))
         return q, k, v
 
     def rest(self, x_BxLxH: Any, queries: Any, seen: Sequence[Seen], seed: Seed = None) -> Any:
-        """The layer from attention on: [B, L, H].
-
-        Args:
-          x_BxLxH: what came into the layer.
-          queries: of it, [B, N, L, D].
-          seen: what they attend.
-          seed: turns dropout on.
-        """
+        """The layer from attention on, of what came in, its queries and what they attend."""
         rate, grow = self.config.dropout, ACTIVATION[self.config.activation]
         mixed = attend(queries, seen, scale=self.scale, dropout=self.attention_dropout, seed=seed)
         x_BxLxH += dropped(self.attention_out(mixed), rate, seed, 1)

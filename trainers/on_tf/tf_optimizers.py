@@ -1,45 +1,26 @@
-"""Keras' optimizers by the names of the command line, with the schedule of every trainer."""
+"""Keras' optimizers by the names of the command line."""
 
 from collections import Counter
 from typing import Any
 
-from trainers.on_tf.backend import keras, tf
+from trainers.on_tf.backend import keras
 from trainers.on_tf.tf_flags import TfFlags
-from trainers.run.schedule import Schedule
 
 
-class KerasSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """The highest rate times the share that `Schedule` gives."""
-
-    def __init__(self, highest: float, schedule: Schedule):
-        """Takes the highest rate, and the share of it after so many steps."""
-        super().__init__()
-        self._highest, self._schedule = highest, schedule
-
-    def __call__(self, step: Any) -> tf.Tensor:
-        """The rate of the step that comes after `step` steps, f32."""
-        done, schedule = tf.cast(step, tf.float32), self._schedule
-        fall = tf.maximum(schedule.fall(done), 0.0)
-        return self._highest * tf.where(done < schedule.warmup, schedule.rise(done), fall)
-
-
-def make_optimizer(
-    flags: TfFlags, steps: int, variables: list[keras.Variable]
-) -> keras.optimizers.Optimizer:
+def make_optimizer(flags: TfFlags, variables: list[keras.Variable]) -> keras.optimizers.Optimizer:
     """Keras' optimizer, built; biases and norms (vectors) do not decay.
 
-    Clipping is the step's, which knows the norm already. Keras' adamw adds epsilon to the root
-    before it corrects the bias, as in section 2 of Kingma and Ba, "Adam", 2014: step t is PyTorch's
-    with an epsilon of epsilon / sqrt(1 - beta2**t).
+    Schedule and clipping are the step's. Keras' adamw adds epsilon to the root before it corrects
+    the bias, as in section 2 of Kingma and Ba, "Adam", 2014: step t is PyTorch's with an epsilon of
+    epsilon / sqrt(1 - beta2**t).
 
     Args:
       flags: of the run.
-      steps: of the whole schedule.
       variables: to train; under a strategy call this in its scope.
     """
     # Keras counts the optimizers of a process, and checkpoints know variables by their names.
     common: dict[str, Any] = {
-        "learning_rate": KerasSchedule(flags.learning_rate, Schedule(steps, flags.warmup_steps)),
+        "learning_rate": flags.learning_rate,
         "weight_decay": flags.weight_decay or None,
         "name": flags.optimizer,
     }

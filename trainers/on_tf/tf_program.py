@@ -4,8 +4,9 @@ Legend: B rows of a batch, R devices (replicas); each takes B / R consecutive ro
 each microbatch as many consecutive ones.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,11 +16,12 @@ from schemas.typed_json import to_json
 from trainers.data.batches import Batch
 from trainers.models.set_tokenizer import SCHEMA, TOKENIZER
 from trainers.on_tf.backend import keras, tf
-from trainers.on_tf.saved_models import Signature, write_saved_model
+from trainers.on_tf.saved_models import write_saved_model
 from trainers.on_tf.strategies import choose_strategy, device_name, set_precision
 from trainers.on_tf.tf_layers import Seed, Tensors, fill, fold, read
 from trainers.on_tf.tf_optimizers import make_optimizer, named_state
 from trainers.run.program import Arrays, Plan, Program, only_whole_state
+from trainers.run.schedule import Schedule
 
 _DROPOUT = 0x64726F70  # begins the seeds of dropout, so that they are no seeds of anything else
 
@@ -32,30 +34,28 @@ class Sums(NamedTuple):
     counted: Any
 
 
-class Objective(Protocol):
-    """A model with what it learns."""
+class Objective(ABC):
+    """A model with what it learns.
 
-    @property
-    def model(self) -> keras.Model:
-        """Built."""
-        ...
+    Attributes:
+      model: an `Encoder` or a `Decoder`.
+      features: of a row, those that are put on the devices, where the set has them.
+    """
 
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Of a row, those that are put on the devices, where the set has them."""
-        ...
+    model: Any
+    features: tuple[str, ...]
 
+    @abstractmethod
     def sums(self, batch: Tensors, seed: Seed) -> Sums:
         """Scalars over a batch's rows; the seed, int32 [2], is of its dropout."""
-        ...
 
+    @abstractmethod
     def outputs(self, batch: Tensors) -> Tensors:
         """What the task wants to know of each row: tensors whose first dimension is rows."""
-        ...
 
-    def signature(self, schema: Schema) -> Signature:
-        """How a SavedModel of a model is called that was trained on rows of this contract."""
-        ...
+    @abstractmethod
+    def serve(self, schema: Schema) -> Any:
+        """A concrete function for a SavedModel of what was trained on rows of this contract."""
 
 
 class TfProgram(Program):
@@ -80,7 +80,8 @@ class TfProgram(Program):
         self._replicas = self._strategy.num_replicas_in_sync
         is_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)  # it always compiles
         self._jit = plan.flags.jit_compile and not is_tpu
-        self._optimizer: keras.optimizers.Optimizer | None = None
+        self._optimizer: Any = None  # Keras', while there is something to train
+        self._schedule = Schedule(plan.steps, plan.flags.warmup_steps)
         self._gradients = tf.function(self._sums_and_gradients, jit_compile=self._jit)
         self._outputs = tf.function(self._objective.outputs, jit_compile=self._jit)
         self._evaluate = tf.function(self._evaluate_step)
@@ -100,10 +101,8 @@ class TfProgram(Program):
         XLA compiles a function when it is called: each is, with rows of padding, and what a step
         changes is put back bit for bit.
         """
-        due = {
-            f.name: ((self.evaluation_rows, *f.shape), f.dtype) for f in self._plan.schema.features
-        }
-        rows = self.place({name: np.zeros(*shape) for name, shape in due.items()})
+        count, due = self.evaluation_rows, self._plan.schema.features
+        rows = self.place({f.name: np.zeros((count, *f.shape), f.dtype) for f in due})
         if trains:
             self._optimizer = self._optimizer or self._new_optimizer()
             # One device: gradients and update are one program. Several: only the gradients are,
@@ -133,8 +132,10 @@ class TfProgram(Program):
 
     def train(self, placed: Any, step: int) -> Callable[[], list[dict[str, float]]]:
         """See `Program`."""
-        running = self._train(placed, tf.constant(step, tf.int32))
-        return lambda: [{name: float(value) for name, value in running.items()}]
+        rate = self._flags.learning_rate * self._schedule(step)
+        running = self._train(placed, tf.constant(step, tf.int32), tf.constant(rate, tf.float32))
+        read = running.items()
+        return lambda: [{"learning_rate": rate, **{name: float(value) for name, value in read}}]
 
     def evaluate(self, placed: Any) -> Callable[[], Arrays]:
         """See `Program`."""
@@ -151,22 +152,20 @@ class TfProgram(Program):
 
     def state(self) -> Arrays:
         """See `Program`."""
-        assert self._optimizer is not None
         return {name: variable.numpy() for name, variable in named_state(self._optimizer).items()}
 
     def export(self, schema: Schema, tokenizer_json: bytes) -> str:
         """Writes a SavedModel of the weights as they are; see `Program`."""
-        path, signature = self._flags.export_saved_model, self._objective.signature(schema)
+        path, serve = self._flags.export_saved_model, self._objective.serve(schema)
         kept = {SCHEMA: to_json(schema), TOKENIZER: tokenizer_json}
-        write_saved_model(path, self._objective.model, signature, kept)
+        write_saved_model(path, self._objective.model, serve, kept)
         return f"SavedModel: {path}"
 
     def _new_optimizer(self) -> keras.optimizers.Optimizer:
         with self._strategy.scope():
-            return make_optimizer(self._flags, self.steps, self._variables)
+            return make_optimizer(self._flags, self._variables)
 
     def _fill_state(self, state: Arrays) -> None:
-        assert self._optimizer is not None
         due = named_state(self._optimizer)
         try:
             only_whole_state(state, due)
@@ -178,17 +177,18 @@ class TfProgram(Program):
         for name, variable in due.items():
             variable.assign(state[name])
 
-    def _train_step(self, batch: Any, step: tf.Tensor) -> Tensors:
+    def _train_step(self, batch: Any, step: tf.Tensor, rate: tf.Tensor) -> Tensors:
         if self._replicas == 1:
-            return self._update(*self._sums_and_gradients(batch, step, 0))
-        metrics = self._strategy.run(self._replica_step, args=(batch, step))
+            return self._update(*self._sums_and_gradients(batch, step, 0), rate)
+        metrics = self._strategy.run(self._replica_step, args=(batch, step, rate))
         local = self._strategy.experimental_local_results  # equal on all devices
         return {name: local(value)[0] for name, value in metrics.items()}
 
-    def _replica_step(self, batch: Tensors, step: tf.Tensor) -> Tensors:
+    def _replica_step(self, batch: Tensors, step: tf.Tensor, rate: tf.Tensor) -> Tensors:
         context: Any = tf.distribute.get_replica_context()
         found = self._gradients(batch, step, context.replica_id_in_sync_group)
-        return self._update(*context.all_reduce("sum", found))
+        sums, gradients = context.all_reduce("sum", found)
+        return self._update(sums, gradients, rate)
 
     def _sums_and_gradients(
         self, batch: Tensors, step: tf.Tensor, replica: Any
@@ -219,26 +219,23 @@ class TfProgram(Program):
         begin = (tf.constant(0), sums, [tf.zeros(each.shape) for each in self._variables])
         return tf.while_loop(lambda number, *_: number < count, add, begin)[1:]
 
-    def _update(self, sums: Sums, gradients: list[tf.Tensor]) -> Tensors:
+    def _update(self, sums: Sums, gradients: list[tf.Tensor], rate: tf.Tensor) -> Tensors:
         """Applies gradients of the batch's mean loss, whatever the devices' shares of it."""
-        assert self._optimizer is not None
         counted = tf.maximum(sums.counted, 1e-9)
         gradients = [gradient / counted for gradient in gradients]
         norm = tf.linalg.global_norm(gradients)
-        rate = self._optimizer.learning_rate  # of this step, before it counts as done
-        metrics = {
-            "loss": sums.loss / counted,
-            "accuracy": sums.correct / counted,
-            "counted": sums.counted,
-            "gradient_norm": norm,
-            "learning_rate": tf.convert_to_tensor(rate, tf.float32),
-        }
         if self._flags.clip_norm:
             gradients, _ = tf.clip_by_global_norm(gradients, self._flags.clip_norm, use_norm=norm)
         if self._replicas > 1:  # Keras adds up what they apply, and clipping needed the sum before
             gradients = [gradient / self._replicas for gradient in gradients]
+        self._optimizer.learning_rate.assign(rate)
         self._optimizer.apply(gradients, self._variables)
-        return metrics
+        return {
+            "loss": sums.loss / counted,
+            "accuracy": sums.correct / counted,
+            "counted": sums.counted,
+            "gradient_norm": norm,
+        }
 
     def _evaluate_step(self, batch: Any) -> Tensors:
         # Not `self._outputs` itself: a strategy compiles a tf.function whole, on the first device.
