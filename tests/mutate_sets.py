@@ -392,33 +392,25 @@ def open_export(directory: str, task: str) -> str:
 
 def open_trainer(directory: str, task: str) -> str:
     """What the trainers of the task make of the contract, up to what they would compile."""
+    from trainers import flax_clm, flax_mlm, poptorch_classifier, tf_classifier, tf_qa
     from trainers.data.mixture import open_shards
-    from trainers.models.set_tokenizer import TOKENIZER, set_file
-    from trainers.on_flax import clm_config, config
-    from trainers.on_poptorch import config as poptorch
-    from trainers.on_tf import classifier_config, qa_config
 
+    kinds = [
+        (flax_mlm, flax_mlm.FlaxMlmFlags),
+        (flax_clm, flax_clm.FlaxClmFlags),
+        (tf_classifier, tf_classifier.TfClassifierFlags),
+        (tf_qa, tf_qa.TfQaFlags),
+        (poptorch_classifier, poptorch_classifier.PoptorchClassifierFlags),
+    ]
     shards = open_shards(directory)
-    rows, schema = shards.rows("train"), shards.schema
-    small: dict[str, Any] = {"shards": directory, "output": directory + ".run", "steps": 1}
-    if task.startswith("mlm"):
-        tokenizer = set_file(shards, TOKENIZER)
-        made = config.TrainConfig(**small)
-        plans: list[Any] = [
-            config.plan_run(made, schema, train_rows=rows, tokenizer_json=tokenizer)
-        ]
-    elif task == "clm":
-        plans = [clm_config.plan_clm(clm_config.ClmConfig(**small), schema, train_rows=rows)]
-    elif task == "qa":
-        plans = [qa_config.plan_run(qa_config.QaConfig(**small), schema, train_rows=rows)]
-    elif task == "classification":
-        made = classifier_config.ClassifierConfig(**small)
-        plans = [classifier_config.plan_run(made, schema, train_rows=rows)]
-        made = poptorch.TrainConfig(**small)
-        plans.append(poptorch.plan_run(made, schema, train_rows=rows, tokenizer_json=None))
-    else:
-        plans = [schema]
-    return repr(plans).replace(directory, "").replace(shards.fingerprint, "")
+    schema, plans = shards.schema, []
+    for entry, kind in kinds:
+        if task.startswith(kind.task):
+            flags = kind(shards=directory, output=directory + ".run", steps=1)
+            steps = flags.planned_steps(shards.rows("train"))
+            entry.TRAINER.make_task(flags, schema, shards)
+            plans.append((entry.TRAINER.plan_model(flags, schema).config, steps, schema))
+    return repr(plans or schema).replace(directory, "").replace(shards.fingerprint, "")
 
 
 OPENERS = {

@@ -21,7 +21,7 @@ from trainers.flax_clm import FlaxClmFlags
 from trainers.models.hf_config import decoder_from_json, decoder_to_json
 from trainers.models.weights import from_published, shapes, to_published
 from trainers.on_flax.clm_objective import ClmObjective
-from trainers.on_flax.decoder import DecoderForCausalLM
+from trainers.on_flax.flax_decoder import DecoderForCausalLM
 from trainers.on_flax.layers import graph_of, to_params, to_weights
 from trainers.run.program import Plan
 

@@ -19,7 +19,7 @@ from trainers.models.hf_config import encoder_from_json, encoder_to_json
 from trainers.models.hf_files import write_directory
 from trainers.models.modules import ACTIVATIONS as KNOWN
 from trainers.models.weights import from_published, to_published
-from trainers.on_flax.encoder import EncoderForMaskedLM
+from trainers.on_flax.flax_encoder import EncoderForMaskedLM
 from trainers.on_flax.layers import (
     ACTIVATIONS,
     graph_of,

@@ -17,7 +17,7 @@ from trainers.flax_mlm import main
 from trainers.models.hf_config import encoder_from_json, encoder_to_json
 from trainers.models.hf_files import read_directory, write_directory
 from trainers.models.weights import from_published, to_published
-from trainers.on_flax.encoder import EncoderForMaskedLM
+from trainers.on_flax.flax_encoder import EncoderForMaskedLM
 from trainers.on_flax.layers import graph_of, to_params
 from trainers.run.journal import read_metrics
 

@@ -15,7 +15,7 @@ from schemas.errors import UsageError
 from trainers.models.decoder import DecoderConfig
 from trainers.models.hf_config import decoder_to_json
 from trainers.models.weights import fresh, to_published
-from trainers.on_flax.decoder import DecoderForCausalLM
+from trainers.on_flax.flax_decoder import DecoderForCausalLM
 from trainers.on_flax.generation import allowed_logits, choose, generator, row_keys
 from trainers.on_flax.layers import graph_of, to_params, to_weights
 from trainers.tasks.clm import Sampling

@@ -34,7 +34,7 @@ from trainers.flax_mlm import FlaxMlmFlags
 from trainers.flax_mlm import main as train
 from trainers.models.model_flags import SIZES, plan_encoder
 from trainers.models.weights import fresh
-from trainers.on_flax.encoder import EncoderForMaskedLM
+from trainers.on_flax.flax_encoder import EncoderForMaskedLM
 from trainers.on_flax.flax_program import compute_dtype
 from trainers.on_flax.layers import graph_of, to_params
 

@@ -29,7 +29,7 @@ from trainers.models.hf_config import decoder_to_json
 from trainers.models.hf_files import write_directory
 from trainers.models.model_flags import plan_decoder
 from trainers.models.weights import fresh, to_published
-from trainers.on_flax.decoder import DecoderForCausalLM
+from trainers.on_flax.flax_decoder import DecoderForCausalLM
 from trainers.on_flax.generation import generator, row_keys
 from trainers.on_flax.layers import graph_of, to_params
 from trainers.run.journal import read_metrics

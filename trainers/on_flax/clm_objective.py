@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from trainers.on_flax.decoder import DecoderForCausalLM
+from trainers.on_flax.flax_decoder import DecoderForCausalLM
 from trainers.on_flax.flax_program import DeviceBatch, Sums, compute_dtype, token_sums
 from trainers.on_flax.layers import Params, graph_of
 from trainers.run.program import Plan
 
 
 class ClmObjective:
-    """A `trainers.on_flax.flax_program.Objective`."""
+    """A `trainers.on_flax.flax_program.FlaxObjective`."""
 
     def __init__(self, plan: Plan):
         """Takes the run's decoder."""

@@ -13,7 +13,7 @@ from schemas.errors import UsageError
 from schemas.terminal import say
 from trainers.models.decoder import DecoderConfig
 from trainers.models.set_tokenizer import open_tokenizer
-from trainers.on_flax.decoder import DecoderForCausalLM
+from trainers.on_flax.flax_decoder import DecoderForCausalLM
 from trainers.on_flax.flax_program import compute_dtype
 from trainers.on_flax.generation import Generated, generator, row_keys
 from trainers.on_flax.layers import graph_of, to_params

@@ -1,7 +1,7 @@
 """A model on JAX's devices: compiled steps, weights, the optimizer's state.
 
 Both steps are compiled from the contract's shapes before the first row is read: they cannot
-recompile, only refuse. What they compute of rows is an `Objective`.
+recompile, only refuse. What they compute of rows is an `FlaxObjective`.
 
 Legend: B rows of a batch or microbatch, A microbatches.
 """
@@ -41,7 +41,7 @@ def token_sums(logits: jax.Array, labels: jax.Array, weights: jax.Array) -> Sums
     }
 
 
-class Objective(Protocol):
+class FlaxObjective(Protocol):
     """What is learned: a model with its loss. All its functions are pure, so that they compile."""
 
     def rows(self, batch: DeviceBatch, *, training: bool) -> Rows:
@@ -60,7 +60,7 @@ class Objective(Protocol):
 class FlaxProgram(Program):
     """A model on all local devices: each holds all weights and its share of the rows."""
 
-    def __init__(self, plan: Plan, objective: Objective, devices: Sequence[Any] | None = None):
+    def __init__(self, plan: Plan, objective: FlaxObjective, devices: Sequence[Any] | None = None):
         """Compiles nothing yet.
 
         Args:

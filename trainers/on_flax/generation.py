@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from trainers.on_flax.decoder import DecoderForCausalLM
+from trainers.on_flax.flax_decoder import DecoderForCausalLM
 from trainers.on_flax.layers import MASKED, Cache, Context, Params
 from trainers.tasks.clm import Sampling
 

@@ -8,7 +8,7 @@ from functools import partial
 import jax
 from flax import nnx
 
-from trainers.on_flax.encoder import EncoderForMaskedLM
+from trainers.on_flax.flax_encoder import EncoderForMaskedLM
 from trainers.on_flax.flax_program import DeviceBatch, Sums, compute_dtype, token_sums
 from trainers.on_flax.layers import Params, graph_of
 from trainers.on_flax.masking import MaskedRows, masked_anew, stored_masks
@@ -17,7 +17,7 @@ from trainers.tasks.mlm import mask_rates
 
 
 class MlmObjective:
-    """A `trainers.on_flax.flax_program.Objective`."""
+    """A `trainers.on_flax.flax_program.FlaxObjective`."""
 
     def __init__(self, plan: Plan):
         """Takes the run's encoder and how it masks."""

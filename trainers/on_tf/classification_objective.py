@@ -11,13 +11,13 @@ from trainers.models.encoder import EncoderConfig
 from trainers.on_tf.backend import tf
 from trainers.on_tf.tf_encoder import Encoder
 from trainers.on_tf.tf_layers import Seed, Tensors
-from trainers.on_tf.tf_program import Objective, Sums
+from trainers.on_tf.tf_program import Sums, TfObjective
 from trainers.tasks.classification import LABEL, LOGITS
 
 INPUTS = ("input_ids", "segment_ids", "token_type_ids")
 
 
-class ClassificationObjective(Objective):
+class ClassificationObjective(TfObjective):
     """Cross-entropy of the classes, with a weight for each."""
 
     features = (*INPUTS, LABEL)

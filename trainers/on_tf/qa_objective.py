@@ -11,11 +11,11 @@ from trainers.on_tf.backend import tf
 from trainers.on_tf.decoding import answer_prompts
 from trainers.on_tf.tf_decoder import Decoder
 from trainers.on_tf.tf_layers import Seed, Tensors
-from trainers.on_tf.tf_program import Objective, Sums
+from trainers.on_tf.tf_program import Sums, TfObjective
 from trainers.tasks.qa import CORRECT, COUNTED, LOSS
 
 
-class QaObjective(Objective):
+class QaObjective(TfObjective):
     """Cross-entropy of the answers' tokens; evaluations also answer."""
 
     features = ("input_ids", "segment_ids", "loss_weights", "prefix_mask", "prompt_length")

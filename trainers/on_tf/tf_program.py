@@ -34,7 +34,7 @@ class Sums(NamedTuple):
     counted: Any
 
 
-class Objective(ABC):
+class TfObjective(ABC):
     """A model with what it learns.
 
     Attributes:
@@ -61,7 +61,7 @@ class Objective(ABC):
 class TfProgram(Program):
     """See `Program`."""
 
-    def __init__(self, plan: Plan, make_objective: Callable[[], Objective]):
+    def __init__(self, plan: Plan, make_objective: Callable[[], TfObjective]):
         """Finds the devices and makes the model on them; compiles nothing yet.
 
         Args:

@@ -26,7 +26,7 @@ from trainers.on_flax.layers import (
 )
 
 
-class Embeddings(nnx.Module):
+class EncoderEmbeddings(nnx.Module):
     """Tokens, positions and token types to the hidden states before the first layer."""
 
     def __init__(self, config: EncoderConfig, dtype: jnp.dtype, rngs: nnx.Rngs):
@@ -79,7 +79,7 @@ class EncoderForMaskedLM(nnx.Module):
 
     def __init__(self, config: EncoderConfig, dtype: jnp.dtype, rngs: nnx.Rngs):
         """Makes the modules; `dtype` is of the computation."""
-        self.embeddings = Embeddings(config, dtype, rngs)
+        self.embeddings = EncoderEmbeddings(config, dtype, rngs)
         layer = partial(
             Layer,
             norm_first=False,

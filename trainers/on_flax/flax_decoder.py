@@ -28,7 +28,7 @@ from trainers.on_flax.layers import (
 )
 
 
-class Embeddings(nnx.Module):
+class DecoderEmbeddings(nnx.Module):
     """Tokens and positions to the hidden states before the first layer."""
 
     def __init__(self, config: DecoderConfig, dtype: jnp.dtype, rngs: nnx.Rngs):
@@ -59,7 +59,7 @@ class DecoderForCausalLM(nnx.Module):
         self.config = config
         hidden, narrow = config.hidden_size, config.embedding_size
         matrix = partial(nnx.Linear, use_bias=False, dtype=dtype, rngs=rngs)
-        self.embeddings = Embeddings(config, dtype, rngs)
+        self.embeddings = DecoderEmbeddings(config, dtype, rngs)
         layer = partial(Layer, norm_first=config.norm_first, attention_dropout=config.dropout)
         self.layers = nnx.List(
             [
