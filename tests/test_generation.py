@@ -40,6 +40,7 @@ CONFIGS = {
         activation="relu",
         norm_first=False,
         final_norm=False,
+        position_offset=2,
         **SIZES,
     ),
 }

@@ -26,6 +26,7 @@ from trainers.models.hf_config import (
     decoder_to_json,
     encoder_from_json,
     encoder_to_json,
+    published_classes,
 )
 from trainers.models.hf_files import read_directory, write_directory
 from trainers.models.model_flags import (
@@ -538,6 +539,24 @@ def test_a_config_json_that_cannot_be_read_ends_in_words(text, tmp_path):
     (tmp_path / "in" / "config.json").write_text(text, encoding="latin-1")
     with pytest.raises(DataError, match="config.json is not JSON.*copy the directory again"):
         read_directory(str(tmp_path / "in"))
+
+
+def test_classes_of_a_published_classifier(tmp_path):
+    """Two classes with transformers' own names are left out of its config.json."""
+    for labels, due in (
+        (2, ("LABEL_0", "LABEL_1")),
+        (11, tuple(f"LABEL_{number}" for number in range(11))),
+    ):
+        saved(tmp_path / str(labels), BERT, "SequenceClassification", num_labels=labels)
+        found, _ = read_directory(str(tmp_path / str(labels)))
+        assert published_classes(found, place="here") == due
+    assert published_classes(json_of(config_of(BERT, "Seq")), place="here") == CLASSES
+    assert published_classes(json_of(config_of(BERT, "MaskedLM")), place="here") == ()
+    assert published_classes({"id2label": {"0": "a"}}, place="here") == ()
+    for odd in (None, 7, "ab", [], ["a", "b"], {}, {"0": "a", "2": "b"}, {"0": 1}, {"a": "0"}):
+        found = {**found, "id2label": odd}
+        with pytest.raises(DataError, match="here: .*id2label is .*has to name every class by its"):
+            published_classes(found, place="here")
 
 
 def test_ids_of_a_decoder():

@@ -542,7 +542,9 @@ def test_an_opt_is_refused_in_words(tmp_path):
     sizes = {"layers": 1, "heads": 2, "vocab_size": 60, "max_positions": 24}
     widths = dict.fromkeys(("hidden_size", "intermediate_size", "embedding_size"), 16)
     with pytest.raises(UsageError, match="of family 'opt'.*give weights of a gpt2"):
-        Decoder(DecoderConfig(family="opt", activation="relu", **sizes, **widths))
+        Decoder(
+            DecoderConfig(family="opt", activation="relu", position_offset=2, **sizes, **widths)
+        )
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "opt"}))
     with pytest.raises(UsageError, match="model_type 'opt', and this trainer takes gpt2"):
         plan_decoder(TfQaFlags(shards="x", init_from=str(tmp_path)), SCHEMA)

@@ -1,9 +1,7 @@
 """GPT-2 and OPT: dimensions and switches, and a row for each that says all they differ in.
 
 A new family is a `DecoderFamily`: what its modules are and are called, and its keys in config.json.
-Fields of DecoderConfig that it has no key for keep their default in its models.
-
-No framework; Python 3.8 syntax.
+Fields of DecoderConfig that it has no key for keep their default, or the value of `always`.
 """
 
 import dataclasses
@@ -36,25 +34,16 @@ class DecoderConfig(ModelConfig):
         super().__post_init__()
         if self.family not in FAMILIES:
             raise UsageError(f"{self.family} is none of {', '.join(FAMILIES)}")
-        has = {key.ours for key in FAMILIES[self.family].keys} | {"dropout"}
+        row = FAMILIES[self.family]
+        has = {key.ours for key in row.keys} | {"family", "dropout"}
         due = {field.name: field.default for field in dataclasses.fields(self)}
-        due.update(family=self.family, embedding_size=self.hidden_size)
+        due.update(row.always, embedding_size=self.hidden_size)
         for name, value in due.items():
             if name not in has and getattr(self, name) != value:
                 asked = "--norm=post" if name == "norm_first" else f"--{name}={getattr(self, name)}"
                 raise UsageError(f"{asked}: {name} is always {value} in {self.family} models")
         if self.final_norm and not self.norm_first:
             raise UsageError("a last LayerNorm after post-norm layers: no model has that")
-
-    @property
-    def position_offset(self) -> int:
-        """Rows of the position table before that of position 0: OPT's table begins at 2."""
-        return FAMILIES[self.family].position_offset
-
-    @property
-    def position_rows(self) -> int:
-        """Rows of the position table."""
-        return self.max_positions + self.position_offset
 
     @property
     def modules(self) -> List[Module]:
@@ -144,7 +133,7 @@ class DecoderFamily(NamedTuple):
       dropout_keys: keys that all have `dropout`; theirs is not taken over.
       fixed: settings of theirs that would make another model than ours, and the value ours has.
       ids: the bos and the eos token where config.json leaves them out.
-      position_offset: rows of the position table before that of position 0.
+      always: fields that have one value in all its models, which is not the default.
       begins_with_bos: whether it was published with a tokenizer that begins every text so.
     """
 
@@ -155,7 +144,7 @@ class DecoderFamily(NamedTuple):
     dropout_keys: Tuple[str, ...]
     fixed: Mapping[str, Any]
     ids: Tuple[int, int]
-    position_offset: int = 0
+    always: Mapping[str, Any] = {}
     begins_with_bos: bool = False
 
 
@@ -170,7 +159,7 @@ FAMILIES = {
             Key("layers", "n_layer", 12),
             Key("hidden_size", "n_embd", 768),
             Key("heads", "n_head", 12),
-            Key("intermediate_size", "n_inner", None),  # None: 4 times hidden_size
+            Key("intermediate_size", "n_inner", lambda fields: 4 * fields["hidden_size"]),
             Key("activation", "activation_function", "gelu_new"),
             Key("layer_norm_epsilon", "layer_norm_epsilon", 1e-5),
             Key("scale_attention", "scale_attn_weights", True),
@@ -190,18 +179,18 @@ FAMILIES = {
             Key("max_positions", "max_position_embeddings", 2048),
             Key("layers", "num_hidden_layers", 12),
             Key("hidden_size", "hidden_size", 768),
-            Key("embedding_size", "word_embed_proj_dim", None),  # None: hidden_size
+            Key("embedding_size", "word_embed_proj_dim", lambda fields: fields["hidden_size"]),
             Key("heads", "num_attention_heads", 12),
             Key("intermediate_size", "ffn_dim", 3072),
             Key("activation", "activation_function", "relu"),
             Key("norm_first", "do_layer_norm_before", True),
-            Key("final_norm", "_remove_final_layer_norm", False, is_opposite=True),
+            Key("final_norm", "_remove_final_layer_norm", True, is_opposite=True),
             Key("tied", "tie_word_embeddings", True),
         ),
         dropout_keys=("dropout", "attention_dropout"),
         fixed={"enable_bias": True, "layer_norm_elementwise_affine": True},
         ids=(2, 2),
-        position_offset=2,
+        always={"position_offset": 2},
         begins_with_bos=True,
     ),
 }

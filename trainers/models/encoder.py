@@ -1,7 +1,4 @@
-"""BERT, RoBERTa and ELECTRA: dimensions and switches, and a row for each of what they differ in.
-
-No framework; Python 3.8 syntax.
-"""
+"""BERT, RoBERTa and ELECTRA: dimensions and switches, and a row for each of what they differ in."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -25,7 +22,7 @@ _KEYS = (
     Key("tied", "tie_word_embeddings", True),
     Key("dropout", "hidden_dropout_prob", 0.1),
     Key("attention_dropout", "attention_probs_dropout_prob", 0.1),
-    Key("classifier_dropout", "classifier_dropout", None),  # None: as `dropout`
+    Key("classifier_dropout", "classifier_dropout", lambda fields: fields["dropout"]),
 )
 _FIXED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
 
@@ -44,8 +41,7 @@ class EncoderFamily(NamedTuple):
       class_head: their dense layer and output layer.
       keys: its fields in config.json.
       fixed: settings of theirs that would make another model than ours, and the value ours has.
-      token_types: of a new model.
-      layer_norm_epsilon: of a new model.
+      new: fields of a new model, where they are not what config.json may leave out.
     """
 
     class_name: str
@@ -53,8 +49,7 @@ class EncoderFamily(NamedTuple):
     class_head: Tuple[str, str]
     keys: Tuple[Key, ...] = _KEYS
     fixed: Mapping[str, Any] = _FIXED
-    token_types: int = 2
-    layer_norm_epsilon: float = 1e-12
+    new: Mapping[str, Any] = {}
 
 
 _BERT, _ELECTRA = "cls.predictions", "generator_predictions"
@@ -72,8 +67,7 @@ FAMILIES = {
             Key("vocab_size", "vocab_size", 50265),
             Key("position_offset", "pad_token_id", 1),  # theirs is one less
         ),
-        token_types=1,
-        layer_norm_epsilon=1e-5,
+        new={"token_types": 1, "layer_norm_epsilon": 1e-5},
     ),
     "electra": EncoderFamily(
         "Electra",
@@ -103,8 +97,6 @@ class EncoderConfig(ModelConfig):
     """An encoder with a head: for masked language modeling, or for classification.
 
     Attributes:
-      position_offset: rows of the position table before that of position 0; RoBERTa's table starts
-        after its padding id, at 2.
       token_types: rows of the token type table.
       attention_dropout: on attention probabilities.
       classifier_dropout: before the head that classifies.
@@ -112,7 +104,6 @@ class EncoderConfig(ModelConfig):
         language model.
     """
 
-    position_offset: int = 0
     token_types: int = 2
     attention_dropout: float = 0.0
     classifier_dropout: float = 0.0
@@ -123,7 +114,6 @@ class EncoderConfig(ModelConfig):
         """Refuses dimensions that make no model."""
         super().__post_init__()
         at_least(self, "token_types", 1)
-        at_least(self, "position_offset", 0)
         for name in ("attention_dropout", "classifier_dropout"):
             share(self, name)
         if self.family not in FAMILIES:
@@ -133,11 +123,6 @@ class EncoderConfig(ModelConfig):
                 f"--embedding_size={self.embedding_size} is not --hidden_size={self.hidden_size}: "
                 f"only --family=electra has a projection between them, not {self.family}"
             )
-
-    @property
-    def position_rows(self) -> int:
-        """Rows of the position table (Hugging Face: `max_position_embeddings`)."""
-        return self.max_positions + self.position_offset
 
     @property
     def head_activation(self) -> str:

@@ -1,7 +1,7 @@
 """config.json of Hugging Face's models, to and from our configurations.
 
 What a config.json leaves out is as in transformers; what it asks for and is not built here is
-refused. No framework; Python 3.8 syntax.
+refused. `place` is what errors name, such as "--init_from=DIR".
 """
 
 from typing import Any, Dict, Mapping, Sequence, Tuple, get_type_hints
@@ -11,6 +11,7 @@ from schemas.typed_json import shown
 from trainers.models import decoder, encoder
 from trainers.models.decoder import DecoderConfig
 from trainers.models.encoder import EncoderConfig
+from trainers.models.modules import complete
 
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 _ROLES = ("bos", "eos", "pad")
@@ -19,12 +20,7 @@ _ROLES = ("bos", "eos", "pad")
 def encoder_from_json(
     found: Mapping[str, Any], *, classes: Sequence[str] = (), place: str
 ) -> EncoderConfig:
-    """The encoder that a config.json describes.
-
-    Args:
-      found: its content.
-      classes: of the head; without any, the head is that of a masked language model.
-      place: to name in errors, such as "--init_from=DIR".
+    """The encoder that a config.json describes, with a head for these classes, see EncoderConfig.
 
     Raises:
       UsageError: it is no encoder, or has a switch that ours has not.
@@ -34,9 +30,27 @@ def encoder_from_json(
     if "position_offset" in values:  # theirs are the padding's id, and all rows of the table
         values["position_offset"] += 1
         values["max_positions"] -= values["position_offset"]
-    if values["classifier_dropout"] is None:
-        values["classifier_dropout"] = values["dropout"]
     return _made(EncoderConfig, {**values, "classes": tuple(classes)}, place)
+
+
+def published_classes(found: Mapping[str, Any], *, place: str) -> Tuple[str, ...]:
+    """Names of the classes that a published encoder tells apart, if it is a classifier.
+
+    Raises:
+      DataError: its config.json does not name them by their numbers.
+    """
+    if "SequenceClassification" not in str(found.get("architectures")):
+        return ()
+    named = found.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})
+    names = named if isinstance(named, dict) else {}
+    classes = [names.get(str(number)) for number in range(len(names))]
+    texts = tuple(name for name in classes if isinstance(name, str))
+    if not texts or len(texts) < len(names):
+        raise DataError(
+            f"{place}: config.json says that id2label is {shown(named)}, and it has to name every "
+            'class by its number: {"0": "no", "1": "yes"}'
+        )
+    return texts
 
 
 def encoder_to_json(config: EncoderConfig, special_ids: Mapping[str, int]) -> Dict[str, Any]:
@@ -58,23 +72,17 @@ def encoder_to_json(config: EncoderConfig, special_ids: Mapping[str, int]) -> Di
 
 
 def decoder_from_json(found: Mapping[str, Any], *, dropout: float, place: str) -> DecoderConfig:
-    """The decoder that a config.json describes.
-
-    Args:
-      found: its content.
-      dropout: for training; theirs is not taken over.
-      place: to name in errors, such as "--init_from=DIR".
+    """The decoder that a config.json describes, but for its dropout.
 
     Raises:
       UsageError: it is no decoder, or has a switch that ours has not.
       DataError: a value is of another type than it has to be.
     """
     values = _fields(found, DecoderConfig, decoder.FAMILIES, place)
-    if values["intermediate_size"] is None:
-        values["intermediate_size"] = 4 * values["hidden_size"]
     if not values.get("norm_first", True):  # nothing follows post-norm layers, whatever is said
         values["final_norm"] = False
-    return _made(DecoderConfig, {**values, "dropout": dropout}, place)
+    always = decoder.FAMILIES[values["family"]].always
+    return _made(DecoderConfig, {**values, **always, "dropout": dropout}, place)
 
 
 def decoder_to_json(
@@ -82,10 +90,7 @@ def decoder_to_json(
 ) -> Dict[str, Any]:
     """The config.json that transformers opens as this model.
 
-    Args:
-      config: of the model.
-      special_ids: role to id, as in the contract.
-      prefix_ids: what every document of the training set began with; kept as a key of our own.
+    What every document of the training set began with, `prefix_ids`, is kept as a key of our own.
     """
     row = decoder.FAMILIES[config.family]
     found = {
@@ -126,23 +131,25 @@ def _fields(
             f"{place}: config.json says model_type {shown(family)}, and {', '.join(families)} are "
             "built here: give weights of one of these"
         )
-    for name, ours in families[family].fixed.items():
+    row = families[family]
+    for name, ours in row.fixed.items():
         if found.get(name) not in (None, ours):
             raise UsageError(f"{place}: its {name} is {shown(found[name])}; here it is {ours!r}")
     kinds = get_type_hints(config_class)
     values: Dict[str, Any] = {"family": family}
-    for key in families[family].keys:
-        value, kind = found.get(key.theirs, key.absent), kinds[key.ours]
+    for key in row.keys:
+        value, kind = found.get(key.theirs), kinds[key.ours]
+        if value is None and (key.theirs not in found or callable(key.absent)):
+            continue
         if kind is float and type(value) is int:
             value = float(value)
-        if type(value) is not kind and (value, key.absent) != (None, None):
+        if type(value) is not kind:
             raise DataError(
                 f"{place}: config.json says that {key.theirs} is {shown(value)}, and it has to be "
                 f"{_KINDS[kind]}: copy it again"
             )
         values[key.ours] = key.turn(value)
-    values["embedding_size"] = values.get("embedding_size") or values["hidden_size"]
-    return values
+    return complete(values, row.keys)
 
 
 def _made(config_class: Any, values: Mapping[str, Any], place: str) -> Any:

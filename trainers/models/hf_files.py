@@ -4,8 +4,8 @@
     tensors["roberta.embeddings.word_embeddings.weight"]  # float32, read when asked for
     write_directory("out", config, tensors, tokenizer_json)
 
-Only safetensors are read: a pickle runs what it likes when it is opened. No framework is needed
-but numpy and the package safetensors, imported when a directory is opened; Python 3.8 syntax.
+Only safetensors are read: a pickle runs what it likes when it is opened. The package of that name
+is imported when a directory is opened.
 """
 
 import os
@@ -21,6 +21,7 @@ from typing import (
     List,
     Mapping,
     NamedTuple,
+    NoReturn,
     Optional,
     Sequence,
     Tuple,
@@ -52,10 +53,7 @@ class Tensors(MappingABC):
     """Tensors of a directory by name, read from disk when they are asked for.
 
     Floating tensors come as float32 whatever they are stored as, since trainers keep weights in
-    float32; bfloat16 and float16 go into it without loss.
-
-    Attributes:
-      shapes: of the tensors, known without reading them.
+    float32; bfloat16 and float16 go into it without loss. `shapes` are known without reading any.
     """
 
     def __init__(self, places: Mapping[str, _Place]):
@@ -95,10 +93,10 @@ class Tensors(MappingABC):
 def read_directory(
     path: str, *, model_types: Sequence[str] = (), flag: str = "--init_from"
 ) -> Tuple[Dict[str, Any], Tensors]:
-    """Opens a directory of Hugging Face's form.
+    """Opens a directory of config.json and model.safetensors, in one file or with an index.
 
     Args:
-      path: with config.json and model.safetensors, in one file or sharded with an index.
+      path: of the directory.
       model_types: the architectures the caller takes; () takes all.
       flag: that gave the path, to name in errors.
 
@@ -132,11 +130,7 @@ def read_directory(
 
 def _read_object(path: str, place: str) -> Dict[str, Any]:
     if not os.path.isfile(path):
-        held = ", ".join(sorted(os.listdir(os.path.dirname(path)))[:9]) or "nothing"
-        raise UsageError(
-            f"{place}: the directory has no {os.path.basename(path)} (it holds {held}); give one "
-            "that `save_pretrained` of transformers or --export of a trainer wrote"
-        )
+        _refuse_without(os.path.basename(path), os.path.dirname(path), place)
     try:
         found = load_json(path)
     except DataError as error:
@@ -151,7 +145,8 @@ def _tensor_places(path: str, place: str) -> Iterator[_Place]:
     if os.path.isfile(whole):
         yield from _places_in(whole)
         return
-    _refuse_pickles(path, place)
+    if not os.path.isfile(index):
+        _refuse_without(WEIGHTS, path, place)
     promised = _read_object(index, place).get("weight_map")
     if not isinstance(promised, dict) or not all(isinstance(p, str) for p in promised.values()):
         raise DataError(f"{index} has no weight_map of names to files; copy the directory again")
@@ -168,16 +163,14 @@ def _tensor_places(path: str, place: str) -> Iterator[_Place]:
             yield held[name]
 
 
-def _refuse_pickles(path: str, place: str) -> None:
-    """Says what to do with a directory that holds neither model.safetensors nor its index."""
-    if os.path.isfile(os.path.join(path, INDEX)):
-        return
+def _refuse_without(name: str, path: str, place: str) -> NoReturn:
+    """Says what to do with a directory that lacks a file, and may hold a pickle instead."""
     held = sorted(os.listdir(path))
     pickles = [name for name in held if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
-    if not pickles:
+    if name != WEIGHTS or not pickles:
         raise UsageError(
-            f"{place}: the directory has no {WEIGHTS} (it holds {', '.join(held[:9])}); give one "
-            "that `save_pretrained` of transformers or --export of a trainer wrote"
+            f"{place}: the directory has no {name} (it holds {', '.join(held[:9]) or 'nothing'}); "
+            "give one that `save_pretrained` of transformers or --export of a trainer wrote"
         )
     raise UsageError(
         f"{place}: the directory has {pickles[0]} and no {WEIGHTS}. A pickle can run any code when "
@@ -226,8 +219,8 @@ def write_directory(
       path: not there yet, or empty.
       config: for config.json, with `model_type` and `architectures`.
       tensors: name to array; a tied tensor is left out.
-      tokenizer_json: for tokenizer.json, as it lies in a shard set.
-      tokenizer_config: for tokenizer_config.json, see `tokenizer_settings`.
+      tokenizer_json: of a shard set.
+      tokenizer_config: see `tokenizer_settings`.
 
     Raises:
       UsageError: the path is taken.
@@ -270,11 +263,6 @@ def tokenizer_settings(
     """tokenizer_config.json for a set's tokenizer: which token has which part.
 
     {"bos": 0, "mask": 4, ...} of a contract -> {"bos_token": "<s>", "mask_token": "<mask>", ...}.
-
-    Args:
-      tokenizer_json: of the set.
-      special_ids: role to id, as in the contract.
-      max_length: the longest text the model takes, in tokens.
     """
     ids = token_ids(read_tokenizer_json(tokenizer_json, "tokenizer.json"))
     tokens = {number: token for token, number in ids.items()}

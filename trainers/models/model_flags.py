@@ -1,7 +1,4 @@
-"""Flags that say which model is trained, and the model that they, a set and --init_from make.
-
-No framework, so that --help and refusals cost no import of one. Python 3.8 syntax.
-"""
+"""Flags that say which model is trained, and the model that they, a set and --init_from make."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -28,7 +25,7 @@ from trainers.models.decoder import DecoderConfig
 from trainers.models.encoder import ELECTRA_EMBEDDING, EncoderConfig, with_dropout
 from trainers.models.hf_config import decoder_from_json, encoder_from_json
 from trainers.models.hf_files import read_directory
-from trainers.models.modules import Weights
+from trainers.models.modules import DIMENSIONS, Weights, complete
 from trainers.models.weights import check_published, fresh, from_published
 from trainers.run.flags import RunFlags
 
@@ -45,7 +42,6 @@ SIZES: Dict[str, Dict[str, int]] = {
         "electra_small": (12, 256, 4, 1024),
     }.items()
 }
-_SHAPE = ("layers", "hidden_size", "heads", "intermediate_size", "embedding_size")
 DROPOUT = 0.1  # of a new model
 
 
@@ -82,7 +78,7 @@ class ModelFlags(RunFlags):
     def __post_init__(self) -> None:
         """Refuses values that cannot be meant."""
         super().__post_init__()
-        for name in (*_SHAPE, "max_positions"):
+        for name in DIMENSIONS:
             at_least(self, name, 1)
         share(self, "dropout")
 
@@ -108,12 +104,7 @@ class DecoderFlags(ModelFlags):
 
 
 class PlannedModel(NamedTuple):
-    """The model of a run.
-
-    Attributes:
-      config: an EncoderConfig or a DecoderConfig.
-      tensors: of --init_from; None for a fresh model.
-    """
+    """An EncoderConfig or a DecoderConfig, and the tensors of --init_from."""
 
     config: Any
     tensors: Optional[Mapping[str, np.ndarray]]
@@ -127,13 +118,19 @@ def plan_encoder(flags: Any, schema: Schema) -> PlannedModel:
       DataError: published weights are broken, or not those of their config.json.
     """
     classes = tuple(schema.parameters.get("classes", ()))
-    if flags.init_from is None:
-        return _fitting(_new_encoder(flags, schema, classes), None, flags, schema)
-    place, found, tensors = _read_published(flags)
-    config = encoder_from_json(found, classes=classes, place=place)
-    if flags.dropout is not None:
-        config = with_dropout(config, flags.dropout)
-    return _fitting(config, tensors, flags, schema)
+    if flags.init_from is not None:
+        place, found, tensors = _read_published(flags)
+        config = encoder_from_json(found, classes=classes, place=place)
+        if flags.dropout is not None:
+            config = with_dropout(config, flags.dropout)
+        return _fitting(config, tensors, flags, schema)
+    row, given = encoder.FAMILIES[flags.family], _new_dimensions(flags, schema, EncoderConfig)
+    if flags.family == "roberta":
+        given["position_offset"] = _pad_id(schema) + 1
+    if flags.family == "electra" and given["hidden_size"] > 2 * ELECTRA_EMBEDDING:
+        given.setdefault("embedding_size", given["hidden_size"])
+    config = EncoderConfig(classes=classes, **complete({**row.new, **given}, row.keys))
+    return _fitting(with_dropout(config, _new_dropout(flags)), None, flags, schema)
 
 
 def plan_decoder(flags: Any, schema: Schema) -> PlannedModel:
@@ -143,50 +140,35 @@ def plan_decoder(flags: Any, schema: Schema) -> PlannedModel:
       UsageError: they make none, or it cannot read the set's rows.
       DataError: published weights are broken, or not those of their config.json.
     """
-    dropout = DROPOUT if flags.dropout is None else flags.dropout
-    if flags.init_from is None:
-        return _fitting(_new_decoder(flags, schema, dropout), None, flags, schema)
-    place, found, tensors = _read_published(flags)
-    config = decoder_from_json(found, dropout=dropout, place=place)
-    _must_agree("norm", flags.norm, "pre" if config.norm_first else "post", place)
-    _must_agree("tied", flags.tied, config.tied, place)
-    return _fitting(config, tensors, flags, schema)
-
-
-def _new_encoder(flags: Any, schema: Schema, classes: Tuple[str, ...]) -> EncoderConfig:
-    family, sizes = encoder.FAMILIES[flags.family], _sizes(flags, schema)
-    if flags.family == "electra" and flags.embedding_size is None:
-        if sizes["hidden_size"] <= 2 * ELECTRA_EMBEDDING:
-            sizes["embedding_size"] = ELECTRA_EMBEDDING
-    config = EncoderConfig(
-        position_offset=_pad_id(schema) + 1 if flags.family == "roberta" else 0,
-        token_types=family.token_types,
-        activation=flags.activation or "gelu",
-        layer_norm_epsilon=family.layer_norm_epsilon,
-        classes=classes,
-        **sizes,
-    )
-    return with_dropout(config, DROPOUT if flags.dropout is None else flags.dropout)
-
-
-def _new_decoder(flags: Any, schema: Schema, dropout: float) -> DecoderConfig:
-    """Its switches are those that transformers gives the family, where no flag says otherwise."""
-    keys = decoder.FAMILIES[flags.family].keys
-    switches = {key.ours: key.turn(key.absent) for key in keys}
-    for name in ("activation", "tied"):
-        if getattr(flags, name) is not None:
-            switches[name] = getattr(flags, name)
+    if flags.init_from is not None:
+        place, found, tensors = _read_published(flags)
+        config = decoder_from_json(found, dropout=_new_dropout(flags), place=place)
+        _must_agree("norm", flags.norm, "pre" if config.norm_first else "post", place)
+        return _fitting(config, tensors, flags, schema)
+    row, given = decoder.FAMILIES[flags.family], _new_dimensions(flags, schema, DecoderConfig)
     if flags.norm == "post":
-        switches.update(norm_first=False, final_norm=False)
-    return DecoderConfig(**{**switches, **_sizes(flags, schema), "dropout": dropout})
+        given.update(norm_first=False, final_norm=False)
+    fields = {**complete({**row.always, **given}, row.keys), "dropout": _new_dropout(flags)}
+    return _fitting(DecoderConfig(**fields), None, flags, schema)
 
 
-def _sizes(flags: Any, schema: Schema) -> Dict[str, Any]:
-    given = {name: getattr(flags, name) for name in _SHAPE if getattr(flags, name) is not None}
-    sizes: Dict[str, Any] = {**SIZES[flags.model], **given}
-    sizes.setdefault("embedding_size", sizes["hidden_size"])
-    sizes["max_positions"] = flags.max_positions or schema.max_length
-    return {"family": flags.family, "vocab_size": schema.vocab_size, **sizes}
+def _new_dropout(flags: Any) -> float:
+    return DROPOUT if flags.dropout is None else flags.dropout
+
+
+def _asked(flags: Any, config: Any) -> Dict[str, Any]:
+    """The fields of a configuration that a flag of the same name gives."""
+    apart = ("family", "vocab_size", "dropout")  # what they mean beside a set or published weights
+    names = {field.name for field in dataclasses.fields(config)}.difference(apart)
+    given = {name: getattr(flags, name, None) for name in sorted(names)}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _new_dimensions(flags: Any, schema: Schema, config_class: type) -> Dict[str, Any]:
+    """What flags and set say of a new model."""
+    of_set = {"vocab_size": schema.vocab_size, "max_positions": schema.max_length}
+    asked = _asked(flags, config_class)
+    return {"family": flags.family, **of_set, **SIZES[flags.model], **asked}
 
 
 def _read_published(flags: Any) -> Tuple[str, Dict[str, Any], Mapping[str, np.ndarray]]:
@@ -209,8 +191,8 @@ def _fitting(
     place = f"--max_positions={config.max_positions}"
     if tensors is not None:
         place = f"--init_from={flags.init_from}"
-        for name in (*_SHAPE, "max_positions", "activation"):
-            _must_agree(name, getattr(flags, name), getattr(config, name), place)
+        for name, asked in _asked(flags, config).items():
+            _must_agree(name, asked, getattr(config, name), place)
         check_published(tensors, config, place=place)
         # Rows beyond the set's vocabulary stay: a table is often filled up to a round number.
         rows = max(config.vocab_size, schema.vocab_size)
@@ -227,13 +209,7 @@ def _must_agree(name: str, asked: object, value: object, place: str) -> None:
 
 
 def check_fits(config: Any, schema: Schema, *, place: str, shards: str) -> None:
-    """Refuses a model that cannot read a set's rows.
-
-    Args:
-      config: of the model.
-      schema: of the set.
-      place: where the model comes from, such as "--checkpoint=DIR".
-      shards: what --shards says.
+    """Refuses a model, which comes from `place`, that cannot read the rows of --shards.
 
     Raises:
       UsageError: rows are too long, ids too large, or padding or pairs are not the model's.
@@ -258,7 +234,7 @@ def check_fits(config: Any, schema: Schema, *, place: str, shards: str) -> None:
             "tokenizer of these weights"
         )
     has_pairs = any(feature.name == "token_type_ids" for feature in schema.features)
-    if has_pairs and config.token_types < encoder.FAMILIES[config.family].token_types:
+    if has_pairs and config.token_types < 2 and config.family != "roberta":  # RoBERTa has no types
         raise UsageError(
             f"{place} knows one token type, and the pairs of {shards} have two: give other weights"
         )
@@ -271,13 +247,7 @@ def _pad_id(schema: Schema) -> int:
 def initial_weights(
     planned: PlannedModel, *, seed: int, init_from: Optional[str]
 ) -> Tuple[Weights, List[str]]:
-    """Weights before the first step, and a line for people on each thing of note in them.
-
-    Args:
-      planned: the model.
-      seed: of what is new.
-      init_from: what --init_from says, to name in errors.
-    """
+    """Weights before the first step, and a line for people on each thing of note in them."""
     if planned.tensors is None:
         return fresh(planned.config, seed), []
     place = f"--init_from={init_from}"

@@ -1,10 +1,8 @@
-"""What encoders and decoders have in common: dimensions, and modules with weights by both names.
+"""What encoders and decoders have in common: dimensions, and modules with weights by both names."""
 
-No framework; Python 3.8 syntax.
-"""
-
+import dataclasses
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, List, NamedTuple, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Tuple
 
 import numpy as np
 
@@ -28,6 +26,10 @@ LEAVES: Dict[str, Tuple[str, ...]] = {
 VOCABULARY = ("embeddings.tokens", "head", "head.table")
 """Modules of ours that have a row for each token."""
 
+DIMENSIONS = (
+    *("vocab_size", "max_positions", "layers", "hidden_size", "heads"),
+    *("intermediate_size", "embedding_size"),
+)
 # Hugging Face's names; silu and swish are one formula, and so are the last three.
 ACTIVATIONS = (
     *("relu", "tanh", "silu", "swish"),
@@ -116,6 +118,8 @@ class ModelConfig:
       tied: the output layer is the embedding.
       dropout: on embeddings and both residual branches.
       layer_norm_epsilon: RoBERTa's, GPT-2's and OPT's 1e-5, BERT's and ELECTRA's 1e-12.
+      position_offset: rows of the position table before that of position 0; RoBERTa's table starts
+        after its padding id, and OPT's at 2.
     """
 
     family: str
@@ -130,12 +134,13 @@ class ModelConfig:
     tied: bool = True
     dropout: float = 0.0
     layer_norm_epsilon: float = 1e-5
+    position_offset: int = 0
 
     def __post_init__(self) -> None:
         """Refuses dimensions that make no model, whatever its family."""
-        sizes = ("vocab_size", "max_positions", "layers", "hidden_size", "heads")
-        for name in (*sizes, "intermediate_size", "embedding_size"):
+        for name in DIMENSIONS:
             at_least(self, name, 1)
+        at_least(self, "position_offset", 0)
         if self.hidden_size % self.heads:
             raise UsageError(
                 f"--hidden_size={self.hidden_size} is no multiple of --heads={self.heads}: every "
@@ -152,6 +157,17 @@ class ModelConfig:
         """Whether embeddings have another width than hidden states."""
         return self.embedding_size != self.hidden_size
 
+    @property
+    def position_rows(self) -> int:
+        """Rows of the position table."""
+        return self.max_positions + self.position_offset
+
+    @property
+    def defaults(self) -> Dict[str, Any]:
+        """Fields that have a default: what a run had that an older version began without them."""
+        missing = dataclasses.MISSING
+        return {f.name: f.default for f in dataclasses.fields(self) if f.default is not missing}
+
 
 class Key(NamedTuple):
     """A field of a configuration in Hugging Face's config.json.
@@ -159,7 +175,8 @@ class Key(NamedTuple):
     Attributes:
       ours: the field.
       theirs: the key.
-      absent: what transformers takes where config.json leaves it out.
+      absent: the field where config.json leaves the key out, as in transformers; or a function
+        that makes it of the fields of the keys before.
       is_opposite: whether theirs is true where ours is false.
     """
 
@@ -171,3 +188,12 @@ class Key(NamedTuple):
     def turn(self, value: Any) -> Any:
         """A value of theirs as ours, or the other way round."""
         return not value if self.is_opposite else value
+
+
+def complete(given: Mapping[str, Any], keys: Iterable[Key]) -> Dict[str, Any]:
+    """Adds to the fields that are given what a model with these keys has where nothing is said."""
+    fields = dict(given)
+    for key in keys:
+        if key.ours not in fields:
+            fields[key.ours] = key.absent(fields) if callable(key.absent) else key.absent
+    return {"embedding_size": fields["hidden_size"], **fields}

@@ -1,6 +1,6 @@
 """The tokenizer of a set or of published weights: kept beside a run, compared, used for prompts.
 
-Standard library only, Python 3.8 syntax; the package `tokenizers` is imported where text is.
+The package `tokenizers` is imported where text is.
 """
 
 import json
@@ -10,12 +10,7 @@ from typing import Any, Dict, List
 
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
-from schemas.tokenizer_bounds import (
-    check_vocabulary,
-    read_tokenizer_json,
-    resolved_ids,
-    token_ids,
-)
+from schemas.tokenizer_bounds import check_vocabulary, read_tokenizer_json, resolved_ids, token_ids
 from schemas.tokenizer_trial import try_tokenizer
 from schemas.typed_json import load_json
 from trainers.data.batches import BatchReader
@@ -68,12 +63,7 @@ def check_same_tokens(tokenizer_json: bytes, directory: str, *, flag: str) -> No
     """Refuses published weights whose tokenizer gives other ids than the set's.
 
     Tokens that only one of them has are no difference: a vocabulary may have grown. A directory
-    without tokenizer passes.
-
-    Args:
-      tokenizer_json: the set's.
-      directory: of the weights, with tokenizer.json or GPT-2's vocab.json.
-      flag: that gave it, such as "--init_from".
+    with neither tokenizer.json nor GPT-2's vocab.json passes; `flag` is the one that gave it.
 
     Raises:
       UsageError: a token has another id; names both.

@@ -6,7 +6,7 @@
     kernels = to_layout(weights, config, FLAX)        # "layers.0.qkv.kernel": [H, 3H]
 
 `config` is an EncoderConfig or a DecoderConfig, whose `modules` are the one table behind all this.
-Gradients translate as weights do. No framework; Python 3.8 syntax.
+Gradients translate as weights do. `place` is what errors name, such as "--init_from=DIR".
 """
 
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
@@ -29,20 +29,6 @@ class Layout(NamedTuple):
 
     leaves: Mapping[str, Mapping[str, str]]
     is_turned: bool
-
-
-class Published(NamedTuple):
-    """What published weights hold of a model.
-
-    Attributes:
-      names: of the whole model's tensors -> names in the file.
-      left_out: names, in the file, of heads that the model has no use for.
-      new: parts that are not there and begin anew -> a line for people.
-    """
-
-    names: Dict[str, str]
-    left_out: List[str]
-    new: Dict[str, str]
 
 
 def shapes(config: Any) -> Dict[str, Tuple[int, ...]]:
@@ -86,7 +72,7 @@ def from_published(
       tensors: name to array, such as `hf_files.read_directory` gives; read one by one.
       config: of the model to fill.
       seed: of what is new.
-      place: to name in errors, such as "--init_from=DIR".
+      place: see above.
 
     Returns:
       The weights, and a line for people on each thing that is new or left out.
@@ -119,14 +105,12 @@ def from_published(
 
 def check_published(
     tensors: Mapping[str, np.ndarray], config: Any, *, place: str, may_grow: bool = False
-) -> Published:
-    """Refuses weights that are not those of a model; reads none of them.
+) -> Tuple[Dict[str, str], List[str], Dict[str, str]]:
+    """Refuses weights that are not those of a model, whose vocabulary may grow; reads none of them.
 
-    Args:
-      tensors: name to array.
-      config: of the model.
-      place: to name in errors, such as "--init_from=DIR".
-      may_grow: whether the vocabulary may be smaller than the model's.
+    Returns:
+      The whole model's names -> names in the file; names there of heads that the model has no use
+      for; parts that are not there and begin anew -> a line for people.
 
     Raises:
       DataError: tensors are missing, left over, or of another shape; names them.
@@ -162,7 +146,7 @@ def check_published(
             f"{place}: the weights do not fit the model that its config.json describes: "
             f"{'; '.join(wrong[:_SHOWN])}. Give the directory of a whole model of this kind"
         )
-    return Published(names, left_out, new)
+    return names, left_out, new
 
 
 def _listed(names: Iterable[str]) -> str:

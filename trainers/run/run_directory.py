@@ -10,7 +10,7 @@ import json
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Sequence
 
 from schemas.errors import DataError, UsageError
 
@@ -74,7 +74,12 @@ def claimed(output: Path) -> Iterator[None]:
 
 
 def start_or_resume(
-    output: Path, settings: Dict[str, Any], *, resume: bool, same: Sequence[str]
+    output: Path,
+    settings: Dict[str, Any],
+    *,
+    resume: bool,
+    same: Sequence[str],
+    defaults: Mapping[str, Any],
 ) -> List[str]:
     """Writes the run's settings, or compares them with those it began with.
 
@@ -84,6 +89,7 @@ def start_or_resume(
       resume: whether to go on with what is there.
       same: names in "config" that a resumed run must have in common with its first part: else it
         would be another run, or another order of the data.
+      defaults: of fields of "model", which a run may lack that an older version began.
 
     Returns:
       A line for each setting that differs and may differ.
@@ -105,7 +111,7 @@ def start_or_resume(
     before = read_settings(output, settings["trainer"])
     changes = _changes(before["config"], settings["config"])
     must_agree = _changes(
-        {"shards' fingerprint": before["fingerprint"], **before["model"]},
+        {"shards' fingerprint": before["fingerprint"], **defaults, **before["model"]},
         {"shards' fingerprint": settings["fingerprint"], **settings["model"]},
     )
     must_agree.update({name: changes.pop(name) for name in same if name in changes})
@@ -170,8 +176,7 @@ def _digest(settings: Dict[str, Any]) -> str:
 
 
 def _changes(before: Dict[str, Any], now: Dict[str, Any]) -> Dict[str, str]:
-    # As JSON, in which what was before has been: a tuple is a list there.
-    now = json.loads(json.dumps(now))
+    before, now = json.loads(json.dumps([before, now]))  # a tuple is a list there
     return {
         name: f"{name} was {before.get(name)!r}, is {now.get(name)!r}"
         for name in sorted(set(before) | set(now))

@@ -94,8 +94,10 @@ def _prepare(plan: Plan, shards: BatchReader, line: ProgressLine) -> Checkpoints
         "model": asdict(plan.model),
         "fingerprint": shards.fingerprint,
     }
-    same = flags.same_settings
-    for change in start_or_resume(plan.output, settings, resume=flags.resume, same=same):
+    same, defaults = flags.same_settings, plan.model.defaults
+    for change in start_or_resume(
+        plan.output, settings, resume=flags.resume, same=same, defaults=defaults
+    ):
         line.say(f"note: {change}")
     (plan.output / CONFIG).write_bytes(config_bytes(flags.entry, flags))
     keep_set_files(shards, plan.output)

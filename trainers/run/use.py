@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 
@@ -23,7 +23,12 @@ from trainers.data.mixture import Mixture
 from trainers.data.shard_set import ShardSet
 from trainers.data.shards_flag import shards_name
 from trainers.models.decoder import DecoderConfig
-from trainers.models.hf_config import decoder_from_json, decoder_ids, encoder_from_json
+from trainers.models.hf_config import (
+    decoder_from_json,
+    decoder_ids,
+    encoder_from_json,
+    published_classes,
+)
 from trainers.models.hf_files import read_directory
 from trainers.models.model_flags import check_fits
 from trainers.models.modules import Weights
@@ -126,7 +131,8 @@ def _find_published(config: type, directory: Path) -> Trained:
         model = decoder_from_json(found, dropout=0.0, place=place)
         prefix_ids, eos_ids = decoder_ids(found, place=place)
     else:
-        model = encoder_from_json(found, classes=_classes_of(found), place=place)
+        classes = published_classes(found, place=place)
+        model = encoder_from_json(found, classes=classes, place=place)
     has_tokenizer = (directory / TOKENIZER).is_file()
     return Trained(
         config=model,
@@ -137,12 +143,6 @@ def _find_published(config: type, directory: Path) -> Trained:
         prefix_ids=prefix_ids,
         eos_ids=eos_ids,
     )
-
-
-def _classes_of(found: Mapping[str, Any]) -> Tuple[str, ...]:
-    """Names of the classes that a published classifier tells apart, if it is one."""
-    names = found.get("id2label") if "SequenceClassification" in str(found) else None
-    return tuple(names[str(number)] for number in range(len(names))) if names else ()
 
 
 def use(flags: Any, trainer: Trainer) -> None:
