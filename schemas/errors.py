@@ -4,6 +4,7 @@ import atexit
 import errno
 import gc
 import os
+import signal
 import sys
 import traceback
 from contextlib import suppress
@@ -100,6 +101,13 @@ def _end(error: Exception) -> NoReturn:
     sys.exit(known.exit_code)
 
 
+def _prepare_end() -> None:
+    """Makes the end of the interpreter quick, and quiet: there Ctrl-C would show a traceback."""
+    gc.freeze()  # looking for garbage in all modules takes 0.3 s
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def run_entry(main: Callable[[List[str]], None]) -> None:
     """Runs `main(argv)` and leaves the process with its exit code.
 
@@ -120,4 +128,4 @@ def run_entry(main: Callable[[List[str]], None]) -> None:
     except Exception as error:
         _end(error)
     finally:
-        gc.freeze()  # the process ends with it: looking for garbage in all modules takes 0.3 s
+        _prepare_end()

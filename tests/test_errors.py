@@ -1,7 +1,9 @@
 """Exit codes and what the user sees, in a real process."""
 
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -111,3 +113,27 @@ run_entry(main)
     done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (130, "said before\n")
     assert done.stderr == "interrupted\n"
+
+
+def test_ctrl_c_as_the_interpreter_ends_shows_no_traceback():
+    code = """
+import threading, time
+from schemas.errors import run_entry
+
+def main(argv):
+    threading.Thread(target=time.sleep, args=[60]).start()  # the interpreter waits for it
+    print("done", flush=True)
+
+run_entry(main)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell may ignore it
+    )
+    assert process.stdout is not None and process.stdout.readline() == b"done\n"
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate() == (b"", b"")
+    assert process.returncode == -signal.SIGINT, "which shells report as 130"
