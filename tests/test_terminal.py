@@ -155,7 +155,7 @@ def test_a_run_prints_its_places_harmlessly(tmp_path, tokenizer_path, monkeypatc
 def run(main, argv, monkeypatch, capfd) -> str:
     """What a command prints, as from a shell."""
     monkeypatch.setattr(sys, "argv", ["command", *argv])
-    monkeypatch.setattr("gc.freeze", lambda: None)  # this process goes on
+    monkeypatch.setattr("schemas.errors._prepare_end", lambda: None)  # this process goes on
     try:
         run_entry(main)
     except SystemExit:
