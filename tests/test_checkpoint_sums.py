@@ -6,8 +6,7 @@ import subprocess
 import pytest
 
 from schemas.errors import DataError
-from trainers.run.checkpoint_sums import check_whole, damage_of, newest_whole, write_sums
-from trainers.run.checkpoints import numbered
+from trainers.run.checkpoints import check_whole, damage_of, newest_whole, numbered, write_sums
 
 
 @pytest.fixture

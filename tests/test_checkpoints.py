@@ -13,8 +13,13 @@ import numpy as np
 import pytest
 
 from schemas.errors import DataError, UsageError
-from trainers.run.checkpoint_sums import write_sums
-from trainers.run.checkpoints import Checkpoints, numbered, read_checkpoint, read_weights
+from trainers.run.checkpoints import (
+    Checkpoints,
+    numbered,
+    read_checkpoint,
+    read_weights,
+    write_sums,
+)
 from trainers.run.progress import Progress
 
 NOBODY = 65534

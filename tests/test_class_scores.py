@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.measures.class_pictures import draw_confusion, draw_reliability
 from trainers.measures.class_scores import (
     area_under_curve,
     calibration,
@@ -15,6 +14,7 @@ from trainers.measures.class_scores import (
     f1_scores,
     probabilities,
 )
+from trainers.measures.pictures import draw_confusion, draw_reliability
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -16,7 +16,7 @@ from pipelines.tokenizer.options import TokenizerOptions
 from schemas.errors import UsageError
 from schemas.features import TASKS
 from trainers.flax_mlm import FlaxMlmFlags
-from trainers.run.config_file import config_bytes as repeating_bytes
+from trainers.run.trainer import config_bytes as repeating_bytes
 from trainers.run.trainer import parse_flags
 
 OPTIONS = TokenizerOptions(

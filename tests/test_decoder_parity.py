@@ -1,6 +1,5 @@
 """The decoder equals PyTorch's GPT-2 and OPT in every switch; packing changes nothing."""
 
-import json
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,9 +15,8 @@ import pytest
 from clm_factory import clm_rows, clm_schema
 from flax import nnx
 
-from schemas.errors import DataError, UsageError
 from trainers.flax_clm import FlaxClmFlags
-from trainers.models.hf_config import decoder_from_json, decoder_to_json
+from trainers.models.hf_config import decoder_from_json
 from trainers.models.weights import from_published, shapes, to_published
 from trainers.on_flax.clm_objective import ClmObjective
 from trainers.on_flax.flax_decoder import DecoderForCausalLM
@@ -28,7 +26,7 @@ from trainers.run.program import Plan
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, OPTConfig
+    from transformers import AutoModelForCausalLM, GPT2Config, OPTConfig
 
 VOCAB, POSITIONS, ROWS = 120, 24, 10
 FLAGS = FlaxClmFlags(shards="set", precision="float32")
@@ -180,45 +178,6 @@ def test_weights_come_and_go(kind):
         np.testing.assert_array_equal(value, theirs[name])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_config_json_comes_and_goes(kind):
-    """Ours for theirs, written, and read by transformers: the same model again."""
-    config, _ = ours_of(reference_of(kind))
-    written = json.loads(json.dumps(decoder_to_json(config, {"eos": 2}, [])))
-    again = AutoConfig.for_model(**written)
-    assert decoder_from_json(again.to_dict(), dropout=0.0, place="test") == config
-    assert decoder_from_json(written, dropout=0.0, place="test") == config
-
-
-def test_a_base_models_names_and_a_repeated_embedding_will_do():
-    """GPT-2 was published without the prefix; some files repeat the tied output layer."""
-    reference = reference_of("gpt2")
-    config, weights = ours_of(reference)
-    tensors = {
-        name.removeprefix("transformer."): value.detach().numpy()
-        for name, value in reference.named_parameters()
-    }
-    tensors["lm_head.weight"] = tensors["wte.weight"]
-    again, _ = from_published(tensors, config, seed=0, place="test")
-    assert list(again) == list(weights)
-    for name, value in again.items():
-        np.testing.assert_array_equal(value, weights[name])
-
-
-def test_tensors_that_do_not_fit_are_named():
-    config, weights = ours_of(reference_of("opt-350m"))
-    tensors = to_published(weights, config)
-    read = partial(from_published, config=config, seed=0, place="test")
-    lacking = {n: v for n, v in tensors.items() if n != "model.decoder.project_in.weight"}
-    with pytest.raises(DataError, match="lacks model.decoder.project_in.weight"):
-        read(lacking)
-    with pytest.raises(DataError, match="no place for model.decoder.surplus"):
-        read(tensors | {"model.decoder.surplus": np.ones(1)})
-    short = tensors | {"model.decoder.embed_positions.weight": np.ones((9, 32), np.float32)}
-    with pytest.raises(DataError, match=r"embed_positions.weight has shape \(9, 32\).*\(26, 32\)"):
-        read(short)
-
-
 def test_a_vocabulary_grows():
     """Old rows stay, for the output layer too; their logits are as before."""
     config, weights = ours_of(reference_of("opt untied, no last norm"))
@@ -229,13 +188,6 @@ def test_a_vocabulary_grows():
     assert after.shape[-1] == VOCAB + 7
     before = logits_of(config, weights, ids, segments)
     np.testing.assert_allclose(after[..., :VOCAB], before, atol=1e-5)
-
-
-def test_switches_that_this_decoder_has_not_are_refused():
-    with pytest.raises(UsageError, match="its enable_bias is False"):
-        decoder_from_json(OPT(enable_bias=False).to_dict(), dropout=0.0, place="--init_from=x")
-    with pytest.raises(UsageError, match="mish"):
-        decoder_from_json(GPT2(activation_function="mish").to_dict(), dropout=0.0, place="x")
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "opt-350m"])

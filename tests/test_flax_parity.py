@@ -15,8 +15,7 @@ from shard_factory import mlm_schema, packed_rows
 
 from schemas.features import positions_from_segments as positions_on_host
 from trainers.flax_mlm import FlaxMlmFlags
-from trainers.models.hf_config import encoder_from_json, encoder_to_json
-from trainers.models.hf_files import write_directory
+from trainers.models.hf_config import encoder_from_json
 from trainers.models.modules import ACTIVATIONS as KNOWN
 from trainers.models.weights import from_published, to_published
 from trainers.on_flax.flax_encoder import EncoderForMaskedLM
@@ -206,23 +205,6 @@ def test_logits_loss_gradients_and_a_step_equal_transformers(kind, capsys):
             end="",
         )
     assert difference < 5e-5 and loss_difference < 1e-5 and worst < 5e-5 and apart < 2e-5
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_exported_opens_in_transformers(kind, tmp_path):
-    """With equal weights, so equal logits to the bit; nothing missing, nothing left over."""
-    reference = reference_of(kind)
-    config, params = ours_of(reference)
-    settings = encoder_to_json(config, {"bos": 0, "eos": 2, "pad": KINDS[kind].pad_token_id or 0})
-    write_directory(str(tmp_path / "out"), settings, published(params, config))
-    opened, said = AutoModelForMaskedLM.from_pretrained(
-        tmp_path / "out", output_loading_info=True, dtype=torch.float32
-    )
-    assert type(opened) is type(reference)
-    assert not any(said.values()), said
-    ids = torch.from_numpy(masked_rows().input_ids)
-    with torch.no_grad():
-        assert torch.equal(opened.eval()(ids).logits, reference(ids).logits)
 
 
 @pytest.fixture(scope="module")

@@ -368,7 +368,7 @@ def lines(shards, tmp_path) -> list[tuple[str, int]]:
     return found
 
 
-WRITE = ("checkpoints.py", "checkpoint_sums.py", "journal.py", "run_directory.py")
+WRITE = ("checkpoints.py", "journal.py", "run_directory.py")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of an open file

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
 
 from schemas.errors import DataError, UsageError
+from trainers.data.flag_values import parse_shards, shards_name
 from trainers.data.mixture import FINEST, Mixture, _shares, _turns, open_shards, take_turns
-from trainers.data.shards_flag import parse_shards, shards_name
 from trainers.reader import ShardSet
 
 ROWS = {"a": 40, "b": 7, "c": 13}

@@ -2,8 +2,7 @@
 
 import pytest
 
-from trainers.measures.pictures import draw_curve, new_figure, save_figure
-from trainers.measures.squad_pictures import draw_scores, score_table
+from trainers.measures.pictures import draw_curve, draw_scores, new_figure, save_figure, score_table
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -22,8 +22,8 @@ from schemas.errors import DataError, UsageError
 from schemas.set_cache import Cache, default_directory
 from schemas.set_files import WrongFile
 from schemas.sidecar import read_set
+from trainers.data.flag_values import parse_shards, shards_name
 from trainers.data.mixture import open_shards
-from trainers.data.shards_flag import parse_shards, shards_name
 from trainers.flax_mlm import main as flax_mlm
 from trainers.poptorch_classifier import main as poptorch_classifier
 from trainers.reader import ShardSet

@@ -18,7 +18,7 @@ from schemas.errors import UsageError
 from trainers.flax_clm import FlaxClmFlags
 from trainers.flax_mlm import FlaxMlmFlags
 from trainers.reader import ShardSet
-from trainers.tasks.class_predictions import write_predictions
+from trainers.tasks.class_texts import write_predictions
 from trainers.tasks.classification import ClassificationTask, count_labels
 from trainers.tasks.clm import ClmTask
 from trainers.tasks.language import add_up, token_measures

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, List, Literal
 
 from schemas.errors import run_entry
-from trainers.data.flag_checks import above_0, at_least
+from trainers.data.flag_values import above_0, at_least
 from trainers.models.encoder import EncoderConfig
 from trainers.models.model_flags import EncoderFlags, plan_encoder
 from trainers.on_poptorch.torch_flags import IpuFlags

@@ -30,9 +30,9 @@ import numpy as np
 from schemas.errors import UsageError
 from schemas.sidecar import Schema
 from trainers.data.batches import Batch, BatchReader
+from trainers.data.flag_values import parse_shards
 from trainers.data.row_order import epoch_and_row
 from trainers.data.shard_set import ShardSet
-from trainers.data.shards_flag import parse_shards
 
 # Of a share's denominator: products with a position stay in int64 up to 4e12 rows.
 FINEST = 10**6

@@ -1,10 +1,14 @@
-"""Pictures as PNGs, each there whole or not at all; and the loss curve of a run.
+"""Pictures as PNGs, each there whole or not at all: the loss curve, a classifier's, SQuAD's scores.
 
 matplotlib is imported when a picture is drawn. Python 3.8 syntax.
 """
 
 import os
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
+
+import numpy as np
+
+from trainers.measures.class_scores import Calibration
 
 
 def new_figure(size: Tuple[float, float]) -> Tuple[Any, Any]:
@@ -44,4 +48,123 @@ def draw_curve(metrics: List[Dict[str, Any]], path: str, title: str, *, unit: st
     axes.grid(alpha=0.3)
     if axes.get_legend_handles_labels()[0]:
         axes.legend()
+    save_figure(figure, path)
+
+
+_NUMBERED = 30  # classes, up to which each cell shows its count
+
+
+def draw_confusion(
+    confusion_CxC: np.ndarray, classes: Sequence[str], path: str, title: str
+) -> None:
+    """Draws counts of rows, true class by chosen class; colours are shares of the true class.
+
+    Args:
+      confusion_CxC: as `confusion_matrix` gives it.
+      classes: names.
+      path: of the picture; replaced whole.
+      title: over the picture.
+    """
+    number = len(classes)
+    side = min(12.0, 3.5 + 0.5 * number)
+    figure, axes = new_figure((side + 1.0, side))
+    share = confusion_CxC / np.maximum(confusion_CxC.sum(axis=1, keepdims=True), 1)
+    image = axes.imshow(share, cmap="Blues", vmin=0.0, vmax=1.0)
+    figure.colorbar(image, ax=axes, label="share of the true class", shrink=0.8)
+    if number <= _NUMBERED:
+        for row, column in np.ndindex(number, number):
+            axes.text(
+                column,
+                row,
+                f"{confusion_CxC[row, column]:,}",
+                ha="center",
+                va="center",
+                color="white" if share[row, column] > 0.5 else "black",
+            )
+        labels = [name.replace("$", r"\$") for name in classes]  # no mathematics
+        axes.set_xticks(range(number), labels, rotation=45 if number > 4 else 0)
+        axes.set_yticks(range(number), labels)
+    axes.set(xlabel="chosen class", ylabel="true class", title=title)
+    save_figure(figure, path)
+
+
+def draw_reliability(found: Calibration, path: str, title: str) -> None:
+    """Draws accuracy over confidence, with the rows of each bin, and the calibration error.
+
+    Args:
+      found: as `calibration` gives it.
+      path: of the picture; replaced whole.
+      title: over the picture.
+    """
+    figure, axes = new_figure((6.0, 5.0))
+    bins = len(found.rows)
+    some = found.rows > 0
+    left = np.arange(bins) / bins
+    axes.bar(left[some], found.accuracy[some], 1 / bins, align="edge", alpha=0.7, edgecolor="white")
+    axes.plot([0, 1], [0, 1], "--", color="gray", linewidth=1, label="perfect calibration")
+    axes.plot(found.confidence[some], found.accuracy[some], "o-", color="C1", label="measured")
+    share = axes.twinx()
+    share.step(
+        np.append(left, 1.0),
+        np.append(found.rows, found.rows[-1]) / max(1, found.rows.sum()),
+        where="post",
+        color="C2",
+        linewidth=1,
+    )
+    share.set(ylabel="share of the rows (line)", ylim=(0, 1))
+    axes.set(
+        xlabel="probability of the chosen class",
+        ylabel="share that is right",
+        xlim=(0, 1),
+        ylim=(0, 1),
+        title=f"{title}\nexpected calibration error {found.error:.4f}",
+    )
+    axes.legend(loc="upper left")
+    save_figure(figure, path)
+
+
+_NAMES = {
+    "loss": "loss",
+    "exact": "exact match",
+    "f1": "F1",
+    "HasAns_exact": "exact, answered",
+    "HasAns_f1": "F1, answered",
+    "NoAns_exact": "exact, no answer",
+}
+
+
+def score_table(found: Sequence[Mapping[str, float]]) -> str:
+    """Scores by checkpoint in aligned columns.
+
+    Args:
+      found: "step", "loss" and what `squad_scores` gives, for each checkpoint.
+    """
+    columns = [name for name in _NAMES if name in found[0]]
+    lines = [["step", *(_NAMES[name] for name in columns)]]
+    for scores in found:
+        numbers = [f"{scores[n]:.4f}" if n == "loss" else f"{scores[n]:.2f}" for n in columns]
+        lines.append([str(scores["step"]), *numbers])
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    return "\n".join(
+        "  ".join(cell.rjust(width) for cell, width in zip(line, widths)) for line in lines
+    )
+
+
+def draw_scores(found: Sequence[Mapping[str, float]], path: str, title: str) -> None:
+    """Draws exact match and F1 over steps as a PNG.
+
+    Args:
+      found: as for `score_table`.
+      path: of the picture; replaced whole.
+      title: over the picture.
+    """
+    figure, axes = new_figure((8, 4.5))
+    steps = [scores["step"] for scores in found]
+    for name, label in _NAMES.items():
+        if name in found[0] and name != "loss":
+            style = "-o" if name in ("exact", "f1") else "--"
+            axes.plot(steps, [scores[name] for scores in found], style, label=label)
+    axes.set(xlabel="step", ylabel="percent", ylim=(-2, 102), title=title.replace("$", r"\$"))
+    axes.grid(alpha=0.3)
+    axes.legend()
     save_figure(figure, path)

@@ -4,9 +4,8 @@ A new family is a `DecoderFamily`: what its modules are and are called, and its 
 Fields of DecoderConfig that it has no key for keep their default, or the value of `always`.
 """
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
+from typing import Any, Callable, ClassVar, Dict, List, Mapping, NamedTuple, Tuple
 
 from schemas.errors import UsageError
 from trainers.models.modules import Key, ModelConfig, Module, modules_at
@@ -28,6 +27,7 @@ class DecoderConfig(ModelConfig):
     final_norm: bool = True
     scale_attention: bool = True
     scale_by_layer: bool = False
+    other_heads: ClassVar[Tuple[str, ...]] = ()  # than for causal language modeling: there are none
 
     def __post_init__(self) -> None:
         """Refuses dimensions that make no model, and switches that its family does not have."""
@@ -35,9 +35,8 @@ class DecoderConfig(ModelConfig):
         if self.family not in FAMILIES:
             raise UsageError(f"{self.family} is none of {', '.join(FAMILIES)}")
         row = FAMILIES[self.family]
-        has = {key.ours for key in row.keys} | {"family", "dropout"}
-        due = {field.name: field.default for field in dataclasses.fields(self)}
-        due.update(row.always, embedding_size=self.hidden_size)
+        has = {key.ours for key in row.keys} | {"dropout"}
+        due = {**self.defaults, "embedding_size": self.hidden_size, **row.always}
         for name, value in due.items():
             if name not in has and getattr(self, name) != value:
                 asked = "--norm=post" if name == "norm_first" else f"--{name}={getattr(self, name)}"
@@ -60,11 +59,6 @@ class DecoderConfig(ModelConfig):
     def doubles(self) -> Dict[str, str]:
         """Tensors of theirs that repeat one of ours: some files repeat the tied output layer."""
         return {"lm_head.weight": "embeddings.tokens.weight"} if self.tied else {}
-
-    @property
-    def other_heads(self) -> Tuple[str, ...]:
-        """None: a decoder comes with the head for causal language modeling, or without."""
-        return ()
 
     def attention_scale(self, layer: int) -> float:
         """What the logits of attention in a layer (from 0) are multiplied with."""

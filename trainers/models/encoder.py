@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
 
 from schemas.errors import UsageError
-from trainers.data.flag_checks import at_least, share
+from trainers.data.flag_values import at_least, share
 from trainers.models.modules import Key, ModelConfig, Module, modules_at
 
 ELECTRA_EMBEDDING = 128  # of ELECTRA's small model; wider ones have it as wide as hidden states
@@ -27,11 +27,6 @@ _KEYS = (
 _FIXED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
 
 
-def _keys_but(*others: Key) -> Tuple[Key, ...]:
-    """The keys that the families have in common, some of them with another value when absent."""
-    return tuple({key.ours: key for key in (*_KEYS, *others)}.values())
-
-
 class EncoderFamily(NamedTuple):
     """What the families differ in.
 
@@ -39,7 +34,7 @@ class EncoderFamily(NamedTuple):
       class_name: that transformers' names of its classes begin with.
       masked_head: their dense layer, norm, bias, and output layer where it is not tied.
       class_head: their dense layer and output layer.
-      keys: its fields in config.json.
+      keys: its fields in config.json; of two for one field the first says what it is when absent.
       fixed: settings of theirs that would make another model than ours, and the value ours has.
       new: fields of a new model, where they are not what config.json may leave out.
     """
@@ -63,9 +58,10 @@ FAMILIES = {
         "Roberta",
         ("lm_head.dense", "lm_head.layer_norm", "lm_head", "lm_head.decoder"),
         ("classifier.dense", "classifier.out_proj"),
-        keys=_keys_but(
+        keys=(
             Key("vocab_size", "vocab_size", 50265),
             Key("position_offset", "pad_token_id", 1),  # theirs is one less
+            *_KEYS,
         ),
         new={"token_types": 1, "layer_norm_epsilon": 1e-5},
     ),
@@ -73,11 +69,12 @@ FAMILIES = {
         "Electra",
         (f"{_ELECTRA}.dense", f"{_ELECTRA}.LayerNorm", "generator_lm_head", "generator_lm_head"),
         ("classifier.dense", "classifier.out_proj"),
-        keys=_keys_but(
+        keys=(
             Key("hidden_size", "hidden_size", 256),
             Key("heads", "num_attention_heads", 4),
             Key("intermediate_size", "intermediate_size", 1024),
             Key("embedding_size", "embedding_size", ELECTRA_EMBEDDING),
+            *_KEYS,
         ),
     ),
 }
@@ -132,7 +129,7 @@ class EncoderConfig(ModelConfig):
     @property
     def modules(self) -> List[Module]:
         """All that have weights."""
-        return _body(self) + (_class_head(self) if self.classes else _masked_head(self))
+        return _body(self) + _head(self)
 
     @property
     def base(self) -> str:
@@ -192,23 +189,21 @@ def _body(config: EncoderConfig) -> List[Module]:
     return modules
 
 
-def _masked_head(config: EncoderConfig) -> List[Module]:
+def _head(config: EncoderConfig) -> List[Module]:
+    row, hidden = FAMILIES[config.family], config.hidden_size
+    if config.classes:
+        dense, out = row.class_head
+        return [
+            Module("head.dense", (dense,), "linear", (hidden,), hidden, part=dense),
+            Module("head.out", (out,), "linear", (len(config.classes),), hidden, part=out),
+        ]
     tokens, width = config.vocab_size, config.embedding_size
-    dense, norm, bias, table = FAMILIES[config.family].masked_head
+    dense, norm, bias, table = row.masked_head
     modules = [
-        Module("head.dense", (dense,), "linear", (width,), config.hidden_size),
+        Module("head.dense", (dense,), "linear", (width,), hidden),
         Module("head.norm", (norm,), "norm", (width,)),
         Module("head", (bias if config.tied else table,), "vector", (tokens,)),
     ]
     if not config.tied:
         modules.append(Module("head.table", (table,), "table", (tokens,), width))
     return [module._replace(part="the output head") for module in modules]
-
-
-def _class_head(config: EncoderConfig) -> List[Module]:
-    classes, hidden = len(config.classes), config.hidden_size
-    dense, out = FAMILIES[config.family].class_head
-    return [
-        Module("head.dense", (dense,), "linear", (hidden,), hidden, part=dense),
-        Module("head.out", (out,), "linear", (classes,), hidden, part=out),
-    ]

@@ -1,7 +1,8 @@
 """config.json of Hugging Face's models, to and from our configurations.
 
-What a config.json leaves out is as in transformers; what it asks for and is not built here is
-refused. `place` is what errors name, such as "--init_from=DIR".
+What a config.json leaves out is as in transformers; what it asks for and is not built here ends in
+a UsageError, and a value that is not of its type in a DataError. They name a `place`, such as
+"--init_from=DIR".
 """
 
 from typing import Any, Dict, Mapping, Sequence, Tuple, get_type_hints
@@ -20,12 +21,7 @@ _ROLES = ("bos", "eos", "pad")
 def encoder_from_json(
     found: Mapping[str, Any], *, classes: Sequence[str] = (), place: str
 ) -> EncoderConfig:
-    """The encoder that a config.json describes, with a head for these classes, see EncoderConfig.
-
-    Raises:
-      UsageError: it is no encoder, or has a switch that ours has not.
-      DataError: a value is of another type than it has to be.
-    """
+    """The encoder that a config.json describes, with a head for these classes."""
     values = _fields(found, EncoderConfig, encoder.FAMILIES, place)
     if "position_offset" in values:  # theirs are the padding's id, and all rows of the table
         values["position_offset"] += 1
@@ -34,11 +30,7 @@ def encoder_from_json(
 
 
 def published_classes(found: Mapping[str, Any], *, place: str) -> Tuple[str, ...]:
-    """Names of the classes that a published encoder tells apart, if it is a classifier.
-
-    Raises:
-      DataError: its config.json does not name them by their numbers.
-    """
+    """Names of the classes that a published encoder tells apart, if it is a classifier."""
     if "SequenceClassification" not in str(found.get("architectures")):
         return ()
     named = found.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})
@@ -72,12 +64,7 @@ def encoder_to_json(config: EncoderConfig, special_ids: Mapping[str, int]) -> Di
 
 
 def decoder_from_json(found: Mapping[str, Any], *, dropout: float, place: str) -> DecoderConfig:
-    """The decoder that a config.json describes, but for its dropout.
-
-    Raises:
-      UsageError: it is no decoder, or has a switch that ours has not.
-      DataError: a value is of another type than it has to be.
-    """
+    """The decoder that a config.json describes, but for its dropout."""
     values = _fields(found, DecoderConfig, decoder.FAMILIES, place)
     if not values.get("norm_first", True):  # nothing follows post-norm layers, whatever is said
         values["final_norm"] = False
@@ -105,11 +92,7 @@ def decoder_to_json(
 
 
 def decoder_ids(found: Mapping[str, Any], *, place: str) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
-    """What a published decoder's texts begin with, and which tokens end them, by its config.json.
-
-    Raises:
-      DataError: they are no ids.
-    """
+    """What a published decoder's texts begin with, and which end them, by its config.json."""
     row = decoder.FAMILIES[found["model_type"]]
     bos, eos = (found.get(f"{role}_token_id", n) for role, n in zip(_ROLES, row.ids))
     ids = []

@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping as MappingABC
 from pathlib import Path
 from typing import (
     Any,
@@ -49,7 +48,7 @@ class _Place(NamedTuple):
     shape: Tuple[int, ...]
 
 
-class Tensors(MappingABC):
+class Tensors(Mapping[str, np.ndarray]):
     """Tensors of a directory by name, read from disk when they are asked for.
 
     Floating tensors come as float32 whatever they are stored as, since trainers keep weights in
@@ -62,12 +61,7 @@ class Tensors(MappingABC):
         self.shapes = {name: place.shape for name, place in self._places.items()}
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """One tensor, C-contiguous.
-
-        Raises:
-          KeyError: there is no such tensor.
-          DataError: it cannot be read.
-        """
+        """One tensor, C-contiguous."""
         from safetensors import SafetensorError, safe_open
 
         place = self._places[name]
@@ -95,13 +89,8 @@ def read_directory(
 ) -> Tuple[Dict[str, Any], Tensors]:
     """Opens a directory of config.json and model.safetensors, in one file or with an index.
 
-    Args:
-      path: of the directory.
-      model_types: the architectures the caller takes; () takes all.
-      flag: that gave the path, to name in errors.
-
-    Returns:
-      config.json as it is, and the tensors; buffers that are no weights are left out.
+    Returns config.json as it is, and the tensors; buffers that are no weights are left out. Given no
+    model_types, it takes all; `flag` is the one that gave the path.
 
     Raises:
       UsageError: there is no such directory, or it holds no weights that can be read.
@@ -197,11 +186,7 @@ def _places_in(file: str) -> List[_Place]:
 
 
 def refuse_existing(path: str, *, flag: str = "--export") -> None:
-    """Refuses to export over what is there, before hours of training rather than after.
-
-    Raises:
-      UsageError: the path is taken.
-    """
+    """Refuses to export over what is there, before hours of training rather than after."""
     if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
         raise UsageError(f"{flag}={path} is there already: give another directory or remove it")
 
@@ -215,12 +200,7 @@ def write_directory(
 ) -> None:
     """Writes a directory that `from_pretrained` of transformers opens: whole, or not at all.
 
-    Args:
-      path: not there yet, or empty.
-      config: for config.json, with `model_type` and `architectures`.
-      tensors: name to array; a tied tensor is left out.
-      tokenizer_json: of a shard set.
-      tokenizer_config: see `tokenizer_settings`.
+    A tied tensor is left out of `tensors`; `tokenizer_config` is as `tokenizer_settings` makes it.
 
     Raises:
       UsageError: the path is taken.

@@ -1,25 +1,19 @@
-"""Flags that say which model is trained, and the model that they, a set and --init_from make."""
+"""Flags that say which model is trained, and the model that they, a set and --init_from make.
+
+Where they make none, or it cannot read the set's rows, that is a UsageError; published weights that
+are broken, or not those of their config.json, are a DataError.
+"""
 
 import dataclasses
+import typing
 from dataclasses import dataclass
-from typing import (
-    Any,
-    Dict,
-    List,
-    Literal,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Tuple,
-    get_args,
-    get_type_hints,
-)
+from typing import Any, Dict, List, Literal, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from schemas.errors import UsageError
 from schemas.sidecar import Schema
-from trainers.data.flag_checks import at_least, share
+from trainers.data.flag_values import at_least, share
 from trainers.models import decoder, encoder
 from trainers.models.decoder import DecoderConfig
 from trainers.models.encoder import ELECTRA_EMBEDDING, EncoderConfig, with_dropout
@@ -111,18 +105,12 @@ class PlannedModel(NamedTuple):
 
 
 def plan_encoder(flags: Any, schema: Schema) -> PlannedModel:
-    """The encoder that flags, set and --init_from make; a set with classes gives it their head.
-
-    Raises:
-      UsageError: they make none, or it cannot read the set's rows.
-      DataError: published weights are broken, or not those of their config.json.
-    """
-    classes = tuple(schema.parameters.get("classes", ()))
+    """The encoder that flags, set and --init_from make; a set with classes gives it their head."""
+    classes, rate = tuple(schema.parameters.get("classes", ())), flags.dropout
     if flags.init_from is not None:
         place, found, tensors = _read_published(flags)
         config = encoder_from_json(found, classes=classes, place=place)
-        if flags.dropout is not None:
-            config = with_dropout(config, flags.dropout)
+        config = config if rate is None else with_dropout(config, rate)
         return _fitting(config, tensors, flags, schema)
     row, given = encoder.FAMILIES[flags.family], _new_dimensions(flags, schema, EncoderConfig)
     if flags.family == "roberta":
@@ -130,36 +118,29 @@ def plan_encoder(flags: Any, schema: Schema) -> PlannedModel:
     if flags.family == "electra" and given["hidden_size"] > 2 * ELECTRA_EMBEDDING:
         given.setdefault("embedding_size", given["hidden_size"])
     config = EncoderConfig(classes=classes, **complete({**row.new, **given}, row.keys))
-    return _fitting(with_dropout(config, _new_dropout(flags)), None, flags, schema)
+    config = with_dropout(config, DROPOUT if rate is None else rate)
+    return _fitting(config, None, flags, schema)
 
 
 def plan_decoder(flags: Any, schema: Schema) -> PlannedModel:
-    """The decoder that flags, set and --init_from make.
-
-    Raises:
-      UsageError: they make none, or it cannot read the set's rows.
-      DataError: published weights are broken, or not those of their config.json.
-    """
+    """The decoder that flags, set and --init_from make."""
+    dropout = DROPOUT if flags.dropout is None else flags.dropout
     if flags.init_from is not None:
         place, found, tensors = _read_published(flags)
-        config = decoder_from_json(found, dropout=_new_dropout(flags), place=place)
+        config = decoder_from_json(found, dropout=dropout, place=place)
         _must_agree("norm", flags.norm, "pre" if config.norm_first else "post", place)
         return _fitting(config, tensors, flags, schema)
     row, given = decoder.FAMILIES[flags.family], _new_dimensions(flags, schema, DecoderConfig)
     if flags.norm == "post":
         given.update(norm_first=False, final_norm=False)
-    fields = {**complete({**row.always, **given}, row.keys), "dropout": _new_dropout(flags)}
+    fields = complete({**row.always, **given, "dropout": dropout}, row.keys)
     return _fitting(DecoderConfig(**fields), None, flags, schema)
-
-
-def _new_dropout(flags: Any) -> float:
-    return DROPOUT if flags.dropout is None else flags.dropout
 
 
 def _asked(flags: Any, config: Any) -> Dict[str, Any]:
     """The fields of a configuration that a flag of the same name gives."""
-    apart = ("family", "vocab_size", "dropout")  # what they mean beside a set or published weights
-    names = {field.name for field in dataclasses.fields(config)}.difference(apart)
+    names = {field.name for field in dataclasses.fields(config)}
+    names -= {"family", "vocab_size", "dropout"}  # mean something else beside published weights
     given = {name: getattr(flags, name, None) for name in sorted(names)}
     return {name: value for name, value in given.items() if value is not None}
 
@@ -173,7 +154,7 @@ def _new_dimensions(flags: Any, schema: Schema, config_class: type) -> Dict[str,
 
 def _read_published(flags: Any) -> Tuple[str, Dict[str, Any], Mapping[str, np.ndarray]]:
     """Says --init_from=DIR, and gives its config.json and its tensors."""
-    families = get_args(get_type_hints(type(flags))["family"])
+    families = typing.get_args(typing.get_type_hints(type(flags))["family"])
     found, tensors = read_directory(flags.init_from, model_types=families)
     return f"--init_from={flags.init_from}", found, tensors
 
@@ -209,11 +190,7 @@ def _must_agree(name: str, asked: object, value: object, place: str) -> None:
 
 
 def check_fits(config: Any, schema: Schema, *, place: str, shards: str) -> None:
-    """Refuses a model, which comes from `place`, that cannot read the rows of --shards.
-
-    Raises:
-      UsageError: rows are too long, ids too large, or padding or pairs are not the model's.
-    """
+    """Refuses a model, which comes from `place`, that cannot read the rows of --shards."""
     if config.max_positions < schema.max_length:
         raise UsageError(
             f"{place} places {config.max_positions} tokens, fewer than the {schema.max_length} of "

@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Tuple
 import numpy as np
 
 from schemas.errors import UsageError
-from trainers.data.flag_checks import at_least, share
+from trainers.data.flag_values import at_least, share
 
 Weights = Dict[str, np.ndarray]
 """Our name of each weight, "layers.0.qkv.weight", to a float32 array in PyTorch's layout: a linear
@@ -16,15 +16,11 @@ layer is [out, in]; query, key and value are joined along the first axis, in thi
 LEAVES: Dict[str, Tuple[str, ...]] = {
     "table": ("weight",),
     "norm": ("weight", "bias"),
-    "scale": ("weight",),  # a norm without a bias
     "linear": ("weight", "bias"),
     "matrix": ("weight",),  # a linear layer without a bias
     "vector": ("bias",),
 }
 """Kind of module -> its weights."""
-
-VOCABULARY = ("embeddings.tokens", "head", "head.table")
-"""Modules of ours that have a row for each token."""
 
 DIMENSIONS = (
     *("vocab_size", "max_positions", "layers", "hidden_size", "heads"),
@@ -83,15 +79,11 @@ class Module(NamedTuple):
 
 
 def modules_at(ours: str, theirs: str, table: Iterable[Tuple[Any, ...]]) -> List[Module]:
-    """Modules that stand under one name, such as those of a layer.
+    """Modules whose names begin alike, such as those of a layer.
 
     modules_at("layers.0.", "h.0.", [("mlp_in", "linear", "mlp.c_fc", 512, 128)]) is [Module(
-    "layers.0.mlp_in", ("h.0.mlp.c_fc",), "linear", rows=(512,), width=128)].
-
-    Args:
-      ours: what our names begin with.
-      theirs: what Hugging Face's names begin with.
-      table: a module's name, kind, their name or names, rows (of each of theirs), and width.
+    "layers.0.mlp_in", ("h.0.mlp.c_fc",), "linear", rows=(512,), width=128)]; there may be several
+    of their names, and rows for each.
     """
     modules = []
     for name, kind, names, rows, *width in table:

@@ -64,9 +64,6 @@ def check_same_tokens(tokenizer_json: bytes, directory: str, *, flag: str) -> No
 
     Tokens that only one of them has are no difference: a vocabulary may have grown. A directory
     with neither tokenizer.json nor GPT-2's vocab.json passes; `flag` is the one that gave it.
-
-    Raises:
-      UsageError: a token has another id; names both.
     """
     theirs = _published_ids(directory)
     ours = token_ids(read_tokenizer_json(tokenizer_json, TOKENIZER))
@@ -100,7 +97,6 @@ def open_tokenizer(tokenizer_json: bytes) -> Any:
     """A `tokenizers.Tokenizer` that neither cuts nor pads.
 
     Raises:
-      UsageError: the package is not installed.
       DataError: it cannot be read, or goes beyond what a tokenizer may hold.
     """
     try:

@@ -14,8 +14,9 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Tup
 import numpy as np
 
 from schemas.errors import DataError
-from trainers.models.modules import VOCABULARY, Module, Weights
+from trainers.models.modules import Module, Weights
 
+_VOCABULARY = ("embeddings.tokens", "head", "head.table")  # have a row for each token
 _SHOWN = 5  # names in an error, before "and so many more"
 
 
@@ -38,26 +39,22 @@ def shapes(config: Any) -> Dict[str, Tuple[int, ...]]:
 
 def fresh(config: Any, seed: int) -> Weights:
     """Weights before the first step: normal, zero biases, norms that change nothing."""
-    weights: Weights = {}
-    for module in config.modules:
-        weights.update(_fresh(module, seed))
-    return weights
+    return {
+        f"{module.ours}.{leaf}": _fresh(module, leaf, shape, seed)
+        for module in config.modules
+        for leaf, shape in module.leaves.items()
+    }
 
 
-def _fresh(module: Module, seed: int) -> Weights:
-    weights: Weights = {}
-    for leaf, shape in module.leaves.items():
-        if leaf == "bias" or module.kind in ("norm", "scale"):
-            value = np.full(shape, 1.0 if leaf == "weight" else 0.0, np.float32)
-        else:
-            drawn = []
-            for theirs, rows in zip(module.theirs, module.rows):
-                # By name, so that a weight does not depend on what others there are.
-                random = np.random.default_rng([seed, *f"{theirs}.{leaf}".encode()])
-                drawn.append(module.deviation * random.standard_normal((rows, *shape[1:])))
-            value = np.concatenate(drawn).astype(np.float32)
-        weights[f"{module.ours}.{leaf}"] = value
-    return weights
+def _fresh(module: Module, leaf: str, shape: Tuple[int, ...], seed: int) -> np.ndarray:
+    if leaf == "bias" or module.kind == "norm":
+        return np.full(shape, 0.0 if leaf == "bias" else 1.0, np.float32)
+    drawn = []
+    for theirs, rows in zip(module.theirs, module.rows):
+        # By name, so that a weight does not depend on what others there are.
+        random = np.random.default_rng([seed, *f"{theirs}.{leaf}".encode()])
+        drawn.append(module.deviation * random.standard_normal((rows, *shape[1:])))
+    return np.concatenate(drawn).astype(np.float32)
 
 
 def from_published(
@@ -66,13 +63,8 @@ def from_published(
     """Published weights for this model, whatever head they were published with.
 
     An encoder alone or one with another head gets a new head, BERT without a pooler a new one; a
-    classifier for other classes is made anew. A vocabulary that grew gets new rows.
-
-    Args:
-      tensors: name to array, such as `hf_files.read_directory` gives; read one by one.
-      config: of the model to fill.
-      seed: of what is new.
-      place: see above.
+    classifier for other classes is made anew. A vocabulary that grew gets new rows. Tensors, such
+    as `hf_files.read_directory` gives, are read one by one.
 
     Returns:
       The weights, and a line for people on each thing that is new or left out.
@@ -86,10 +78,10 @@ def from_published(
         notes.append(f"left out, of other heads: {_listed(left_out)}")
     weights: Weights = {}
     for module in config.modules:
-        if module.part in new:
-            weights.update(_fresh(module, seed))
-            continue
         for leaf, shape in module.leaves.items():
+            if module.part in new:
+                weights[f"{module.ours}.{leaf}"] = _fresh(module, leaf, shape, seed)
+                continue
             parts = [tensors[names[f"{theirs}.{leaf}"]] for theirs in module.theirs]
             value = np.concatenate([part.T if module.is_turned else part for part in parts])
             if len(value) < shape[0]:
@@ -131,7 +123,7 @@ def check_published(
             if module.part in new:
                 del due[name]
                 found.pop(name, None)
-            elif may_grow and module.ours in VOCABULARY and name in found:
+            elif may_grow and module.ours in _VOCABULARY and name in found:
                 due[name] = (*min(found[name][:1], due[name][:1]), *due[name][1:])
     wrong = []
     if set(due) - set(found):

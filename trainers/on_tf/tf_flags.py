@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from schemas.errors import UsageError
-from trainers.data.flag_checks import at_least, on_disk
+from trainers.data.flag_values import at_least, on_disk
 from trainers.models.hf_files import refuse_existing
 from trainers.run.flags import RunFlags
 

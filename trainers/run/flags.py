@@ -14,8 +14,7 @@ from typing import ClassVar, Literal, Optional, Tuple
 from schemas.errors import DataError, UsageError
 from schemas.set_cache import CACHE_GIGABYTES, Cache, default_directory
 from schemas.sidecar import Schema
-from trainers.data.flag_checks import above_0, at_least, on_disk, share
-from trainers.data.shards_flag import shards_name
+from trainers.data.flag_values import above_0, at_least, on_disk, shards_name, share
 from trainers.models.hf_files import refuse_existing
 from trainers.run.metric_sinks import parse_log_to
 

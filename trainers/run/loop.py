@@ -22,9 +22,8 @@ from trainers.run.finite_loss import check_finite
 from trainers.run.interruption import Interruption
 from trainers.run.journal import METRICS, MetricsFile, ProgressLine, Rates, duration, read_metrics
 from trainers.run.metric_sinks import open_sinks
-from trainers.run.program import Arrays, Plan, Program
+from trainers.run.program import Arrays, Measures, Plan, Program, Task
 from trainers.run.progress import Progress, is_due
-from trainers.run.task import Measures, Task
 
 AHEAD = 2  # calls whose rows lie on the devices before their turn
 

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional
 
-from trainers.run.task import Task
+from trainers.run.program import Task
 
 
 def is_due(step: int, *, every: int, steps: int) -> bool:

@@ -21,8 +21,6 @@ from trainers.models.set_tokenizer import (
     set_file,
 )
 from trainers.run.checkpoints import Checkpoints
-from trainers.run.config_file import CONFIG, config_bytes
-from trainers.run.export import export_run
 from trainers.run.flags import check_task
 from trainers.run.journal import (
     METRICS,
@@ -34,8 +32,8 @@ from trainers.run.journal import (
 from trainers.run.loop import Loop, summarize
 from trainers.run.program import Plan
 from trainers.run.run_directory import claimed, start_or_resume
-from trainers.run.trainer import Flags, Trainer, open_set, parse_flags
-from trainers.run.use import use
+from trainers.run.trainer import CONFIG, Flags, Trainer, config_bytes, open_set, parse_flags
+from trainers.run.use import export_run, use
 
 
 def run_trainer(argv: List[str], kind: Type[Flags], trainer: Trainer) -> None:

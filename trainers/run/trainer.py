@@ -1,20 +1,24 @@
-"""What an entry says of its trainer, and the flags of its command line. Python 3.8 syntax."""
+"""What an entry says of its trainer, and its flags: of the command line and of files (--config).
 
+Python 3.8 syntax.
+"""
+
+import os
 import re
+from pathlib import Path
 from typing import Any, Callable, List, NamedTuple, Optional, Type, TypeVar, Union
 
 import tyro
 
+from schemas.flag_file import expand, flag_file, kinds_of
 from schemas.memory import want_addresses
 from schemas.sidecar import Schema
 from trainers.data.batches import BatchReader
 from trainers.data.mixture import Mixture, open_shards
 from trainers.data.shard_set import ShardSet
 from trainers.models.model_flags import PlannedModel
-from trainers.run.config_file import with_config
 from trainers.run.flags import RunFlags
-from trainers.run.program import Plan, Program
-from trainers.run.task import Task
+from trainers.run.program import Plan, Program, Task
 
 Flags = TypeVar("Flags", bound=RunFlags)
 
@@ -60,3 +64,39 @@ def open_set(flags: RunFlags, place: str) -> Union[ShardSet, Mixture]:
     """Opens a set, or a mixture, as the flags say."""
     names = ("seed", "verify", "cache_dir", "cache_gigabytes", "follow_links")
     return open_shards(place, **{name: getattr(flags, name) for name in names})
+
+
+CONFIGS = Path(__file__).resolve().parents[2] / "pipelines" / "configs"  # read, never imported
+CONFIG = "config.yaml"
+_OF_THIS_RUN = ("output", "resume", "stop_after")
+
+
+def with_config(argv: List[str], command: str, *options: type) -> List[str]:
+    """The arguments, with those of the file that --config names put before them.
+
+    Args:
+      argv: as typed.
+      command: whose part of the file is taken: flax_mlm.
+      options: the dataclasses of its flags.
+
+    Raises:
+      UsageError: see `schemas.flag_file.expand`.
+    """
+    if not any(argument.startswith("--config") for argument in argv):
+        return argv
+    import yaml
+
+    return expand(argv, command, kinds_of(*options), folder=os.fspath(CONFIGS), yaml=yaml)
+
+
+def config_bytes(command: str, options: Any) -> bytes:
+    """The file that repeats a run: all its flags but where it was put and how far it went.
+
+    Args:
+      command: such as flax_mlm.
+      options: its flags, a dataclass.
+    """
+    import yaml
+
+    head = f"Again: python -m trainers.{command} --config=THIS_FILE --output=DIR"
+    return flag_file(head, options, _OF_THIS_RUN, yaml)

@@ -19,17 +19,20 @@ from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
 from schemas.terminal import say
 from trainers.data.batches import Batch, BatchReader
+from trainers.data.flag_values import shards_name
 from trainers.data.mixture import Mixture
 from trainers.data.shard_set import ShardSet
-from trainers.data.shards_flag import shards_name
 from trainers.models.decoder import DecoderConfig
+from trainers.models.encoder import EncoderConfig
 from trainers.models.hf_config import (
     decoder_from_json,
     decoder_ids,
+    decoder_to_json,
     encoder_from_json,
+    encoder_to_json,
     published_classes,
 )
-from trainers.models.hf_files import read_directory
+from trainers.models.hf_files import read_directory, tokenizer_settings, write_directory
 from trainers.models.model_flags import check_fits
 from trainers.models.modules import Weights
 from trainers.models.set_tokenizer import (
@@ -39,15 +42,13 @@ from trainers.models.set_tokenizer import (
     kept_tokenizer,
     set_file,
 )
-from trainers.models.weights import from_published
+from trainers.models.weights import from_published, to_published
 from trainers.run.checkpoints import Checkpoints, read_weights
-from trainers.run.export import export_weights
 from trainers.run.flags import BEST, RunFlags, check_task
 from trainers.run.journal import ProgressLine
 from trainers.run.loop import evaluate
-from trainers.run.program import Arrays, Plan, Program
+from trainers.run.program import Arrays, Measures, Plan, Program, Task
 from trainers.run.run_directory import CHECKPOINTS, SETTINGS, errors_in_words, read_settings
-from trainers.run.task import Measures, Task
 from trainers.run.trainer import Trainer, open_set
 
 
@@ -286,3 +287,55 @@ def _keep(folder: Path, task: Task, measures: Measures) -> None:
     task.write_files(folder)
     text = json.dumps(measures, indent=2) + "\n"
     (folder / "measures.json").write_text(text, encoding="utf-8")
+
+
+def export_run(plan: Plan, program: Program, checkpoints: Checkpoints, line: ProgressLine) -> None:
+    """Writes what --export and its like ask for at the end of a run, by --checkpoint's weights."""
+    if not plan.flags.uses_run:
+        return
+    [path] = checkpoints.choose(plan.flags.checkpoint)
+    line.say(f"exporting the weights after step {path.name}")
+    read = partial(read_weights, path)
+    if plan.flags.exports_program:
+        program.load(read(), None)
+    export_weights(plan, program, read, kept_tokenizer(plan.output), line)
+
+
+def export_weights(
+    plan: Plan,
+    program: Optional[Program],
+    read: Callable[[], Weights],
+    tokenizer_json: bytes,
+    line: ProgressLine,
+) -> None:
+    """Writes what the flags ask for of these weights.
+
+    Args:
+      plan: of the run.
+      program: with the weights loaded, where it is to write files of its own.
+      read: gives the weights.
+      tokenizer_json: of the run.
+      line: tells the user.
+
+    Raises:
+      UsageError: a directory is taken.
+      DataError: one cannot be written.
+    """
+    flags, schema, model = plan.flags, plan.schema, plan.model
+    if flags.export is not None:
+        write_directory(
+            flags.export,
+            _config_json(model, schema),
+            to_published(read(), model),
+            tokenizer_json,
+            tokenizer_settings(tokenizer_json, schema.special_ids, max_length=model.max_positions),
+        )
+        line.say(f"weights for transformers: {flags.export}")
+    if flags.exports_program and program is not None:
+        line.say(program.export(schema, tokenizer_json))
+
+
+def _config_json(config: Any, schema: Schema) -> Dict[str, Any]:
+    if isinstance(config, EncoderConfig):
+        return encoder_to_json(config, schema.special_ids)
+    return decoder_to_json(config, schema.special_ids, schema.parameters.get("prefix_ids", ()))

@@ -1,4 +1,4 @@
-"""Texts for a classifier, from a file and as rows: what build_shards makes of the same documents.
+"""Texts for a classifier, from a file and as rows, and what it says of them.
 
     rows = TextRows(schema, open_tokenizer(tokenizer_json))
     rows.rows([("A fine film.",)])["input_ids"]      # uint16 [1, L]
@@ -8,15 +8,18 @@ Standard library and numpy only, Python 3.8 syntax; the tokenizer comes from
 """
 
 import json
+import os
 import unicodedata
 from itertools import islice
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from schemas.errors import DataError
 from schemas.sidecar import Schema
+from schemas.terminal import say
 from trainers.data.batches import Batch
+from trainers.measures.class_scores import probabilities
 
 Texts = Tuple[str, ...]  # one, or two of a pair
 _BOM = b"\xef\xbb\xbf"
@@ -194,3 +197,41 @@ def _field(found: Dict[str, Any], name: str, place: str) -> str:
             f"holds {', '.join(found) or 'nothing'}"
         )
     return value
+
+
+# A class's name may hold what separates lines and columns.
+_ESCAPED = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+
+def write_predictions(
+    logits: Iterable[np.ndarray], classes: Sequence[str], path: Optional[str]
+) -> None:
+    """Writes a line for each text, as they come.
+
+    Args:
+      logits: [B, C] of a batch of texts after the other.
+      classes: names of the C classes.
+      path: of the file, which is there whole or not at all; None prints.
+
+    Raises:
+      DataError: the file cannot be written.
+    """
+    lines = _lines(logits, classes)
+    if path is None:
+        for line in lines:
+            say(line)
+        return
+    partial = path + ".partial"
+    try:
+        with open(partial, "w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+        os.replace(partial, path)
+    except OSError as error:
+        raise DataError(f"--predictions={path}: {error}") from error
+
+
+def _lines(logits: Iterable[np.ndarray], classes: Sequence[str]) -> Iterator[str]:
+    names = [name.translate(_ESCAPED) for name in classes]
+    for batch_BxC in logits:
+        for row_C in probabilities(batch_BxC):
+            yield f"{names[row_C.argmax()]}\t{row_C.max():.6f}"

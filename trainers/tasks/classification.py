@@ -12,7 +12,6 @@ import numpy as np
 from schemas.errors import UsageError
 from schemas.sidecar import Schema
 from trainers.data.batches import Batch, BatchReader
-from trainers.measures.class_pictures import draw_confusion, draw_reliability
 from trainers.measures.class_scores import (
     calibration,
     class_measures,
@@ -20,12 +19,11 @@ from trainers.measures.class_scores import (
     confusion_matrix,
     probabilities,
 )
+from trainers.measures.pictures import draw_confusion, draw_reliability
 from trainers.models.set_tokenizer import open_tokenizer, sets_of
 from trainers.run.flags import RunFlags
-from trainers.run.program import Arrays, Program
-from trainers.run.task import Measures, Task
-from trainers.tasks.class_predictions import write_predictions
-from trainers.tasks.class_texts import TextRows, read_texts
+from trainers.run.program import Arrays, Measures, Program, Task
+from trainers.tasks.class_texts import TextRows, read_texts, write_predictions
 
 LABEL, LOGITS = "label", "logits"
 _COUNTED = 65_536  # rows that are read at once to count labels

@@ -11,11 +11,10 @@ from schemas.errors import UsageError
 from schemas.sidecar import Schema
 from schemas.statistics import ShardStatistics
 from trainers.data.batches import Batch, BatchReader
-from trainers.data.flag_checks import at_least
+from trainers.data.flag_values import at_least
 from trainers.models.set_tokenizer import sets_of
 from trainers.run.flags import RunFlags
-from trainers.run.program import Arrays
-from trainers.run.task import Measures, Task
+from trainers.run.program import Arrays, Measures, Task
 from trainers.tasks.language import (
     COUNTED,
     LOSS,

@@ -9,8 +9,7 @@ from typing import Iterator, Mapping, Optional, Tuple
 import numpy as np
 
 from trainers.data.batches import Batch
-from trainers.run.program import Arrays
-from trainers.run.task import Measures
+from trainers.run.program import Arrays, Measures
 
 LOSS, CORRECT, COUNTED = "loss", "correct", "counted"  # sums over the tokens that count
 

@@ -7,8 +7,7 @@ from schemas.errors import UsageError
 from schemas.sidecar import Schema
 from trainers.data.batches import Batch, BatchReader
 from trainers.run.flags import RunFlags
-from trainers.run.program import Arrays
-from trainers.run.task import Measures, Task
+from trainers.run.program import Arrays, Measures, Task
 from trainers.tasks.language import COUNTED, add_up, describe_tokens, token_measures
 
 DEFAULT_MASK_RATE = 0.15  # BERT's and RoBERTa's

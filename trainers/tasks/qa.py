@@ -10,6 +10,7 @@ import numpy as np
 from schemas.errors import UsageError
 from schemas.sidecar import Schema
 from trainers.data.batches import Batch, BatchReader
+from trainers.measures.pictures import draw_scores, score_table
 from trainers.measures.questions import (
     PromptMaker,
     Question,
@@ -18,11 +19,9 @@ from trainers.measures.questions import (
     score_answers,
     write_answers,
 )
-from trainers.measures.squad_pictures import draw_scores, score_table
 from trainers.models.set_tokenizer import TOKENIZER, open_tokenizer, set_file, sets_of
 from trainers.run.flags import RunFlags
-from trainers.run.program import Arrays
-from trainers.run.task import Measures, Task
+from trainers.run.program import Arrays, Measures, Task
 
 LOSS, CORRECT, COUNTED = "loss", "correct", "counted"  # of each row, over the tokens that count
 ANSWER_IDS, ANSWER_LENGTHS = "answer_ids", "answer_lengths"

@@ -1,4 +1,4 @@
-"""What `--shards` says: the directory of one set, or of several with weights.
+"""What `--shards` says, one set or several with weights, and checks of single flags.
 
 Standard library only, Python 3.8 syntax.
 """
@@ -8,6 +8,7 @@ import re
 from typing import Dict, Optional
 
 from schemas.errors import UsageError
+from schemas.store import is_url
 
 # A directory, then the weight after its last colon, up to a comma or the end.
 _WEIGHTED = re.compile(r"(?P<path>.+?):(?P<weight>[0-9.]+(?:e[-+]?[0-9]+)?)(?:,|$)")
@@ -49,3 +50,33 @@ def parse_shards(text: str) -> Dict[str, Optional[float]]:
 def shards_name(text: str) -> str:
     """A short name for what `--shards` names: "data/books:0.7,data/web:0.3" -> "books+web"."""
     return "+".join(os.path.basename(os.path.realpath(path)) for path in parse_shards(text))
+
+
+def at_least(config: object, name: str, least: int) -> None:
+    """Refuses a flag below `least`, or that is no number; None passes."""
+    value = getattr(config, name)
+    if value is not None and not value >= least:
+        raise UsageError(f"--{name}={value}: must be at least {least}")
+
+
+def above_0(config: object, name: str) -> None:
+    """Refuses a flag that is no finite number above 0."""
+    value = getattr(config, name)
+    if not 0 < value < float("inf"):
+        raise UsageError(f"--{name}={value}: must be above 0")
+
+
+def share(config: object, name: str) -> None:
+    """Refuses a flag that is no share from 0 to below 1; None passes."""
+    value = getattr(config, name)
+    if value is not None and not 0 <= value < 1:
+        raise UsageError(f"--{name}={value}: a share from 0 to below 1")
+
+
+def on_disk(config: object, name: str) -> None:
+    """Refuses a URL where a directory is meant; None passes."""
+    value = getattr(config, name)
+    if value is not None and is_url(value):
+        raise UsageError(
+            f"--{name}={value}: give a directory on this machine; only --shards may be on a store"
+        )
