@@ -3,8 +3,7 @@
     python -m trainers.poptorch_classifier --shards=DIR --output=RUN --init_from=DIR --epochs=2
     python -m trainers.poptorch_classifier --output=RUN --predict=FILE.jsonl
 
-`--help` lists every flag; each is a field of `PoptorchClassifierFlags` or of what it is made of.
-The syntax is that of Python 3.8 and the calls those of PyTorch 2.0, which PopTorch 3.4 comes with.
+`--help` lists every flag. Python 3.8 syntax; the calls are of PyTorch 2.0, as PopTorch 3.4 has it.
 """
 
 from dataclasses import dataclass
@@ -32,10 +31,7 @@ class PoptorchClassifierFlags(IpuFlags, ClassificationFlags, EncoderFlags):
     entry: ClassVar[str] = "poptorch_classifier"
 
     family: Literal["electra", "bert", "roberta"] = "electra"
-    """Which encoder; with --init_from its config.json says it."""
     model: Literal["tiny", "small", "base", "electra_small"] = "electra_small"
-    """Dimensions to start from; each flag below replaces one of them. With --init_from its
-    config.json says them all."""
 
     def __post_init__(self) -> None:
         """Refuses values that cannot be meant."""
