@@ -1,7 +1,4 @@
-"""Rows that can be read by their index, as batches for a loop and as a dataset of single rows.
-
-Standard library and numpy only, Python 3.8 syntax.
-"""
+"""Rows that can be read by their index, as batches for a loop and as a dataset of single rows."""
 
 from abc import ABC, abstractmethod
 from typing import Dict, Generator, Iterator, List, Optional, Sequence, Tuple

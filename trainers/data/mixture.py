@@ -10,13 +10,10 @@
 
 Order. Which set a row of the stream comes from is a pure function of its position, spaced as evenly
 as whole rows can be: of the first n rows a set of weight w gave n * w, but for at most half a row a
-set of the mixture. So shares are exact in the long run and as good as exact in every batch. The
-rows that a set gives are its own endless stream: a new permutation in each of its own epochs, every
-row once. Nothing is stored, and any step can be asked for.
+set of the mixture. The rows that a set gives are its own endless stream: a new permutation in each
+of its own epochs, every row once. Nothing is stored, and any step can be asked for.
 
 Of 0.7 and 0.3 the first ten positions are 0 1 0 0 0 1 0 0 1 0: books, web, books, books ...
-
-Standard library and numpy only, Python 3.8 syntax.
 """
 
 import hashlib
@@ -67,12 +64,9 @@ class Mixture(BatchReader):
     """
 
     def __init__(self, parts: Sequence[ShardSet], weights: Sequence[float], *, seed: int = 0):
-        """Mixes sets by the proportions of their weights, which are above 0.
+        """Mixes at least one set, each with a weight above 0, of which only proportions count.
 
-        Args:
-          parts: at least one set.
-          weights: one for each.
-          seed: of the order, where `order` is given none.
+        The seed is of the order, where `order` is given none.
 
         Raises:
           UsageError: a weight is no share, or two sets do not go together; says what differs.

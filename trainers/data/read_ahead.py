@@ -1,7 +1,4 @@
-"""An iterator whose items a background thread makes before they are asked for.
-
-Standard library only, Python 3.8 syntax.
-"""
+"""An iterator whose items a background thread makes before they are asked for."""
 
 import queue
 import sys

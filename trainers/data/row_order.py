@@ -6,7 +6,6 @@ process can ask for any place of it: a resumed run and every host of a cluster s
 
 Method: J. Black and P. Rogaway, "Ciphers with Arbitrary Finite Domains" (2002), methods 2 and 3: a
 Feistel network on a grid just larger than the number of rows, walked until it lands inside.
-Standard library and numpy only, Python 3.8 syntax.
 """
 
 import hashlib

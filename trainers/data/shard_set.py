@@ -25,9 +25,7 @@ With `process_count=N` each process reads its own N-th part of every batch, and 
 the batches that one process would. Opening with `verify=True` reads every byte of the set once
 (about 1 to 2 GB/s a core for sha256). The files of a set at a URL are fetched into a cache when
 rows of them are first asked for, and the others of the split behind them in the background.
-
-Standard library, numpy and `schemas` only, Python 3.8 syntax; `array_record` for compressed files
-of that format.
+The package array_record is needed for compressed files of that format alone.
 """
 
 import importlib.util
@@ -166,11 +164,7 @@ class ShardSet(BatchReader):
         return [self.locate(file.path) for file in self._shards(split)]
 
     def locate(self, path: str) -> str:
-        """Where a file of the set lies on this machine: "tokenizer.json"; fetched from a store.
-
-        Raises:
-          DataError: the store does not give it.
-        """
+        """Where a file such as "tokenizer.json" lies here; a DataError if its store is silent."""
         return self._info.locate(path)
 
     def fetching(self, split: str) -> bool:
@@ -245,9 +239,9 @@ class ShardSet(BatchReader):
 
 def _choose_format(info: SetInfo, wanted: Optional[str]) -> str:
     formats = info.schema.file_formats
-    if wanted is not None and wanted not in formats:
-        raise UsageError(f"{info.directory} has no {wanted} files: it has {', '.join(formats)}")
     if wanted is not None:
+        if wanted not in formats:
+            raise UsageError(f"{info.directory} has no {wanted} files: it has {', '.join(formats)}")
         return wanted
     # Files that Textmill wrote without compression need no library; others do.
     installed = importlib.util.find_spec("array_record") is not None
