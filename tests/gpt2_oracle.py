@@ -95,7 +95,7 @@ def answer_case(folder: Path, name: str, config: dict | None) -> None:
     decayed = [p for p in named.values() if p.ndim > 1]
     others = [p for p in named.values() if p.ndim < 2]
     groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
-    # Keras adds epsilon to the root before it corrects the bias: see on_tf/optimizers.py.
+    # Keras adds epsilon to the root before it corrects the bias: see on_tf/tf_optimizers.py.
     epsilon = EPSILON / (1 - 0.999) ** 0.5
     torch.optim.AdamW(groups, lr=LEARNING_RATE, eps=epsilon).step()
     for weight, parameter in named.items():

@@ -372,7 +372,7 @@ def test_labels_are_counted_by_stats_json_where_it_can(shards, tmp_path, monkeyp
 def program_of(shards, **flags):
     """A program with new weights, and the first batches of its training split."""
     given = {
-        "layers": 2,
+        "layers": 1,
         "hidden_size": 16,
         "heads": 2,
         "intermediate_size": 24,

@@ -93,10 +93,12 @@ class Decoder(keras.Model):
 
     def logits(self, x_BxLxH: Any) -> Any:
         """What `hidden` gave to f32 logits [B, L, V] of the token after each."""
-        is_tied = self.config.tied
-        weights = tf.convert_to_tensor(self.tokens.embeddings if is_tied else self.head.kernel)
-        equation = "BLH,VH->BLV" if is_tied else "BLH,HV->BLV"
-        return float32_product(equation, x_BxLxH, tf.cast(weights, x_BxLxH.dtype))
+        config, length = self.config, x_BxLxH.shape[1] or tf.shape(x_BxLxH)[1]
+        weights = self.tokens.embeddings if config.tied else tf.transpose(self.head.kernel)
+        table_VxH = tf.cast(tf.convert_to_tensor(weights), x_BxLxH.dtype)
+        # Of two dimensions: else the gradient is a table for each of the B rows, then their sum.
+        logits = float32_product(tf.reshape(x_BxLxH, (-1, config.hidden_size)), table_VxH)
+        return tf.reshape(logits, (-1, length, config.vocab_size))
 
     def call(self, input_ids_BxL, segment_ids_BxL, prefix_mask_BxL=None, seed: Seed = None) -> Any:
         """Logits f32 [B, L, V] of the token after each, within its segment.

@@ -94,12 +94,13 @@ def dropped(x: tf.Tensor, rate: float, seed: Seed, place: int) -> tf.Tensor:
     return tf.where(uniform >= rate, x / (1.0 - rate), tf.zeros((), x.dtype))
 
 
-def float32_product(equation: str, a: Any, b: Any) -> Any:
-    """An einsum of two arrays of the computation's dtype, added up and given in float32.
+def float32_product(a: Any, b: Any) -> Any:
+    """Every row of `a` times every row of `b`, added up and given in float32.
 
-    The product of two bfloat16 numbers fits into a float32, and into a GPU's TF32 inputs.
+    [.., L, D] and [.., M, D] of the computation's dtype -> [.., L, M]. The product of two bfloat16
+    numbers fits into a float32, and they into a GPU's TF32.
     """
-    return tf.einsum(equation, tf.cast(a, tf.float32), tf.cast(b, tf.float32))
+    return tf.matmul(tf.cast(a, tf.float32), tf.cast(b, tf.float32), transpose_b=True)
 
 
 def attend(
@@ -119,7 +120,7 @@ def attend(
     """
     logits = []
     for keys, _, allowed in seen:
-        part = float32_product("BNLD,BNMD->BNLM", queries_BxNxLxD, keys) * scale
+        part = float32_product(queries_BxNxLxD, keys) * scale
         logits.append(tf.where(allowed[:, None], part, MASKED))
     probabilities = tf.nn.softmax(tf.concat(logits, axis=-1))
     probabilities = tf.cast(probabilities, queries_BxNxLxD.dtype)
