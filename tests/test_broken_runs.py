@@ -7,6 +7,7 @@ import shutil
 import signal
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from trainers.run.checkpoints import numbered, read_weights
 from trainers.run.journal import MetricsFile, read_metrics
 from trainers.run.progress import Progress
 from trainers.run.schedule import Schedule
+from trainers.run.trainer import Trainer
 
 # PyTorch finds no GPU in a process that TensorFlow came to first, and says so.
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
@@ -339,3 +341,18 @@ def test_evaluate_only_measures_what_the_run_measured(trainer, whole):
     assert list(found) == list(range(1, STEPS + 1))
     told = [dict(line) for line in lines_of(whole) if line.pop("kind") == "evaluation"]
     assert [found[line["step"]] for line in told] == told
+
+
+def test_ctrl_c_waits_for_an_import():
+    """TensorFlow's says ImportError if it is cut off."""
+    done = []
+
+    def import_program(plan, task) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append("imported")
+
+    nothing: Any = None
+    maker = Trainer(nothing, nothing, import_program, nothing, "NumPy", 0.1)
+    with pytest.raises(KeyboardInterrupt):
+        maker.make_program(nothing, nothing)
+    assert done == ["imported"]

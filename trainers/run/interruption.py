@@ -34,6 +34,11 @@ class Interruption:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def deliver(self) -> None:
+        """Sends on the signal that came; called after the context."""
+        if self.signal is not None:
+            signal.raise_signal(self.signal)
+
     def _note(self, number: int, _: Optional[FrameType]) -> None:
         self.signal = number
         self.__exit__()

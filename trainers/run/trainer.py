@@ -15,6 +15,7 @@ from trainers.data.mixture import Mixture, open_shards
 from trainers.data.shard_set import ShardSet
 from trainers.models.model_flags import PlannedModel
 from trainers.run.flags import RunFlags
+from trainers.run.interruption import Interruption
 from trainers.run.program import Plan, Program, Task
 
 Flags = TypeVar("Flags", bound=RunFlags)
@@ -33,7 +34,10 @@ class Trainer(NamedTuple):
     def make_program(self, plan: Plan, task: Task) -> Program:
         """The program of a plan; refuses where the framework could not be loaded."""
         want_addresses(self.gigabytes, self.framework)
-        return self.import_program(plan, task)
+        with Interruption() as interruption:  # a library whose import was cut off fails otherwise
+            program = self.import_program(plan, task)
+        interruption.deliver()
+        return program
 
 
 def parse_flags(argv: List[str], kind: Type[Flags]) -> Flags:
