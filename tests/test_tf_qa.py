@@ -444,6 +444,14 @@ def test_a_saved_model_gives_the_answers_of_the_run(trained, shards, tmp_path, c
     assert capsys.readouterr().out == predictions[name] + "\n"
 
 
+@pytest.mark.parametrize("form", ["causal", "prefix"])
+def test_who_exports_a_prefix_model_is_told_that_transformers_is_causal(form):
+    schema = schema_of(replace(TASK, qa_form=form), WORDS, LENGTH)
+    task = QaTask(TfQaFlags(shards="x", export="not-there"), schema)
+    assert ["is causal" in note for note in task.notes()] == [True] * (form == "prefix")
+    assert not QaTask(TfQaFlags(shards="x"), schema).notes()
+
+
 def test_without_a_token_to_learn_there_is_no_loss():
     """Which 0 would say were the best of all."""
     sums = {name: np.zeros(8, np.float32) for name in ("loss", "correct", "counted")}

@@ -76,6 +76,8 @@ class QaTask(Task):
         self._version, self.is_scored = flags.squad_version, flags.score and shards is not None
         if not flags.score:
             self.best_by = self.best_by and "loss"
+        is_prefix = schema.parameters["qa_form"] == "prefix"
+        self._is_other_outside = flags.export is not None and is_prefix
         if shards is None or not self.is_scored:
             return
         self._questions = questions.read_questions(sets_of(shards))
@@ -96,6 +98,12 @@ class QaTask(Task):
                 f"{place}: its questions are not put as those the run was trained on: "
                 f"{'; '.join(differing)}. Build the set with the tokenizer and flags of the other"
             )
+
+    def notes(self) -> List[str]:
+        """What --export leaves out."""
+        if not self._is_other_outside:
+            return []
+        return ["transformers' GPT-2 is causal; this one reads its prompts both ways"]
 
     def measure(self, found: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
         """Loss and accuracy of the answers' tokens; SQuAD's scores, see `squad_scores`."""
