@@ -20,15 +20,10 @@ from trainers.tasks.clm import Sampling
 
 
 class Generated(NamedTuple):
-    """New tokens.
+    """New tokens."""
 
-    Attributes:
-      ids: int32 [B, T]; 0 after a row's end.
-      lengths: int32 [B], new tokens of each row, eos included.
-    """
-
-    ids: jax.Array
-    lengths: jax.Array
+    ids: jax.Array  # int32 [B, T]; 0 after a row's end
+    lengths: jax.Array  # int32 [B], new tokens of each row, eos included
 
 
 class _Loop(NamedTuple):

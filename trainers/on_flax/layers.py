@@ -47,18 +47,12 @@ MASKED = -1e9  # added to the logits of what may not be attended; exp() of it is
 
 
 class Context(NamedTuple):
-    """What a layer is told of its tokens besides their hidden states.
+    """What a layer is told of its tokens besides their hidden states."""
 
-    Attributes:
-      positions_BxL: in the segment, from 0 on.
-      bias: f32, added to the logits of attention, broadcast to [B, N, L, M]; M is L where there is
-        no cache.
-      places_BxL: in the cache, where there is one.
-    """
-
-    positions_BxL: jax.Array
+    positions_BxL: jax.Array  # in the segment, from 0 on
+    # F32, added to the logits of attention, broadcast to [B, N, L, M]; without a cache M is L.
     bias: jax.Array
-    places_BxL: jax.Array | None = None
+    places_BxL: jax.Array | None = None  # in the cache, where there is one
 
 
 class Cache(NamedTuple):

@@ -20,21 +20,13 @@ AS_MASK, AS_RANDOM = 0.8, 0.1
 
 
 class MaskedRows(NamedTuple):
-    """What the model reads and what it is to predict.
+    """What the model reads and what it is to predict."""
 
-    Attributes:
-      input_ids: int32 [B, L], masked.
-      segment_ids: int32 [B, L].
-      positions: int32 [B, K], where tokens were masked.
-      labels: int32 [B, K], what stood there.
-      weights: f32 [B, K], 1 for a slot in use.
-    """
-
-    input_ids: jax.Array
-    segment_ids: jax.Array
-    positions: jax.Array
-    labels: jax.Array
-    weights: jax.Array
+    input_ids: jax.Array  # int32 [B, L], masked
+    segment_ids: jax.Array  # int32 [B, L]
+    positions: jax.Array  # int32 [B, K], where tokens were masked
+    labels: jax.Array  # int32 [B, K], what stood there
+    weights: jax.Array  # f32 [B, K], 1 for a slot in use
 
 
 def row_bits(seed: int, row_index_Bx2: jax.Array, epoch_B: jax.Array, count: int) -> jax.Array:

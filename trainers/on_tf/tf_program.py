@@ -35,15 +35,10 @@ class Sums(NamedTuple):
 
 
 class TfObjective(ABC):
-    """A model with what it learns.
+    """A model with what it learns."""
 
-    Attributes:
-      model: an `Encoder` or a `Decoder`.
-      features: of a row, those that are put on the devices, where the set has them.
-    """
-
-    model: Any
-    features: tuple[str, ...]
+    model: Any  # an `Encoder` or a `Decoder`
+    features: tuple[str, ...]  # of a row, those put on the devices, where the set has them
 
     @abstractmethod
     def sums(self, batch: Tensors, seed: Seed) -> Sums:
