@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from rich.filesize import decimal
 from rich.table import Table
 
-from pipelines.config_file import config_bytes, with_config
-from pipelines.console import Console
-from pipelines.filtering.filters import is_filters
-from pipelines.options import BuildOptions, parse_options
+from pipelines.build.options import BuildOptions, parse_options
+from pipelines.configs.config_file import config_bytes, with_config
+from pipelines.filters.filters import is_filters
+from pipelines.host.console import Console
 from pipelines.runners.launch import (
     check_arguments,
     choose_runner,
@@ -32,9 +32,9 @@ from schemas.sidecar import Schema, SetInfo
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from pipelines.inputs.sources import Block
-    from pipelines.outputs.staging import Staging
-    from pipelines.tokenization.tokenizer import LoadedTokenizer
+    from pipelines.encoding.tokenizer import LoadedTokenizer
+    from pipelines.readers.sources import Block
+    from pipelines.writers.staging import Staging
 
 _TRAINERS = {"mlm": "flax_mlm"}
 _console = Console(soft_wrap=True)
@@ -52,20 +52,20 @@ def main(argv: list[str]) -> None:
     want_addresses(2.4, "build_shards")
     check_arguments(beam_arguments, BuildOptions, type(options.settings))
     spare_pandas(options.filters)
-    from pipelines.stores import store_calls
+    from pipelines.storage import store_calls
 
     store_calls.use_options(beam_arguments)
     if options.preflight:
-        from pipelines.preflight.command import preflight_shards
+        from pipelines.runners.preflight.command import preflight_shards
 
         preflight_shards(options, beam_arguments, _wiring)
         return
     refuse_bad_runner(beam_arguments)
     # Not before: --help and a wrong flag are answered without what a run takes.
-    from pipelines.outputs.reuse import finished_set, set_of
-    from pipelines.outputs.staging import refuse_own_inputs, staged
-    from pipelines.tokenization.tokenizer import load_tokenizer
-    from pipelines.tokenizer.output import refuse_tokenizer
+    from pipelines.encoding.tokenizer import load_tokenizer
+    from pipelines.train.output import refuse_tokenizer
+    from pipelines.writers.reuse import finished_set, set_of
+    from pipelines.writers.staging import refuse_own_inputs, staged
 
     began = time.monotonic()
     refuse_tokenizer(options.output)
@@ -89,7 +89,7 @@ def main(argv: list[str]) -> None:
         )
         _print_summary(found, options, None)
         return
-    from pipelines.outputs.finished import keep_finished
+    from pipelines.writers.finished import keep_finished
 
     with staged(options.output, resume=keep_finished if options.resume else None) as staging:
         _build(options, schema, tokenizer, blocks, beam_arguments, how, staging)
@@ -117,15 +117,15 @@ def _build(
         f"{total_bytes / 1e6:,.1f} MB in {len(blocks):,} block{'s' * (len(blocks) != 1)}, {how}; "
         f"exchange by {exchange}"
     )
-    from pipelines.inputs.spread import CLUSTER_WORKERS, uneven, worker_count
+    from pipelines.readers.spread import CLUSTER_WORKERS, uneven, worker_count
 
     workers = worker_count(beam_arguments)[0] if local else CLUSTER_WORKERS
     if waiting := uneven(blocks, workers):
         _console.print(f"warning: {waiting}", style="yellow")
-    from pipelines.deliveries import LOST_END
-    from pipelines.inputs.block_list import has_blocks, write_blocks
-    from pipelines.outputs.finished import count_finished
-    from pipelines.stores.store import is_remote, write_file
+    from pipelines.readers.block_list import has_blocks, write_blocks
+    from pipelines.runners.deliveries import LOST_END
+    from pipelines.storage.store import is_remote, write_file
+    from pipelines.writers.finished import count_finished
 
     if finished := count_finished(staging.folder):
         _console.print(f"{finished:,} shards are there that an earlier run finished")
@@ -168,7 +168,7 @@ def _wiring(
     local = is_local(beam_arguments)
 
     def build(pipeline: "beam.Pipeline") -> None:
-        from pipelines.transforms import BuildShards, Job, share_tokenizer  # imports Beam
+        from pipelines.build.transforms import BuildShards, Job, share_tokenizer  # imports Beam
 
         share_tokenizer(tokenizer)
         source = next(iter(options.sources().values()))
@@ -199,9 +199,9 @@ def _print_plan(
     beam_arguments: list[str],
     how: str,
 ) -> None:
-    from pipelines.estimate import Making, estimate
-    from pipelines.inputs.spread import worker_count
-    from pipelines.plan import Plan, plan_table, warnings
+    from pipelines.build.estimate import Making, estimate
+    from pipelines.build.plan import Plan, plan_table, warnings
+    from pipelines.readers.spread import worker_count
 
     source = next(iter(options.sources().values()))
     found = estimate(Making(schema, options.settings, source, options.filters, tokenizer), blocks)

@@ -21,7 +21,7 @@ import tyro
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.console import Console
+from pipelines.host.console import Console
 from schemas.errors import DataError, run_entry
 
 _LEAST_CHARACTERS = 40  # shorter docstrings say what their name says

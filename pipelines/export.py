@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 from rich.filesize import decimal
 
-from pipelines.console import Console
-from pipelines.outputs.staging import staged
+from pipelines.host.console import Console
 from pipelines.runners.progress import Display, Journal
-from pipelines.stores.store import disk_errors, write_file
+from pipelines.storage.store import disk_errors, write_file
+from pipelines.writers.staging import staged
 from schemas.errors import UsageError, run_entry
 from schemas.manifest import MANIFEST, ManifestFile, check_unchanged
 from schemas.records import open_rows

@@ -15,7 +15,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.console import Console
+from pipelines.host.console import Console
 from pipelines.inspection.row_search import search_rows
 from pipelines.inspection.row_text import (
     KEPT,
@@ -40,7 +40,7 @@ from pipelines.inspection.set_tables import (
     table,
     token_tables,
 )
-from pipelines.outputs.token_counts import read_token_counts
+from pipelines.writers.token_counts import read_token_counts
 from schemas.errors import UsageError, run_entry
 from schemas.manifest import ManifestFile, check_unchanged
 from schemas.records import open_rows

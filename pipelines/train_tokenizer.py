@@ -2,10 +2,10 @@
 
 import tyro
 
-from pipelines.config_file import with_config
+from pipelines.configs.config_file import with_config
 from pipelines.runners.launch import check_arguments, spare_pandas
 from pipelines.runners.runner_check import refuse_bad_runner
-from pipelines.tokenizer.options import TokenizerOptions
+from pipelines.train.options import TokenizerOptions
 from schemas.errors import run_entry
 from schemas.memory import want_addresses
 
@@ -27,13 +27,13 @@ def main(argv: list[str]) -> None:
     want_addresses(2, "train_tokenizer")
     check_arguments(beam_arguments, TokenizerOptions)
     # Not before: --help and a wrong flag are answered without what a run takes.
-    from pipelines.stores import store_calls
-    from pipelines.tokenizer.run import train_or_find, wiring
+    from pipelines.storage import store_calls
+    from pipelines.train.run import train_or_find, wiring
 
     store_calls.use_options(beam_arguments)
     spare_pandas(options.filters)
     if options.preflight:
-        from pipelines.preflight.command import preflight_tokenizer
+        from pipelines.runners.preflight.command import preflight_tokenizer
 
         preflight_tokenizer(options, beam_arguments, wiring)
         return

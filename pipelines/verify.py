@@ -19,13 +19,13 @@ import numpy as np
 import tyro
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from pipelines.checks.config_check import config_problems, tfds_problems
-from pipelines.checks.shard_check import Contract, ShardCheck
-from pipelines.console import Console
-from pipelines.outputs.token_counts import TOKEN_COUNTS, count_problems
+from pipelines.encoding.text_pairs import ids_between
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.host.console import Console
+from pipelines.inspection.checks.config_check import config_problems, tfds_problems
+from pipelines.inspection.checks.shard_check import Contract, ShardCheck
 from pipelines.rows.evaluation import EVALUATION, evaluation_names, example_name
-from pipelines.tokenization.text_pairs import ids_between
-from pipelines.tokenization.tokenizer import LoadedTokenizer
+from pipelines.writers.token_counts import TOKEN_COUNTS, count_problems
 from schemas.agreement import disagreements
 from schemas.array_record import HashRows, highway_hash
 from schemas.errors import DataError, UsageError, run_entry
@@ -217,7 +217,7 @@ def _choose_row_hash(manifest: Manifest) -> HashRows:
     """Compiled where that pays: 2.6 s less for a GB, and 0.5 s to load."""
     if sum(file.bytes for file in manifest.files) < _COMPILED_PAYS_BYTES:
         return highway_hash
-    from pipelines.outputs.highway_hash import highway_hash as compiled_hash  # imports numba
+    from pipelines.writers.highway_hash import highway_hash as compiled_hash  # imports numba
 
     return compiled_hash
 

@@ -111,8 +111,8 @@ def write_shards(trainer: str, directory: Path) -> None:
     elif trainer == "tf_qa":
         from question_factory import write_qa_set  # Beam, which nobody else needs
 
+        from pipelines.encoding.tokenizer import LoadedTokenizer
         from pipelines.tasks.qa import Qa
-        from pipelines.tokenization.tokenizer import LoadedTokenizer
 
         task = Qa(
             qa_template="w5 {question} w6 {context} w7 {answer}",

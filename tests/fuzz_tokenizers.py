@@ -121,8 +121,8 @@ def _import_all() -> None:
     import awkward  # noqa: F401
     import gigatoken  # noqa: F401
 
+    import pipelines.build.transforms  # noqa: F401
     import pipelines.build_shards  # noqa: F401
-    import pipelines.transforms  # noqa: F401
     import pipelines.verify  # noqa: F401
     import trainers.set_tokenizer  # noqa: F401
 
@@ -190,7 +190,7 @@ def _run_child(data: bytes, folder: str, said: Path, *, task: str) -> None:
 def _outcome(data: bytes, folder: str, *, task: str) -> tuple[str, str]:
     from tokenizers import Tokenizer
 
-    from pipelines.tokenization.tokenizer import LoadedTokenizer
+    from pipelines.encoding.tokenizer import LoadedTokenizer
     from trainers.set_tokenizer import open_tokenizer, token_ids
 
     try:

@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 from shard_factory import replace_file, write_set
 
-from pipelines.exchange import join
-from pipelines.inputs.documents import Documents, Reject, batch_of
-from pipelines.mill import mill
-from pipelines.options import BuildOptions
+from pipelines.build.make_shard import RowMaker, Shard, evaluation_of
+from pipelines.build.options import BuildOptions
+from pipelines.build.route_examples import mill
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.readers.documents import Documents, Reject, batch_of
 from pipelines.rows.evaluation import evaluation_file
+from pipelines.rows.example_batch import join
 from pipelines.rows.repeats import keep
 from pipelines.rows.routing import Routes
-from pipelines.shards import RowMaker, Shard, evaluation_of
 from pipelines.tasks.qa import Qa
-from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.sidecar import Schema
 
 Question = tuple[str, str, list[tuple[str, int]], str]  # question, context, answers, id

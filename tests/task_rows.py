@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipelines.exchange import SubBlock
-from pipelines.inputs.documents import Documents, batch_of
-from pipelines.mill import Milled, mill
-from pipelines.options import parse_options
+from pipelines.build.make_shard import RowMaker, Shard
+from pipelines.build.options import parse_options
+from pipelines.build.route_examples import Milled, mill
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.readers.documents import Documents, batch_of
+from pipelines.rows.example_batch import SubBlock
 from pipelines.rows.repeats import keep
 from pipelines.rows.routing import Routes
-from pipelines.shards import RowMaker, Shard
-from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.sidecar import Schema
 
 

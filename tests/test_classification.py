@@ -10,11 +10,11 @@ from task_rows import make_rows
 from tokenizer_factory import trained_tokenizer
 from tokenizers import processors
 
-from pipelines.checks.row_checks import row_problems
+from pipelines.build.make_shard import evaluation_of
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.inspection.checks.row_checks import row_problems
 from pipelines.rows.evaluation import evaluation_file
-from pipelines.shards import evaluation_of
 from pipelines.tasks.classification import Classification
-from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.errors import DataError, UsageError
 
 REFERENCE = trained_tokenizer()

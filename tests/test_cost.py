@@ -16,15 +16,15 @@ from apache_beam.runners.portability.fn_api_runner import execution
 from tokenizers import Tokenizer
 
 from pipelines import build_shards
-from pipelines.exchange import join
-from pipelines.inputs.sources import read_block
-from pipelines.mill import mill
-from pipelines.options import parse_options
+from pipelines.build.make_shard import RowMaker
+from pipelines.build.options import parse_options
+from pipelines.build.route_examples import mill
+from pipelines.encoding.tokenizer import load_tokenizer
+from pipelines.readers.sources import read_block
+from pipelines.rows.example_batch import join
 from pipelines.rows.repeats import keep
 from pipelines.rows.routing import Routes
 from pipelines.runners.launch import IN_PROCESS
-from pipelines.shards import RowMaker
-from pipelines.tokenization.tokenizer import load_tokenizer
 
 SMALL, LARGE = 1000, 4000  # documents
 SHARDS = ["--splits=train:0.9,validation:0.1", "--num_shards=train:2,validation:1"]

@@ -21,7 +21,7 @@ import pytest
 from apache_beam.portability.api import beam_runner_api_pb2 as api
 
 from pipelines import build_shards, train_tokenizer
-from pipelines.preflight.clean_environment import load_job
+from pipelines.runners.preflight.clean_environment import load_job
 from schemas.errors import DataError
 
 FLAGS = ["--runner=DataflowRunner", "--project=my-project", "--region=europe-west4", "--no_auth"]

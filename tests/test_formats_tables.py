@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.inputs.documents import TEXT_ROLES, Role
-from pipelines.inputs.formats import arrow_ipc, parquet
-from pipelines.inputs.sources import Source, hash_inputs, plan_blocks, read_block
-from pipelines.inputs.stored import Part
+from pipelines.readers.documents import TEXT_ROLES, Role
+from pipelines.readers.formats import arrow_ipc, parquet
+from pipelines.readers.sources import Source, hash_inputs, plan_blocks, read_block
+from pipelines.readers.stored import Part
 from schemas.errors import DataError, UsageError
 
 LABELED = (*TEXT_ROLES, Role("label", "label", "label"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.options import BuildOptions
+from pipelines.build.options import BuildOptions
 from pipelines.runners import launch
 from pipelines.runners.launch import (
     IN_PROCESS,

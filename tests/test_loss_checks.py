@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from pipelines.checks.loss_checks import clm_problems, example_names, example_problems, qa_problems
+from pipelines.inspection.checks.loss_checks import (
+    clm_problems,
+    example_names,
+    example_problems,
+    qa_problems,
+)
 
 CLM = {
     "segment_ids": [[1, 1, 1, 2, 2, 0], [1, 1, 1, 1, 1, 1]],

@@ -8,8 +8,8 @@ import pytest
 from question_factory import schema_of, write_qa_set
 from tokenizer_factory import trained_tokenizer
 
+from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.tasks.qa import Qa
-from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.errors import DataError
 from trainers.questions import PromptMaker, Question, example_numbers, read_questions, scored
 from trainers.reader import ShardSet

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.build_shards import main
-from pipelines.exchange import SubBlock
+from pipelines.rows.example_batch import SubBlock
 from pipelines.rows.repeats import ordered, without_repeats
 from schemas.sidecar import read_set
 

@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.exchange import Held, SubBlock, join, load, write_scratch
+from pipelines.build.make_shard import RowMaker
+from pipelines.build.shuffle import Held
+from pipelines.encoding.pieces import ranges
+from pipelines.rows.example_batch import SubBlock, join
 from pipelines.rows.repeats import keep
-from pipelines.shards import RowMaker
+from pipelines.storage.scratch import load, write_scratch
 from pipelines.tasks.mlm import Mlm
-from pipelines.tokenization.pieces import ranges
 from schemas.features import task_features, unmask
 from schemas.manifest import FORMAT_VERSION
 from schemas.sidecar import Schema

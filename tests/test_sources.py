@@ -10,7 +10,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.inputs.sources import (
+from pipelines.readers.sources import (
     Part,
     Source,
     file_digests,

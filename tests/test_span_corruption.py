@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from task_rows import make_rows
 from tokenizer_factory import TEXT, trained_tokenizer
 
-from pipelines.checks.row_checks import count, row_problems
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.inspection.checks.row_checks import count, row_problems
 from pipelines.rows.noise_spans import Noise
-from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.errors import UsageError
 
 REFERENCE = trained_tokenizer()

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from pipelines.build_shards import main as build_shards
-from pipelines.inputs.files import check_size, open_file
-from pipelines.stores import store as stores
-from pipelines.stores import store_calls, store_lock
+from pipelines.readers.files import check_size, open_file
+from pipelines.storage import store as stores
+from pipelines.storage import store_calls, store_lock
 from pipelines.train_tokenizer import main as train_tokenizer
 from schemas.errors import DataError, UsageError
 

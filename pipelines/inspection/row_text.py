@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from pipelines.tokenization.tokenizer import LoadedTokenizer
+from pipelines.encoding.tokenizer import LoadedTokenizer
 from schemas.features import segment_name
 from schemas.sidecar import Schema
 from schemas.terminal import visible

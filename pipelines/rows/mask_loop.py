@@ -5,7 +5,7 @@ Legend: B rows, L places a row, K slots.
 
 import numpy as np
 
-from pipelines.compiled import entry, inner
+from pipelines.host.compiled import entry, inner
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _PLACE = np.uint64(0xFFFF)

@@ -5,7 +5,7 @@ Called by `noise_spans.py`. Legend: P pieces, N spans of all pieces.
 
 import numpy as np
 
-from pipelines.compiled import entry, inner
+from pipelines.host.compiled import entry, inner
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 

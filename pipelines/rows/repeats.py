@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.exchange import COPIES, SubBlock
+from pipelines.rows.example_batch import COPIES, SubBlock
 
 
 @dataclass(frozen=True)

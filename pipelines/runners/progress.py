@@ -14,7 +14,7 @@ from collections.abc import Callable
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pipelines.console import Console
+from pipelines.host.console import Console
 from schemas.errors import DataError
 
 _PLAIN_SECONDS = 5.0

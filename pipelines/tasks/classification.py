@@ -13,24 +13,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.exchange import Ragged, SubBlock
-from pipelines.inputs.documents import Documents, Role
-from pipelines.rows.evaluation import evaluation_lines
-from pipelines.rows.json_text import objects, quoted
-from pipelines.tasks.task import NO_MASKS, Examples, Segments, Task
-from pipelines.tokenization.text_pairs import (
+from pipelines.encoding.text_pairs import (
     Form,
     fill_form,
     ids_between,
     longest_first,
     single_form,
 )
+from pipelines.readers.documents import Documents, Role
+from pipelines.rows.evaluation import evaluation_lines
+from pipelines.rows.example_batch import Ragged, SubBlock
+from pipelines.rows.json_text import objects, quoted
+from pipelines.tasks.task import NO_MASKS, Examples, Segments, Task
 from schemas.errors import UsageError
 from schemas.features import token_dtype
 from schemas.sidecar import Schema
 
 if TYPE_CHECKING:
-    from pipelines.tokenization.tokenizer import LoadedTokenizer
+    from pipelines.encoding.tokenizer import LoadedTokenizer
 
 _SHOWN = 20  # classes that a refusal names
 _BEGINNING = 40  # characters of a text that has no id to be named by

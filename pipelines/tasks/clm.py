@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pipelines.exchange import SubBlock
-from pipelines.filtering.words import count_words
-from pipelines.inputs.documents import Documents, Role
+from pipelines.encoding.pieces import cut, wrap
+from pipelines.filters.words import count_words
+from pipelines.readers.documents import Documents, Role
+from pipelines.rows.example_batch import SubBlock
 from pipelines.tasks.task import NO_MASKS, Columns, Examples, Finish, Segments, Task
-from pipelines.tokenization.pieces import cut, wrap
 from schemas.errors import UsageError
 from schemas.features import token_dtype
 from schemas.sidecar import Schema
 
 if TYPE_CHECKING:
-    from pipelines.tokenization.tokenizer import LoadedTokenizer
+    from pipelines.encoding.tokenizer import LoadedTokenizer
 
 
 @dataclass(frozen=True)

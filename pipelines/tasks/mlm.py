@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pipelines.exchange import SubBlock
-from pipelines.inputs.documents import Documents, Role
+from pipelines.encoding.pieces import cut, wrap
+from pipelines.readers.documents import Documents, Role
+from pipelines.rows.example_batch import SubBlock
 from pipelines.rows.masking import Masking
 from pipelines.tasks.task import Columns, Examples, Finish, Segments, Task
-from pipelines.tokenization.pieces import cut, wrap
 from schemas.errors import UsageError
 from schemas.features import max_masked_slots, token_dtype
 from schemas.sidecar import Schema
 
 if TYPE_CHECKING:
-    from pipelines.tokenization.tokenizer import LoadedTokenizer
+    from pipelines.encoding.tokenizer import LoadedTokenizer
 
 _MOST_COPIES = 1000  # of a shard of 100,000 rows they take 5 GB while they are put in order
 

@@ -16,21 +16,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.exchange import Ragged, SubBlock
-from pipelines.inputs.documents import Documents, Role
+from pipelines.encoding.pieces import join_slices, ranges
+from pipelines.encoding.questions import FIELDS, Questions, name_of, tokenize_questions
+from pipelines.encoding.windows import EVERY, FIRST, HOLDING, NONE, Windows, choose_windows
+from pipelines.readers.documents import Documents, Role
 from pipelines.rows.evaluation import evaluation_lines
+from pipelines.rows.example_batch import Ragged, SubBlock
 from pipelines.rows.json_text import listed, objects, quoted
 from pipelines.tasks.task import NO_MASKS, Examples, Segments, Task, is_training
-from pipelines.tokenization.pieces import join_slices, ranges
-from pipelines.tokenization.questions import FIELDS, Questions, name_of, tokenize_questions
-from pipelines.tokenization.windows import EVERY, FIRST, HOLDING, NONE, Windows, choose_windows
 from schemas.errors import UsageError
 from schemas.features import token_dtype
 from schemas.sidecar import Schema
 from schemas.template import Slot, parse_template
 
 if TYPE_CHECKING:
-    from pipelines.tokenization.tokenizer import LoadedTokenizer
+    from pipelines.encoding.tokenizer import LoadedTokenizer
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pipelines.exchange import SubBlock
-from pipelines.inputs.documents import Documents, Role
+from pipelines.encoding.pieces import cut
+from pipelines.readers.documents import Documents, Role
+from pipelines.rows.example_batch import SubBlock
 from pipelines.rows.masking import mix
 from pipelines.rows.noise_spans import Noise
 from pipelines.tasks.task import NO_MASKS, Examples, Segments, Task
-from pipelines.tokenization.pieces import cut
 from schemas.errors import UsageError
 from schemas.features import MAX_TOKENS, token_dtype
 from schemas.sidecar import Schema
 
 if TYPE_CHECKING:
-    from pipelines.tokenization.tokenizer import LoadedTokenizer
+    from pipelines.encoding.tokenizer import LoadedTokenizer
 
 _STREAM = np.uint64(0xD1342543DE82EF95)  # apart from the keys of rows
 

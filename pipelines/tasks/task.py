@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from pipelines.exchange import Ragged, SubBlock
-from pipelines.inputs.documents import Documents, Role
+from pipelines.readers.documents import Documents, Role
+from pipelines.rows.example_batch import Ragged, SubBlock
 from schemas.errors import UsageError
 from schemas.features import TASKS, token_dtype
 from schemas.features import is_training as is_training
 from schemas.sidecar import Schema
 
 if TYPE_CHECKING:
-    from pipelines.tokenization.tokenizer import LoadedTokenizer
+    from pipelines.encoding.tokenizer import LoadedTokenizer
 
 Columns = dict[str, np.ndarray]
 Finish = Callable[[Columns, np.ndarray], Columns]

@@ -18,15 +18,16 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.exchange import Held, join
-from pipelines.inputs.sources import plan_blocks, read_block
-from pipelines.mill import mill
-from pipelines.options import BuildOptions
+from pipelines.build.make_shard import RowMaker
+from pipelines.build.options import BuildOptions
+from pipelines.build.route_examples import mill
+from pipelines.build.shuffle import Held
+from pipelines.encoding.tokenizer import load_tokenizer
+from pipelines.readers.sources import plan_blocks, read_block
+from pipelines.rows.example_batch import join
 from pipelines.rows.repeats import keep
 from pipelines.rows.routing import Routes
-from pipelines.shards import RowMaker
 from pipelines.tasks.mlm import Mlm
-from pipelines.tokenization.tokenizer import load_tokenizer
 from tests.benchmarks.corpora import reviews
 
 

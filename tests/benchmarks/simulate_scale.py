@@ -14,8 +14,8 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.options import BuildOptions
-from pipelines.preflight.scale import HELD_TIMES, Corpus, Rates, costs
+from pipelines.build.options import BuildOptions
+from pipelines.runners.preflight.scale import HELD_TIMES, Corpus, Rates, costs
 from pipelines.tasks.mlm import Mlm
 
 _DRAWN = 40
