@@ -91,8 +91,8 @@ def test_what_is_whole_passes():
 
 # Each swallows some elements that a step gives, as a runner would that loses them.
 LOSSES = {
-    "a bundle's report": ("MillBlock.finish_bundle", lambda e: isinstance(e, TaggedOutput)),
-    "a shard's examples": ("MillBlock.process", lambda e: isinstance(e, tuple) and e[0] == 1),
+    "a bundle's report": ("RouteBlock.finish_bundle", lambda e: isinstance(e, TaggedOutput)),
+    "a shard's examples": ("RouteBlock.process", lambda e: isinstance(e, tuple) and e[0] == 1),
     "a shard's report": (
         "WriteShard.process",
         lambda e: "train-00001-of-00003" in e[1].statistics.shards,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from pipelines import estimate as module
+from pipelines.build import estimate as module
 from pipelines.build.estimate import Estimate, Making, estimate
 from pipelines.build.options import parse_options
 from pipelines.build_shards import main

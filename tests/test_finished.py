@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pipelines.build_shards import main
-from pipelines.rows.example_batch import COPIES, SubBlock
+from pipelines.rows.example_batch import COPIES, ExampleBatch
 from pipelines.writers import sinks
 from pipelines.writers.finished import examples_hash, find_finished, note_finished
 from pipelines.writers.staging import STAGING
@@ -141,7 +141,7 @@ def test_a_hash_of_all_that_decides():
 
     def of(fingerprint="abc", name="train-0", copies=(1, 1), **change):
         given = {"digests": digests, "lengths": lengths, "ids": ids, "places": places} | change
-        block = SubBlock.of(
+        block = ExampleBatch.of(
             given["digests"],
             given["lengths"],
             {"ids": (given["ids"], given["places"])},

@@ -10,7 +10,7 @@ from filelock import FileLock
 from rich.console import Console
 from shard_factory import mlm_schema
 
-from pipelines import plan as module
+from pipelines.build import plan as module
 from pipelines.build.estimate import Estimate
 from pipelines.build.plan import Plan, plan_table, warnings
 from pipelines.build_shards import main

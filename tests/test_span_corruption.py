@@ -134,7 +134,7 @@ def test_spans_follow_from_seed_and_content():
 def test_a_text_with_a_sentinel_in_it_is_refused():
     documents = ["the fox", "a <extra_id_1> b <extra_id_0>", "dogs' beds"]
     made = make_rows(TOKENIZER, {"text": documents}, TASK)
-    [reject] = made.milled.rejects
+    [reject] = made.routed.rejects
     assert (reject.reason, reject.detail) == (
         "sentinel_in_text",
         "the text has <extra_id_1> written in it, which stands for a span of noise",

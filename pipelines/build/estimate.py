@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from pipelines.build.make_shard import RowMaker
-from pipelines.build.route_examples import mill
+from pipelines.build.route_examples import route_examples
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.filters.filters import Filters
 from pipelines.readers.documents import Documents
 from pipelines.readers.sources import Block, Source, read_block
 from pipelines.readers.stored import is_compressed
-from pipelines.rows.example_batch import SubBlock
+from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.repeats import keep
 from pipelines.rows.routing import Routes
 from pipelines.tasks.task import Task, is_training
@@ -39,7 +39,7 @@ _PATIENCE = 4.0  # seconds of reading, after which no new place is looked at
 
 @dataclass(frozen=True)
 class Making:
-    """What a run makes shards with; see `pipelines.build.transforms.Job`."""
+    """What a run makes shards with; see `pipelines.build.job.Job`."""
 
     schema: Schema
     task: Task
@@ -64,7 +64,7 @@ class Estimate:
       tokens_in_rows: not padding, masked copies included.
       rows: by split.
       shard_bytes: on disk, all formats.
-      scratch_bytes: of sub-blocks on their way to shards, by `--exchange=files`.
+      scratch_bytes: of example batches on their way to shards, by `--exchange=files`.
       seconds: on one core, warm.
       warm_up: seconds that each worker takes until it is.
     """
@@ -129,20 +129,20 @@ class _Sample:
 
 
 @dataclass(frozen=True)
-class _Milled:
+class _RoutedSample:
     """What the sample's documents became.
 
     Attributes:
       documents: found.
       rejected: reason to number.
-      sub_blocks: by the split that they go to.
+      batches: by the split that they go to.
       seconds: on one core, warm.
       warm_up: what the first time took more.
     """
 
     documents: int
     rejected: dict[str, int]
-    sub_blocks: dict[str, list[SubBlock]]
+    batches: dict[str, list[ExampleBatch]]
     seconds: float
     warm_up: float
 
@@ -164,10 +164,10 @@ def _estimate(making: Making, blocks: list[Block]) -> Estimate:
     total = sum(block.bytes for block in blocks)
     sample = _sample(making.source, blocks)
     whole = sample.stored == total and sample.taken == sample.text
-    milled = _mill(sample.joined(), making, blocks[0].split)
-    if not milled.sub_blocks:
+    routed = _route_sample(sample.joined(), making, blocks[0].split)
+    if not routed.batches:
         raise DataError("no document of the sample is kept: there is nothing to estimate from")
-    made = [_write(milled, splits, making) for splits in _pools(milled, making)]
+    made = [_write(routed, splits, making) for splits in _pools(routed, making)]
     counted = sum((one.statistics for one in made), ShardStatistics())
     text_bytes = total * sample.text / max(sample.stored, 1)
     scale = 1.0 if whole else text_bytes / sample.taken
@@ -175,8 +175,8 @@ def _estimate(making: Making, blocks: list[Block]) -> Estimate:
         whole=whole,
         sampled_bytes=sample.stored,
         text_bytes=text_bytes,
-        documents=milled.documents * scale,
-        rejected={reason: number * scale for reason, number in milled.rejected.items() if number},
+        documents=routed.documents * scale,
+        rejected={reason: number * scale for reason, number in routed.rejected.items() if number},
         duplicates=counted.duplicates * scale,
         tokens=counted.tokens * scale,
         specials=counted.specials_added * scale,
@@ -184,9 +184,9 @@ def _estimate(making: Making, blocks: list[Block]) -> Estimate:
         rows={name: rows * scale for one in made for name, rows in one.rows.items()},
         shard_bytes=sum(one.bytes for one in made) * scale,
         scratch_bytes=sum(one.scratch for one in made) * scale,
-        seconds=(milled.seconds + sum(one.seconds for one in made)) * scale
+        seconds=(routed.seconds + sum(one.seconds for one in made)) * scale
         + sample.seconds * text_bytes / max(sample.text, 1),
-        warm_up=milled.warm_up + sum(one.warm_up for one in made),
+        warm_up=routed.warm_up + sum(one.warm_up for one in made),
     )
 
 
@@ -262,23 +262,25 @@ def _take(sample: _Sample, place: Block, source: Source, wanted: int | None) -> 
     sample.taken += taken
 
 
-def _mill(documents: Documents, making: Making, split: str) -> _Milled:
+def _route_sample(documents: Documents, making: Making, split: str) -> _RoutedSample:
     """Filters and tokenizes documents as a worker does; twice: the first time warms up."""
     schema, seconds = making.schema, []
     routes = Routes(schema.splits, schema.shards)
     for _ in range(2):
         began = time.perf_counter()
         filtered = making.filters.apply(documents, making.source.roles)
-        milled = mill(filtered.documents, making.task, making.tokenizer, schema, routes, split)
+        routed = route_examples(
+            filtered.documents, making.task, making.tokenizer, schema, routes, split
+        )
         seconds.append(time.perf_counter() - began)
-    rejected = Counter(reject.reason for reject in (*documents.rejects, *milled.rejects))
-    rejected.update({"empty": documents.empty, "no_tokens": milled.blank, **filtered.dropped})
+    rejected = Counter(reject.reason for reject in (*documents.rejects, *routed.rejects))
+    rejected.update({"empty": documents.empty, "no_tokens": routed.blank, **filtered.dropped})
     names = routes.split_names()
-    sub_blocks: dict[str, list[SubBlock]] = {}
-    for route, sub_block in milled.sub_blocks:
+    batches: dict[str, list[ExampleBatch]] = {}
+    for route, example_batch in routed.batches:
         if not split or names[route] == split:  # others only say what a held-out split has
-            sub_blocks.setdefault(names[route], []).append(sub_block)
-    return _Milled(documents.read, dict(rejected), sub_blocks, seconds[1], _more(seconds))
+            batches.setdefault(names[route], []).append(example_batch)
+    return _RoutedSample(documents.read, dict(rejected), batches, seconds[1], _more(seconds))
 
 
 @dataclass(frozen=True)
@@ -293,23 +295,23 @@ class _Written:
     warm_up: float
 
 
-def _pools(milled: _Milled, making: Making) -> list[list[str]]:
+def _pools(routed: _RoutedSample, making: Making) -> list[list[str]]:
     """Splits whose rows are made in the same way: their documents are packed together.
 
     A small share of a small sample would fill its rows otherwise than a shard of the run.
     """
     pools: dict[str, list[str]] = {}
-    for split in milled.sub_blocks:
+    for split in routed.batches:
         pools.setdefault(making.task.packing_of(split, making.schema), []).append(split)
     return list(pools.values())
 
 
-def _write(milled: _Milled, splits: list[str], making: Making) -> _Written:
+def _write(routed: _RoutedSample, splits: list[str], making: Making) -> _Written:
     """Makes and writes the rows of these splits, twice: the first time warms up."""
     schema = making.schema
     maker = RowMaker(schema, making.task, making.task.finish(schema, making.tokenizer))
-    joined = SubBlock(
-        pa.concat_batches([one.batch for name in splits for one in milled.sub_blocks[name]])
+    joined = ExampleBatch(
+        pa.concat_batches([one.batch for name in splits for one in routed.batches[name]])
     )
     stride = schema.codec().stride
     seconds, size = [], 0
@@ -320,7 +322,7 @@ def _write(milled: _Milled, splits: list[str], making: Making) -> _Written:
             files = write_shard(shard.chunks(), folder, "sample", schema.file_formats, stride)
             seconds.append(time.perf_counter() - began)
             size = sum(file.bytes for file in files)
-    documents = {name: sum(map(len, milled.sub_blocks[name])) for name in splits}
+    documents = {name: sum(map(len, routed.batches[name])) for name in splits}
     shares = schema.splits if not schema.splits_given else documents
     whole = sum(shares[name] for name in splits)
     return _Written(

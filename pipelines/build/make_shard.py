@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from pipelines.rows.evaluation import EvaluationLine, example_ids, example_name
-from pipelines.rows.example_batch import SubBlock
+from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.masking import mix
 from pipelines.rows.packing import Packing, pack
 from pipelines.rows.repeats import Kept
@@ -57,7 +57,9 @@ class RowMaker:
         ids_E = np.zeros((len(high), 2), np.uint32) if is_training(split) else example_ids(high)
         return Shard(self, kept, segments, packing, keys_R, ids_E, statistics)
 
-    def _count(self, examples: SubBlock, segments: Segments, packing: Packing) -> ShardStatistics:
+    def _count(
+        self, examples: ExampleBatch, segments: Segments, packing: Packing
+    ) -> ShardStatistics:
         copies = self.schema.mask_copies
         specials, truncated, repeated = (
             examples.scalar(name) for name in ("specials", "truncated", "repeated")

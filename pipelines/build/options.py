@@ -149,7 +149,7 @@ class BuildOptions(Generic[T]):
         ]
         return [replace(block, index=index) for index, block in enumerate(blocks)]
 
-    def informed(self, blocks: "list[Block]", say: Callable[[str], None]) -> Self:
+    def complete(self, blocks: "list[Block]", say: Callable[[str], None]) -> Self:
         """These options, with what the task has to know of the inputs before the run.
 
         Args:
@@ -159,7 +159,7 @@ class BuildOptions(Generic[T]):
         from pipelines.readers.label_values import find_labels
 
         source = next(iter(self.sources().values()))
-        settings = self.settings.informed(lambda role: find_labels(blocks, source, role, say))
+        settings = self.settings.complete(lambda role: find_labels(blocks, source, role, say))
         return replace(self, settings=settings)
 
     def shares(self) -> dict[str, float]:

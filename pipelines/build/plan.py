@@ -21,8 +21,8 @@ from schemas.errors import DataError
 from schemas.manifest import MANIFEST
 from schemas.sidecar import Schema
 
-# Measured: Beam in memory, and what a worker holds of a block (text, ids, sub-blocks) and of a
-# shard (sub-blocks, segments, a chunk of rows), in times of its bytes of text.
+# Measured: Beam in memory, and what a worker holds of a block (text, ids, example batches) and of a
+# shard (example batches, segments, a chunk of rows), in times of its bytes of text.
 _BEAM_BYTES = 100_000_000
 _TIMES_BLOCK, _TIMES_SHARD = 6, 3
 _BLOCK_BYTES = 16 << 20

@@ -1,4 +1,4 @@
-"""Documents -> sub-blocks, a route each: tokenized, hashed, sorted by where they go. Pure."""
+"""Documents -> example batches, a route each: tokenized, hashed, sorted by where they go. Pure."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.readers.documents import Documents, Reject
-from pipelines.rows.example_batch import COPIES, SubBlock
+from pipelines.rows.example_batch import COPIES, ExampleBatch
 from pipelines.rows.repeats import without_repeats
 from pipelines.rows.routing import Routes, joint_digests
 from pipelines.tasks.task import Examples, Task, is_training
@@ -16,30 +16,30 @@ from schemas.sidecar import Schema
 
 
 @dataclass(frozen=True)
-class Milled:
+class RoutedExamples:
     """What became of some documents.
 
     Attributes:
-      sub_blocks: (route, examples); a route may be there more than once.
+      batches: (route, examples); a route may be there more than once.
       rejects: what the task refused.
       blank: documents that gave no token.
       guarded: documents that the reference tokenizer encoded.
     """
 
-    sub_blocks: list[tuple[int, SubBlock]]
+    batches: list[tuple[int, ExampleBatch]]
     rejects: tuple[Reject, ...] = ()
     blank: int = 0
     guarded: int = 0
 
 
-def mill(
+def route_examples(
     documents: Documents,
     task: Task,
     tokenizer: LoadedTokenizer,
     schema: Schema,
     routes: Routes,
     split: str,
-) -> Milled:
+) -> RoutedExamples:
     """Makes examples and sorts them by route.
 
     Args:
@@ -52,7 +52,7 @@ def mill(
     """
     count = len(documents.text)
     if not count:
-        return Milled([])
+        return RoutedExamples([])
     digests = joint_digests([documents.columns[name] for name in task.identity()])
     routing = digests
     if task.routed_by() != task.identity():
@@ -66,29 +66,29 @@ def mill(
     gone[made.document_E[lengths_E > 0]] = False
     gone[list(made.rejects)] = False
     texts = [role.name for role in task.roles() if role.kind == "string"]
-    whole = _sub_block(documents, texts, made, digests, schema)
+    whole = _example_batch(documents, texts, made, digests, schema)
     if "evaluation" in made.ragged:
         whole = _clear(whole, "evaluation", is_trained[route_E])
     whole, kept = without_repeats(whole)
-    sub_blocks = _by_route(whole, route_E[kept])
+    batches = _by_route(whole, route_E[kept])
     if split and not is_training(split):
         held_out = _held_out(digests, made)
         for other in filter(is_training, routes.splits):
-            sub_blocks += _by_route(held_out, routes.of_split(routing, other))
+            batches += _by_route(held_out, routes.of_split(routing, other))
     rejects = tuple(
         Reject(documents.path, None, reason, detail)
         for _, (reason, detail) in sorted(made.rejects.items())
     )
-    return Milled(sub_blocks, rejects, int(gone.sum()), made.guarded)
+    return RoutedExamples(batches, rejects, int(gone.sum()), made.guarded)
 
 
-def _sub_block(
+def _example_batch(
     documents: Documents,
     texts: list[str],
     made: Examples,
     digests: np.ndarray,
     schema: Schema,
-) -> SubBlock:
+) -> ExampleBatch:
     text_bytes = np.zeros(len(documents.text), np.int64)
     for name in texts:  # not of ids, which may differ where documents are the same
         text_bytes += pc.binary_length(documents.columns[name]).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
@@ -96,7 +96,7 @@ def _sub_block(
     is_first = scalars["part"] == 0 if "part" in scalars else True
     if schema.splits_given:
         scalars["held_out"] = np.zeros(len(made.document_E), np.int64)
-    return SubBlock.of(
+    return ExampleBatch.of(
         digests[made.document_E],
         np.where(is_first, text_bytes[made.document_E], 0),
         made.ragged,
@@ -104,7 +104,7 @@ def _sub_block(
     )
 
 
-def _by_route(whole: SubBlock, route_E: np.ndarray) -> list[tuple[int, SubBlock]]:
+def _by_route(whole: ExampleBatch, route_E: np.ndarray) -> list[tuple[int, ExampleBatch]]:
     """Slices of the examples by route, in its order; a route below 0 leads nowhere."""
     order = np.argsort(route_E, kind="stable")
     order = order[np.count_nonzero(route_E < 0) :]
@@ -117,15 +117,15 @@ def _by_route(whole: SubBlock, route_E: np.ndarray) -> list[tuple[int, SubBlock]
     ]
 
 
-def _clear(whole: SubBlock, name: str, where_E: np.ndarray) -> SubBlock:
+def _clear(whole: ExampleBatch, name: str, where_E: np.ndarray) -> ExampleBatch:
     """Empties a ragged column in some examples."""
     batch = whole.batch
     none = pa.scalar(b"", pa.large_binary())
     column = pc.if_else(pa.array(where_E), none, batch[name])  # pyright: ignore[reportAttributeAccessIssue]
-    return SubBlock(batch.set_column(batch.schema.get_field_index(name), name, column))
+    return ExampleBatch(batch.set_column(batch.schema.get_field_index(name), name, column))
 
 
-def _held_out(digests: np.ndarray, made: Examples) -> SubBlock:
+def _held_out(digests: np.ndarray, made: Examples) -> ExampleBatch:
     """A hash of each document and nothing else, in the form of the examples."""
     zeros = np.zeros(len(digests), np.int64)
     ragged = {
@@ -134,4 +134,4 @@ def _held_out(digests: np.ndarray, made: Examples) -> SubBlock:
     }
     scalars = {name: zeros.astype(values.dtype) for name, values in made.scalars.items()}
     scalars |= {"held_out": zeros + 1, COPIES: zeros.astype(np.uint32)}
-    return SubBlock.of(digests, zeros, ragged, scalars)
+    return ExampleBatch.of(digests, zeros, ragged, scalars)

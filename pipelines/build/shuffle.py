@@ -4,35 +4,35 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from pipelines.rows.example_batch import SubBlock
+from pipelines.rows.example_batch import ExampleBatch
 
 # Batches of several blocks travel together through a runner's shuffle: with as many shards as a
 # block has documents, each would be an element of its own. (Into scratch files they go at once.)
-HELD_BYTES = 256 << 20
+BUFFER_BYTES = 256 << 20
 
 
-class Held:
-    """Sub-blocks that wait for others of the same route.
+class RouteBuffer:
+    """Example batches that wait for others of the same route.
 
     Attributes:
-      bytes: of them, about.
+      bytes: their size, about.
     """
 
     def __init__(self) -> None:
-        """Nothing."""
+        """Starts empty."""
         self.bytes = 0
         self._batches: dict[int, list[pa.RecordBatch]] = {}
 
-    def add(self, sub_blocks: Iterable[tuple[int, SubBlock]]) -> None:
-        """Some more."""
-        for route, sub_block in sub_blocks:
-            self._batches.setdefault(route, []).append(sub_block.batch)
-            self.bytes += sub_block.batch.nbytes
+    def add(self, batches: Iterable[tuple[int, ExampleBatch]]) -> None:
+        """Puts batches to those of their routes."""
+        for route, example_batch in batches:
+            self._batches.setdefault(route, []).append(example_batch.batch)
+            self.bytes += example_batch.batch.nbytes
 
-    def take(self) -> list[tuple[int, SubBlock]]:
-        """All that is held, one sub-block a route; nothing is held afterwards."""
+    def take(self) -> list[tuple[int, ExampleBatch]]:
+        """Empties the buffer: one example batch a route, all of the route's joined."""
         joined = [
-            (route, SubBlock(batches[0] if len(batches) == 1 else pa.concat_batches(batches)))
+            (route, ExampleBatch(batches[0] if len(batches) == 1 else pa.concat_batches(batches)))
             for route, batches in self._batches.items()
         ]
         self.bytes, self._batches = 0, {}

@@ -85,10 +85,10 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
     vocab, merges = (os.path.join(path, name) for name in _PARTS)
     if os.path.isfile(vocab) and os.path.isfile(merges):
         return TokenizerFiles(_from_vocab_and_merges(vocab, merges), _named_roles(path), vocab)
-    held = ", ".join(sorted(os.listdir(path))[:9]) or "nothing"
+    names = ", ".join(sorted(os.listdir(path))[:9]) or "nothing"
     raise UsageError(
         f"--tokenizer={path}: the directory has neither tokenizer.json nor vocab.json with "
-        f"merges.txt (it holds {held}); {_REMEDY}"
+        f"merges.txt (it holds {names}); {_REMEDY}"
     )
 
 

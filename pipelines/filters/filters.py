@@ -226,10 +226,10 @@ def load_filter(name: str) -> Callable[[dict[str, Any]], object]:
         ) from error
     function = getattr(module, attribute, None)
     if not callable(function):
-        held = [n for n, value in vars(module).items() if callable(value) and n[0] != "_"]
+        functions = [n for n, value in vars(module).items() if callable(value) and n[0] != "_"]
         raise UsageError(
             f"--filter={name}: {module_name} has no function {attribute!r}; it has "
-            f"{', '.join(sorted(held)[:9]) or 'none'}"
+            f"{', '.join(sorted(functions)[:9]) or 'none'}"
         )
     return function
 

@@ -13,7 +13,7 @@ Ragged = tuple[np.ndarray, np.ndarray]  # values, and int64 [n + 1] offsets of t
 
 
 @dataclass(frozen=True)
-class SubBlock:
+class ExampleBatch:
     """Examples, columnar: what a task made of the documents, one row an example.
 
     Attributes:
@@ -34,7 +34,7 @@ class SubBlock:
         text_bytes: np.ndarray,
         ragged: Mapping[str, Ragged],
         scalars: Mapping[str, np.ndarray] = MappingProxyType({}),
-    ) -> "SubBlock":
+    ) -> "ExampleBatch":
         """From columns.
 
         Args:
@@ -59,7 +59,7 @@ class SubBlock:
                 [None, pa.py_buffer(spans), pa.py_buffer(np.ascontiguousarray(values))],
             )
         columns.update({name: pa.array(values) for name, values in scalars.items()})
-        return SubBlock(pa.record_batch(columns))
+        return ExampleBatch(pa.record_batch(columns))
 
     def __len__(self) -> int:
         """Examples."""
@@ -97,13 +97,13 @@ class SubBlock:
         values = np.frombuffer(data or b"", dtype)[offsets[0] : offsets[-1]]
         return values, offsets - offsets[0]
 
-    def take(self, order: np.ndarray) -> "SubBlock":
+    def take(self, order: np.ndarray) -> "ExampleBatch":
         """The examples of these indices, in their order."""
-        return SubBlock(self.batch.take(pa.array(order)))
+        return ExampleBatch(self.batch.take(pa.array(order)))
 
-    def slice(self, start: int, stop: int) -> "SubBlock":
+    def slice(self, start: int, stop: int) -> "ExampleBatch":
         """Examples start to stop, without a copy."""
-        return SubBlock(self.batch.slice(start, stop - start))
+        return ExampleBatch(self.batch.slice(start, stop - start))
 
     def to_bytes(self) -> bytes:
         """The Arrow IPC stream of the batch."""
@@ -113,7 +113,7 @@ class SubBlock:
         return sink.getvalue().to_pybytes()
 
 
-def join(streams: Iterable[bytes]) -> SubBlock | None:
-    """All examples of many sub-blocks; None if there is none."""
+def join(streams: Iterable[bytes]) -> ExampleBatch | None:
+    """All examples of many example batches; None if there is none."""
     batches = [pa.ipc.open_stream(pa.py_buffer(stream)).read_next_batch() for stream in streams]
-    return SubBlock(pa.concat_batches(batches)) if batches else None
+    return ExampleBatch(pa.concat_batches(batches)) if batches else None

@@ -13,30 +13,30 @@ from pipelines.storage.store import is_remote, read, write_file
 
 @dataclass(frozen=True)
 class Pointer:
-    """Where a sub-block lies in a scratch file."""
+    """Where bytes lie in a scratch file."""
 
     path: str
     offset: int
     length: int
 
 
-def write_scratch(directory: str, sub_blocks: list[bytes]) -> list[Pointer]:
-    """Writes sub-blocks into a new file; a retried block writes another, none is overwritten."""
+def write_scratch(directory: str, values: list[bytes]) -> list[Pointer]:
+    """Writes values into a new file; a retried block writes another, none is overwritten."""
     path = os.path.join(directory, f"{uuid.uuid4().hex}.blocks")
     pointers, offset = [], 0
-    for sub_block in sub_blocks:
-        pointers.append(Pointer(path, offset, len(sub_block)))
-        offset += len(sub_block)
+    for value in values:
+        pointers.append(Pointer(path, offset, len(value)))
+        offset += len(value)
     if is_remote(path):
-        write_file(path, b"".join(sub_blocks))
+        write_file(path, b"".join(values))
     else:
         with open(path, "xb") as file:
-            file.writelines(sub_blocks)
+            file.writelines(values)
     return pointers
 
 
 def load(value: bytes | Pointer) -> bytes:
-    """A sub-block's bytes, wherever they are."""
+    """The bytes themselves, read where a pointer leads."""
     if isinstance(value, bytes):
         return value
     return read(value.path, value.offset, value.length)

@@ -20,7 +20,7 @@ _SETTLE_SECONDS = 1.0  # for another run that begins at the same moment
 
 
 @contextmanager
-def held(path: str) -> Iterator[str]:
+def hold(path: str) -> Iterator[str]:
     """Holds the lock; yields the name of this run.
 
     Args:

@@ -7,7 +7,7 @@ rows. Legend: D documents, E examples (documents that have tokens), T texts of a
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from pipelines.encoding.text_pairs import (
 )
 from pipelines.readers.documents import Documents, Role
 from pipelines.rows.evaluation import evaluation_lines
-from pipelines.rows.example_batch import Ragged, SubBlock
+from pipelines.rows.example_batch import ExampleBatch, Ragged
 from pipelines.rows.json_text import objects, quoted
 from pipelines.tasks.task import NO_MASKS, Examples, Segments, Task
 from schemas.errors import UsageError
@@ -39,6 +39,9 @@ _BEGINNING = 40  # characters of a text that has no id to be named by
 @dataclass(frozen=True)
 class Classification(Task):
     """Classification."""
+
+    title: ClassVar[str] = "classification"
+    trainer: ClassVar[str] = "tf_classifier"
 
     text_field: str = "text"
     """The field with the text."""
@@ -79,7 +82,7 @@ class Classification(Task):
             raise UsageError(f"--classes={self.classes}: one class is nothing to tell apart")
         return tuple(names)
 
-    def informed(self, values_of: Callable[[Role], tuple[str, ...]]) -> Self:
+    def complete(self, values_of: Callable[[Role], tuple[str, ...]]) -> Self:
         """Finds the classes that were not given."""
         if self.classes:
             return self
@@ -175,7 +178,7 @@ class Classification(Task):
         guarded = max(number for _, number in encoded)
         return Examples(document_E, ragged, scalars, rejects, guarded)
 
-    def segments(self, examples: SubBlock, schema: Schema) -> Segments:
+    def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
         """Each example whole, in a row of its own."""
         ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
         beside = {}

@@ -1,14 +1,14 @@
 """Causal language modelling: rows for decoders. Pure."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from pipelines.encoding.pieces import cut, wrap
 from pipelines.filters.words import count_words
 from pipelines.readers.documents import Documents, Role
-from pipelines.rows.example_batch import SubBlock
+from pipelines.rows.example_batch import ExampleBatch
 from pipelines.tasks.task import NO_MASKS, Columns, Examples, Finish, Segments, Task
 from schemas.errors import UsageError
 from schemas.features import token_dtype
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Clm(Task):
     """Causal language modelling."""
+
+    title: ClassVar[str] = "causal language modelling"
+    trainer: ClassVar[str] = "flax_clm"
 
     text_field: str = "text"
     """The field with the text, where inputs have fields."""
@@ -72,7 +75,7 @@ class Clm(Task):
             guarded=guarded,
         )
 
-    def segments(self, examples: SubBlock, schema: Schema) -> Segments:
+    def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
         """[5, 6, 7] in rows of 3 -> [5 6 7], [</s>]: only the last piece has the document's end."""
         ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
         example_S = np.arange(len(offsets) - 1)

@@ -1,13 +1,13 @@
 """Masked language modelling (Devlin et al., 2019): rows for encoders. Pure."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from pipelines.encoding.pieces import cut, wrap
 from pipelines.readers.documents import Documents, Role
-from pipelines.rows.example_batch import SubBlock
+from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.masking import Masking
 from pipelines.tasks.task import Columns, Examples, Finish, Segments, Task
 from schemas.errors import UsageError
@@ -23,6 +23,9 @@ _MOST_COPIES = 1000  # of a shard of 100,000 rows they take 5 GB while they are 
 @dataclass(frozen=True)
 class Mlm(Task):
     """Masked language modelling."""
+
+    title: ClassVar[str] = "masked language modelling"
+    trainer: ClassVar[str] = "flax_mlm"
 
     text_field: str = "text"
     """The field with the text, where inputs have fields."""
@@ -110,7 +113,7 @@ class Mlm(Task):
             np.arange(len(documents.text)), {"ids": (ids, encoded.offsets)}, guarded=guarded
         )
 
-    def segments(self, examples: SubBlock, schema: Schema) -> Segments:
+    def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
         """[5, 6, 7] in rows of 4 -> [<s> 5 6 </s>], [<s> 7 </s>]."""
         ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
         example_S = np.arange(len(offsets) - 1)

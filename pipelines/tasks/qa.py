@@ -21,7 +21,7 @@ from pipelines.encoding.questions import FIELDS, Questions, name_of, tokenize_qu
 from pipelines.encoding.windows import EVERY, FIRST, HOLDING, NONE, Windows, choose_windows
 from pipelines.readers.documents import Documents, Role
 from pipelines.rows.evaluation import evaluation_lines
-from pipelines.rows.example_batch import Ragged, SubBlock
+from pipelines.rows.example_batch import ExampleBatch, Ragged
 from pipelines.rows.json_text import listed, objects, quoted
 from pipelines.tasks.task import NO_MASKS, Examples, Segments, Task, is_training
 from schemas.errors import UsageError
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 class Qa(Task):
     """Question answering."""
 
+    title: ClassVar[str] = "question answering"
+    trainer: ClassVar[str] = "tf_qa"
     ids_differ: ClassVar[bool] = True
 
     question_field: str = "question"
@@ -160,7 +162,7 @@ class Qa(Task):
         ragged = {"ids": (ids, offsets), "evaluation": evaluation}
         return Examples(document_E, ragged, scalars, rejects, questions.guarded)
 
-    def segments(self, examples: SubBlock, schema: Schema) -> Segments:
+    def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
         """Each window whole; what is learned is its end."""
         ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
         prompt_S = examples.scalar("prompt")

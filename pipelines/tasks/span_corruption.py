@@ -4,13 +4,13 @@ Legend: D documents, E examples, P pieces of them (the segments).
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from pipelines.encoding.pieces import cut
 from pipelines.readers.documents import Documents, Role
-from pipelines.rows.example_batch import SubBlock
+from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.masking import mix
 from pipelines.rows.noise_spans import Noise
 from pipelines.tasks.task import NO_MASKS, Examples, Segments, Task
@@ -27,6 +27,8 @@ _STREAM = np.uint64(0xD1342543DE82EF95)  # apart from the keys of rows
 @dataclass(frozen=True)
 class SpanCorruption(Task):
     """Span corruption."""
+
+    title: ClassVar[str] = "span corruption"
 
     text_field: str = "text"
     """The field with the text, where inputs have fields."""
@@ -116,7 +118,7 @@ class SpanCorruption(Task):
             offsets = np.append(0, np.cumsum(encoded.lengths[is_kept]))
         return Examples(document_E, {"ids": (ids, offsets)}, {}, rejects, guarded)
 
-    def segments(self, examples: SubBlock, schema: Schema) -> Segments:
+    def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
         """Cuts documents into pieces whose inputs and targets fit, and draws the spans of each.
 
         A piece's spans follow from the seed, the document's hash and the piece's number.

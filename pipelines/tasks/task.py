@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from pipelines.readers.documents import Documents, Role
-from pipelines.rows.example_batch import Ragged, SubBlock
+from pipelines.rows.example_batch import ExampleBatch, Ragged
 from schemas.errors import UsageError
 from schemas.features import TASKS, token_dtype
 from schemas.features import is_training as is_training
@@ -88,9 +88,13 @@ class Task(ABC):
     """What all tasks have in common.
 
     Attributes:
+      title: what it is called in a sentence.
+      trainer: the module of trainers/ that trains on its rows; "" if there is none.
       ids_differ: no two documents that are evaluated may have the same id.
     """
 
+    title: ClassVar[str]
+    trainer: ClassVar[str] = ""
     ids_differ: ClassVar[bool] = False
 
     @abstractmethod
@@ -122,7 +126,7 @@ class Task(ABC):
           is_trained_D: bool, whether each document goes into a training split.
         """
 
-    def informed(self, values_of: Callable[[Role], tuple[str, ...]]) -> Self:
+    def complete(self, values_of: Callable[[Role], tuple[str, ...]]) -> Self:
         """Itself, with what it has to know of the documents before the run, such as class names.
 
         Args:
@@ -143,7 +147,7 @@ class Task(ABC):
         """The roles whose content decides on the shard, so that it is in one split only."""
         return self.identity()
 
-    def segments(self, examples: SubBlock, schema: Schema) -> Segments:
+    def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
         """Makes segments; runs after the shuffle, inside one shard, on distinct examples.
 
         Here each example is a segment; a task that cuts documents into pieces does it here.

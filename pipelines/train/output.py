@@ -7,13 +7,13 @@ from dataclasses import asdict
 from pipelines.storage import store
 from pipelines.storage.store import disk_errors, is_remote
 from pipelines.train.report import FORMAT_VERSION, Parameters, Report
+from pipelines.writers.refusals import TOKENIZER_REPORT
 from pipelines.writers.rejects import FILTERED, REJECTS
 from pipelines.writers.staging import STAGING
 from schemas.errors import DataError, UsageError
-from schemas.manifest import MANIFEST
 from schemas.typed_json import from_json
 
-TOKENIZER, HISTOGRAM, REPORT = "tokenizer.json", "histogram.parquet", "report.json"
+TOKENIZER, HISTOGRAM, REPORT = "tokenizer.json", "histogram.parquet", TOKENIZER_REPORT
 CONFIG = "tokenizer_config.json"
 RUN = "config.yaml"  # the flags, to run it again
 READ = "read.json"  # in the staging folder only
@@ -72,31 +72,6 @@ def _differences(output: str, parameters: Parameters, digest: Callable[[], str])
 def _report(output: str) -> Report:
     path = os.path.join(output, REPORT)
     return from_json(Report, store.load_json(path), path)
-
-
-def refuse_tokenizer(output: str) -> None:
-    """Never writes a shard set over a trained tokenizer, whose files have the same names.
-
-    Raises:
-      UsageError: `output` is the directory of one.
-    """
-    if store.exists(os.path.join(output, REPORT)):
-        raise UsageError(
-            f"--output={output} holds a tokenizer, which must stay as it is: give another directory"
-        )
-
-
-def refuse_shard_set(output: str) -> None:
-    """Never writes a tokenizer over the one that a shard set carries.
-
-    Raises:
-      UsageError: `output` is a shard set.
-    """
-    if store.exists(os.path.join(output, MANIFEST)):
-        raise UsageError(
-            f"{output} is a shard set, whose tokenizer.json must stay as it is: give another "
-            "--output"
-        )
 
 
 def publish(output: str) -> None:

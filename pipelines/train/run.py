@@ -32,11 +32,11 @@ from pipelines.train.output import (
     TOKENIZER,
     finished_tokenizer,
     publish,
-    refuse_shard_set,
 )
 from pipelines.train.report import Report, Text, inputs_digest, report_of
 from pipelines.train.tokenizer_json import tokenizer_config, tokenizer_json
-from pipelines.writers.staging import Staging, check_turn, refuse_own_inputs, staged
+from pipelines.writers.refusals import refuse_own_inputs, refuse_shard_set
+from pipelines.writers.staging import Staging, check_turn, staged
 from schemas.errors import DataError, UsageError
 from schemas.typed_json import from_json, to_json
 
@@ -136,7 +136,7 @@ def _count(
     write_blocks(folder, blocks)
 
     run_pipeline(
-        wiring(options, len(blocks), beam_arguments, staging),
+        wire_counting(options, len(blocks), beam_arguments, staging),
         beam_arguments,
         local=staging.local,
         total_bytes=total_bytes,
@@ -150,10 +150,10 @@ def _count(
     return read_histogram(os.path.join(folder, HISTOGRAM)), text
 
 
-def wiring(
+def wire_counting(
     options: TokenizerOptions, blocks: int, beam_arguments: list[str], staging: Staging
 ) -> "Callable[[beam.Pipeline], None]":
-    """What adds the transforms to a pipeline."""
+    """Gives what adds the transforms to a pipeline."""
 
     def build(pipeline: "beam.Pipeline") -> None:
         from pipelines.train.transforms import CountJob, CountWords  # imports Beam

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import xxhash
 
-from pipelines.rows.example_batch import COPIES, SubBlock
+from pipelines.rows.example_batch import COPIES, ExampleBatch
 from pipelines.storage import store
 from pipelines.writers.sinks import staged_name
 from schemas.errors import DataError
@@ -43,7 +43,7 @@ class Finished:
     files: tuple[ManifestFile, ...]
 
 
-def examples_hash(schema: Schema, name: str, examples: SubBlock | None) -> str:
+def examples_hash(schema: Schema, name: str, examples: ExampleBatch | None) -> str:
     """A hash of all that decides a shard's bytes.
 
     Args:

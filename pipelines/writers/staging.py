@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -63,7 +63,7 @@ def staged(output: str, *, resume: Callable[[str, str], None] | None = None) -> 
         if is_remote(output):
             if glob.has_magic(output):
                 raise UsageError(f"--output={output}: stores take *, ? and [ for patterns")
-            run = stack.enter_context(store_lock.held(os.path.join(output, LOCK)))
+            run = stack.enter_context(store_lock.hold(os.path.join(output, LOCK)))
             local = stack.enter_context(tempfile.TemporaryDirectory(prefix="textmill-"))
             found = Staging(staging, local, run)
         else:
@@ -127,33 +127,6 @@ def check_turn(staging: str, run: str, *, publishes: bool = False) -> None:
     """
     if publishes or not is_remote(staging):
         store_lock.check(os.path.join(os.path.dirname(staging), LOCK), run)
-
-
-def refuse_own_inputs(output: str, paths: Iterable[str]) -> None:
-    """Keeps inputs out of the directory that is written: the next run would read what this made.
-
-    Args:
-      output: the directory.
-      paths: of the inputs.
-
-    Raises:
-      UsageError: one lies in it.
-    """
-
-    def real(folder: str) -> str:
-        return os.path.join(folder if is_remote(folder) else os.path.realpath(folder), "")
-
-    seen: set[str] = set()
-    for path in paths:
-        folder = os.path.dirname(path)
-        if folder in seen:
-            continue
-        seen.add(folder)
-        if real(folder).startswith(real(output)):
-            raise UsageError(
-                f"--output={output} is where the input {path} lies: give another directory, or one "
-                "below it, that holds nothing but what is made"
-            )
 
 
 def _begin(staging: str, resume: Callable[[str, str], None] | None) -> None:

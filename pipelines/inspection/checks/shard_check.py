@@ -23,7 +23,7 @@ _BATCH_ROWS = 2048  # some hundred KB a column, which stay in the cache
 
 @dataclass(frozen=True)
 class Contract:
-    """What rows are held against.
+    """What rows are checked against.
 
     Attributes:
       schema: of the set.
@@ -65,7 +65,7 @@ class ShardCheck:
         Args:
           name: of the shard: "train-00000-of-00004".
           files: the shard in each of its formats.
-          contract: what its rows are held against.
+          contract: what its rows are checked against.
           on_bytes: called with numbers of bytes as they are done.
           hash_rows: see `schemas.records.open_rows`.
         """

@@ -117,10 +117,10 @@ def read(
         place += len(chunk)
         pieces.append(chunk)
         if records[csv_scan.ENDED] == before:
-            held = sum(map(len, pieces))
-            if held > longest and not passing:
+            size = sum(map(len, pieces))
+            if size > longest and not passing:
                 rejects = (too_long(part.path, first, longest),)
-                yield replace(no_documents(roles), rejects=rejects, source_bytes=held)
+                yield replace(no_documents(roles), rejects=rejects, source_bytes=size)
                 pieces, passing = [], True
             continue
         whole = len(chunk) - (place - int(records[csv_scan.ENDED]))

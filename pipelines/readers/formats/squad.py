@@ -79,11 +79,11 @@ def read(
       DataError: it is damaged, no JSON, or not built as SQuAD is.
     """
     chunks = Chunks(raw, part, chunk_bytes)
-    pieces, held = [], 0
+    pieces, size = [], 0
     for chunk in chunks:
         pieces.append(chunk)
-        held += len(chunk)
-        if held > _LARGEST:
+        size += len(chunk)
+        if size > _LARGEST:
             raise DataError(
                 f"{part.path} is larger than {_LARGEST:,} bytes, and SQuAD's JSON is parsed as a "
                 "whole: cut it into several, or make JSON Lines of it"

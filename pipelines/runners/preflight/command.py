@@ -5,15 +5,18 @@ Nothing is written and no job is started.
 
 import os
 import tempfile
-from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipelines.build.estimate import Making, estimate
 from pipelines.build.options import BuildOptions
+from pipelines.build.run import Run, bytes_by_split, wire
+from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.host.console import Console
 from pipelines.readers.files import is_remote
+from pipelines.readers.sources import Block, plan_blocks
 from pipelines.runners.launch import is_local
 from pipelines.runners.preflight.cloud_flags import Check, check_flags, flags_of
 from pipelines.runners.preflight.costs import check_counting, check_shards
@@ -28,15 +31,14 @@ from pipelines.runners.preflight.places import (
 )
 from pipelines.runners.preflight.scale import Corpus, Rates, costs
 from pipelines.train.options import TokenizerOptions
+from pipelines.train.run import wire_counting
 from pipelines.writers.staging import STAGING, Staging
 from schemas.errors import DataError, TextmillError, UsageError
+from schemas.features import token_dtype
+from schemas.sidecar import Schema
 
 if TYPE_CHECKING:
     import apache_beam as beam
-
-    from pipelines.encoding.tokenizer import LoadedTokenizer
-    from pipelines.readers.sources import Block
-    from schemas.sidecar import Schema
 
     Wiring = Callable[[beam.Pipeline], Any]
 
@@ -105,17 +107,12 @@ class Preflight:
         self.say(f"nothing failed in {len(states)} checks{left_out}")
 
 
-def preflight_shards(
-    options: BuildOptions,
-    beam_arguments: list[str],
-    wiring: "Callable[[BuildOptions, Schema, LoadedTokenizer, int, list[str], Staging], Wiring]",
-) -> None:
+def preflight_shards(options: BuildOptions, beam_arguments: list[str]) -> None:
     """Looks at a build_shards command.
 
     Args:
       options: of the command.
       beam_arguments: its other flags.
-      wiring: what adds the transforms to a pipeline.
 
     Raises:
       DataError: a check failed.
@@ -137,23 +134,18 @@ def preflight_shards(
         look.add(Check("tokenizer", "not checked", f"{path}: {problem}"))
         look.end()
         return
-    from pipelines.encoding.tokenizer import load_tokenizer
-
     try:
         tokenizer = load_tokenizer(path)
-        options = options.informed(blocks or [], look.say)
-        bytes_of: Counter[str] = Counter()
-        for block in blocks or []:
-            bytes_of[block.split] += block.bytes
-        schema = options.schema(tokenizer, bytes_of)
+        options = options.complete(blocks or [], look.say)
+        schema = options.schema(tokenizer, bytes_by_split(blocks or []))
     except TextmillError as error:
         look.add(Check("tokenizer", "failed", str(error)))
         look.end()
         return
     said = f"{path}, {tokenizer.vocab_size:,} ids, fits --task={options.task}; it goes with the job"
     look.add(Check("tokenizer", "ok", said))
-    staging, count = as_if_staged(options.output), len(blocks or [])
-    look.job(wiring(options, schema, tokenizer, count, beam_arguments, staging))
+    run = Run(options, schema, tokenizer, blocks or [], beam_arguments, "")
+    look.job(wire(run, as_if_staged(options.output)))
     if blocks is None:
         look.add(Check("keys", "not checked", _NO_INPUTS))
     else:
@@ -173,14 +165,11 @@ def _add_costs(
     look: Preflight,
     asked: Asked,
     options: BuildOptions,
-    schema: "Schema",
-    tokenizer: "LoadedTokenizer",
-    blocks: "list[Block]",
+    schema: Schema,
+    tokenizer: LoadedTokenizer,
+    blocks: list[Block],
 ) -> None:
     """Keys, memory and work, from a sample of the inputs and rates that were measured."""
-    from pipelines.build.estimate import Making, estimate
-    from schemas.features import token_dtype
-
     source = next(iter(options.sources().values()))
     making = Making(schema, options.settings, source, options.filters, tokenizer)
     try:
@@ -203,24 +192,17 @@ def _add_costs(
     look.add(*check_shards(asked, costs(corpus, Rates()), sum(schema.shards.values())))
 
 
-def preflight_tokenizer(
-    options: TokenizerOptions,
-    beam_arguments: list[str],
-    wiring: "Callable[[TokenizerOptions, int, list[str], Staging], Wiring]",
-) -> None:
+def preflight_tokenizer(options: TokenizerOptions, beam_arguments: list[str]) -> None:
     """Looks at a train_tokenizer command.
 
     Args:
       options: of the command.
       beam_arguments: its other flags.
-      wiring: what adds the transforms to a pipeline.
 
     Raises:
       UsageError: there is no pipeline to look at.
       DataError: a check failed.
     """
-    from pipelines.readers.sources import plan_blocks
-
     if options.from_histogram:
         raise UsageError("--from_histogram runs no pipeline: --preflight has nothing to look at")
 
@@ -234,7 +216,8 @@ def preflight_tokenizer(
     )
     look = Preflight(asked)
     blocks = look.places()
-    look.job(wiring(options, len(blocks or []), beam_arguments, as_if_staged(options.output)))
+    staging = as_if_staged(options.output)
+    look.job(wire_counting(options, len(blocks or []), beam_arguments, staging))
     if blocks is None:
         look.add(Check("work", "not checked", _NO_INPUTS))
     else:

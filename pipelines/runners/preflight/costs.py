@@ -12,8 +12,8 @@ from pipelines.runners.preflight.scale import Costs, Rates
 # Beam's messages hold 2 GiB, and Flink keeps all of a key in memory while it is read.
 _MOST_KEY_BYTES, _GOOD_KEY_BYTES = 2_000_000_000, 200_000_000
 # Measured: a worker with Beam, the engines and a tokenizer (RoBERTa's); and what it takes beside
-# that for blocks, with sub-blocks that wait for others, and for counting words.
-_WORKER_BYTES, _MILL_BYTES, _COUNT_BYTES = 500_000_000, 700_000_000, 200_000_000
+# that for blocks, with example batches that wait for others, and for counting words.
+_WORKER_BYTES, _ROUTE_BYTES, _COUNT_BYTES = 500_000_000, 700_000_000, 200_000_000
 
 
 def check_shards(asked: Asked, taken: Costs, shards: int) -> Iterator[Check]:
@@ -26,8 +26,8 @@ def check_shards(asked: Asked, taken: Costs, shards: int) -> Iterator[Check]:
         yield Check("keys", "failed", f"{brings}: more than {limit}", remedy)
     else:
         yield Check("keys", "ok", brings)
-    remedy = remedy if taken.key_memory > _MILL_BYTES else ""
-    yield _memory(asked, _WORKER_BYTES + max(_MILL_BYTES, taken.key_memory), remedy)
+    remedy = remedy if taken.key_memory > _ROUTE_BYTES else ""
+    yield _memory(asked, _WORKER_BYTES + max(_ROUTE_BYTES, taken.key_memory), remedy)
     yield _work(asked, taken.cpu_hours, taken.shuffle_bytes)
 
 

@@ -9,11 +9,11 @@ a shard gets a binomial number of documents.
 import math
 from dataclasses import dataclass
 
-from pipelines.build.shuffle import HELD_BYTES
+from pipelines.build.shuffle import BUFFER_BYTES
 from pipelines.readers.sources import BLOCK_BYTES
 
 BESIDE_BYTES = 28  # of a document beside its tokens: hash, length, copies
-HELD_TIMES = 3  # bytes of a shard's text that its writer holds, in times of them: see plan.py
+SHARD_TIMES = 3  # bytes of a shard's text that its writer holds, in times of them: see plan.py
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class Rates:
     """What was measured on one core."""
 
     block_ms_a_megabyte: float = 6.0
-    """CPU, from raw text to sub-blocks."""
+    """CPU, from raw text to example batches."""
     shard_ms_a_megabyte: float = 8.5
-    """CPU, from sub-blocks to a verified shard, by text."""
+    """CPU, from example batches to a verified shard, by text."""
     element_us: float = 37.0
     """CPU of an element: 16 to pack and unpack, 21 through Beam's GroupByKey."""
     element_bytes: int = 500
@@ -99,7 +99,9 @@ def costs(corpus: Corpus, rates: Rates) -> Costs:
     blocks = max(1, math.ceil(text / BLOCK_BYTES))
     token_bytes = corpus.tokens * corpus.token_bytes
     data_bytes = token_bytes + corpus.documents * BESIDE_BYTES
-    sent = max(1.0, min(data_bytes / HELD_BYTES, blocks))  # how often a worker sends what it holds
+    sent = max(
+        1.0, min(data_bytes / BUFFER_BYTES, blocks)
+    )  # how often a worker sends what it holds
     together = corpus.documents / sent
     routes = routes_of(together, corpus.shards)
     elements = sent * routes
@@ -115,7 +117,7 @@ def costs(corpus: Corpus, rates: Rates) -> Costs:
         shuffle_bytes=shuffle_bytes,
         largest=largest,
         key_bytes=shuffle_bytes * part * largest,
-        key_memory=HELD_TIMES * text * part * largest,
+        key_memory=SHARD_TIMES * text * part * largest,
         seconds={
             "blocks": text / 1e9 * rates.block_ms_a_megabyte,
             "elements": elements * rates.element_us / 1e6,
