@@ -230,8 +230,8 @@ def _outcome(data: bytes, folder: str, *, task: str) -> tuple[str, str]:
 def _built(data: bytes, folder: str, task: str) -> tuple[str, str]:
     """A set of a few documents, of the tokenizer as it is; it must verify."""
     from pipelines.build_shards import main as build_shards
+    from pipelines.inspection.checks.set_check import verify_set
     from pipelines.runners.launch import IN_PROCESS
-    from pipelines.verify import verify_set
 
     place = Path(folder)
     (place / "tokenizer.json").write_bytes(data)

@@ -355,7 +355,7 @@ def open_shard_set(directory: str, task: str) -> str:
 
 def open_verify(directory: str, task: str) -> str:
     """What verify counts."""
-    from pipelines.verify import verify_set
+    from pipelines.inspection.checks.set_check import verify_set
     from schemas.errors import DataError
 
     report = verify_set(directory, on_bytes=lambda number: None)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from shard_factory import mlm_schema, packed_rows, replace_file, write_set
 
-from pipelines.verify import verify_set
+from pipelines.inspection.checks.set_check import verify_set
 from pipelines.writers.token_counts import (
     NO_COUNTS,
     TOKEN_COUNTS,

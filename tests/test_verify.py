@@ -19,7 +19,8 @@ from shard_factory import (
     write_set,
 )
 
-from pipelines.verify import main, verify_set
+from pipelines.inspection.checks.set_check import verify_set
+from pipelines.verify import main
 from schemas.errors import DataError, UsageError
 from schemas.records import frame
 from schemas.sidecar import read_set

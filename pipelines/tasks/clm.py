@@ -1,5 +1,6 @@
 """Causal language modelling: rows for decoders. Pure."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -9,6 +10,7 @@ from pipelines.encoding.pieces import cut, wrap
 from pipelines.filters.words import count_words
 from pipelines.readers.documents import Documents, Role
 from pipelines.rows.example_batch import ExampleBatch
+from pipelines.rows.row_problem import RowProblem, problems_where
 from pipelines.tasks.task import NO_MASKS, Columns, Examples, Finish, Segments, Task
 from schemas.errors import UsageError
 from schemas.features import token_dtype
@@ -96,3 +98,22 @@ class Clm(Task):
             return columns | {"loss_weights": weights}
 
         return weigh
+
+    @classmethod
+    def row_problems(cls, columns: Columns, schema: Schema, split: str) -> Iterable[RowProblem]:
+        """Losses count from the second token of each segment on."""
+        return _loss_problems(columns)
+
+
+def _loss_problems(columns: Columns) -> Iterator[RowProblem]:
+    """Every token but the first of its segment counts; padding does not."""
+    segment_ids, weights = columns["segment_ids"], columns["loss_weights"]
+    due = np.zeros(segment_ids.shape, weights.dtype)
+    due[:, 1:] = (segment_ids[:, 1:] == segment_ids[:, :-1]) & (segment_ids[:, 1:] > 0)
+    yield from problems_where(
+        weights != due,
+        lambda row, i: (
+            f"loss_weights[{i}] is {weights[row, i]}, not {due[row, i]}: every token counts but "
+            "the first of its segment, and padding does not"
+        ),
+    )

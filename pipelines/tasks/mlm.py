@@ -26,6 +26,7 @@ class Mlm(Task):
 
     title: ClassVar[str] = "masked language modelling"
     trainer: ClassVar[str] = "flax_mlm"
+    wraps_segments: ClassVar[bool] = True
 
     text_field: str = "text"
     """The field with the text, where inputs have fields."""

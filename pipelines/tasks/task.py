@@ -8,7 +8,7 @@ it. Legend: E examples, S segments, B rows of a chunk, L places a row.
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from pipelines.readers.documents import Documents, Role
 from pipelines.rows.example_batch import ExampleBatch, Ragged
+from pipelines.rows.row_problem import RowProblem
 from schemas.errors import UsageError
 from schemas.features import TASKS, token_dtype
 from schemas.features import is_training as is_training
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 Columns = dict[str, np.ndarray]
 Finish = Callable[[Columns, np.ndarray], Columns]
+Surroundings = tuple[tuple[int, ...], tuple[int, ...]]
 NO_MASKS: Mapping[str, Any] = {
     "static_masking": False,
     "mask_rate": 0.0,
@@ -90,11 +92,14 @@ class Task(ABC):
     Attributes:
       title: what it is called in a sentence.
       trainer: the module of trainers/ that trains on its rows; "" if there is none.
+      wraps_segments: whether the schema's prefix_ids and suffix_ids are the tokenizer's own, and
+        stand around each segment.
       ids_differ: no two documents that are evaluated may have the same id.
     """
 
     title: ClassVar[str]
     trainer: ClassVar[str] = ""
+    wraps_segments: ClassVar[bool] = False
     ids_differ: ClassVar[bool] = False
 
     @abstractmethod
@@ -165,6 +170,24 @@ class Task(ABC):
         A row's key is a hash of the seed and of its content: whatever is random comes from it.
         """
         return lambda columns, keys_B: columns
+
+    @classmethod
+    def surroundings(cls, schema: Schema, tokenizer: "LoadedTokenizer") -> Surroundings:
+        """The ids that each segment begins and ends with; none where documents may be cut."""
+        if not cls.wraps_segments:
+            return (), ()
+        return tuple(tokenizer.prefix_ids), tuple(tokenizer.suffix_ids)
+
+    @classmethod
+    def row_problems(cls, columns: Columns, schema: Schema, split: str) -> Iterable[RowProblem]:
+        """Checks what the task alone promises of its rows, for `verify`.
+
+        Args:
+          columns: of B rows, whose segments and ids are as they should be.
+          schema: their contract.
+          split: that they are of.
+        """
+        return ()
 
 
 def task_class(name: str) -> type[Task]:

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pipelines.inspection.checks.class_checks import class_problems
-from pipelines.inspection.checks.loss_checks import clm_problems, example_problems, qa_problems
-from pipelines.inspection.checks.row_problem import MOST as MOST
-from pipelines.inspection.checks.row_problem import RowProblem, problems_where
-from pipelines.inspection.checks.span_checks import span_problems
+from pipelines.inspection.checks.example_checks import example_problems
+from pipelines.rows.row_problem import MOST as MOST
+from pipelines.rows.row_problem import RowProblem, problems_where
+from pipelines.tasks.task import task_class
 from schemas.features import positions_from_segments, unmask
 from schemas.sidecar import Schema
 
@@ -61,14 +60,7 @@ def row_problems(
     problems = [problem for check in checks for problem in check(columns, schema)]
     if not problems:  # what stands on the rest: places of segments, and masks to undo
         problems = list(_unmasked(columns, schema, prefix, suffix))
-        if schema.task == "clm":
-            problems += clm_problems(columns)
-        if schema.task == "qa":
-            problems += qa_problems(columns, split)
-        if schema.task == "classification":
-            problems += class_problems(columns, schema)
-        if schema.task == "span_corruption":
-            problems += span_problems(columns, schema)
+        problems += task_class(schema.task).row_problems(columns, schema, split)
     if "example_id" in columns:
         problems += example_problems(columns, split, evaluation)
     return sorted(problems, key=lambda problem: problem.row)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.inspection.checks.class_checks import count_labels
-from pipelines.inspection.checks.loss_checks import example_names
+from pipelines.inspection.checks.example_checks import example_names
 from pipelines.inspection.checks.row_checks import COUNTED, Columns, count, row_problems
 from schemas.array_record import HashRows
 from schemas.errors import DataError
@@ -182,7 +181,7 @@ class ShardCheck:
         self.problems += [f"{path}: row {start + p.row}: {p.message}" for p in problems]
         self._counts.update(count(columns))
         if "label" in columns:
-            self._labels.update(count_labels(columns, contract.schema))
+            self._labels.update(_count_labels(columns, contract.schema))
         if contract.evaluation is not None:
             self.examples.append(example_names(columns))
         if contract.schema.mask_copies > 1 and not problems:
@@ -226,3 +225,10 @@ def _hash_rows(input_ids: np.ndarray) -> np.ndarray:
     """A 64-bit hash of each row: ids times odd random numbers, added up (modulo 2**64)."""
     random = np.random.default_rng(0).integers(0, 1 << 63, input_ids.shape[1], np.uint64)
     return (input_ids.astype(np.uint64) * (random * np.uint64(2) + np.uint64(1))).sum(axis=1)
+
+
+def _count_labels(columns: Columns, schema: Schema) -> dict[str, int]:
+    """Rows of each class, as statistics name them."""
+    classes = schema.parameters["classes"]
+    counts = np.bincount(columns["label"], minlength=len(classes)).tolist()
+    return dict(zip(classes, counts, strict=False))  # a label beyond them is a problem of its row

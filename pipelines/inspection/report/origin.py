@@ -8,14 +8,7 @@ from pipelines.inspection.report.command import build_command
 from pipelines.inspection.report.content import LISTED, SetContent, most, percent, short
 from pipelines.inspection.report.figures import compact, flow
 from pipelines.readers.documents import Reject
-
-_TASK_NAMES = {
-    "mlm": "masked language modelling",
-    "clm": "causal language modelling",
-    "classification": "classification",
-    "qa": "question answering",
-    "span_corruption": "span corruption",
-}
+from pipelines.tasks.task import task_class
 
 
 def overview(content: SetContent) -> dict[str, Any]:
@@ -34,7 +27,7 @@ def overview(content: SetContent) -> dict[str, Any]:
         "on disk": decimal(size),
     }
     return {
-        "task": _TASK_NAMES.get(schema.task, schema.task),
+        "task": task_class(schema.task).title,
         "sentence": f"{documents} in {rows}",
         "tiles": tiles,
     }
