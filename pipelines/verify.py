@@ -5,34 +5,13 @@ Exit 0 and one line if everything is as published; else exit 1 and what is wrong
 
 import sys
 import time
-from dataclasses import dataclass
-from typing import Annotated
 
 import tyro
 
 from pipelines.inspection.checks.set_check import verify_set
-from schemas.errors import DataError, UsageError, run_entry
+from pipelines.inspection.options import VerifyOptions
+from schemas.errors import DataError, run_entry
 from schemas.terminal import say
-
-
-@dataclass(frozen=True)
-class VerifyOptions:
-    """Re-reads finished shard sets and checks all that they say of themselves.
-
-    Attributes:
-      directories: of the sets, each with a MANIFEST.json; or URLs: gs://bucket/set.
-      follow_links: open files that are links out of the set's directory, too.
-    """
-
-    directories: Annotated[
-        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR [DIR ...]")
-    ]
-    follow_links: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-
-    def __post_init__(self) -> None:
-        """Refuses an empty list."""
-        if not self.directories:
-            raise UsageError("give the directory of a shard set: python -m pipelines.verify DIR")
 
 
 def main(argv: list[str]) -> None:

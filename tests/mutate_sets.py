@@ -378,7 +378,8 @@ def open_inspect(directory: str, task: str) -> str:
 
 def open_export(directory: str, task: str) -> str:
     """What export writes."""
-    from pipelines.export import RECORD, main
+    from pipelines.export import main
+    from pipelines.inspection.export_set import RECORD
 
     output = Path(directory + ".export")
     try:
