@@ -9,7 +9,8 @@ import pytest
 from apache_beam.io.filesystem import BeamIOError, FileMetadata, FileSystem
 
 from pipelines.readers.documents import TEXT_ROLES, Role
-from pipelines.readers.sources import Source, hash_inputs, match_files, plan_blocks, read_block
+from pipelines.readers.source import Source
+from pipelines.readers.sources import hash_inputs, match_files, plan_blocks, read_block
 from schemas.errors import DataError, UsageError
 
 LABELED = (*TEXT_ROLES, Role("label", "label", "label"))

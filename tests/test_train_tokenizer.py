@@ -20,7 +20,8 @@ from tokenizers import ByteLevelBPETokenizer, Tokenizer
 
 from pipelines import train_tokenizer
 from pipelines.filters.filters import Filters
-from pipelines.readers.sources import Source, plan_blocks
+from pipelines.readers.source import Source
+from pipelines.readers.sources import plan_blocks
 from pipelines.train import run as tokenizer_run
 from pipelines.train import word_counts
 from pipelines.train.histogram import Histogram, Origin, read_histogram, to_parquet

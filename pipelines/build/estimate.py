@@ -20,7 +20,9 @@ from pipelines.build.route_examples import route_examples
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.filters.filters import Filters
 from pipelines.readers.documents import Documents
-from pipelines.readers.sources import Block, Source, read_block
+from pipelines.readers.formats.table import FORMATS
+from pipelines.readers.source import Source
+from pipelines.readers.sources import Block, read_block
 from pipelines.readers.stored import is_compressed
 from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.repeats import keep
@@ -216,7 +218,7 @@ def _places(blocks: list[Block], source: Source) -> Iterator[Block]:
         block = blocks[index]
         [part, *others] = block.parts
         in_part = offset - (ends[index] - block.bytes)
-        by_lines = part.format in ("text", "jsonl") and not is_compressed(part.path)
+        by_lines = FORMATS[part.format].cuts == "anywhere" and not is_compressed(part.path)
         if not others and by_lines and not (part.bytes == part.size and _is_whole(source)):
             start = part.start + min(in_part, max(part.bytes - _PLACE_BYTES, 0))
             stop = min(start + _PLACE_BYTES, part.stop)

@@ -10,7 +10,7 @@ import numpy as np
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.filters.filters import Filters
 from pipelines.readers.documents import Reject
-from pipelines.readers.sources import Source
+from pipelines.readers.source import Source
 from pipelines.rows.evaluation import EvaluationLine
 from pipelines.rows.routing import Routes
 from pipelines.runners.deliveries import Deliveries, add_deliveries

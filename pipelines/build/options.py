@@ -10,7 +10,8 @@ import tyro
 
 from pipelines.filters.filters import Filters
 from pipelines.readers.documents import MAX_DOCUMENT_BYTES
-from pipelines.readers.stored import InputFormat
+from pipelines.readers.formats.table import FORMATS as INPUT_FORMATS
+from pipelines.readers.source import AUTO, Source
 from pipelines.tasks.task import Task, task_class
 from schemas.errors import UsageError
 from schemas.features import MAX_TOKENS, TASKS, task_features
@@ -21,7 +22,7 @@ from schemas.version import VERSION
 
 if TYPE_CHECKING:  # --help needs none of these, and they load much
     from pipelines.encoding.tokenizer import LoadedTokenizer
-    from pipelines.readers.sources import Block, Source
+    from pipelines.readers.sources import Block
 
 N = TypeVar("N", int, float)
 T = TypeVar("T", bound=Task)
@@ -59,7 +60,7 @@ class BuildOptions(Generic[T]):
     """Tokens a row, at most 65,535: a place in a row is stored in 16 bits."""
     document: Literal["line", "paragraph", "file"] = "line"
     """What is a document in a text file."""
-    input_format: InputFormat = "auto"
+    input_format: Annotated[str, tyro.conf.arg(metavar="|".join((AUTO, *INPUT_FORMATS)))] = AUTO
     """Of all files; auto goes by their names."""
     max_document_bytes: int = MAX_DOCUMENT_BYTES
     """Refuse a longer document, or the line that holds it: memory is then bounded, whatever the
@@ -117,10 +118,8 @@ class BuildOptions(Generic[T]):
         }
         return {split: patterns for split, patterns in given.items() if patterns}
 
-    def sources(self) -> "dict[str, Source]":
+    def sources(self) -> dict[str, Source]:
         """What to read, by split; {"": source} where documents go by their hash."""
-        from pipelines.readers.sources import Source
-
         patterns = self.given_splits() or {"": self.input}
         roles = self.settings.roles()
         return {

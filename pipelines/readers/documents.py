@@ -77,6 +77,10 @@ class Reject:
     reason: str
     detail: str
 
+    def place(self, unit: str) -> str:
+        """Where it is, in words: `a.csv, record 17`."""
+        return self.path if self.offset is None else f"{self.path}, {unit} {self.offset:,}"
+
 
 def too_long(path: str, offset: int, longest: int) -> Reject:
     """A document, or the line that holds it, that is longer than it may be."""

@@ -8,17 +8,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import BinaryIO
 
+from pipelines.readers.formats.table import FORMATS
 from pipelines.readers.stored import extension, inner_extension, is_compressed
 from pipelines.storage import store
 from pipelines.storage.store import is_remote
 from schemas.errors import DataError, UsageError
 
 # What a directory is searched for. A file that is named itself may be called anything.
-TEXT = (".txt", ".text")  # not .md: a README is about the data
-JSON = (".jsonl", ".ndjson", ".json")
-COMMA, TAB = (".csv",), (".tsv", ".tab")
-PARQUET, ARROW = (".parquet", ".pq"), (".arrow", ".feather", ".ipc")
-KNOWN = (*TEXT, *JSON, *COMMA, *TAB, *PARQUET, *ARROW)
+KNOWN = tuple(dict.fromkeys(ending for row in FORMATS.values() for ending in row.endings))
+_PACKED = {ending for row in FORMATS.values() if row.packs for ending in row.endings}
+_LABELLED = {e for row in FORMATS.values() if row.labels == "folder" for e in row.endings}
 HUGGING_FACE = "hf:"
 _SAVED_DATASET = ("dataset_dict.json", "state.json")
 _LIST = "@"
@@ -192,7 +191,7 @@ def _in_folder(folder: str, label_folders: bool) -> list[str]:
             os.path.join(parent, name) for name in names if _is_known(name) and not _is_hidden(name)
         ]
     if label_folders:
-        texts = [path for path in paths if inner_extension(path) in TEXT]
+        texts = [path for path in paths if inner_extension(path) in _LABELLED]
         top = sorted(path for path in texts if os.path.dirname(path) == folder.rstrip("/"))
         below = sorted({os.path.relpath(path, folder).split(os.sep)[0] for path in texts})
         inner = [name for name in below if os.path.isdir(os.path.join(folder, name))]
@@ -225,7 +224,7 @@ def _base(path: str) -> str:
 
 def _is_known(path: str) -> bool:
     if is_compressed(path):
-        return inner_extension(path) in (*TEXT, *JSON, *COMMA, *TAB)
+        return inner_extension(path) in _PACKED
     return extension(path) in KNOWN
 
 

@@ -12,13 +12,14 @@ import pyarrow.compute as pc
 
 from pipelines.readers.documents import Role
 from pipelines.readers.files import open_file
-from pipelines.readers.formats import arrow_ipc, parquet
-from pipelines.readers.sources import Block, Source, folder_label, read_block
+from pipelines.readers.formats.table import FORMATS
+from pipelines.readers.formats.text import folder_label
+from pipelines.readers.source import Source
+from pipelines.readers.sources import Block, read_block
 from pipelines.readers.stored import Part
 from schemas.errors import DataError, UsageError
 
 MOST = 1000
-_STORED = {"arrow": arrow_ipc.stored_classes, "parquet": parquet.stored_classes}
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _SHOWN = 40  # characters of a label in an error
 
@@ -76,12 +77,13 @@ def in_order(labels: Iterable[str]) -> list[str]:
 
 def _known(part: Part, role: Role) -> tuple[str, ...] | None:
     """All labels that a file's documents can have, if that is known without reading them."""
-    if part.format == "text":
+    row = FORMATS[part.format]
+    if row.labels == "folder":
         return (folder_label(part.path),)
-    if part.format not in _STORED:
+    if row.labels != "stored":
         return None
     with open_file(part.path) as raw:
-        names = _STORED[part.format](raw, part).get(role.field)
+        names = row.module.stored_classes(raw, part).get(role.field)
     return None if names is None else tuple(names)
 
 

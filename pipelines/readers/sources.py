@@ -9,113 +9,26 @@ import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import BinaryIO, get_args
 
 import pyarrow as pa
 
-from pipelines.readers.documents import (
-    MAX_DOCUMENT_BYTES,
-    TEXT_ROLES,
-    Documents,
-    Role,
-    text_documents,
-)
-from pipelines.readers.files import (
-    ARROW,
-    COMMA,
-    HUGGING_FACE,
-    JSON,
-    PARQUET,
-    TAB,
-    check_size,
-    expand_lists,
-    find_files,
-    open_file,
-)
-from pipelines.readers.formats import arrow_ipc, byte_ranges, delimited, huggingface, parquet, squad
-from pipelines.readers.formats.byte_ranges import Parser
-from pipelines.readers.formats.json_lines import json_documents
+from pipelines.readers.documents import Documents
+from pipelines.readers.files import HUGGING_FACE, check_size, expand_lists, find_files, open_file
+from pipelines.readers.formats import huggingface
+from pipelines.readers.formats.table import FORMATS, OTHER, formats_of
+from pipelines.readers.source import AUTO, Source
 from pipelines.readers.stored import (
     Digest,
-    InputFormat,
     Part,
     file_digests,
     inner_extension,
     is_compressed,
     part_digest,
 )
-from pipelines.storage.store import is_remote
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Inputs
 
-BLOCK_BYTES = 16 << 20
-DOCUMENTS = ("line", "paragraph", "file")
-_BY_EXTENSION = {
-    **dict.fromkeys(JSON, "jsonl"),  # .json is looked into: it may be SQuAD's
-    **dict.fromkeys(COMMA, "csv"),
-    **dict.fromkeys(TAB, "tsv"),
-    **dict.fromkeys(PARQUET, "parquet"),
-    **dict.fromkeys(ARROW, "arrow"),
-}
-_SELF_COMPRESSED = ("parquet", "arrow")  # in pages or buffers, never as a whole
-_MOST_DOCUMENT_BYTES = (1 << 31) - (1 << 25)  # Arrow's parsers count in 32 bits
 _WORTH_A_PIECE = 1 << 20  # bytes of text: smaller files are put together
-
-
-@dataclass(frozen=True)
-class Source:
-    """What to read and what a document is.
-
-    Attributes:
-      patterns: files, directories, globs (`**` matches folders), `@list.txt` of such, or
-        `hf:PATH_OR_NAME[:config][:split]`; local or of a store that Beam knows.
-      document: in text files, a document: a line, a paragraph (blank lines between) or a file.
-        Where a label is asked for it is a file, and the name of its folder is the label.
-      roles: what to take of each document; the first is a string that no document lacks.
-      input_format: of all files; auto goes by their names.
-      max_document_bytes: a longer document, or the line that holds it, is refused.
-      block_bytes: bytes of a block; changes speed and memory, never the documents.
-    """
-
-    patterns: tuple[str, ...]
-    document: str = "line"
-    roles: tuple[Role, ...] = TEXT_ROLES
-    input_format: InputFormat = "auto"
-    max_document_bytes: int = MAX_DOCUMENT_BYTES
-    block_bytes: int = BLOCK_BYTES
-
-    def __post_init__(self) -> None:
-        """Refuses what cannot be read."""
-        if not self.patterns:
-            raise UsageError("no input: give --input=PATH, more than once if need be")
-        if "" in self.patterns:
-            raise UsageError("--input is empty: give a path")
-        if self.document not in DOCUMENTS:
-            raise UsageError(f"--document={self.document}: one of {', '.join(DOCUMENTS)}")
-        if self.input_format not in get_args(InputFormat):
-            formats = ", ".join(get_args(InputFormat))
-            raise UsageError(f"--input_format={self.input_format}: one of {formats}")
-        for role in self.roles:
-            if not role.field:
-                raise UsageError(
-                    f"--{role.name}_field is empty: name the field that holds the {role.name}"
-                )
-        if not 1 <= self.max_document_bytes <= _MOST_DOCUMENT_BYTES:
-            raise UsageError(
-                f"--max_document_bytes={self.max_document_bytes}: from 1 to {_MOST_DOCUMENT_BYTES}"
-            )
-        if self.block_bytes < 1:
-            raise UsageError(f"--block_bytes={self.block_bytes}: at least 1")
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether a label is asked for."""
-        return any(role.kind == "label" for role in self.roles)
-
-    @property
-    def text_document(self) -> str:
-        """What a document is in a text file."""
-        return "file" if self.has_labels else self.document
 
 
 @dataclass(frozen=True)
@@ -188,11 +101,12 @@ def _parts(source: Source) -> list[Part]:
     parts: list[Part] = []
     for whole, split in _files(source):
         part = replace(whole, format="arrow" if split else _format_of(whole, source))
-        if part.format in _SELF_COMPRESSED and is_compressed(part.path):
+        packs = FORMATS[part.format].packs
+        if not packs and is_compressed(part.path):
             raise UsageError(
                 f"{part.path}: {part.format} is compressed within itself, not as a whole; unpack it"
             )
-        if part.size or part.format in _SELF_COMPRESSED:
+        if part.size or not packs:
             parts += _plan_file(part, source, split)
     if not parts:
         raise DataError(f"the inputs hold no rows; the first is {_files(source)[0][0].path}")
@@ -200,50 +114,31 @@ def _parts(source: Source) -> list[Part]:
 
 
 def _format_of(part: Part, source: Source) -> str:
-    if source.input_format != "auto":
+    if source.input_format != AUTO:
         return source.input_format
-    extension = inner_extension(part.path)
-    if extension == ".json" and part.size:
+    *peeking, last = formats_of(inner_extension(part.path)) or [OTHER]
+    for row in peeking if part.size else ():
         with open_file(part.path) as raw:
-            return "squad" if squad.peek(raw, part) else "jsonl"
-    return _BY_EXTENSION.get(extension, "text")
+            if row.module.peek(raw, part):
+                return row.name
+    return last.name
 
 
 def _plan_file(part: Part, source: Source, split: huggingface.StoredSplit | None) -> Iterable[Part]:
-    roles, block_bytes = source.roles, source.block_bytes
-    if part.format == "squad":
-        squad.check_roles(roles, part.path)
+    row = FORMATS[part.format]
+    if row.cuts == "looked":
+        with open_file(part.path) as raw:
+            check_size(raw, part.path, part.size)
+            return row.module.plan(raw, part, source, split.classes if split else None)
+    row.module.check_roles(source.roles, part.path)
+    one_document = row.name == "text" and source.text_document == "file"
+    if row.cuts == "nowhere" or is_compressed(part.path) or one_document:
         return [part]
-    if part.format in ("text", "jsonl"):
-        if part.format == "text":
-            _check_text(part.path, roles)
-        whole = is_compressed(part.path) or (
-            part.format == "text" and source.text_document == "file"
-        )
-        step = part.size if whole else block_bytes
-        return (
-            replace(part, start=start, stop=min(start + step, part.size))
-            for start in range(0, part.size, step)
-        )
-    with open_file(part.path) as raw:
-        check_size(raw, part.path, part.size)
-        if part.format == "parquet":
-            return parquet.plan(raw, part, roles)
-        if part.format == "arrow":
-            return arrow_ipc.plan(raw, part, roles, block_bytes, split.classes if split else None)
-        # To be cut, a file must be read: not where that takes decompression or a network.
-        cut = not is_compressed(part.path) and not is_remote(part.path)
-        return delimited.plan(raw, part, roles, block_bytes, cut=cut)
-
-
-def _check_text(path: str, roles: tuple[Role, ...]) -> None:
-    for role in roles[1:]:
-        if role.kind != "label" and not role.optional:
-            raise UsageError(
-                f"{path} is a text file, which has no field {role.field!r} for the {role.name}: "
-                "give JSON Lines, CSV, Parquet or another format with fields; if it is of one, say "
-                "which with --input_format"
-            )
+    step = source.block_bytes
+    return (
+        replace(part, start=start, stop=min(start + step, part.size))
+        for start in range(0, part.size, step)
+    )
 
 
 def read_block(block: Block, source: Source) -> Iterator[Documents]:
@@ -261,53 +156,18 @@ def read_block(block: Block, source: Source) -> Iterator[Documents]:
     for part in block.parts:
         with open_file(part.path) as raw:
             check_size(raw, part.path, part.size)
-            for documents in _read_part(raw, part, source):
+            for documents in FORMATS[part.format].module.read(raw, part, source):
                 pending.append(replace(documents, path=part.path))
                 pending_bytes += documents.source_bytes
                 if pending_bytes >= enough:
-                    yield _joined(pending)
+                    yield _join(pending)
                     pending, pending_bytes = [], 0
             check_size(raw, part.path, part.size)
     if pending:
-        yield _joined(pending)
+        yield _join(pending)
 
 
-def _read_part(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
-    roles, chunk_bytes, longest = source.roles, source.block_bytes, source.max_document_bytes
-    if part.format == "text":
-        kind = source.text_document
-        label = folder_label(part.path)
-
-        def parse_text(data: bytes | memoryview, offset: int) -> Documents:
-            return text_documents(
-                data, kind, part.path, offset, roles=roles, label=label, longest=longest
-            )
-
-        parser = Parser(kind, parse_text, roles, longest)
-        return byte_ranges.read_bytes(raw, part, parser, chunk_bytes)
-    if part.format == "jsonl":
-
-        def parse_json(data: bytes | memoryview, offset: int) -> Documents:
-            return json_documents(bytes(data), roles, part.path, offset, longest=longest)
-
-        parser = Parser("line", parse_json, roles, longest)
-        return byte_ranges.read_bytes(raw, part, parser, chunk_bytes)
-    read = {
-        "csv": delimited.read,
-        "tsv": delimited.read,
-        "parquet": parquet.read,
-        "arrow": arrow_ipc.read,
-        "squad": squad.read,
-    }[part.format]
-    return read(raw, part, roles, chunk_bytes, longest)
-
-
-def folder_label(path: str) -> str:
-    """What a text file's documents are labelled: `a/pos/1.txt` -> `pos`."""
-    return os.path.basename(os.path.dirname(os.path.abspath(path)))
-
-
-def _joined(pieces: list[Documents]) -> Documents:
+def _join(pieces: list[Documents]) -> Documents:
     """Pieces as one, so that many small files cost no more than a large one."""
     if len(pieces) == 1:
         return pieces[0]

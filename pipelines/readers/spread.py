@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
+from pipelines.readers.formats.table import FORMATS
 from pipelines.readers.stored import Part, extension, inner_extension, is_compressed
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _remedy(part: Part) -> str:
     if not is_compressed(part.path):
         return "cannot be cut; give it in several files"
     packer = _UNPACKERS[extension(part.path)]
-    if part.format not in ("text", "jsonl"):
+    if FORMATS[part.format].cuts != "anywhere":
         return f"is compressed as a whole; unpack it: {packer} -dk {shlex.quote(part.path)}"
     name = shlex.quote(part.path)
     end = inner_extension(part.path) + extension(part.path)

@@ -9,7 +9,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import xxhash
@@ -29,7 +29,6 @@ _DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, ValueError)
 _READ_BYTES = 1 << 20
 _ADDS_UP = "+"  # before digests of spans, which are added: no cut into parts shows in their sum
 
-InputFormat = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet", "arrow", "squad"]
 Digest = tuple[str, int, int, str]  # path, file size, start, xxh3_128
 
 

@@ -7,12 +7,12 @@ import tyro
 
 from pipelines.filters.filters import Filters
 from pipelines.readers.documents import MAX_DOCUMENT_BYTES, Role
-from pipelines.readers.stored import InputFormat
+from pipelines.readers.formats.table import FORMATS
+from pipelines.readers.source import AUTO, Source
 from pipelines.train.bpe import first_tokens
 from schemas.errors import UsageError
 
 if TYPE_CHECKING:  # --help needs none of these, and they load much
-    from pipelines.readers.sources import Source
     from pipelines.train.report import Parameters
 
 MAX_VOCABULARY = 1 << 24
@@ -46,7 +46,7 @@ class TokenizerOptions:
     """What is a document in a text file. A word never goes on from one into the next."""
     text_field: str = "text"
     """The field with the text; a.b is the field b of the field a."""
-    input_format: InputFormat = "auto"
+    input_format: Annotated[str, tyro.conf.arg(metavar="|".join((AUTO, *FORMATS)))] = AUTO
     """Of all files; auto goes by their names."""
     max_document_bytes: int = MAX_DOCUMENT_BYTES
     """Refuse a longer document, or the line that holds it: memory is then bounded, whatever the
@@ -95,10 +95,8 @@ class TokenizerOptions:
         """--special_tokens, parsed."""
         return tuple(self.special_tokens.split(",")) if self.special_tokens else ()
 
-    def source(self) -> "Source":
+    def source(self) -> Source:
         """What to read."""
-        from pipelines.readers.sources import Source
-
         roles = (Role("text", "string", self.text_field),)
         return Source(
             self.input,

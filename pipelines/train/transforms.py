@@ -18,7 +18,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from pipelines.filters.filters import Filtered, Filters, load_filter
 from pipelines.readers.block_list import read_blocks
-from pipelines.readers.sources import Block, Source, read_block
+from pipelines.readers.source import Source
+from pipelines.readers.sources import Block, read_block
 from pipelines.runners.deliveries import (
     Deliveries,
     add_tallies,

@@ -13,9 +13,10 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from pipelines.readers.documents import MAX_DOCUMENT_BYTES, Documents, Role, no_documents
+from pipelines.readers.documents import Documents, no_documents
 from pipelines.readers.formats.class_names import class_names
 from pipelines.readers.formats.role_columns import Classes, check_fields, take_roles
+from pipelines.readers.source import Source
 from pipelines.readers.stored import Part, part_digest
 from schemas.errors import DataError
 
@@ -34,16 +35,14 @@ class _Message:
     rows: int
 
 
-def plan(
-    raw: BinaryIO, part: Part, roles: tuple[Role, ...], block_bytes: int, classes: Classes | None
-) -> list[Part]:
+def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = None) -> list[Part]:
     """Cuts a file between record batches.
 
     Args:
       raw: the file.
       part: all of it.
-      roles: whose fields must be there.
-      block_bytes: of a part, unless one batch is larger.
+      source: whose roles' fields must be there; `block_bytes` are of a part, unless one batch is
+        larger.
       classes: names of class numbers, if they are known better than from the file.
 
     Raises:
@@ -54,7 +53,7 @@ def plan(
     stored = class_names(schema)
     if classes is not None and classes != stored:
         part = replace(part, classes=tuple(sorted((f, tuple(n)) for f, n in classes.items())))
-    check_fields(schema, roles, part.path, stored if classes is None else classes)
+    check_fields(schema, source.roles, part.path, stored if classes is None else classes)
     messages = list(_walk(raw, part))
     if any(message.kind == _DICTIONARY for message in messages):
         return [part]  # later batches need what earlier ones said
@@ -62,7 +61,7 @@ def plan(
     spans: list[tuple[int, int]] = [(0, messages[0].stop)]
     start = record = rows = 0
     for message in messages[1:]:
-        if message.stop - start > block_bytes and rows:
+        if message.stop - start > source.block_bytes and rows:
             parts.append(
                 replace(part, start=start, stop=message.start, record=record, spans=tuple(spans))
             )
@@ -72,18 +71,13 @@ def plan(
     return [*parts, replace(part, start=start, record=record, spans=tuple(spans))]
 
 
-def read(
-    raw: BinaryIO,
-    part: Part,
-    roles: tuple[Role, ...],
-    chunk_bytes: int,
-    longest: int = MAX_DOCUMENT_BYTES,
-) -> Iterator[Documents]:
-    """The documents of some record batches, in pieces of about `chunk_bytes`.
+def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
+    """The documents of some record batches, in pieces of about `source.block_bytes`.
 
     Raises:
       DataError: a batch is damaged; names its first row.
     """
+    roles, longest, chunk_bytes = source.roles, source.max_document_bytes, source.block_bytes
     digest = part_digest(raw, part)
     schema = _schema(raw, part)
     classes = stored_classes(raw, part)

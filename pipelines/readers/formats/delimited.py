@@ -17,7 +17,6 @@ import pyarrow.csv as pv
 
 from pipelines.readers.documents import (
     BOM,
-    MAX_DOCUMENT_BYTES,
     Documents,
     Reject,
     Role,
@@ -26,9 +25,11 @@ from pipelines.readers.documents import (
 )
 from pipelines.readers.formats import csv_scan
 from pipelines.readers.formats.csv_scan import new_scan, scan
-from pipelines.readers.formats.role_columns import check_fields, take_roles
+from pipelines.readers.formats.role_columns import Classes, check_fields, take_roles
 from pipelines.readers.signatures import PEEKED, refuse_foreign
+from pipelines.readers.source import Source
 from pipelines.readers.stored import Chunks, Part, is_compressed
+from pipelines.storage.store import is_remote
 from schemas.errors import DataError, UsageError
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
@@ -38,31 +39,30 @@ _SHOWN = 80  # characters of a refused record
 _ALL = np.iinfo(np.int64).max
 
 
-def plan(
-    raw: BinaryIO, part: Part, roles: tuple[Role, ...], block_bytes: int, *, cut: bool
-) -> list[Part]:
+def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = None) -> list[Part]:
     """Checks the header and cuts a file between records.
 
-    To know which newlines end records, a file must be read from its start; that goes at about a
-    gigabyte a second, and only where `cut` says that it pays.
+    To know which newlines end records, a file must be read from its start. That goes at about a
+    gigabyte a second, but not where it takes decompression or a network: such a file stays whole.
 
     Args:
       raw: the file.
       part: all of it.
-      roles: whose fields must be there.
-      block_bytes: of a part.
-      cut: whether to cut at all.
+      source: whose roles' fields must be there; `block_bytes` are of a part.
+      classes: of no use here, where all is text.
 
     Raises:
       DataError: no header, or a quote is never closed.
       UsageError: a field is not there.
     """
     names, end = _header(raw, part)
+    roles, block_bytes = source.roles, source.block_bytes
     for role in roles:
         if names.count(role.field) > 1:
             raise UsageError(f"{part.path}: {names.count(role.field)} columns are {role.field!r}")
     check_fields(pa.schema([(name, pa.string()) for name in names]), roles, part.path, {})
-    if not cut or part.size <= block_bytes:
+    is_near = not is_compressed(part.path) and not is_remote(part.path)
+    if not is_near or part.size <= block_bytes:
         return [part]
     parts: list[Part] = []
     records = new_scan(end)
@@ -81,18 +81,13 @@ def plan(
     return [*parts, replace(part, start=start, record=record)]
 
 
-def read(
-    raw: BinaryIO,
-    part: Part,
-    roles: tuple[Role, ...],
-    chunk_bytes: int,
-    longest: int = MAX_DOCUMENT_BYTES,
-) -> Iterator[Documents]:
+def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     """The documents of a part that starts and ends between records, or of a whole file.
 
     Raises:
       DataError: the file is damaged, or a quote is never closed.
     """
+    roles, longest, chunk_bytes = source.roles, source.max_document_bytes, source.block_bytes
     names, end = _header(raw, part)
     chunks = Chunks(raw, part, chunk_bytes)
     skip = 0 if part.start else end

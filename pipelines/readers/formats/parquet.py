@@ -7,9 +7,10 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.readers.documents import MAX_DOCUMENT_BYTES, Documents, Role, no_documents
+from pipelines.readers.documents import Documents, Role, no_documents
 from pipelines.readers.formats.class_names import class_names
 from pipelines.readers.formats.role_columns import Classes, check_fields, take_roles
+from pipelines.readers.source import Source
 from pipelines.readers.stored import Part, part_digest
 from schemas.errors import DataError
 
@@ -18,7 +19,7 @@ _MOST_ROWS = 1 << 14  # at once: a dictionary hides how long its values are
 _FOOTER_TAIL = 8  # length of the footer, and PAR1
 
 
-def plan(raw: BinaryIO, part: Part, roles: tuple[Role, ...]) -> list[Part]:
+def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = None) -> list[Part]:
     """A part for each row group, whose spans are the columns that are needed.
 
     Raises:
@@ -27,8 +28,8 @@ def plan(raw: BinaryIO, part: Part, roles: tuple[Role, ...]) -> list[Part]:
     """
     file = _open(raw, part)
     metadata = file.metadata
-    classes = class_names(file.schema_arrow)
-    check_fields(file.schema_arrow, roles, part.path, classes)
+    roles = source.roles
+    check_fields(file.schema_arrow, roles, part.path, class_names(file.schema_arrow))
     columns = [
         i for i in range(metadata.num_columns) if _is_wanted(metadata.schema.column(i).path, roles)
     ]
@@ -62,18 +63,13 @@ def _is_wanted(path: str, roles: tuple[Role, ...]) -> bool:
     return any(path == role.field or path.startswith(role.field + ".") for role in roles)
 
 
-def read(
-    raw: BinaryIO,
-    part: Part,
-    roles: tuple[Role, ...],
-    chunk_bytes: int,
-    longest: int = MAX_DOCUMENT_BYTES,
-) -> Iterator[Documents]:
-    """The documents of a row group, in pieces of about `chunk_bytes`.
+def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
+    """The documents of a row group, in pieces of about `source.block_bytes`.
 
     Raises:
       DataError: a page is damaged; names the row group.
     """
+    roles, longest, chunk_bytes = source.roles, source.max_document_bytes, source.block_bytes
     digest = part_digest(raw, part)
     file = _open(raw, part)
     group = file.metadata.row_group(part.group)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.readers.documents import BOM, MAX_DOCUMENT_BYTES, Documents, Role
+from pipelines.readers.documents import BOM, Documents, Role
 from pipelines.readers.formats.json_lines import (
     SQUAD_ANSWERS,
     is_utf8,
@@ -24,6 +24,7 @@ from pipelines.readers.formats.json_lines import (
 )
 from pipelines.readers.formats.role_columns import missing_field, take_roles
 from pipelines.readers.signatures import PEEKED, refuse_foreign
+from pipelines.readers.source import Source
 from pipelines.readers.stored import Chunks, Part, is_compressed
 from schemas.errors import DataError, UsageError
 
@@ -66,18 +67,13 @@ def check_roles(roles: tuple[Role, ...], path: str) -> None:
             raise UsageError(missing_field(role, path, FIELDS))
 
 
-def read(
-    raw: BinaryIO,
-    part: Part,
-    roles: tuple[Role, ...],
-    chunk_bytes: int,
-    longest: int = MAX_DOCUMENT_BYTES,
-) -> Iterator[Documents]:
+def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     """The questions of a file, as one piece; a refused one's place is its number in the file.
 
     Raises:
       DataError: it is damaged, no JSON, or not built as SQuAD is.
     """
+    roles, chunk_bytes = source.roles, source.block_bytes
     chunks = Chunks(raw, part, chunk_bytes)
     pieces, size = [], 0
     for chunk in chunks:
