@@ -38,7 +38,7 @@ HashRows = Callable[[np.ndarray], np.ndarray]  # as highway_hash
 
 
 def varint(value: int) -> bytes:
-    """A protobuf varint."""
+    """Encodes a number as a protobuf varint."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -197,7 +197,7 @@ class PlainArrayRecordReader:
     """Random access to an ArrayRecord file that is laid out as this file's head says."""
 
     def __init__(self, path: str, stride: int, mapped: np.ndarray, count: int, hash_rows: HashRows):
-        """Use `open_plain`."""
+        """Takes what `open_plain` found; call that instead."""
         self._hash_rows = hash_rows
         self.path = path
         self._stride = stride
@@ -211,7 +211,7 @@ class PlainArrayRecordReader:
         return np.lib.stride_tricks.sliding_window_view(self._file, self._stride)
 
     def __len__(self) -> int:
-        """Rows in the file."""
+        """The number of rows in the file."""
         return self._count
 
     def read(self, indices: _Indices) -> np.ndarray:
@@ -262,7 +262,7 @@ class PlainArrayRecordReader:
         return _stream(self._file, start, length)
 
     def close(self) -> None:
-        """Forgets the mapping."""
+        """Lets go of the file that is mapped into memory."""
         self.__dict__.pop("_windows", None)
         self._file, self._count = self._file[:0], 0
 

@@ -268,7 +268,10 @@ def test_a_failing_section_is_told_and_the_others_are_there(tmp_path, monkeypatc
     def packing(content: SetContent) -> None:
         raise ZeroDivisionError("<oops>")
 
-    sections = [(t, packing if t == "Packing" else make) for t, make in report_page._SECTIONS]
+    sections = [
+        (title, macro, packing if title == "Packing" else make)
+        for title, macro, make in report_page._SECTIONS
+    ]
     monkeypatch.setattr(report_page, "_SECTIONS", tuple(sections))
     text = _text(report_html(_content(tmp_path / "set")))
     assert "could not be made: ZeroDivisionError: &lt;oops&gt;" in text

@@ -87,7 +87,7 @@ class Estimate:
     warm_up: float
 
     def __add__(self, other: "Estimate") -> "Estimate":
-        """Of both inputs."""
+        """Adds the estimates of two groups of inputs."""
         numbers = {
             name: getattr(self, name) + getattr(other, name)
             for name in self.__dataclass_fields__

@@ -69,7 +69,7 @@ class Job:
 
     @property
     def routes(self) -> Routes:
-        """Where documents go."""
+        """Splits and shards, which tell where a document goes."""
         return Routes(self.schema.splits, self.schema.shards)
 
     def tokenizer(self) -> LoadedTokenizer:

@@ -115,7 +115,7 @@ class Shard:
 
     Attributes:
       example_ids_E: uint32 [E, 2], for the feature `example_id`; zeros in a training split.
-      statistics: its counts; `masked` is whole once all chunks were made.
+      counts: of documents, tokens and rows; not of masks, which are drawn with the chunks.
     """
 
     maker: RowMaker
@@ -124,7 +124,15 @@ class Shard:
     packing: Packing
     keys_R: np.ndarray
     example_ids_E: np.ndarray
-    statistics: ShardStatistics
+    counts: ShardStatistics
+    _masked: int | None = None
+
+    @property
+    def statistics(self) -> ShardStatistics:
+        """Its counts, and its masks too, which are known after the last chunk."""
+        if self._masked is None and self.maker.schema.static_masking:
+            raise RuntimeError("masks are counted when `chunks` has given its last chunk")
+        return replace(self.counts, masked=self._masked or 0)
 
     def streams(self) -> list[np.ndarray]:
         """The token ids of all rows, unmasked, without padding, one copy of each row."""
@@ -145,7 +153,7 @@ class Shard:
             columns = self.maker.finish(columns, keys[chosen])
             masked += int(columns["masked_weights"].sum()) if "masked_weights" in columns else 0
             yield codec.encode(columns)
-        self.statistics = replace(self.statistics, masked=masked)
+        self._masked = masked
 
     def _rows(self, rows_B: np.ndarray) -> Columns:
         """The columns of the rows of these numbers, as the packing lays them."""

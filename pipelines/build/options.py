@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Generic, Literal, Self, TypeVar
 import tyro
 
 from pipelines.filters.filters import Filters
+from pipelines.input_options import (
+    FilterFlags,
+    InputFormat,
+    Inputs,
+    MaxDocumentBytes,
+    MaxRejects,
+    TextDocument,
+    source_of,
+)
 from pipelines.readers.documents import MAX_DOCUMENT_BYTES
-from pipelines.readers.formats.table import FORMATS as INPUT_FORMATS
 from pipelines.readers.source import AUTO, Source
 from pipelines.tasks.task import Task, task_class
 from schemas.errors import UsageError
@@ -39,10 +47,7 @@ class BuildOptions(Generic[T]):
     the command line win.
     """
 
-    input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """What to read; may be given more than once. A file, a glob (with ** and {a,b}), a directory,
-    @LIST.txt of such, or hf:PATH_OR_NAME[:CONFIG][:SPLIT]. Text, JSON Lines, CSV, TSV and SQuAD's
-    JSON, plain or .gz, .zst, .bz2, .xz; Parquet; Arrow. Fields have names: --text_field=..."""
+    input: Inputs = ()
     train_input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """In place of --input and --splits: files of the split train. Documents that are in another
     split too are taken out of it."""
@@ -58,13 +63,9 @@ class BuildOptions(Generic[T]):
     task: Annotated[str, tyro.conf.arg(help=f"What the rows are for: {', '.join(TASKS)}.")] = "mlm"
     max_length: int = 128
     """Tokens a row, at most 65,535: a place in a row is stored in 16 bits."""
-    document: Literal["line", "paragraph", "file"] = "line"
-    """What is a document in a text file."""
-    input_format: Annotated[str, tyro.conf.arg(metavar="|".join((AUTO, *INPUT_FORMATS)))] = AUTO
-    """Of all files; auto goes by their names."""
-    max_document_bytes: int = MAX_DOCUMENT_BYTES
-    """Refuse a longer document, or the line that holds it: memory is then bounded, whatever the
-    input. One of 100 MB takes 0.4 GB more than a small one."""
+    document: TextDocument = "line"
+    input_format: InputFormat = AUTO
+    max_document_bytes: MaxDocumentBytes = MAX_DOCUMENT_BYTES
     splits: str = "train:0.98,validation:0.02"
     """Names and shares; a document's content decides where it goes."""
     num_shards: str = "auto"
@@ -77,10 +78,8 @@ class BuildOptions(Generic[T]):
     """How a feature is stored in tf.train.Example: one blob, or the classic list."""
     exchange: Literal["auto", "files", "runner"] = "auto"
     """What carries tokens from blocks to shards: scratch files on one machine, or the runner."""
-    filters: Annotated[Filters, tyro.conf.arg(name="")] = Filters()
-    """Which documents are kept."""
-    max_rejects: int = 1000
-    """Fail if more documents than this are refused; -1 for no limit."""
+    filters: FilterFlags = Filters()
+    max_rejects: MaxRejects = 1000
     overwrite: bool = False
     """Replace what another run left in the output directory."""
     resume: bool = False
@@ -122,16 +121,7 @@ class BuildOptions(Generic[T]):
         """What to read, by split; {"": source} where documents go by their hash."""
         patterns = self.given_splits() or {"": self.input}
         roles = self.settings.roles()
-        return {
-            split: Source(
-                some,
-                document=self.document,
-                roles=roles,
-                input_format=self.input_format,
-                max_document_bytes=self.max_document_bytes,
-            )
-            for split, some in patterns.items()
-        }
+        return {split: source_of(self, some, roles) for split, some in patterns.items()}
 
     def blocks(self) -> "list[Block]":
         """All blocks of all inputs.

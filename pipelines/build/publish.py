@@ -68,7 +68,7 @@ def _sidecars(report: Report, job: Job) -> dict[str, bytes]:
 
 
 def _content(report: Report, job: Job, inputs: Inputs) -> SetContent:
-    """What report.html shows."""
+    """Gathers what report.html shows of the set."""
     with store.workspace(job.staging) as folder:
         samples = sample_rows(
             job.schema,
@@ -118,10 +118,9 @@ def check_report(report: Report, job: Job) -> None:
     statistics = report.statistics
     if 0 <= job.max_rejects < len(report.rejects):
         first = report.rejects[0]
-        where = "" if first.offset is None else f" at byte {first.offset:,}"
         raise DataError(
             f"{len(report.rejects):,} documents were refused, more than --max_rejects="
-            f"{job.max_rejects:,}; the first is in {first.path}{where}: "
+            f"{job.max_rejects:,}; the first is in {first.place}: "
             f"{first.reason}, {first.detail}. Mend the input, or allow more (-1: any number)"
         )
     broken = statistics.broken_equations(job.schema.mask_copies)

@@ -19,7 +19,7 @@ class RouteBuffer:
     """
 
     def __init__(self) -> None:
-        """Starts empty."""
+        """Starts without any batch."""
         self.bytes = 0
         self._batches: dict[int, list[pa.RecordBatch]] = {}
 

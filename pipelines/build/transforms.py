@@ -226,7 +226,7 @@ class Publish(beam.DoFn):
         self._job = job
 
     def process(self, keyed: tuple[int, Report]) -> Iterator[Manifest]:
-        """Publishes the set."""
+        """Publishes the set, and gives its manifest."""
         _, report = keyed
         yield publish_set(report, self._job)
 

@@ -86,7 +86,7 @@ class ReferenceEngine:
     name = "tokenizers"
 
     def __init__(self, tokenizer: "tokenizers.Tokenizer"):
-        """Uses `tokenizer` as it is."""
+        """Encodes with `tokenizer` as it is, one document at a time."""
         self._tokenizer = tokenizer
 
     def encode(self, text: pa.LargeStringArray) -> tuple[Ragged, int]:
@@ -127,7 +127,7 @@ class FastEngine:
         self._renew()
 
     def encode(self, text: pa.LargeStringArray) -> tuple[Ragged, int]:
-        """See `Engine`."""
+        """Encodes documents, as every `Engine` does."""
         parts, guarded = [], 0
         for batch in _batches(text, _FAST_BATCH_BYTES):
             disputed = holds_disputed(batch)

@@ -164,7 +164,7 @@ def _read(path: str) -> bytes:
 
 
 def _read_object(path: str) -> dict[str, Any]:
-    """A JSON object."""
+    """Reads a file that must hold a JSON object."""
     try:
         value = json.loads(_read(path))
     except (ValueError, RecursionError) as error:

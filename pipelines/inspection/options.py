@@ -64,6 +64,6 @@ class VerifyOptions:
     follow_links: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
 
     def __post_init__(self) -> None:
-        """Refuses an empty list."""
+        """Refuses a command line without a directory."""
         if not self.directories:
             raise UsageError("give the directory of a shard set: python -m pipelines.verify DIR")

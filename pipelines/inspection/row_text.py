@@ -54,7 +54,7 @@ class TokenTexts:
     """Text of tokens, as they stand in a sentence."""
 
     def __init__(self, tokenizer: LoadedTokenizer):
-        """Of the set's tokenizer."""
+        """Takes the tokenizer that the set carries."""
         self._tokenizer = tokenizer
         self._special = frozenset(tokenizer.all_special_ids)
 

@@ -5,7 +5,7 @@ not part of the line. Empty lines separate documents and are none.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -53,7 +53,7 @@ class Role:
 
     @property
     def type(self) -> pa.DataType:
-        """Of the role's column."""
+        """The Arrow type of the role's column."""
         return COLUMN_TYPES[self.kind]
 
 
@@ -70,16 +70,19 @@ class Reject:
         records, from 0; None if the document was read well and its task refused it.
       reason: a word or two that are counted.
       detail: what is wrong with this one.
+      unit: what `offset` counts, byte or record; not written into files.
     """
 
     path: str
     offset: int | None
     reason: str
     detail: str
+    unit: str = field(default="byte", compare=False)
 
-    def place(self, unit: str) -> str:
-        """Where it is, in words: `a.csv, record 17`."""
-        return self.path if self.offset is None else f"{self.path}, {unit} {self.offset:,}"
+    @property
+    def place(self) -> str:
+        """Where it is, in words: `a.csv at record 17`."""
+        return self.path if self.offset is None else f"{self.path} at {self.unit} {self.offset:,}"
 
 
 def too_long(path: str, offset: int, longest: int) -> Reject:
@@ -113,7 +116,7 @@ class Documents:
 
     @property
     def text(self) -> pa.LargeStringArray:
-        """The first role's column."""
+        """The column of the first role, which no document lacks."""
         return self.columns.column(0)
 
     @property

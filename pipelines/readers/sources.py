@@ -41,7 +41,7 @@ class Block:
 
     @property
     def bytes(self) -> int:
-        """Bytes on disk."""
+        """Bytes of all parts, as they are stored."""
         return sum(part.bytes for part in self.parts)
 
     @property
@@ -156,8 +156,10 @@ def read_block(block: Block, source: Source) -> Iterator[Documents]:
     for part in block.parts:
         with open_file(part.path) as raw:
             check_size(raw, part.path, part.size)
-            for documents in FORMATS[part.format].module.read(raw, part, source):
-                pending.append(replace(documents, path=part.path))
+            row = FORMATS[part.format]
+            for documents in row.module.read(raw, part, source):
+                rejects = tuple(replace(reject, unit=row.place) for reject in documents.rejects)
+                pending.append(replace(documents, path=part.path, rejects=rejects))
                 pending_bytes += documents.source_bytes
                 if pending_bytes >= enough:
                     yield _join(pending)

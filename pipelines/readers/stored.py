@@ -60,12 +60,12 @@ class Part:
 
     @property
     def bytes(self) -> int:
-        """Bytes on disk."""
+        """Bytes of the part, as they are stored."""
         return self.stop - self.start
 
 
 def extension(path: str) -> str:
-    """`a/b.JSONL.gz` -> `.gz`."""
+    """The last ending of a name, in lower case: `a/b.JSONL.gz` -> `.gz`."""
     return os.path.splitext(path)[1].lower()
 
 
@@ -75,7 +75,7 @@ def is_compressed(path: str) -> bool:
 
 
 def inner_extension(path: str) -> str:
-    """`a/b.JSONL.gz` -> `.jsonl`."""
+    """The ending before that of a packer: `a/b.JSONL.gz` -> `.jsonl`."""
     return extension(os.path.splitext(path)[0] if is_compressed(path) else path)
 
 

@@ -62,7 +62,7 @@ class ExampleBatch:
         return ExampleBatch(pa.record_batch(columns))
 
     def __len__(self) -> int:
-        """Examples."""
+        """The number of examples."""
         return len(self.batch)
 
     def digests(self) -> tuple[np.ndarray, np.ndarray]:

@@ -37,7 +37,7 @@ def tally(values: Iterable[tuple[int, bytes]]) -> np.ndarray:
 
 
 def add_tallies(tallies: Iterable[np.ndarray]) -> np.ndarray:
-    """Several as one."""
+    """Adds up tallies, key by key."""
     rows = np.concatenate([NO_VALUES, *tallies])
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
     keys, starts = np.unique(rows[:, 0], return_index=True)
@@ -62,7 +62,7 @@ class Deliveries:
 
 
 def add_deliveries(parts: Sequence[Deliveries]) -> Deliveries:
-    """All of them as one."""
+    """Puts together what several bundles said."""
     return Deliveries(
         tuple(block for part in parts for block in part.blocks),
         add_tallies(part.sent for part in parts),

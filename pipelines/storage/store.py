@@ -84,7 +84,7 @@ def read(path: str, start: int = 0, length: int | None = None) -> bytes:
 
 
 def xxh3(path: str) -> bytes:
-    """The xxh3_128 of a file."""
+    """Reads a file and gives its xxh3_128."""
 
     def digest() -> bytes:
         return _digest(path, xxhash.xxh3_128()).digest()

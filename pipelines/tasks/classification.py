@@ -39,7 +39,7 @@ _BEGINNING = 40  # characters of a text that has no id to be named by
 
 @dataclass(frozen=True)
 class Classification(Task):
-    """Classification."""
+    """Rows for classifiers: one text or pair of texts, and its class."""
 
     title: ClassVar[str] = "classification"
     trainer: ClassVar[str] = "tf_classifier"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Clm(Task):
-    """Causal language modelling."""
+    """Rows for decoders, which predict each next token."""
 
     title: ClassVar[str] = "causal language modelling"
     trainer: ClassVar[str] = "flax_clm"
@@ -37,7 +37,7 @@ class Clm(Task):
     """End each document with its eos token."""
 
     def roles(self) -> tuple[Role, ...]:
-        """A text."""
+        """A document is a text and nothing else."""
         return (Role("text", "string", self.text_field),)
 
     def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:

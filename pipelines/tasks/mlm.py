@@ -22,7 +22,7 @@ _MOST_COPIES = 1000  # of a shard of 100,000 rows they take 5 GB while they are 
 
 @dataclass(frozen=True)
 class Mlm(Task):
-    """Masked language modelling."""
+    """Rows for encoders, which predict masked tokens."""
 
     title: ClassVar[str] = "masked language modelling"
     trainer: ClassVar[str] = "flax_mlm"
@@ -64,7 +64,7 @@ class Mlm(Task):
             raise UsageError("--mask_copies makes equal rows without static masking: drop one")
 
     def roles(self) -> tuple[Role, ...]:
-        """A text."""
+        """A document is a text and nothing else."""
         return (Role("text", "string", self.text_field),)
 
     def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class Mlm(Task):
         schema: Schema,
         is_trained_D: np.ndarray,
     ) -> Examples:
-        """Each document's ids."""
+        """Encodes each document; its ids are one example."""
         encoded, guarded = tokenizer.encode(documents.text)
         ids = encoded.ids.astype(token_dtype(schema.vocab_size))
         return Examples(
@@ -126,7 +126,7 @@ class Mlm(Task):
         return Segments(stream, offsets, example_S, len(example_S) * added)
 
     def finish(self, schema: Schema, tokenizer: "LoadedTokenizer") -> Finish:
-        """Writes masks into the rows."""
+        """Makes what writes masks into the rows, if masks are static."""
         if not schema.static_masking:
             return super().finish(schema, tokenizer)
         is_special = np.zeros(schema.vocab_size, bool)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Qa(Task):
-    """Question answering."""
+    """Rows for decoders, which read a question and write its answer."""
 
     title: ClassVar[str] = "question answering"
     trainer: ClassVar[str] = "tf_qa"
@@ -84,7 +84,7 @@ class Qa(Task):
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """The template's parts."""
+        """The parts of --qa_template, each a literal and a field."""
         return parse_template(self.qa_template, FIELDS, "--qa_template")
 
     def roles(self) -> tuple[Role, ...]:

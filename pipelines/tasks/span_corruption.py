@@ -29,7 +29,7 @@ _STREAM = np.uint64(0xD1342543DE82EF95)  # apart from the keys of rows
 
 @dataclass(frozen=True)
 class SpanCorruption(Task):
-    """Span corruption."""
+    """Rows for encoder-decoders, which restore spans of noise."""
 
     title: ClassVar[str] = "span corruption"
 
@@ -67,7 +67,7 @@ class SpanCorruption(Task):
         return Noise(self.noise_density, self.mean_span_length)
 
     def roles(self) -> tuple[Role, ...]:
-        """A text."""
+        """A document is a text and nothing else."""
         return (Role("text", "string", self.text_field),)
 
     def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:

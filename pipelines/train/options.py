@@ -1,13 +1,19 @@
 """The command line of train_tokenizer -> frozen configuration that refuses."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import tyro
+from typing import TYPE_CHECKING
 
 from pipelines.filters.filters import Filters
+from pipelines.input_options import (
+    FilterFlags,
+    InputFormat,
+    Inputs,
+    MaxDocumentBytes,
+    MaxRejects,
+    TextDocument,
+    source_of,
+)
 from pipelines.readers.documents import MAX_DOCUMENT_BYTES, Role
-from pipelines.readers.formats.table import FORMATS
 from pipelines.readers.source import AUTO, Source
 from pipelines.train.bpe import first_tokens
 from schemas.errors import UsageError
@@ -30,10 +36,7 @@ class TokenizerOptions:
     """Tokens of the vocabulary, the 256 bytes and the special tokens included."""
     output: str
     """The directory for tokenizer.json, histogram.parquet and report.json."""
-    input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """What to read; may be given more than once. A file, a glob (with ** and {a,b}), a directory,
-    @LIST.txt of such, or hf:PATH_OR_NAME[:CONFIG][:SPLIT]. Text, JSON Lines, CSV, TSV and SQuAD's
-    JSON, plain or .gz, .zst, .bz2, .xz; Parquet; Arrow. Fields have names: --text_field=..."""
+    input: Inputs = ()
     from_histogram: str | None = None
     """Train from the histogram.parquet of an earlier run instead of from text."""
     min_frequency: int = 2
@@ -42,19 +45,13 @@ class TokenizerOptions:
     """They take the first ids, in this order."""
     add_prefix_space: bool = False
     """Treat the first word of a document like any other: with a space before it."""
-    document: Literal["line", "paragraph", "file"] = "line"
-    """What is a document in a text file. A word never goes on from one into the next."""
+    document: TextDocument = "line"
     text_field: str = "text"
     """The field with the text; a.b is the field b of the field a."""
-    input_format: Annotated[str, tyro.conf.arg(metavar="|".join((AUTO, *FORMATS)))] = AUTO
-    """Of all files; auto goes by their names."""
-    max_document_bytes: int = MAX_DOCUMENT_BYTES
-    """Refuse a longer document, or the line that holds it: memory is then bounded, whatever the
-    input. One of 100 MB takes 0.4 GB more than a small one."""
-    filters: Annotated[Filters, tyro.conf.arg(name="")] = Filters()
-    """Which documents count."""
-    max_rejects: int = 1000
-    """Fail if more documents than this are refused; -1 for no limit."""
+    input_format: InputFormat = AUTO
+    max_document_bytes: MaxDocumentBytes = MAX_DOCUMENT_BYTES
+    filters: FilterFlags = Filters()
+    max_rejects: MaxRejects = 1000
     overwrite: bool = False
     """Replace the tokenizer that another run left in the output directory."""
     preflight: bool = False
@@ -92,19 +89,12 @@ class TokenizerOptions:
             )
 
     def specials(self) -> tuple[str, ...]:
-        """--special_tokens, parsed."""
+        """The tokens of --special_tokens, in their order."""
         return tuple(self.special_tokens.split(",")) if self.special_tokens else ()
 
     def source(self) -> Source:
-        """What to read."""
-        roles = (Role("text", "string", self.text_field),)
-        return Source(
-            self.input,
-            document=self.document,
-            roles=roles,
-            input_format=self.input_format,
-            max_document_bytes=self.max_document_bytes,
-        )
+        """What the flags ask to be read."""
+        return source_of(self, self.input, (Role("text", "string", self.text_field),))
 
     def parameters(self) -> "Parameters":
         """What decides the tokenizer, besides the text."""

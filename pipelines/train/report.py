@@ -112,7 +112,7 @@ class Report:
 
 
 def add_read(parts: Iterable[Read]) -> Read:
-    """All of them as one."""
+    """Puts together what several bundles read."""
     parts = list(parts)
     filtered = Counter[str]()
     for part in parts:
@@ -139,7 +139,7 @@ def check_read(read: Read, max_rejects: int) -> None:
         first = min(read.rejects, key=lambda reject: (reject.path, reject.offset))
         raise DataError(
             f"{len(read.rejects):,} documents were refused, more than --max_rejects="
-            f"{max_rejects:,}; the first is in {first.path} at byte {first.offset:,}: "
+            f"{max_rejects:,}; the first is in {first.place}: "
             f"{first.reason}, {first.detail}. Mend the input, or allow more (-1: any number)"
         )
     if not read.documents:

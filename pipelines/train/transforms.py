@@ -99,7 +99,7 @@ class CountBlocks(beam.DoFn):
         self._read = [Read()]
 
     def process(self, block: Block) -> None:
-        """Reads and counts."""
+        """Reads a block and counts its words."""
         job = self._job
         check_turn(job.staging, job.run)
         for piece, documents in enumerate(read_block(block, job.source)):

@@ -31,7 +31,7 @@ class WordCounter:
     """
 
     def __init__(self) -> None:
-        """No words yet."""
+        """Starts with an empty table of words."""
         self._slots = np.zeros((1 << 12, 3), np.int64)
         self._long_starts = np.zeros(1 << 8, np.int64)
         self._long_words = np.zeros(1 << 12, np.uint8)
@@ -54,7 +54,7 @@ class WordCounter:
             self._grow(int(self._at[count_loop.FOUND]))
 
     def add(self, counts: pa.Table) -> None:
-        """Adds a table of counts."""
+        """Adds the counts of another table."""
         for batch in counts.to_batches():
             offsets, data = _buffers(batch["word"])
             eights, numbers = _eights(data), _read_only(batch["count"].to_numpy())

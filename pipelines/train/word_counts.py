@@ -13,7 +13,7 @@ SCHEMA = pa.schema([("word", pa.large_binary()), ("count", pa.int64())])
 
 
 def array_bytes(values: pa.LargeStringArray | pa.LargeBinaryArray) -> int:
-    """Bytes of all values."""
+    """Bytes that all arrays take together."""
     return pc.sum(pc.binary_length(values)).as_py() or 0
 
 
@@ -43,6 +43,6 @@ def to_bytes(counts: pa.Table) -> bytes:
 
 
 def from_bytes(data: bytes) -> pa.Table:
-    """The inverse of `to_bytes`."""
+    """Reads back what `to_bytes` gave."""
     with pa.ipc.open_stream(data) as reader:
         return reader.read_all()

@@ -29,10 +29,10 @@ _OPTIONS = (
 
 
 class Output(Protocol):
-    """What bytes are written to."""
+    """Anything that an ArrayRecord file can be written to."""
 
     def write(self, data: Any, /) -> object:
-        """Takes an array uint8 [n]."""
+        """Writes the bytes of an array uint8 [n]."""
 
 
 class ArrayRecordFile:

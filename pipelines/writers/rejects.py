@@ -7,7 +7,7 @@ to be kept, workers stash it in scratch files, and only pointers go through Beam
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import sha256
 
 import xxhash
@@ -20,12 +20,14 @@ from schemas.manifest import ManifestFile
 
 REJECTS = "rejects/rejects.jsonl"
 FILTERED = "rejects/filtered.jsonl"
+_WRITTEN = ("detail", "offset", "path", "reason")  # of a reject
 
 
 def rejects_file(rejects: Iterable[Reject]) -> dict[str, bytes]:
     """The file's name and content, sorted by place; nothing if none was refused."""
     ordered = sorted(rejects, key=lambda reject: (reject.path, reject.offset or 0, reject.detail))
-    lines = [json.dumps(asdict(r), sort_keys=True, ensure_ascii=False) for r in ordered]
+    written = ({name: getattr(reject, name) for name in _WRITTEN} for reject in ordered)
+    lines = [json.dumps(fields, ensure_ascii=False) for fields in written]
     return {REJECTS: ("\n".join(lines) + "\n").encode()} if lines else {}
 
 

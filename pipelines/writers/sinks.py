@@ -195,6 +195,6 @@ def _publish_in_store(output: str, manifest: Manifest) -> None:
 
 
 def _left_over(names: Iterable[str], manifest: Manifest) -> set[str]:
-    """Shards of an older set."""
+    """Finds the shards of an older set in the same directory."""
     new = {file.path for file in manifest.files}
     return {name for name in names if _SHARD_FILE.fullmatch(name) and name not in new}

@@ -49,7 +49,7 @@ def token_counts_file(counts: np.ndarray) -> dict[str, bytes]:
 
 
 def counts_bytes(counts: np.ndarray) -> bytes:
-    """Counts as a .npy file."""
+    """Encodes counts as a .npy file."""
     file = io.BytesIO()
     np.save(file, counts.astype("<i8"), allow_pickle=False)
     return file.getvalue()

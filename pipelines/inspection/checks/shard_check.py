@@ -83,12 +83,12 @@ class ShardCheck:
 
     @property
     def rows(self) -> int:
-        """Rows that were read."""
+        """The number of rows that were read so far."""
         return self._counts["rows"]
 
     @property
     def tokens(self) -> int:
-        """Tokens in them."""
+        """The number of tokens in the rows that were read."""
         return self._counts["tokens_in_rows"]
 
     def run(self, stop: threading.Event, located: Mapping[str, str]) -> None:

@@ -45,7 +45,7 @@ class SetContent:
 
     @cached_property
     def texts(self) -> TokenTexts:
-        """Text of tokens."""
+        """What turns the set's token ids into text."""
         return TokenTexts(self.tokenizer)
 
     @cached_property
@@ -57,7 +57,7 @@ class SetContent:
 
     @cached_property
     def total(self) -> ShardStatistics:
-        """Counts of all splits."""
+        """The counts of all splits together."""
         return self.statistics.total()
 
 
@@ -76,7 +76,7 @@ def short(text: str) -> str:
 
 
 def number(value: float) -> str:
-    """1234567 -> 1,234,567."""
+    """Writes a number with commas: 1234567 -> 1,234,567."""
     return f"{value:,.0f}"
 
 

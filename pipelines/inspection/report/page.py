@@ -25,31 +25,31 @@ from schemas.terminal import visible
 
 REPORT = "report.html"
 
-# A function gives the numbers; the macro of its name in sections.html.jinja writes them.
-_SECTIONS: tuple[tuple[str, Callable[[SetContent], dict[str, Any] | None]], ...] = (
-    ("", overview),
-    ("Where it all went", went),
-    ("Rows", examples),
-    ("Length of documents", lengths),
-    ("Packing", packing),
-    ("Masks, as measured", masks),
-    ("Classes", classes),
-    ("Tokens", tokens),
-    ("Documents left out", rejects),
-    ("How it was made", made),
+# Title; the macro of sections.html.jinja that writes the section; what gives its numbers.
+_SECTIONS: tuple[tuple[str, str, Callable[[SetContent], dict[str, Any] | None]], ...] = (
+    ("", "overview", overview),
+    ("Where it all went", "went", went),
+    ("Rows", "examples", examples),
+    ("Length of documents", "lengths", lengths),
+    ("Packing", "packing", packing),
+    ("Masks, as measured", "masks", masks),
+    ("Classes", "classes", classes),
+    ("Tokens", "tokens", tokens),
+    ("Documents left out", "rejects", rejects),
+    ("How it was made", "made", made),
 )
 _log = logging.getLogger(__name__)
 
 
 def report_html(content: SetContent) -> bytes:
-    """The page, UTF-8."""
+    """Renders the page, as UTF-8."""
     environment = _environment()
     macros = environment.get_template("sections.html.jinja").module
     sections = []
-    for title, make in _SECTIONS:
+    for title, macro, make in _SECTIONS:
         try:
             data = make(content)
-            body = getattr(macros, make.__name__)(data) if data is not None else None
+            body = getattr(macros, macro)(data) if data is not None else None
         except Exception as error:  # a figure must not cost hours of work
             _log.warning("report.html lacks its section %r", title, exc_info=True)
             body = vars(macros)["failed"](f"{type(error).__name__}: {error}")

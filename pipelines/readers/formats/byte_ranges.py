@@ -217,7 +217,7 @@ class _Window:
 
     @property
     def is_open(self) -> bool:
-        """Whether the file goes on."""
+        """Whether bytes of the file are still to come."""
         return self.place + len(self.data) < self._part.size
 
     def go_on(self) -> None:

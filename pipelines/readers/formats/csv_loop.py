@@ -18,7 +18,7 @@ _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 
 @entry()
 def scan_loop(data, offset, delimiter, stop_at, limit, scan_4):
-    """See `csv_scan.scan`."""
+    """The compiled loop of `csv_scan.scan`, which explains it."""
     state, records, began, ended = scan_4
     n = data.size
     i = 0

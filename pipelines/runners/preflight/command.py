@@ -67,7 +67,7 @@ class Preflight:
                 self.say(f"{'':29} -> {check.remedy}")
 
     def say(self, line: str) -> None:
-        """Prints a line."""
+        """Prints a line below the checks."""
         self._console.print(line, soft_wrap=True)
 
     def places(self) -> "list[Block] | None":

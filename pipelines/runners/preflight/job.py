@@ -84,7 +84,7 @@ def translated(arguments: list[str], build: "Callable[[beam.Pipeline], Any]") ->
 
 
 def side_inputs(job: "api.Pipeline") -> list[str]:
-    """Steps that have some."""
+    """The steps of the job that have side inputs."""
     from apache_beam.portability.api import beam_runner_api_pb2 as api
 
     return [
@@ -156,7 +156,7 @@ def _check_package(asked: Asked, package: str, job: "api.Pipeline") -> Iterator[
 
 
 def _installed(asked: Asked, folder: str, package: str) -> Installed:
-    """Installs what workers do."""
+    """Installs into a clean environment what workers would install."""
     import_beam()
     from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 

@@ -53,7 +53,7 @@ class Asked:
 
     @property
     def workers(self) -> Workers:
-        """Who runs it."""
+        """What Beam's flags say of the workers."""
         return workers_of(self.beam_arguments)
 
     @property

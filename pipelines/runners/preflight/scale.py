@@ -89,12 +89,12 @@ class Costs:
 
     @property
     def cpu_hours(self) -> float:
-        """In all."""
+        """CPU hours of all steps together."""
         return sum(self.seconds.values()) / 3600
 
 
 def costs(corpus: Corpus, rates: Rates) -> Costs:
-    """What a corpus takes."""
+    """Computes what a run over a corpus takes."""
     text = corpus.text_bytes
     blocks = max(1, math.ceil(text / BLOCK_BYTES))
     token_bytes = corpus.tokens * corpus.token_bytes
