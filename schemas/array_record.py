@@ -132,7 +132,7 @@ class _HashStates:
         if length % 32:
             self._last(rows[:, whole * 32 :])
         for _ in range(4):
-            self._update(_rotated(self._v0[:, ::-1], 32))
+            self._update(_rotate(self._v0[:, ::-1], 32))
         return (self._v0 + self._v1 + self._mul0 + self._mul1)[0, 0]
 
     def _last(self, rest: np.ndarray) -> None:
@@ -140,7 +140,7 @@ class _HashStates:
         count, length = rest.shape
         self._v0 += np.uint64((length << 32) + length)
         low, high = self._v1 & np.uint64(0xFFFFFFFF), self._v1 >> np.uint64(32)
-        low, high = (_rotated(half, length, 32) & np.uint64(0xFFFFFFFF) for half in (low, high))
+        low, high = (_rotate(half, length, 32) & np.uint64(0xFFFFFFFF) for half in (low, high))
         self._v1 = low | high << np.uint64(32)
         packet = np.zeros((count, 32), np.uint8)
         words = length & ~3
@@ -189,7 +189,7 @@ class _HashStates:
         into += self._merged
 
 
-def _rotated(values: np.ndarray, bits: int, width: int = 64) -> np.ndarray:
+def _rotate(values: np.ndarray, bits: int, width: int = 64) -> np.ndarray:
     return values << np.uint64(bits) | values >> np.uint64(width - bits)
 
 

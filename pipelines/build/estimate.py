@@ -95,8 +95,8 @@ class Estimate:
         }
         return Estimate(
             whole=self.whole and other.whole,
-            rejected=_added(self.rejected, other.rejected),
-            rows=_added(self.rows, other.rows),
+            rejected=_add_counts(self.rejected, other.rejected),
+            rows=_add_counts(self.rows, other.rows),
             **numbers,
         )
 
@@ -342,5 +342,5 @@ def _more(seconds: list[float]) -> float:
     return max(0.0, seconds[0] - seconds[1])
 
 
-def _added(some: dict[str, float], others: dict[str, float]) -> dict[str, float]:
+def _add_counts(some: dict[str, float], others: dict[str, float]) -> dict[str, float]:
     return {name: some.get(name, 0) + others.get(name, 0) for name in {**some, **others}}

@@ -146,7 +146,7 @@ def plan_table(plan: Plan) -> Table:
     )
     gone = {
         kind: ", ".join(
-            f"{_rounded(number, plan)} {reason}"
+            f"{_round_number(number, plan)} {reason}"
             for reason, number in sorted(estimate.rejected.items())
             if is_filters(reason) == (kind == "filtered")
         )
@@ -162,14 +162,14 @@ def plan_table(plan: Plan) -> Table:
         "inputs": f"{len(files):,} files, {decimal(sum(files.values()))}, "
         f"{len(plan.blocks):,} blocks; {sample}",
         "text": f"{about}{decimal(int(estimate.text_bytes))}",
-        "documents": f"{about}{_rounded(estimate.documents, plan)}",
+        "documents": f"{about}{_round_number(estimate.documents, plan)}",
         **{kind: f"{about}{said}" for kind, said in gone.items() if said},
         "duplicates": f"{'' if estimate.whole else 'at least '}"
-        f"{_rounded(estimate.duplicates, plan)}",
-        "tokens": f"{about}{_rounded(estimate.tokens, plan)} + "
-        f"{_rounded(estimate.specials, plan)} special",
+        f"{_round_number(estimate.duplicates, plan)}",
+        "tokens": f"{about}{_round_number(estimate.tokens, plan)} + "
+        f"{_round_number(estimate.specials, plan)} special",
         "rows": ", ".join(
-            f"{split} {about}{_rounded(number, plan)}"
+            f"{split} {about}{_round_number(number, plan)}"
             for split, number in sorted(estimate.rows.items())
         )
         + f"; {length} tokens each, {density:.1%} filled, {schema.codec().stride} bytes",
@@ -194,7 +194,7 @@ def plan_table(plan: Plan) -> Table:
     return table
 
 
-def _rounded(number: float, plan: Plan) -> str:
+def _round_number(number: float, plan: Plan) -> str:
     """Three digits, as many as an estimate is good for: 74,045.3 -> 74,000."""
     if plan.estimate.whole:
         return f"{round(number):,}"

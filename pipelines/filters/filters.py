@@ -115,7 +115,7 @@ class Filters:
           DataError: the function failed or returned no reason; names it and the document.
         """
         texts = [role.name for role in roles if role.kind == "string"]
-        columns = self._normalized(documents.columns, texts)
+        columns = self._normalize(documents.columns, texts)
         reasons = self._reasons(columns, texts, documents.path)
         if not reasons:
             return Filtered(replace(documents, columns=columns), {})
@@ -130,7 +130,7 @@ class Filters:
             _lines(columns, reasons) if self.keep_rejects else b"",
         )
 
-    def _normalized(self, columns: pa.RecordBatch, texts: list[str]) -> pa.RecordBatch:
+    def _normalize(self, columns: pa.RecordBatch, texts: list[str]) -> pa.RecordBatch:
         if self.normalize == "none":
             return columns
         from pipelines.filters.normalization import normalized, normalized_answers
@@ -173,11 +173,13 @@ class Filters:
         reasons = {place: _REASONS[code[place]] for place in np.flatnonzero(code >= 0).tolist()}
         if self.filter:
             left = np.flatnonzero(code < 0)
-            reasons |= _asked(self.filter, columns.take(pa.array(left)), left, path)
+            reasons |= _ask_function(self.filter, columns.take(pa.array(left)), left, path)
         return dict(sorted(reasons.items()))
 
 
-def _asked(name: str, columns: pa.RecordBatch, places: np.ndarray, path: str) -> dict[int, str]:
+def _ask_function(
+    name: str, columns: pa.RecordBatch, places: np.ndarray, path: str
+) -> dict[int, str]:
     """Asks the user's function about every document."""
     function = load_filter(name)
     reasons: dict[int, str] = {}

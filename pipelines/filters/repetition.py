@@ -41,8 +41,8 @@ def _repeated_lines(data: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     """float64 [n]: share of the characters that stand in lines which were there before."""
     starts, stops = spans(data == _NEWLINE, bounds)
     document = np.searchsorted(bounds, starts, side="right") - 1
-    line, characters = _named(data, starts, stops)
-    seen = _numbered(document * (line.max(initial=0) + 1) + line)
+    line, characters = _name_spans(data, starts, stops)
+    seen = _number_by_appearance(document * (line.max(initial=0) + 1) + line)
     # Numbers are given in order of first appearance: one that is not above all before is a repeat.
     repeats = seen <= np.concatenate([[-1], np.maximum.accumulate(seen)[:-1]])[: len(seen)]
     return _share(
@@ -55,12 +55,12 @@ def _most_frequent_pair(data: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     """float64 [n]: share of the characters that the most frequent pair of words covers."""
     starts, stops = word_spans(data, bounds)
     document = np.searchsorted(bounds, starts, side="right") - 1
-    word, characters = _named(data, starts, stops)
+    word, characters = _name_spans(data, starts, stops)
     follows = np.flatnonzero(document[1:] == document[:-1])
     within, covered = document[follows], characters[follows] + characters[follows + 1]
     # Below 2**63: of 2 MB, less than 2**20 words in less than 2**20 documents of two words.
     words = word.max(initial=0) + 1
-    number = _numbered((within * words + word[follows]) * words + word[follows + 1])
+    number = _number_by_appearance((within * words + word[follows]) * words + word[follows + 1])
     count = np.bincount(number)[number] if len(number) else number
     rank = np.where(count > 1, (count << 32) + covered, 0)
     best = np.zeros(len(bounds) - 1, np.int64)
@@ -71,7 +71,7 @@ def _most_frequent_pair(data: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     return _share((best >> 32) * (best & 0xFFFFFFFF), total)
 
 
-def _named(
+def _name_spans(
     data: np.ndarray, starts: np.ndarray, stops: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Equal spans get equal numbers: int64 [spans], and the characters of each."""
@@ -87,7 +87,7 @@ def _named(
     return number, lengths.to_numpy().astype(np.int64)[number]
 
 
-def _numbered(keys: np.ndarray) -> np.ndarray:
+def _number_by_appearance(keys: np.ndarray) -> np.ndarray:
     """[7, 3, 7] -> [0, 1, 0]: numbers in order of first appearance; by hash, with no sort."""
     return pa.array(keys).dictionary_encode().indices.to_numpy().astype(np.int64)
 

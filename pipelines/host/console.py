@@ -37,15 +37,15 @@ class Console(rich.console.Console):
 
     def render_str(self, text: str, **how: Any) -> Text:
         """Text of a string, as wide as what is seen of it."""
-        return super().render_str(_shown(text), **how)
+        return super().render_str(_make_visible(text), **how)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
         """What rich makes of something printable, its text made visible."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=_shown(segment.text))
+            yield segment if segment.control else segment._replace(text=_make_visible(segment.text))
 
 
-def _shown(text: str) -> str:
+def _make_visible(text: str) -> str:
     return visible(text, keep="\n")

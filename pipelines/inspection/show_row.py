@@ -61,7 +61,7 @@ def show_row(info: SetInfo, split: str | None, row: int) -> list[RenderableType]
         pieces = row_pieces(values, info.schema, texts, name)
         if len(streams) > 1:
             shown += ["", Text(name, "bold")]
-        shown += [_summary(pieces), *_marks(pieces), "", _text(pieces), *_masked(pieces)]
+        shown += [_summary(pieces), *_marks(pieces), "", _text(pieces), *_masked_table(pieces)]
     return shown
 
 
@@ -131,7 +131,7 @@ def _text(pieces: list[Piece]) -> Table:
     return own
 
 
-def _masked(pieces: list[Piece]) -> list[RenderableType]:
+def _masked_table(pieces: list[Piece]) -> list[RenderableType]:
     """The masked tokens in a table; nothing if there are none."""
     masked = [piece for piece in pieces if piece.kind in (REPLACED, RANDOM, KEPT)]
     if not masked:

@@ -70,11 +70,11 @@ def expand_lists(patterns: tuple[str, ...]) -> list[str]:
     """
     expanded: list[str] = []
     for pattern in patterns:
-        expanded += _listed(pattern[1:]) if pattern.startswith(_LIST) else [pattern]
+        expanded += _read_list(pattern[1:]) if pattern.startswith(_LIST) else [pattern]
     return expanded
 
 
-def _listed(path: str) -> list[str]:
+def _read_list(path: str) -> list[str]:
     with open_file(path) as file:
         content = file.read(_LIST_BYTES + 1)
     try:

@@ -45,7 +45,7 @@ def find_labels(
     known: dict[str, tuple[str, ...] | None] = {}
     for part in (part for block in blocks for part in block.parts):
         if part.path not in known:
-            known[part.path] = _known(part, role)
+            known[part.path] = _find_known(part, role)
     named = {names for names in known.values() if names is not None}
     unread = [path for path, names in known.items() if names is None]
     if len(named) == 1 and not unread:
@@ -75,7 +75,7 @@ def in_order(labels: Iterable[str]) -> list[str]:
     return sorted(labels)
 
 
-def _known(part: Part, role: Role) -> tuple[str, ...] | None:
+def _find_known(part: Part, role: Role) -> tuple[str, ...] | None:
     """All labels that a file's documents can have, if that is known without reading them."""
     row = FORMATS[part.format]
     if row.labels == "folder":

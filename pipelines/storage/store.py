@@ -75,7 +75,7 @@ def read(path: str, start: int = 0, length: int | None = None) -> bytes:
     """
 
     def get() -> bytes:
-        with _opened(path) as file:
+        with _open_once(path) as file:
             if start:
                 file.seek(start)
             return file.read(-1 if length is None else length)
@@ -191,7 +191,7 @@ def local_copy(path: str, folder: str) -> str:
     copy = os.path.join(folder, path.rsplit("/", 1)[-1])
 
     def get() -> str:
-        with _opened(path) as source, open(copy, "wb") as target:
+        with _open_once(path) as source, open(copy, "wb") as target:
             shutil.copyfileobj(source, target, _CHUNK_BYTES)
         return copy
 
@@ -266,14 +266,14 @@ def _put_nothing(path: str) -> None:
 
 def _digest(path: str, found: Any) -> Any:
     """A hash, with all of a file added to it."""
-    with _opened(path) as file:
+    with _open_once(path) as file:
         while data := file.read(_CHUNK_BYTES):
             found.update(data)
     return found
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
+def _open_once(path: str) -> Iterator[BinaryIO]:
     with _open(path) if is_remote(path) else open(path, "rb") as file:
         yield file
 

@@ -35,11 +35,11 @@ def hold(path: str) -> Iterator[str]:
     if found:
         time.sleep(PATIENCE_SECONDS)
         if _content(path) not in (found, ""):
-            raise _taken(path)
+            raise _taken_error(path)
     store.write_file(path, f"{run} 0".encode())
     time.sleep(_SETTLE_SECONDS)
     if not _content(path).startswith(run):
-        raise _taken(path)
+        raise _taken_error(path)
     ended = threading.Event()
     beats = threading.Thread(target=_beat, args=(path, run, ended), name="lock", daemon=True)
     beats.start()
@@ -66,7 +66,7 @@ def check(path: str, run: str) -> None:
         )
 
 
-def _taken(path: str) -> UsageError:
+def _taken_error(path: str) -> UsageError:
     return UsageError(
         f"another run writes into {path.rpartition('/')[0]}: wait for it, or give another --output"
     )

@@ -53,7 +53,7 @@ TOKENS, MERGES, PAIRS, HEAP, BIRTHS, POOL = range(6)  # sizes[6]: how full each 
 
 
 @inner
-def _grown(array, needed):
+def _grow(array, needed):
     """`array`, or a copy of it with room for `needed` items and as many again."""
     if needed <= array.size:
         return array
@@ -64,7 +64,7 @@ def _grown(array, needed):
 
 
 @inner
-def _grown_table(table, needed):
+def _grow_table(table, needed):
     """`table`, or a copy of it with room for `needed` rows and as many again."""
     if needed <= table.shape[0]:
         return table
@@ -212,7 +212,7 @@ def _first_fresh(symbols, positions, left, right, left_length):
 
 
 @inner
-def _made(tokens, data, start, length, first, spelled, sizes):
+def _make_token(tokens, data, start, length, first, spelled, sizes):
     """The id of the token data[start : start + length]: a new one, or that of a special token."""
     for i in range(spelled.size):
         token = spelled[i]
@@ -400,26 +400,26 @@ def _merge_all(
         p = _first_fresh(symbols, positions, left, right, tokens[left, LENGTH])
         start = p - 1 - word_of[p] + offsets[0]
         length = tokens[left, LENGTH] + tokens[right, LENGTH]
-        new = _made(tokens, data, start, length, first, spelled, sizes)
-        merges = _grown_table(merges, sizes[MERGES] + 1)
+        new = _make_token(tokens, data, start, length, first, spelled, sizes)
+        merges = _grow_table(merges, sizes[MERGES] + 1)
         merges[sizes[MERGES], 0] = left
         merges[sizes[MERGES], 1] = right
         merges[sizes[MERGES], 2] = new
         sizes[MERGES] += 1
 
         merge = (left, right, new)
-        where_before = _grown_table(where_before, positions.size)
-        where_after = _grown_table(where_after, positions.size)
+        where_before = _grow_table(where_before, positions.size)
+        where_after = _grow_table(where_after, positions.size)
         before = (side_before, met_before, where_before)
         after = (side_after, met_after, where_after)
         _rewrite(symbols, word_of, counts, tokens, positions, merge, before, after)
         born = met_before[0] + met_after[0]
         pairs = _room_for_pairs(pairs, born, sizes)
-        heap = _grown_table(heap, sizes[HEAP] + born)
-        births = _grown_table(births, sizes[BIRTHS] + born)
+        heap = _grow_table(heap, sizes[HEAP] + born)
+        births = _grow_table(births, sizes[BIRTHS] + born)
         if sizes[POOL] + met_before[1] + met_after[1] > pool.size:
             _fresh_only(pool, births, symbols, tokens, sizes)
-            pool = _grown(pool, sizes[POOL] + met_before[1] + met_after[1])
+            pool = _grow(pool, sizes[POOL] + met_before[1] + met_after[1])
         _recount(pairs, merge, before, after, min_count, sizes)
         _enqueue(pairs, heap, births, pool, before, new, True, min_count, sizes)
         _enqueue(pairs, heap, births, pool, after, new, False, min_count, sizes)

@@ -57,7 +57,7 @@ def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
     refuse_shard_set(options.output)
     blocks = [] if options.from_histogram else plan_blocks(options.source())
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
-    report = None if options.overwrite else _finished(options, blocks)
+    report = None if options.overwrite else _find_finished(options, blocks)
     if report:
         _say(f"{options.output} holds this very tokenizer already: nothing to do")
     else:
@@ -68,7 +68,7 @@ def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
     _print_summary(options, report, time.monotonic() - began)
 
 
-def _finished(options: TokenizerOptions, blocks: list[Block]) -> Report | None:
+def _find_finished(options: TokenizerOptions, blocks: list[Block]) -> Report | None:
     def digest() -> str:
         if options.from_histogram:
             read_histogram(options.from_histogram)  # refuses what is none

@@ -45,7 +45,7 @@ class WordCounter:
           text: documents, UTF-8, no nulls; may be a slice.
           add_prefix_space: put a space before each document that does not begin with one.
         """
-        offsets, data = _buffers(_prefixed(text) if add_prefix_space else text)
+        offsets, data = _buffers(_prefix_spaces(text) if add_prefix_space else text)
         kinds, eights = character_classes(), _eights(data)
         self._begin(offsets[0])
         while not count_loop.count_documents(
@@ -137,7 +137,7 @@ def add_counts(tables: Iterable[pa.Table]) -> pa.Table:
     return total.table()
 
 
-def _prefixed(text: pa.LargeStringArray) -> pa.LargeBinaryArray:
+def _prefix_spaces(text: pa.LargeStringArray) -> pa.LargeBinaryArray:
     """The documents with a space before each that does not begin with one."""
     space, nothing = pa.scalar(b" ", _BINARY), pa.scalar(b"", _BINARY)
     binary = text.cast(_BINARY)

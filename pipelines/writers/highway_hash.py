@@ -60,7 +60,7 @@ def _to_odd(even, odd):
 
 
 @inner
-def _multiplied(mul, low, high):
+def _multiply(mul, low, high):
     """The low half of one word times the high half of another, into the multiplier."""
     return mul ^ ((low & _LOW) * (high >> _HALF))
 
@@ -73,12 +73,12 @@ def _update(v0, v1, mul0, mul1, packet, count):
             even0, odd0 = v0[lane, row], v0[lane + 1, row]
             even1 = v1[lane, row] + mul0[lane, row] + packet[lane, row]
             odd1 = v1[lane + 1, row] + mul0[lane + 1, row] + packet[lane + 1, row]
-            mul0[lane, row] = _multiplied(mul0[lane, row], even1, even0)
-            mul0[lane + 1, row] = _multiplied(mul0[lane + 1, row], odd1, odd0)
+            mul0[lane, row] = _multiply(mul0[lane, row], even1, even0)
+            mul0[lane + 1, row] = _multiply(mul0[lane + 1, row], odd1, odd0)
             even0 += mul1[lane, row]
             odd0 += mul1[lane + 1, row]
-            mul1[lane, row] = _multiplied(mul1[lane, row], even0, even1)
-            mul1[lane + 1, row] = _multiplied(mul1[lane + 1, row], odd0, odd1)
+            mul1[lane, row] = _multiply(mul1[lane, row], even0, even1)
+            mul1[lane + 1, row] = _multiply(mul1[lane + 1, row], odd0, odd1)
             even0 += _to_even(even1, odd1)
             odd0 += _to_odd(even1, odd1)
             v0[lane, row], v0[lane + 1, row] = even0, odd0

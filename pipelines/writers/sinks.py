@@ -105,14 +105,14 @@ def write_shard(
         attempt = uuid.uuid4().hex
         temporary = {f: os.path.join(folder, f"{name}.{attempt}.{f}") for f in formats}
         try:
-            return _written(chunks, staging, name, temporary, stride)
+            return _write_format(chunks, staging, name, temporary, stride)
         finally:
             for path in temporary.values():
                 if os.path.exists(path):
                     os.remove(path)
 
 
-def _written(
+def _write_format(
     chunks: Iterable[np.ndarray], staging: str, name: str, temporary: dict[str, str], stride: int
 ) -> list[ManifestFile]:
     rows = 0

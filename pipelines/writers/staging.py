@@ -67,7 +67,7 @@ def staged(output: str, *, resume: Callable[[str, str], None] | None = None) -> 
             local = stack.enter_context(tempfile.TemporaryDirectory(prefix="textmill-"))
             found = Staging(staging, local, run)
         else:
-            found = Staging(staging, staging, stack.enter_context(_locked(output)))
+            found = Staging(staging, staging, stack.enter_context(_lock_directory(output)))
         with disk_errors(staging):
             _begin(staging, resume)  # after a run that was killed
         try:
@@ -83,7 +83,7 @@ def staged(output: str, *, resume: Callable[[str, str], None] | None = None) -> 
 
 
 @contextmanager
-def _locked(output: str) -> Iterator[str]:
+def _lock_directory(output: str) -> Iterator[str]:
     """Makes the directory and keeps it to this process; yields the name of this run."""
     from filelock import FileLock, Timeout
 

@@ -59,7 +59,7 @@ def row_problems(
         checks.append(_slots)
     problems = [problem for check in checks for problem in check(columns, schema)]
     if not problems:  # what stands on the rest: places of segments, and masks to undo
-        problems = list(_unmasked(columns, schema, prefix, suffix))
+        problems = list(_check_surroundings(columns, schema, prefix, suffix))
         problems += task_class(schema.task).row_problems(columns, schema, split)
     if "example_id" in columns:
         problems += example_problems(columns, split, evaluation)
@@ -170,7 +170,7 @@ def _slots(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
     )
 
 
-def _unmasked(
+def _check_surroundings(
     columns: Columns, schema: Schema, prefix: tuple[int, ...], suffix: tuple[int, ...]
 ) -> Iterator[RowProblem]:
     """Segments of the rebuilt rows begin and end as the task wraps a text."""
@@ -182,12 +182,14 @@ def _unmasked(
     starts = np.hstack((edge, changes)) & (segment_ids != 0)
     ends = np.hstack((changes, edge)) & (segment_ids != 0)
     for step, expected in enumerate(prefix):
-        yield from _misplaced(input_ids, np.flatnonzero(starts), step, expected, "begins", schema)
+        yield from _find_misplaced(
+            input_ids, np.flatnonzero(starts), step, expected, "begins", schema
+        )
     for step, expected in enumerate(reversed(suffix)):
-        yield from _misplaced(input_ids, np.flatnonzero(ends), -step, expected, "ends", schema)
+        yield from _find_misplaced(input_ids, np.flatnonzero(ends), -step, expected, "ends", schema)
 
 
-def _misplaced(
+def _find_misplaced(
     input_ids: np.ndarray,
     places: np.ndarray,
     step: int,

@@ -116,7 +116,7 @@ def verify_set(
 
 def _check_files(files: SetFiles, on_bytes: Callable[[int], None]) -> Report:
     manifest = files.manifest
-    report = Report(notes=_unlisted(files))
+    report = Report(notes=_note_unlisted(files))
     stop = threading.Event()
     others = [file for file in manifest.files if file.split is None]
     shards = _shards(manifest)
@@ -222,7 +222,7 @@ def _without_rows(contract: Contract, checks: list[ShardCheck]) -> list[str]:
     return [f"{EVALUATION}: no row is of {example_name(int(line))}" for line in lines[:SHOWN]]
 
 
-def _unlisted(files: SetFiles) -> list[str]:
+def _note_unlisted(files: SetFiles) -> list[str]:
     """Notes on files that are no part of the set; hidden ones, such as a lock, are passed over."""
     listed = {file.path for file in files.manifest.files} | {MANIFEST}
     return [f"{path} is not listed in {MANIFEST}" for path in files.names() if path not in listed]

@@ -71,7 +71,7 @@ def flow(links: Sequence[tuple[str, str, int]], kinds: Mapping[str, str]) -> Flo
         for link in links:
             counts[str(link[end])] = counts.get(str(link[end]), 0) + link[2]
         sides.append(counts)
-    height = max(_stacked(side, scale) for side in sides)
+    height = max(_stack(side, scale) for side in sides)
     left, right = (_nodes(side, scale, total, height, kinds) for side in sides)
     at = {("left", n.name): n.top for n in left} | {("right", n.name): n.top for n in right}
     ribbons = []
@@ -91,7 +91,7 @@ def _slot(count: int, scale: float) -> float:
     return max(count * scale + 6, _LABEL_HEIGHT)
 
 
-def _stacked(counts: Mapping[str, int], scale: float) -> float:
+def _stack(counts: Mapping[str, int], scale: float) -> float:
     return sum(_slot(count, scale) for count in counts.values())
 
 
@@ -99,7 +99,7 @@ def _nodes(
     counts: Mapping[str, int], scale: float, total: int, height: float, kinds: Mapping[str, str]
 ) -> tuple[Node, ...]:
     nodes = []
-    top = (height - _stacked(counts, scale)) / 2
+    top = (height - _stack(counts, scale)) / 2
     for name, count in counts.items():
         slot, thick = _slot(count, scale), max(count * scale, 1.5)
         begin = top + (slot - thick) / 2

@@ -53,7 +53,7 @@ def find_split(address: str) -> StoredSplit:
     shown = datasets.is_progress_bar_enabled()
     datasets.disable_progress_bars()
     try:
-        return _stored(_open(path, names, address), address)
+        return _find_stored(_open(path, names, address), address)
     except TextmillError:
         raise
     except Exception as error:  # it raises whatever its builders raise
@@ -127,7 +127,7 @@ def _open(path: str, names: list[str], address: str) -> "Dataset":
     return splits[split]
 
 
-def _stored(found: "Dataset", address: str) -> StoredSplit:
+def _find_stored(found: "Dataset", address: str) -> StoredSplit:
     paths = tuple(file["filename"] for file in found.cache_files)
     rows = 0
     for path in paths:

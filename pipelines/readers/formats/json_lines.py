@@ -80,7 +80,7 @@ def json_documents(
     lines = zip(starts[~is_long].tolist(), stops[~is_long].tolist(), strict=True)
     records = ((offset + start, data[start:stop]) for start, stop in lines)
     documents = record_documents(
-        ((place, *_parsed(line, roles)) for place, line in records if line.strip()),
+        ((place, *_parse_line(line, roles)) for place, line in records if line.strip()),
         roles,
         path,
         source_bytes=len(data),
@@ -222,7 +222,7 @@ def _plain_answers(answers: list[Any]) -> list[dict[str, Any]] | None:
     return plain
 
 
-def _parsed(line: bytes, roles: tuple[Role, ...]) -> tuple[dict[str, Any], _Refusal | None]:
+def _parse_line(line: bytes, roles: tuple[Role, ...]) -> tuple[dict[str, Any], _Refusal | None]:
     """The object of a line, or why there is none; what nests too deep for Python, Arrow takes.
 
     So that a document is the same whatever stands beside it.

@@ -91,9 +91,9 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
             yield take_roles(batch, roles, part.path, first, classes=classes, longest=longest)
             rows += len(batch)
     except (pa.ArrowException, OSError) as error:
-        raise _damaged(part, group.num_rows, str(error)) from error
+        raise _damage_error(part, group.num_rows, str(error)) from error
     if rows != group.num_rows:
-        raise _damaged(part, group.num_rows, f"it holds {rows:,} rows")
+        raise _damage_error(part, group.num_rows, f"it holds {rows:,} rows")
     yield replace(no_documents(roles), stored_bytes=part.bytes, digests=(digest,))
 
 
@@ -117,7 +117,7 @@ def _open(raw: BinaryIO, part: Part) -> pq.ParquetFile:
         ) from error
 
 
-def _damaged(part: Part, rows: int, what: str) -> DataError:
+def _damage_error(part: Part, rows: int, what: str) -> DataError:
     return DataError(
         f"{part.path}: row group {part.group}, rows {part.record:,} to "
         f"{part.record + rows - 1:,}, is damaged ({what}): get the file again. A run never "

@@ -126,13 +126,13 @@ def column_of(batch: pa.RecordBatch, field: str) -> pa.Array | None:
     """A field's column; `a.b` is a column of that name where it has a value, else b of a."""
     index = batch.schema.get_field_index(field)
     column = batch.column(index) if index >= 0 else None
-    inner = _nested(batch, field.split(".")) if "." in field else None
+    inner = _nest(batch, field.split(".")) if "." in field else None
     if column is None or inner is None or column.type != inner.type:
         return inner if column is None else column
     return pc.coalesce(column, inner)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _nested(batch: pa.RecordBatch, steps: list[str]) -> pa.Array | None:
+def _nest(batch: pa.RecordBatch, steps: list[str]) -> pa.Array | None:
     index = batch.schema.get_field_index(steps[0])
     if index < 0:
         return None

@@ -125,7 +125,7 @@ def _check_package(asked: Asked, package: str, job: "api.Pipeline") -> Iterator[
     with tempfile.TemporaryDirectory(prefix="textmill-") as folder, contextlib.ExitStack() as stack:
         if sys.stderr.isatty():
             stack.enter_context(Console(stderr=True).status("installing the workers' package"))
-        found = _installed(asked, os.path.join(folder, "clean"), package)
+        found = _install_package(asked, os.path.join(folder, "clean"), package)
         size = decimal(os.path.getsize(package))
         if found.problem and not found.no_index:
             remedy = "mend what pip says, or give --sdk_container_image (deploy/Dockerfile)"
@@ -155,7 +155,7 @@ def _check_package(asked: Asked, package: str, job: "api.Pipeline") -> Iterator[
         yield Check("unpickling", "ok", f"all {loaded} functions and coders load {where}")
 
 
-def _installed(asked: Asked, folder: str, package: str) -> Installed:
+def _install_package(asked: Asked, folder: str, package: str) -> Installed:
     """Installs into a clean environment what workers would install."""
     import_beam()
     from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
