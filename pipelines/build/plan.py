@@ -1,4 +1,4 @@
-"""What `build_shards --dry_run` prints: the plan of a run, with what it will take. Pure."""
+"""What `build_shards --dry_run` prints: the plan of a run, with what it will take."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from pipelines.build.estimate import Estimate
-from pipelines.filters.filters import is_filters
+from pipelines.filters.filters import describe_dropped
 from pipelines.readers.sources import Block
 from pipelines.readers.spread import CLUSTER_WORKERS, uneven
 from pipelines.storage import store
@@ -144,14 +144,7 @@ def plan_table(plan: Plan) -> Table:
         if estimate.whole
         else f"estimated from {decimal(estimate.sampled_bytes)} spread over them"
     )
-    gone = {
-        kind: ", ".join(
-            f"{_round_number(number, plan)} {reason}"
-            for reason, number in sorted(estimate.rejected.items())
-            if is_filters(reason) == (kind == "filtered")
-        )
-        for kind in ("refused", "filtered")
-    }
+    gone = describe_dropped(estimate.rejected, lambda number: _round_number(number, plan))
     length = schema.row_tokens
     rows = sum(estimate.rows.values())
     density = estimate.tokens_in_rows / max(rows * length, 1)

@@ -6,7 +6,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from pipelines.build.plan import Plan, plan_table, warnings
-from pipelines.filters.filters import is_filters
+from pipelines.filters.filters import describe_dropped
 from pipelines.host.console import Console
 from pipelines.inspection.set_tables import labels_table
 from pipelines.tasks.task import task_class
@@ -43,9 +43,7 @@ def print_summary(info: SetInfo, console: Console, *, seconds: float | None = No
 def _facts(info: SetInfo, seconds: float | None) -> dict[str, str]:
     """The lines of the summary, by their heads."""
     statistics, total = info.stats, info.stats.total()
-    reasons = {True: [], False: []}
-    for reason, number in sorted(statistics.documents_rejected.items()):
-        reasons[is_filters(reason)].append(f"{number:,} {reason}")
+    dropped = describe_dropped(statistics.documents_rejected)
     held_out = f", {total.held_out:,} of train are held out" if total.held_out else ""
     moved = "".join(
         f"{sign} {number:,} {what} "
@@ -60,8 +58,8 @@ def _facts(info: SetInfo, seconds: float | None) -> dict[str, str]:
     facts = {
         "documents": f"{statistics.documents_read:,} read, {total.documents:,} kept",
         "duplicates": f"{total.duplicates:,} dropped{held_out}",
-        "refused": ", ".join(reasons[False]) or "none",
-        "filtered": ", ".join(reasons[True]) or "none",
+        "refused": dropped["refused"] or "none",
+        "filtered": dropped["filtered"] or "none",
         "tokens": f"{total.tokens:,} {moved}= all in rows",
         "rows": ", ".join(f"{split} {statistics.split(split).rows:,}" for split in splits),
         "density": f"{total.density(length):.2%} of the places in rows of {length}",

@@ -1,1 +1,1 @@
-"""Text -> token ids of documents, pairs of texts, questions. Pure."""
+"""Text -> token ids of documents, pairs of texts, questions."""

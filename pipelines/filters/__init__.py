@@ -1,1 +1,1 @@
-"""Which documents are kept, and in what normal form. Pure."""
+"""Which documents are kept, and in what normal form."""

@@ -1,4 +1,4 @@
-"""Which documents are kept, and in what normal form. Pure.
+"""Which documents are kept, and in what normal form.
 
 What is dropped here was good input that is not wanted; `Documents.rejects` are the refused ones.
 Normalization comes first, before the hash, so that documents which it makes equal are duplicates.
@@ -9,7 +9,7 @@ import hashlib
 import importlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -246,9 +246,22 @@ def _source_sha256(name: str) -> str:
         return hashlib.sha256(file.read()).hexdigest()
 
 
-def is_filters(reason: str) -> bool:
-    """Whether it is a filter's reason to drop a document, and not one to refuse it."""
-    return reason in _REASONS or reason.startswith("filter:")
+def describe_dropped(
+    dropped: Mapping[str, float], write: Callable[[float], str] = "{:,}".format
+) -> dict[str, str]:
+    """What became of documents that were left out, in two lines; "" where there were none.
+
+        {"too_long": 2, "min_words": 9} -> {"refused": "2 too_long", "filtered": "9 min_words"}
+
+    Args:
+      dropped: reason to number.
+      write: puts a number into words.
+    """
+    kinds: dict[str, list[str]] = {"refused": [], "filtered": []}
+    for reason, number in sorted(dropped.items()):
+        is_filters = reason in _REASONS or reason.startswith("filter:")
+        kinds["filtered" if is_filters else "refused"].append(f"{write(number)} {reason}")
+    return {kind: ", ".join(told) for kind, told in kinds.items()}
 
 
 def _brief(document: dict[str, Any]) -> str:

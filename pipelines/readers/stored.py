@@ -1,4 +1,4 @@
-"""Files as they are stored: which part of one is read at once, decompressed and hashed. Pure."""
+"""Files as they are stored: which part of one is read at once, decompressed and hashed."""
 
 import bz2
 import gzip

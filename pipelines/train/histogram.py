@@ -1,4 +1,4 @@
-"""The word counts of a corpus as a file, histogram.parquet. Pure.
+"""The word counts of a corpus as a file, histogram.parquet.
 
 Columns word (large_binary) and count (int64), sorted by word. Its metadata says how the words were
 cut, so that another vocabulary can be trained without the text, and never from other words.

@@ -1,4 +1,4 @@
-"""How often each token occurs in a set: token_counts.npy, int64 [vocabulary]. Pure.
+"""How often each token occurs in a set: token_counts.npy, int64 [vocabulary].
 
 An id's count is at its place, as a trainer wants it (sampled losses, class weights, vocabulary
 cuts) and `np.load` gives it without parsing: 250,000 ids are 2 MB, where JSON would be as large and

@@ -1,1 +1,1 @@
-"""What must hold in every shard and row of a set. Pure."""
+"""What must hold in every shard and row of a set."""

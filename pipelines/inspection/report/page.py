@@ -1,4 +1,4 @@
-"""A finished set -> report.html: one page that needs nothing but itself. Pure.
+"""A finished set -> report.html: one page that needs nothing but itself.
 
 The page is a function of the set's content alone, so that the same set has the same bytes wherever
 and however it was made. Each section is made by itself: one that fails is a notice in its place and

@@ -1,1 +1,1 @@
-"""One file a format: stored bytes or tables -> documents. Pure; `sources` opens and dispatches."""
+"""One file a format: stored bytes or tables -> documents. `sources` opens files."""

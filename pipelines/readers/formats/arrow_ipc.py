@@ -1,4 +1,4 @@
-"""Arrow IPC streams and files (Feather too) -> documents: runs of record batches a part. Pure.
+"""Arrow IPC streams and files (Feather too) -> documents: runs of record batches a part.
 
 A file is the stream between two marks, with a footer that nobody needs here: both are walked from
 message to message, so a part is a range of bytes, and workers find their batches without the rest.

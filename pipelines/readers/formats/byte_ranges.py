@@ -1,4 +1,4 @@
-"""Parts of text and JSON Lines files -> documents, whatever the cut of a file into parts. Pure.
+"""Parts of text and JSON Lines files -> documents, whatever the cut of a file into parts.
 
 Held at once are a part and the document that goes on beyond its end; of that one no more than a
 document may have. The rest of a longer one is passed over.

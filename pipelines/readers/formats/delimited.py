@@ -1,4 +1,4 @@
-"""CSV and TSV with a header row -> documents. Pure.
+"""CSV and TSV with a header row -> documents.
 
 Records are cut by `csv_scan` and parsed by Arrow, a chunk of whole ones at a time. A record with
 another number of fields than the header is refused; a quote that is never closed is an error, for

@@ -1,4 +1,4 @@
-"""JSON Lines -> documents. Pure.
+"""JSON Lines -> documents.
 
 Arrow's parser takes a block of lines that has nothing to refuse; any other is gone through line by
 line, so that every refused line has its place and its reason. Both give the same documents.

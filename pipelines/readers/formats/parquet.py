@@ -1,4 +1,4 @@
-"""Parquet -> documents: a row group a part, and of it the columns that are needed. Pure."""
+"""Parquet -> documents: a row group a part, and of it the columns that are needed."""
 
 from collections.abc import Iterator
 from dataclasses import replace

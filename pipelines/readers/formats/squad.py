@@ -1,4 +1,4 @@
-"""SQuAD's JSON, v1.1 and v2.0 -> documents, a question each. Pure.
+"""SQuAD's JSON, v1.1 and v2.0 -> documents, a question each.
 
 A file is one JSON document of tens of megabytes, which is parsed as a whole. A question's fields
 are its own, its paragraph's (context) and its article's (title). Arrow's parser takes a file that

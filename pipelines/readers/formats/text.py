@@ -1,4 +1,4 @@
-"""Text files -> documents: a line, a paragraph or a file each. Pure."""
+"""Text files -> documents: a line, a paragraph or a file each."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""An empty virtual environment, with nothing but what workers would install, to try a job in. Pure.
+"""An empty virtual environment, with nothing but what workers would install, to try a job in.
 
 It is made by uv where there is one (seconds, if its cache is warm), else by venv and pip.
 """

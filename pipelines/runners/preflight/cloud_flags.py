@@ -1,4 +1,4 @@
-"""Whether Beam's flags for Dataflow are complete and well formed, as far as words can tell. Pure.
+"""Whether Beam's flags for Dataflow are complete and well formed, as far as words can tell.
 
 Nothing is asked of anyone: it is the form that is looked at, before credentials or money are.
 """
