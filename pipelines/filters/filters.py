@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import json
 import sys
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -102,8 +103,6 @@ class Filters:
         if self.filter:
             values["filter_sha256"] = _source_sha256(self.filter)
         if self.normalize != "none":
-            import unicodedata
-
             values["unicode"] = unicodedata.unidata_version
         return values
 

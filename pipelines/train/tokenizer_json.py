@@ -3,6 +3,8 @@
 import json
 from collections.abc import Sequence
 
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+
 from pipelines.train.bpe import TrainedBpe
 
 _NAMES = {  # what transformers calls them, for the special tokens that RoBERTa has
@@ -25,8 +27,6 @@ def tokenizer_json(
     RoBERTa as it was published, `<mask>` takes the space before it along, because it stands for a
     word with its space.
     """
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
-
     vocabulary = {token: i for i, token in enumerate(trained.tokens)}
     tokenizer = Tokenizer(models.BPE(vocabulary, trained.merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)

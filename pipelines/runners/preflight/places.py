@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
+from pipelines.filters.filters import load_filter
 from pipelines.readers.files import HUGGING_FACE, expand_lists, is_remote
 from pipelines.runners.launch import import_beam, is_local
 from pipelines.runners.preflight.cloud_flags import Check, bucket_problem
@@ -194,8 +195,6 @@ def unreachable(path: str) -> str:
 
 def check_filter(asked: Asked) -> Check:
     """Whether it can be imported here; whether workers can is seen with their package."""
-    from pipelines.filters.filters import load_filter
-
     try:
         function = load_filter(asked.filter_name)
     except TextmillError as error:
