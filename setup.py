@@ -83,8 +83,8 @@ setup(
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["pipelines*", "schemas*", "trainers*"]),
     package_data={
-        "pipelines": ["configs/*.yaml"],
-        "pipelines.report": ["*.jinja"],
+        "pipelines.configs": ["*.yaml"],
+        "pipelines.inspection.report": ["*.jinja"],
         "schemas": ["*.json"],
     },
     install_requires=["numpy>=2.0,<2.5"],
