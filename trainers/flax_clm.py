@@ -4,11 +4,11 @@
     python -m trainers.flax_clm --evaluate_only --shards=DIR --checkpoint=RUN
     python -m trainers.flax_clm --generate="Once upon a time" --checkpoint=RUN
 
-`--help` lists every flag; each is a field of `FlaxClmFlags`.
+`--help` lists every flag.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, List, Optional
+from typing import ClassVar, List
 
 from schemas.errors import run_entry
 from schemas.memory import want_addresses
@@ -17,30 +17,20 @@ from trainers.models.model_flags import DecoderFlags, plan_decoder
 from trainers.run.program import Plan, Program
 from trainers.run.start import run
 from trainers.run.trainer import Trainer, parse_flags
-from trainers.tasks.clm import ClmFlags, ClmTask
+from trainers.tasks.clm import ClmTask, GenerationFlags
+from trainers.tasks.language import PretrainingFlags
 
 
 @dataclass(frozen=True)
-class FlaxClmFlags(DecoderFlags, ClmFlags):
+class FlaxClmFlags(PretrainingFlags, DecoderFlags, GenerationFlags):
     """Trains a causal language model on a shard set: GPT-2 or OPT, from scratch or fine-tuned.
 
     What is not given here (vocabulary, row length, special tokens) comes from the set's contract.
-    --config=FILE.yaml holds flags; those of the command line win.
-
-    With --evaluate_only it measures a checkpoint instead, with --generate=TEXT it goes on with the
-    text.
+    --config=FILE.yaml holds flags; those of the command line win. With --evaluate_only it measures
+    a checkpoint instead, with --generate=TEXT it goes on with the text.
     """
 
     entry: ClassVar[str] = "flax_clm"
-
-    learning_rate: float = 5e-4
-    """Highest learning rate."""
-    beta2: float = 0.98
-    """Of adamw and lion."""
-    epsilon: float = 1e-6
-    """Of adamw."""
-    dropout: Optional[float] = 0.0
-    """On embeddings, attention probabilities and residual branches."""
 
 
 def _import_program(plan: Plan, task: ClmTask) -> Program:

@@ -3,11 +3,11 @@
     python -m trainers.flax_mlm --shards=DIR --output=RUN --model=small --steps=1000
     python -m trainers.flax_mlm --evaluate_only --output=RUN
 
-`--help` lists every flag; each is a field of `FlaxMlmFlags`.
+`--help` lists every flag.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, List, Optional
+from typing import ClassVar, List
 
 from schemas.errors import run_entry
 from trainers.models.encoder import EncoderConfig
@@ -15,11 +15,12 @@ from trainers.models.model_flags import EncoderFlags, plan_encoder
 from trainers.run.program import Plan, Program
 from trainers.run.start import run_trainer
 from trainers.run.trainer import Trainer
+from trainers.tasks.language import PretrainingFlags
 from trainers.tasks.mlm import MlmFlags, MlmTask
 
 
 @dataclass(frozen=True)
-class FlaxMlmFlags(EncoderFlags, MlmFlags):
+class FlaxMlmFlags(PretrainingFlags, EncoderFlags, MlmFlags):
     """Trains a masked language model on a shard set: RoBERTa, BERT or ELECTRA's generator.
 
     What is not given here (vocabulary, row length, special tokens) comes from the set's contract.
@@ -27,15 +28,6 @@ class FlaxMlmFlags(EncoderFlags, MlmFlags):
     """
 
     entry: ClassVar[str] = "flax_mlm"
-
-    learning_rate: float = 5e-4
-    """Highest learning rate."""
-    beta2: float = 0.98
-    """Of adamw and lion."""
-    epsilon: float = 1e-6
-    """Of adamw."""
-    dropout: Optional[float] = 0.0
-    """On embeddings, attention probabilities and residual branches."""
 
 
 def _import_program(plan: Plan, task: MlmTask) -> Program:

@@ -3,18 +3,16 @@
     python -m trainers.poptorch_classifier --shards=DIR --output=RUN --init_from=DIR --epochs=2
     python -m trainers.poptorch_classifier --output=RUN --predict=FILE.jsonl
 
-`--help` lists every flag; each is a field of `PoptorchClassifierFlags` or of what it is made of.
-The syntax is that of Python 3.8 and the calls those of PyTorch 2.0, which PopTorch 3.4 comes with.
+`--help` lists every flag. Python 3.8 syntax; the calls are of PyTorch 2.0, as PopTorch 3.4 has it.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, List, Literal
+from typing import ClassVar, List, Literal, Optional
 
 from schemas.errors import run_entry
 from trainers.data.flag_values import above_0, at_least
 from trainers.models.encoder import EncoderConfig
 from trainers.models.model_flags import EncoderFlags, plan_encoder
-from trainers.on_poptorch.torch_flags import IpuFlags
 from trainers.run.program import Plan, Program
 from trainers.run.start import run_trainer
 from trainers.run.trainer import Trainer
@@ -22,7 +20,7 @@ from trainers.tasks.classification import ClassificationFlags, ClassificationTas
 
 
 @dataclass(frozen=True)
-class PoptorchClassifierFlags(IpuFlags, ClassificationFlags, EncoderFlags):
+class PoptorchClassifierFlags(ClassificationFlags, EncoderFlags):
     """Fine-tunes an encoder as a classifier on Graphcore IPUs, or on plain PyTorch.
 
     What is not given here (vocabulary, row length, classes) comes from the set's contract.
@@ -32,10 +30,22 @@ class PoptorchClassifierFlags(IpuFlags, ClassificationFlags, EncoderFlags):
     entry: ClassVar[str] = "poptorch_classifier"
 
     family: Literal["electra", "bert", "roberta"] = "electra"
-    """Which encoder; with --init_from its config.json says it."""
     model: Literal["tiny", "small", "base", "electra_small"] = "electra_small"
-    """Dimensions to start from; each flag below replaces one of them. With --init_from its
-    config.json says them all."""
+
+    device: Literal["auto", "ipu", "cpu", "cuda"] = "auto"
+    """auto: IPUs if PopTorch finds them, else a GPU, else the CPU."""
+    precision: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
+    """Of the computation. auto: float16 on IPUs, bfloat16 on a GPU, float32 on the CPU."""
+    blocks_per_ipu: str = "auto"
+    """Blocks on each IPU: the embedding, then each layer. auto: 1+4+4+4 for 12 layers."""
+    replication: int = 1
+    """Copies of the model, each on its own IPUs."""
+    device_iterations: int = 1
+    """Steps that IPUs run at a time; the learning rate is that of the first of them."""
+    loss_scaling: float = 128.0
+    """Of gradients in float16, on IPUs."""
+    executable_cache: Optional[str] = None
+    """Directory of compiled IPU programs, to compile each only once."""
 
     def __post_init__(self) -> None:
         """Refuses values that cannot be meant."""

@@ -30,10 +30,7 @@ class TfClassifierFlags(ClassificationFlags, EncoderFlags, TfFlags):
     entry: ClassVar[str] = "tf_classifier"
 
     family: Literal["bert", "roberta", "electra"] = "bert"
-    """Which encoder; with --init_from its config.json says it."""
     model: Literal["tiny", "small", "base", "electra_small"] = "tiny"
-    """Dimensions to start from; each flag below replaces one of them. With --init_from its
-    config.json says them all."""
 
 
 def _program(plan: Plan, task: ClassificationTask) -> Program:

@@ -31,10 +31,7 @@ class TfQaFlags(QaFlags, DecoderFlags, TfFlags):
     entry: ClassVar[str] = "tf_qa"
 
     family: Literal["gpt2"] = "gpt2"
-    """Which decoder."""
     model: Literal["tiny", "small", "base", "medium", "gpt2"] = "tiny"
-    """Dimensions to start from; each flag below replaces one of them. With --init_from its
-    config.json says them all."""
 
 
 def _program(plan: Plan, task: QaTask) -> Program:

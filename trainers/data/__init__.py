@@ -1,1 +1,4 @@
-"""Shard sets as batches: the reader, mixtures, the order of rows. Knows no framework."""
+"""Shard sets as batches: the reader, mixtures, the order of rows.
+
+Standard library, numpy and `schemas` only, Python 3.8 syntax.
+"""

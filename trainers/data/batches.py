@@ -1,7 +1,4 @@
-"""Rows that can be read by their index, as batches for a loop and as a dataset of single rows.
-
-Standard library and numpy only, Python 3.8 syntax.
-"""
+"""Rows that can be read by their index, as batches for a loop and as a dataset of single rows."""
 
 from abc import ABC, abstractmethod
 from typing import Dict, Generator, Iterator, List, Optional, Sequence, Tuple
@@ -17,17 +14,11 @@ _BYTES_A_READ = 4 << 20  # a shard that is touched costs as much as some hundred
 
 
 class BatchReader(ABC):
-    """What a shard set and a mixture of several have in common.
+    """What a shard set and a mixture of several have in common."""
 
-    Attributes:
-      name: where it lies, for errors.
-      schema: the contract of its rows.
-      fingerprint: of all that decides what its rows mean; a resumed run compares it.
-    """
-
-    name: str
+    name: str  # where it lies, for errors
     schema: Schema
-    fingerprint: str
+    fingerprint: str  # of all that decides what its rows mean; a resumed run compares it
 
     @property
     @abstractmethod
@@ -40,14 +31,7 @@ class BatchReader(ABC):
 
     @abstractmethod
     def read(self, split: str, row_indices: np.ndarray) -> Batch:
-        """Rows by their index in the split, in the order asked for.
-
-        Args:
-          split: such as "train".
-          row_indices: integers [n], 0 to rows(split) - 1.
-
-        Returns:
-          For every feature an array [n, *shape].
+        """For every feature an array [n, *shape] of the rows with these indices, integers [n].
 
         Raises:
           DataError: a file cannot be read or holds other rows; names it.
@@ -55,15 +39,10 @@ class BatchReader(ABC):
 
     @abstractmethod
     def order(self, split: str, positions: np.ndarray, *, seed: int) -> Batch:
-        """Which rows come at these positions of the endless stream of `batches`.
+        """Which rows come at these positions, integers [n], of the endless stream of `batches`.
 
-        Args:
-          split: such as "train".
-          positions: integers [n] from 0 on; step s of batches of B takes s * B to s * B + B - 1.
-          seed: of the order.
-
-        Returns:
-          int64 [n] arrays `row_index`, of the row in the split, and `epoch`.
+        Step s of batches of B takes positions s * B to s * B + B - 1. Gives int64 [n] arrays
+        `row_index`, of the row in the split, and `epoch`.
         """
 
     def fetching(self, split: str) -> bool:
@@ -94,17 +73,9 @@ class BatchReader(ABC):
         """This process's part of the batches of the steps from `start_step` to before `stop_step`.
 
         Every batch is a pure function of (seed, its step): the features and what `order` gives,
-        each with batch_size / process_count rows.
-
-        Args:
-          split: such as "train".
-          batch_size: rows over all processes.
-          seed: of the row order.
-          start_step: first step to read, from 0 on.
-          stop_step: step to end before; None goes on for ever.
-          process_index: this process, from 0 on.
-          process_count: divides `batch_size`.
-          prefetch: batches that a background thread reads ahead; 0 reads when asked.
+        each with batch_size / process_count rows. Steps and processes count from 0; without a
+        `stop_step` it goes on for ever. A background thread reads `prefetch` batches ahead; 0 reads
+        when asked.
 
         Raises:
           DataError, UsageError: as `read`; the batch size cannot be shared.
@@ -150,10 +121,8 @@ class BatchReader(ABC):
                 real = indices < rows
                 batch = self.read(split, indices[real])
                 filling = [(0, share - int(real.sum()))]
-                batch = {
-                    name: np.pad(column, filling + [(0, 0)] * (column.ndim - 1))
-                    for name, column in batch.items()
-                }
+                for name, column in batch.items():
+                    batch[name] = np.pad(column, filling + [(0, 0)] * (column.ndim - 1))
                 yield dict(
                     batch,
                     row_index=np.minimum(indices, rows - 1),
@@ -207,9 +176,7 @@ class SplitRows:
     """
 
     def __init__(self, reader: BatchReader, split: str):
-        """Refuses a split that is not there."""
-        self._reader, self._split = reader, split
-        self._rows = reader.rows(split)
+        self._reader, self._split, self._rows = reader, split, reader.rows(split)
 
     def __len__(self) -> int:
         """Rows of the split."""
@@ -226,10 +193,7 @@ class SplitRows:
         if outside.any():
             raise IndexError(f"row {wanted[outside][0]} of {self!r}")
         columns = self._reader.read(self._split, wanted % max(self._rows, 1))
-        return [
-            {name: column[place] for name, column in columns.items()}
-            for place in range(len(wanted))
-        ]
+        return [dict(zip(columns, row)) for row in zip(*columns.values())]
 
     def __iter__(self) -> Iterator[Batch]:
         """All rows in order, many of them with one read."""

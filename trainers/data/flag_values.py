@@ -1,7 +1,4 @@
-"""What `--shards` says, one set or several with weights, and checks of single flags.
-
-Standard library only, Python 3.8 syntax.
-"""
+"""What `--shards` says, one set or several with weights, and checks of single flags."""
 
 import os
 import re

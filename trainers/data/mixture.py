@@ -10,13 +10,10 @@
 
 Order. Which set a row of the stream comes from is a pure function of its position, spaced as evenly
 as whole rows can be: of the first n rows a set of weight w gave n * w, but for at most half a row a
-set of the mixture. So shares are exact in the long run and as good as exact in every batch. The
-rows that a set gives are its own endless stream: a new permutation in each of its own epochs, every
-row once. Nothing is stored, and any step can be asked for.
+set of the mixture. The rows that a set gives are its own endless stream: a new permutation in each
+of its own epochs, every row once. Nothing is stored, and any step can be asked for.
 
 Of 0.7 and 0.3 the first ten positions are 0 1 0 0 0 1 0 0 1 0: books, web, books, books ...
-
-Standard library and numpy only, Python 3.8 syntax.
 """
 
 import hashlib
@@ -39,12 +36,9 @@ FINEST = 10**6
 
 
 def open_shards(text: str, *, seed: int = 0, **opening: Any) -> Union[ShardSet, "Mixture"]:
-    """Opens what `--shards` names: a set, or a mixture of several.
+    """Opens what `--shards` names: a set, or a mixture "data/books:0.7,gs://bucket/web:0.3".
 
-    Args:
-      text: such as "data/books:0.7,gs://bucket/web:0.3".
-      seed: of the order of a mixture.
-      opening: as for ShardSet: verify, cache_dir, cache_gigabytes, follow_links.
+    `seed` is of a mixture's order; `opening` is as for ShardSet: verify, cache_dir and others.
 
     Raises:
       DataError: one is no finished set.
@@ -66,28 +60,28 @@ class Mixture(BatchReader):
     Attributes:
       parts: the sets, in the order they were given.
       weights: their shares, which add up to 1.
-      seed: of the order, where `batches` is given none.
       schema: the first set's. The others agree in all that decides what a row means.
-      fingerprint: of the sets' fingerprints and the weights.
-      name: their directories.
     """
 
     def __init__(self, parts: Sequence[ShardSet], weights: Sequence[float], *, seed: int = 0):
-        """Checks the weights, and the contracts against each other.
+        """Mixes at least one set, each with a weight above 0, of which only proportions count.
 
-        Args:
-          parts: at least one set.
-          weights: one for each, above 0; only their proportions count.
-          seed: of the order.
+        The seed is of the order, where `order` is given none.
 
         Raises:
           UsageError: a weight is no share, or two sets do not go together; says what differs.
         """
         self.parts, self.seed = tuple(parts), seed
         self.weights = _shares([part.name for part in parts], weights)
-        for other in self.parts[1:]:
-            _check_contracts(self.parts[0], other)
-        self.schema = self.parts[0].schema
+        first, self.schema = parts[0], parts[0].schema
+        for other in parts[1:]:
+            differing = _differences(self.schema, other.schema)
+            if differing:
+                raise UsageError(
+                    f"{first.name} and {other.name} cannot be mixed, since their rows do not mean "
+                    f"the same: {'; '.join(differing)}. Build one of them anew with the other's "
+                    "tokenizer and flags"
+                )
         self.name = " + ".join(part.name for part in self.parts)
         self._turns = _turns(self.weights)
         told = [(p.fingerprint, str(w)) for p, w in zip(self.parts, self.weights)]
@@ -145,11 +139,9 @@ class Mixture(BatchReader):
             rows, here = self._rows_of(part, split), np.flatnonzero(set_index == index)
             if not rows:
                 raise part.no_rows(split)
+            own_seed = self.seed if seed is None else seed
             epoch[here], own = epoch_and_row(
-                own_positions[here],
-                rows=rows,
-                seed=self.seed if seed is None else seed,
-                stream=index,
+                own_positions[here], rows=rows, seed=own_seed, stream=index
             )
             row_index[here] = own + (ends[index] - rows)
         return {"row_index": row_index, "epoch": epoch, "set_index": set_index}
@@ -180,9 +172,7 @@ def _shares(names: Sequence[str], weights: Sequence[float]) -> Tuple[Fraction, .
         raise UsageError(f"{len(weights)} weights for {len(names)} sets: give one to each")
     for name, weight in zip(names, weights):
         if not (weight > 0 and math.isfinite(weight)):
-            raise UsageError(
-                f"{name}: weight {weight}, which must be above 0; or leave the set out"
-            )
+            raise UsageError(f"{name}: weight {weight} must be above 0; or leave the set out")
     exact = [Fraction(str(weight)) for weight in weights]  # as it was written: 0.7 is 7/10
     shares = tuple(weight / sum(exact) for weight in exact)
     for name, share in zip(names, shares):
@@ -232,15 +222,6 @@ def take_turns(
     return set_index, own
 
 
-def _check_contracts(one: ShardSet, other: ShardSet) -> None:
-    differing = _differences(one.schema, other.schema)
-    if differing:
-        raise UsageError(
-            f"{one.name} and {other.name} cannot be mixed, since their rows do not mean the same: "
-            f"{'; '.join(differing)}. Build one of them anew with the other's tokenizer and flags"
-        )
-
-
 def _differences(one: Schema, other: Schema) -> List[str]:
     """What differs in what a row means: `max_length: 128 in the first, 512 in the second`.
 
@@ -248,19 +229,11 @@ def _differences(one: Schema, other: Schema) -> List[str]:
     """
 
     def told(schema: Schema) -> Dict[str, object]:
-        values: Dict[str, object] = {
-            name: getattr(schema, name)
-            for name in (
-                "task",
-                "max_length",
-                "vocab_size",
-                "tokenizer_sha256",
-                "special_ids",
-                "all_special_ids",
-                "static_masking",
-                "max_masked",
-            )
-        }
+        names = (
+            *("task", "max_length", "vocab_size", "tokenizer_sha256", "special_ids"),
+            *("all_special_ids", "static_masking", "max_masked"),
+        )
+        values: Dict[str, object] = {name: getattr(schema, name) for name in names}
         values["classes"] = schema.parameters.get("classes")
         values.update(("feature " + f.name, f"{f.dtype}{list(f.shape)}") for f in schema.features)
         return values
@@ -268,6 +241,6 @@ def _differences(one: Schema, other: Schema) -> List[str]:
     first, second = told(one), told(other)
     return [
         f"{name}: {first.get(name, 'none')} in the first, {second.get(name, 'none')} in the second"
-        for name in list(first) + [name for name in second if name not in first]
+        for name in {**first, **second}
         if first.get(name) != second.get(name)
     ]

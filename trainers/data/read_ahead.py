@@ -1,7 +1,4 @@
-"""An iterator whose items a background thread makes before they are asked for.
-
-Standard library only, Python 3.8 syntax.
-"""
+"""An iterator whose items a background thread makes before they are asked for."""
 
 import queue
 import sys
@@ -23,19 +20,18 @@ def read_ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
     ready = queue.Queue(depth)  # type: queue.Queue[tuple]
     stopped = threading.Event()
 
-    def put(message: tuple) -> bool:
+    def put(message: tuple) -> None:
         while not stopped.is_set():
             try:
-                ready.put(message, timeout=0.1)
-                return True
+                return ready.put(message, timeout=0.1)
             except queue.Full:
                 continue
-        return False
 
     def fill() -> None:
         try:
             for item in items:
-                if not put(("item", item)):
+                put(("item", item))
+                if stopped.is_set():
                     return
             put(("end", None))
         except BaseException as error:  # noqa: B036  raised again in the consumer's thread

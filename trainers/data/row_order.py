@@ -6,7 +6,6 @@ process can ask for any place of it: a resumed run and every host of a cluster s
 
 Method: J. Black and P. Rogaway, "Ciphers with Arbitrary Finite Domains" (2002), methods 2 and 3: a
 Feistel network on a grid just larger than the number of rows, walked until it lands inside.
-Standard library and numpy only, Python 3.8 syntax.
 """
 
 import hashlib
@@ -20,17 +19,10 @@ ROUNDS = 8
 def epoch_and_row(
     positions: np.ndarray, *, rows: int, seed: int, stream: int = 0
 ) -> Tuple[np.ndarray, np.ndarray]:
-    """Where in the data a run's positions are.
+    """Where in a split's rows a run's positions are: epochs int64 [n], row indices int64 [n].
 
-    Args:
-      positions: integers [n] from 0 on, counted over all epochs; step s of batches of B takes
-        s * B to s * B + B - 1.
-      rows: rows of the split.
-      seed: any integer.
-      stream: each of several that are read with one seed has an order of its own.
-
-    Returns:
-      epochs int64 [n] and row indices int64 [n]; over an epoch every row comes once.
+    Positions are integers [n] from 0 on, counted over all epochs; in an epoch every row comes once.
+    Each `stream` of several that are read with one seed has an order of its own.
     """
     positions = np.asarray(positions, np.int64)
     epochs, places = np.divmod(positions, rows)
@@ -43,15 +35,9 @@ def epoch_and_row(
 
 
 def permuted(places: np.ndarray, *, rows: int, key: Tuple[int, ...]) -> np.ndarray:
-    """The bijection of 0..rows-1 that `key` names, at these places.
+    """The permutation of 0..rows-1 that `key` names, at these places: integers [n] to int64 [n].
 
-    Args:
-      places: integers [n], 0 to rows - 1.
-      rows: 1 to 2**62.
-      key: integers; another key, another permutation.
-
-    Returns:
-      int64 [n].
+    There may be 1 to 2**62 rows.
     """
     # Sides of a grid of at least `rows` cells, with fewer than one side to spare: a place lands
     # outside so seldom that the walk below hardly ever takes a second turn.
@@ -59,18 +45,14 @@ def permuted(places: np.ndarray, *, rows: int, key: Tuple[int, ...]) -> np.ndarr
     while high * high < rows:  # sqrt of a large int64 is rounded
         high += 1
     low = -(-rows // high)
-    keys = _round_keys(key)
+    text = ",".join(str(part) for part in key).encode()
+    keys = np.frombuffer(hashlib.blake2b(text, digest_size=8 * ROUNDS).digest(), "<u8")
     indices = _feistel(np.asarray(places, np.int64), high, low, keys)
     outside = np.flatnonzero(indices >= rows)
     while len(outside):
         indices[outside] = _feistel(indices[outside], high, low, keys)
         outside = outside[indices[outside] >= rows]
     return indices
-
-
-def _round_keys(key: Tuple[int, ...]) -> np.ndarray:
-    text = ",".join(str(part) for part in key).encode()
-    return np.frombuffer(hashlib.blake2b(text, digest_size=8 * ROUNDS).digest(), "<u8")
 
 
 def _feistel(places: np.ndarray, high: int, low: int, keys: np.ndarray) -> np.ndarray:

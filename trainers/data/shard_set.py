@@ -21,18 +21,11 @@ is a pure function of (seed, step): `start_step=1000` continues exactly where st
 needs no saved state. A batch that reaches the end of an epoch goes on into the next one, so every
 row comes exactly once an epoch and no row is ever left over.
 
-Hosts. With `process_count=N` each process reads its own N-th part of every batch, and together they
-read the batches that one process would.
-
-Speed. A batch is read with one call per shard it touches, in a background thread (`prefetch`).
-Opening with `verify=True` reads every byte of the set once (about 1 to 2 GB/s a core for sha256).
-
-Stores. The files of a set at a URL are fetched into a cache when rows of them are first asked for,
-and the others of the split behind them in the background; `schemas.set_files` says how. There they
-stay for the next run.
-
-Standard library, numpy and `schemas` only, Python 3.8 syntax; `array_record` for compressed files
-of that format.
+With `process_count=N` each process reads its own N-th part of every batch, and together they read
+the batches that one process would. Opening with `verify=True` reads every byte of the set once
+(about 1 to 2 GB/s a core for sha256). The files of a set at a URL are fetched into a cache when
+rows of them are first asked for, and the others of the split behind them in the background.
+The package array_record is needed for compressed files of that format alone.
 """
 
 import importlib.util
@@ -44,7 +37,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 import numpy as np
 
 from schemas.errors import DataError, UsageError
-from schemas.manifest import ManifestFile, file_sha256
+from schemas.manifest import ManifestFile, check_unchanged
 from schemas.records import RowReader, open_rows
 from schemas.set_cache import CACHE_GIGABYTES, Cache, default_directory
 from schemas.sidecar import SetInfo, read_set
@@ -62,10 +55,9 @@ class ShardSet(BatchReader):
 
     Attributes:
       directory: where it lies, or its URL; `name` is the same.
-      schema: the contract (`schemas.sidecar.Schema`), with its `fingerprint`.
       stats: counts (`schemas.statistics.Statistics`).
       manifest: every file (`schemas.manifest.Manifest`).
-      file_format: the format that is read: array_record if the set has it, else tfrecord.
+      file_format: the format that is read, array_record or tfrecord.
     """
 
     def __init__(
@@ -84,7 +76,7 @@ class ShardSet(BatchReader):
           directory: that build_shards wrote; or a URL such as gs://bucket/shards.
           verify: whether to compare the sha256 of every file with the manifest. Sizes and the
             sidecars are compared in any case, and so is what is fetched from a store.
-          file_format: array_record or tfrecord; the default prefers array_record.
+          file_format: None prefers array_record where that package is installed.
           cache_dir: where files from a store are kept; None: textmill in the user's cache directory
             ($XDG_CACHE_HOME or ~/.cache).
           cache_gigabytes: (1e9 bytes) that all sets there may take together.
@@ -126,16 +118,14 @@ class ShardSet(BatchReader):
 
     def __setstate__(self, state: dict) -> None:
         """As it was, with no file open."""
-        for name, value in state.items():
-            setattr(self, name, value)
+        vars(self).update(state)
         self._open_nothing()
 
     def close(self) -> None:
         """Closes the files; they open again when read."""
         with self._lock:
-            for reader in self._readers.values():
-                reader.close()
-            self._readers.clear()
+            while self._readers:
+                self._readers.popitem()[1].close()
 
     @property
     def splits(self) -> Tuple[str, ...]:
@@ -174,11 +164,7 @@ class ShardSet(BatchReader):
         return [self.locate(file.path) for file in self._shards(split)]
 
     def locate(self, path: str) -> str:
-        """Where a file of the set lies on this machine: "tokenizer.json"; fetched from a store.
-
-        Raises:
-          DataError: the store does not give it.
-        """
+        """Where a file such as "tokenizer.json" lies here; a DataError if its store is silent."""
         return self._info.locate(path)
 
     def fetching(self, split: str) -> bool:
@@ -201,10 +187,7 @@ class ShardSet(BatchReader):
     def mix(weights: Dict[str, float], seed: int = 0, **opening: Any) -> "Mixture":
         """Several sets read as one, by weight: `ShardSet.mix({"books": 0.7, "web": 0.3}, seed=1)`.
 
-        Args:
-          weights: directory to weight; shares of the rows of a batch are in their proportion.
-          seed: of the order, unless `batches` is given another.
-          opening: as for ShardSet: verify, cache_dir, cache_gigabytes, follow_links.
+        `opening` is as for ShardSet: verify, cache_dir, cache_gigabytes, follow_links.
 
         Raises:
           DataError: one is no finished set.
@@ -256,9 +239,9 @@ class ShardSet(BatchReader):
 
 def _choose_format(info: SetInfo, wanted: Optional[str]) -> str:
     formats = info.schema.file_formats
-    if wanted is not None and wanted not in formats:
-        raise UsageError(f"{info.directory} has no {wanted} files: it has {', '.join(formats)}")
     if wanted is not None:
+        if wanted not in formats:
+            raise UsageError(f"{info.directory} has no {wanted} files: it has {', '.join(formats)}")
         return wanted
     # Files that Textmill wrote without compression need no library; others do.
     installed = importlib.util.find_spec("array_record") is not None
@@ -267,13 +250,7 @@ def _choose_format(info: SetInfo, wanted: Optional[str]) -> str:
 
 def _verify_files(info: SetInfo) -> None:
     """Compares the sha256 of every file; in threads, since hashing lets go of the interpreter."""
-    published = {os.path.join(info.directory, f.path): f.sha256 for f in info.manifest.files}
+    files = info.manifest.files
+    paths = [os.path.join(info.directory, file.path) for file in files]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        hashes = {path: pool.submit(file_sha256, path) for path in published}
-        for path, found in hashes.items():
-            if found.result() != published[path]:
-                raise DataError(
-                    f"{path} was changed after the set was published: its sha256 is "
-                    f"{found.result()}, where the manifest says {published[path]}. Copy "
-                    "the set again or build it anew"
-                )
+        list(pool.map(check_unchanged, paths, files))

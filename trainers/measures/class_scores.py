@@ -7,8 +7,6 @@ from typing import Dict, List, NamedTuple, Sequence
 
 import numpy as np
 
-BINS = 15  # Guo et al., "On Calibration of Modern Neural Networks", 2017 (arXiv:1706.04599)
-
 
 class Calibration(NamedTuple):
     """Rows by the probability of the class that was chosen, in bins of equal width.
@@ -38,17 +36,12 @@ def probabilities(logits_BxC: np.ndarray) -> np.ndarray:
 
 
 def class_measures(logits_BxC: np.ndarray, label_B: np.ndarray) -> Dict[str, float]:
-    """Measures of a classifier on rows.
+    """Measures of a classifier on rows, by logits that need not be finite.
 
-    Args:
-      logits_BxC: floats, not all of them need be finite.
-      label_B: integers, 0 to C - 1.
-
-    Returns:
-      loss: mean cross-entropy, nats. accuracy. auc: of two classes the area under the curve of the
-      second's probability, of more the mean over classes against the rest. f1: of two classes the
-      second's, of more the mean over classes. ece: see `Calibration`. rows: B. A measure that the
-      rows do not define (an AUC where there is one class only) is left out.
+    loss: mean cross-entropy, nats. accuracy. auc: of two classes the area under the curve of the
+    second's probability, of more the mean over classes against the rest. f1: of two classes the
+    second's, of more the mean over classes. ece: see `Calibration`. rows: B. A measure that the
+    rows do not define (an AUC where there is one class only) is left out.
     """
     label_B = np.asarray(label_B, np.int64)
     rows, classes = logits_BxC.shape
@@ -106,8 +99,8 @@ def f1_scores(confusion_CxC: np.ndarray) -> np.ndarray:
     return 2 * right_C / np.maximum(total_C, 1)
 
 
-def calibration(probability_BxC: np.ndarray, label_B: np.ndarray, bins: int = BINS) -> Calibration:
-    """How probabilities compare with what came true."""
+def calibration(probability_BxC: np.ndarray, label_B: np.ndarray, bins: int = 15) -> Calibration:
+    """How probabilities compare with what came true, as Guo et al., 2017 (arXiv:1706.04599)."""
     confidence_B = probability_BxC.max(axis=1)
     right_B = probability_BxC.argmax(axis=1) == label_B
     # A bin holds its upper end, as in the paper: 1.0 is in the last.
@@ -124,11 +117,7 @@ def calibration(probability_BxC: np.ndarray, label_B: np.ndarray, bins: int = BI
 def class_weights(text: str, counts: Sequence[int]) -> List[float]:
     """What --class_weights means; "balanced" is B / (C * rows of the class), as in scikit-learn.
 
-    [30, 10] -> [0.667, 2.0]; "none" -> ones; "1,2.5" -> [1.0, 2.5].
-
-    Args:
-      text: balanced, none, or a weight for each class.
-      counts: rows of each class in the training split.
+    Training rows [30, 10] -> [0.667, 2.0]; "none" -> ones; "1,2.5" -> [1.0, 2.5].
 
     Raises:
       ValueError: it is none of these; says why.

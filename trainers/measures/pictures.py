@@ -1,6 +1,6 @@
 """Pictures as PNGs, each there whole or not at all: the loss curve, a classifier's, SQuAD's scores.
 
-matplotlib is imported when a picture is drawn. Python 3.8 syntax.
+Python 3.8 syntax.
 """
 
 import os
@@ -13,6 +13,7 @@ from trainers.measures.class_scores import Calibration
 
 def new_figure(size: Tuple[float, float]) -> Tuple[Any, Any]:
     """A figure of so many inches, and its axes; it needs no display."""
+    # matplotlib: a second that a run without pictures does not pay.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -29,14 +30,7 @@ def save_figure(figure: Any, path: str) -> None:
 
 
 def draw_curve(metrics: List[Dict[str, Any]], path: str, title: str, *, unit: str) -> None:
-    """Draws loss over steps, training and evaluation.
-
-    Args:
-      metrics: lines of a metrics file, with `kind`, `step` and `loss`.
-      path: of the picture; replaced whole.
-      title: over the picture.
-      unit: of the loss.
-    """
+    """Draws loss over steps, training and evaluation, from the lines of a metrics file."""
     figure, axes = new_figure((8, 4.5))
     styles = {"train": {"linewidth": 1.0}, "evaluation": {"marker": "o", "linewidth": 1.5}}
     for kind, style in styles.items():
@@ -51,19 +45,12 @@ def draw_curve(metrics: List[Dict[str, Any]], path: str, title: str, *, unit: st
     save_figure(figure, path)
 
 
-_NUMBERED = 30  # classes, up to which each cell shows its count
-
-
 def draw_confusion(
     confusion_CxC: np.ndarray, classes: Sequence[str], path: str, title: str
 ) -> None:
     """Draws counts of rows, true class by chosen class; colours are shares of the true class.
 
-    Args:
-      confusion_CxC: as `confusion_matrix` gives it.
-      classes: names.
-      path: of the picture; replaced whole.
-      title: over the picture.
+    Of up to 30 classes, names and counts are written on it.
     """
     number = len(classes)
     side = min(12.0, 3.5 + 0.5 * number)
@@ -71,16 +58,11 @@ def draw_confusion(
     share = confusion_CxC / np.maximum(confusion_CxC.sum(axis=1, keepdims=True), 1)
     image = axes.imshow(share, cmap="Blues", vmin=0.0, vmax=1.0)
     figure.colorbar(image, ax=axes, label="share of the true class", shrink=0.8)
-    if number <= _NUMBERED:
+    if number <= 30:
         for row, column in np.ndindex(number, number):
-            axes.text(
-                column,
-                row,
-                f"{confusion_CxC[row, column]:,}",
-                ha="center",
-                va="center",
-                color="white" if share[row, column] > 0.5 else "black",
-            )
+            color = "white" if share[row, column] > 0.5 else "black"
+            count = f"{confusion_CxC[row, column]:,}"
+            axes.text(column, row, count, ha="center", va="center", color=color)
         labels = [name.replace("$", r"\$") for name in classes]  # no mathematics
         axes.set_xticks(range(number), labels, rotation=45 if number > 4 else 0)
         axes.set_yticks(range(number), labels)
@@ -89,13 +71,7 @@ def draw_confusion(
 
 
 def draw_reliability(found: Calibration, path: str, title: str) -> None:
-    """Draws accuracy over confidence, with the rows of each bin, and the calibration error.
-
-    Args:
-      found: as `calibration` gives it.
-      path: of the picture; replaced whole.
-      title: over the picture.
-    """
+    """Draws accuracy over confidence, with the rows of each bin, and the calibration error."""
     figure, axes = new_figure((6.0, 5.0))
     bins = len(found.rows)
     some = found.rows > 0
@@ -104,21 +80,12 @@ def draw_reliability(found: Calibration, path: str, title: str) -> None:
     axes.plot([0, 1], [0, 1], "--", color="gray", linewidth=1, label="perfect calibration")
     axes.plot(found.confidence[some], found.accuracy[some], "o-", color="C1", label="measured")
     share = axes.twinx()
-    share.step(
-        np.append(left, 1.0),
-        np.append(found.rows, found.rows[-1]) / max(1, found.rows.sum()),
-        where="post",
-        color="C2",
-        linewidth=1,
-    )
+    shares = np.append(found.rows, found.rows[-1]) / max(1, found.rows.sum())
+    share.step(np.append(left, 1.0), shares, where="post", color="C2", linewidth=1)
     share.set(ylabel="share of the rows (line)", ylim=(0, 1))
-    axes.set(
-        xlabel="probability of the chosen class",
-        ylabel="share that is right",
-        xlim=(0, 1),
-        ylim=(0, 1),
-        title=f"{title}\nexpected calibration error {found.error:.4f}",
-    )
+    axes.set(xlabel="probability of the chosen class", ylabel="share that is right")
+    title = f"{title}\nexpected calibration error {found.error:.4f}"
+    axes.set(xlim=(0, 1), ylim=(0, 1), title=title)
     axes.legend(loc="upper left")
     save_figure(figure, path)
 
@@ -134,11 +101,7 @@ _NAMES = {
 
 
 def score_table(found: Sequence[Mapping[str, float]]) -> str:
-    """Scores by checkpoint in aligned columns.
-
-    Args:
-      found: "step", "loss" and what `squad_scores` gives, for each checkpoint.
-    """
+    """Scores by checkpoint in aligned columns: "step", "loss" and what `squad_scores` gives."""
     columns = [name for name in _NAMES if name in found[0]]
     lines = [["step", *(_NAMES[name] for name in columns)]]
     for scores in found:
@@ -151,13 +114,7 @@ def score_table(found: Sequence[Mapping[str, float]]) -> str:
 
 
 def draw_scores(found: Sequence[Mapping[str, float]], path: str, title: str) -> None:
-    """Draws exact match and F1 over steps as a PNG.
-
-    Args:
-      found: as for `score_table`.
-      path: of the picture; replaced whole.
-      title: over the picture.
-    """
+    """Draws exact match and F1 over steps, of the scores that `score_table` takes."""
     figure, axes = new_figure((8, 4.5))
     steps = [scores["step"] for scores in found]
     for name, label in _NAMES.items():

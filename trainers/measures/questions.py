@@ -4,30 +4,25 @@ Numpy and the standard library only, Python 3.8 syntax; `models.set_tokenizer` o
 """
 
 import json
-import os
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
 from schemas.errors import DataError
+from schemas.manifest import EVALUATION
 from schemas.sidecar import Schema
 from schemas.template import parse_template
 from trainers.data.shard_set import ShardSet
 from trainers.measures.squad_scores import squad_scores
-
-EVALUATION = "evaluation.jsonl"
-_FIELDS = ("question", "context", "answer")
 
 
 @dataclass(frozen=True)
 class Question:
     """A question that answers are scored on.
 
-    Attributes:
-      name: its id in the source, or its row's `example_id` where it has none.
-      question: what is asked.
-      answers: all right ones; () where it cannot be answered.
+    Its name is its id in the source, or its row's `example_id` where it has none; answers are all
+    right ones, () where it cannot be answered.
     """
 
     name: str
@@ -74,24 +69,10 @@ def read_questions(sets: Sequence[ShardSet]) -> Dict[int, Question]:
     return found
 
 
-def write_answers(path: str, answers: Mapping[str, str]) -> None:
-    """Writes {name: answer} as SQuAD's own scripts take it, whole or not at all."""
-    partial = path + ".partial"
-    with open(partial, "w", encoding="utf-8") as file:
-        json.dump(answers, file, ensure_ascii=False, indent=0)
-    os.replace(partial, path)
-
-
 def score_answers(
     questions: Sequence[Question], predictions: Mapping[str, str], version: str
 ) -> Dict[str, float]:
-    """SQuAD's scores of predictions by name; see `squad_scores`.
-
-    Args:
-      questions: to be scored.
-      predictions: name of a question to its answer.
-      version: "1.1", "2.0", or "auto": 2.0 if a question cannot be answered.
-    """
+    """`squad_scores` of predictions by question's name; "auto": 2.0 if one cannot be answered."""
     if version == "auto":
         version = "1.1" if all(question.answers for question in questions) else "2.0"
     golds = {question.name: question.answers for question in questions}
@@ -100,12 +81,7 @@ def score_answers(
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a model goes on from.
-
-    Attributes:
-      ids: of its tokens.
-      cut: tokens of question and context that had no room.
-    """
+    """Ids that a model goes on from; `cut` tokens of question and context had no room."""
 
     ids: List[int]
     cut: int
@@ -123,7 +99,7 @@ class PromptMaker:
         """Takes the contract of a qa set, and its tokenizer (`tokenizers.Tokenizer`)."""
         self._schema, self._tokenizer = schema, tokenizer
         template = schema.parameters["qa_template"]
-        self._slots = parse_template(template, _FIELDS, "qa_template")
+        self._slots = parse_template(template, ("question", "context", "answer"), "qa_template")
 
     def prompt(self, question: str, context: str) -> Prompt:
         """A prompt; question and context are cut as in evaluation rows."""

@@ -16,9 +16,8 @@ from their definitions:
 import re
 import string
 from collections import Counter
-from typing import Dict, Iterable, List, Mapping, Sequence, Tuple
+from typing import Dict, Mapping, Sequence, Tuple
 
-VERSIONS = ("1.1", "2.0")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -29,19 +28,8 @@ def normalized(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
 
-def exact_match(gold: str, predicted: str) -> float:
-    """1.0 if both are the same once normalized, else 0.0."""
-    return float(normalized(gold) == normalized(predicted))
-
-
 def f1(gold: str, predicted: str, version: str) -> float:
-    """Harmonic mean of precision and recall of the words: ("a b c d", "c e") -> 0.4.
-
-    Args:
-      gold: the right answer.
-      predicted: the answer.
-      version: one of VERSIONS; they differ where a text is empty.
-    """
+    """Harmonic mean of precision and recall of the words: ("a b c d", "c e") -> 0.4."""
     gold_words, words = normalized(gold).split(), normalized(predicted).split()
     if version == "2.0" and not (gold_words and words):
         return float(gold_words == words)
@@ -55,18 +43,13 @@ def f1(gold: str, predicted: str, version: str) -> float:
 def best_scores(golds: Sequence[str], predicted: str, version: str) -> Tuple[float, float]:
     """Exact match and F1 against the gold answer that fits best.
 
-    Args:
-      golds: all right answers; none in 2.0 where the question has no answer.
-      predicted: the answer.
-      version: one of VERSIONS.
-
     Raises:
       ValueError: no gold answers in version 1.1, which has no such questions.
     """
     if version == "2.0":
         golds = [gold for gold in golds if normalized(gold)] or [""]
     return (
-        max(exact_match(gold, predicted) for gold in golds),
+        max(float(normalized(gold) == normalized(predicted)) for gold in golds),
         max(f1(gold, predicted, version) for gold in golds),
     )
 
@@ -79,36 +62,32 @@ def squad_scores(
     Args:
       golds: question's id to its right answers.
       predictions: id to answer. Where one is missing, 1.1 counts 0 and 2.0 leaves the question out.
-      version: one of VERSIONS.
+      version: "1.1" or "2.0".
 
     Returns:
       "exact", "f1" (percent) and "total"; in 2.0 also "HasAns_exact", "HasAns_f1", "HasAns_total"
       and the same for NoAns, where there are such questions.
     """
-    answered = [name for name in golds if version == "1.1" or name in predictions]
     found = {
         name: best_scores(golds[name], predictions[name], version)
+        for name in golds
         if name in predictions
-        else (0.0, 0.0)
-        for name in answered
     }
-    scores = _means("", found.values())
+    if version == "1.1":
+        found.update((name, (0.0, 0.0)) for name in golds if name not in predictions)
+    scores = _means("", list(found.values()))
     if version == "2.0":
-        has_answer = {name: any(map(normalized, golds[name])) for name in answered}
         for prefix, wanted in (("HasAns_", True), ("NoAns_", False)):
-            part = [found[name] for name in answered if has_answer[name] == wanted]
+            part = [found[name] for name in found if any(map(normalized, golds[name])) == wanted]
             if part:
                 scores.update(_means(prefix, part))
     return scores
 
 
-def _means(prefix: str, pairs: Iterable[Tuple[float, float]]) -> Dict[str, float]:
-    pairs = list(pairs)
+def _means(prefix: str, pairs: Sequence[Tuple[float, float]]) -> Dict[str, float]:
     count = max(1, len(pairs))
-    exact: List[float] = [pair[0] for pair in pairs]
-    f1s: List[float] = [pair[1] for pair in pairs]
     return {
-        f"{prefix}exact": 100.0 * sum(exact) / count,
-        f"{prefix}f1": 100.0 * sum(f1s) / count,
+        f"{prefix}exact": 100.0 * sum(exact for exact, _ in pairs) / count,
+        f"{prefix}f1": 100.0 * sum(shared for _, shared in pairs) / count,
         f"{prefix}total": len(pairs),
     }

@@ -1,7 +1,6 @@
 """BERT, RoBERTa and ELECTRA: dimensions and switches, and a row for each of what they differ in."""
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
 
 from schemas.errors import UsageError
@@ -79,14 +78,9 @@ FAMILIES = {
     ),
 }
 # Beginnings of names of other heads than that for masked language modeling, or classification.
-_BESIDES_MASKED = (
-    *("bert.pooler.", "roberta.pooler.", "cls.seq_relationship."),
-    *("discriminator_predictions.", "classifier.", "qa_outputs."),
-)
-_BESIDES_CLASSES = (
-    *("roberta.pooler.", "cls.", "lm_head.", "generator_predictions.", "generator_lm_head."),
-    *("discriminator_predictions.", "qa_outputs."),
-)
+_BESIDES_BOTH = ("roberta.pooler.", "discriminator_predictions.", "qa_outputs.")
+_BESIDES_MASKED = (*_BESIDES_BOTH, "bert.pooler.", "cls.seq_relationship.", "classifier.")
+_BESIDES_CLASSES = (*_BESIDES_BOTH, "cls.", "lm_head.", "generator_")
 
 
 @dataclass(frozen=True)
@@ -159,9 +153,7 @@ class EncoderConfig(ModelConfig):
 
 def with_dropout(config: EncoderConfig, rate: float) -> EncoderConfig:
     """The same model with one rate of dropout everywhere."""
-    return dataclasses.replace(
-        config, dropout=rate, attention_dropout=rate, classifier_dropout=rate
-    )
+    return replace(config, dropout=rate, attention_dropout=rate, classifier_dropout=rate)
 
 
 def _body(config: EncoderConfig) -> List[Module]:

@@ -75,10 +75,7 @@ def decoder_from_json(found: Mapping[str, Any], *, dropout: float, place: str) -
 def decoder_to_json(
     config: DecoderConfig, special_ids: Mapping[str, int], prefix_ids: Sequence[int] = ()
 ) -> Dict[str, Any]:
-    """The config.json that transformers opens as this model.
-
-    What every document of the training set began with, `prefix_ids`, is kept as a key of our own.
-    """
+    """The config.json that transformers opens as this model; prefix_ids is a key of our own."""
     row = decoder.FAMILIES[config.family]
     found = {
         **_common(config, row, special_ids),

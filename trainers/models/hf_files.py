@@ -89,8 +89,8 @@ def read_directory(
 ) -> Tuple[Dict[str, Any], Tensors]:
     """Opens a directory of config.json and model.safetensors, in one file or with an index.
 
-    Returns config.json as it is, and the tensors; buffers that are no weights are left out. Given no
-    model_types, it takes all; `flag` is the one that gave the path.
+    Returns config.json as it is, and the tensors; buffers that are no weights are left out. Takes
+    any of model_types, or all where none are given; `flag` is the one that gave the path.
 
     Raises:
       UsageError: there is no such directory, or it holds no weights that can be read.
@@ -213,28 +213,24 @@ def write_directory(
     path = os.path.abspath(path)
     files = {CONFIG: to_json(config), "tokenizer.json": tokenizer_json}
     files["tokenizer_config.json"] = tokenizer_config and to_json(tokenizer_config)
-    partial = None
+    contiguous = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
     try:
         parent, name = os.path.split(path)
         os.makedirs(parent, exist_ok=True)
-        partial = tempfile.mkdtemp(prefix=f".{name}.partial-", dir=parent)
-        whole = Path(partial) / "whole"  # mkdtemp's own is for its owner alone
-        whole.mkdir()
-        contiguous = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
-        # transformers refuses files that do not say which framework's layout they have.
-        save_file(contiguous, str(whole / WEIGHTS), metadata={"format": "pt"})
-        for file, content in files.items():
-            if content is not None:
-                (whole / file).write_bytes(content)
-        shutil.copymode(str(whole / CONFIG), str(whole / WEIGHTS))  # its own: for its owner alone
-        os.rename(str(whole), path)
+        with tempfile.TemporaryDirectory(prefix=f".{name}.partial-", dir=parent) as partial:
+            whole = Path(partial) / "whole"  # the temporary one is for its owner alone
+            whole.mkdir()
+            # transformers refuses files that do not say which framework's layout they have.
+            save_file(contiguous, str(whole / WEIGHTS), metadata={"format": "pt"})
+            for file, content in files.items():
+                if content is not None:
+                    (whole / file).write_bytes(content)
+            shutil.copymode(str(whole / CONFIG), str(whole / WEIGHTS))  # its own: for its owner
+            os.rename(str(whole), path)
     except (OSError, SafetensorError) as error:  # of a full disk save_file says the latter
         raise DataError(
             f"--export={path} cannot be written: {error}; free some space, or give another place"
         ) from error
-    finally:
-        if partial is not None:
-            shutil.rmtree(partial, ignore_errors=True)
 
 
 def tokenizer_settings(
@@ -250,8 +246,4 @@ def tokenizer_settings(
     if "mask" in special_ids:  # an encoder's first and last token go by these names too
         named = {"cls_token": parts.get("bos_token"), "sep_token": parts.get("eos_token")}
         parts.update({name: token for name, token in named.items() if token is not None})
-    return {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": max_length,
-        **parts,
-    }
+    return {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length, **parts}

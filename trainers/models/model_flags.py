@@ -4,12 +4,8 @@ Where they make none, or it cannot read the set's rows, that is a UsageError; pu
 are broken, or not those of their config.json, are a DataError.
 """
 
-import dataclasses
-import typing
-from dataclasses import dataclass
-from typing import Any, Dict, List, Literal, Mapping, NamedTuple, Optional, Tuple
-
-import numpy as np
+from dataclasses import dataclass, fields, replace
+from typing import Any, Dict, List, Literal, NamedTuple, Optional, Tuple, get_args, get_type_hints
 
 from schemas.errors import UsageError
 from schemas.sidecar import Schema
@@ -18,7 +14,7 @@ from trainers.models import decoder, encoder
 from trainers.models.decoder import DecoderConfig
 from trainers.models.encoder import ELECTRA_EMBEDDING, EncoderConfig, with_dropout
 from trainers.models.hf_config import decoder_from_json, encoder_from_json
-from trainers.models.hf_files import read_directory
+from trainers.models.hf_files import Tensors, read_directory
 from trainers.models.modules import DIMENSIONS, Weights, complete
 from trainers.models.weights import check_published, fresh, from_published
 from trainers.run.flags import RunFlags
@@ -26,15 +22,12 @@ from trainers.run.flags import RunFlags
 # Turc et al., "Well-Read Students Learn Better", 2019 (arXiv:1908.08962); base is BERT's and
 # GPT-2's own, medium GPT-2's, and electra_small ELECTRA's (arXiv:2003.10555).
 SIZES: Dict[str, Dict[str, int]] = {
-    name: dict(zip(("layers", "hidden_size", "heads", "intermediate_size"), sizes))
-    for name, sizes in {
-        "tiny": (2, 128, 2, 512),
-        "small": (4, 512, 8, 2048),
-        "base": (12, 768, 12, 3072),
-        "medium": (24, 1024, 16, 4096),
-        "gpt2": (12, 768, 12, 3072),
-        "electra_small": (12, 256, 4, 1024),
-    }.items()
+    "tiny": dict(layers=2, hidden_size=128, heads=2, intermediate_size=512),
+    "small": dict(layers=4, hidden_size=512, heads=8, intermediate_size=2048),
+    "base": dict(layers=12, hidden_size=768, heads=12, intermediate_size=3072),
+    "medium": dict(layers=24, hidden_size=1024, heads=16, intermediate_size=4096),
+    "gpt2": dict(layers=12, hidden_size=768, heads=12, intermediate_size=3072),
+    "electra_small": dict(layers=12, hidden_size=256, heads=4, intermediate_size=1024),
 }
 DROPOUT = 0.1  # of a new model
 
@@ -101,7 +94,7 @@ class PlannedModel(NamedTuple):
     """An EncoderConfig or a DecoderConfig, and the tensors of --init_from."""
 
     config: Any
-    tensors: Optional[Mapping[str, np.ndarray]]
+    tensors: Optional[Tensors]
 
 
 def plan_encoder(flags: Any, schema: Schema) -> PlannedModel:
@@ -114,7 +107,7 @@ def plan_encoder(flags: Any, schema: Schema) -> PlannedModel:
         return _fitting(config, tensors, flags, schema)
     row, given = encoder.FAMILIES[flags.family], _new_dimensions(flags, schema, EncoderConfig)
     if flags.family == "roberta":
-        given["position_offset"] = _pad_id(schema) + 1
+        given["position_offset"] = schema.special_ids.get("pad", -1) + 1
     if flags.family == "electra" and given["hidden_size"] > 2 * ELECTRA_EMBEDDING:
         given.setdefault("embedding_size", given["hidden_size"])
     config = EncoderConfig(classes=classes, **complete({**row.new, **given}, row.keys))
@@ -133,13 +126,13 @@ def plan_decoder(flags: Any, schema: Schema) -> PlannedModel:
     row, given = decoder.FAMILIES[flags.family], _new_dimensions(flags, schema, DecoderConfig)
     if flags.norm == "post":
         given.update(norm_first=False, final_norm=False)
-    fields = complete({**row.always, **given, "dropout": dropout}, row.keys)
-    return _fitting(DecoderConfig(**fields), None, flags, schema)
+    config = DecoderConfig(**complete({**row.always, **given, "dropout": dropout}, row.keys))
+    return _fitting(config, None, flags, schema)
 
 
 def _asked(flags: Any, config: Any) -> Dict[str, Any]:
     """The fields of a configuration that a flag of the same name gives."""
-    names = {field.name for field in dataclasses.fields(config)}
+    names = {field.name for field in fields(config)}
     names -= {"family", "vocab_size", "dropout"}  # mean something else beside published weights
     given = {name: getattr(flags, name, None) for name in sorted(names)}
     return {name: value for name, value in given.items() if value is not None}
@@ -148,20 +141,18 @@ def _asked(flags: Any, config: Any) -> Dict[str, Any]:
 def _new_dimensions(flags: Any, schema: Schema, config_class: type) -> Dict[str, Any]:
     """What flags and set say of a new model."""
     of_set = {"vocab_size": schema.vocab_size, "max_positions": schema.max_length}
-    asked = _asked(flags, config_class)
-    return {"family": flags.family, **of_set, **SIZES[flags.model], **asked}
+    sizes = {**SIZES[flags.model], **_asked(flags, config_class)}
+    return {"family": flags.family, **of_set, **sizes}
 
 
-def _read_published(flags: Any) -> Tuple[str, Dict[str, Any], Mapping[str, np.ndarray]]:
+def _read_published(flags: Any) -> Tuple[str, Dict[str, Any], Tensors]:
     """Says --init_from=DIR, and gives its config.json and its tensors."""
-    families = typing.get_args(typing.get_type_hints(type(flags))["family"])
+    families = get_args(get_type_hints(type(flags))["family"])
     found, tensors = read_directory(flags.init_from, model_types=families)
     return f"--init_from={flags.init_from}", found, tensors
 
 
-def _fitting(
-    config: Any, tensors: Optional[Mapping[str, np.ndarray]], flags: Any, schema: Schema
-) -> PlannedModel:
+def _fitting(config: Any, tensors: Optional[Tensors], flags: Any, schema: Schema) -> PlannedModel:
     """A model that goes with the set and the flags; published tensors are all there, none read."""
     if flags.vocab_size not in (None, schema.vocab_size):
         raise UsageError(
@@ -177,7 +168,7 @@ def _fitting(
         check_published(tensors, config, place=place)
         # Rows beyond the set's vocabulary stay: a table is often filled up to a round number.
         rows = max(config.vocab_size, schema.vocab_size)
-        config = dataclasses.replace(config, vocab_size=rows)
+        config = replace(config, vocab_size=rows)
     check_fits(config, schema, place=place, shards=flags.shards)
     return PlannedModel(config, tensors)
 
@@ -204,10 +195,11 @@ def check_fits(config: Any, schema: Schema, *, place: str, shards: str) -> None:
         )
     if not isinstance(config, EncoderConfig):
         return
-    if config.family == "roberta" and config.position_offset != _pad_id(schema) + 1:
+    pad = schema.special_ids.get("pad", -1)
+    if config.family == "roberta" and config.position_offset != pad + 1:
         raise UsageError(
             f"{place}: its pad_token_id is {config.position_offset - 1} and that of {shards} "
-            f"{_pad_id(schema)}; RoBERTa counts positions from it. Build the set with the "
+            f"{pad}; RoBERTa counts positions from it. Build the set with the "
             "tokenizer of these weights"
         )
     has_pairs = any(feature.name == "token_type_ids" for feature in schema.features)
@@ -215,10 +207,6 @@ def check_fits(config: Any, schema: Schema, *, place: str, shards: str) -> None:
         raise UsageError(
             f"{place} knows one token type, and the pairs of {shards} have two: give other weights"
         )
-
-
-def _pad_id(schema: Schema) -> int:
-    return schema.special_ids.get("pad", -1)
 
 
 def initial_weights(

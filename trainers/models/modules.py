@@ -1,7 +1,6 @@
 """What encoders and decoders have in common: dimensions, and modules with weights by both names."""
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Tuple
 
 import numpy as np
@@ -57,16 +56,11 @@ class Module(NamedTuple):
     part: str = ""
 
     @property
-    def shape(self) -> Tuple[int, ...]:
-        """Of our weight, joined: [rows, width], [width] or [out, in]."""
-        return (sum(self.rows), self.width) if self.width else (sum(self.rows),)
-
-    @property
     def leaves(self) -> Dict[str, Tuple[int, ...]]:
         """Its weights and their shapes: {"weight": (out, in), "bias": (out,)}."""
-        return {
-            leaf: self.shape if leaf == "weight" else self.shape[:1] for leaf in LEAVES[self.kind]
-        }
+        rows = (sum(self.rows),)
+        shapes = {"weight": (*rows, self.width) if self.width else rows, "bias": rows}
+        return {leaf: shapes[leaf] for leaf in LEAVES[self.kind]}
 
     @property
     def tensors(self) -> Dict[str, Tuple[int, ...]]:
@@ -157,8 +151,7 @@ class ModelConfig:
     @property
     def defaults(self) -> Dict[str, Any]:
         """Fields that have a default: what a run had that an older version began without them."""
-        missing = dataclasses.MISSING
-        return {f.name: f.default for f in dataclasses.fields(self) if f.default is not missing}
+        return {f.name: f.default for f in fields(self) if f.default is not MISSING}
 
 
 class Key(NamedTuple):
@@ -184,8 +177,8 @@ class Key(NamedTuple):
 
 def complete(given: Mapping[str, Any], keys: Iterable[Key]) -> Dict[str, Any]:
     """Adds to the fields that are given what a model with these keys has where nothing is said."""
-    fields = dict(given)
+    values = dict(given)
     for key in keys:
-        if key.ours not in fields:
-            fields[key.ours] = key.absent(fields) if callable(key.absent) else key.absent
-    return {"embedding_size": fields["hidden_size"], **fields}
+        if key.ours not in values:
+            values[key.ours] = key.absent(values) if callable(key.absent) else key.absent
+    return {"embedding_size": values["hidden_size"], **values}

@@ -94,11 +94,7 @@ def _published_ids(directory: str) -> Dict[str, int]:
 
 
 def open_tokenizer(tokenizer_json: bytes) -> Any:
-    """A `tokenizers.Tokenizer` that neither cuts nor pads.
-
-    Raises:
-      DataError: it cannot be read, or goes beyond what a tokenizer may hold.
-    """
+    """A `tokenizers.Tokenizer` that neither cuts nor pads; a DataError of one that is not sound."""
     try:
         from tokenizers import Tokenizer
     except ImportError as error:

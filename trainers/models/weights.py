@@ -63,11 +63,8 @@ def from_published(
     """Published weights for this model, whatever head they were published with.
 
     An encoder alone or one with another head gets a new head, BERT without a pooler a new one; a
-    classifier for other classes is made anew. A vocabulary that grew gets new rows. Tensors, such
-    as `hf_files.read_directory` gives, are read one by one.
-
-    Returns:
-      The weights, and a line for people on each thing that is new or left out.
+    classifier for other classes is made anew. A vocabulary that grew gets new rows. Each of these,
+    and what is left out, is told in a line for people. Tensors are read one by one.
 
     Raises:
       DataError: tensors are missing, left over, or of another shape; names them.

@@ -26,7 +26,7 @@ def write_text(flags: Any) -> None:
     """Prints the text of --generate with its continuation, or several of them.
 
     Args:
-      flags: ClmFlags.
+      flags: GenerationFlags.
 
     Raises:
       UsageError: the checkpoint, the text or the settings do not do.

@@ -1,7 +1,7 @@
 """A model on JAX's devices: compiled steps, weights, the optimizer's state.
 
 Both steps are compiled from the contract's shapes before the first row is read: they cannot
-recompile, only refuse. What they compute of rows is an `FlaxObjective`.
+recompile, only refuse. What they compute of rows is a `FlaxObjective`.
 
 Legend: B rows of a batch or microbatch, A microbatches.
 """

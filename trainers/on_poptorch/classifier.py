@@ -38,13 +38,7 @@ class Classifier(nn.Module):
     def __init__(
         self, config: EncoderConfig, mark_loss: Optional[Callable[[Tensor], Tensor]] = None
     ):
-        """Makes the modules.
-
-        Args:
-          config: of the model.
-          mark_loss: on IPUs what the loss goes through, PopTorch's `identity_loss`, which tells it
-            where the backward pass starts; None elsewhere.
-        """
+        """Takes PopTorch's `identity_loss`, which marks where the backward pass starts, on IPUs."""
         super().__init__()
         self._mark_loss, on_ipus = mark_loss, mark_loss is not None
         self.embeddings = TorchEmbeddings(config)
@@ -66,11 +60,8 @@ class Classifier(nn.Module):
     ) -> Tensor:
         """Logits f32 [B, C]; or with labels, on IPUs, the mean loss of the rows, f32 [].
 
-        Args:
-          input_ids: int32 [B, L].
-          segment_ids: int32 [B, L]; 0 is padding, which no token attends to.
-          token_type_ids: int32 [B, L]; zeros where rows have one text.
-          label: int32 [B].
+        Inputs are as `classifier_arrays` gives them; segment 0 is padding, which no token attends
+        to.
         """
         hidden_BxLxH = self.embeddings(input_ids, token_type_ids)
         hidden = (segment_ids == 0).to(hidden_BxLxH.dtype) * HIDDEN_SCORE
@@ -115,7 +106,6 @@ class ClassifierObjective(ModuleObjective):
     """Cross-entropy of the classes, each row with the weight of its class."""
 
     def __init__(self, config: EncoderConfig, class_weights: Sequence[float]):
-        """Makes the model, with weights that `ModuleProgram.load` replaces."""
         super().__init__(Classifier(config))
         self._class_weights = np.asarray(class_weights, np.float32)
 

@@ -21,31 +21,19 @@ from trainers.data.batches import Batch
 from trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_arrays
 from trainers.on_poptorch.module_program import copy_to_host
 from trainers.on_poptorch.placement import place_on_ipus
-from trainers.on_poptorch.poptorch_options import (
-    evaluation_options,
-    place_blocks,
-    training_options,
-)
 from trainers.on_poptorch.torch_optimizers import RANDOM, check_state, poptorch_optimizer
 from trainers.run.program import Arrays, Plan, Program
 from trainers.run.schedule import Schedule
 from trainers.tasks.classification import LOGITS
 
-# float16 has nothing between 0 and 6e-8: BERT's 1e-12 would be 0, and a division by it.
-HALF_EPSILON = 1e-6
-
 Tensors = Tuple[Tensor, ...]  # TEXT_INPUTS and the labels, int32
 
 
 class IpuProgram(Program):
-    """A classifier on IPUs; its flags are RunFlags and IpuFlags."""
+    """A classifier on IPUs; its flags are PoptorchClassifierFlags."""
 
     def __init__(self, plan: Plan, class_weights: Sequence[float], poptorch: ModuleType):
-        """Prepares the module: blocks, loss, precision, optimizer. Nothing is compiled yet.
-
-        Raises:
-          UsageError: flags do not suit IPUs.
-        """
+        """Prepares the module, but compiles nothing yet; refuses flags that do not suit IPUs."""
         self._schema, self._flags, self._poptorch = plan.schema, plan.flags, poptorch
         _refuse_other_than_calls(self._flags, class_weights)
         self._placement = placement = place_on_ipus(self._flags, layers=plan.model.layers)
@@ -59,14 +47,27 @@ class IpuProgram(Program):
             self.module.half()
             for module in self.module.modules():
                 if isinstance(module, torch.nn.LayerNorm):
-                    module.eps = max(module.eps, HALF_EPSILON)
-        place_blocks(poptorch, self.module.blocks, placement)
+                    # float16 has nothing between 0 and 6e-8: BERT's 1e-12 would be 0.
+                    module.eps = max(module.eps, 1e-6)
+        self._place_blocks()
         self._optimizer = poptorch_optimizer(self._flags, self.module, poptorch, is_half=is_half)
         self._share_of_rate = Schedule(self.steps, self._flags.warmup_steps)
         self._state: Optional[Arrays] = None  # of the checkpoint that the run goes on from
         self._training: Any = None
         self._inference: Any = None
         self._attached: Any = None
+
+    def _place_blocks(self) -> None:
+        """Puts blocks on their IPUs; those after the last number lie on the last IPU.
+
+        (1, 4, 4, 4) with 12 layers: embeddings on IPU 0, layers 0 to 3 on IPU 1, 4 to 7 on IPU 2,
+        8 to 11 and the classifier on IPU 3. A block goes on until the next begins.
+        """
+        counts, blocks = self._placement.blocks, self.module.blocks
+        ipus = [ipu for ipu, count in enumerate(counts) for _ in range(count)]
+        ipus += [len(counts) - 1] * (len(blocks) - len(ipus))
+        for ipu, (name, block) in zip(ipus, blocks):
+            self._poptorch.BeginBlock(block, user_id=name, ipu_id=ipu)
 
     def load(self, weights: Arrays, state: Optional[Arrays]) -> None:
         """Puts weights on the host; the IPUs get them, and the state, with the next program."""
@@ -77,18 +78,15 @@ class IpuProgram(Program):
     def compile(self, *, trains: bool, evaluates: bool) -> None:
         """Compiles the programs that are due; none is on the IPUs after it.
 
-        `train` and `eval` come before each: PopTorch sees the module as it is then.
-
-        Raises:
-          DataError: the state that was loaded is not of this optimizer.
+        `train` and `eval` come before each: PopTorch sees the module as it is then. Raises as
+        `check_state`, of the state that was loaded.
         """
         shape = (self._placement.call_rows, self._schema.max_length)
         tensors = self.place({"input_ids": np.zeros(shape, np.int32)})
         if trains:
             self.module.train()
-            options = training_options(self._poptorch, self._flags, self._placement)
             self._training = self._poptorch.trainingModel(
-                self.module, options=options, optimizer=self._optimizer
+                self.module, options=self._options(trains=True), optimizer=self._optimizer
             )
             self._training.compile(*tensors)
             self._training.detachFromDevice()
@@ -96,10 +94,37 @@ class IpuProgram(Program):
                 self._load_state(self._state)
         if evaluates:
             self.module.eval()
-            options = evaluation_options(self._poptorch, self._flags, self._placement)
+            options = self._options(trains=False)
             self._inference = self._poptorch.inferenceModel(self.module, options=options)
             self._inference.compile(*tensors[: len(TEXT_INPUTS)])
             self._inference.detachFromDevice()
+
+    def _options(self, *, trains: bool) -> Any:
+        """`poptorch.Options`: training and evaluation take as many rows a call.
+
+        Output mode All: the logits of every row come back, or the loss of every microbatch, so that
+        a step with a loss that is no number is found even where a call runs several.
+        """
+        poptorch, placement = self._poptorch, self._placement
+        options, steps = poptorch.Options(), placement.device_iterations
+        options.replicationFactor(placement.replication)
+        options.outputMode(poptorch.OutputMode.All)
+        # A stage of the pipeline is what lies on one IPU.
+        options.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.SameAsIpu))
+        # Sums inside matrix products are float32, whatever the products are of.
+        options.Precision.setPartialsType(torch.float32)
+        if self._flags.executable_cache is not None:
+            options.enableExecutableCaching(self._flags.executable_cache)
+        # Accumulation is for training only; in an evaluation its microbatches are device
+        # iterations, which fill the pipeline just as well.
+        options.deviceIterations(steps if trains else steps * placement.accumulation)
+        if trains:
+            options.Training.gradientAccumulation(placement.accumulation)
+            options.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Mean)
+            options.randomSeed(self._flags.seed)
+        # What float16 cannot hold is rounded up or down by chance, so that small updates add up.
+        options.Precision.enableStochasticRounding(trains and placement.precision == "float16")
+        return options
 
     def _load_state(self, state: Arrays) -> None:
         # PopTorch keeps rates and decays beside the moments: these stay as the flags have them.

@@ -32,14 +32,9 @@ Inputs = Mapping[str, Tensor]
 
 
 class ModuleObjective(ABC):
-    """What a module learns, and what is asked of it in an evaluation.
-
-    Attributes:
-      module: with the weights.
-    """
+    """What a module learns, and what is asked of it in an evaluation."""
 
     def __init__(self, module: nn.Module):
-        """Takes the module."""
         self.module = module
 
     @abstractmethod
@@ -68,14 +63,10 @@ class PlacedRows(NamedTuple):
 
 
 class ModuleProgram(Program):
-    """A module on the CPU or a GPU; its flags are RunFlags and TorchFlags."""
+    """A module on the CPU or a GPU; its flags are RunFlags and `device`."""
 
     def __init__(self, plan: Plan, objective: ModuleObjective):
-        """Takes the module to its device.
-
-        Raises:
-          UsageError: flags do not suit the device.
-        """
+        """Takes the module to its device; raises as `choose_device` and `torch_optimizer`."""
         self._flags = flags = plan.flags
         self._device, self._precision = choose_device(flags.device, flags.precision)
         self._objective, self.module = objective, objective.module.to(self._device)
@@ -85,11 +76,7 @@ class ModuleProgram(Program):
         self.description = f"PyTorch on {self._device.type}, {self._precision}"
 
     def load(self, weights: Arrays, state: Optional[Arrays]) -> None:
-        """Puts weights and the optimizer's state in place; hyperparameters stay the flags'.
-
-        Raises:
-          DataError: the state is not of this optimizer.
-        """
+        """Puts weights and the optimizer's state in place; hyperparameters stay the flags'."""
         if state is not None:
             self._load_state(state)
         self.module.load_state_dict({name: torch.tensor(v) for name, v in weights.items()})
@@ -113,10 +100,8 @@ class ModuleProgram(Program):
         arrays, counted = self._objective.prepare(rows)
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         if self._device.type == "cuda":
-            tensors = {
-                name: tensor.pin_memory().to(self._device, non_blocking=True)
-                for name, tensor in tensors.items()
-            }
+            for name, tensor in tensors.items():
+                tensors[name] = tensor.pin_memory().to(self._device, non_blocking=True)
         return PlacedRows(tensors, counted)
 
     def train(self, placed: PlacedRows, step: int) -> Callable[[], List[Dict[str, float]]]:
@@ -175,11 +160,8 @@ class ModuleProgram(Program):
         return [{name: parts[i] for name, parts in chunks.items()} for i in range(count)]
 
     def _autocast(self) -> torch.autocast:
-        return torch.autocast(
-            device_type=self._device.type,
-            dtype=torch.bfloat16,
-            enabled=self._precision == "bfloat16",
-        )
+        is_on = self._precision == "bfloat16"
+        return torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=is_on)
 
 
 def choose_device(wanted: str, precision: str) -> Tuple[torch.device, str]:
@@ -212,10 +194,7 @@ def dropout_seed(seed: int, step: int) -> int:
 
 
 def send_to_host(tensor: Tensor) -> Callable[[], np.ndarray]:
-    """Starts a tensor's way to the host; gives a function that waits for it.
-
-    It waits for nothing that the device is given afterwards, such as the next step.
-    """
+    """Starts a tensor's way to the host; gives a function that waits for it, and no later work."""
     tensor = tensor.detach()
     if tensor.device.type != "cuda":
         return tensor.numpy

@@ -11,29 +11,19 @@ from typing import Any, Tuple
 
 from schemas.errors import UsageError
 
-AUTO = "auto"
 LAYER_IPUS = 3  # beside the one with the embedding: 12 layers make 1 + 4 + 4 + 4
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Rows and blocks on IPUs.
+    """Rows and blocks on IPUs."""
 
-    Attributes:
-      precision: float32 or float16.
-      blocks: blocks on each IPU in turn, (1, 4, 4, 4).
-      microbatch: rows that go through the model at once.
-      accumulation: A.
-      replication: R.
-      device_iterations: D.
-    """
-
-    precision: str
-    blocks: Tuple[int, ...]
-    microbatch: int
-    accumulation: int
-    replication: int
-    device_iterations: int
+    precision: str  # float32 or float16
+    blocks: Tuple[int, ...]  # how many on each IPU in turn: (1, 4, 4, 4)
+    microbatch: int  # rows that go through the model at once
+    accumulation: int  # A
+    replication: int  # R
+    device_iterations: int  # D
 
     @property
     def batch_size(self) -> int:
@@ -60,12 +50,12 @@ def parse_blocks(text: str, layers: int) -> Tuple[int, ...]:
     """`--blocks_per_ipu`: "1+4+4+4" -> (1, 4, 4, 4); "auto" for 12 layers gives the same.
 
     auto puts the embedding on the first of four IPUs and shares the layers out evenly over the
-    other three; a model of fewer than three layers lies on one.
+    others; a model of fewer than three layers lies on one.
 
     Raises:
       UsageError: not all blocks have a place, or the number of IPUs is no power of two.
     """
-    if text == AUTO:
+    if text == "auto":
         if layers < LAYER_IPUS:
             return (1 + layers,)
         shares = [(layers + LAYER_IPUS - 1 - ipu) // LAYER_IPUS for ipu in range(LAYER_IPUS)]
@@ -91,7 +81,7 @@ def parse_blocks(text: str, layers: int) -> Tuple[int, ...]:
 
 
 def place_on_ipus(flags: Any, *, layers: int) -> Placement:
-    """Shares rows and blocks out, as RunFlags and IpuFlags say.
+    """Shares rows and blocks out, as PoptorchClassifierFlags say.
 
     Raises:
       UsageError: they do not go together; names the values and the remedy.
@@ -107,7 +97,7 @@ def place_on_ipus(flags: Any, *, layers: int) -> Placement:
     share = flags.batch_size // flags.replication
     accumulation = _accumulation(flags, share, ipus=len(blocks))
     return Placement(
-        precision="float16" if flags.precision == AUTO else flags.precision,
+        precision="float16" if flags.precision == "auto" else flags.precision,
         blocks=blocks,
         microbatch=share // accumulation,
         accumulation=accumulation,

@@ -49,12 +49,7 @@ class TorchEmbeddings(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention inside the example, then the feed-forward block; norms come after each.
-
-    Attributes:
-      fused_attention: whether PyTorch's fused attention is called; on IPUs it is taken apart into
-        matrix products and a softmax, which PopTorch is known to compile.
-    """
+    """Self-attention inside the example, then the feed-forward block; norms come after each."""
 
     def __init__(self, config: EncoderConfig, on_ipus: bool):
         super().__init__()
@@ -63,6 +58,7 @@ class EncoderLayer(nn.Module):
         self.parts = (3, config.heads, hidden // config.heads)
         self.scale = (hidden // config.heads) ** -0.5
         self.attention_dropout = config.attention_dropout
+        # PopTorch is known to compile it taken apart into matrix products and a softmax.
         self.fused_attention = not on_ipus
         self.qkv = nn.Linear(hidden, 3 * hidden)
         self.attention_out = nn.Linear(hidden, hidden)
@@ -74,12 +70,7 @@ class EncoderLayer(nn.Module):
         self.activation = ACTIVATIONS[config.activation]
 
     def forward(self, hidden_BxLxH: Tensor, scores_Bx1x1xL: Tensor) -> Tensor:
-        """New hidden states [B, L, H].
-
-        Args:
-          hidden_BxLxH: of the layer below.
-          scores_Bx1x1xL: added to attention scores: 0 on the example, HIDDEN_SCORE on padding.
-        """
+        """New hidden states [B, L, H]; scores are 0 on the example, HIDDEN_SCORE on padding."""
         attended = self.attention_out(self._attend(hidden_BxLxH, scores_Bx1x1xL))
         hidden_BxLxH = self.attention_norm(self.dropout(attended) + hidden_BxLxH)
         fed = self.mlp_out(self.activation(self.mlp_in(hidden_BxLxH)))

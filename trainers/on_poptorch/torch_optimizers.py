@@ -48,12 +48,6 @@ def poptorch_optimizer(
 ) -> torch.optim.Optimizer:
     """The optimizer that runs on IPUs: moments in float32, gradients as the model has them.
 
-    Args:
-      flags: of the run.
-      module: whose weights it changes.
-      poptorch: few hosts have it.
-      is_half: whether the module is in float16.
-
     Raises:
       UsageError: PopTorch has no such optimizer.
     """
@@ -91,13 +85,8 @@ def poptorch_optimizer(
 def check_state(state: Arrays, due: Mapping[str, Any], *, on_ipus: bool) -> None:
     """Refuses a checkpoint of another kind of device, whose optimizer keeps another state.
 
-    Args:
-      state: the checkpoint's.
-      due: this optimizer's, by the same names.
-      on_ipus: where this run is.
-
     Raises:
-      DataError: names both devices, or what differs.
+      DataError: names both devices, or what differs from the state that is due.
     """
     here, there = ("IPUs", "plain PyTorch") if on_ipus else ("plain PyTorch", "IPUs")
     if (RANDOM in state) != on_ipus:

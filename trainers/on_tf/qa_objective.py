@@ -12,7 +12,7 @@ from trainers.on_tf.decoding import answer_prompts
 from trainers.on_tf.tf_decoder import Decoder
 from trainers.on_tf.tf_layers import Seed, Tensors
 from trainers.on_tf.tf_program import Sums, TfObjective
-from trainers.tasks.qa import CORRECT, COUNTED, LOSS
+from trainers.tasks.language import CORRECT, COUNTED, LOSS
 
 
 class QaObjective(TfObjective):

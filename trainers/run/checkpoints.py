@@ -7,7 +7,7 @@
 
 A directory is written under a name that ends in .partial, then renamed: a run that is killed while
 it writes goes on from the one before. Tensors are safetensors', so that nothing in them can run
-code. Python 3.8 syntax.
+code.
 """
 
 import json
@@ -33,17 +33,11 @@ _WEIGHTS, _STATE = "weights/", "state/"  # what names in the file begin with
 
 
 class Stored(NamedTuple):
-    """What a checkpoint holds.
+    """What a checkpoint holds."""
 
-    Attributes:
-      progress: as `dataclasses.asdict` of a `Progress` gives it.
-      weights: by the names of `trainers.models.weights`.
-      state: the optimizer's; None where only weights were kept or asked for.
-    """
-
-    progress: Dict[str, Any]
-    weights: Arrays
-    state: Optional[Arrays]
+    progress: Dict[str, Any]  # as `dataclasses.asdict` of a `Progress` gives it
+    weights: Arrays  # by the names of `trainers.models.weights`
+    state: Optional[Arrays]  # the optimizer's; None where only weights were kept or asked for
 
 
 def numbered(directory: Path) -> Dict[int, Path]:
@@ -77,11 +71,7 @@ class Checkpoints:
         return max(numbered(self.best_directory), default=None)
 
     def prepare(self, say: Any) -> None:
-        """Makes the directory ready for a run: halves of checkpoints go, damaged ones step aside.
-
-        Raises:
-          DataError: no checkpoint is whole.
-        """
+        """Removes halves of checkpoints and sets damaged ones aside; raises as `newest_whole`."""
         for directory in (self.directory, self.best_directory):
             for path in directory.glob("*" + PARTIAL):
                 shutil.rmtree(str(path))
@@ -95,9 +85,7 @@ class Checkpoints:
         """
         if progress.step in self.steps:
             return
-        arrays = {_WEIGHTS + name: value for name, value in weights.items()}
-        arrays.update({_STATE + name: value for name, value in state.items()})
-        self._publish(self.directory / str(progress.step), arrays, progress)
+        self._publish(self.directory / str(progress.step), progress, weights, state)
         for step in self.steps[: -self._keep]:
             shutil.rmtree(str(self.directory / str(step)))
         self.remove_other_best(progress)
@@ -112,8 +100,7 @@ class Checkpoints:
         """Writes the weights as the best so far; raises as `save`."""
         path = self.best_directory / str(progress.best_step)
         if not path.exists():
-            arrays = {_WEIGHTS + name: value for name, value in weights.items()}
-            self._publish(path, arrays, progress)
+            self._publish(path, progress, weights, {})
 
     def read(self, step: int) -> Stored:
         """All of the checkpoint after `step`, to train on; raises as `read_checkpoint`."""
@@ -122,8 +109,7 @@ class Checkpoints:
     def choose(self, which: Optional[str]) -> List[Path]:
         """The checkpoints that --checkpoint names, ascending by step; whole ones.
 
-        Args:
-          which: best, last, a step's number or all; None is the best where there is one.
+        It is best, last, a step's number or all; None is the best where there is one.
 
         Raises:
           UsageError: there is no such checkpoint.
@@ -151,15 +137,22 @@ class Checkpoints:
             check_whole(path, f"Give another --checkpoint: {', '.join(others) or 'there is none'}")
         return found
 
-    def _publish(self, path: Path, arrays: Arrays, progress: Progress) -> None:
-        # It reports a full disk with an error of its own.
+    def _publish(self, path: Path, progress: Progress, weights: Arrays, state: Arrays) -> None:
+        # Hosts that only read shards have none. It reports a full disk with an error of its own.
         from safetensors import SafetensorError
+        from safetensors.numpy import save_file
 
+        arrays = {_WEIGHTS + name: value for name, value in weights.items()}
+        arrays.update({_STATE + name: value for name, value in state.items()})
+        # Laid out row by row; numpy's ascontiguousarray would make a vector of a number.
+        rows = {name: np.asarray(value, order="C") for name, value in arrays.items()}
         partial = path.with_name(path.name + PARTIAL)
         try:
             shutil.rmtree(str(partial), ignore_errors=True)
             partial.mkdir(parents=True)
-            _write_arrays(partial / STATE, arrays)
+            save_file(rows, str(partial / STATE))
+            with open(str(partial / STATE), "rb+") as file:
+                os.fsync(file.fileno())
             (partial / PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
             # That of safetensors is for its owner alone.
             shutil.copymode(str(partial / PROGRESS), str(partial / STATE))
@@ -174,12 +167,8 @@ class Checkpoints:
 
 
 def read_checkpoint(path: Path, *, weights_only: bool = False) -> Stored:
-    """What a checkpoint holds.
-
-    Raises:
-      DataError: it cannot be read.
-    """
-    from safetensors import SafetensorError, safe_open  # hosts that only read shards have none
+    """What a checkpoint holds; a DataError if it cannot be read."""
+    from safetensors import SafetensorError, safe_open  # as above
 
     arrays: Dict[str, Arrays] = {_WEIGHTS: {}, _STATE: {}}
     try:
@@ -201,16 +190,6 @@ def read_checkpoint(path: Path, *, weights_only: bool = False) -> Stored:
 def read_weights(path: Path) -> Arrays:
     """The weights that a checkpoint holds; raises as `read_checkpoint`."""
     return read_checkpoint(path, weights_only=True).weights
-
-
-def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    from safetensors.numpy import save_file  # as above
-
-    # Laid out row by row; numpy's ascontiguousarray would make a vector of a number.
-    rows = {name: np.asarray(value, order="C") for name, value in arrays.items()}
-    save_file(rows, str(path))
-    with open(str(path), "rb+") as file:
-        os.fsync(file.fileno())
 
 
 SUMS, DAMAGED = "SHA256SUMS", ".damaged"
@@ -255,12 +234,8 @@ def damage_of(checkpoint: Path) -> Optional[str]:
 def check_whole(checkpoint: Path, instead: str) -> None:
     """Refuses a checkpoint that is damaged.
 
-    Args:
-      checkpoint: its directory.
-      instead: what to do, for the error.
-
     Raises:
-      DataError: names the file.
+      DataError: names the file, and what to do `instead`.
     """
     try:
         damage = damage_of(checkpoint)
@@ -274,10 +249,6 @@ def newest_whole(checkpoints: Mapping[int, Path], say: Callable[[str], None]) ->
     """The step to go on from: that of the newest checkpoint that is whole; None without any.
 
     Newer ones, which are damaged, get names that end in .damaged, and `say` gets a line for each.
-
-    Args:
-      checkpoints: the finished ones by their steps.
-      say: tells the user.
 
     Raises:
       DataError: all are damaged; nothing was renamed.

@@ -1,4 +1,4 @@
-"""A loss that is no number stops a run, with the batch that did it. Python 3.8 syntax."""
+"""A loss that is no number stops a run, with the batch that did it."""
 
 import math
 import os
@@ -7,8 +7,6 @@ from typing import Mapping
 import numpy as np
 
 from schemas.errors import DataError
-
-_SHOWN = 64  # row numbers in the error; all of them are in the file
 
 
 def check_finite(
@@ -19,14 +17,10 @@ def check_finite(
     output: str,
     checkpoint: int,
 ) -> None:
-    """Passes where all values are finite; else saves the batch and stops.
+    """Passes where all values are finite; else saves the batch in `output` and stops.
 
-    Args:
-      values: what a step measured by its name, such as {"loss": 2.3, "gradient norm": 1.1}.
-      batch: of that step, as the reader gave it, with `row_index`; saved with numpy's `savez`.
-      step: its number, from 1.
-      output: the run's directory.
-      checkpoint: step of the newest checkpoint, 0 for none.
+    Values are such as {"loss": 2.3, "gradient norm": 1.1}; the batch is as the reader gave it, with
+    `row_index`. Steps count from 1; `checkpoint` is that of the newest checkpoint, 0 for none.
 
     Raises:
       DataError: a value is infinite or not a number; names the step, the rows and the file.
@@ -36,11 +30,11 @@ def check_finite(
     path = os.path.join(output, f"stopped-at-step-{step}.npz")
     with open(path, "wb") as file:
         np.savez(file, **{name: np.asarray(value) for name, value in batch.items()})  # type: ignore
-    rows = [int(row) for row in batch["row_index"]]
-    more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
+    rows, most = [int(row) for row in batch["row_index"]], 64  # all of them are in the file
+    more = f" and {len(rows) - most} more" if len(rows) > most else ""
     said = " and ".join(f"the {name} is {value}" for name, value in values.items())
     raise DataError(
-        f"step {step}: {said}, on rows {', '.join(map(str, rows[:_SHOWN]))}{more} of the split. "
+        f"step {step}: {said}, on rows {', '.join(map(str, rows[:most]))}{more} of the split. "
         f"The batch lies in {path} (numpy.load opens it). Look at it, lower --learning_rate or "
         f"lengthen --warmup_steps; checkpoints up to step {checkpoint} are kept"
     )

@@ -1,7 +1,4 @@
-"""Flags that every trainer has and that mean the same in all, with the checks that go with them.
-
-No framework, so that --help and refusals cost no import of one. Python 3.8 syntax.
-"""
+"""Flags that every trainer has and that mean the same in all, with the checks that go with them."""
 
 import dataclasses
 import math
@@ -171,10 +168,8 @@ class RunFlags:
     @property
     def checkpoint_path(self) -> Optional[str]:
         """What --checkpoint names, if it is a directory and not one of a run's checkpoints."""
-        names = (ALL, BEST, LAST)
-        if self.checkpoint is None or self.checkpoint in names or self.checkpoint.isdecimal():
-            return None
-        return self.checkpoint
+        named = self.checkpoint in (None, ALL, BEST, LAST)
+        return None if named or str(self.checkpoint).isdecimal() else self.checkpoint
 
     def command(self, **changes: object) -> str:
         """The command line that gives these settings, with some of them changed."""
@@ -190,11 +185,7 @@ class RunFlags:
         return " ".join(shlex.quote(word) for word in words)
 
     def planned_steps(self, train_rows: int) -> int:
-        """Optimizer steps of the whole schedule.
-
-        Raises:
-          DataError: there is nothing to train on.
-        """
+        """Optimizer steps of the whole schedule; a DataError if there are no rows to train on."""
         if not train_rows:
             raise DataError(
                 f"{self.shards}: split {self.train_split!r} has no rows; build the set from more "
@@ -210,11 +201,7 @@ class RunFlags:
 
 
 def check_task(task: str, schema: Schema, place: str) -> None:
-    """Refuses a set of another task than the trainer's.
-
-    Raises:
-      UsageError: names the set and both tasks.
-    """
+    """Refuses with a UsageError the set at `place` if its task is not the trainer's."""
     if schema.task != task:
         raise UsageError(
             f"{place} holds rows for task {schema.task!r}; this trainer takes {task!r}. Build a "

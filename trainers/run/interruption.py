@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a request: the loop ends its step, saves and leaves. Python 3.8 syntax."""
+"""Ctrl-C and SIGTERM as a request: the loop ends its step, saves and leaves."""
 
 import signal
 from types import FrameType
@@ -6,17 +6,13 @@ from typing import Any, Dict, Optional
 
 
 class Interruption:
-    """A context in which the first signal only raises a flag; a second one stops at once.
+    """A context in which the first signal only sets `signal`; a second one stops at once.
 
-    Outside of the main thread, where Python lets nobody catch signals, the flag is never raised.
-
-    Attributes:
-      signal: number of the signal that came, or None.
+    Outside of the main thread, where Python lets nobody catch signals, it stays None.
     """
 
     def __init__(self) -> None:
-        """Waits for nothing yet."""
-        self.signal: Optional[int] = None
+        self.signal: Optional[int] = None  # the number of the one that came
         self._before: Dict[int, Any] = {}
 
     @property
@@ -34,14 +30,10 @@ class Interruption:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Gives the signals back."""
-        self._restore()
+        """Gives the signals back, once more where one comes in the middle of this."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _note(self, number: int, _: Optional[FrameType]) -> None:
         self.signal = number
-        self._restore()
-
-    def _restore(self) -> None:
-        # Once more where a signal comes in the middle of this.
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        self.__exit__()

@@ -1,7 +1,4 @@
-"""What a training run tells: metrics.jsonl, and a live progress line. Python 3.8 syntax.
-
-`trainers.run.metric_sinks` is where else measurements can go.
-"""
+"""What a training run tells: metrics.jsonl, and a live progress line."""
 
 import json
 import os
@@ -29,22 +26,19 @@ class MetricsFile:
     def __init__(self, path: str, *, start_step: int, also: Sequence[MetricSink] = ()):
         """Opens the file and drops what was measured after `start_step`: it will be again.
 
-        Args:
-          path: of the file.
-          start_step: steps done before this run.
-          also: who gets every line besides; closed with the file.
+        The sinks in `also` get every line, too, and are closed with the file.
         """
         self.path, self._also = path, also
         kept = [line for line in read_metrics(path) if line["step"] <= start_step]
         partial = path + ".partial"
         with open(partial, "w", encoding="utf-8") as file:
-            file.writelines(_line(metrics) for metrics in kept if start_step)
+            file.writelines(json.dumps(metrics) + "\n" for metrics in kept if start_step)
         os.replace(partial, path)
         self._file = open(path, "a", encoding="utf-8")
 
     def write(self, metrics: Dict[str, Any]) -> None:
         """Appends one line, whole: a run that is killed leaves no half line."""
-        self._file.write(_line(metrics))
+        self._file.write(json.dumps(metrics) + "\n")
         self._file.flush()
         for sink in self._also:
             sink.write(metrics)
@@ -56,18 +50,12 @@ class MetricsFile:
             sink.close()
 
 
-def _line(metrics: Dict[str, Any]) -> str:
-    return json.dumps(metrics) + "\n"
-
-
 def mend_metrics(path: str) -> List[str]:
     """Makes a metrics file readable again after a power cut, a full disk or an editor.
 
     A last line that was cut, and the NUL bytes that a power cut leaves, are cut off; other lines
     that say nothing sensible move to PATH.damaged. It is written anew whole or not at all.
-
-    Returns:
-      A line for people on each of these that was found; [] for a sound file or none.
+    Gives a line for people on each of these that was found; [] for a sound file or none.
     """
     if not os.path.exists(path):
         return []
@@ -121,7 +109,6 @@ class Rates:
     """Tokens a second and the share of time spent waiting for data, over the last seconds."""
 
     def __init__(self) -> None:
-        """Starts the clock."""
         self._marks: Deque[Tuple[float, float, float]] = deque([(time.perf_counter(), 0.0, 0.0)])
         self._tokens = self._waited = 0.0
 
@@ -152,8 +139,7 @@ class ProgressLine:
         """Writes to `stream`, or to standard error."""
         self._stream = stream or sys.stderr
         self._live = self._stream.isatty()
-        self._last = 0.0
-        self._shown = False
+        self._last, self._shown = 0.0, False
 
     def update(self, text: str) -> None:
         """Shows `text`, unless the last was shown just before."""

@@ -1,8 +1,7 @@
 """The one training loop: batches in, checkpoints, measurements and a last word out.
 
 The loop never waits for the step it has just started: it reads the measurements of the step before
-while the device works. Rows come through a thread that also places them on the devices. No
-framework is known here; Python 3.8 syntax.
+while the device works. Rows come through a thread that also places them on the devices.
 """
 
 import sys
@@ -28,19 +27,13 @@ from trainers.run.progress import Progress, is_due
 AHEAD = 2  # calls whose rows lie on the devices before their turn
 
 
-class _Placed(NamedTuple):
-    """Rows of a call: as the reader gave them, and on the devices."""
-
-    rows: Batch
-    on_devices: Any
+_Placed = Tuple[Batch, Any]  # the rows of a call: as the reader gave them, and on the devices
 
 
 class _Running(NamedTuple):
-    """A call that was started: the steps before it, its rows, and what waits for it."""
-
-    step: int
+    step: int  # steps before it
     rows: Batch
-    read: Callable[[], List[Dict[str, float]]]
+    read: Callable[[], List[Dict[str, float]]]  # waits for it
 
 
 class _SignalCame(Exception):
@@ -52,7 +45,7 @@ def evaluate(
 ) -> Generator[Tuple[Batch, Arrays], None, None]:
     """Every batch of a split with what the program says of it, one call ahead of who reads."""
     batches = shards.in_order(split, batch_size=program.evaluation_rows, prefetch=0)
-    placed = (_Placed(rows, program.place(rows)) for rows in batches)
+    placed = ((rows, program.place(rows)) for rows in batches)
     before: Optional[Tuple[Batch, Callable[[], Arrays]]] = None
     with closing(read_ahead(placed, AHEAD)) as calls:
         for rows, on_devices in calls:
@@ -65,12 +58,7 @@ def evaluate(
 
 
 class Loop:
-    """One run, or what is left of it.
-
-    Attributes:
-      progress: how far it has come.
-      waited: seconds in which it stood still for lack of a batch.
-    """
+    """One run, or what is left of it."""
 
     def __init__(
         self,
@@ -81,7 +69,6 @@ class Loop:
         checkpoints: Checkpoints,
         line: ProgressLine,
     ):
-        """Takes what the run is made of; reads and writes nothing yet."""
         self.plan, self.flags, self.task = plan, plan.flags, task
         self.program, self.shards = program, shards
         self.checkpoints, self.line = checkpoints, line
@@ -90,13 +77,11 @@ class Loop:
         self.metrics_path = str(plan.output / METRICS)
         self.progress, self.start = Progress(), checkpoints.latest
         self.interruption = Interruption()
-        self.began, self.waited = time.perf_counter(), 0.0
+        self.began = time.perf_counter()
+        self.waited = 0.0  # seconds in which it stood still for lack of a batch
 
     def run(self, first_weights: Callable[[], Weights]) -> None:
         """Everything from the first state to the last checkpoint.
-
-        Args:
-          first_weights: gives those before the first step.
 
         Raises:
           DataError: the loss is no longer a number, or something cannot be read or written.
@@ -180,7 +165,7 @@ class Loop:
             stop_step=self.stop // a_call,
             prefetch=0,
         )
-        return read_ahead((_Placed(rows, self.program.place(rows)) for rows in batches), AHEAD)
+        return read_ahead(((rows, self.program.place(rows)) for rows in batches), AHEAD)
 
     def _train(self) -> None:
         """All steps, until the end, a signal, or enough evaluations without a better one."""
@@ -188,24 +173,29 @@ class Loop:
         running: Optional[_Running] = None
         with closing(self._train_calls()) as calls:
             while progress.step < self.stop and self.interruption.signal is None:
-                placed = self._next(calls, rates)
-                read = self.program.train(placed.on_devices, progress.step)
+                rows, on_devices = self._next(calls, rates)
+                read = self.program.train(on_devices, progress.step)
                 if running is not None:
                     self._report(running, rates)
-                running = _Running(progress.step, placed.rows, read)
+                running = _Running(progress.step, rows, read)
                 progress.step += self.program.steps_a_call
-                is_saved = progress.step % self.flags.checkpoint_every == 0
-                if not (is_saved and progress.step < self.stop) and not self._is_evaluated_now():
+                every, is_last = self.flags.checkpoint_every, progress.step >= self.stop
+                is_saved = progress.step % every == 0 and not is_last
+                if not (is_saved or self._is_evaluated_now()):
                     continue
                 self._report(running, rates)
                 running, before = None, time.perf_counter()
                 if self._is_evaluated_now():
                     self._evaluate()
-                if is_saved and progress.step < self.stop:
+                if is_saved:
                     self._save()
                 rates.paused(time.perf_counter() - before)
-                if self.is_enough and progress.step < self.stop:
-                    self._say_enough()
+                if self.is_enough and not is_last:
+                    self.line.say(
+                        f"no better {self.task.best_by} in {self.flags.patience} evaluations: "
+                        f"stopping after step {progress.step}; the best was after step "
+                        f"{progress.best_step}"
+                    )
                     return
         if running is not None:
             self._report(running, rates)
@@ -225,9 +215,9 @@ class Loop:
         for index, found in enumerate(running.read()):
             step = running.step + index + 1
             rows = {n: part[index * size : (index + 1) * size] for n, part in running.rows.items()}
-            known = {name: found[name] for name in ("loss", "gradient_norm") if name in found}
+            known = [name for name in ("loss", "gradient_norm") if name in found]
             check_finite(
-                {name.replace("_", " "): value for name, value in known.items()},
+                {name.replace("_", " "): found[name] for name in known},
                 rows,
                 step=step,
                 output=str(self.plan.output),
@@ -295,13 +285,6 @@ class Loop:
             self.checkpoints.remove_other_best(self.progress)
         else:
             self.checkpoints.save(self.progress, self.program.weights(), self.program.state())
-
-    def _say_enough(self) -> None:
-        progress = self.progress
-        self.line.say(
-            f"no better {self.task.best_by} in {self.flags.patience} evaluations: stopping after "
-            f"step {progress.step}; the best was after step {progress.best_step}"
-        )
 
 
 def summarize(lines: List[Dict[str, Any]], task: Task, best_step: Optional[int]) -> List[str]:

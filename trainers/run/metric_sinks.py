@@ -2,7 +2,7 @@
 
     sinks = open_sinks("tensorboard,wandb", "run", start_step=0, name="run", settings={})
 
-Both packages are imported only when they are asked for. Python 3.8 syntax.
+Both packages are imported only when they are asked for.
 """
 
 import importlib.util
@@ -14,8 +14,7 @@ from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from schemas.errors import UsageError
 
-# Name on the command line -> package.
-_PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
+_PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}  # by the name in --log_to
 
 
 def parse_log_to(text: str) -> Tuple[str, ...]:
@@ -127,14 +126,9 @@ class WandbSink(MetricSink):
 def open_sinks(
     log_to: str, output: str, *, start_step: int, name: str, settings: Mapping[str, Any]
 ) -> List[MetricSink]:
-    """Opens what `--log_to` names.
+    """Opens what `--log_to` names, for a run in `output` that did `start_step` steps before.
 
-    Args:
-      log_to: as on the command line.
-      output: the run's directory.
-      start_step: steps done before this run.
-      name: of the run, for people.
-      settings: of the run, for Weights & Biases.
+    The run's name and settings are for the people who look at Weights & Biases.
     """
     makers: Dict[str, Callable[[], MetricSink]] = {
         "tensorboard": lambda: TensorBoardSink(output, start_step=start_step),

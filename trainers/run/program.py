@@ -1,11 +1,9 @@
 """What the loop asks of a framework: a model on its devices, with its optimizer.
 
-    program.load(weights, None)                   # a new run; or what a checkpoint holds
-    program.compile(trains=True, evaluates=True)
-    read = program.train(program.place(rows), 0)  # starts step 1 and waits for nothing
-    read()                                        # [{"loss": 10.8, "counted": 210.0, ...}]
-
-Numpy only, Python 3.8 syntax.
+program.load(weights, None)                   # a new run; or what a checkpoint holds
+program.compile(trains=True, evaluates=True)
+read = program.train(program.place(rows), 0)  # starts step 1 and waits for nothing
+read()                                        # [{"loss": 10.8, "counted": 210.0, ...}]
 """
 
 from abc import ABC, abstractmethod
@@ -23,46 +21,29 @@ Arrays = Dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Plan:
-    """A run, once its flags have met the contract.
-
-    Attributes:
-      flags: of the command line.
-      schema: the contract of the rows.
-      model: `EncoderConfig` or `DecoderConfig`.
-      steps: optimizer steps of the whole schedule.
-      output: the run's directory.
-    """
+    """A run, once its flags have met the contract."""
 
     flags: Any  # RunFlags, and the task's, the model's and the framework's
-    schema: Schema
-    model: Any
-    steps: int
-    output: Path
+    schema: Schema  # the contract of the rows
+    model: Any  # EncoderConfig or DecoderConfig
+    steps: int  # optimizer steps of the whole schedule
+    output: Path  # the run's directory
 
 
 class Program(ABC):
-    """A model on its devices; weights have the names and shapes of `trainers.models`.
+    """A model on its devices; weights have the names and shapes of `trainers.models`."""
 
-    Attributes:
-      steps: of the whole schedule, in whole calls.
-      steps_a_call: optimizer steps that one call of `train` makes.
-      evaluation_rows: rows that one call of `evaluate` takes.
-      description: of devices and precision, in a line for people.
-    """
-
-    steps: int
-    steps_a_call: int = 1
-    evaluation_rows: int
-    description: str
+    steps: int  # of the whole schedule, in whole calls
+    steps_a_call: int = 1  # optimizer steps that one call of `train` makes
+    evaluation_rows: int  # that one call of `evaluate` takes
+    description: str  # of devices and precision, in a line for people
 
     @abstractmethod
     def load(self, weights: Arrays, state: Optional[Arrays]) -> None:
-        """Puts weights on the devices, before `compile`.
+        """Puts weights, float32, on the devices, before `compile`.
 
-        Args:
-          weights: float32, by the names of `trainers.models.weights.shapes`.
-          state: what `state` gave with them, to go on from; None begins a new optimizer, or none
-            where nothing is trained.
+        The state is what `state` gave with them, to go on from; None begins a new optimizer, or
+        none where nothing is trained.
 
         Raises:
           DataError: the state is not of this optimizer.
@@ -80,9 +61,8 @@ class Program(ABC):
     def train(self, placed: Any, step: int) -> Callable[[], List[Dict[str, float]]]:
         """Starts the steps after `step`, as many as a call makes, and waits for none of them.
 
-        Returns:
-          A function that waits and gives for each step `loss`, `learning_rate`, `counted` (what
-          the loss is the mean over), and what else the framework tells, such as `gradient_norm`.
+        The function it gives waits, and tells of each step `loss`, `learning_rate`, `counted` (what
+        the loss is the mean over), and what else the framework knows, such as `gradient_norm`.
         """
 
     @abstractmethod
@@ -106,11 +86,7 @@ class Program(ABC):
 
 
 def only_whole_state(state: Mapping[str, Any], due: Mapping[str, Any]) -> None:
-    """Refuses an optimizer's state that has other names or shapes than the one to fill.
-
-    Raises:
-      ValueError: names the first that differs.
-    """
+    """Refuses with a ValueError an optimizer's state of other names or shapes than are due."""
     for name in sorted(set(state) | set(due)):
         if name not in state or name not in due:
             raise ValueError(f"{name} is {'left over' if name in state else 'missing'}")
@@ -122,17 +98,11 @@ Measures = Dict[str, float]
 
 
 class Task(ABC):
-    """What is learned, told of a split once a program has run over it.
+    """What is learned, told of a split once a program has run over it."""
 
-    Attributes:
-      unit: of the loss, on the picture: "nats a masked token".
-      counts: what metrics.jsonl calls the weight that a step's loss is the mean over: "masked".
-      best_by: the measure that the best weights are chosen by; None keeps none.
-    """
-
-    unit: str
-    counts: str
-    best_by: Optional[str] = None
+    unit: str  # of the loss, on the picture: "nats a masked token"
+    counts: str  # what metrics.jsonl calls the weight that a step's loss is the mean over: "masked"
+    best_by: Optional[str] = None  # the measure that the best weights are chosen by
 
     @property
     def best_is_highest(self) -> bool:
@@ -141,10 +111,9 @@ class Task(ABC):
 
     @abstractmethod
     def measure(self, found: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
-        """Measures a whole split, `loss` among them; None where nothing in it counts.
+        """Measures of a whole split, `loss` among them; None where nothing in it counts.
 
-        Args:
-          found: each batch as the reader gave it, with what `Program.evaluate` said of it.
+        Takes each batch as the reader gave it, with what `Program.evaluate` found of it.
         """
 
     @abstractmethod
@@ -156,15 +125,10 @@ class Task(ABC):
         return []
 
     def check_same_rows(self, place: str, schema: Schema, trained: Schema) -> None:
-        """Refuses rows that mean something else than those a model was trained on.
-
-        Args:
-          place: of the rows.
-          schema: their contract.
-          trained: of the set that the model was trained on.
+        """Refuses rows of a `schema` that mean something else than those a model was trained on.
 
         Raises:
-          UsageError: names what differs.
+          UsageError: names the place of the rows and what differs.
         """
         return
 

@@ -1,7 +1,4 @@
-"""How far a run has come, and the evaluations it owes: those of an unbroken run and no others.
-
-Python 3.8 syntax.
-"""
+"""How far a run has come, and the evaluations it owes: those of an unbroken run and no others."""
 
 import math
 from dataclasses import dataclass
@@ -20,21 +17,13 @@ def is_due(step: int, *, every: int, steps: int) -> bool:
 
 @dataclass
 class Progress:
-    """What a run remembers besides its weights; lies in its checkpoints.
+    """What a run remembers besides its weights; lies in its checkpoints."""
 
-    Attributes:
-      step: steps done.
-      best: the best value of the measure that weights are chosen by.
-      best_step: after which it was measured.
-      without_better: evaluations since then.
-      evaluated: the step of the last evaluation that is counted here.
-    """
-
-    step: int = 0
-    best: Optional[float] = None
-    best_step: Optional[int] = None
-    without_better: int = 0
-    evaluated: int = 0
+    step: int = 0  # steps done
+    best: Optional[float] = None  # value of the measure that weights are chosen by
+    best_step: Optional[int] = None  # after which it was measured
+    without_better: int = 0  # evaluations since then
+    evaluated: int = 0  # the step of the last evaluation that is counted here
 
     @classmethod
     def resumed(
@@ -43,12 +32,7 @@ class Progress:
         """What a checkpoint holds, and what was evaluated after it was written.
 
         A signal in an evaluation leaves a checkpoint without it; the resumed run makes it up, and
-        only its metrics.jsonl tells that it did.
-
-        Args:
-          stored: as `dataclasses.asdict` gave it.
-          metrics: lines of metrics.jsonl.
-          task: says what is better.
+        only the lines of its metrics.jsonl tell that it did.
         """
         progress = cls(**stored)
         for line in metrics:

@@ -1,8 +1,6 @@
 """A run's directory: one run at a time, and its settings, so that it can go on where it stopped.
 
-    OUTPUT/config.json     settings, model and the fingerprint of the shard set
-
-Knows no framework; Python 3.8 syntax.
+OUTPUT/config.json     settings, model and the fingerprint of the shard set
 """
 
 import hashlib
@@ -17,18 +15,8 @@ from schemas.errors import DataError, UsageError
 SETTINGS = "config.json"
 CHECKPOINTS = "checkpoints"
 _MAY_DIFFER_SILENTLY = (
-    "shards",
-    "output",
-    "resume",
-    "verify",
-    "follow_links",
-    "cache_dir",
-    "cache_gigabytes",
-    "stop_after",
-    "export",
-    "export_saved_model",
-    "checkpoint",
-    "log_to",
+    *("shards", "output", "resume", "verify", "follow_links", "cache_dir", "cache_gigabytes"),
+    *("stop_after", "export", "export_saved_model", "checkpoint", "log_to"),
 )
 FORM = 2  # of a run's directory; runs of form 1 had checkpoints of their frameworks' own
 
@@ -65,9 +53,8 @@ def claimed(output: Path) -> Iterator[None]:
     except OSError as error:
         raise UsageError(f"--output={output} cannot be written to: {error}") from error
     try:
-        with errors_in_words(
-            output, "Finished checkpoints are kept; mend the cause, then add --resume"
-        ):
+        remedy = "Finished checkpoints are kept; mend the cause, then add --resume"
+        with errors_in_words(output, remedy):
             yield
     finally:
         lock.release()
@@ -87,8 +74,7 @@ def start_or_resume(
       output: the run's directory.
       settings: {"trainer": ..., "config": ..., "model": ..., "fingerprint": ...}.
       resume: whether to go on with what is there.
-      same: names in "config" that a resumed run must have in common with its first part: else it
-        would be another run, or another order of the data.
+      same: names in "config" that a resumed run must have in common with its first part.
       defaults: of fields of "model", which a run may lack that an older version began.
 
     Returns:
@@ -125,11 +111,7 @@ def start_or_resume(
 
 
 def read_settings(output: Path, trainer: str) -> Dict[str, Any]:
-    """The settings of the run that a directory holds: "config", "model", "fingerprint".
-
-    Args:
-      output: the run's directory.
-      trainer: who asks, such as flax_mlm.
+    """The settings of a trainer's run that a directory holds: "config", "model", "fingerprint".
 
     Raises:
       UsageError: it holds no run, one of another trainer, or one that an older version began.

@@ -1,4 +1,4 @@
-"""The learning rate of every trainer: a linear warm-up, then a linear decay. Python 3.8 syntax."""
+"""The learning rate of every trainer: a linear warm-up, then a linear decay."""
 
 from typing import Any, Optional
 
@@ -7,10 +7,6 @@ class Schedule:
     """Share of the highest rate after so many steps; no step of the run has a rate of 0.
 
     With 4 steps of warm-up among 8: 1/4, 2/4, 3/4, 1, 4/5, 3/5, 2/5, 1/5.
-
-    Attributes:
-      steps: of the whole run.
-      warmup: of these, steps up to the highest rate, at least 1.
     """
 
     def __init__(self, steps: int, warmup_steps: Optional[int]):

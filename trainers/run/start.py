@@ -1,8 +1,4 @@
-"""From a command line to a run: flags, contract, plan, program, loop, last word.
-
-What is done with a model that was trained is in `trainers.run.use`.
-No framework; Python 3.8 syntax.
-"""
+"""From a command line to a run: flags, contract, plan, program, loop, last word."""
 
 import sys
 import time
@@ -14,21 +10,10 @@ from trainers.data.batches import BatchReader
 from trainers.measures.pictures import draw_curve
 from trainers.models.model_flags import initial_weights
 from trainers.models.modules import Weights
-from trainers.models.set_tokenizer import (
-    TOKENIZER,
-    check_same_tokens,
-    keep_set_files,
-    set_file,
-)
+from trainers.models.set_tokenizer import TOKENIZER, check_same_tokens, keep_set_files, set_file
 from trainers.run.checkpoints import Checkpoints
 from trainers.run.flags import check_task
-from trainers.run.journal import (
-    METRICS,
-    ProgressLine,
-    duration,
-    mend_metrics,
-    read_metrics,
-)
+from trainers.run.journal import METRICS, ProgressLine, duration, mend_metrics, read_metrics
 from trainers.run.loop import Loop, summarize
 from trainers.run.program import Plan
 from trainers.run.run_directory import claimed, start_or_resume
@@ -93,13 +78,12 @@ def _prepare(plan: Plan, shards: BatchReader, line: ProgressLine) -> Checkpoints
         "fingerprint": shards.fingerprint,
     }
     same, defaults = flags.same_settings, plan.model.defaults
-    for change in start_or_resume(
+    notes = start_or_resume(
         plan.output, settings, resume=flags.resume, same=same, defaults=defaults
-    ):
-        line.say(f"note: {change}")
+    )
     (plan.output / CONFIG).write_bytes(config_bytes(flags.entry, flags))
     keep_set_files(shards, plan.output)
-    for note in mend_metrics(str(plan.output / METRICS)):
+    for note in notes + mend_metrics(str(plan.output / METRICS)):
         line.say(f"note: {note}")
     checkpoints = Checkpoints(plan.output, flags.keep_checkpoints)
     checkpoints.prepare(line.say)
@@ -113,9 +97,8 @@ def _say_last_word(loop: Loop) -> None:
     lines, curve = read_metrics(str(output / METRICS)), output / "loss.png"
     draw_curve(lines, str(curve), f"{output.name}, {flags.shards}", unit=task.unit)
     seconds = time.perf_counter() - loop.began
-    waiting = loop.waited / max(seconds, 1e-9)
-    took = f"{duration(seconds)}, {waiting:.1%} of it waiting for data"
-    say(f"{step} steps done; this run took {took}.")
+    waiting = f"{loop.waited / max(seconds, 1e-9):.1%} of it waiting for data"
+    say(f"{step} steps done; this run took {duration(seconds)}, {waiting}.")
     for text in summarize(lines, task, loop.progress.best_step):
         say(text)
     say(f"  checkpoint  {checkpoints.directory / str(step)}")

@@ -1,7 +1,4 @@
-"""What an entry says of its trainer, and its flags: of the command line and of files (--config).
-
-Python 3.8 syntax.
-"""
+"""What an entry says of its trainer, and its flags: of the command line and of files (--config)."""
 
 import os
 import re
@@ -24,23 +21,14 @@ Flags = TypeVar("Flags", bound=RunFlags)
 
 
 class Trainer(NamedTuple):
-    """What an entry is made of.
+    """What an entry is made of; the functions take its flags, or the plan made of them."""
 
-    Attributes:
-      plan_model: flags and contract to the model, with published weights where asked for.
-      make_task: flags, contract, and the set where there is one, to the task.
-      import_program: imports the framework; a plan and its task to the program.
-      config: EncoderConfig or DecoderConfig: what a run's config.json holds.
-      framework: its name, for people.
-      gigabytes: of addresses that it takes at least.
-    """
-
-    plan_model: Callable[[Any, Schema], PlannedModel]
-    make_task: Callable[[Any, Schema, Optional[BatchReader]], Task]
-    import_program: Callable[[Plan, Any], Program]
-    config: type
-    framework: str
-    gigabytes: float
+    plan_model: Callable[[Any, Schema], PlannedModel]  # with published weights where asked for
+    make_task: Callable[[Any, Schema, Optional[BatchReader]], Task]  # with the set if there is one
+    import_program: Callable[[Plan, Any], Program]  # imports the framework
+    config: type  # EncoderConfig or DecoderConfig: what a run's config.json holds
+    framework: str  # its name, for people
+    gigabytes: float  # of addresses that it takes at least
 
     def make_program(self, plan: Plan, task: Task) -> Program:
         """The program of a plan; refuses where the framework could not be loaded."""
@@ -68,16 +56,10 @@ def open_set(flags: RunFlags, place: str) -> Union[ShardSet, Mixture]:
 
 CONFIGS = Path(__file__).resolve().parents[2] / "pipelines" / "configs"  # read, never imported
 CONFIG = "config.yaml"
-_OF_THIS_RUN = ("output", "resume", "stop_after")
 
 
 def with_config(argv: List[str], command: str, *options: type) -> List[str]:
-    """The arguments, with those of the file that --config names put before them.
-
-    Args:
-      argv: as typed.
-      command: whose part of the file is taken: flax_mlm.
-      options: the dataclasses of its flags.
+    """The arguments, with a command's (flax_mlm's) of the file that --config names before them.
 
     Raises:
       UsageError: see `schemas.flag_file.expand`.
@@ -90,13 +72,8 @@ def with_config(argv: List[str], command: str, *options: type) -> List[str]:
 
 
 def config_bytes(command: str, options: Any) -> bytes:
-    """The file that repeats a run: all its flags but where it was put and how far it went.
-
-    Args:
-      command: such as flax_mlm.
-      options: its flags, a dataclass.
-    """
+    """The file that repeats a run: all its flags but where it was put and how far it went."""
     import yaml
 
     head = f"Again: python -m trainers.{command} --config=THIS_FILE --output=DIR"
-    return flag_file(head, options, _OF_THIS_RUN, yaml)
+    return flag_file(head, options, ("output", "resume", "stop_after"), yaml)

@@ -1,4 +1,4 @@
-"""A trained model in use: measured on a split, asked by its task, exported. Python 3.8 syntax.
+"""A trained model in use: measured on a split, asked by its task, exported.
 
 OUTPUT/evaluation/SET-SPLIT/500/measures.json   of the weights after step 500, and what people
 look at: pictures, predictions
@@ -54,35 +54,24 @@ from trainers.run.trainer import Trainer, open_set
 
 @dataclass(frozen=True)
 class Trained:
-    """A model that can be used.
+    """A model that can be used: a run's, or a published one, of which no set is known.
 
     Attributes:
-      config: its dimensions.
-      directory: a run's, or one of Hugging Face's form.
       weights: their names for people, and what reads them; several with --checkpoint=all.
-      schema: of the rows it was trained on; None for a published model.
-      tokenizer_json: what it was trained with; None where there is none.
-      prefix_ids: what every document began with in training.
-      eos_ids: that end a document.
-      shards: what it was trained on; None for a published model.
     """
 
-    config: Any
-    directory: Path
+    config: Any  # EncoderConfig or DecoderConfig
+    directory: Path  # a run's, or one of Hugging Face's form
     weights: Tuple[Tuple[str, Callable[[], Weights]], ...]
-    schema: Optional[Schema]
+    schema: Optional[Schema]  # of the rows it was trained on
     tokenizer_json: Optional[bytes]
-    prefix_ids: Tuple[int, ...]
-    eos_ids: Tuple[int, ...]
-    shards: Optional[str] = None
+    prefix_ids: Tuple[int, ...]  # what every document began with in training
+    eos_ids: Tuple[int, ...]  # that end a document
+    shards: Optional[str] = None  # what it was trained on
 
 
 def find_trained(flags: Any, config: type) -> Trained:
     """What --checkpoint and --output name.
-
-    Args:
-      flags: of the trainer.
-      config: EncoderConfig or DecoderConfig.
 
     Raises:
       UsageError: there is no such run, checkpoint or published model.
@@ -207,11 +196,13 @@ def _evaluate(flags: Any, trainer: Trainer, trained: Trained, line: ProgressLine
         )
         if flags.report is not None:
             where = {"checkpoint": said, "shards": shards.name, "split": split}
-            _append(
-                flags.report, {**where, **measures, "compile_seconds": round(seconds, 3), **speed}
-            )
+            compiling = {"compile_seconds": round(seconds, 3)}
+            _append(flags.report, {**where, **measures, **compiling, **speed})
         if trained.schema is not None:
-            _keep(folder / name, task, measures)
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            task.write_files(folder / name)
+            text = json.dumps(measures, indent=2) + "\n"
+            (folder / name / "measures.json").write_text(text, encoding="utf-8")
             rows.append({"step": int(name), **measures})
     if rows:
         lines = "".join(json.dumps(row) + "\n" for row in rows)
@@ -282,13 +273,6 @@ def _append(path: str, report: Dict[str, Any]) -> None:
         raise DataError(f"--report={path} cannot be written: {error}") from error
 
 
-def _keep(folder: Path, task: Task, measures: Measures) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    task.write_files(folder)
-    text = json.dumps(measures, indent=2) + "\n"
-    (folder / "measures.json").write_text(text, encoding="utf-8")
-
-
 def export_run(plan: Plan, program: Program, checkpoints: Checkpoints, line: ProgressLine) -> None:
     """Writes what --export and its like ask for at the end of a run, by --checkpoint's weights."""
     if not plan.flags.uses_run:
@@ -308,14 +292,9 @@ def export_weights(
     tokenizer_json: bytes,
     line: ProgressLine,
 ) -> None:
-    """Writes what the flags ask for of these weights.
+    """Writes what the flags ask for of the weights that `read` gives.
 
-    Args:
-      plan: of the run.
-      program: with the weights loaded, where it is to write files of its own.
-      read: gives the weights.
-      tokenizer_json: of the run.
-      line: tells the user.
+    The program has them loaded, where it is to write files of its own.
 
     Raises:
       UsageError: a directory is taken.
@@ -323,19 +302,18 @@ def export_weights(
     """
     flags, schema, model = plan.flags, plan.schema, plan.model
     if flags.export is not None:
+        ids = schema.special_ids
+        if isinstance(model, EncoderConfig):
+            config_json = encoder_to_json(model, ids)
+        else:
+            config_json = decoder_to_json(model, ids, schema.parameters.get("prefix_ids", ()))
         write_directory(
             flags.export,
-            _config_json(model, schema),
+            config_json,
             to_published(read(), model),
             tokenizer_json,
-            tokenizer_settings(tokenizer_json, schema.special_ids, max_length=model.max_positions),
+            tokenizer_settings(tokenizer_json, ids, max_length=model.max_positions),
         )
         line.say(f"weights for transformers: {flags.export}")
     if flags.exports_program and program is not None:
         line.say(program.export(schema, tokenizer_json))
-
-
-def _config_json(config: Any, schema: Schema) -> Dict[str, Any]:
-    if isinstance(config, EncoderConfig):
-        return encoder_to_json(config, schema.special_ids)
-    return decoder_to_json(config, schema.special_ids, schema.parameters.get("prefix_ids", ()))

@@ -1,10 +1,7 @@
-"""Texts for a classifier, from a file and as rows, and what it says of them.
+"""Texts for a classifier, from a file and as rows, and what it says of them. Python 3.8 syntax.
 
-    rows = TextRows(schema, open_tokenizer(tokenizer_json))
-    rows.rows([("A fine film.",)])["input_ids"]      # uint16 [1, L]
-
-Standard library and numpy only, Python 3.8 syntax; the tokenizer comes from
-`trainers.models.set_tokenizer`. Legend: B texts, or pairs of them; L tokens a row.
+rows = TextRows(schema, open_tokenizer(tokenizer_json))
+rows.rows([("A fine film.",)])["input_ids"]      # uint16 [1, L]
 """
 
 import json
@@ -26,47 +23,33 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class FormPart(NamedTuple):
-    """A part of a row: a special token, or one of the texts.
-
-    Attributes:
-      side: 0 or 1 for a text, None for a special token.
-      id: of the special token.
-      type: the token type of all its tokens.
-    """
+    """A special token of a row, of side None, or one of its texts, of side 0 or 1."""
 
     side: Optional[int]
     id: int
-    type: int
+    type: int  # of all its tokens
 
 
 class TextRows:
-    """Texts to rows, cut and filled up as those of a set.
-
-    Attributes:
-      schema: the set's contract.
-    """
+    """Texts to rows, cut and filled up as those of a set."""
 
     def __init__(self, schema: Schema, tokenizer: Any):
         """Takes the contract of a classification set, and its tokenizer."""
-        self.schema, self._tokenizer = schema, tokenizer
+        self._schema, self._tokenizer = schema, tokenizer
         self._truncation = schema.parameters["truncation"]
         normalize = schema.parameters.get("normalize", "none")
         self._normal_form = None if normalize == "none" else normalize.upper()
         if "text_pair_field" in schema.parameters:
             self._form = _pair_form(tokenizer)
         else:
-            before, after = schema.parameters["prefix_ids"], schema.parameters["suffix_ids"]
-            special = [[FormPart(None, number, 0) for number in ids] for ids in (before, after)]
-            self._form = [*special[0], FormPart(0, 0, 0), *special[1]]
+            names = ("prefix_ids", "suffix_ids")
+            before, after = ([FormPart(None, i, 0) for i in schema.parameters[n]] for n in names)
+            self._form = [*before, FormPart(0, 0, 0), *after]
         self._room = schema.max_length - sum(part.side is None for part in self._form)
 
     def rows(self, texts: Sequence[Texts]) -> Batch:
-        """Rows of texts: the features of the contract but labels, and all of them of one segment.
-
-        Args:
-          texts: B of them, in pairs where the set's are; they may be empty.
-        """
-        schema = self.schema
+        """Rows of texts, or of pairs: the contract's features but labels, in one segment."""
+        schema = self._schema
         shape = len(texts), schema.max_length
         columns = {
             name: np.zeros(shape, schema.feature(name).dtype)
@@ -206,17 +189,16 @@ _ESCAPED = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 def write_predictions(
     logits: Iterable[np.ndarray], classes: Sequence[str], path: Optional[str]
 ) -> None:
-    """Writes a line for each text, as they come.
+    """Writes a line for each text, of logits [B, C] of one batch after the other.
 
-    Args:
-      logits: [B, C] of a batch of texts after the other.
-      classes: names of the C classes.
-      path: of the file, which is there whole or not at all; None prints.
+    The file is there whole or not at all; without a path the lines are printed.
 
     Raises:
       DataError: the file cannot be written.
     """
-    lines = _lines(logits, classes)
+    names = [name.translate(_ESCAPED) for name in classes]
+    rows = (row_C for batch_BxC in logits for row_C in probabilities(batch_BxC))
+    lines = (f"{names[row_C.argmax()]}\t{row_C.max():.6f}" for row_C in rows)
     if path is None:
         for line in lines:
             say(line)
@@ -228,10 +210,3 @@ def write_predictions(
         os.replace(partial, path)
     except OSError as error:
         raise DataError(f"--predictions={path}: {error}") from error
-
-
-def _lines(logits: Iterable[np.ndarray], classes: Sequence[str]) -> Iterator[str]:
-    names = [name.translate(_ESCAPED) for name in classes]
-    for batch_BxC in logits:
-        for row_C in probabilities(batch_BxC):
-            yield f"{names[row_C.argmax()]}\t{row_C.max():.6f}"

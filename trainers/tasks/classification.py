@@ -1,24 +1,15 @@
-"""Classification: class weights, measures, pictures, predictions of texts. Python 3.8 syntax.
-
-Legend: B rows, C classes.
-"""
+"""Classification: class weights, measures, pictures, predictions of texts. Python 3.8 syntax."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple
+from typing import ClassVar, Iterator, List, Literal, Mapping, Optional, Tuple
 
 import numpy as np
 
 from schemas.errors import UsageError
 from schemas.sidecar import Schema
 from trainers.data.batches import Batch, BatchReader
-from trainers.measures.class_scores import (
-    calibration,
-    class_measures,
-    class_weights,
-    confusion_matrix,
-    probabilities,
-)
+from trainers.measures import class_scores
 from trainers.measures.pictures import draw_confusion, draw_reliability
 from trainers.models.set_tokenizer import open_tokenizer, sets_of
 from trainers.run.flags import RunFlags
@@ -27,7 +18,13 @@ from trainers.tasks.class_texts import TextRows, read_texts, write_predictions
 
 LABEL, LOGITS = "label", "logits"
 _COUNTED = 65_536  # rows that are read at once to count labels
-_CALLED = {"accuracy": "accuracy", "auc": "AUC", "f1": "F1", "ece": "ECE"}
+_FORMS = {
+    "loss": "loss {:.4f}",
+    "accuracy": "accuracy {:.2%}",
+    "auc": "AUC {:.4f}",
+    "f1": "F1 {:.4f}",
+    "ece": "ECE {:.4f}",
+}
 
 
 @dataclass(frozen=True)
@@ -65,12 +62,7 @@ class ClassificationFlags(RunFlags):
 
 
 class ClassificationTask(Task):
-    """Cross-entropy of the classes, with a weight for each.
-
-    Attributes:
-      classes: their names.
-      weights: of each in the loss.
-    """
+    """Cross-entropy of the `classes`, with `weights` for each."""
 
     unit, counts = "nats a row", "weight"
 
@@ -88,7 +80,13 @@ class ClassificationTask(Task):
         self.weights, self._notes = [1.0] * len(self.classes), []
         if flags.trains and shards is not None:
             counts = count_labels(shards, flags.train_split)
-            self.weights = weigh_classes(flags.class_weights, self.classes, counts)
+            try:
+                self.weights = class_scores.class_weights(flags.class_weights, counts)
+            except ValueError as error:
+                raise UsageError(
+                    f"--class_weights={flags.class_weights}: {error} (the classes are "
+                    f"{', '.join(self.classes)})"
+                ) from error
             self._notes = [
                 f"{name}: {count:,} training rows, weight {weight:.4g}"
                 for name, count, weight in zip(self.classes, counts, self.weights)
@@ -141,42 +139,24 @@ class ClassificationTask(Task):
             logits.append(outputs[LOGITS][is_real])
             labels.append(batch[LABEL][is_real])
         self._logits_BxC, self._label_B = np.concatenate(logits), np.concatenate(labels)
-        self._measures = class_measures(self._logits_BxC, self._label_B)
+        self._measures = class_scores.class_measures(self._logits_BxC, self._label_B)
         return self._measures
 
     def describe(self, measures: Mapping[str, float]) -> str:
         """The measures in a few words."""
-        words = [f"loss {measures['loss']:.4f}"]
-        for name, called in _CALLED.items():
-            if name in measures:
-                form = ".2%" if name == "accuracy" else ".4f"
-                words.append(f"{called} {measures[name]:{form}}")
-        return ", ".join(words)
+        return ", ".join(form.format(measures[n]) for n, form in _FORMS.items() if n in measures)
 
     def write_files(self, folder: Path) -> None:
         """Draws confusion.png and reliability.png, where all logits are finite."""
         if "accuracy" not in self._measures:
             return
         chosen_B, classes = self._logits_BxC.argmax(axis=1), len(self.classes)
-        confusion = confusion_matrix(chosen_B, self._label_B, classes)
+        confusion = class_scores.confusion_matrix(chosen_B, self._label_B, classes)
         title = f"accuracy {self._measures['accuracy']:.2%} of {len(self._label_B):,} rows"
         draw_confusion(confusion, self.classes, str(folder / "confusion.png"), title)
-        bins = calibration(probabilities(self._logits_BxC), self._label_B)
+        probability_BxC = class_scores.probabilities(self._logits_BxC)
+        bins = class_scores.calibration(probability_BxC, self._label_B)
         draw_reliability(bins, str(folder / "reliability.png"), "Reliability")
-
-
-def weigh_classes(text: str, classes: Sequence[str], counts: Sequence[int]) -> List[float]:
-    """A weight for each class, as --class_weights says; see `class_weights`.
-
-    Raises:
-      UsageError: it does not go with the classes.
-    """
-    try:
-        return class_weights(text, counts)
-    except ValueError as error:
-        raise UsageError(
-            f"--class_weights={text}: {error} (the classes are {', '.join(classes)})"
-        ) from error
 
 
 def count_labels(shards: BatchReader, split: str) -> List[int]:

@@ -1,7 +1,4 @@
-"""Causal language modeling: what is measured of a split, and how text is drawn.
-
-Python 3.8 syntax.
-"""
+"""Causal language modeling: what is measured of a split, how text is drawn. Python 3.8 syntax."""
 
 import math
 from dataclasses import dataclass
@@ -15,21 +12,20 @@ from trainers.data.flag_values import at_least
 from trainers.models.set_tokenizer import sets_of
 from trainers.run.flags import RunFlags
 from trainers.run.program import Arrays, Measures, Task
-from trainers.tasks.language import (
-    COUNTED,
-    LOSS,
-    add_up,
-    describe_tokens,
-    exponential,
-    token_measures,
-)
+from trainers.tasks import language
+from trainers.tasks.language import COUNTED, LOSS
 
 
 @dataclass(frozen=True)
 class ClmFlags(RunFlags):
-    """How a model goes on with a text."""
+    """What a trainer of causal language models has in any framework."""
 
     task: ClassVar[str] = "clm"
+
+
+@dataclass(frozen=True)
+class GenerationFlags(ClmFlags):
+    """How a model goes on with a text."""
 
     generate: Optional[str] = None
     """Do not train: go on with this text, with the weights of --checkpoint."""
@@ -66,19 +62,14 @@ class ClmFlags(RunFlags):
 
     def sampling(self, eos_ids: Tuple[int, ...]) -> "Sampling":
         """How tokens are chosen by a model whose texts end with one of these ids."""
-        rule = (self.max_new_tokens, self.temperature, self.top_k, self.top_p)
-        return Sampling(*rule, eos_ids=eos_ids)
+        return Sampling(self.max_new_tokens, self.temperature, self.top_k, self.top_p, eos_ids)
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen.
+    """How the next token is chosen: as `GenerationFlags` say.
 
     Attributes:
-      max_new_tokens: T.
-      temperature: of the softmax; 0 takes the likeliest token.
-      top_k: only so many likeliest tokens are drawn from; 0 draws from all.
-      top_p: only the likeliest tokens that together have this probability; 1 draws from all.
       eos_ids: that end a text; the one that came is part of it.
     """
 
@@ -119,20 +110,20 @@ class ClmTask(Task):
         loss does not, so that both are a little low, the more so the shorter the segments.
         `unpredicted` is the number of such tokens, and of others with a loss weight of 0.
         """
-        sums, tokens = add_up(found)
-        measures = token_measures(sums)
+        sums, tokens = language.add_up(found)
+        measures = language.token_measures(sums)
         if measures is None:
             return None
         measures.update(predicted=sums[COUNTED], unpredicted=tokens - sums[COUNTED])
         if self._text.text_bytes:
             measures["bits_per_byte"] = sums[LOSS] / math.log(2) / self._text.text_bytes
         if self._text.words:
-            measures["word_perplexity"] = exponential(sums[LOSS] / self._text.words)
+            measures["word_perplexity"] = language.exponential(sums[LOSS] / self._text.words)
         return measures
 
     def describe(self, measures: Mapping[str, float]) -> str:
         """The measures in a few words."""
-        said = describe_tokens(measures, 2)
+        said = language.describe_tokens(measures, 2)
         if "bits_per_byte" in measures:
             said += f", {measures['bits_per_byte']:.4f} bits per byte"
         if "word_perplexity" in measures:

@@ -1,9 +1,10 @@
-"""What both language models are measured by: loss, accuracy and perplexity of tokens.
+"""What both language models share: defaults, and loss, accuracy and perplexity of tokens.
 
 Numpy only, Python 3.8 syntax.
 """
 
 import math
+from dataclasses import dataclass
 from typing import Iterator, Mapping, Optional, Tuple
 
 import numpy as np
@@ -12,6 +13,16 @@ from trainers.data.batches import Batch
 from trainers.run.program import Arrays, Measures
 
 LOSS, CORRECT, COUNTED = "loss", "correct", "counted"  # sums over the tokens that count
+
+
+@dataclass(frozen=True)
+class PretrainingFlags:
+    """What suits training from scratch; stands before the flags whose defaults it replaces."""
+
+    learning_rate: float = 5e-4
+    beta2: float = 0.98
+    epsilon: float = 1e-6
+    dropout: Optional[float] = 0.0
 
 
 def add_up(found: Iterator[Tuple[Batch, Arrays]]) -> Tuple[Measures, int]:

@@ -10,8 +10,6 @@ from trainers.run.flags import RunFlags
 from trainers.run.program import Arrays, Measures, Task
 from trainers.tasks.language import COUNTED, add_up, describe_tokens, token_measures
 
-DEFAULT_MASK_RATE = 0.15  # BERT's and RoBERTa's
-
 
 @dataclass(frozen=True)
 class MlmFlags(RunFlags):
@@ -49,7 +47,7 @@ def mask_rates(flags: MlmFlags, schema: Schema) -> MaskRates:
             f"--masking=static, but the rows of {flags.shards} carry no masks: use "
             "--masking=dynamic, or build the set with --static_masking"
         )
-    rate = flags.mask_rate or schema.mask_rate or DEFAULT_MASK_RATE
+    rate = flags.mask_rate or schema.mask_rate or 0.15  # BERT's and RoBERTa's
     is_stored = schema.static_masking and flags.masking != "dynamic"
     if is_stored and flags.mask_rate is not None:
         raise UsageError(
@@ -72,11 +70,7 @@ class MlmTask(Task):
     unit, counts = "nats a masked token", "masked"
 
     def __init__(self, flags: MlmFlags, schema: Schema, shards: Optional[BatchReader] = None):
-        """Checks the flags against the contract.
-
-        Raises:
-          UsageError: see `mask_rates`.
-        """
+        """Checks the flags against the contract; raises as `mask_rates`."""
         self.best_by = None if flags.best_by == "none" else flags.best_by
         self._is_masked_anew = mask_rates(flags, schema).training is not None
         self._unit = schema.mask_unit

@@ -1,5 +1,6 @@
 """Question answering: what is measured of answers, and how. Python 3.8 syntax."""
 
+import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,20 +11,13 @@ import numpy as np
 from schemas.errors import UsageError
 from schemas.sidecar import Schema
 from trainers.data.batches import Batch, BatchReader
+from trainers.measures import questions
 from trainers.measures.pictures import draw_scores, score_table
-from trainers.measures.questions import (
-    PromptMaker,
-    Question,
-    example_numbers,
-    read_questions,
-    score_answers,
-    write_answers,
-)
 from trainers.models.set_tokenizer import TOKENIZER, open_tokenizer, set_file, sets_of
 from trainers.run.flags import RunFlags
 from trainers.run.program import Arrays, Measures, Task
+from trainers.tasks.language import CORRECT, COUNTED, LOSS
 
-LOSS, CORRECT, COUNTED = "loss", "correct", "counted"  # of each row, over the tokens that count
 ANSWER_IDS, ANSWER_LENGTHS = "answer_ids", "answer_lengths"
 # What rows must have in common for a model trained on one set to be asked the questions of another.
 _SAME_PARAMETERS = ("qa_form", "qa_template", "bos")
@@ -67,11 +61,10 @@ class QaFlags(RunFlags):
 
 
 class QaTask(Task):
-    """Cross-entropy of the answers' tokens; an evaluation also scores answers.
+    """Cross-entropy of the answers' tokens; if `is_scored`, evaluations answer the questions.
 
     Attributes:
       answers: name of a question to the answer that the last evaluation gave.
-      is_scored: whether evaluations answer the questions.
     """
 
     unit, counts = "nats a token of an answer", "weight"
@@ -85,9 +78,9 @@ class QaTask(Task):
             self.best_by = self.best_by and "loss"
         if shards is None or not self.is_scored:
             return
-        self._questions = read_questions(sets_of(shards))
+        self._questions = questions.read_questions(sets_of(shards))
         tokenizer = open_tokenizer(set_file(shards, TOKENIZER))
-        self._prompts = PromptMaker(schema, tokenizer)
+        self._prompts = questions.PromptMaker(schema, tokenizer)
 
     def check_same_rows(self, place: str, schema: Schema, trained: Schema) -> None:
         """Questions are put in the same way; raises as `Task.check_same_rows`."""
@@ -107,37 +100,40 @@ class QaTask(Task):
     def measure(self, found: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
         """Loss and accuracy of the answers' tokens; SQuAD's scores, see `squad_scores`."""
         sums = {name: 0.0 for name in (LOSS, CORRECT, COUNTED)}
-        questions: List[Question] = []
+        asked: List[questions.Question] = []
         self.answers = {}
         for batch, outputs in found:
             is_real = batch["row_weights"] == 1
             for name in sums:
                 sums[name] += float(np.sum(outputs[name][is_real], dtype=np.float64))
             if self.is_scored:
-                numbers = example_numbers(batch["example_id"][is_real])
+                numbers = questions.example_numbers(batch["example_id"][is_real])
                 ids, lengths = outputs[ANSWER_IDS][is_real], outputs[ANSWER_LENGTHS][is_real]
                 for number, answer_ids, length in zip(numbers, ids, lengths):
                     question = self._questions[number]
-                    questions.append(question)
+                    asked.append(question)
                     self.answers[question.name] = self._prompts.text(answer_ids[:length].tolist())
         counted = sums[COUNTED] or math.nan  # without answers to learn there is no loss
         measures = {"loss": sums[LOSS] / counted, "accuracy": sums[CORRECT] / counted}
         if self.is_scored:
-            measures.update(score_answers(questions, self.answers, self._version))
+            measures.update(questions.score_answers(asked, self.answers, self._version))
         return measures
 
     def describe(self, measures: Mapping[str, float]) -> str:
         """The measures in a few words."""
-        words = [f"loss {measures['loss']:.4f}"]
+        said = f"loss {measures['loss']:.4f}"
         if "f1" in measures:
-            words.append(f"exact match {measures['exact']:.2f}, F1 {measures['f1']:.2f}")
-            words.append(f"{measures['total']:,} questions")
-        return ", ".join(words)
+            said += f", exact match {measures['exact']:.2f}, F1 {measures['f1']:.2f}"
+            said += f", {measures['total']:,} questions"
+        return said
 
     def write_files(self, folder: Path) -> None:
         """Writes predictions.json in SQuAD's own format: {id: answer}."""
         if self.is_scored:
-            write_answers(str(folder / "predictions.json"), self.answers)
+            partial = folder / "predictions.json.partial"
+            text = json.dumps(self.answers, ensure_ascii=False, indent=0)
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(folder / "predictions.json")
 
     def report(self, folder: Path, rows: List[Measures], title: str) -> List[str]:
         """Draws scores.png; a table of the scores by checkpoint."""
