@@ -31,13 +31,7 @@ _TRAINERS = [
     "safetensors>=0.7,<0.9",
     "tokenizers>=0.23,<0.24",  # of prompts and of texts to label
 ]
-_FLAX = [
-    *_TRAINERS,
-    "flax>=0.12,<0.13",
-    "jax>=0.10,<0.11",
-    "optax>=0.2.8,<0.3",
-    "orbax-checkpoint>=0.12,<0.13",
-]
+_FLAX = [*_TRAINERS, "flax>=0.12,<0.13", "jax>=0.10,<0.11", "optax>=0.2.8,<0.3"]
 _TF = [*_TRAINERS, "keras>=3.15,<4", "tensorflow>=2.21,<2.22"]
 # PopTorch comes with Graphcore's SDK and brings its own PyTorch; this one stands in without an IPU.
 _POPTORCH = [*_TRAINERS, "torch>=2.10"]
@@ -83,8 +77,8 @@ setup(
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["pipelines*", "schemas*", "trainers*"]),
     package_data={
-        "pipelines": ["configs/*.yaml"],
-        "pipelines.report": ["*.jinja"],
+        "pipelines.configs": ["*.yaml"],
+        "pipelines.inspection.report": ["*.jinja"],
         "schemas": ["*.json"],
     },
     install_requires=["numpy>=2.0,<2.5"],

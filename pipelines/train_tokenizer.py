@@ -2,10 +2,11 @@
 
 import tyro
 
-from pipelines.config_file import with_config
+from pipelines.configs.config_file import with_config
 from pipelines.runners.launch import check_arguments, spare_pandas
 from pipelines.runners.runner_check import refuse_bad_runner
-from pipelines.tokenizer.options import TokenizerOptions
+from pipelines.storage import store_calls
+from pipelines.train.options import TokenizerOptions
 from schemas.errors import run_entry
 from schemas.memory import want_addresses
 
@@ -26,16 +27,14 @@ def main(argv: list[str]) -> None:
     )
     want_addresses(2, "train_tokenizer")
     check_arguments(beam_arguments, TokenizerOptions)
-    # Not before: --help and a wrong flag are answered without what a run takes.
-    from pipelines.stores import store_calls
-    from pipelines.tokenizer.run import train_or_find, wiring
-
-    store_calls.use_options(beam_arguments)
     spare_pandas(options.filters)
-    if options.preflight:
-        from pipelines.preflight.command import preflight_tokenizer
+    store_calls.use_options(beam_arguments)
+    # Not before: --help and a wrong flag are answered without what a run takes.
+    from pipelines.runners.preflight.command import preflight_tokenizer
+    from pipelines.train.run import train_or_find
 
-        preflight_tokenizer(options, beam_arguments, wiring)
+    if options.preflight:
+        preflight_tokenizer(options, beam_arguments)
         return
     refuse_bad_runner(beam_arguments)
     train_or_find(options, beam_arguments)

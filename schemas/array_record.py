@@ -38,7 +38,7 @@ HashRows = Callable[[np.ndarray], np.ndarray]  # as highway_hash
 
 
 def varint(value: int) -> bytes:
-    """A protobuf varint."""
+    """Encodes a number as a protobuf varint."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -132,7 +132,7 @@ class _HashStates:
         if length % 32:
             self._last(rows[:, whole * 32 :])
         for _ in range(4):
-            self._update(_rotated(self._v0[:, ::-1], 32))
+            self._update(_rotate(self._v0[:, ::-1], 32))
         return (self._v0 + self._v1 + self._mul0 + self._mul1)[0, 0]
 
     def _last(self, rest: np.ndarray) -> None:
@@ -140,7 +140,7 @@ class _HashStates:
         count, length = rest.shape
         self._v0 += np.uint64((length << 32) + length)
         low, high = self._v1 & np.uint64(0xFFFFFFFF), self._v1 >> np.uint64(32)
-        low, high = (_rotated(half, length, 32) & np.uint64(0xFFFFFFFF) for half in (low, high))
+        low, high = (_rotate(half, length, 32) & np.uint64(0xFFFFFFFF) for half in (low, high))
         self._v1 = low | high << np.uint64(32)
         packet = np.zeros((count, 32), np.uint8)
         words = length & ~3
@@ -189,7 +189,7 @@ class _HashStates:
         into += self._merged
 
 
-def _rotated(values: np.ndarray, bits: int, width: int = 64) -> np.ndarray:
+def _rotate(values: np.ndarray, bits: int, width: int = 64) -> np.ndarray:
     return values << np.uint64(bits) | values >> np.uint64(width - bits)
 
 
@@ -197,7 +197,7 @@ class PlainArrayRecordReader:
     """Random access to an ArrayRecord file that is laid out as this file's head says."""
 
     def __init__(self, path: str, stride: int, mapped: np.ndarray, count: int, hash_rows: HashRows):
-        """Use `open_plain`."""
+        """Takes what `open_plain` found; call that instead."""
         self._hash_rows = hash_rows
         self.path = path
         self._stride = stride
@@ -211,7 +211,7 @@ class PlainArrayRecordReader:
         return np.lib.stride_tricks.sliding_window_view(self._file, self._stride)
 
     def __len__(self) -> int:
-        """Rows in the file."""
+        """The number of rows in the file."""
         return self._count
 
     def read(self, indices: _Indices) -> np.ndarray:
@@ -262,7 +262,7 @@ class PlainArrayRecordReader:
         return _stream(self._file, start, length)
 
     def close(self) -> None:
-        """Forgets the mapping."""
+        """Lets go of the file that is mapped into memory."""
         self.__dict__.pop("_windows", None)
         self._file, self._count = self._file[:0], 0
 

@@ -36,12 +36,12 @@ class Feature:
 
     @property
     def size(self) -> int:
-        """Values in one row."""
+        """The number of values in one row."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property
     def bytes(self) -> int:
-        """Bytes of one row's values."""
+        """Bytes that one row's values take."""
         return self.size * np.dtype(self.dtype).itemsize
 
 

@@ -129,7 +129,7 @@ def _split(argv: List[str]) -> "tuple[List[str], List[str]]":
 
 def _find(name: str, folder: str) -> str:
     """The file that is meant: a path, or a ready one by its bare name."""
-    ready = sorted(n[: -len(".yaml")] for n in _listed(folder) if n.endswith(".yaml"))
+    ready = sorted(n[: -len(".yaml")] for n in _list_names(folder) if n.endswith(".yaml"))
     if os.path.isfile(name):
         return name
     if name in ready:
@@ -142,7 +142,7 @@ def _find(name: str, folder: str) -> str:
     )
 
 
-def _listed(folder: str) -> List[str]:
+def _list_names(folder: str) -> List[str]:
     return os.listdir(folder) if os.path.isdir(folder) else []
 
 

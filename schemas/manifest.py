@@ -158,7 +158,7 @@ class Manifest:
         return [f for f in self.files if f.split == split and f.path.endswith(suffix)]
 
     def rows(self, split: str, file_format: str) -> int:
-        """Rows of a split."""
+        """The number of rows of a split."""
         return sum(f.rows or 0 for f in self.shards(split, file_format))
 
     @staticmethod

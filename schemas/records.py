@@ -129,7 +129,7 @@ class TFRecordReader:
             self._framed = np.memmap(path, np.uint8, "r").reshape(-1, framed)
 
     def __len__(self) -> int:
-        """Rows in the file."""
+        """The number of rows in the file."""
         return len(self._framed)
 
     def read(self, indices: Union[Sequence[int], np.ndarray]) -> np.ndarray:
@@ -156,7 +156,7 @@ class TFRecordReader:
         return rows
 
     def close(self) -> None:
-        """Forgets the mapping."""
+        """Lets go of the file."""
         self._framed = self._framed[:0]
 
 
@@ -185,7 +185,7 @@ class ArrayRecordReader:
             raise DataError(f"{path} is no whole ArrayRecord file: {error}") from error
 
     def __len__(self) -> int:
-        """Rows in the file."""
+        """The number of rows in the file."""
         return self._count
 
     def read(self, indices: Union[Sequence[int], np.ndarray]) -> np.ndarray:
@@ -213,7 +213,7 @@ class ArrayRecordReader:
         return np.frombuffer(joined, np.uint8).reshape(count, self._stride)
 
     def close(self) -> None:
-        """Closes the file."""
+        """Lets go of the file."""
         self._reader.close()
 
 

@@ -53,7 +53,7 @@ class Cache:
     gigabytes: float = CACHE_GIGABYTES
 
     def __post_init__(self) -> None:
-        """Refuses what is no size."""
+        """Refuses a size that is not above zero."""
         if not self.gigabytes > 0:
             raise UsageError(f"--cache_gigabytes={self.gigabytes}: must be above 0")
 

@@ -233,7 +233,7 @@ class Schema:
         return {feature.name: feature for feature in self.features}[name]
 
     def codec(self) -> RowCodec:
-        """The codec of these rows."""
+        """The codec that these rows are encoded with."""
         return RowCodec(self.features, self.encoding)
 
     def shard_names(self, split: str) -> List[str]:

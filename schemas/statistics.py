@@ -93,7 +93,7 @@ class ShardStatistics:
         )
 
     def __add__(self, other: "ShardStatistics") -> "ShardStatistics":
-        """The counts of both."""
+        """Adds the counts of two shards."""
         return _sum((self, other))
 
     def density(self, row_tokens: int) -> float:
@@ -158,7 +158,7 @@ class Statistics:
     shards: Dict[str, ShardStatistics] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuses counts below zero."""
+        """Refuses counts that are below zero."""
         _check_counts(self.documents_rejected)
         for name in ("documents_read", "source_bytes", "documents_guarded"):
             _check_counts({name: getattr(self, name)})
@@ -205,7 +205,7 @@ class Statistics:
         return self.splits().get(name, ShardStatistics())
 
     def total(self) -> ShardStatistics:
-        """The counts of all splits."""
+        """The counts of all splits together."""
         return _sum(self._of_splits.values())
 
     def to_dict(self, row_tokens: int) -> Dict[str, Any]:

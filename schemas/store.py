@@ -120,7 +120,7 @@ class StoreFolder:
         try:
             return package(use_listings_cache=False, **options)
         except Exception as error:  # as of credentials that are missing or broken
-            raise self._given_up("", error) from error
+            raise self._give_up("", error) from error
 
     def _ask(self, name: str, method: str, *arguments: Any, **options: Any) -> Any:
         """Calls a method of the file system, again where that may help."""
@@ -139,12 +139,12 @@ class StoreFolder:
         except FileNotFoundError:
             raise
         except Exception as error:
-            raise self._given_up(name, error) from error
+            raise self._give_up(name, error) from error
 
     def _place(self, name: str) -> str:
         return f"{self.url}/{name}" if name else self.url
 
-    def _given_up(self, name: str, error: Exception) -> DataError:
+    def _give_up(self, name: str, error: Exception) -> DataError:
         said = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, TimeoutError):
             said = f"no answer in {ANSWER_SECONDS:.0f} s"

@@ -91,7 +91,7 @@ class _Keeper:
 
     def __init__(self, kind: str, origin: str):
         self._kind, self._origin, self._lock = kind, origin, threading.Lock()
-        self._renew = _renewed_google if kind == "gs" else _renewed_amazon
+        self._renew = _renew_google if kind == "gs" else _renew_amazon
         self._credentials: Any = None
         self._good_until, self._failed_at = 0.0, 0.0
         self._failure: Optional[Exception] = None
@@ -101,13 +101,13 @@ class _Keeper:
         began = time.monotonic()
         with self._lock:
             if self._failure and self._failed_at >= began:  # another thread waited for all of them
-                raise self._given_up(url, self._failure)
+                raise self._give_up(url, self._failure)
             if time.monotonic() >= self._good_until:
                 try:
                     self._credentials, seconds = self._in_time()
                 except Exception as error:
                     self._failure, self._failed_at = error, time.monotonic()
-                    raise self._given_up(url, error) from error
+                    raise self._give_up(url, error) from error
                 self._good_until = time.monotonic() + seconds
             return self._credentials
 
@@ -131,7 +131,7 @@ class _Keeper:
             raise outcome[0]
         return outcome[0]
 
-    def _given_up(self, url: str, error: Exception) -> DataError:
+    def _give_up(self, url: str, error: Exception) -> DataError:
         said = " ".join(str(error).split()) or type(error).__name__
         return DataError(
             f"{url} cannot be read: {self._origin} cannot be loaded or renewed: {said:.300}; "
@@ -153,7 +153,7 @@ def _origin(kind: str) -> str:
     return f"credentials of {path if os.path.isfile(path) else 'the metadata service, if any,'}"
 
 
-def _renewed_google(credentials: Any) -> Tuple[Any, float]:
+def _renew_google(credentials: Any) -> Tuple[Any, float]:
     """Google's default credentials, and seconds that they are good for; None where none are.
 
     Raises:
@@ -192,7 +192,7 @@ def _seconds_left(credentials: Any) -> float:
     return credentials.expiry.replace(tzinfo=timezone.utc).timestamp() - time.time()
 
 
-def _renewed_amazon(session: Any) -> Tuple[Any, float]:
+def _renew_amazon(session: Any) -> Tuple[Any, float]:
     """A session of AWS, whose credentials know when to be renewed, and after how long to ask again.
 
     Raises:

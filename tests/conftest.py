@@ -67,7 +67,7 @@ def corpus(topics, tmp_path_factory):
 @pytest.fixture
 def written(monkeypatch):
     """Names of the shards that are written."""
-    from pipelines.outputs import sinks
+    from pipelines.writers import sinks
 
     names, write = [], sinks.write_shard
 

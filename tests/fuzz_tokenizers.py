@@ -121,8 +121,8 @@ def _import_all() -> None:
     import awkward  # noqa: F401
     import gigatoken  # noqa: F401
 
+    import pipelines.build.transforms  # noqa: F401
     import pipelines.build_shards  # noqa: F401
-    import pipelines.transforms  # noqa: F401
     import pipelines.verify  # noqa: F401
     import trainers.models.set_tokenizer  # noqa: F401
 
@@ -190,7 +190,7 @@ def _run_child(data: bytes, folder: str, said: Path, *, task: str) -> None:
 def _outcome(data: bytes, folder: str, *, task: str) -> tuple[str, str]:
     from tokenizers import Tokenizer
 
-    from pipelines.tokenization.tokenizer import LoadedTokenizer
+    from pipelines.encoding.tokenizer import LoadedTokenizer
     from trainers.models.set_tokenizer import open_tokenizer, token_ids
 
     try:
@@ -230,8 +230,8 @@ def _outcome(data: bytes, folder: str, *, task: str) -> tuple[str, str]:
 def _built(data: bytes, folder: str, task: str) -> tuple[str, str]:
     """A set of a few documents, of the tokenizer as it is; it must verify."""
     from pipelines.build_shards import main as build_shards
+    from pipelines.inspection.checks.set_check import verify_set
     from pipelines.runners.launch import IN_PROCESS
-    from pipelines.verify import verify_set
 
     place = Path(folder)
     (place / "tokenizer.json").write_bytes(data)

@@ -355,7 +355,7 @@ def open_shard_set(directory: str, task: str) -> str:
 
 def open_verify(directory: str, task: str) -> str:
     """What verify counts."""
-    from pipelines.verify import verify_set
+    from pipelines.inspection.checks.set_check import verify_set
     from schemas.errors import DataError
 
     report = verify_set(directory, on_bytes=lambda number: None)
@@ -378,7 +378,8 @@ def open_inspect(directory: str, task: str) -> str:
 
 def open_export(directory: str, task: str) -> str:
     """What export writes."""
-    from pipelines.export import RECORD, main
+    from pipelines.export import main
+    from pipelines.inspection.export_set import RECORD
 
     output = Path(directory + ".export")
     try:

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.exchange import join
-from pipelines.inputs.documents import Documents, Reject, batch_of
-from pipelines.mill import mill
-from pipelines.options import BuildOptions
+from pipelines.build.make_shard import RowMaker, Shard, evaluation_of
+from pipelines.build.options import BuildOptions
+from pipelines.build.route_examples import route_examples
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.readers.documents import Documents, Reject, batch_of
 from pipelines.rows.evaluation import evaluation_file
+from pipelines.rows.example_batch import join
 from pipelines.rows.repeats import keep
 from pipelines.rows.routing import Routes
-from pipelines.shards import RowMaker, Shard, evaluation_of
 from pipelines.tasks.qa import Qa
-from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.sidecar import Schema
 from tests.shard_factory import replace_file, write_set
 
@@ -57,12 +57,12 @@ def shard_of(
     """The one shard that documents of a split give, and what was refused."""
     schema = schema_of(task, tokenizer, max_length)
     routes = Routes(schema.splits, schema.shards)
-    milled = mill(documents, task, tokenizer, schema, routes, split)
+    routed = route_examples(documents, task, tokenizer, schema, routes, split)
     route = routes.split_names().index(split)
-    examples = join([block.to_bytes() for to, block in milled.sub_blocks if to == route])
+    examples = join([block.to_bytes() for to, block in routed.batches if to == route])
     maker = RowMaker(schema, task, task.finish(schema, tokenizer))
     shard = None if examples is None else maker.make(keep(examples), split)
-    return shard, milled.rejects
+    return shard, routed.rejects
 
 
 def rows_of(shard: Shard) -> Columns:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.outputs.tfds_info import tfds_files
-from pipelines.outputs.token_counts import token_counts_file
+from pipelines.writers.tfds_info import tfds_files
+from pipelines.writers.token_counts import token_counts_file
 from schemas.errors import DataError
 from schemas.features import is_training, max_masked_slots, task_features, unmask
 from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipelines.exchange import SubBlock
-from pipelines.inputs.documents import Documents, batch_of
-from pipelines.mill import Milled, mill
-from pipelines.options import parse_options
+from pipelines.build.make_shard import RowMaker, Shard
+from pipelines.build.options import parse_options
+from pipelines.build.route_examples import RoutedExamples, route_examples
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.readers.documents import Documents, batch_of
+from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.repeats import keep
 from pipelines.rows.routing import Routes
-from pipelines.shards import RowMaker, Shard
-from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.sidecar import Schema
 
 
@@ -22,7 +22,7 @@ class Made:
     """What became of documents; columns and shards by split."""
 
     schema: Schema
-    milled: Milled
+    routed: RoutedExamples
     shards: dict[str, Shard]
     columns: dict[str, dict[str, np.ndarray]]
 
@@ -57,12 +57,14 @@ def make_rows(
     columns = [pa.array(fields.get(role.name, [""] * number), role.type) for role in roles]
     documents = Documents(batch_of(columns, roles), 0, (), 0)
     routes = Routes(schema.splits, schema.shards)
-    milled = mill(documents, options.settings, tokenizer, schema, routes, "")
+    routed = route_examples(documents, options.settings, tokenizer, schema, routes, "")
     maker = RowMaker(schema, options.settings, options.settings.finish(schema, tokenizer))
     shards, made = {}, {}
     for route, split in enumerate(routes.split_names()):
-        batches = [block.batch for number, block in milled.sub_blocks if number == route]
-        shard = maker.make(keep(SubBlock(pa.concat_batches(batches))), split) if batches else None
+        batches = [block.batch for number, block in routed.batches if number == route]
+        shard = (
+            maker.make(keep(ExampleBatch(pa.concat_batches(batches))), split) if batches else None
+        )
         if shard is not None:
             codec = schema.codec()
             chunks = [codec.decode(chunk) for chunk in shard.chunks()]
@@ -70,4 +72,4 @@ def make_rows(
                 name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]
             }
             shards[split] = shard
-    return Made(schema, milled, shards, made)
+    return Made(schema, routed, shards, made)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tokenizer_factory import TEXT, changed, config_of, data_of, strings, trained_tokenizer
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from pipelines.inputs.documents import ANSWERS
-from pipelines.tokenization.answer_places import find_answers, token_ends, token_span
-from pipelines.tokenization.tokenizer import LoadedTokenizer
+from pipelines.encoding.answer_places import find_answers, token_ends, token_span
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.readers.documents import ANSWERS
 
 CONTEXT = "På Ærø bor 6 000. Ærø er en ø."
 

@@ -12,8 +12,8 @@ from array_record.python.array_record_module import (  # pyright: ignore[reportA
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.outputs.array_record_file import ArrayRecordFile
-from pipelines.outputs.highway_hash import highway_hash as compiled_hash
+from pipelines.writers.array_record_file import ArrayRecordFile
+from pipelines.writers.highway_hash import highway_hash as compiled_hash
 from schemas.array_record import IN_BLOCK, PlainArrayRecordReader, highway_hash, open_plain
 from schemas.errors import DataError
 from schemas.records import open_rows

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from pipelines import compiled
-from pipelines.tokenization.byte_alphabet import byte_characters
-from pipelines.tokenizer import merge_loop
-from pipelines.tokenizer.bpe import TrainedBpe, first_tokens, train_bpe
+from pipelines.encoding.byte_alphabet import byte_characters
+from pipelines.host import compiled
+from pipelines.train import merge_loop
+from pipelines.train.bpe import TrainedBpe, first_tokens, train_bpe
 
 
 def train(histogram: dict[bytes, int], vocab_size: int, **settings) -> TrainedBpe:

@@ -13,7 +13,7 @@ from task_rows import make_rows
 from tokenizer_factory import trained_tokenizer
 from tokenizers import Tokenizer, processors
 
-from pipelines.tokenization.tokenizer import LoadedTokenizer
+from pipelines.encoding.tokenizer import LoadedTokenizer
 from schemas.errors import DataError
 from trainers.tasks.class_texts import TextRows, read_texts
 

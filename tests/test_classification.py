@@ -10,11 +10,11 @@ from task_rows import make_rows
 from tokenizer_factory import trained_tokenizer
 from tokenizers import processors
 
-from pipelines.checks.row_checks import row_problems
+from pipelines.build.make_shard import evaluation_of
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.inspection.checks.row_checks import row_problems
 from pipelines.rows.evaluation import evaluation_file
-from pipelines.shards import evaluation_of
 from pipelines.tasks.classification import Classification
-from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.errors import DataError, UsageError
 
 REFERENCE = trained_tokenizer()
@@ -140,12 +140,12 @@ def test_counts_add_up(documents, length, truncation):
 def test_a_label_that_is_no_class_is_refused():
     fields = {"text": TEXTS, "label": ["a", "c", "b", "C\n"], "id": ["1", "2", "3", ""]}
     made = make_rows(TOKENIZER, fields, TASK, "--classes=a,b")
-    assert [(r.reason, r.detail) for r in made.milled.rejects] == [
+    assert [(r.reason, r.detail) for r in made.routed.rejects] == [
         ("unknown_label", "id 2: label 'c' is none of the classes a, b"),
         ("unknown_label", "\"who's 12 years old?\": label 'C\\n' is none of the classes a, b"),
     ]
     assert made.shards["train"].statistics.labels == {"a": 1, "b": 1}
-    assert made.milled.blank == 0
+    assert made.routed.blank == 0
 
 
 def test_the_same_text_is_in_one_split_whatever_its_label():
@@ -232,11 +232,11 @@ def test_classes_that_are_not_given_are_asked_for():
         return ("no", "yes")
 
     task = Classification(label_field="sentiment")
-    assert task.informed(values_of).class_names() == ("no", "yes") and asked == ["sentiment"]
+    assert task.complete(values_of).class_names() == ("no", "yes") and asked == ["sentiment"]
     given_ = Classification(classes="b,a")
-    assert given_.informed(values_of) is given_ and len(asked) == 1
+    assert given_.complete(values_of) is given_ and len(asked) == 1
     with pytest.raises(UsageError, match="the only label in the inputs is 'no'"):
-        task.informed(lambda role: ("no",))
+        task.complete(lambda role: ("no",))
 
 
 def test_broken_rows_are_named():

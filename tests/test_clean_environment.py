@@ -1,8 +1,8 @@
 """What an installer's failure says: of the packages, or of the network. (One that works is seen in
 test_preflight.)"""
 
-from pipelines.preflight.clean_environment import install
 from pipelines.runners import worker_package
+from pipelines.runners.preflight.clean_environment import install
 from pipelines.runners.worker_package import write_package
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipelines.build_shards import main
-from pipelines.tokenization.tokenizer import load_tokenizer
+from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.verify import main as verify
 from schemas.errors import UsageError
 from schemas.records import open_rows

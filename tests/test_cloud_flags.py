@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.preflight.cloud_flags import bucket_problem, check_flags, memory_of
+from pipelines.runners.preflight.cloud_flags import bucket_problem, check_flags, memory_of
 
 COMPLETE = ["--project=my-project", "--region=europe-west4", "--temp_location=gs://my-bucket/tmp"]
 

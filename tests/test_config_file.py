@@ -7,12 +7,12 @@ import pytest
 import tyro
 import yaml
 
-from pipelines.config_file import CONFIGS, config_bytes, with_config
-from pipelines.filtering.filters import Filters
-from pipelines.options import BuildOptions, parse_options
+from pipelines.build.options import BuildOptions, parse_options
+from pipelines.configs.config_file import CONFIGS, config_bytes, with_config
+from pipelines.filters.filters import Filters
 from pipelines.runners.launch import check_arguments
 from pipelines.tasks.task import task_class
-from pipelines.tokenizer.options import TokenizerOptions
+from pipelines.train.options import TokenizerOptions
 from schemas.errors import UsageError
 from schemas.features import TASKS
 from trainers.flax_mlm import FlaxMlmFlags

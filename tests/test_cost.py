@@ -16,15 +16,15 @@ from apache_beam.runners.portability.fn_api_runner import execution
 from tokenizers import Tokenizer
 
 from pipelines import build_shards
-from pipelines.exchange import join
-from pipelines.inputs.sources import read_block
-from pipelines.mill import mill
-from pipelines.options import parse_options
+from pipelines.build.make_shard import RowMaker
+from pipelines.build.options import parse_options
+from pipelines.build.route_examples import route_examples
+from pipelines.encoding.tokenizer import load_tokenizer
+from pipelines.readers.sources import read_block
+from pipelines.rows.example_batch import join
 from pipelines.rows.repeats import keep
 from pipelines.rows.routing import Routes
 from pipelines.runners.launch import IN_PROCESS
-from pipelines.shards import RowMaker
-from pipelines.tokenization.tokenizer import load_tokenizer
 
 SMALL, LARGE = 1000, 4000  # documents
 SHARDS = ["--splits=train:0.9,validation:0.1", "--num_shards=train:2,validation:1"]
@@ -141,9 +141,9 @@ def make_rows(flags: list[str]) -> Callable[[], None]:
         pieces = [
             documents for block in options.blocks() for documents in read_block(block, source)
         ]
-        milled = [mill(piece, task, tokenizer, schema, routes, "") for piece in pieces]
+        routed = [route_examples(piece, task, tokenizer, schema, routes, "") for piece in pieces]
         for route, split in enumerate(routes.split_names()):
-            parts = (b.to_bytes() for m in milled for to, b in m.sub_blocks if to == route)
+            parts = (b.to_bytes() for m in routed for to, b in m.batches if to == route)
             examples = join(parts)
             if examples is not None:
                 list(maker.make(keep(examples), split).chunks())

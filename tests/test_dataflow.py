@@ -21,7 +21,7 @@ import pytest
 from apache_beam.portability.api import beam_runner_api_pb2 as api
 
 from pipelines import build_shards, train_tokenizer
-from pipelines.preflight.clean_environment import load_job
+from pipelines.runners.preflight.clean_environment import load_job
 from schemas.errors import DataError
 
 FLAGS = ["--runner=DataflowRunner", "--project=my-project", "--region=europe-west4", "--no_auth"]
@@ -130,7 +130,7 @@ def check_workers(job, folder, filter_name=""):
 def test_shards_travel_as_numbers_and_bytes(gs_store, corpus, tokenizer_path, tmp_path):
     flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}"]
     job = staged(gs_store, build_shards.main, *flags)
-    assert check_shape(job) == "BuildShards/Mill/ParDo(MillBlock)"
+    assert check_shape(job) == "BuildShards/Route/ParDo(RouteBlock)"
     [given] = job.steps(GROUP)["BuildShards/Group"].inputs.values()
     assert job.coder_of(given) == "kv(varint, bytes)"
     groups = {name.removeprefix("BuildShards/") for name in job.steps(GROUP)}

@@ -17,18 +17,19 @@ from apache_beam.runners.worker import data_plane, sdk_worker_main
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import build_shards, train_tokenizer, transforms
-from pipelines.deliveries import (
+from pipelines import build_shards, train_tokenizer
+from pipelines.build import transforms
+from pipelines.readers.sources import Block
+from pipelines.readers.stored import Part
+from pipelines.runners.deliveries import (
     Deliveries,
     add_deliveries,
     add_tallies,
     check_deliveries,
     tally,
 )
-from pipelines.inputs.sources import Block
-from pipelines.inputs.stored import Part
 from pipelines.runners.launch import IN_PROCESS, run_pipeline
-from pipelines.tokenizer import transforms as counting
+from pipelines.train import transforms as counting
 from schemas.errors import DataError
 
 MODES = ["multi_threading", "multi_processing"]
@@ -90,8 +91,8 @@ def test_what_is_whole_passes():
 
 # Each swallows some elements that a step gives, as a runner would that loses them.
 LOSSES = {
-    "a bundle's report": ("MillBlock.finish_bundle", lambda e: isinstance(e, TaggedOutput)),
-    "a shard's examples": ("MillBlock.process", lambda e: isinstance(e, tuple) and e[0] == 1),
+    "a bundle's report": ("RouteBlock.finish_bundle", lambda e: isinstance(e, TaggedOutput)),
+    "a shard's examples": ("RouteBlock.process", lambda e: isinstance(e, tuple) and e[0] == 1),
     "a shard's report": (
         "WriteShard.process",
         lambda e: "train-00001-of-00003" in e[1].statistics.shards,

@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
-from pipelines.demo import docstrings, main, run, write_corpus
+from pipelines.demo import main
+from pipelines.readers.docstrings import docstrings, write_corpus
+from pipelines.runners.demo_commands import run
 from schemas.errors import DataError
 
 
@@ -30,7 +32,8 @@ def test_docstrings_are_read_without_importing(tmp_path):
 
 def test_the_corpus_is_json_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "pipelines.demo.docstrings", lambda root: iter([("m.f", "x" * 40), ("n", "x")])
+        "pipelines.readers.docstrings.docstrings",
+        lambda root: iter([("m.f", "x" * 40), ("n", "x")]),
     )
     number, size = write_corpus(tmp_path / "new" / "corpus.jsonl")
     lines = (tmp_path / "new" / "corpus.jsonl").read_bytes().split(b"\n")
@@ -50,8 +53,8 @@ def test_a_command_that_fails_stops_the_demo(tmp_path, capfd):
 def test_the_way_from_text_to_the_last_screen(tmp_path, capfd, monkeypatch):
     """Every step for real, on a few documents and three training steps."""
     documents = [(f"m{i}", f"Document {i} says: " + "word " * (i % 40 + 10)) for i in range(300)]
-    monkeypatch.setattr("pipelines.demo.docstrings", lambda root: iter(documents))
-    monkeypatch.setattr("pipelines.demo.topics.topics", {})
+    monkeypatch.setattr("pipelines.readers.docstrings.docstrings", lambda root: iter(documents))
+    monkeypatch.setattr("pipelines.readers.docstrings.topics.topics", {})
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     main([f"--output={tmp_path}", "--steps=3", "--vocab_size=400", "--max_length=64"])
     said = capfd.readouterr().out

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.inputs.documents import TEXT_ROLES, Role, text_documents
-from pipelines.inputs.formats.json_lines import json_documents
+from pipelines.readers.documents import TEXT_ROLES, Role, text_documents
+from pipelines.readers.formats.json_lines import json_documents
 
 
 def texts(data, document="line", offset=0):

@@ -5,7 +5,7 @@ import pytest
 from task_rows import make_rows
 from tokenizer_factory import TEXT, trained_tokenizer
 
-from pipelines.tokenization.tokenizer import LoadedTokenizer
+from pipelines.encoding.tokenizer import LoadedTokenizer
 from schemas.errors import UsageError
 from schemas.features import unmask
 

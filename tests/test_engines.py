@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from tokenizer_factory import changed, config_of, data_of, strings, trained_tokenizer
 from tokenizers import Tokenizer
 
-from pipelines.tokenization import engines
-from pipelines.tokenization.byte_alphabet import byte_characters
-from pipelines.tokenization.engines import (
+from pipelines.encoding import engines
+from pipelines.encoding.byte_alphabet import byte_characters
+from pipelines.encoding.engines import (
     FastEngine,
     Ragged,
     ReferenceEngine,
     encode_each,
     why_not_fast,
 )
-from pipelines.tokenization.unicode_guard import disputed_code_points
+from pipelines.encoding.unicode_guard import disputed_code_points
 from schemas.errors import DataError
 
 _WHITE = [

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from pipelines import estimate as module
+from pipelines.build import estimate as module
+from pipelines.build.estimate import Estimate, Making, estimate
+from pipelines.build.options import parse_options
 from pipelines.build_shards import main
-from pipelines.estimate import Estimate, Making, estimate
-from pipelines.options import parse_options
-from pipelines.tokenization.tokenizer import load_tokenizer
+from pipelines.encoding.tokenizer import load_tokenizer
 from schemas.errors import DataError
 from schemas.sidecar import read_set
 

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from shard_factory import SPECIAL_IDS, mlm_schema, packed_rows, replace_file, write_set
 
-import pipelines.export
 from pipelines.export import main
+from pipelines.inspection.export_set import RECORD
 from schemas.errors import DataError, UsageError
 from schemas.features import positions_from_segments, unmask
 from schemas.sidecar import read_set
@@ -284,4 +284,4 @@ def test_export_json(made, tmp_path):
         "files": {"train-00000-of-00002.parquet": 10, "train-00001-of-00002.parquet": 11},
     }
     sizes = np.array([os.path.getsize(f) for f in (tmp_path / "out").glob("*.parquet")])
-    assert (sizes > 0).all() and pipelines.export.RECORD == "export.json"
+    assert (sizes > 0).all() and RECORD == "export.json"

@@ -7,8 +7,8 @@ import unicodedata
 import pyarrow as pa
 import pytest
 
-from pipelines.filtering.filters import Filters
-from pipelines.inputs.documents import ANSWERS, Documents, Role, batch_of
+from pipelines.filters.filters import Filters
+from pipelines.readers.documents import ANSWERS, Documents, Role, batch_of
 from schemas.errors import DataError, UsageError
 
 TEXT = (Role("text", "string", "text"),)

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from pipelines.build_shards import main
-from pipelines.exchange import COPIES, SubBlock
-from pipelines.outputs import sinks
-from pipelines.outputs.finished import examples_hash, find_finished, note_finished
-from pipelines.outputs.staging import STAGING
+from pipelines.rows.example_batch import COPIES, ExampleBatch
+from pipelines.writers import sinks
+from pipelines.writers.finished import examples_hash, find_finished, note_finished
+from pipelines.writers.staging import STAGING
 from schemas.errors import DataError
 from schemas.manifest import ManifestFile
 from schemas.sidecar import read_set
@@ -118,7 +118,7 @@ def test_a_run_that_was_killed(made, corpus, tokenizer_path, tmp_path, written):
 ROOT = pathlib.Path(__file__).parents[1]
 SLOWLY = """
 import sys, time
-from pipelines.outputs import sinks
+from pipelines.writers import sinks
 from pipelines.build_shards import main
 
 write = sinks.write_shard
@@ -141,7 +141,7 @@ def test_a_hash_of_all_that_decides():
 
     def of(fingerprint="abc", name="train-0", copies=(1, 1), **change):
         given = {"digests": digests, "lengths": lengths, "ids": ids, "places": places} | change
-        block = SubBlock.of(
+        block = ExampleBatch.of(
             given["digests"],
             given["lengths"],
             {"ids": (given["ids"], given["places"])},

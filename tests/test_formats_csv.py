@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.inputs.documents import Role
-from pipelines.inputs.formats import csv_scan
-from pipelines.inputs.sources import Source, plan_blocks, read_block
+from pipelines.readers.documents import Role
+from pipelines.readers.formats import csv_scan
+from pipelines.readers.source import Source
+from pipelines.readers.sources import plan_blocks, read_block
 from schemas.errors import DataError, UsageError
 
 ROLES = (Role("text", "string", "a"), Role("text_pair", "string", "b"))

@@ -9,9 +9,10 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.inputs.documents import TEXT_ROLES, Role
-from pipelines.inputs.formats import squad
-from pipelines.inputs.sources import Source, plan_blocks, read_block
+from pipelines.readers.documents import TEXT_ROLES, Role
+from pipelines.readers.formats import squad
+from pipelines.readers.source import Source
+from pipelines.readers.sources import plan_blocks, read_block
 from schemas.errors import DataError, UsageError
 
 ROLES = (

@@ -6,10 +6,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.inputs.documents import TEXT_ROLES, Role
-from pipelines.inputs.formats import arrow_ipc, parquet
-from pipelines.inputs.sources import Source, hash_inputs, plan_blocks, read_block
-from pipelines.inputs.stored import Part
+from pipelines.readers.documents import TEXT_ROLES, Role
+from pipelines.readers.formats import arrow_ipc, parquet
+from pipelines.readers.source import Source
+from pipelines.readers.sources import hash_inputs, plan_blocks, read_block
+from pipelines.readers.stored import Part
 from schemas.errors import DataError, UsageError
 
 LABELED = (*TEXT_ROLES, Role("label", "label", "label"))
@@ -40,10 +41,11 @@ def test_of_parquet_only_the_needed_columns_are_read():
     file = CountedReads(sink.getvalue())
     size = len(sink.getvalue())
     assert size > 4_900_000
-    parts = parquet.plan(file, Part("p", size, 0, size, "parquet"), TEXT_ROLES)
+    source = Source(("p",), block_bytes=1 << 20)
+    parts = parquet.plan(file, Part("p", size, 0, size, "parquet"), source)
     assert [(part.group, part.record) for part in parts] == [(i, i * 10) for i in range(5)]
     assert [part.start for part in parts] == [size * i // 5 for i in range(5)]
-    rows = [row for p in parts for row in rows_of(parquet.read(file, p, TEXT_ROLES, 1 << 20))]
+    rows = [row for p in parts for row in rows_of(parquet.read(file, p, source))]
     assert rows == [{"text": "a"}] * 50
     assert file.bytes_read < 1_000_000
 

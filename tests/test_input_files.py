@@ -8,8 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.io.filesystem import BeamIOError, FileMetadata, FileSystem
 
-from pipelines.inputs.documents import TEXT_ROLES, Role
-from pipelines.inputs.sources import Source, hash_inputs, match_files, plan_blocks, read_block
+from pipelines.readers.documents import TEXT_ROLES, Role
+from pipelines.readers.source import Source
+from pipelines.readers.sources import hash_inputs, match_files, plan_blocks, read_block
 from schemas.errors import DataError, UsageError
 
 LABELED = (*TEXT_ROLES, Role("label", "label", "label"))

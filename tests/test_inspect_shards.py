@@ -24,7 +24,7 @@ from shard_factory import (
 
 from pipelines import build_shards
 from pipelines.inspect_shards import main
-from pipelines.outputs.token_counts import TOKEN_COUNTS, token_counts_file
+from pipelines.writers.token_counts import TOKEN_COUNTS, token_counts_file
 from schemas.errors import DataError, UsageError
 from schemas.features import unmask
 from schemas.sidecar import InputFile, Inputs, read_set

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.inputs.documents import ANSWERS
+from pipelines.readers.documents import ANSWERS
 from pipelines.rows.json_text import answers_text, listed, quoted
 
 # No surrogates: what documents hold is UTF-8.

@@ -6,9 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.inputs.documents import Role
-from pipelines.inputs.label_values import MOST, find_labels, in_order
-from pipelines.inputs.sources import Source, plan_blocks
+from pipelines.readers.documents import Role
+from pipelines.readers.label_values import MOST, find_labels, in_order
+from pipelines.readers.source import Source
+from pipelines.readers.sources import plan_blocks
 from schemas.errors import DataError, UsageError
 
 LABEL = Role("label", "label", "label")

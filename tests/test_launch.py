@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.options import BuildOptions
+from pipelines.build.options import BuildOptions
 from pipelines.runners import launch
 from pipelines.runners.launch import (
     IN_PROCESS,
@@ -116,10 +116,10 @@ def test_other_runners_are_not_refused(flags):
 def test_a_workers_error_is_its_own_paragraph():
     wrapped = RuntimeError(
         "Traceback (most recent call last):\n  File ...\n"
-        "schemas.errors.DataError: a.gz is cut: get it again [while running 'Mill']\nmore"
+        "schemas.errors.DataError: a.gz is cut: get it again [while running 'Route']\nmore"
     )
     assert str(in_words(wrapped)) == "a.gz is cut: get it again"
-    same_process = DataError("a.gz is cut [while running 'Mill-ptransform-1']")
+    same_process = DataError("a.gz is cut [while running 'Route-ptransform-1']")
     assert str(in_words(same_process)) == "a.gz is cut"
     assert "a worker process died" in str(in_words(RuntimeError("Channel closed prematurely.")))
     no_server = RuntimeError("Service failed to start up with error 1")

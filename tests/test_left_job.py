@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from pipelines.build_shards import main as build_shards
-from pipelines.outputs.staging import LOCK, check_turn, staged
 from pipelines.train_tokenizer import main as train_tokenizer
+from pipelines.writers.staging import LOCK, check_turn, staged
 from schemas.errors import DataError
 
 # As another run of the same --output would: it takes the lock's file, between two documents.
@@ -53,7 +53,7 @@ def test_no_shard_and_no_set_after_another_run_has_begun(
 def test_a_killed_command_leaves_its_turn_to_the_next(tmp_path):
     output = str(tmp_path / "set")
     code = (
-        "import os, signal; from pipelines.outputs.staging import staged\n"
+        "import os, signal; from pipelines.writers.staging import staged\n"
         f"with staged({output!r}) as found: print(found.run, flush=True); os.kill(os.getpid(), 9)"
     )
     killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

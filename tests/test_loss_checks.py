@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from pipelines.checks.loss_checks import clm_problems, example_names, example_problems, qa_problems
+from pipelines.inspection.checks.example_checks import example_names, example_problems
+from pipelines.tasks.clm import _loss_problems as clm_problems
+from pipelines.tasks.qa import _loss_problems as qa_problems
 
 CLM = {
     "segment_ids": [[1, 1, 1, 2, 2, 0], [1, 1, 1, 1, 1, 1]],

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.filtering.normalization import normalized, normalized_answers
-from pipelines.inputs.documents import ANSWERS
+from pipelines.filters.normalization import normalized, normalized_answers
+from pipelines.readers.documents import ANSWERS
 
 FORMS = ("NFC", "NFKC")
 POINTS = [chr(c) for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000]

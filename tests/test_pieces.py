@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.tokenization.pieces import cut, wrap
+from pipelines.encoding.pieces import cut, wrap
 
 
 def ragged(documents):

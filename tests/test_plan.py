@@ -10,13 +10,13 @@ from filelock import FileLock
 from rich.console import Console
 from shard_factory import mlm_schema
 
-from pipelines import plan as module
+from pipelines.build import plan as module
+from pipelines.build.estimate import Estimate
+from pipelines.build.plan import Plan, plan_table, warnings
 from pipelines.build_shards import main
-from pipelines.estimate import Estimate
-from pipelines.inputs.sources import Block
-from pipelines.inputs.spread import worker_count
-from pipelines.inputs.stored import Part
-from pipelines.plan import Plan, plan_table, warnings
+from pipelines.readers.sources import Block
+from pipelines.readers.spread import worker_count
+from pipelines.readers.stored import Part
 
 ESTIMATE = Estimate(
     whole=False,

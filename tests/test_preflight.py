@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from pipelines.build_shards import main as build_shards
-from pipelines.preflight import job, places
-from pipelines.preflight.clean_environment import Installed
+from pipelines.runners.preflight import job, places
+from pipelines.runners.preflight.clean_environment import Installed
 from pipelines.train_tokenizer import main as train_tokenizer
 from schemas.errors import DataError, UsageError
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from pipelines import build_shards, train_tokenizer
-from pipelines.inputs import sources
+from pipelines.readers import sources
 from pipelines.runners.launch import IN_PROCESS
 from pipelines.runners.prism import find_program
 from schemas.errors import DataError, UsageError

@@ -2,7 +2,7 @@
 
 import io
 
-from pipelines.console import Console
+from pipelines.host.console import Console
 from pipelines.runners import progress
 from pipelines.runners.progress import Display, Journal
 from schemas.errors import DataError

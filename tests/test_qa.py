@@ -15,13 +15,14 @@ from shard_factory import replace_file, tokenizer_json
 from tokenizer_factory import trained_tokenizer
 from tokenizers import Tokenizer
 
+from pipelines.build.make_shard import evaluation_of
 from pipelines.build_shards import main
-from pipelines.checks.row_checks import row_problems
-from pipelines.inputs.sources import Source, plan_blocks, read_block
-from pipelines.shards import evaluation_of
+from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
+from pipelines.inspection.checks.row_checks import row_problems
+from pipelines.inspection.checks.set_check import verify_set
+from pipelines.readers.source import Source
+from pipelines.readers.sources import plan_blocks, read_block
 from pipelines.tasks.qa import Qa
-from pipelines.tokenization.tokenizer import LoadedTokenizer, load_tokenizer
-from pipelines.verify import verify_set
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import read_set
 

@@ -8,8 +8,8 @@ import pytest
 from question_factory import schema_of, write_qa_set
 from tokenizer_factory import trained_tokenizer
 
+from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.tasks.qa import Qa
-from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.errors import DataError
 from trainers.measures.questions import (
     PromptMaker,

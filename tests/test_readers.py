@@ -10,7 +10,7 @@ from shard_factory import mlm_schema, packed_rows, write_set
 
 from pipelines import export
 from pipelines.build_shards import main as build_shards
-from pipelines.outputs.tfds_info import tfds_files
+from pipelines.writers.tfds_info import tfds_files
 from schemas.sidecar import read_set
 from trainers.reader import ShardSet
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.filtering import repetition as module
-from pipelines.filtering.repetition import repetition
+from pipelines.filters import repetition as module
+from pipelines.filters.repetition import repetition
 
 
 def column(documents):

@@ -14,16 +14,16 @@ from chromium import VARIABLE, Page, find_chromium, open_page
 from shard_factory import mlm_schema, tokenizer_json, write_mlm_set
 from tokenizer_factory import trained_tokenizer
 
+from pipelines.build.options import parse_options
 from pipelines.build_shards import main
-from pipelines.inputs.documents import Reject
-from pipelines.options import parse_options
-from pipelines.outputs.row_sample import sample_rows
-from pipelines.outputs.token_counts import read_token_counts
-from pipelines.report import page as report_page
-from pipelines.report.command import build_command
-from pipelines.report.content import SetContent, percent
-from pipelines.report.page import report_file, report_html
-from pipelines.tokenization.tokenizer import LoadedTokenizer
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.inspection.report import page as report_page
+from pipelines.inspection.report.command import build_command
+from pipelines.inspection.report.content import SetContent, percent
+from pipelines.inspection.report.page import report_file, report_html
+from pipelines.readers.documents import Reject
+from pipelines.writers.row_sample import sample_rows
+from pipelines.writers.token_counts import read_token_counts
 from schemas.manifest import ManifestFile
 from schemas.sidecar import InputFile, Inputs, read_set
 from schemas.statistics import ShardStatistics, Statistics, length_histogram
@@ -268,7 +268,10 @@ def test_a_failing_section_is_told_and_the_others_are_there(tmp_path, monkeypatc
     def packing(content: SetContent) -> None:
         raise ZeroDivisionError("<oops>")
 
-    sections = [(t, packing if t == "Packing" else make) for t, make in report_page._SECTIONS]
+    sections = [
+        (title, macro, packing if title == "Packing" else make)
+        for title, macro, make in report_page._SECTIONS
+    ]
     monkeypatch.setattr(report_page, "_SECTIONS", tuple(sections))
     text = _text(report_html(_content(tmp_path / "set")))
     assert "could not be made: ZeroDivisionError: &lt;oops&gt;" in text

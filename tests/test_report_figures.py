@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from pipelines.report.figures import columns, compact, flow, zipf
+from pipelines.inspection.report.figures import columns, compact, flow, zipf
 
 
 def test_a_flow_keeps_its_widths_and_its_order():

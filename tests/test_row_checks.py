@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from shard_factory import BOS, EOS, MASK, PAD, UNK, mlm_schema, packed_rows
 
-from pipelines.checks.row_checks import MOST, count, row_problems
+from pipelines.inspection.checks.row_checks import MOST, count, row_problems
 from schemas.features import positions_from_segments
 
 WRAP: dict[str, Any] = {"prefix": (BOS,), "suffix": (EOS,)}

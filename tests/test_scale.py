@@ -5,7 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipelines.preflight.scale import BESIDE_BYTES, Corpus, Rates, costs, largest_shard, routes_of
+from pipelines.runners.preflight.scale import (
+    BESIDE_BYTES,
+    Corpus,
+    Rates,
+    costs,
+    largest_shard,
+    routes_of,
+)
 
 # 10 TB of reviews: 1,465 bytes and 388 tokens a document, as docs/performance.md has it.
 REVIEWS = Corpus(

@@ -18,6 +18,7 @@ from shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
 import schemas.set_files
 import schemas.store
 from pipelines import export, inspect_shards, verify
+from pipelines.inspection.checks.set_check import verify_set
 from schemas.errors import DataError, UsageError
 from schemas.set_cache import Cache, default_directory
 from schemas.set_files import WrongFile
@@ -544,7 +545,7 @@ def test_verify_tells_what_is_wrong_in_a_store(url, store, directory):
     store.put(f"shards/set/{shard(4)}", b"short")
     store.delete(f"shards/set/{shard(5)}")
     store.proxy.corrupt("GET", shard(0), at=4000)  # on the way only
-    report = verify.verify_set(url)
+    report = verify_set(url)
     assert [problem.split(",")[0][:60] for problem in report.problems] == [
         f"{shard(3)} has sha256 "[:60] + report.problems[0][len(shard(3)) + 12 : 60],
         f"{shard(4)} has 5 bytes",

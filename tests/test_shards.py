@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.exchange import Held, SubBlock, join, load, write_scratch
+from pipelines.build.make_shard import RowMaker
+from pipelines.build.shuffle import RouteBuffer
+from pipelines.encoding.pieces import ranges
+from pipelines.rows.example_batch import ExampleBatch, join
 from pipelines.rows.repeats import keep
-from pipelines.shards import RowMaker
+from pipelines.storage.scratch import load, write_scratch
 from pipelines.tasks.mlm import Mlm
-from pipelines.tokenization.pieces import ranges
 from schemas.features import task_features, unmask
 from schemas.manifest import FORMAT_VERSION
 from schemas.sidecar import Schema
@@ -57,7 +59,7 @@ def schema(**changes):
     return Schema(**values)
 
 
-def sub_block(documents, numbers):
+def example_batch(documents, numbers):
     """Documents with made-up content hashes: `numbers` spread over 128 bits."""
     digests = np.array(
         [list((n * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128).to_bytes(16)) for n in numbers],
@@ -65,7 +67,9 @@ def sub_block(documents, numbers):
     ).reshape(-1, 16)
     ids = np.array([i for d in documents for i in d], np.uint16)
     offsets = np.cumsum([0] + [len(d) for d in documents]).astype(np.int64)
-    return SubBlock.of(digests, np.array([len(d) * 4 for d in documents]), {"ids": (ids, offsets)})
+    return ExampleBatch.of(
+        digests, np.array([len(d) * 4 for d in documents]), {"ids": (ids, offsets)}
+    )
 
 
 def maker(contract):
@@ -76,7 +80,7 @@ def maker(contract):
 def make(documents, numbers=None, **changes):
     contract = schema(**changes)
     numbers = range(len(documents)) if numbers is None else numbers
-    shard = maker(contract).make(keep(sub_block(documents, numbers)), "train")
+    shard = maker(contract).make(keep(example_batch(documents, numbers)), "train")
     assert shard is not None
     rows = [contract.codec().decode(chunk) for chunk in shard.chunks()]
     return shard, {name: np.concatenate([r[name] for r in rows]) for name in rows[0]}
@@ -169,15 +173,15 @@ def test_the_seed_changes_masks_and_order_but_no_segment():
 
 def test_no_documents_make_no_rows():
     contract = schema()
-    held_out = sub_block([[]], [1])
-    held_out = SubBlock(held_out.batch.append_column("held_out", pa.array([1])))
+    held_out = example_batch([[]], [1])
+    held_out = ExampleBatch(held_out.batch.append_column("held_out", pa.array([1])))
     shard = maker(contract).make(keep(held_out), "train")
     assert list(shard.chunks()) == [] and shard.statistics == ShardStatistics()
 
 
-def test_sub_blocks_survive_the_journey(tmp_path):
-    first = sub_block([[5, 6], [7]], [1, 2])
-    sent = [first.slice(1, 2).to_bytes(), sub_block([[8, 9, 9]], [3]).to_bytes()]
+def test_example_batches_survive_the_journey(tmp_path):
+    first = example_batch([[5, 6], [7]], [1, 2])
+    sent = [first.slice(1, 2).to_bytes(), example_batch([[8, 9, 9]], [3]).to_bytes()]
     pointers = write_scratch(str(tmp_path), sent)
     assert [load(pointer) for pointer in pointers] == [load(value) for value in sent] == sent
     whole = join(sent)
@@ -188,11 +192,11 @@ def test_sub_blocks_survive_the_journey(tmp_path):
     assert whole.take(np.array([1])).ragged("ids", "uint16")[0].tolist() == [8, 9, 9]
 
 
-def test_sub_blocks_of_a_route_travel_together():
-    held = Held()
-    held.add([(3, sub_block([[5, 6], [7]], [1, 2])), (0, sub_block([[8]], [3]))])
+def test_example_batches_of_a_route_travel_together():
+    held = RouteBuffer()
+    held.add([(3, example_batch([[5, 6], [7]], [1, 2])), (0, example_batch([[8]], [3]))])
     assert held.bytes == 3 * (16 + 8 + 8) + 4 * 2  # digests, lengths, places, ids
-    held.add([(3, sub_block([[9]], [4]))])
+    held.add([(3, example_batch([[9]], [4]))])
     taken = dict(held.take())
     assert taken[3].ragged("ids", "uint16")[0].tolist() == [5, 6, 7, 9]
     assert taken[0].ragged("ids", "uint16")[0].tolist() == [8]

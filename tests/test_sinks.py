@@ -6,9 +6,9 @@ import os
 import numpy as np
 import pytest
 
-from pipelines.outputs import sinks
-from pipelines.outputs.staging import STAGING
-from pipelines.stores.store import disk_errors
+from pipelines.storage.store import disk_errors
+from pipelines.writers import sinks
+from pipelines.writers.staging import STAGING
 from schemas.errors import DataError
 from schemas.manifest import Manifest, ManifestFile, file_sha256
 from schemas.records import open_rows

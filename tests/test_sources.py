@@ -10,9 +10,9 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.inputs.sources import (
+from pipelines.readers.source import Source
+from pipelines.readers.sources import (
     Part,
-    Source,
     file_digests,
     hash_inputs,
     match_files,

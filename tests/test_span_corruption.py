@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from task_rows import make_rows
 from tokenizer_factory import TEXT, trained_tokenizer
 
-from pipelines.checks.row_checks import count, row_problems
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.inspection.checks.row_checks import count, row_problems
 from pipelines.rows.noise_spans import Noise
-from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.errors import UsageError
 
 REFERENCE = trained_tokenizer()
@@ -134,7 +134,7 @@ def test_spans_follow_from_seed_and_content():
 def test_a_text_with_a_sentinel_in_it_is_refused():
     documents = ["the fox", "a <extra_id_1> b <extra_id_0>", "dogs' beds"]
     made = make_rows(TOKENIZER, {"text": documents}, TASK)
-    [reject] = made.milled.rejects
+    [reject] = made.routed.rejects
     assert (reject.reason, reject.detail) == (
         "sentinel_in_text",
         "the text has <extra_id_1> written in it, which stands for a span of noise",

@@ -10,10 +10,11 @@ from dataclasses import replace
 import pytest
 
 from pipelines.build_shards import main
-from pipelines.inputs import sources
-from pipelines.inputs.sources import Block, Source, plan_blocks, read_block
-from pipelines.inputs.spread import uneven
-from pipelines.inputs.stored import Part
+from pipelines.readers import sources
+from pipelines.readers.source import Source
+from pipelines.readers.sources import Block, plan_blocks, read_block
+from pipelines.readers.spread import uneven
+from pipelines.readers.stored import Part
 from schemas.sidecar import read_set
 
 GIB = 1 << 30

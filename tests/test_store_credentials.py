@@ -16,7 +16,7 @@ from fault_proxy import FaultProxy
 from shard_factory import write_mlm_set
 
 import schemas.store_credentials
-from pipelines.stores import store as stores
+from pipelines.storage import store as stores
 from schemas.errors import DataError
 from schemas.store import StoreFolder
 from schemas.store_credentials import current_credentials, told_if_slow

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from pipelines.build_shards import main as build_shards
-from pipelines.inputs.files import check_size, open_file
-from pipelines.stores import store as stores
-from pipelines.stores import store_calls, store_lock
+from pipelines.readers.files import check_size, open_file
+from pipelines.storage import store as stores
+from pipelines.storage import store_calls, store_lock
 from pipelines.train_tokenizer import main as train_tokenizer
 from schemas.errors import DataError, UsageError
 
@@ -221,12 +221,12 @@ def test_another_set_is_replaced_whole(gs_store, local, corpus):
 def test_one_run_at_a_time(gs_store, local, corpus, monkeypatch):
     flags = shard_flags(corpus, local / "bpe", gs_store.url("set"))
     lock = gs_store.url("set/.lock")
-    with store_lock.held(lock) as run:
+    with store_lock.hold(lock) as run:
         store_lock.check(lock, run)
         with pytest.raises(UsageError, match="another run writes into gs://.*/set:"):
             build_shards(flags)
     monkeypatch.setattr(store_lock, "BEAT_SECONDS", 60.0)
-    with store_lock.held(lock) as run:
+    with store_lock.hold(lock) as run:
         stores.write_file(lock, b"another 0")
         with pytest.raises(DataError, match="another run has begun in"):
             store_lock.check(lock, run)

@@ -14,7 +14,7 @@ import pytest
 from shard_factory import replace_file, sign, write_manifest, write_mlm_set
 
 from pipelines.inspect_shards import main as inspect
-from pipelines.verify import verify_set
+from pipelines.inspection.checks.set_check import verify_set
 from schemas.errors import DataError
 from schemas.sidecar import read_set
 from schemas.typed_json import load_json, parse_json, to_json

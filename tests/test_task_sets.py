@@ -9,7 +9,7 @@ import pytest
 from shard_factory import replace_file
 
 from pipelines.build_shards import main
-from pipelines.verify import verify_set
+from pipelines.inspection.checks.set_check import verify_set
 from schemas.errors import UsageError
 from schemas.sidecar import read_set
 

@@ -12,8 +12,8 @@ from clm_factory import clm_schema, write_clm_set
 from question_factory import schema_of, write_qa_set
 from shard_factory import mlm_schema, tokenizer_json
 
+from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.tasks.qa import Qa
-from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.errors import UsageError
 from trainers.flax_clm import FlaxClmFlags
 from trainers.flax_mlm import FlaxMlmFlags

@@ -12,7 +12,7 @@ from rich.text import Text
 from shard_factory import mlm_schema, replace_file, tokenizer_json, write_mlm_set
 
 from pipelines import build_shards, export, inspect_shards, verify
-from pipelines.console import Console
+from pipelines.host.console import Console
 from schemas.errors import run_entry
 from schemas.sidecar import read_set
 from schemas.terminal import say, visible

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from tokenizer_factory import strings, trained_tokenizer
 from tokenizers import processors
 
-from pipelines.tokenization.text_pairs import (
+from pipelines.encoding.text_pairs import (
     FormPart,
     fill_form,
     ids_between,
     longest_first,
     single_form,
 )
-from pipelines.tokenization.tokenizer import LoadedTokenizer
+from pipelines.encoding.tokenizer import LoadedTokenizer
 from schemas.errors import DataError
 
 BERT = processors.TemplateProcessing(

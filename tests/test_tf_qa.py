@@ -18,8 +18,8 @@ from gpt2_oracle import EPSILON, LEARNING_RATE
 from question_factory import schema_of, write_qa_set
 from shard_factory import tokenizer_json, write_mlm_set
 
+from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.tasks.qa import Qa
-from pipelines.tokenization.tokenizer import LoadedTokenizer
 from schemas.errors import DataError, UsageError
 from trainers.data.shard_set import ShardSet
 from trainers.models.decoder import DecoderConfig

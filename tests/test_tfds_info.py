@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from shard_factory import mlm_schema, packed_rows, write_set
 
-from pipelines.outputs.tfds_info import tfds_files
+from pipelines.writers.tfds_info import tfds_files
 from schemas.features import positions_from_segments
 from schemas.sidecar import read_set
 

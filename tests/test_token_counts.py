@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from shard_factory import mlm_schema, packed_rows, replace_file, write_set
 
-from pipelines.outputs.token_counts import (
+from pipelines.inspection.checks.set_check import verify_set
+from pipelines.writers.token_counts import (
     NO_COUNTS,
     TOKEN_COUNTS,
     add_token_counts,
     count_tokens,
     read_token_counts,
 )
-from pipelines.verify import verify_set
 from schemas.errors import DataError
 from schemas.sidecar import read_set
 

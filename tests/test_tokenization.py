@@ -21,8 +21,8 @@ from tokenizer_factory import (
 )
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from pipelines.tokenization.engines import FastEngine, Ragged
-from pipelines.tokenization.tokenizer import GOLDEN_TEXTS, LoadedTokenizer, load_tokenizer
+from pipelines.encoding.engines import FastEngine, Ragged
+from pipelines.encoding.tokenizer import GOLDEN_TEXTS, LoadedTokenizer, load_tokenizer
 from schemas.errors import DataError
 
 _ROLES = {"bos": 0, "pad": 1, "eos": 2, "unk": 3, "mask": 4}
@@ -243,7 +243,7 @@ def test_a_missing_fast_engine_is_no_failure(monkeypatch, caplog):
 
 def test_importing_is_cheap():
     code = (
-        "import sys, pipelines.tokenization.tokenizer; "
+        "import sys, pipelines.encoding.tokenizer; "
         "print({'awkward', 'gigatoken', 'tokenizers', 'numba', 'apache_beam'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

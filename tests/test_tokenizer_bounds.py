@@ -13,7 +13,7 @@ from tokenizer_factory import changed, config_of, data_of, trained_tokenizer
 from tokenizer_mutants import CL100K, added, replace, shapes, split, template
 
 from pipelines.build_shards import main as build_shards
-from pipelines.tokenization.tokenizer import LoadedTokenizer, load_tokenizer
+from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from schemas import tokenizer_trial
 from schemas.errors import DataError
 from schemas.tokenizer_bounds import (

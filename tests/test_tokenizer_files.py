@@ -7,7 +7,7 @@ import pytest
 from tokenizer_factory import ROBERTA_SPECIALS, config_of, trained_tokenizer
 from tokenizers import Tokenizer
 
-from pipelines.tokenization.tokenizer_files import (
+from pipelines.encoding.tokenizer_files import (
     failures_as_data_errors,
     merged_tokens,
     read_tokenizer_files,

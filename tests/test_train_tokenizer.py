@@ -19,14 +19,15 @@ from filelock import FileLock
 from tokenizers import ByteLevelBPETokenizer, Tokenizer
 
 from pipelines import train_tokenizer
-from pipelines.filtering.filters import Filters
-from pipelines.inputs.sources import Source, plan_blocks
-from pipelines.tokenizer import run as tokenizer_run
-from pipelines.tokenizer import word_counts
-from pipelines.tokenizer.histogram import Histogram, Origin, read_histogram, to_parquet
-from pipelines.tokenizer.options import TokenizerOptions
-from pipelines.tokenizer.transforms import CountBlocks, CountJob
-from pipelines.tokenizer.word_counter import BUCKETS
+from pipelines.filters.filters import Filters
+from pipelines.readers.source import Source
+from pipelines.readers.sources import plan_blocks
+from pipelines.train import run as tokenizer_run
+from pipelines.train import word_counts
+from pipelines.train.histogram import Histogram, Origin, read_histogram, to_parquet
+from pipelines.train.options import TokenizerOptions
+from pipelines.train.transforms import CountBlocks, CountJob
+from pipelines.train.word_counter import BUCKETS
 from schemas.errors import DataError, UsageError
 
 ROOT = Path(__file__).parents[1]

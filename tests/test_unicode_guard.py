@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from pipelines.tokenization import unicode_guard
-from pipelines.tokenization.unicode_guard import (
+from pipelines.encoding import unicode_guard
+from pipelines.encoding.unicode_guard import (
     derive_disputed,
     disputed_code_points,
     holds_disputed,

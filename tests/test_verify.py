@@ -19,7 +19,8 @@ from shard_factory import (
     write_set,
 )
 
-from pipelines.verify import main, verify_set
+from pipelines.inspection.checks.set_check import verify_set
+from pipelines.verify import main
 from schemas.errors import DataError, UsageError
 from schemas.records import frame
 from schemas.sidecar import read_set
@@ -220,7 +221,7 @@ def test_another_tokenizer_is_found(directory):
 
 
 def test_golden_ids_that_the_tokenizer_does_not_give_are_found(tmp_path):
-    from pipelines.tokenization.tokenizer import LoadedTokenizer
+    from pipelines.encoding.tokenizer import LoadedTokenizer
 
     tokenizer = LoadedTokenizer.from_json(tokenizer_json(50))
     for golden, number in ((tokenizer.golden, 0), (((tokenizer.golden[0][0], (49,)),), 1)):

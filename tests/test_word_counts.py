@@ -12,11 +12,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from pipelines.tokenization.byte_alphabet import byte_characters
-from pipelines.tokenization.unicode_guard import classes_in_tokenizers
-from pipelines.tokenizer import count_loop, word_counter, word_counts
-from pipelines.tokenizer.word_counter import WordCounter, add_counts
-from pipelines.tokenizer.word_counts import from_bytes, to_bytes
+from pipelines.encoding.byte_alphabet import byte_characters
+from pipelines.encoding.unicode_guard import classes_in_tokenizers
+from pipelines.train import count_loop, word_counter, word_counts
+from pipelines.train.word_counter import WordCounter, add_counts
+from pipelines.train.word_counts import from_bytes, to_bytes
 
 HARD = Path(__file__).parents[2] / "shared" / "data" / "hard"
 needs_hard = pytest.mark.skipif(not HARD.is_dir(), reason="../shared/data is not there")

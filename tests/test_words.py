@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.filtering.words import count_words, flat_text, word_spans
+from pipelines.filters.words import count_words, flat_text, word_spans
 
 # Every kind of white space, what shares its first bytes, and ordinary characters.
 CHARACTERS = st.sampled_from(

@@ -75,7 +75,11 @@ def test_it_holds_pipelines_and_schemas_and_says_what_they_need(tmp_path):
         held = {name: wheel.read(name) for name in wheel.namelist()}
     info = "textmill-0.1.0.dist-info"
     assert {name.split("/")[0] for name in held} == {"pipelines", "schemas", info}
-    for name in ("pipelines/transforms.py", "pipelines/report/page.html.jinja", "schemas/codec.py"):
+    for name in (
+        "pipelines/build/transforms.py",
+        "pipelines/inspection/report/page.html.jinja",
+        "schemas/codec.py",
+    ):
         assert held[name] == (ROOT / name).read_bytes()
     assert not [name for name in held if "__pycache__" in name or name.endswith(".pyc")]
     head = message_from_bytes(held[f"{info}/METADATA"])

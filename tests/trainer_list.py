@@ -70,8 +70,8 @@ def write_question_set(
 ) -> None:
     """Questions whose answer is the last of some random words; `words` of them in each."""
     # Beam, which nobody else needs
+    from pipelines.encoding.tokenizer import LoadedTokenizer
     from pipelines.tasks.qa import Qa
-    from pipelines.tokenization.tokenizer import LoadedTokenizer
     from tests.question_factory import Question, write_qa_set
 
     random = np.random.default_rng(0)

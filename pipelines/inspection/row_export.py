@@ -131,7 +131,7 @@ class ExportFile(Protocol):
     """A file that is written chunk by chunk."""
 
     def write(self, chunk: pa.RecordBatch) -> None:
-        """Appends rows."""
+        """Appends some rows to the file."""
 
     def close(self) -> None:
         """Ends the file; without it, it cannot be read."""
@@ -167,7 +167,7 @@ class _Arrow:
         self._writer.close()
 
     def abandon(self) -> None:
-        """Has nothing to forget."""
+        """Does nothing: no footer is waiting to be written."""
 
 
 class _JsonLines:
@@ -189,10 +189,10 @@ class _JsonLines:
             self._file.write(("\n".join(lines) + "\n").encode())
 
     def close(self) -> None:
-        """Nothing is left to write."""
+        """Does nothing: every row is in the file already."""
 
     def abandon(self) -> None:
-        """Has nothing to forget."""
+        """Does nothing: no footer is waiting to be written."""
 
 
 def _python_values(column: pa.Array) -> list[Any]:

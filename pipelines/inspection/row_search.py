@@ -91,13 +91,13 @@ def _search_batch(
                 hits[row] = replace(hits[row], times=hits[row].times + 1)
             elif key_N[first] == key_N[last]:
                 begins, ends = np.searchsorted(key_N, (key_N[first], key_N[first] + 1)).tolist()
-                around = _around(data, at, stop, slice(int(bounds[begins]), int(bounds[ends])))
+                around = _cut_context(data, at, stop, slice(int(bounds[begins]), int(bounds[ends])))
                 hits[row] = Hit(split, first_row + row, segment, *around, times=1)
             at = data.find(wanted, at + 1)
     return [hits[row] for row in sorted(hits)]
 
 
-def _around(data: bytes, at: int, stop: int, segment: slice) -> tuple[str, str, str]:
+def _cut_context(data: bytes, at: int, stop: int, segment: slice) -> tuple[str, str, str]:
     """The bytes before, at and after a place, as text."""
     left, right = max(at - _CONTEXT, segment.start), min(stop + _CONTEXT, segment.stop)
     before, after = (

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from pipelines.tokenization.tokenizer import LoadedTokenizer
+from pipelines.encoding.tokenizer import LoadedTokenizer
 from schemas.features import segment_name
 from schemas.sidecar import Schema
 from schemas.terminal import visible
@@ -54,7 +54,7 @@ class TokenTexts:
     """Text of tokens, as they stand in a sentence."""
 
     def __init__(self, tokenizer: LoadedTokenizer):
-        """Of the set's tokenizer."""
+        """Takes the tokenizer that the set carries."""
         self._tokenizer = tokenizer
         self._special = frozenset(tokenizer.all_special_ids)
 

@@ -75,12 +75,12 @@ def _change(difference: Difference) -> str:
 
 
 def table(*, header: bool = False) -> Table:
-    """A table without lines."""
+    """Makes an empty table without lines around its cells."""
     return Table(box=None, show_header=header)
 
 
 def number_of(count: int, one: str, many: str) -> str:
-    """1 file, 2 files."""
+    """Counts things in words: 1 file, 2 files."""
     return f"{count:,} {one if count == 1 else many}"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from pipelines.exchange import Ragged
+from pipelines.rows.example_batch import Ragged
 from schemas.errors import DataError
 from schemas.manifest import EVALUATION as EVALUATION
 from schemas.typed_json import shown

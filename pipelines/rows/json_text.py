@@ -63,7 +63,7 @@ def answers_text(answers: pa.ListArray) -> pa.LargeStringArray:
     """Answers: [{"text": "Ada", "start": 0}] -> '[{"text": "Ada", "start": 0}]'.
 
     Args:
-      answers: as `pipelines.inputs.documents.ANSWERS`.
+      answers: as `pipelines.readers.documents.ANSWERS`.
     """
     flat = answers.flatten()
     texts = flat.field("text").cast(pa.large_string())

@@ -5,7 +5,7 @@ Legend: B rows, L places a row, K slots.
 
 import numpy as np
 
-from pipelines.compiled import entry, inner
+from pipelines.host.compiled import entry, inner
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _PLACE = np.uint64(0xFFFF)
@@ -14,7 +14,7 @@ _REPLACE, _RANDOM = 0.8, 0.9  # below: the mask token; below: a random token; el
 
 
 @inner
-def _mixed(value):
+def _mix(value):
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return value ^ (value >> np.uint64(31))
@@ -40,7 +40,7 @@ def fill_order(ids, segment_ids, keys, is_special, order):
     for row in range(rows):
         key, numbers = keys[row], order[row]
         for place in range(length):  # by itself, so that LLVM makes vector instructions of it
-            numbers[place] = (_mixed(_stream(key, place)) & ~_PLACE) | np.uint64(place)
+            numbers[place] = (_mix(_stream(key, place)) & ~_PLACE) | np.uint64(place)
         for place in range(length):
             never = (segment_ids[row, place] == 0) | is_special[ids[row, place]]
             if never:
@@ -150,7 +150,7 @@ def keep_spans(order, is_start, segment_ids, budgets, keys, bounds, decides):
         left = budgets[row]
         for first in np.argsort(order[row][firsts[:words]]):
             place = firsts[first]
-            draw = _mixed(_mixed(_mixed(_stream(keys[row], place))))  # a third stream
+            draw = _mix(_mix(_mix(_stream(keys[row], place))))  # a third stream
             share = np.float64(draw >> np.uint64(11)) / (1 << 53)
             stop = first + 1 + np.searchsorted(bounds, share, side="right")
             word = first
@@ -201,10 +201,10 @@ def pick(
             place = np.int64(some[slot] & _PLACE)
             positions[row, slot], labels[row, slot] = place, ids[row, place]
             weights[row, slot] = 1
-            draw = _mixed(_mixed(_stream(keys[row], place)))  # another stream than that of order
+            draw = _mix(_mix(_stream(keys[row], place)))  # another stream than that of order
             deciding = draw
             if decides.size:
-                deciding = _mixed(_mixed(_stream(keys[row], np.int64(decides[row, place]))))
+                deciding = _mix(_mix(_stream(keys[row], np.int64(decides[row, place]))))
             share = np.float64(deciding >> np.uint64(40)) / (1 << 24)
             if share < _REPLACE:
                 ids[row, place] = mask_id

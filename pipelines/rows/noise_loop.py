@@ -5,13 +5,13 @@ Called by `noise_spans.py`. Legend: P pieces, N spans of all pieces.
 
 import numpy as np
 
-from pipelines.compiled import entry, inner
+from pipelines.host.compiled import entry, inner
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
 @inner
-def _mixed(value):
+def _mix(value):
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return value ^ (value >> np.uint64(31))
@@ -29,7 +29,7 @@ def _partition(key, items, lengths):
         wanted = lengths.size - 1 - cuts
         if not wanted:
             break
-        draw = _mixed(key + np.uint64(place) * _GAMMA)
+        draw = _mix(key + np.uint64(place) * _GAMMA)
         if np.float64(draw >> np.uint64(11)) / (1 << 53) * (items - place) < wanted:
             lengths[cuts] = place - begin
             cuts, begin = cuts + 1, place

@@ -10,7 +10,7 @@ longest up to a length.
 
 import numpy as np
 
-from pipelines.compiled import entry, inner
+from pipelines.host.compiled import entry, inner
 
 _ROW_STEPS = 2000  # of the search for one row; nearly all end long before
 

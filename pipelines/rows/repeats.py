@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.exchange import COPIES, SubBlock
+from pipelines.rows.example_batch import COPIES, ExampleBatch
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Ordered:
     fresh_E: np.ndarray
 
 
-def ordered(examples: SubBlock) -> Ordered:
+def ordered(examples: ExampleBatch) -> Ordered:
     """Puts equal documents side by side."""
     high, low = examples.digests()
     part = examples.scalar("part")
@@ -67,14 +67,14 @@ class Kept:
       held_out: documents that were dropped because a held-out split has them.
     """
 
-    examples: SubBlock
+    examples: ExampleBatch
     high_E: np.ndarray
     low_E: np.ndarray
     duplicates: int
     held_out: int
 
 
-def keep(examples: SubBlock) -> Kept:
+def keep(examples: ExampleBatch) -> Kept:
     """Sorts a shard's examples by hash, and drops repeats and what is held out."""
     found = ordered(examples)
     held_out = examples.scalar("held_out")[found.order_E] > 0
@@ -92,7 +92,7 @@ def keep(examples: SubBlock) -> Kept:
     )
 
 
-def without_repeats(examples: SubBlock) -> tuple[SubBlock, np.ndarray]:
+def without_repeats(examples: ExampleBatch) -> tuple[ExampleBatch, np.ndarray]:
     """The examples that are no repeats, in their order, with the number of copies of each.
 
     Returns:

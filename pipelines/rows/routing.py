@@ -69,7 +69,7 @@ class Routes:
         ]
 
     def split_names(self) -> list[str]:
-        """The split of each route."""
+        """The split of each route, in the order of routes."""
         return [split for split in self.splits for _ in range(self.shards[split])]
 
     def of(self, digests: np.ndarray) -> np.ndarray:

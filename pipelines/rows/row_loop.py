@@ -5,7 +5,7 @@ Legend: S segments, a row's one after another; B rows, L places a row.
 
 import numpy as np
 
-from pipelines.compiled import entry
+from pipelines.host.compiled import entry
 
 
 @entry()

@@ -17,7 +17,7 @@ _ANSWER_SECONDS = 10
 _CANCEL_SECONDS = 5
 
 
-def _asked(beam_arguments: list[str]) -> "PortableOptions | None":
+def _portable_options(beam_arguments: list[str]) -> "PortableOptions | None":
     """Beam's options, if they name a job server."""
     if not any(argument.startswith("--job_endpoint") for argument in beam_arguments):
         return None
@@ -33,7 +33,7 @@ def offered_flags(beam_arguments: list[str]) -> list[str]:
     Raises:
       UsageError: nobody answers at `--job_endpoint`.
     """
-    options = _asked(beam_arguments)
+    options = _portable_options(beam_arguments)
     if options is None:
         return []
     import grpc
@@ -58,7 +58,7 @@ def reached(beam_arguments: list[str]) -> Iterator[list[str]]:
       UsageError: nobody answers at `--job_endpoint`.
       DataError: whoever answered there is gone.
     """
-    options = _asked(beam_arguments)
+    options = _portable_options(beam_arguments)
     if options is None:
         yield beam_arguments
         return

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from pipelines.console import Console
+from pipelines.host.console import Console
 from pipelines.runners import job_server, prism
 from pipelines.runners.failures import WORKER_DIED, WORKER_DIED_LATE, in_words, overheard
 from pipelines.runners.progress import Display
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from pipelines.filtering.filters import Filters
+    from pipelines.filters.filters import Filters
 
 # For a run of which a worker died: it may just be ending its workers; if its last step has run, it
 # is, and on a crowded machine that takes a while.

@@ -56,7 +56,7 @@ def find_program(location: str | None) -> str:
     return found
 
 
-def _asked(beam_arguments: list[str]) -> "PipelineOptions | None":
+def _prism_options(beam_arguments: list[str]) -> "PipelineOptions | None":
     """Beam's options, if they ask for Prism."""
     from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
@@ -78,7 +78,7 @@ def with_program(beam_arguments: list[str]) -> list[str]:
     Raises:
       UsageError: there is none, said before anything is planned.
     """
-    options = _asked(beam_arguments)
+    options = _prism_options(beam_arguments)
     if options is None or _runs_already(options):
         return beam_arguments
     from apache_beam.options.pipeline_options import PrismRunnerOptions
@@ -98,7 +98,7 @@ def started(beam_arguments: list[str]) -> Iterator[list[str]]:
       UsageError: its port is taken.
       DataError: it does not start, or it ended while the pipeline ran.
     """
-    options = _asked(beam_arguments)
+    options = _prism_options(beam_arguments)
     if options is None or _runs_already(options):
         yield beam_arguments if options is None else [*beam_arguments, _RUNNER]
         return
@@ -132,7 +132,7 @@ def started(beam_arguments: list[str]) -> Iterator[list[str]]:
                 ]
             except Exception as error:
                 # What Beam says then is that a connection was lost.
-                if _ended(process, error):
+                if _has_ended(process, error):
                     raise DataError(
                         "Prism, the runner, ended in the middle of the run "
                         f"({_code(process.returncode)}{_last_words(log.fileno())}): nothing was "
@@ -148,7 +148,7 @@ def started(beam_arguments: list[str]) -> Iterator[list[str]]:
                 process.wait()
 
 
-def _ended(process: subprocess.Popen, error: Exception) -> bool:
+def _has_ended(process: subprocess.Popen, error: Exception) -> bool:
     """Whether a process has ended; its connections do a little before it does."""
     import grpc
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pipelines.console import Console
+from pipelines.host.console import Console
 from schemas.errors import DataError
 
 _PLAIN_SECONDS = 5.0
@@ -104,7 +104,7 @@ class Display:
             self._console.print(f"{self._label}: {self.state()}")
 
     def say(self, line: str) -> None:
-        """Prints a line of its own."""
+        """Prints a line above the display."""
         self._console.print(line, soft_wrap=True)
 
     def _count(self) -> None:
@@ -144,6 +144,6 @@ class Display:
         )
 
     def close(self) -> None:
-        """Ends the display."""
+        """Ends the display and frees the terminal."""
         if self._console.is_terminal:
             self._bar.stop()

@@ -1,4 +1,4 @@
-"""The package that workers of a runner install: what runs there, and nothing of the trainers. Pure.
+"""The package that workers of a runner install: what runs there, and nothing of the trainers.
 
 Workers of Dataflow, and those of a cluster that start from Beam's image, know Beam and nothing of
 Textmill. A wheel for them is a zip of modules with a list of them, so it is written here, from the

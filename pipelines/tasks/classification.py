@@ -5,32 +5,33 @@ rows. Legend: D documents, E examples (documents that have tokens), T texts of a
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.exchange import Ragged, SubBlock
-from pipelines.inputs.documents import Documents, Role
-from pipelines.rows.evaluation import evaluation_lines
-from pipelines.rows.json_text import objects, quoted
-from pipelines.tasks.task import NO_MASKS, Examples, Segments, Task
-from pipelines.tokenization.text_pairs import (
+from pipelines.encoding.text_pairs import (
     Form,
     fill_form,
     ids_between,
     longest_first,
     single_form,
 )
+from pipelines.readers.documents import Documents, Role
+from pipelines.rows.evaluation import evaluation_lines
+from pipelines.rows.example_batch import ExampleBatch, Ragged
+from pipelines.rows.json_text import objects, quoted
+from pipelines.rows.row_problem import RowProblem, problems_where
+from pipelines.tasks.task import NO_MASKS, Columns, Examples, Segments, Surroundings, Task
 from schemas.errors import UsageError
 from schemas.features import token_dtype
 from schemas.sidecar import Schema
 
 if TYPE_CHECKING:
-    from pipelines.tokenization.tokenizer import LoadedTokenizer
+    from pipelines.encoding.tokenizer import LoadedTokenizer
 
 _SHOWN = 20  # classes that a refusal names
 _BEGINNING = 40  # characters of a text that has no id to be named by
@@ -38,7 +39,11 @@ _BEGINNING = 40  # characters of a text that has no id to be named by
 
 @dataclass(frozen=True)
 class Classification(Task):
-    """Classification."""
+    """Rows for classifiers: one text or pair of texts, and its class."""
+
+    title: ClassVar[str] = "classification"
+    trainer: ClassVar[str] = "tf_classifier"
+    wraps_segments: ClassVar[bool] = True
 
     text_field: str = "text"
     """The field with the text."""
@@ -79,7 +84,7 @@ class Classification(Task):
             raise UsageError(f"--classes={self.classes}: one class is nothing to tell apart")
         return tuple(names)
 
-    def informed(self, values_of: Callable[[Role], tuple[str, ...]]) -> Self:
+    def complete(self, values_of: Callable[[Role], tuple[str, ...]]) -> Self:
         """Finds the classes that were not given."""
         if self.classes:
             return self
@@ -175,7 +180,7 @@ class Classification(Task):
         guarded = max(number for _, number in encoded)
         return Examples(document_E, ragged, scalars, rejects, guarded)
 
-    def segments(self, examples: SubBlock, schema: Schema) -> Segments:
+    def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
         """Each example whole, in a row of its own."""
         ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
         beside = {}
@@ -236,3 +241,36 @@ class Classification(Task):
             }
         )
         return evaluation_lines(lines, is_evaluated_E)
+
+    @classmethod
+    def surroundings(cls, schema: Schema, tokenizer: "LoadedTokenizer") -> Surroundings:
+        """Of a pair: what is before the first text, and after the second."""
+        if "middle_ids" not in schema.parameters:
+            return super().surroundings(schema, tokenizer)
+        before, _, after = ids_between(tokenizer.pair_form)
+        return tuple(before), tuple(after)
+
+    @classmethod
+    def row_problems(cls, columns: Columns, schema: Schema, split: str) -> Iterable[RowProblem]:
+        """Labels are classes, and padding has the token type 0."""
+        return _class_problems(columns, schema)
+
+
+def _class_problems(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
+    """Labels are classes, and padding has the token type 0.
+
+    Args:
+      columns: of B rows.
+      schema: their contract.
+    """
+    label_B, classes = columns["label"], schema.parameters["classes"]
+    yield from problems_where(
+        (label_B >= len(classes))[:, None],
+        lambda row, _: f"label is {label_B[row]}, and there are {len(classes)} classes, from 0 on",
+    )
+    if "token_type_ids" in columns:
+        types = columns["token_type_ids"]
+        yield from problems_where(
+            (columns["segment_ids"] == 0) & (types != 0),
+            lambda row, i: f"token_type_ids[{i}] is {types[row, i]} in padding, not 0",
+        )

@@ -1,26 +1,31 @@
 """Causal language modelling: rows for decoders. Pure."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from pipelines.exchange import SubBlock
-from pipelines.filtering.words import count_words
-from pipelines.inputs.documents import Documents, Role
+from pipelines.encoding.pieces import cut, wrap
+from pipelines.filters.words import count_words
+from pipelines.readers.documents import Documents, Role
+from pipelines.rows.example_batch import ExampleBatch
+from pipelines.rows.row_problem import RowProblem, problems_where
 from pipelines.tasks.task import NO_MASKS, Columns, Examples, Finish, Segments, Task
-from pipelines.tokenization.pieces import cut, wrap
 from schemas.errors import UsageError
 from schemas.features import token_dtype
 from schemas.sidecar import Schema
 
 if TYPE_CHECKING:
-    from pipelines.tokenization.tokenizer import LoadedTokenizer
+    from pipelines.encoding.tokenizer import LoadedTokenizer
 
 
 @dataclass(frozen=True)
 class Clm(Task):
-    """Causal language modelling."""
+    """Rows for decoders, which predict each next token."""
+
+    title: ClassVar[str] = "causal language modelling"
+    trainer: ClassVar[str] = "flax_clm"
 
     text_field: str = "text"
     """The field with the text, where inputs have fields."""
@@ -32,7 +37,7 @@ class Clm(Task):
     """End each document with its eos token."""
 
     def roles(self) -> tuple[Role, ...]:
-        """A text."""
+        """A document is a text and nothing else."""
         return (Role("text", "string", self.text_field),)
 
     def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
@@ -72,7 +77,7 @@ class Clm(Task):
             guarded=guarded,
         )
 
-    def segments(self, examples: SubBlock, schema: Schema) -> Segments:
+    def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
         """[5, 6, 7] in rows of 3 -> [5 6 7], [</s>]: only the last piece has the document's end."""
         ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
         example_S = np.arange(len(offsets) - 1)
@@ -93,3 +98,22 @@ class Clm(Task):
             return columns | {"loss_weights": weights}
 
         return weigh
+
+    @classmethod
+    def row_problems(cls, columns: Columns, schema: Schema, split: str) -> Iterable[RowProblem]:
+        """Losses count from the second token of each segment on."""
+        return _loss_problems(columns)
+
+
+def _loss_problems(columns: Columns) -> Iterator[RowProblem]:
+    """Every token but the first of its segment counts; padding does not."""
+    segment_ids, weights = columns["segment_ids"], columns["loss_weights"]
+    due = np.zeros(segment_ids.shape, weights.dtype)
+    due[:, 1:] = (segment_ids[:, 1:] == segment_ids[:, :-1]) & (segment_ids[:, 1:] > 0)
+    yield from problems_where(
+        weights != due,
+        lambda row, i: (
+            f"loss_weights[{i}] is {weights[row, i]}, not {due[row, i]}: every token counts but "
+            "the first of its segment, and padding does not"
+        ),
+    )

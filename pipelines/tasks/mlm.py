@@ -1,28 +1,32 @@
 """Masked language modelling (Devlin et al., 2019): rows for encoders. Pure."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from pipelines.exchange import SubBlock
-from pipelines.inputs.documents import Documents, Role
+from pipelines.encoding.pieces import cut, wrap
+from pipelines.readers.documents import Documents, Role
+from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.masking import Masking
 from pipelines.tasks.task import Columns, Examples, Finish, Segments, Task
-from pipelines.tokenization.pieces import cut, wrap
 from schemas.errors import UsageError
 from schemas.features import max_masked_slots, token_dtype
 from schemas.sidecar import Schema
 
 if TYPE_CHECKING:
-    from pipelines.tokenization.tokenizer import LoadedTokenizer
+    from pipelines.encoding.tokenizer import LoadedTokenizer
 
 _MOST_COPIES = 1000  # of a shard of 100,000 rows they take 5 GB while they are put in order
 
 
 @dataclass(frozen=True)
 class Mlm(Task):
-    """Masked language modelling."""
+    """Rows for encoders, which predict masked tokens."""
+
+    title: ClassVar[str] = "masked language modelling"
+    trainer: ClassVar[str] = "flax_mlm"
+    wraps_segments: ClassVar[bool] = True
 
     text_field: str = "text"
     """The field with the text, where inputs have fields."""
@@ -60,7 +64,7 @@ class Mlm(Task):
             raise UsageError("--mask_copies makes equal rows without static masking: drop one")
 
     def roles(self) -> tuple[Role, ...]:
-        """A text."""
+        """A document is a text and nothing else."""
         return (Role("text", "string", self.text_field),)
 
     def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
@@ -103,14 +107,14 @@ class Mlm(Task):
         schema: Schema,
         is_trained_D: np.ndarray,
     ) -> Examples:
-        """Each document's ids."""
+        """Encodes each document; its ids are one example."""
         encoded, guarded = tokenizer.encode(documents.text)
         ids = encoded.ids.astype(token_dtype(schema.vocab_size))
         return Examples(
             np.arange(len(documents.text)), {"ids": (ids, encoded.offsets)}, guarded=guarded
         )
 
-    def segments(self, examples: SubBlock, schema: Schema) -> Segments:
+    def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
         """[5, 6, 7] in rows of 4 -> [<s> 5 6 </s>], [<s> 7 </s>]."""
         ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
         example_S = np.arange(len(offsets) - 1)
@@ -122,7 +126,7 @@ class Mlm(Task):
         return Segments(stream, offsets, example_S, len(example_S) * added)
 
     def finish(self, schema: Schema, tokenizer: "LoadedTokenizer") -> Finish:
-        """Writes masks into the rows."""
+        """Makes what writes masks into the rows, if masks are static."""
         if not schema.static_masking:
             return super().finish(schema, tokenizer)
         is_special = np.zeros(schema.vocab_size, bool)

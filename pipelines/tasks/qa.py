@@ -9,6 +9,7 @@ beyond --max_question_length, the context's in no window, and in evaluation rows
 those before. Legend: D documents, E examples (windows), P parts of an example.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -16,27 +17,38 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.exchange import Ragged, SubBlock
-from pipelines.inputs.documents import Documents, Role
+from pipelines.encoding.pieces import join_slices, ranges
+from pipelines.encoding.questions import FIELDS, Questions, name_of, tokenize_questions
+from pipelines.encoding.windows import EVERY, FIRST, HOLDING, NONE, Windows, choose_windows
+from pipelines.readers.documents import Documents, Role
 from pipelines.rows.evaluation import evaluation_lines
+from pipelines.rows.example_batch import ExampleBatch, Ragged
 from pipelines.rows.json_text import listed, objects, quoted
-from pipelines.tasks.task import NO_MASKS, Examples, Segments, Task, is_training
-from pipelines.tokenization.pieces import join_slices, ranges
-from pipelines.tokenization.questions import FIELDS, Questions, name_of, tokenize_questions
-from pipelines.tokenization.windows import EVERY, FIRST, HOLDING, NONE, Windows, choose_windows
+from pipelines.rows.row_problem import RowProblem, problems_where
+from pipelines.tasks.task import (
+    NO_MASKS,
+    Columns,
+    Examples,
+    Segments,
+    Surroundings,
+    Task,
+    is_training,
+)
 from schemas.errors import UsageError
 from schemas.features import token_dtype
 from schemas.sidecar import Schema
 from schemas.template import Slot, parse_template
 
 if TYPE_CHECKING:
-    from pipelines.tokenization.tokenizer import LoadedTokenizer
+    from pipelines.encoding.tokenizer import LoadedTokenizer
 
 
 @dataclass(frozen=True)
 class Qa(Task):
-    """Question answering."""
+    """Rows for decoders, which read a question and write its answer."""
 
+    title: ClassVar[str] = "question answering"
+    trainer: ClassVar[str] = "tf_qa"
     ids_differ: ClassVar[bool] = True
 
     question_field: str = "question"
@@ -72,7 +84,7 @@ class Qa(Task):
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """The template's parts."""
+        """The parts of --qa_template, each a literal and a field."""
         return parse_template(self.qa_template, FIELDS, "--qa_template")
 
     def roles(self) -> tuple[Role, ...]:
@@ -160,7 +172,7 @@ class Qa(Task):
         ragged = {"ids": (ids, offsets), "evaluation": evaluation}
         return Examples(document_E, ragged, scalars, rejects, questions.guarded)
 
-    def segments(self, examples: SubBlock, schema: Schema) -> Segments:
+    def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
         """Each window whole; what is learned is its end."""
         ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
         prompt_S = examples.scalar("prompt")
@@ -246,6 +258,17 @@ class Qa(Task):
         )
         return join_slices(pool, *bounds_2xExP)
 
+    @classmethod
+    def surroundings(cls, schema: Schema, tokenizer: "LoadedTokenizer") -> Surroundings:
+        """BOS where it was asked for, and EOS."""
+        ids = schema.special_ids
+        return (ids["bos"],) * schema.parameters["bos"], (ids["eos"],)
+
+    @classmethod
+    def row_problems(cls, columns: Columns, schema: Schema, split: str) -> Iterable[RowProblem]:
+        """What counts is the end of each segment; the prompt is what comes before."""
+        return _loss_problems(columns, split)
+
 
 def _evaluation(documents: Documents, document_E: np.ndarray, is_trained_D: np.ndarray) -> Ragged:
     """The lines of evaluation.jsonl, of the questions that are not trained on; others are empty."""
@@ -264,3 +287,65 @@ def _evaluation(documents: Documents, document_E: np.ndarray, is_trained_D: np.n
         }
     )
     return evaluation_lines(lines, is_evaluated_E)
+
+
+def _loss_problems(columns: Columns, split: str) -> Iterator[RowProblem]:
+    """What counts is the end of each segment; the prompt is what comes before.
+
+    Args:
+      columns: of B rows, whose segments are as they should be.
+      split: that they are of.
+    """
+    segment_ids, weights = columns["segment_ids"], columns["loss_weights"]
+    is_token, counts = segment_ids > 0, weights > 0
+    yield from problems_where(
+        weights > is_token,
+        lambda row, i: (
+            f"loss_weights[{i}] is {weights[row, i]}, not 0 or 1"
+            if is_token[row, i]
+            else f"loss_weights[{i}] is {weights[row, i]} in padding"
+        ),
+    )
+    goes_on = np.zeros(segment_ids.shape, bool)
+    goes_on[:, :-1] = segment_ids[:, 1:] == segment_ids[:, :-1]
+    after = np.zeros(segment_ids.shape, bool)
+    after[:, :-1] = counts[:, 1:]
+    yield from problems_where(
+        goes_on & counts & ~after,
+        lambda row, i: (
+            f"loss_weights[{i + 1}] is 0 after 1: the answer is the end of segment "
+            f"{segment_ids[row, i]}"
+        ),
+    )
+    yield from problems_where(
+        is_token & ~goes_on & ~counts,
+        lambda row, i: (
+            f"loss_weights[{i}] is 0 at the end of segment {segment_ids[row, i]}: nothing of it "
+            "is learned"
+        ),
+    )
+    is_prompt = is_token & ~counts
+    if "prefix_mask" in columns:
+        prefix_mask = columns["prefix_mask"]
+        yield from problems_where(
+            prefix_mask != is_prompt,
+            lambda row, i: (
+                f"prefix_mask[{i}] is {prefix_mask[row, i]}, not {int(is_prompt[row, i])}: it is 1 "
+                "on the prompt alone"
+            ),
+        )
+    length, prompt_B = columns["prompt_length"], is_prompt.sum(axis=1)
+    if is_training(split):
+        prompt_B = np.zeros_like(prompt_B)
+    yield from problems_where(
+        (length != prompt_B)[:, None],
+        lambda row, _: f"prompt_length is {length[row]}, not {prompt_B[row]}",
+    )
+    if not is_training(split):
+        yield from problems_where(
+            segment_ids > 1,
+            lambda row, i: (
+                f"segment_ids[{i}] is {segment_ids[row, i]}, although {split} has one question a "
+                "row"
+            ),
+        )

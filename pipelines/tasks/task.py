@@ -8,24 +8,26 @@ it. Legend: E examples, S segments, B rows of a chunk, L places a row.
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from pipelines.exchange import Ragged, SubBlock
-from pipelines.inputs.documents import Documents, Role
+from pipelines.readers.documents import Documents, Role
+from pipelines.rows.example_batch import ExampleBatch, Ragged
+from pipelines.rows.row_problem import RowProblem
 from schemas.errors import UsageError
 from schemas.features import TASKS, token_dtype
 from schemas.features import is_training as is_training
 from schemas.sidecar import Schema
 
 if TYPE_CHECKING:
-    from pipelines.tokenization.tokenizer import LoadedTokenizer
+    from pipelines.encoding.tokenizer import LoadedTokenizer
 
 Columns = dict[str, np.ndarray]
 Finish = Callable[[Columns, np.ndarray], Columns]
+Surroundings = tuple[tuple[int, ...], tuple[int, ...]]
 NO_MASKS: Mapping[str, Any] = {
     "static_masking": False,
     "mask_rate": 0.0,
@@ -88,9 +90,16 @@ class Task(ABC):
     """What all tasks have in common.
 
     Attributes:
+      title: what it is called in a sentence.
+      trainer: the module of trainers/ that trains on its rows; "" if there is none.
+      wraps_segments: whether the schema's prefix_ids and suffix_ids are the tokenizer's own, and
+        stand around each segment.
       ids_differ: no two documents that are evaluated may have the same id.
     """
 
+    title: ClassVar[str]
+    trainer: ClassVar[str] = ""
+    wraps_segments: ClassVar[bool] = False
     ids_differ: ClassVar[bool] = False
 
     @abstractmethod
@@ -122,7 +131,7 @@ class Task(ABC):
           is_trained_D: bool, whether each document goes into a training split.
         """
 
-    def informed(self, values_of: Callable[[Role], tuple[str, ...]]) -> Self:
+    def complete(self, values_of: Callable[[Role], tuple[str, ...]]) -> Self:
         """Itself, with what it has to know of the documents before the run, such as class names.
 
         Args:
@@ -143,7 +152,7 @@ class Task(ABC):
         """The roles whose content decides on the shard, so that it is in one split only."""
         return self.identity()
 
-    def segments(self, examples: SubBlock, schema: Schema) -> Segments:
+    def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
         """Makes segments; runs after the shuffle, inside one shard, on distinct examples.
 
         Here each example is a segment; a task that cuts documents into pieces does it here.
@@ -161,6 +170,24 @@ class Task(ABC):
         A row's key is a hash of the seed and of its content: whatever is random comes from it.
         """
         return lambda columns, keys_B: columns
+
+    @classmethod
+    def surroundings(cls, schema: Schema, tokenizer: "LoadedTokenizer") -> Surroundings:
+        """The ids that each segment begins and ends with; none where documents may be cut."""
+        if not cls.wraps_segments:
+            return (), ()
+        return tuple(tokenizer.prefix_ids), tuple(tokenizer.suffix_ids)
+
+    @classmethod
+    def row_problems(cls, columns: Columns, schema: Schema, split: str) -> Iterable[RowProblem]:
+        """Checks what the task alone promises of its rows, for `verify`.
+
+        Args:
+          columns: of B rows, whose segments and ids are as they should be.
+          schema: their contract.
+          split: that they are of.
+        """
+        return ()
 
 
 def task_class(name: str) -> type[Task]:

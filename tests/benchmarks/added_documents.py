@@ -4,7 +4,7 @@
 
 A set is made of IMDB's training reviews, once, and again with some of the test reviews beside them,
 by the functions of build_shards, without Beam. No document of a set is kept in it as it was read;
-so sub-blocks (tokens, routed, before they are packed) are what an --append would have to keep.
+so example batches (tokens, routed, before they are packed) are what an --append would have to keep.
 """
 
 import tempfile
@@ -18,15 +18,16 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.exchange import Held, join
-from pipelines.inputs.sources import plan_blocks, read_block
-from pipelines.mill import mill
-from pipelines.options import BuildOptions
+from pipelines.build.make_shard import RowMaker
+from pipelines.build.options import BuildOptions
+from pipelines.build.route_examples import route_examples
+from pipelines.build.shuffle import RouteBuffer
+from pipelines.encoding.tokenizer import load_tokenizer
+from pipelines.readers.sources import plan_blocks, read_block
+from pipelines.rows.example_batch import join
 from pipelines.rows.repeats import keep
 from pipelines.rows.routing import Routes
-from pipelines.shards import RowMaker
 from pipelines.tasks.mlm import Mlm
-from pipelines.tokenization.tokenizer import load_tokenizer
 from tests.benchmarks.corpora import reviews
 
 
@@ -47,7 +48,7 @@ class Added:
 Shards = dict[int, tuple[str, set[bytes]]]  # by route: sha256 of its rows, and the rows
 
 
-class Mill:
+class Maker:
     """build_shards without Beam, its two halves apart."""
 
     def __init__(self, added: Added):
@@ -65,19 +66,21 @@ class Mill:
         self._tokenizer = load_tokenizer(added.tokenizer)
         self._schema = options.schema(self._tokenizer, {})
 
-    def sub_blocks(self, path: Path) -> dict[int, list[bytes]]:
+    def batches(self, path: Path) -> dict[int, list[bytes]]:
         """The first half: a file of a document a line, read, tokenized and routed."""
         routes = Routes(self._schema.splits, self._schema.shards)
         (source,) = self._options.sources().values()
         source = type(source)((str(path),), roles=source.roles)
         by_route: dict[int, list[bytes]] = defaultdict(list)
         for block in plan_blocks(source):
-            held = Held()
+            held = RouteBuffer()
             for documents in read_block(block, source):
                 task, schema = self._options.settings, self._schema
-                held.add(mill(documents, task, self._tokenizer, schema, routes, "").sub_blocks)
-            for route, sub_block in held.take():
-                by_route[route].append(sub_block.to_bytes())
+                held.add(
+                    route_examples(documents, task, self._tokenizer, schema, routes, "").batches
+                )
+            for route, example_batch in held.take():
+                by_route[route].append(example_batch.to_bytes())
         return by_route
 
     def shards(self, by_route: dict[int, list[bytes]]) -> Shards:
@@ -101,14 +104,14 @@ def main(added: Added) -> None:
     """Prints the table."""
     old = [review["text"] for review in reviews("imdb/train")]
     new = sorted({review["text"] for review in reviews("imdb/test")} - set(old))
-    console, maker = Console(width=100), Mill(added)
+    console, maker = Console(width=100), Maker(added)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "text.txt")
         write(path, old[:2000])
-        maker.shards(maker.sub_blocks(path))  # compiles, and fills caches
+        maker.shards(maker.batches(path))  # compiles, and fills caches
         write(path, old)
         began = time.process_time()
-        kept = maker.sub_blocks(path)
+        kept = maker.batches(path)
         read = time.process_time() - began
         began = time.process_time()
         before = maker.shards(kept)
@@ -118,13 +121,13 @@ def main(added: Added) -> None:
         console.print(
             f"{len(old):,} documents, {text_bytes / 1e6:.1f} MB, {len(before)} shards. Reading and "
             f"tokenizing: {read:.2f} s of CPU; joining, packing and masking: {made:.2f} s. "
-            f"Sub-blocks: {stored / 1e6:.1f} MB, {stored / text_bytes:.0%} of the text."
+            f"Example batches: {stored / 1e6:.1f} MB, {stored / text_bytes:.0%} of the text."
         )
         table = Table("documents added", "shards changed", "expected", "rows as before in these")
         for number in added.documents:
             write(path, new[:number])
             all_of = {route: list(streams) for route, streams in kept.items()}
-            for route, streams in maker.sub_blocks(path).items():
+            for route, streams in maker.batches(path).items():
                 all_of.setdefault(route, []).extend(streams)
             after = maker.shards(all_of)
             changed = [route for route in after if after[route][0] != before[route][0]]

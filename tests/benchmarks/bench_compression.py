@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from pipelines.outputs.array_record_file import ArrayRecordFile
+from pipelines.writers.array_record_file import ArrayRecordFile
 from schemas.records import open_rows
 from schemas.sidecar import read_set
 from tests.benchmarks.clock import Seconds, timed

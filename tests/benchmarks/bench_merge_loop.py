@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipelines.tokenization.byte_alphabet import byte_characters
-from pipelines.tokenizer.bpe import first_tokens, train_bpe
-from pipelines.tokenizer.histogram import read_histogram
+from pipelines.encoding.byte_alphabet import byte_characters
+from pipelines.train.bpe import first_tokens, train_bpe
+from pipelines.train.histogram import read_histogram
 from tests.benchmarks.clock import Seconds, timed
 from tests.benchmarks.commands import train
 from tests.benchmarks.corpora import write_corpus

@@ -21,8 +21,8 @@ from typing import Any, Literal
 import numpy as np
 from transformers import GPT2Config, GPT2LMHeadModel  # before TensorFlow: LLVM
 
+from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.tasks.qa import Qa
-from pipelines.tokenization.tokenizer import LoadedTokenizer
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.measure import Options, Record, alternated, entry
 from tests.benchmarks.steps import TrainerRounds, step_records

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from pipelines.tokenization.engines import Engine, FastEngine, ReferenceEngine
-from pipelines.tokenization.tokenizer import load_tokenizer
+from pipelines.encoding.engines import Engine, FastEngine, ReferenceEngine
+from pipelines.encoding.tokenizer import load_tokenizer
 from tests.benchmarks.clock import Seconds, timed
 from tests.benchmarks.compare_tokenization import corpora
 from tests.benchmarks.measure import (

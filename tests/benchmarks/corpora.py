@@ -15,7 +15,7 @@ from typing import Any
 
 import zstandard
 
-from pipelines.tokenization.tokenizer import load_tokenizer
+from pipelines.encoding.tokenizer import load_tokenizer
 from tests.benchmarks.measure import DATA, needs
 
 REVIEWS = ("imdb/train", "imdb/test", "norec/train", "norec/valid")

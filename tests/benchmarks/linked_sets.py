@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.outputs.tfds_info import tfds_files
-from pipelines.outputs.token_counts import TOKEN_COUNTS, counts_bytes
+from pipelines.writers.tfds_info import tfds_files
+from pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256
 from schemas.sidecar import Schema, read_set, shard_name
 from schemas.statistics import Statistics

@@ -14,8 +14,8 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.options import BuildOptions
-from pipelines.preflight.scale import HELD_TIMES, Corpus, Rates, costs
+from pipelines.build.options import BuildOptions
+from pipelines.runners.preflight.scale import SHARD_TIMES, Corpus, Rates, costs
 from pipelines.tasks.mlm import Mlm
 
 _DRAWN = 40
@@ -67,7 +67,7 @@ def figures(scale: Scale) -> dict[str, str]:
         f"documents each; {taken.routes:,.0f} at once (drawn: {drawn_routes:,.0f})",
         "bytes of the shuffle": f"{taken.shuffle_bytes / 1e12:.2f} TB, of which "
         f"{taken.token_bytes / 1e12:.2f} are tokens",
-        "memory a key": f"{HELD_TIMES * text / shards / 1e6:,.0f} MB while its shard is written",
+        "memory a key": f"{SHARD_TIMES * text / shards / 1e6:,.0f} MB while its shard is written",
         "bytes of the set": f"{text * scale.tokens_a_byte * scale.row_bytes_a_token / 1e12:.1f} TB",
         "CPU hours": f"{taken.cpu_hours:,.0f} ({parts})",
         "hours on all workers": f"{taken.cpu_hours / scale.workers:.2f}",

@@ -1,1 +1,1 @@
-"""The trainers on JAX: Flax NNX models, optax steps, orbax checkpoints."""
+"""The trainers on JAX: Flax NNX models, optax steps."""

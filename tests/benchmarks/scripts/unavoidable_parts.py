@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from pipelines.tokenization.engines import FastEngine, ReferenceEngine
+from pipelines.encoding.engines import FastEngine, ReferenceEngine
 from tests.benchmarks.clock import timed
 
 

@@ -1,0 +1,346 @@
+"""What a run of build_shards would do, estimated from a sample of its inputs.
+
+The sample goes through the very functions of the run: read, filtered, tokenized, packed, masked and
+written (to a temporary folder). Places are spread evenly over the bytes of the inputs, so the same
+inputs give the same sample, and small inputs are taken whole.
+"""
+
+import itertools
+import tempfile
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from pipelines.build.make_shard import RowMaker
+from pipelines.build.route_examples import route_examples
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.filters.filters import Filters
+from pipelines.readers.documents import Documents
+from pipelines.readers.formats.table import FORMATS
+from pipelines.readers.source import Source
+from pipelines.readers.sources import Block, read_block
+from pipelines.readers.stored import is_compressed
+from pipelines.rows.example_batch import ExampleBatch
+from pipelines.rows.repeats import keep
+from pipelines.rows.routing import Routes
+from pipelines.tasks.task import Task, is_training
+from pipelines.writers.sinks import write_shard
+from schemas.errors import DataError
+from schemas.sidecar import Schema
+from schemas.statistics import ShardStatistics
+
+_PLACE_BYTES = 256 << 10
+_PLACES = 24
+_WHOLE_BYTES = 8 << 20  # inputs up to this are read whole
+_PATIENCE = 4.0  # seconds of reading, after which no new place is looked at
+
+
+@dataclass(frozen=True)
+class Making:
+    """What a run makes shards with; see `pipelines.build.job.Job`."""
+
+    schema: Schema
+    task: Task
+    source: Source
+    filters: Filters
+    tokenizer: LoadedTokenizer
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What comes of some inputs; exact but for the seconds where they were read whole.
+
+    Attributes:
+      whole: whether all of it was read.
+      sampled_bytes: as stored, that were read.
+      text_bytes: after decompression.
+      documents: found.
+      rejected: reason to number of those that are refused or dropped by filters.
+      duplicates: of those in the sample only, where that is not all: there will be more.
+      tokens: that the tokenizer makes.
+      specials: tokens added.
+      tokens_in_rows: not padding, masked copies included.
+      rows: by split.
+      shard_bytes: on disk, all formats.
+      scratch_bytes: of example batches on their way to shards, by `--exchange=files`.
+      seconds: on one core, warm.
+      warm_up: seconds that each worker takes until it is.
+    """
+
+    whole: bool
+    sampled_bytes: int
+    text_bytes: float
+    documents: float
+    rejected: dict[str, float]
+    duplicates: float
+    tokens: float
+    specials: float
+    tokens_in_rows: float
+    rows: dict[str, float]
+    shard_bytes: float
+    scratch_bytes: float
+    seconds: float
+    warm_up: float
+
+    def __add__(self, other: "Estimate") -> "Estimate":
+        """Adds the estimates of two groups of inputs."""
+        numbers = {
+            name: getattr(self, name) + getattr(other, name)
+            for name in self.__dataclass_fields__
+            if name not in ("whole", "rejected", "rows")
+        }
+        return Estimate(
+            whole=self.whole and other.whole,
+            rejected=_add_counts(self.rejected, other.rejected),
+            rows=_add_counts(self.rows, other.rows),
+            **numbers,
+        )
+
+
+@dataclass
+class _Sample:
+    """What was read of the blocks that are for one given split, or of all.
+
+    Attributes:
+      stored: bytes on disk that were read.
+      text: bytes of text in them.
+      taken: bytes of text in `pieces`; the others were read for the two above.
+      pieces: documents.
+      seconds: of reading `text`.
+    """
+
+    stored: int = 0
+    text: int = 0
+    taken: int = 0
+    pieces: list[Documents] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def joined(self) -> Documents:
+        """All pieces as one, as large as those of a run: small ones would take longer."""
+        return replace(
+            self.pieces[0],
+            columns=pa.concat_batches([piece.columns for piece in self.pieces]),
+            empty=sum(piece.empty for piece in self.pieces),
+            rejects=tuple(reject for piece in self.pieces for reject in piece.rejects),
+            path=f"{self.pieces[0].path} or a later one",
+        )
+
+
+@dataclass(frozen=True)
+class _RoutedSample:
+    """What the sample's documents became.
+
+    Attributes:
+      documents: found.
+      rejected: reason to number.
+      batches: by the split that they go to.
+      seconds: on one core, warm.
+      warm_up: what the first time took more.
+    """
+
+    documents: int
+    rejected: dict[str, int]
+    batches: dict[str, list[ExampleBatch]]
+    seconds: float
+    warm_up: float
+
+
+def estimate(making: Making, blocks: list[Block]) -> Estimate:
+    """What a run over the blocks gives.
+
+    Raises:
+      DataError: the sample cannot be read; or no document of it is kept.
+    """
+    by_split: dict[str, list[Block]] = {}
+    for block in blocks:
+        by_split.setdefault(block.split, []).append(block)
+    parts = [_estimate(making, some) for some in by_split.values()]
+    return parts[0] if len(parts) == 1 else sum(parts[1:], parts[0])
+
+
+def _estimate(making: Making, blocks: list[Block]) -> Estimate:
+    total = sum(block.bytes for block in blocks)
+    sample = _sample(making.source, blocks)
+    whole = sample.stored == total and sample.taken == sample.text
+    routed = _route_sample(sample.joined(), making, blocks[0].split)
+    if not routed.batches:
+        raise DataError("no document of the sample is kept: there is nothing to estimate from")
+    made = [_write(routed, splits, making) for splits in _pools(routed, making)]
+    counted = sum((one.statistics for one in made), ShardStatistics())
+    text_bytes = total * sample.text / max(sample.stored, 1)
+    scale = 1.0 if whole else text_bytes / sample.taken
+    return Estimate(
+        whole=whole,
+        sampled_bytes=sample.stored,
+        text_bytes=text_bytes,
+        documents=routed.documents * scale,
+        rejected={reason: number * scale for reason, number in routed.rejected.items() if number},
+        duplicates=counted.duplicates * scale,
+        tokens=counted.tokens * scale,
+        specials=counted.specials_added * scale,
+        tokens_in_rows=counted.tokens_in_rows * scale,
+        rows={name: rows * scale for one in made for name, rows in one.rows.items()},
+        shard_bytes=sum(one.bytes for one in made) * scale,
+        scratch_bytes=sum(one.scratch for one in made) * scale,
+        seconds=(routed.seconds + sum(one.seconds for one in made)) * scale
+        + sample.seconds * text_bytes / max(sample.text, 1),
+        warm_up=routed.warm_up + sum(one.warm_up for one in made),
+    )
+
+
+def _sample(source: Source, blocks: list[Block]) -> _Sample:
+    # Of a small archive nobody knows how much text it holds: it is sampled like a large one.
+    packed = any(is_compressed(part.path) for block in blocks for part in block.parts)
+    small = not packed and sum(block.bytes for block in blocks) <= _WHOLE_BYTES
+    places = blocks if small else list(_places(blocks, source))
+    wanted = None if small else max(_PLACE_BYTES, _PLACES * _PLACE_BYTES // len(places))
+    sample = _Sample()
+    began = time.perf_counter()
+    for place in places:
+        if sample.pieces and sample.seconds > _PATIENCE:
+            break
+        _take(sample, place, source, wanted)
+        sample.seconds = time.perf_counter() - began
+    return sample
+
+
+def _places(blocks: list[Block], source: Source) -> Iterator[Block]:
+    """Blocks or parts of them, spread evenly over the bytes of all."""
+    ends = list(itertools.accumulate(block.bytes for block in blocks))
+    last = -1
+    for number in range(_PLACES):
+        offset = int((number + 0.5) / _PLACES * ends[-1])
+        index = bisect_right(ends, offset)
+        block = blocks[index]
+        [part, *others] = block.parts
+        in_part = offset - (ends[index] - block.bytes)
+        by_lines = FORMATS[part.format].cuts == "anywhere" and not is_compressed(part.path)
+        if not others and by_lines and not (part.bytes == part.size and _is_whole(source)):
+            start = part.start + min(in_part, max(part.bytes - _PLACE_BYTES, 0))
+            stop = min(start + _PLACE_BYTES, part.stop)
+            yield replace(block, parts=(replace(part, start=start, stop=stop),))
+        elif index != last:  # read from its start, once
+            yield block
+        last = index
+
+
+def _is_whole(source: Source) -> bool:
+    """Whether a text file is one document, which no cut may part."""
+    return source.text_document == "file"
+
+
+def _take(sample: _Sample, place: Block, source: Source, wanted: int | None) -> None:
+    """Takes the place's first documents, and reads on until its stored bytes are known.
+
+    Formats with rows tell of stored bytes at the end of a part. Compressed files are read a buffer
+    at a time: when a piece takes a new one, that happened somewhere within it, and what came before
+    was made of the buffers before.
+
+    Args:
+      sample: grows.
+      place: a block or a part of one.
+      source: how it is read.
+      wanted: bytes of text to take; None for all.
+    """
+    compressed = is_compressed(place.parts[0].path)
+    if wanted is not None:
+        source = replace(source, block_bytes=_PLACE_BYTES)
+    stored = text = taken = 0
+    for documents in read_block(place, source):
+        if wanted is not None and taken >= wanted and stored and documents.stored_bytes:
+            text += documents.source_bytes // 2 if compressed else 0
+            break
+        stored += documents.stored_bytes
+        text += documents.source_bytes
+        if wanted is None or taken < wanted:
+            taken += documents.source_bytes
+            sample.pieces.append(documents)
+    sample.stored += stored
+    sample.text += text
+    sample.taken += taken
+
+
+def _route_sample(documents: Documents, making: Making, split: str) -> _RoutedSample:
+    """Filters and tokenizes documents as a worker does; twice: the first time warms up."""
+    schema, seconds = making.schema, []
+    routes = Routes(schema.splits, schema.shards)
+    for _ in range(2):
+        began = time.perf_counter()
+        filtered = making.filters.apply(documents, making.source.roles)
+        routed = route_examples(
+            filtered.documents, making.task, making.tokenizer, schema, routes, split
+        )
+        seconds.append(time.perf_counter() - began)
+    rejected = Counter(reject.reason for reject in (*documents.rejects, *routed.rejects))
+    rejected.update({"empty": documents.empty, "no_tokens": routed.blank, **filtered.dropped})
+    names = routes.split_names()
+    batches: dict[str, list[ExampleBatch]] = {}
+    for route, example_batch in routed.batches:
+        if not split or names[route] == split:  # others only say what a held-out split has
+            batches.setdefault(names[route], []).append(example_batch)
+    return _RoutedSample(documents.read, dict(rejected), batches, seconds[1], _more(seconds))
+
+
+@dataclass(frozen=True)
+class _Written:
+    """The sample's rows of some splits, written and measured."""
+
+    statistics: ShardStatistics
+    rows: dict[str, float]
+    bytes: int
+    scratch: int
+    seconds: float
+    warm_up: float
+
+
+def _pools(routed: _RoutedSample, making: Making) -> list[list[str]]:
+    """Splits whose rows are made in the same way: their documents are packed together.
+
+    A small share of a small sample would fill its rows otherwise than a shard of the run.
+    """
+    pools: dict[str, list[str]] = {}
+    for split in routed.batches:
+        pools.setdefault(making.task.packing_of(split, making.schema), []).append(split)
+    return list(pools.values())
+
+
+def _write(routed: _RoutedSample, splits: list[str], making: Making) -> _Written:
+    """Makes and writes the rows of these splits, twice: the first time warms up."""
+    schema = making.schema
+    maker = RowMaker(schema, making.task, making.task.finish(schema, making.tokenizer))
+    joined = ExampleBatch(
+        pa.concat_batches([one.batch for name in splits for one in routed.batches[name]])
+    )
+    stride = schema.codec().stride
+    seconds, size = [], 0
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(2):
+            began = time.perf_counter()
+            shard = maker.make(keep(joined), max(splits, key=is_training))
+            files = write_shard(shard.chunks(), folder, "sample", schema.file_formats, stride)
+            seconds.append(time.perf_counter() - began)
+            size = sum(file.bytes for file in files)
+    documents = {name: sum(map(len, routed.batches[name])) for name in splits}
+    shares = schema.splits if not schema.splits_given else documents
+    whole = sum(shares[name] for name in splits)
+    return _Written(
+        shard.statistics,
+        {name: shard.statistics.rows * shares[name] / whole for name in splits},
+        size,
+        len(joined.to_bytes()),
+        seconds[1],
+        _more(seconds),
+    )
+
+
+def _more(seconds: list[float]) -> float:
+    """What the first of two times took more."""
+    return max(0.0, seconds[0] - seconds[1])
+
+
+def _add_counts(some: dict[str, float], others: dict[str, float]) -> dict[str, float]:
+    return {name: some.get(name, 0) + others.get(name, 0) for name in {**some, **others}}

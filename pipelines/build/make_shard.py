@@ -1,0 +1,200 @@
+"""The examples of one shard -> its rows. Pure: any order of the examples gives the same bytes.
+
+Legend: E examples, S segments, R packed rows, B rows of a chunk, L places a row.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from pipelines.rows.evaluation import EvaluationLine, example_ids, example_name
+from pipelines.rows.example_batch import ExampleBatch
+from pipelines.rows.masking import mix
+from pipelines.rows.packing import Packing, pack
+from pipelines.rows.repeats import Kept
+from pipelines.tasks.task import Columns, Finish, Segments, Task, is_training
+from schemas.features import segment_name, token_dtype
+from schemas.sidecar import Schema
+from schemas.statistics import ShardStatistics, length_histogram
+
+_CHUNK_ROWS = 1024  # small enough for the cache
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True)
+class RowMaker:
+    """How examples become rows.
+
+    Attributes:
+      schema: the contract.
+      task: what cuts examples into segments, and finishes rows.
+      finish: the task's `finish`, made once.
+    """
+
+    schema: Schema
+    task: Task
+    finish: Finish
+
+    def make(self, kept: Kept, split: str) -> "Shard":
+        """Packs examples.
+
+        Args:
+          kept: of one shard, from all blocks.
+          split: whose shard it is.
+        """
+        examples, high = kept.examples, kept.high_E
+        segments = self.task.segments(examples, self.schema)
+        method = self.task.packing_of(split, self.schema)
+        packing = pack(segments.offsets, self.schema.max_length, method, segments.room_S)
+        statistics = replace(
+            self._count(examples, segments, packing),
+            duplicates=kept.duplicates,
+            held_out=kept.held_out,
+        )
+        keys_R = self._keys(segments, packing, high, kept.low_E, examples.scalar("part"))
+        ids_E = np.zeros((len(high), 2), np.uint32) if is_training(split) else example_ids(high)
+        return Shard(self, kept, segments, packing, keys_R, ids_E, statistics)
+
+    def _count(
+        self, examples: ExampleBatch, segments: Segments, packing: Packing
+    ) -> ShardStatistics:
+        copies = self.schema.mask_copies
+        specials, truncated, repeated = (
+            examples.scalar(name) for name in ("specials", "truncated", "repeated")
+        )
+        tokens_E = examples.lengths(token_dtype(self.schema.vocab_size))
+        tokens_E = tokens_E - specials + truncated - repeated
+        document_E = np.cumsum(examples.scalar("part") == 0) - 1
+        lengths = np.bincount(document_E, tokens_E).astype(np.int64)
+        in_pairs = sum(len(values) for values, _ in segments.pairs.values())
+        classes = self.schema.parameters.get("classes", ())
+        labels = np.bincount(examples.scalar("label"), minlength=len(classes)).tolist()
+        return ShardStatistics(
+            documents=len(lengths),
+            text_bytes=int(examples.scalar("text_bytes").sum()),
+            words=int(examples.scalar("words").sum()),
+            tokens=int(tokens_E.sum()),
+            specials_added=int(specials.sum()) + segments.specials_added,
+            tokens_truncated=int(truncated.sum()),
+            tokens_repeated=int(repeated.sum()),
+            rows=packing.rows * copies,
+            tokens_in_rows=(len(segments.stream) + in_pairs) * copies,
+            segments=len(packing.row_S) * copies,
+            length_histogram=length_histogram(lengths),
+            labels=dict(zip(classes, labels, strict=True)) if classes else {},
+        )
+
+    def _keys(
+        self,
+        segments: Segments,
+        packing: Packing,
+        high: np.ndarray,
+        low: np.ndarray,
+        part: np.ndarray,
+    ) -> np.ndarray:
+        """uint64 [R]: a hash of the seed and of what each row begins with.
+
+        After deduplication no two rows begin with the same place of the same example.
+        """
+        first_of_example = np.searchsorted(segments.example_S, np.arange(len(high)))
+        starts = segments.offsets[:-1][first_of_example]
+        first_R = packing.bounds[:-1]
+        begins_R = packing.start_S[first_R]
+        example_R = segments.example_S[packing.segment_S[first_R]]
+        place_R = (begins_R - starts[example_R]).astype(np.uint64)
+        place_R |= part[example_R].astype(np.uint64) << np.uint64(32)
+        seed = mix(np.array([self.schema.seed], np.uint64) * _GAMMA)
+        return mix(mix(high[example_R] ^ seed) ^ low[example_R] ^ mix(place_R))
+
+
+@dataclass
+class Shard:
+    """The rows of one shard, made a chunk at a time.
+
+    Attributes:
+      example_ids_E: uint32 [E, 2], for the feature `example_id`; zeros in a training split.
+      counts: of documents, tokens and rows; not of masks, which are drawn with the chunks.
+    """
+
+    maker: RowMaker
+    kept: Kept
+    segments: Segments
+    packing: Packing
+    keys_R: np.ndarray
+    example_ids_E: np.ndarray
+    counts: ShardStatistics
+    _masked: int | None = None
+
+    @property
+    def statistics(self) -> ShardStatistics:
+        """Its counts, and its masks too, which are known after the last chunk."""
+        if self._masked is None and self.maker.schema.static_masking:
+            raise RuntimeError("masks are counted when `chunks` has given its last chunk")
+        return replace(self.counts, masked=self._masked or 0)
+
+    def streams(self) -> list[np.ndarray]:
+        """The token ids of all rows, unmasked, without padding, one copy of each row."""
+        return [self.segments.stream, *(values for values, _ in self.segments.pairs.values())]
+
+    def chunks(self) -> Iterator[np.ndarray]:
+        """Encoded rows uint8 [B, stride], in the order of their keys: a shuffle by content."""
+        schema = self.maker.schema
+        codec = schema.codec()
+        copies = np.arange(schema.mask_copies, dtype=np.uint64) * _GAMMA
+        keys = (self.keys_R[None, :] + copies[:, None]).ravel()
+        keys = np.where(np.arange(len(keys)) < len(self.keys_R), keys, mix(keys))
+        order = np.argsort(keys, kind="stable")
+        masked = 0
+        for start in range(0, len(order), _CHUNK_ROWS):
+            chosen = order[start : start + _CHUNK_ROWS]
+            columns = self._rows(chosen % len(self.keys_R))
+            columns = self.maker.finish(columns, keys[chosen])
+            masked += int(columns["masked_weights"].sum()) if "masked_weights" in columns else 0
+            yield codec.encode(columns)
+        self._masked = masked
+
+    def _rows(self, rows_B: np.ndarray) -> Columns:
+        """The columns of the rows of these numbers, as the packing lays them."""
+        from pipelines.rows.row_loop import copied, numbered  # imports numba
+
+        schema, segments, packing = self.maker.schema, self.segments, self.packing
+        span_B = packing.bounds[rows_B], packing.bounds[rows_B + 1]
+        length, pad = schema.max_length, schema.special_ids.get("pad", 0)
+        placed = packing.start_S, packing.length_S, span_B, length
+        columns = {
+            "input_ids": copied(segments.stream, *placed, pad),
+            "segment_ids": numbered(
+                packing.length_S, span_B, length, schema.feature("segment_ids").dtype
+            ),
+        }
+        for name, values in segments.beside.items():
+            columns[name] = copied(values, *placed, 0)
+        first_B = packing.segment_S[span_B[0]]
+        columns["example_id"] = self.example_ids_E[segments.example_S[first_B]]
+        for name, values in segments.scalars.items():
+            columns[name] = values[first_B]
+        for name, (values, start_S, length_S) in self._placed_pairs.items():
+            length = schema.feature(name).shape[0]
+            columns[name] = copied(values, start_S, length_S, span_B, length, pad)
+            name = segment_name(name)
+            columns[name] = numbered(length_S, span_B, length, schema.feature(name).dtype)
+        return columns
+
+    @cached_property
+    def _placed_pairs(self) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Features beside the row's own: all values, and start and length of each segment's."""
+        segment_S = self.packing.segment_S
+        return {
+            name: (values, offsets[:-1][segment_S], np.diff(offsets)[segment_S])
+            for name, (values, offsets) in self.segments.pairs.items()
+        }
+
+
+def evaluation_of(kept: Kept) -> tuple[EvaluationLine, ...]:
+    """The lines of evaluation.jsonl that documents brought, if any."""
+    if "evaluation" not in kept.examples.batch.schema.names:
+        return ()
+    lines = zip(kept.high_E.tolist(), kept.examples.batch["evaluation"].to_pylist(), strict=True)
+    return tuple((example_name(name), line) for name, line in lines if line)

@@ -1,0 +1,308 @@
+"""The command line of build_shards -> frozen configuration that refuses."""
+
+import argparse
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Annotated, Generic, Literal, Self, TypeVar
+
+import tyro
+
+from pipelines.filters.filters import Filters
+from pipelines.input_options import (
+    FilterFlags,
+    InputFormat,
+    Inputs,
+    MaxDocumentBytes,
+    MaxRejects,
+    TextDocument,
+    source_of,
+)
+from pipelines.readers.documents import MAX_DOCUMENT_BYTES
+from pipelines.readers.source import AUTO, Source
+from pipelines.tasks.task import Task, task_class
+from schemas.errors import UsageError
+from schemas.features import MAX_TOKENS, TASKS, task_features
+from schemas.manifest import FORMAT_VERSION
+from schemas.records import FORMATS
+from schemas.sidecar import Schema
+from schemas.version import VERSION
+
+if TYPE_CHECKING:  # --help needs none of these, and they load much
+    from pipelines.encoding.tokenizer import LoadedTokenizer
+    from pipelines.readers.sources import Block
+
+N = TypeVar("N", int, float)
+T = TypeVar("T", bound=Task)
+_SHARD_BYTES = 32 << 20  # of input, a shard: a second of work; some for every core of a laptop
+_MOST_SHARDS_BITS = 16  # 65,536: 10 TB in shards of 160 MB
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions(Generic[T]):
+    """Text in, packed and masked shards out.
+
+    Each task has flags of its own: --task=clm --help shows those of clm. Flags that are not listed
+    go to Beam (--runner=..., --direct_num_workers=...). --config=FILE.yaml holds flags; those of
+    the command line win.
+    """
+
+    input: Inputs = ()
+    train_input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """In place of --input and --splits: files of the split train. Documents that are in another
+    split too are taken out of it."""
+    validation_input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Files of the split validation."""
+    test_input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Files of the split test."""
+    tokenizer: str
+    """A tokenizer.json, or a directory that holds one (or vocab.json and merges.txt): a model's,
+    one of train_tokenizer, another shard set."""
+    output: str
+    """The directory of the shard set."""
+    task: Annotated[str, tyro.conf.arg(help=f"What the rows are for: {', '.join(TASKS)}.")] = "mlm"
+    max_length: int = 128
+    """Tokens a row, at most 65,535: a place in a row is stored in 16 bits."""
+    document: TextDocument = "line"
+    input_format: InputFormat = AUTO
+    max_document_bytes: MaxDocumentBytes = MAX_DOCUMENT_BYTES
+    splits: str = "train:0.98,validation:0.02"
+    """Names and shares; a document's content decides where it goes."""
+    num_shards: str = "auto"
+    """Shards of the largest split (others in proportion), or name:number for each split."""
+    seed: int = 0
+    """Of every random choice."""
+    file_format: Literal["array_record", "tfrecord", "both"] = "array_record"
+    """ArrayRecord for random access, TFRecord for tf.data."""
+    encoding: Literal["bytes", "int64_list"] = "bytes"
+    """How a feature is stored in tf.train.Example: one blob, or the classic list."""
+    exchange: Literal["auto", "files", "runner"] = "auto"
+    """What carries tokens from blocks to shards: scratch files on one machine, or the runner."""
+    filters: FilterFlags = Filters()
+    max_rejects: MaxRejects = 1000
+    overwrite: bool = False
+    """Replace what another run left in the output directory."""
+    resume: bool = False
+    """Keep finished shards if the run dies, and go on with those that an earlier one left."""
+    dry_run: bool = False
+    """Print the plan and stop."""
+    preflight: bool = False
+    """Look for what would fail on the runner (flags, buckets, packages, keys, memory) and stop."""
+    settings: tyro.conf.OmitArgPrefixes[T]
+    """The task's own flags."""
+
+    def __post_init__(self) -> None:
+        """Refuses values that cannot work, before anything is read."""
+        if not self.output:
+            raise UsageError("--output is empty: give the directory of the shard set")
+        if not 1 <= self.max_length < MAX_TOKENS:
+            raise UsageError(f"--max_length={self.max_length}: from 1 to {MAX_TOKENS - 1}")
+        if not 0 <= self.seed < 1 << 64:
+            raise UsageError(f"--seed={self.seed}: from 0 to 2**64 - 1")
+        if self.given_splits() and self.input:
+            raise UsageError(
+                "--input is cut into splits by hash, and --train_input and its like are splits as "
+                "they stand: give the one or the others"
+            )
+        self.sources()
+        self.shares()
+        self.shards({})
+
+    def given_splits(self) -> dict[str, tuple[str, ...]]:
+        """Inputs by split, where each split has its own."""
+        given = {
+            "test": self.test_input,
+            "train": self.train_input,
+            "validation": self.validation_input,
+        }
+        return {split: patterns for split, patterns in given.items() if patterns}
+
+    def sources(self) -> dict[str, Source]:
+        """What to read, by split; {"": source} where documents go by their hash."""
+        patterns = self.given_splits() or {"": self.input}
+        roles = self.settings.roles()
+        return {split: source_of(self, some, roles) for split, some in patterns.items()}
+
+    def blocks(self) -> "list[Block]":
+        """All blocks of all inputs.
+
+        Raises:
+          DataError: as `plan_blocks`.
+        """
+        from pipelines.readers.sources import plan_blocks
+
+        blocks = [
+            replace(block, split=split)
+            for split, source in self.sources().items()
+            for block in plan_blocks(source)
+        ]
+        return [replace(block, index=index) for index, block in enumerate(blocks)]
+
+    def complete(self, blocks: "list[Block]", say: Callable[[str], None]) -> Self:
+        """These options, with what the task has to know of the inputs before the run.
+
+        Args:
+          blocks: all inputs.
+          say: prints a line, where they have to be read for it.
+        """
+        from pipelines.readers.label_values import find_labels
+
+        source = next(iter(self.sources().values()))
+        settings = self.settings.complete(lambda role: find_labels(blocks, source, role, say))
+        return replace(self, settings=settings)
+
+    def shares(self) -> dict[str, float]:
+        """--splits, parsed: {"train": 0.98, "validation": 0.02}; of given splits all are 0."""
+        if given := self.given_splits():
+            return dict.fromkeys(given, 0.0)
+        shares = {
+            name: _number(float, "--splits", self.splits, share)
+            for name, share in _pairs("--splits", self.splits)
+        }
+        for name, share in shares.items():
+            if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+                raise UsageError(f"--splits={self.splits}: the name {name!r} is not like train_2")
+            if not share > 0:  # nan is not
+                raise UsageError(f"--splits={self.splits}: the share of {name} is not above 0")
+        if not abs(sum(shares.values()) - 1) < 1e-9:
+            raise UsageError(
+                f"--splits={self.splits}: the shares add up to {sum(shares.values()):g}, not to 1"
+            )
+        return dict(sorted(shares.items()))  # the order of the flag means nothing
+
+    def shards(self, bytes_of: dict[str, int]) -> dict[str, int]:
+        """Number of shards of each split.
+
+        Args:
+          bytes_of: of the inputs, by split ("" where documents go by their hash); with
+            --num_shards=auto they decide.
+        """
+        shares = self.shares()
+        total_bytes = max(bytes_of.values(), default=0)
+        if ":" in self.num_shards:
+            counts = {
+                name: _number(int, "--num_shards", self.num_shards, count)
+                for name, count in _pairs("--num_shards", self.num_shards)
+            }
+            if set(counts) != set(shares):
+                raise UsageError(
+                    f"--num_shards={self.num_shards} names {', '.join(counts)}, where the splits "
+                    f"are {', '.join(shares)}"
+                )
+        else:
+            if self.given_splits():
+                shares = {split: max(1, bytes_of.get(split, 0)) for split in shares}
+            largest = max(shares.values())
+            most = (
+                _auto_shards(total_bytes)
+                if self.num_shards == "auto"
+                else _number(int, "--num_shards", self.num_shards, self.num_shards)
+            )
+            counts = {
+                name: max(1, round(most * share / largest)) if most > 0 else most
+                for name, share in shares.items()
+            }
+        if not all(1 <= count <= 99_999 for count in counts.values()):
+            raise UsageError(f"--num_shards={self.num_shards}: from 1 to 99999")
+        return counts
+
+    def _unusual(self) -> dict[str, str | int]:
+        """What else decides on the documents, where it is not the default."""
+        unusual: dict[str, str | int] = {}
+        if self.input_format != "auto":
+            unusual["input_format"] = self.input_format
+        if self.max_document_bytes != MAX_DOCUMENT_BYTES:
+            unusual["max_document_bytes"] = self.max_document_bytes
+        return unusual
+
+    def schema(self, tokenizer: "LoadedTokenizer", bytes_of: dict[str, int]) -> Schema:
+        """The contract of the set that these options make.
+
+        Raises:
+          UsageError: the tokenizer does not fit the task, or a row does not hold its specials.
+        """
+        contract = self.settings.contract(tokenizer, self.max_length)
+        roles = {f"{role.name}_field": role.field for role in self.settings.roles()}
+        parameters = {
+            "document": self.document,
+            **self._unusual(),
+            **roles,
+            **self.filters.parameters(),
+            **self.settings.parameters(tokenizer, self.max_length),
+        }
+        return Schema(
+            format_version=FORMAT_VERSION,
+            task=self.task,
+            parameters=parameters,
+            max_length=self.max_length,
+            vocab_size=tokenizer.vocab_size,
+            special_ids=dict(tokenizer.special_ids),
+            all_special_ids=tuple(tokenizer.all_special_ids),
+            tokenizer_sha256=tokenizer.sha256,
+            golden=tokenizer.golden,
+            splits=self.shares(),
+            shards=self.shards(bytes_of),
+            seed=self.seed,
+            encoding=self.encoding,
+            file_formats=FORMATS if self.file_format == "both" else (self.file_format,),
+            features=task_features(
+                self.task,
+                max_length=self.max_length,
+                vocab_size=tokenizer.vocab_size,
+                max_masked=contract["max_masked"],
+                parameters=parameters,
+            ),
+            code_version=VERSION,
+            **contract,
+        )
+
+
+def parse_options(argv: list[str]) -> tuple[BuildOptions[Task], list[str]]:
+    """The command line, and what of it is Beam's.
+
+    Raises:
+      UsageError: a value cannot work, or a flag is of another task.
+    """
+    names = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    names.add_argument("--task", default="mlm")
+    chosen = names.parse_known_args(argv)[0].task
+    of_chosen = task_class(chosen)
+    options, others = tyro.cli(
+        BuildOptions[of_chosen],
+        prog="python -m pipelines.build_shards",
+        args=argv,
+        return_unknown_args=True,
+        use_underscores=True,
+    )
+    flags = {other.partition("=")[0].removeprefix("--").removeprefix("no_") for other in others}
+    for task in TASKS:
+        of_task = flags & {field.name for field in fields(task_class(task))} if others else ()
+        if of_task:
+            raise UsageError(f"--{min(of_task)} is a flag of --task={task}, not of {chosen}")
+    return options, others
+
+
+def _auto_shards(total_bytes: int) -> int:
+    """A power of two: it does not waver when inputs gain or lose a line end."""
+    wanted = max(0, total_bytes - 1) // _SHARD_BYTES
+    return 1 << min(wanted.bit_length(), _MOST_SHARDS_BITS)
+
+
+def _pairs(flag: str, text: str) -> list[tuple[str, str]]:
+    """`a:1,b:2` -> [("a", "1"), ("b", "2")]."""
+    pairs = []
+    for item in text.split(","):
+        name, colon, value = item.strip().partition(":")
+        if not colon or not name or not value:
+            raise UsageError(f"{flag}={text}: {item!r} is not name:number, as in train:0.98")
+        if name in dict(pairs):
+            raise UsageError(f"{flag}={text}: {name} is there twice")
+        pairs.append((name, value))
+    return pairs
+
+
+def _number(kind: Callable[[str], N], flag: str, text: str, value: str) -> N:
+    try:
+        return kind(value)
+    except ValueError as error:
+        raise UsageError(f"{flag}={text}: {value!r} is not a number") from error

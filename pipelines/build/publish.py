@@ -1,0 +1,134 @@
+"""The last step of build_shards: checks what all workers said, writes sidecars and manifest."""
+
+import os
+from hashlib import sha256
+
+from pipelines.build.job import Job, Report
+from pipelines.configs.config_file import CONFIG
+from pipelines.inspection.report.content import SetContent
+from pipelines.inspection.report.page import report_file
+from pipelines.readers.block_list import read_blocks
+from pipelines.readers.sources import file_digests
+from pipelines.rows.evaluation import evaluation_file
+from pipelines.runners.deliveries import AGAIN, and_more, check_deliveries
+from pipelines.storage import store
+from pipelines.storage.store import write_file
+from pipelines.writers import sinks
+from pipelines.writers.rejects import collect, rejects_file
+from pipelines.writers.row_sample import sample_rows
+from pipelines.writers.staging import check_turn
+from pipelines.writers.tfds_info import tfds_files
+from pipelines.writers.token_counts import token_counts_file
+from schemas.errors import DataError
+from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
+from schemas.sidecar import Inputs
+from schemas.typed_json import to_json
+
+
+def publish_set(report: Report, job: Job) -> Manifest:
+    """Checks the equations, writes the sidecars, moves everything into place.
+
+    Raises:
+      DataError: something was lost on the way, too much was refused, or nothing is left.
+    """
+    check_complete(report, job)
+    check_report(report, job)
+    contents = _sidecars(report, job)
+    for name, content in contents.items():
+        write_file(os.path.join(job.staging, name), content)
+    contents["tokenizer.json"] = store.read(job.locate("tokenizer.json"))
+    sidecars = [
+        *collect(report.stashed, job.staging),
+        *(
+            ManifestFile(name, len(content), sha256(content).hexdigest())
+            for name, content in contents.items()
+        ),
+    ]
+    files = sorted((*report.files, *sidecars), key=lambda file: file.path)
+    manifest = Manifest(FORMAT_VERSION, job.schema.fingerprint, tuple(files))
+    check_turn(job.staging, job.run, publishes=True)
+    sinks.publish(job.output, manifest)
+    return manifest
+
+
+def _sidecars(report: Report, job: Job) -> dict[str, bytes]:
+    """Name to content of the files beside the shards, but for tokenizer.json and rejects/."""
+    schema, inputs = job.schema, file_digests(report.digests)
+    return {
+        "schema.json": to_json(schema),
+        "stats.json": to_json(report.statistics.to_dict(schema.row_tokens)),
+        "inputs.json": to_json(inputs),
+        **tfds_files(schema, report.files, report.statistics),
+        **evaluation_file(report.evaluation, ids_differ=job.task.ids_differ),
+        **rejects_file(report.rejects),
+        **token_counts_file(report.token_counts),
+        **report_file(lambda: _content(report, job, inputs)),
+        CONFIG: job.config,
+    }
+
+
+def _content(report: Report, job: Job, inputs: Inputs) -> SetContent:
+    """Gathers what report.html shows of the set."""
+    with store.workspace(job.staging) as folder:
+        samples = sample_rows(
+            job.schema,
+            report.files,
+            lambda file: store.local_copy(sinks.find(job.output, file), folder),
+        )
+    return SetContent(
+        schema=job.schema,
+        statistics=report.statistics,
+        inputs=inputs,
+        files=report.files,
+        rejects=report.rejects,
+        token_counts=report.token_counts,
+        samples=samples,
+        tokenizer=job.tokenizer(),
+        config=job.config,
+    )
+
+
+def check_complete(report: Report, job: Job) -> None:
+    """Refuses to publish where the runner lost something on the way.
+
+    Raises:
+      DataError: names the block or the shard.
+    """
+    names = job.routes.names()
+    check_deliveries(
+        report.deliveries,
+        lambda: read_blocks(job.staging),
+        job.blocks,
+        lambda route: f"the shard {names[route]}",
+    )
+    lost = sorted({*names} - {*report.statistics.shards})
+    if lost:
+        raise DataError(
+            f"the runner lost what its workers said of the shard {lost[0]}"
+            f"{and_more(lost, 'shards')}: {AGAIN}"
+        )
+
+
+def check_report(report: Report, job: Job) -> None:
+    """Refuses to publish what lost a document, kept none, or refused too many.
+
+    Raises:
+      DataError: says which.
+    """
+    statistics = report.statistics
+    if 0 <= job.max_rejects < len(report.rejects):
+        first = report.rejects[0]
+        raise DataError(
+            f"{len(report.rejects):,} documents were refused, more than --max_rejects="
+            f"{job.max_rejects:,}; the first is in {first.place}: "
+            f"{first.reason}, {first.detail}. Mend the input, or allow more (-1: any number)"
+        )
+    broken = statistics.broken_equations(job.schema.mask_copies)
+    if broken:
+        raise DataError("tokens or documents were lost, this is a defect: " + "; ".join(broken))
+    if not statistics.total().documents:
+        reasons = ", ".join(f"{n:,} {r}" for r, n in statistics.documents_rejected.items())
+        raise DataError(
+            f"no document is left to write; read: {statistics.documents_read:,} "
+            f"({reasons or 'only blank lines'})"
+        )

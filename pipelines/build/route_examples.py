@@ -1,0 +1,137 @@
+"""Documents -> example batches, a route each: tokenized, hashed, sorted by where they go. Pure."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.readers.documents import Documents, Reject
+from pipelines.rows.example_batch import COPIES, ExampleBatch
+from pipelines.rows.repeats import without_repeats
+from pipelines.rows.routing import Routes, joint_digests
+from pipelines.tasks.task import Examples, Task, is_training
+from schemas.sidecar import Schema
+
+
+@dataclass(frozen=True)
+class RoutedExamples:
+    """What became of some documents.
+
+    Attributes:
+      batches: (route, examples); a route may be there more than once.
+      rejects: what the task refused.
+      blank: documents that gave no token.
+      guarded: documents that the reference tokenizer encoded.
+    """
+
+    batches: list[tuple[int, ExampleBatch]]
+    rejects: tuple[Reject, ...] = ()
+    blank: int = 0
+    guarded: int = 0
+
+
+def route_examples(
+    documents: Documents,
+    task: Task,
+    tokenizer: LoadedTokenizer,
+    schema: Schema,
+    routes: Routes,
+    split: str,
+) -> RoutedExamples:
+    """Makes examples and sorts them by route.
+
+    Args:
+      documents: as they were read.
+      task: what makes examples.
+      tokenizer: of the set.
+      schema: of the set.
+      routes: of the set.
+      split: that the documents were given for; "" to go by their hash.
+    """
+    count = len(documents.text)
+    if not count:
+        return RoutedExamples([])
+    digests = joint_digests([documents.columns[name] for name in task.identity()])
+    routing = digests
+    if task.routed_by() != task.identity():
+        routing = joint_digests([documents.columns[name] for name in task.routed_by()])
+    route_D = routes.of_split(routing, split) if split else routes.of(routing)
+    is_trained = np.array([is_training(name) for name in routes.split_names()])
+    made = task.examples(documents, tokenizer, schema, is_trained[route_D])
+    lengths_E = np.diff(made.ragged["ids"][1])
+    route_E = np.where(lengths_E > 0, route_D[made.document_E], -1)
+    gone = np.ones(count, bool)
+    gone[made.document_E[lengths_E > 0]] = False
+    gone[list(made.rejects)] = False
+    texts = [role.name for role in task.roles() if role.kind == "string"]
+    whole = _example_batch(documents, texts, made, digests, schema)
+    if "evaluation" in made.ragged:
+        whole = _clear(whole, "evaluation", is_trained[route_E])
+    whole, kept = without_repeats(whole)
+    batches = _by_route(whole, route_E[kept])
+    if split and not is_training(split):
+        held_out = _held_out(digests, made)
+        for other in filter(is_training, routes.splits):
+            batches += _by_route(held_out, routes.of_split(routing, other))
+    rejects = tuple(
+        Reject(documents.path, None, reason, detail)
+        for _, (reason, detail) in sorted(made.rejects.items())
+    )
+    return RoutedExamples(batches, rejects, int(gone.sum()), made.guarded)
+
+
+def _example_batch(
+    documents: Documents,
+    texts: list[str],
+    made: Examples,
+    digests: np.ndarray,
+    schema: Schema,
+) -> ExampleBatch:
+    text_bytes = np.zeros(len(documents.text), np.int64)
+    for name in texts:  # not of ids, which may differ where documents are the same
+        text_bytes += pc.binary_length(documents.columns[name]).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
+    scalars = dict(made.scalars)
+    is_first = scalars["part"] == 0 if "part" in scalars else True
+    if schema.splits_given:
+        scalars["held_out"] = np.zeros(len(made.document_E), np.int64)
+    return ExampleBatch.of(
+        digests[made.document_E],
+        np.where(is_first, text_bytes[made.document_E], 0),
+        made.ragged,
+        scalars,
+    )
+
+
+def _by_route(whole: ExampleBatch, route_E: np.ndarray) -> list[tuple[int, ExampleBatch]]:
+    """Slices of the examples by route, in its order; a route below 0 leads nowhere."""
+    order = np.argsort(route_E, kind="stable")
+    order = order[np.count_nonzero(route_E < 0) :]
+    present, starts = np.unique(route_E[order], return_index=True)
+    stops = np.append(starts, len(order))[1:]
+    taken = whole.take(order)
+    return [
+        (int(route), taken.slice(int(start), int(stop)))
+        for route, start, stop in zip(present, starts, stops, strict=True)
+    ]
+
+
+def _clear(whole: ExampleBatch, name: str, where_E: np.ndarray) -> ExampleBatch:
+    """Empties a ragged column in some examples."""
+    batch = whole.batch
+    none = pa.scalar(b"", pa.large_binary())
+    column = pc.if_else(pa.array(where_E), none, batch[name])  # pyright: ignore[reportAttributeAccessIssue]
+    return ExampleBatch(batch.set_column(batch.schema.get_field_index(name), name, column))
+
+
+def _held_out(digests: np.ndarray, made: Examples) -> ExampleBatch:
+    """A hash of each document and nothing else, in the form of the examples."""
+    zeros = np.zeros(len(digests), np.int64)
+    ragged = {
+        name: (values[:0], np.zeros(len(digests) + 1, np.int64))
+        for name, (values, _) in made.ragged.items()
+    }
+    scalars = {name: zeros.astype(values.dtype) for name, values in made.scalars.items()}
+    scalars |= {"held_out": zeros + 1, COPIES: zeros.astype(np.uint32)}
+    return ExampleBatch.of(digests, zeros, ragged, scalars)

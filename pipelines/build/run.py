@@ -1,0 +1,196 @@
+"""What build_shards does once its command line is read: finds the set built, or builds it."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipelines.build.estimate import Making, estimate
+from pipelines.build.job import Job, share_tokenizer
+from pipelines.build.options import BuildOptions
+from pipelines.build.plan import Plan
+from pipelines.build.summary import print_plan, print_summary
+from pipelines.configs.config_file import config_bytes
+from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
+from pipelines.host.console import Console
+from pipelines.readers.block_list import has_blocks, write_blocks
+from pipelines.readers.sources import Block
+from pipelines.readers.spread import CLUSTER_WORKERS, uneven, worker_count
+from pipelines.runners.deliveries import LOST_END
+from pipelines.runners.launch import choose_runner, import_beam, is_local, run_pipeline
+from pipelines.storage.store import is_remote, write_file
+from pipelines.writers.finished import count_finished, keep_finished
+from pipelines.writers.refusals import refuse_own_inputs, refuse_tokenizer
+from pipelines.writers.reuse import finished_set, set_of
+from pipelines.writers.staging import Staging, staged
+from schemas.errors import DataError
+from schemas.sidecar import Schema
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+_console = Console(soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that is known before the pipeline starts.
+
+    Attributes:
+      options: of the command, with what the task had to learn of the inputs.
+      schema: of the set.
+      tokenizer: of the set.
+      blocks: of all inputs.
+      beam_arguments: the command's other flags, with a runner.
+      how: the choice of the runner, in words.
+    """
+
+    options: BuildOptions
+    schema: Schema
+    tokenizer: LoadedTokenizer
+    blocks: list[Block]
+    beam_arguments: list[str]
+    how: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all workers are on this machine."""
+        return is_local(self.beam_arguments)
+
+    @property
+    def exchange(self) -> str:
+        """What carries example batches to shards: files or runner."""
+        if self.options.exchange != "auto":
+            return self.options.exchange
+        return "files" if self.is_local else "runner"
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all inputs, as stored."""
+        return sum(block.bytes for block in self.blocks)
+
+
+def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
+    """Builds the set, or finds it built, and says so; with --dry_run it only prints the plan.
+
+    Raises:
+      UsageError: the inputs, the tokenizer or the output directory cannot be used so.
+      DataError: the inputs are damaged, or there is nothing in them.
+    """
+    began = time.monotonic()
+    refuse_tokenizer(options.output)
+    blocks = options.blocks()
+    refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
+    options = options.complete(blocks, _console.print)
+    tokenizer = load_tokenizer(options.tokenizer)
+    schema = options.schema(tokenizer, bytes_by_split(blocks))
+    beam_arguments, how = choose_runner(beam_arguments, sum(block.bytes for block in blocks))
+    run = Run(options, schema, tokenizer, blocks, beam_arguments, how)
+    if options.dry_run:
+        print_plan(_plan(run), _console)
+        return
+    if not options.overwrite and (found := finished_set(options.output, schema, blocks)):
+        _console.print(
+            f"{options.output} holds this very set already (fingerprint "
+            f"{schema.fingerprint[:12]}): nothing to do"
+        )
+        print_summary(found, _console)
+        return
+    with staged(options.output, resume=keep_finished if options.resume else None) as staging:
+        _build(run, staging)
+    print_summary(set_of(options.output), _console, seconds=time.monotonic() - began)
+
+
+def bytes_by_split(blocks: list[Block]) -> Counter[str]:
+    """Bytes of the inputs by the split that they are given for; "" where their hash decides."""
+    bytes_of: Counter[str] = Counter()
+    for block in blocks:
+        bytes_of[block.split] += block.bytes
+    return bytes_of
+
+
+def _build(run: Run, staging: Staging) -> None:
+    """Runs the pipeline, whose last step publishes the set."""
+    local, folder = run.is_local, staging.folder
+    _console.print(
+        f"{run.total_bytes / 1e6:,.1f} MB in {len(run.blocks):,} "
+        f"block{'s' * (len(run.blocks) != 1)}, {run.how}; shuffle by {run.exchange}"
+    )
+    workers = worker_count(run.beam_arguments)[0] if local else CLUSTER_WORKERS
+    if waiting := uneven(run.blocks, workers):
+        _console.print(f"warning: {waiting}", style="yellow")
+    if finished := count_finished(folder):
+        _console.print(f"{finished:,} shards are there that an earlier run finished")
+    scratch = staging.scratch(local=local)
+    if not is_remote(scratch):
+        os.mkdir(scratch)
+    write_file(os.path.join(folder, "tokenizer.json"), run.tokenizer.json)
+    write_blocks(folder, run.blocks)
+    run_pipeline(
+        wire(run, staging),
+        run.beam_arguments,
+        local=staging.local,
+        total_bytes=run.total_bytes,
+        label="build_shards",
+        filter_name=run.options.filters.filter,
+        # Where nobody sees what workers say: else their journal tells.
+        count_finished=(lambda: count_finished(folder))
+        if is_remote(folder) and not local
+        else None,
+        is_published=lambda: not has_blocks(folder),
+    )
+    if has_blocks(folder):  # publishing removes the folder
+        raise DataError(LOST_END)
+
+
+def wire(run: Run, staging: Staging) -> "Callable[[beam.Pipeline], None]":
+    """Gives what adds the transforms to a pipeline."""
+
+    def build(pipeline: "beam.Pipeline") -> None:
+        # Imports Beam, which takes a second.
+        from pipelines.build.transforms import BuildShards
+
+        options = run.options
+        share_tokenizer(run.tokenizer)
+        job = Job(
+            schema=run.schema,
+            task=options.settings,
+            source=next(iter(options.sources().values())),
+            filters=options.filters,
+            output=options.output,
+            local=staging.local,
+            scratch=staging.scratch(local=run.is_local),
+            run=staging.run,
+            exchange=run.exchange,
+            max_rejects=options.max_rejects,
+            config=config_bytes("build_shards", options),
+            blocks=len(run.blocks),
+        )
+        _ = pipeline | BuildShards(job)
+
+    return build
+
+
+def _plan(run: Run) -> Plan:
+    """Estimates from a sample of the inputs what the run will take."""
+    options = run.options
+    source = next(iter(options.sources().values()))
+    making = Making(run.schema, options.settings, source, options.filters, run.tokenizer)
+    found = estimate(making, run.blocks)
+    began = time.monotonic()
+    import_beam()
+    workers, processes = worker_count(run.beam_arguments)
+    return Plan(
+        output=options.output,
+        schema=run.schema,
+        blocks=run.blocks,
+        estimate=found,
+        how=run.how,
+        workers=workers if run.is_local else 0,
+        processes=processes,
+        by_files=run.exchange == "files",
+        import_seconds=time.monotonic() - began,
+        overwrite=options.overwrite,
+    )

@@ -1,0 +1,71 @@
+"""What build_shards prints when it is done: what became of the documents, and what to do next."""
+
+import shlex
+
+from rich.filesize import decimal
+from rich.table import Table
+
+from pipelines.build.plan import Plan, plan_table, warnings
+from pipelines.filters.filters import describe_dropped
+from pipelines.host.console import Console
+from pipelines.inspection.set_tables import labels_table
+from pipelines.tasks.task import task_class
+from schemas.sidecar import SetInfo
+
+
+def print_plan(plan: Plan, console: Console) -> None:
+    """Prints the plan of a run, and what would go wrong."""
+    console.print(plan_table(plan))
+    for warning in warnings(plan):
+        console.print(f"warning: {warning}", style="yellow")
+
+
+def print_summary(info: SetInfo, console: Console, *, seconds: float | None = None) -> None:
+    """Prints what a set holds, and the commands that go on with it.
+
+    Args:
+      info: the finished set.
+      console: to print on.
+      seconds: that making it took; None for one that was found.
+    """
+    table = Table(show_header=False)
+    for name, value in _facts(info, seconds).items():
+        table.add_row(name, value)
+    console.print(table)
+    if info.stats.total().labels:
+        console.print("", labels_table(info.stats), "")
+    directory = shlex.quote(info.directory)
+    console.print(f"look at it: python -m pipelines.inspect_shards {directory} --row=0")
+    if trainer := task_class(info.schema.task).trainer:
+        console.print(f"train on it: python -m trainers.{trainer} --shards={directory}")
+
+
+def _facts(info: SetInfo, seconds: float | None) -> dict[str, str]:
+    """The lines of the summary, by their heads."""
+    statistics, total = info.stats, info.stats.total()
+    dropped = describe_dropped(statistics.documents_rejected)
+    held_out = f", {total.held_out:,} of train are held out" if total.held_out else ""
+    moved = "".join(
+        f"{sign} {number:,} {what} "
+        for sign, number, what in (
+            ("+", total.specials_added, "special"),
+            ("+", total.tokens_repeated, "repeated"),
+            ("-", total.tokens_truncated, "truncated"),
+        )
+        if number
+    )
+    length, splits = info.schema.row_tokens, sorted(info.schema.splits)
+    facts = {
+        "documents": f"{statistics.documents_read:,} read, {total.documents:,} kept",
+        "duplicates": f"{total.duplicates:,} dropped{held_out}",
+        "refused": dropped["refused"] or "none",
+        "filtered": dropped["filtered"] or "none",
+        "tokens": f"{total.tokens:,} {moved}= all in rows",
+        "rows": ", ".join(f"{split} {statistics.split(split).rows:,}" for split in splits),
+        "density": f"{total.density(length):.2%} of the places in rows of {length}",
+    }
+    if seconds is not None:
+        rate = statistics.source_bytes / seconds / 1e6
+        facts["took"] = f"{seconds:.1f} s, {rate:.1f} MB of text a second"
+    size = decimal(sum(file.bytes for file in info.manifest.files))
+    return facts | {"lies in": f"{info.directory} ({size})"}

@@ -1,0 +1,282 @@
+"""The Beam wiring of build_shards: blocks -> example batches -> shards -> a published set.
+
+One GroupByKey carries the data. What is done on either side of it lies in files without Beam.
+"""
+
+import gc
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import PCollection, TaggedOutput
+from apache_beam.transforms.core import CallableWrapperCombineFn
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+
+from pipelines.build import shuffle
+from pipelines.build.job import Job, Report, add_reports
+from pipelines.build.make_shard import RowMaker, evaluation_of
+from pipelines.build.publish import publish_set
+from pipelines.build.route_examples import RoutedExamples, route_examples
+from pipelines.filters.filters import Filtered, load_filter
+from pipelines.readers.block_list import read_blocks
+from pipelines.readers.sources import Block, read_block
+from pipelines.rows.example_batch import join
+from pipelines.rows.repeats import Kept, keep
+from pipelines.runners import run_metrics
+from pipelines.runners.deliveries import (
+    Deliveries,
+    tally,
+)
+from pipelines.runners.launch import is_worker_process
+from pipelines.runners.progress import Journal
+from pipelines.storage.scratch import Pointer, load, write_scratch
+from pipelines.storage.store import disk_errors
+from pipelines.writers import sinks
+from pipelines.writers.finished import examples_hash, find_finished, note_finished
+from pipelines.writers.rejects import Stashed, stash
+from pipelines.writers.staging import check_turn
+from pipelines.writers.token_counts import (
+    NO_COUNTS,
+    count_tokens,
+)
+from schemas.manifest import Manifest, ManifestFile
+from schemas.statistics import ShardStatistics, Statistics
+
+_ROUTED, _REPORTS = "routed", "reports"
+_ALL = 0  # the key of every report
+Made = tuple[ShardStatistics, tuple[ManifestFile, ...], np.ndarray]  # counts, files, token counts
+
+
+def _add_up() -> beam.PTransform:
+    # Few reports at a time: a shard's has a count for each id of the vocabulary, half a megabyte.
+    return beam.CombinePerKey(CallableWrapperCombineFn(add_reports, 10))
+
+
+class RouteBlock(beam.DoFn):
+    """Blocks -> (route, example batch or pointer) for each shard of their documents, and a report.
+
+    A bundle gives one report when all is sent: what a runner loses of it leaves blocks out.
+    """
+
+    def __init__(self, job: Job):
+        self._job = job
+
+    def setup(self) -> None:
+        """Loads the tokenizer and the user's filter, once a worker."""
+        self._tokenizer = self._job.tokenizer()
+        self._journal = Journal(self._job.local)
+        if self._job.filters.filter:
+            load_filter(self._job.filters.filter)
+
+    def teardown(self) -> None:
+        """Lets a worker process end without a search for garbage in all modules: 0.3 s."""
+        if is_worker_process():
+            gc.freeze()
+
+    def start_bundle(self) -> None:
+        """Starts an empty buffer and an empty report for this bundle."""
+        self._buffer = shuffle.RouteBuffer()
+        self._reports: list[Report] = []
+
+    def process(self, block: Block) -> Iterator:
+        """Reads, tokenizes and routes."""
+        job = self._job
+        check_turn(job.staging, job.run)
+        for piece, documents in enumerate(read_block(block, job.source)):
+            filtered = job.filters.apply(documents, job.source.roles)
+            documents = filtered.documents
+            routed = route_examples(
+                documents, job.task, self._tokenizer, job.schema, job.routes, block.split
+            )
+            self._buffer.add(routed.batches)
+            if job.exchange == "files" or self._buffer.bytes > shuffle.BUFFER_BYTES:
+                yield from self._send()
+            stashed = stash(filtered.lines, job.scratch, block.index, piece)
+            report = _read_report(filtered, routed, stashed)
+            run_metrics.count_read(report.statistics)
+            self._reports.append(report)
+            self._journal.add(bytes_read=documents.stored_bytes)
+        self._reports.append(Report(deliveries=Deliveries(blocks=(block.index,))))
+
+    def finish_bundle(self) -> Iterator[WindowedValue | TaggedOutput]:
+        """Sends what waits in the buffer, and then the report of the bundle."""
+        for element in self._send():
+            yield GlobalWindows.windowed_value(element)
+        report = GlobalWindows.windowed_value((_ALL, add_reports(self._reports)))
+        yield TaggedOutput(_REPORTS, report)
+        del self._buffer, self._reports
+
+    def _send(self) -> Iterator[tuple[int, bytes | Pointer]]:
+        batches = self._buffer.take()
+        values: list[bytes] | list[Pointer]
+        values = [example_batch.to_bytes() for _, example_batch in batches]
+        routes = [route for route, _ in batches]
+        sent = tally(zip(routes, values, strict=True))
+        self._reports.append(Report(deliveries=Deliveries(sent=sent)))
+        if self._job.exchange == "files" and values:
+            scratch = self._job.scratch
+            with disk_errors(os.path.join(scratch, "example batches")):
+                values = write_scratch(scratch, values)
+        yield from zip(routes, values, strict=True)
+
+
+def _read_report(
+    filtered: Filtered, routed: RoutedExamples, stashed: tuple[Stashed, ...]
+) -> Report:
+    documents = filtered.documents
+    rejects = (*documents.rejects, *routed.rejects)
+    rejected = dict(Counter(reject.reason for reject in rejects)) | filtered.dropped
+    for reason, number in (("empty", documents.empty), ("no_tokens", routed.blank)):
+        if number:
+            rejected[reason] = number
+    statistics = Statistics(
+        documents_read=documents.read + sum(filtered.dropped.values()),
+        documents_rejected=rejected,
+        source_bytes=documents.source_bytes,
+        documents_guarded=routed.guarded,
+    )
+    return Report(statistics, (), rejects, documents.digests, stashed=stashed)
+
+
+class WriteShard(beam.DoFn):
+    """(route, its example batches) -> a staged shard and its report."""
+
+    def __init__(self, job: Job):
+        self._job = job
+
+    def setup(self) -> None:
+        """Makes what finishes rows, once a worker."""
+        job = self._job
+        finish = job.task.finish(job.schema, job.tokenizer())
+        self._maker = RowMaker(job.schema, job.task, finish)
+        self._journal = Journal(job.local)
+
+    def process(self, routed: tuple[int, Iterable[bytes | Pointer]]) -> Iterator:
+        """Puts the shard together and writes it."""
+        began = time.monotonic()
+        route, values = routed
+        job = self._job
+        check_turn(job.staging, job.run)
+        kept, key_bytes, received = _gather(route, values)
+        name = job.routes.names()[route]
+        statistics, files, token_counts = self._make(name, job.routes.split_names()[route], kept)
+        self._journal.add(rows=statistics.rows)
+        run_metrics.count_shard(
+            statistics,
+            key_bytes=key_bytes,
+            file_bytes=sum(file.bytes for file in files),
+            seconds=time.monotonic() - began,
+        )
+        report = Report(
+            Statistics(shards={name: statistics}),
+            files,
+            evaluation=evaluation_of(kept) if kept else (),
+            token_counts=token_counts,
+            deliveries=Deliveries(received=received),
+        )
+        yield _ALL, report
+
+    def _make(self, name: str, split: str, kept: Kept | None) -> Made:
+        """Takes the shard that an earlier run finished, or makes it."""
+        staging, schema = self._job.staging, self._job.schema
+        made_of = examples_hash(schema, name, kept.examples if kept else None)
+        found = find_finished(staging, name, made_of)
+        if found:
+            finished, token_counts = found
+            statistics = finished.statistics
+            if kept:  # there may be other copies of the same documents
+                dropped = {"duplicates": kept.duplicates, "held_out": kept.held_out}
+                statistics = replace(statistics, **dropped)
+            run_metrics.count_kept_shard()
+            return statistics, finished.files, token_counts
+        shard = self._maker.make(kept, split) if kept else None
+        files = sinks.write_shard(
+            shard.chunks() if shard else (),
+            staging,
+            name,
+            schema.file_formats,
+            schema.codec().stride,
+        )
+        statistics, token_counts = ShardStatistics(), NO_COUNTS
+        if shard:
+            statistics = shard.statistics
+            token_counts = count_tokens(shard.streams(), schema.vocab_size)
+        note_finished(staging, name, made_of, statistics, tuple(files), token_counts)
+        return statistics, tuple(files), token_counts
+
+
+def _gather(route: int, values: Iterable[bytes | Pointer]) -> tuple[Kept | None, int, np.ndarray]:
+    """Joins a shard's examples and drops repeats; of what came for it, its size and tally."""
+    streams = [load(value) for value in values if value]
+    received = tally((route, stream) for stream in streams)
+    examples = join(streams)
+    return None if examples is None else keep(examples), sum(map(len, streams)), received
+
+
+class Publish(beam.DoFn):
+    """The report of the whole run -> sidecars and manifest."""
+
+    def __init__(self, job: Job):
+        self._job = job
+
+    def process(self, keyed: tuple[int, Report]) -> Iterator[Manifest]:
+        """Publishes the set, and gives its manifest."""
+        _, report = keyed
+        yield publish_set(report, self._job)
+
+
+def _empty_batches(shards: int) -> Iterator[tuple[int, bytes]]:
+    """Gives each shard an empty value, so that one without documents is written too."""
+    return ((route, b"") for route in range(shards))
+
+
+class BuildShards(beam.PTransform):
+    """Blocks in the staging folder -> a published shard set."""
+
+    def __init__(self, job: Job):
+        super().__init__()
+        self._job = job
+
+    def expand(self, input_or_inputs: beam.Pipeline) -> PCollection:
+        """Wires the pure files together."""
+        job, pipeline = self._job, input_or_inputs
+        # Beam picks coders by types. Bytes go through a shuffle as they are; flattened inputs need
+        # the same coder.
+        route_type = tuple[int, bytes] if job.exchange == "runner" else tuple[int, Any]
+        report_type = tuple[int, Report]
+        routed = (
+            pipeline
+            | "Plan" >> beam.Create([job.staging], reshuffle=False)
+            | "Blocks" >> beam.FlatMap(read_blocks)
+            | "Spread" >> beam.Reshuffle()
+            | "Route"
+            >> beam.ParDo(RouteBlock(job))
+            .with_output_types(route_type, reports=report_type)
+            .with_outputs(_REPORTS, main=_ROUTED)
+        )
+        # Every shard gets a key, so that one without documents is written too. (Keys are made by
+        # workers: 65,536 of them would swell the job.)
+        every_route = (
+            pipeline
+            | "Shards" >> beam.Create([len(job.routes.names())], reshuffle=False)
+            | "Routes" >> beam.FlatMap(_empty_batches).with_output_types(route_type)
+        )
+        shard_reports = (
+            (routed[_ROUTED], every_route)
+            | "Meet" >> beam.Flatten()
+            | "Group" >> beam.GroupByKey()
+            | "Write" >> beam.ParDo(WriteShard(job)).with_output_types(report_type)
+        )
+        return (
+            # Those of shards are large, and are added up where they are made.
+            (routed[_REPORTS], shard_reports | "AddShards" >> _add_up())
+            | "AllReports" >> beam.Flatten()
+            | "AddUp" >> _add_up()
+            | "Publish" >> beam.ParDo(Publish(job))
+        )

@@ -1,1 +1,0 @@
-"""What must hold in every shard and row of a set. Pure."""

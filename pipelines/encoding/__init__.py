@@ -1,0 +1,1 @@
+"""Text -> token ids of documents, pairs of texts, questions."""

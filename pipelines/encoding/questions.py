@@ -1,0 +1,115 @@
+"""Questions, their contexts and answers as token ids, all of a block encoded at once. Pure.
+
+Legend: D questions, C distinct contexts.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.encoding.answer_places import AnswerPlaces, find_answers, token_ends, token_span
+from pipelines.encoding.engines import Ragged
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.readers.documents import Documents
+from schemas.template import Slot
+
+FIELDS = ("question", "context", "answer")
+
+
+@dataclass(frozen=True)
+class Questions:
+    """D questions.
+
+    Attributes:
+      pool: uint32, token ids of all texts, one after another.
+      literals: (start, length) in the pool of what stands before each slot of the template.
+      start_D: field (question, context, answer) to int64, where it begins in the pool.
+      length_D: field to int64, its tokens; an answer that is not there has none.
+      begin_D: int64, the token of the context in which the answer begins.
+      end_D: int64, the one after its last; equal to begin_D where there is no answer.
+      rejects: question to (reason, detail), where an answer is not as the input says.
+      guarded: how many the reference tokenizer encoded, at least in part.
+    """
+
+    pool: np.ndarray
+    literals: tuple[tuple[int, int], ...]
+    start_D: dict[str, np.ndarray]
+    length_D: dict[str, np.ndarray]
+    begin_D: np.ndarray
+    end_D: np.ndarray
+    rejects: dict[int, tuple[str, str]]
+    guarded: int
+
+
+def tokenize_questions(
+    documents: Documents, slots: tuple[Slot, ...], tokenizer: LoadedTokenizer
+) -> Questions:
+    """Encodes what a template is filled with; a context of many questions once.
+
+    Args:
+      documents: with the columns question, context, answers and id.
+      slots: of the template.
+      tokenizer: what encodes.
+    """
+    columns, count = documents.columns, len(documents.columns)
+    space = {slot.field: slot.space for slot in slots}
+    context = columns["context"].dictionary_encode()
+    context_D = context.indices.to_numpy().astype(np.int64)
+    contexts = context.dictionary
+    places = find_answers(
+        contexts,
+        context_D,
+        columns["answers"],
+        lambda question: name_of(documents, question),
+    )
+    texts = {
+        "literal": pa.array([slot.literal for slot in slots], pa.large_string()),
+        "question": _after(space["question"], columns["question"]),
+        "context": _after(space["context"], contexts),
+        "answer": _answers(space["answer"], places),
+    }
+    encoded, guarded = tokenizer.encode(pa.concat_arrays(list(texts.values())))
+    firsts = np.cumsum([0, *map(len, texts.values())])
+    of = {name: slice(a, b) for name, a, b in zip(texts, firsts, firsts[1:], strict=False)}
+    starts, lengths = encoded.offsets[:-1], encoded.lengths
+    which_D = {"question": np.arange(count), "context": context_D, "answer": np.arange(count)}
+    first, last = encoded.offsets[firsts[2]], encoded.offsets[firsts[3]]
+    offsets = encoded.offsets[firsts[2] : firsts[3] + 1] - first
+    ends_N = token_ends(tokenizer, texts["context"], Ragged(encoded.ids[first:last], offsets))
+    lead = len(space["context"].encode())
+    begin_D, end_D = token_span(
+        ends_N, offsets, context_D, places.start_D + lead, places.stop_D + lead
+    )
+    return Questions(
+        encoded.ids,
+        tuple(zip(starts[of["literal"]].tolist(), lengths[of["literal"]].tolist(), strict=True)),
+        {name: starts[of[name]][which_D[name]] for name in FIELDS},
+        {name: lengths[of[name]][which_D[name]] for name in FIELDS},
+        begin_D,
+        np.where(places.stop_D > places.start_D, end_D, begin_D),
+        places.rejects,
+        min(guarded, count),
+    )
+
+
+def name_of(documents: Documents, question: int) -> str:
+    """What to call a question in a message: its id, or what it says if it has none."""
+    name = documents.columns["id"][question].as_py()
+    return f"question {name or documents.columns['question'][question].as_py()!r:.80}"
+
+
+def _after(space: str, text: pa.LargeStringArray) -> pa.LargeStringArray:
+    if not space:
+        return text
+    before = pa.scalar(space, pa.large_string())
+    nothing = pa.scalar("", pa.large_string())
+    return pc.binary_join_element_wise(before, text, nothing)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _answers(space: str, places: AnswerPlaces) -> pa.LargeStringArray:
+    """The first answers; where there is none, no white space either."""
+    some = pa.array(places.stop_D > places.start_D)
+    nothing = pa.scalar("", pa.large_string())
+    return pc.if_else(some, _after(space, places.text_D), nothing)  # pyright: ignore[reportAttributeAccessIssue]

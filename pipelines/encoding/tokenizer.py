@@ -1,0 +1,349 @@
+"""A tokenizer as the rest of the house sees it: text <-> ragged ids, and what its ids mean.
+
+Pure: numpy and pyarrow, no Beam. Cheap to make anew in a worker from `json` alone; the engines load
+at the first `encode`.
+"""
+
+import hashlib
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.encoding.byte_alphabet import spelt_bytes
+from pipelines.encoding.engines import (
+    Engine,
+    FastEngine,
+    Ragged,
+    ReferenceEngine,
+    encode_each,
+    why_not_fast,
+)
+from pipelines.encoding.text_pairs import Form, find_pair_form
+from pipelines.encoding.tokenizer_files import (
+    COMMON_SPECIALS,
+    failures_as_data_errors,
+    merged_tokens,
+    parse_tokenizer,
+    read_tokenizer_files,
+)
+from schemas.errors import DataError
+from schemas.tokenizer_bounds import read_tokenizer_json, resolved_ids
+
+if TYPE_CHECKING:
+    import tokenizers
+
+_log = logging.getLogger(__name__)
+_log.setLevel(logging.WARNING)  # its own: the root's is set above warnings while Beam runs
+_ANOTHER = "use another tokenizer"
+_NOT_SPACES = "\x1c\x1d\x1e\x1f"  # Python has them among white space, Unicode has not
+GOLDEN_TEXTS = (
+    "Hello, world! It's 2024, isn't it?",
+    "  two  spaces,\n\na tab\tand 3.14",
+    "Blåbærsyltetøy på Ærø koster 17½ kr.",
+    "Привет, мир: 中文字符 और हिन्दी 🙂",
+)
+_HARD_TEXTS = (
+    "",
+    " ",
+    "   trailing   ",
+    "\r\n\t\u00a0\u3000\u2028x\u0085\u200b\ufeff",
+    "they'LL we'll 'tis ''s 'Ve I'm'd",
+    "e\u0301\u0302 ǅ ʰ ² ½ Ⅷ ١٢٣ ก้ 한국어 \U0001f469\u200d\U0001f469 \ud7ff\ue000\uffff\U0010ffff",
+    "a\0b _x__ --...!? 1a2b3c " + "x" * 300 + " " * 70 + "'s" * 40,
+    "<s> <mask></s><unk>  <pad>\n<mask> [MASK] <|endoftext|>",
+)
+
+
+class LoadedTokenizer:
+    """A tokenizer and what its ids mean.
+
+    Attributes:
+      json: canonical bytes of tokenizer.json, without truncation and padding: a document is never
+        cut behind the user's back.
+      sha256: of `json`.
+      vocab_size: largest id + 1, added tokens included.
+      special_ids: role (bos, eos, pad, mask, unk) to id; absent roles are absent.
+      all_special_ids: every id that stands for no text, ascending.
+      prefix_ids: what goes before each text, as its post-processor says: (0,) for RoBERTa.
+      suffix_ids: what goes after it: (2,) for RoBERTa.
+      golden: fixed strings and their ids, without prefix and suffix.
+    """
+
+    def __init__(
+        self,
+        tokenizer: "bytes | tokenizers.Tokenizer",
+        named_roles: Mapping[str, str] | None = None,
+        *,
+        place: str = "tokenizer.json",
+        parallel: bool = False,
+    ):
+        """From tokenizer.json's bytes, or from what was read of other files.
+
+        Args:
+          tokenizer: the bytes; made canonical if they are not. A tokenizer is changed.
+          named_roles: role to token, where another file says so; else common names are looked for.
+          place: what to call it in errors.
+          parallel: whether the fast engine may use all cores; same ids either way.
+
+        Raises:
+          DataError: the bytes are broken, or of a tokenizer that cannot be used.
+        """
+        self._parallel = parallel
+        self._place = place
+        self._named_roles = dict(named_roles or {})
+        given, config = tokenizer, None
+        if isinstance(tokenizer, bytes):
+            tokenizer, config = parse_tokenizer(tokenizer, place)
+        self._tokenizer = tokenizer
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        with failures_as_data_errors(f"{place} cannot be written out", _ANOTHER):
+            self.json = self._tokenizer.to_str().encode()
+        if config is None or self.json != given:
+            config = read_tokenizer_json(self.json, place)
+        self._config = config
+        self._ids = resolved_ids(config, place)
+        self.sha256 = hashlib.sha256(self.json).hexdigest()
+        self.vocab_size = max(self._ids.values()) + 1
+        if self._config["model"].get("dropout"):
+            raise DataError(
+                f"{place}: its BPE model sets dropout, so that the same text gives other ids every "
+                'time; write "dropout": null'
+            )
+        self.special_ids = self._roles()
+        added = self._tokenizer.get_added_tokens_decoder()
+        special = {i for i, token in added.items() if token.special}
+        self.all_special_ids = tuple(sorted(special | set(self.special_ids.values())))
+        ids = encode_each(self._tokenizer, list(GOLDEN_TEXTS))
+        self.golden = tuple((text, tuple(i)) for text, i in zip(GOLDEN_TEXTS, ids, strict=True))
+        self.prefix_ids, self.suffix_ids = self._surroundings()
+
+    @classmethod
+    def from_json(
+        cls, data: bytes, named_roles: Mapping[str, str] | None = None, *, parallel: bool = False
+    ) -> "LoadedTokenizer":
+        """From bytes of a tokenizer.json, as in a worker: 0.3 s, and 1 s at the first encode."""
+        return cls(data, named_roles, parallel=parallel)
+
+    def __reduce__(self) -> tuple:
+        """Pickled as bytes and roles: engines are made where they are used."""
+        return _unpickle, (self.json, self._named_roles, self._place, self._parallel)
+
+    @property
+    def engine(self) -> str:
+        """Which engine encodes: gigatoken, or tokenizers."""
+        return self._engine.name
+
+    def encode(self, text: pa.LargeStringArray) -> tuple[Ragged, int]:
+        """Ids of each document, equal to `tokenizers`' with add_special_tokens=False.
+
+        Special tokens written out in the text (`<unk>` in WikiText) become their ids, as there.
+
+        Args:
+          text: UTF-8 without nulls; may be a slice.
+
+        Returns:
+          The ids; and how many documents went from the fast engine to `tokenizers`, because they
+          hold characters that the two class differently. 0 where the fast engine is not in use.
+
+        Raises:
+          DataError: the tokenizer fails on a document.
+        """
+        return self._engine.encode(text)
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """Text of ids, special tokens written out; bytes that are not UTF-8 become U+FFFD."""
+        with failures_as_data_errors(f"{self._place}: its decoder failed", _ANOTHER):
+            return self._tokenizer.decode(list(map(int, ids)), skip_special_tokens=False)
+
+    def special_id(self, token: str) -> int | None:
+        """The id of a special token, by how it is written; None if it is none."""
+        found = self._ids.get(token)
+        return found if found in self.all_special_ids else None
+
+    def character_ends(self, texts: list[str]) -> list[list[int]]:
+        """For each token that `encode` gives, how many characters of the text it ends after."""
+        with failures_as_data_errors(
+            f"the tokenizer failed on one of {len(texts)} documents", _ANOTHER
+        ):
+            encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+        return [[stop for _, stop in encoding.offsets] for encoding in encodings]
+
+    @cached_property
+    def pair_form(self) -> Form:
+        """What its post-processor puts around and between two texts.
+
+        Raises:
+          DataError: it does more than that.
+        """
+        with failures_as_data_errors(f"{self._place}: its post-processor failed", _ANOTHER):
+            return find_pair_form(self._tokenizer, GOLDEN_TEXTS, self._place)
+
+    @cached_property
+    def token_bytes(self) -> tuple[bytes, ...]:
+        """What each id stands for: the bytes of byte-level tokens, else the token as written.
+
+        Ids that no token has are empty.
+        """
+        spelt = [b""] * self.vocab_size
+        for token, i in self._ids.items():
+            spelt[i] = token.encode()
+        if self.is_byte_level:
+            added = self._tokenizer.get_added_tokens_decoder().keys()
+            plain = {token: i for token, i in self._ids.items() if i not in added}
+            for i, data in zip(plain.values(), spelt_bytes(plain), strict=True):
+                spelt[i] = data
+        return tuple(spelt)
+
+    @cached_property
+    def is_word_start(self) -> np.ndarray:
+        """Whether a token begins a word, for whole-word masking: bool [vocab_size].
+
+        By the token alone, as published: with WordPiece what has no `##`; with byte-level BPE what
+        begins with white space (fairseq's rule: `Ġhello` begins a word, `hello` and `,` go on), and
+        with SentencePiece's alphabet what begins with `▁`. Where tokens do not tell, each is a
+        word. A special token never begins one, and the first token after it always does: that is
+        for the masking to see to.
+        """
+        prefix = self.continuing_prefix
+        if self.is_byte_level:
+            starts = np.array([_begins_with_space(spelt) for spelt in self.token_bytes], bool)
+        else:
+            starts = np.zeros(self.vocab_size, bool)
+            marked = any(token.startswith("▁") for token in self._ids)
+            for token, i in self._ids.items():
+                if prefix:
+                    starts[i] = not token.startswith(prefix)
+                else:
+                    starts[i] = token.startswith("▁") or not marked
+        starts[list(self.all_special_ids)] = False
+        return starts
+
+    @property
+    def continuing_prefix(self) -> str:
+        """What marks a token that goes on with a word: "##" of WordPiece; "" if nothing does."""
+        return self._config["model"].get("continuing_subword_prefix") or ""
+
+    @cached_property
+    def is_byte_level(self) -> bool:
+        """Whether its tokens are bytes, written in `byte_alphabet.byte_characters`."""
+        return "ByteLevel" in _types(self._config["pre_tokenizer"])
+
+    def _roles(self) -> dict[str, int]:
+        """Role to id: as named, or the first common name that is a token apart from the text."""
+        added = {t.content for t in self._tokenizer.get_added_tokens_decoder().values()}
+        roles = {}
+        for role, names in COMMON_SPECIALS.items():
+            named = self._named_roles.get(role)
+            if named is not None and named not in self._ids:
+                raise DataError(
+                    f"{self._place}: a file beside it names {named!r} as the {role} token, which "
+                    "is not in its vocabulary: mend special_tokens_map.json or "
+                    "tokenizer_config.json, or save the tokenizer again with transformers"
+                )
+            present = [named] if named else [name for name in names if name in self._ids]
+            if present and not added.issuperset(present):
+                merged = merged_tokens(self._config, set(present) - added)
+                present = [name for name in present if name not in merged]
+            if present:
+                roles[role] = self._ids[present[0]]
+        return roles
+
+    def _surroundings(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What its post-processor adds before and after one text, by encoding with and without."""
+        bare = [(), *(ids for _, ids in self.golden)]
+        with failures_as_data_errors(f"{self._place}: its post-processor failed", _ANOTHER):
+            full = [tuple(self._tokenizer.encode(text).ids) for text in ("", *GOLDEN_TEXTS)]
+        added = full[0]
+        for cut in range(len(added) + 1):
+            prefix, suffix = added[:cut], added[cut:]
+            if all(prefix + ids + suffix == whole for ids, whole in zip(bare, full, strict=True)):
+                return prefix, suffix
+        raise DataError(
+            f"{self._place}: its post-processor does more than put special tokens before and after "
+            f"a text ({GOLDEN_TEXTS[0]!r} becomes {full[1]}, without it {bare[1]}), which cannot "
+            "be packed into rows: give it a template of the form `<s> $A </s>`"
+        )
+
+    @cached_property
+    def _engine(self) -> Engine:
+        reference = ReferenceEngine(self._tokenizer)
+        if why_not_fast(self._config) is not None:
+            return reference
+        try:
+            with failures_as_data_errors("it cannot be loaded", "`tokenizers` needs none of it"):
+                fast = FastEngine(self.json, reference, parallel=self._parallel)
+                wrong = self._first_difference(fast)
+            if wrong is None:
+                return fast
+        except DataError as error:
+            wrong = str(error)
+        _log.warning(
+            "The fast engine is not used for %s: %s. Ids stay exact, by `tokenizers`, some thirty "
+            "times slower; please report it.",
+            self._place,
+            wrong,
+        )
+        return reference
+
+    def _first_difference(self, fast: FastEngine) -> str | None:
+        """Both engines on hard strings, also with this tokenizer's added tokens written in them."""
+        texts = [*GOLDEN_TEXTS, *_HARD_TEXTS, *self._texts_with_added_tokens()]
+        found, _ = fast.encode(pa.array(texts, pa.large_string()))
+        for text, ids, expected in zip(
+            texts,
+            np.split(found.ids, found.offsets[1:-1]),
+            encode_each(self._tokenizer, texts),
+            strict=True,
+        ):
+            if ids.tolist() != expected:
+                return f"it encodes {text!r} as {ids.tolist()}, `tokenizers` as {expected}"
+        return None
+
+    def _texts_with_added_tokens(self) -> Iterator[str]:
+        added = [t.content for t in self._tokenizer.get_added_tokens_decoder().values()]
+        for token in added[:64]:
+            yield f"{token}a{token} {token}\n {token}{token[:-1]}x{token[1:]}  {token} "
+        yield "".join(added[:64])
+        yield " ".join(added[:64])
+
+
+def load_tokenizer(path: str | os.PathLike[str], *, parallel: bool = False) -> LoadedTokenizer:
+    """Loads a tokenizer.json, or a directory that holds one, or vocab.json + merges.txt.
+
+    Args:
+      path: what the user gave as --tokenizer.
+      parallel: see `LoadedTokenizer`.
+
+    Raises:
+      UsageError: nothing there that could be read.
+      DataError: what is there is broken, or cannot be used.
+    """
+    files = read_tokenizer_files(os.fspath(path))
+    return LoadedTokenizer(files.tokenizer, files.named, place=files.place, parallel=parallel)
+
+
+def _unpickle(data: bytes, named: dict[str, str], place: str, parallel: bool) -> LoadedTokenizer:
+    return LoadedTokenizer(data, named, place=place, parallel=parallel)
+
+
+def _begins_with_space(spelt: bytes) -> bool:
+    first = spelt[:1]
+    if not first.isascii():
+        first = spelt[:4]  # no character is longer
+    character = first.decode(errors="replace")[:1]
+    return character.isspace() and character not in _NOT_SPACES
+
+
+def _types(part: Any) -> set[str]:
+    """Every `type` within a part of tokenizer.json."""
+    if isinstance(part, dict):
+        return {str(part.get("type"))}.union(*map(_types, part.values()))
+    if isinstance(part, list):
+        return set().union(*map(_types, part))
+    return set()

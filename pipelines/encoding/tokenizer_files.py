@@ -1,0 +1,245 @@
+"""Published tokenizer files -> one `tokenizers.Tokenizer` and the roles its special tokens have.
+
+Read are tokenizer.json, and vocab.json + merges.txt as GPT-2 and RoBERTa were published, each with
+special_tokens_map.json and tokenizer_config.json where they lie beside it.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pipelines.storage import store
+from pipelines.storage.store import is_remote
+from schemas.errors import DataError, TextmillError, UsageError
+from schemas.tokenizer_bounds import (
+    check_size,
+    check_vocabulary,
+    read_tokenizer_json,
+)
+from schemas.tokenizer_trial import try_tokenizer
+
+if TYPE_CHECKING:
+    import tokenizers
+
+# transformers' names, the stronger first: a BERT has no bos_token, and its [CLS] does that duty.
+_NAMES = {
+    "bos": ("bos_token", "cls_token"),
+    "eos": ("eos_token", "sep_token"),
+    "pad": ("pad_token",),
+    "mask": ("mask_token",),
+    "unk": ("unk_token",),
+}
+COMMON_SPECIALS = {
+    "bos": ("<s>", "[CLS]", "<bos>", "<|begin_of_text|>", "<|startoftext|>", "<|endoftext|>"),
+    "eos": ("</s>", "[SEP]", "<eos>", "<|end_of_text|>", "<|endoftext|>"),
+    "pad": ("<pad>", "[PAD]"),
+    "mask": ("<mask>", "[MASK]"),
+    "unk": ("<unk>", "[UNK]"),
+}
+_WHOLE, _PARTS = "tokenizer.json", ("vocab.json", "merges.txt")
+_BESIDE = ("tokenizer_config.json", "special_tokens_map.json")  # the latter goes before
+_ROBERTA_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+_REMEDY = (
+    "give a tokenizer.json (`AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)` of "
+    "transformers writes one), or make your own with python -m pipelines.train_tokenizer"
+)
+
+
+@dataclass(frozen=True)
+class TokenizerFiles:
+    """What was read.
+
+    Attributes:
+      tokenizer: as the files say, not yet looked into.
+      named: role to token, as special_tokens_map.json and tokenizer_config.json give it.
+      place: the file to name in errors.
+    """
+
+    tokenizer: "tokenizers.Tokenizer"
+    named: dict[str, str]
+    place: str
+
+
+def read_tokenizer_files(path: str) -> TokenizerFiles:
+    """Reads a tokenizer.json, or a directory that holds one, or vocab.json + merges.txt.
+
+    Raises:
+      UsageError: there is no such file, or the directory holds no tokenizer that can be read.
+      DataError: a file is broken.
+    """
+    if is_remote(path):
+        return _from_store(path)
+    if os.path.isfile(path):
+        named = _named_roles(os.path.dirname(path)) if path.endswith(_WHOLE) else {}
+        return TokenizerFiles(parse_tokenizer(_read(path), path)[0], named, path)
+    if not os.path.isdir(path):
+        raise UsageError(f"--tokenizer={path}: there is no such file or directory; {_REMEDY}")
+    whole = os.path.join(path, _WHOLE)
+    if os.path.isfile(whole):
+        tokenizer, _ = parse_tokenizer(_read(whole), whole)
+        return TokenizerFiles(tokenizer, _named_roles(path), whole)
+    vocab, merges = (os.path.join(path, name) for name in _PARTS)
+    if os.path.isfile(vocab) and os.path.isfile(merges):
+        return TokenizerFiles(_from_vocab_and_merges(vocab, merges), _named_roles(path), vocab)
+    names = ", ".join(sorted(os.listdir(path))[:9]) or "nothing"
+    raise UsageError(
+        f"--tokenizer={path}: the directory has neither tokenizer.json nor vocab.json with "
+        f"merges.txt (it holds {names}); {_REMEDY}"
+    )
+
+
+def _from_store(path: str) -> TokenizerFiles:
+    """The same, of copies of the files in a folder of this machine."""
+    with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
+        there = {*store.sizes(path)}
+        place = path
+        if not there and store.exists(path):
+            place, _, name = path.rpartition("/")
+            there = {name, *(_BESIDE if name == _WHOLE else ())} & {*store.sizes(place)}
+            local = os.path.join(folder, name)
+        else:
+            there &= {_WHOLE, *_PARTS, *_BESIDE}
+            local = folder
+        for name in there:
+            store.local_copy(f"{place}/{name}", folder)
+        try:
+            return replace(read_tokenizer_files(local), place=path)
+        except TextmillError as error:
+            raise type(error)(str(error).replace(local, path)) from error
+
+
+def parse_tokenizer(data: bytes, place: str) -> "tuple[tokenizers.Tokenizer, dict[str, Any]]":
+    """A tokenizer from tokenizer.json's bytes, and their parsed content.
+
+    Raises:
+      DataError: they go beyond what a tokenizer may hold, or `tokenizers` does not understand them.
+    """
+    from tokenizers import Tokenizer
+
+    config = read_tokenizer_json(data, place)
+    try_tokenizer(data, config, place)
+    with failures_as_data_errors(f"{place} is not a tokenizer that `tokenizers` can read", _REMEDY):
+        return Tokenizer.from_buffer(data), config
+
+
+@contextmanager
+def failures_as_data_errors(what: str, remedy: str) -> Iterator[None]:
+    """Any failure of a library becomes a DataError, `what: its first line; remedy`.
+
+    A panic in Rust too, which is no Exception: broken vocabularies and runaway patterns end so.
+    """
+    try:
+        yield
+    except TextmillError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        first = str(error).split("\n")[0][:300]
+        reason = "".join(c if c.isprintable() else repr(c)[1:-1] for c in first)
+        raise DataError(f"{what}: {reason}; {remedy}") from error
+
+
+def merged_tokens(config: Mapping[str, Any], among: Set[str]) -> set[str]:
+    """Those tokens that a BPE's merges spell: they stand for text whatever they look like."""
+    prefix = config["model"].get("continuing_subword_prefix") or ""
+    ends = {token[-1:] for token in among}
+    merges = config["model"].get("merges", ())
+    pairs = (merge.split(" ", 1) if isinstance(merge, str) else merge for merge in merges)
+    likely = ((left, right) for left, right in pairs if right[-1:] in ends)
+    return {left + right.removeprefix(prefix) for left, right in likely} & among
+
+
+def _read(path: str) -> bytes:
+    try:
+        check_size(os.path.getsize(path), path)
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _read_object(path: str) -> dict[str, Any]:
+    """Reads a file that must hold a JSON object."""
+    try:
+        value = json.loads(_read(path))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON: {error}; mend or remove it") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{path} holds a JSON {type(value).__name__}, not an object; mend it")
+    return value
+
+
+def _named_roles(directory: str) -> dict[str, str]:
+    """Role to token; special_tokens_map.json goes before tokenizer_config.json."""
+    tokens: dict[str, Any] = {}
+    for name in _BESIDE:
+        path = os.path.join(directory, name)
+        if os.path.isfile(path):
+            tokens |= {key: value for key, value in _read_object(path).items() if value is not None}
+    named = {}
+    for role, keys in _NAMES.items():
+        for key in reversed(keys):
+            token = tokens.get(key)
+            if isinstance(token, dict):  # an AddedToken written out
+                token = token.get("content")
+            if isinstance(token, str) and token:
+                named[role] = token
+    return named
+
+
+def _from_vocab_and_merges(vocab_path: str, merges_path: str) -> "tokenizers.Tokenizer":
+    """The byte-level BPE that transformers makes of GPT-2's, RoBERTa's or OPT's files."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    directory = os.path.dirname(vocab_path)
+    config_path = os.path.join(directory, "tokenizer_config.json")
+    config = _read_object(config_path) if os.path.isfile(config_path) else {}
+    add_prefix_space = config.get("add_prefix_space") is True
+    vocab, lines = _read_object(vocab_path), _read(merges_path)
+    check_vocabulary(vocab, vocab_path)
+    with failures_as_data_errors(f"{vocab_path} with {merges_path} make no tokenizer", _REMEDY):
+        pairs = [tuple(line.rstrip("\r").split(" ")) for line in lines.decode().split("\n")]
+        merges = [pair for pair in pairs if pair != ("",) and pair[0] != "#version:"]
+        tokenizer = Tokenizer(models.BPE(vocab, merges))  # type: ignore[arg-type]
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    tokenizer.decoder = decoders.ByteLevel()
+    named = _named_roles(directory)
+    # RoBERTa's vocabulary still holds GPT-2's <|endoftext|>, as ordinary text.
+    family = _ROBERTA_SPECIALS if "<s>" in vocab else ("<|endoftext|>",)
+    specials = {*family, *named.values()} & vocab.keys() - {"".join(pair) for pair in merges}
+    tokenizer.add_special_tokens(
+        [
+            # As RoBERTa was published: the mask takes the space before it along.
+            AddedToken(token, lstrip=token == "<mask>", normalized=False, special=True)
+            for token in sorted(specials, key=vocab.__getitem__)
+        ]
+    )
+    _add_post_processor(tokenizer, named, config.get("add_bos_token") is True)
+    return tokenizer
+
+
+def _add_post_processor(
+    tokenizer: "tokenizers.Tokenizer", named: Mapping[str, str], add_bos: bool
+) -> None:
+    """`<s> text </s>` for RoBERTa, which is known by its mask; a bos if the configuration says."""
+    from tokenizers import processors
+
+    cls, sep, mask = map(tokenizer.token_to_id, ("<s>", "</s>", "<mask>"))
+    bos = named.get("bos")
+    if cls is not None and sep is not None and mask is not None:
+        tokenizer.post_processor = processors.RobertaProcessing(
+            ("</s>", sep), ("<s>", cls), add_prefix_space=False
+        )
+    elif add_bos and bos is not None and tokenizer.token_to_id(bos) is not None:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=[bos, "$A"],
+            pair=[bos, "$A", bos, "$B"],
+            special_tokens=[(bos, tokenizer.token_to_id(bos))],
+        )
+    else:
+        tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)

@@ -1,0 +1,1 @@
+"""Which documents are kept, and in what normal form."""

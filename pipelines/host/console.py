@@ -1,0 +1,51 @@
+"""The console that all commands print on: a rich one on which no text commands anything."""
+
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+import rich.console
+from rich.console import ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from schemas.terminal import visible
+
+
+class Console(rich.console.Console):
+    """Shows control characters of text instead of sending them; [brackets] are text too.
+
+    What rich itself sends (colours, the moves of a progress bar) is not text, and arrives.
+    """
+
+    def __init__(
+        self,
+        *,
+        file: TextIO | None = None,
+        stderr: bool = False,
+        soft_wrap: bool = False,
+        width: int | None = None,
+    ):
+        """As rich's, without its markup and its colours for numbers."""
+        super().__init__(
+            file=file,
+            stderr=stderr,
+            soft_wrap=soft_wrap,
+            width=width,
+            markup=False,
+            highlight=False,
+        )
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """Text of a string, as wide as what is seen of it."""
+        return super().render_str(_make_visible(text), **how)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """What rich makes of something printable, its text made visible."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=_make_visible(segment.text))
+
+
+def _make_visible(text: str) -> str:
+    return visible(text, keep="\n")

@@ -1,0 +1,76 @@
+"""The flags that build_shards and train_tokenizer share: what to read, and which of it is kept."""
+
+from typing import Annotated, Literal, Protocol
+
+import tyro
+
+from pipelines.filters.filters import Filters
+from pipelines.readers.documents import Role
+from pipelines.readers.formats.table import FORMATS
+from pipelines.readers.source import AUTO, Source
+
+Inputs = Annotated[
+    tuple[str, ...],
+    tyro.conf.UseAppendAction,
+    tyro.conf.arg(
+        help="What to read; may be given more than once. A file, a glob (with ** and {a,b}), a "
+        "directory, @LIST.txt of such, or hf:PATH_OR_NAME[:CONFIG][:SPLIT]. Text, JSON Lines, CSV, "
+        "TSV and SQuAD's JSON, plain or .gz, .zst, .bz2, .xz; Parquet; Arrow. Fields have names: "
+        "--text_field=..."
+    ),
+]
+TextDocument = Annotated[
+    Literal["line", "paragraph", "file"],
+    tyro.conf.arg(help="What is a document in a text file. No word goes on into the next."),
+]
+InputFormat = Annotated[
+    str,
+    tyro.conf.arg(
+        metavar="|".join((AUTO, *FORMATS)), help="Of all files; auto goes by their names."
+    ),
+]
+MaxDocumentBytes = Annotated[
+    int,
+    tyro.conf.arg(
+        help="Refuse a longer document, or the line that holds it: memory is then bounded, "
+        "whatever the input. One of 100 MB takes 0.4 GB more than a small one."
+    ),
+]
+FilterFlags = Annotated[Filters, tyro.conf.arg(name="", help="Which documents are kept.")]
+MaxRejects = Annotated[
+    int,
+    tyro.conf.arg(help="Fail if more documents than this are refused; -1 for no limit."),
+]
+
+
+class InputOptions(Protocol):
+    """Options that say how inputs are read."""
+
+    @property
+    def document(self) -> str: ...  # noqa: D102
+
+    @property
+    def input_format(self) -> str: ...  # noqa: D102
+
+    @property
+    def max_document_bytes(self) -> int: ...  # noqa: D102
+
+
+def source_of(options: InputOptions, patterns: tuple[str, ...], roles: tuple[Role, ...]) -> Source:
+    """What to read, as these options say.
+
+    Args:
+      options: of the command.
+      patterns: of --input or its like.
+      roles: what to take of each document.
+
+    Raises:
+      UsageError: it cannot be read so.
+    """
+    return Source(
+        patterns,
+        document=options.document,
+        roles=roles,
+        input_format=options.input_format,
+        max_document_bytes=options.max_document_bytes,
+    )

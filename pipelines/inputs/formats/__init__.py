@@ -1,1 +1,0 @@
-"""One file a format: stored bytes or tables -> documents. Pure; `sources` opens and dispatches."""

@@ -1,0 +1,1 @@
+"""What must hold in every shard and row of a set."""

@@ -1,0 +1,117 @@
+"""Whether config.yaml and the files for TensorFlow Datasets say what schema.json says.
+
+No reader of rows opens them, so that only `pipelines.verify` looks. Pure.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pipelines.writers.tfds_info import tfds_files
+from schemas.errors import DataError
+from schemas.sidecar import Schema, SetInfo
+from schemas.typed_json import parse_json, shown
+from schemas.version import VERSION
+
+_MOST_BYTES = 4 << 20  # of a config.yaml that is compared: YAML is read at 1 MB a second
+_FIELDS = (
+    "encoding",
+    "mask_copies",
+    "mask_rate",
+    "max_length",
+    "packing",
+    "seed",
+    "static_masking",
+    "task",
+)
+# Flags that are in `parameters` of every task that has them.
+_RECORDED = frozenset(
+    "classes document filter max_answer_length max_chars max_question_length max_repetition "
+    "mean_span_length min_chars min_words noise_density normalize qa_form qa_template truncation "
+    "window_stride".split()
+)
+
+
+def config_problems(content: bytes, schema: Schema) -> list[str]:
+    """Flags of config.yaml that did not make this contract: each a sentence."""
+    import yaml  # not for --help
+
+    if len(content) > _MOST_BYTES:
+        return [f"config.yaml has {len(content):,} bytes, more than the {_MOST_BYTES:,} of flags"]
+    try:
+        text = content.decode()
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
+            return ["config.yaml has aliases, which no run writes"]
+        flags = yaml.safe_load(text)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        return [f"config.yaml is not YAML: {' '.join(str(error).split()):.200}"]
+    if not isinstance(flags, dict):
+        return [f"config.yaml holds {shown(flags)}, not flags"]
+    return [
+        f"config.yaml: {name} is {shown(flag)}, where schema.json says {shown(due)}"
+        for name, flag, due in _pairs(flags, schema)
+        if json.dumps(flag) != json.dumps(due)  # 1 is neither true nor 1.0
+    ]
+
+
+def _pairs(flags: dict[str, Any], schema: Schema) -> Iterator[tuple[str, Any, Any]]:
+    """Name, what the flag says and what the schema says, of all that both name."""
+    for name in _FIELDS:
+        if name in flags:
+            yield name, flags[name], getattr(schema, name)
+    for name, value in schema.parameters.items():
+        if name == "classes" and isinstance(flags.get(name), str):
+            given = flags[name]
+            yield (
+                name,
+                parse_json(given.encode(), name) if given[:1] == "[" else given.split(","),
+                value,
+            )
+        elif name in flags and not (name == "max_target_length" and flags[name] == 0):
+            yield name, flags[name], value
+    for name, flag in flags.items():
+        recorded = name in _RECORDED or (str(name).endswith("_field") and flag)
+        if recorded and name not in schema.parameters:
+            yield name, flag, None
+    if "mask_unit" in flags and schema.static_masking:
+        unit = "word" if flags.get("whole_word_masking") else flags["mask_unit"]
+        yield "mask_unit", unit, schema.mask_unit
+    if isinstance(flags.get("splits"), str) and not schema.splits_given:
+        yield "splits", _numbers(flags["splits"]), schema.splits
+    if ":" in str(flags.get("num_shards", "")):
+        yield "num_shards", _numbers(flags["num_shards"]), schema.shards
+
+
+def _numbers(text: str) -> dict[str, Any]:
+    """`train:0.9,test:0.1` -> {"test": 0.1, "train": 0.9}, or what of it can be read."""
+    pairs = (item.strip().partition(":")[::2] for item in text.split(","))
+    try:
+        return {name: json.loads(number) for name, number in sorted(pairs)}
+    except ValueError:
+        return {"": text}
+
+
+def tfds_problems(info: SetInfo, contents: dict[str, bytes]) -> list[str]:
+    """Where the files for TensorFlow Datasets are not those of the set.
+
+    Args:
+      info: the set.
+      contents: the files that it has, by name.
+    """
+    problems = []
+    for name, made in tfds_files(info.schema, info.manifest.files, info.stats).items():
+        if name not in contents:
+            continue
+        try:
+            found, due = parse_json(contents[name], name), json.loads(made)
+        except DataError as error:
+            problems.append(str(error))
+            continue
+        if info.schema.code_version != VERSION and isinstance(found, dict):
+            # The sentence for people is another version's; but that is named in it.
+            told = found.get("description")
+            if "description" in due and f" {info.schema.code_version}: " in str(told):
+                due["description"] = told
+        if found != due:
+            problems.append(f"{name} does not describe the rows of schema.json and stats.json")
+    return problems

@@ -1,0 +1,212 @@
+"""What must hold in every row of a shard set. Pure; vectorised over batches.
+
+Legend: B rows, L places a row, K slots for masked tokens.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pipelines.inspection.checks.example_checks import example_problems
+from pipelines.rows.row_problem import MOST as MOST
+from pipelines.rows.row_problem import RowProblem, problems_where
+from pipelines.tasks.task import task_class
+from schemas.features import positions_from_segments, unmask
+from schemas.sidecar import Schema
+
+Columns = dict[str, np.ndarray]
+# Names as in schemas.statistics.ShardStatistics.
+COUNTED = ("rows", "tokens_in_rows", "segments", "masked")
+
+
+def count(columns: Columns) -> dict[str, int]:
+    """Rows, tokens that are not padding, segments and masked tokens, by the names of COUNTED."""
+    segment_ids_BxL = columns["segment_ids"]
+    streams = (values for name, values in columns.items() if name.endswith("segment_ids"))
+    counts = (
+        len(segment_ids_BxL),
+        sum(int(np.count_nonzero(segment_ids)) for segment_ids in streams),
+        int(segment_ids_BxL.max(axis=1, initial=0).sum(dtype=np.int64)),
+        int(columns["masked_weights"].sum()) if "masked_weights" in columns else 0,
+    )
+    return dict(zip(COUNTED, counts, strict=True))
+
+
+def row_problems(
+    columns: Columns,
+    schema: Schema,
+    *,
+    split: str = "train",
+    prefix: tuple[int, ...] = (),
+    suffix: tuple[int, ...] = (),
+    evaluation: np.ndarray | None = None,
+) -> list[RowProblem]:
+    """Everything that is wrong with rows, up to MOST of each kind, sorted by row.
+
+    Args:
+      columns: of B rows, decoded.
+      schema: their contract.
+      split: that they are of.
+      prefix: ids that each segment begins with; not looked for with packing=concat, which cuts
+        segments.
+      suffix: ids that each segment ends with.
+      evaluation: uint64, names of the lines of evaluation.jsonl; None if they are not known.
+    """
+    checks = [_segments, _ids]
+    if "positions" in columns:
+        checks.append(_positions)
+    if schema.static_masking:
+        checks.append(_slots)
+    problems = [problem for check in checks for problem in check(columns, schema)]
+    if not problems:  # what stands on the rest: places of segments, and masks to undo
+        problems = list(_check_surroundings(columns, schema, prefix, suffix))
+        problems += task_class(schema.task).row_problems(columns, schema, split)
+    if "example_id" in columns:
+        problems += example_problems(columns, split, evaluation)
+    return sorted(problems, key=lambda problem: problem.row)
+
+
+def _segments(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
+    segment_ids = columns["segment_ids"]
+    yield from problems_where(
+        segment_ids[:, :1] != 1,
+        lambda row, i: f"segment_ids[0] is {segment_ids[row, i]}: a row begins with segment 1",
+    )
+    before, after = segment_ids[:, :-1], segment_ids[:, 1:]
+    # Unsigned, so 255 -> 0 steps by one too; that is padding after a segment, which may be.
+    follows = (after == before) | (after == 0) | ((after - before == 1) & (before != 0))
+    yield from problems_where(
+        ~follows,
+        lambda row, i: (
+            f"segment_ids[{i + 1}] is {after[row, i]} after {before[row, i]}: segments count up "
+            "by one, and padding is at the end only"
+        ),
+    )
+    if schema.packing == "none":
+        yield from problems_where(
+            segment_ids > 1,
+            lambda row, i: f"segment_ids[{i}] is {segment_ids[row, i]}, although packing is none",
+        )
+
+
+def _ids(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
+    input_ids = columns["input_ids"]
+    if schema.vocab_size <= np.iinfo(input_ids.dtype).max:
+        yield from problems_where(
+            input_ids >= schema.vocab_size,
+            lambda row, i: (
+                f"input_ids[{i}] is {input_ids[row, i]}, not below the vocabulary's "
+                f"{schema.vocab_size}"
+            ),
+        )
+    pad = schema.special_ids.get("pad", 0)
+    yield from problems_where(
+        (columns["segment_ids"] == 0) & (input_ids != pad),
+        lambda row, i: f"input_ids[{i}] is {input_ids[row, i]} in padding, not {pad}",
+    )
+
+
+def _positions(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
+    positions = columns["positions"]
+    expected = positions_from_segments(columns["segment_ids"])
+    yield from problems_where(
+        positions != expected,
+        lambda row, i: f"positions[{i}] is {positions[row, i]}, not {expected[row, i]}",
+    )
+
+
+def _slots(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
+    positions, ids = columns["masked_positions"], columns["masked_ids"]
+    weights = columns["masked_weights"]
+    used = weights != 0
+    yield from problems_where(
+        weights > 1, lambda row, k: f"masked_weights[{k}] is {weights[row, k]}, not 0 or 1"
+    )
+    yield from problems_where(
+        used[:, 1:] & ~used[:, :-1],
+        lambda row, k: f"masked_weights[{k + 1}] is 1 after 0: slots in use come first",
+    )
+    yield from problems_where(
+        ~used & ((positions != 0) | (ids != 0)),
+        lambda row, k: (
+            f"slot {k} is empty, but masked_positions has {positions[row, k]} and masked_ids "
+            f"{ids[row, k]}: zeros belong there"
+        ),
+    )
+    yield from problems_where(
+        used[:, 1:] & (positions[:, 1:] <= positions[:, :-1]),
+        lambda row, k: (
+            f"masked_positions[{k + 1}] is {positions[row, k + 1]} after {positions[row, k]}: "
+            "they ascend"
+        ),
+    )
+    last = schema.max_length - 1
+    places = np.minimum(positions, last)
+    segments = np.take_along_axis(columns["segment_ids"], places, axis=1)
+    yield from problems_where(
+        used & ((positions > last) | (segments == 0)),
+        lambda row, k: f"masked_positions[{k}] is {positions[row, k]}, where no token is",
+    )
+    yield from problems_where(
+        used & (ids >= schema.vocab_size),
+        lambda row, k: (
+            f"masked_ids[{k}] is {ids[row, k]}, not below the vocabulary's {schema.vocab_size}"
+        ),
+    )
+    is_special = np.zeros(schema.vocab_size, bool)
+    is_special[list(schema.all_special_ids)] = True
+    yield from problems_where(
+        used & is_special[np.minimum(ids, schema.vocab_size - 1)],
+        lambda row, k: f"masked_ids[{k}] is {ids[row, k]}, a special token: none is masked",
+    )
+    now = np.take_along_axis(columns["input_ids"], places, axis=1)
+    odd = is_special[np.minimum(now, schema.vocab_size - 1)] & (now != schema.special_ids["mask"])
+    yield from problems_where(
+        used & odd,
+        lambda row, k: (
+            f"input_ids[{positions[row, k]}] is {now[row, k]} at a masked place: neither the mask "
+            "token nor an ordinary one"
+        ),
+    )
+
+
+def _check_surroundings(
+    columns: Columns, schema: Schema, prefix: tuple[int, ...], suffix: tuple[int, ...]
+) -> Iterator[RowProblem]:
+    """Segments of the rebuilt rows begin and end as the task wraps a text."""
+    if schema.packing == "concat" or not prefix + suffix:
+        return
+    input_ids, segment_ids = unmask(columns), columns["segment_ids"]
+    edge = np.ones((len(segment_ids), 1), bool)
+    changes = segment_ids[:, 1:] != segment_ids[:, :-1]
+    starts = np.hstack((edge, changes)) & (segment_ids != 0)
+    ends = np.hstack((changes, edge)) & (segment_ids != 0)
+    for step, expected in enumerate(prefix):
+        yield from _find_misplaced(
+            input_ids, np.flatnonzero(starts), step, expected, "begins", schema
+        )
+    for step, expected in enumerate(reversed(suffix)):
+        yield from _find_misplaced(input_ids, np.flatnonzero(ends), -step, expected, "ends", schema)
+
+
+def _find_misplaced(
+    input_ids: np.ndarray,
+    places: np.ndarray,
+    step: int,
+    expected: int,
+    what: str,
+    schema: Schema,
+) -> Iterator[RowProblem]:
+    """Places [n] in the flat rows that have another id than expected `step` columns on."""
+    rows, firsts = np.divmod(places, input_ids.shape[1])
+    columns = firsts + step
+    inside = (columns >= 0) & (columns < input_ids.shape[1])
+    found = np.where(inside, input_ids.reshape(-1)[(places + step) * inside], -1)
+    for n in np.flatnonzero(found != expected)[:MOST].tolist():
+        yield RowProblem(
+            int(rows[n]),
+            f"the segment that {what} at {int(firsts[n])} has id {int(found[n])} at "
+            f"{int(columns[n])}, not {expected}"
+            + ", in the row without masks"
+            * schema.static_masking,
+        )

@@ -1,0 +1,231 @@
+"""Rows of a shard set as Parquet, JSON Lines or Arrow: a file a shard, export.json last."""
+
+import os
+import sys
+import time
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+from rich.filesize import decimal
+
+from pipelines.host.console import Console
+from pipelines.runners.progress import Display, Journal
+from pipelines.storage.store import disk_errors, write_file
+from pipelines.writers.staging import staged
+from schemas.errors import UsageError
+from schemas.manifest import MANIFEST, ManifestFile, check_unchanged
+from schemas.records import open_rows
+from schemas.sidecar import SetInfo, read_set
+from schemas.terminal import say
+from schemas.typed_json import from_json, load_json, to_json
+
+if TYPE_CHECKING:
+    from pipelines.inspection.row_export import RowTable
+
+RECORD = "export.json"
+_UPDATE_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Writes the rows of a shard set as Parquet, JSON Lines or Arrow files.
+
+    Attributes:
+      directory: of the set, with a MANIFEST.json; or its URL: gs://bucket/set.
+      to: parquet; jsonl, numbers in lists, a row a line; or arrow, Arrow's stream, which
+        datasets.Dataset.from_file maps.
+      output: directory of the export.
+      split: export this one only.
+      unmask: input_ids as they were before static masking, and no masked_* columns.
+      text: beside the ids a column `text`, a list of strings: each segment decoded, as it was
+        before masking, without special tokens.
+      overwrite: replace another export in the output directory.
+      follow_links: open files that are links out of the set's directory, too.
+    """
+
+    directory: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
+    to: Literal["parquet", "jsonl", "arrow"]
+    output: str
+    split: str | None = None
+    unmask: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    text: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    follow_links: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+
+
+@dataclass(frozen=True)
+class ExportRecord:
+    """What an export is (export.json).
+
+    Attributes:
+      fingerprint: of the set.
+      manifest: sha256s of its shards, in the order of `files`.
+      to: the format.
+      unmask: as the flag.
+      text: as the flag.
+      files: a file's name to its rows.
+    """
+
+    fingerprint: str
+    manifest: tuple[str, ...]
+    to: str
+    unmask: bool
+    text: bool
+    files: dict[str, int]
+
+
+def export_set(options: ExportOptions) -> None:
+    """Exports a set, or finds it exported, and says so.
+
+    Raises:
+      UsageError: the output directory holds something else.
+      DataError: the set is damaged.
+    """
+    began = time.monotonic()
+    info = read_set(options.directory, follow_links=options.follow_links)
+    shards = _shards(info, options)
+    asked = _record(info, options, shards)
+    if os.path.exists(os.path.join(options.output, MANIFEST)):
+        raise UsageError(
+            f"--output={options.output} is a shard set: give the export a directory of its own"
+        )
+    table = _table(info, options)
+    with staged(options.output) as places:
+        staging = places.local
+        if _is_finished(asked, options):
+            say(f"{options.output} holds this very export already: nothing to do")
+            return
+        _write(info, shards, table, options.to, staging)
+        with disk_errors(options.output):
+            size = _publish(asked, options.output, staging)
+    rows = sum(asked.files.values())
+    say(
+        f"ok: {rows:,} rows in {len(shards):,} {options.to} file{'s' * (len(shards) != 1)}, "
+        f"{decimal(size)}, {time.monotonic() - began:.1f} s: {options.output}"
+    )
+
+
+def _shards(info: SetInfo, options: ExportOptions) -> list[ManifestFile]:
+    splits = sorted(info.schema.splits)
+    if options.split is not None and options.split not in splits:
+        raise UsageError(
+            f"--split={options.split}: {info.directory} has no such split, only {', '.join(splits)}"
+        )
+    wanted = splits if options.split is None else [options.split]
+    file_format = sorted(info.schema.file_formats)[0]
+    return [file for split in wanted for file in info.manifest.shards(split, file_format)]
+
+
+def _record(info: SetInfo, options: ExportOptions, shards: list[ManifestFile]) -> ExportRecord:
+    return ExportRecord(
+        fingerprint=info.schema.fingerprint,
+        manifest=tuple(shard.sha256 for shard in shards),
+        to=options.to,
+        unmask=options.unmask,
+        text=options.text,
+        files={_file_name(shard, options.to): shard.rows or 0 for shard in shards},
+    )
+
+
+def _file_name(shard: ManifestFile, file_format: str) -> str:
+    """`train-00000-of-00002.array_record` -> `train-00000-of-00002.parquet`."""
+    return f"{shard.path.rsplit('.', 1)[0]}.{file_format}"
+
+
+def _table(info: SetInfo, options: ExportOptions) -> "RowTable":
+    from pipelines.inspection.row_export import RowTable  # imports Parquet, and `tokenizers`
+
+    if options.unmask and not info.schema.static_masking:
+        raise UsageError(
+            f"--unmask: the rows of {info.directory} carry no masks, their ids are as they were; "
+            "leave the flag out"
+        )
+    tokenizer = None
+    if options.text:
+        with open(info.locate("tokenizer.json"), "rb") as file:
+            tokenizer = file.read()
+    return RowTable(info.schema, unmasked=options.unmask, tokenizer=tokenizer)
+
+
+def _is_finished(asked: ExportRecord, options: ExportOptions) -> bool:
+    """Whether the output directory holds the export that is asked for.
+
+    Raises:
+      UsageError: it holds another one, or files that the export would replace.
+    """
+    path = os.path.join(options.output, RECORD)
+    if options.overwrite:
+        return False
+    if not os.path.exists(path):
+        taken = [name for name in asked.files if os.path.exists(os.path.join(options.output, name))]
+        if taken:
+            raise UsageError(
+                f"{options.output} has a {taken[0]} already, of no finished export: give another "
+                "--output, or --overwrite to replace it"
+            )
+        return False
+    there = from_json(ExportRecord, load_json(path), path)
+    if there == asked:
+        return True
+    before, now = asdict(there), asdict(asked)
+    told = {name: "another set" for name in ("fingerprint", "manifest")}
+    told["files"] = f"{len(there.files)} files, not {len(asked.files)}"
+    differing = [
+        told.get(name, f"{name} {before[name]!r}, not {now[name]!r}")
+        for name in now
+        if before[name] != now[name]
+    ]
+    raise UsageError(
+        f"{options.output} holds another export ({'; '.join(dict.fromkeys(differing))}). Give "
+        "another --output, or --overwrite to replace it"
+    )
+
+
+def _write(
+    info: SetInfo, shards: list[ManifestFile], table: "RowTable", file_format: str, staging: str
+) -> None:
+    """Writes every shard into the staging folder."""
+    from pipelines.inspection.row_export import export_rows
+
+    stride = info.schema.codec().stride
+    journal = Journal(staging)
+    console = Console(file=sys.stderr, soft_wrap=True)
+    display = Display(staging, sum(shard.rows or 0 for shard in shards) * stride, "export", console)
+    shown = time.monotonic()
+    try:
+        for shard in shards:
+            path = os.path.join(staging, _file_name(shard, file_format))
+            with info.borrow(shard.path) as here, closing(open_rows(here, stride)) as reader:
+                # The export says that it holds the rows of the manifest.
+                check_unchanged(here, shard)
+                with disk_errors(path), open(path, "xb") as file:
+                    for rows in export_rows(reader, table, file, file_format):
+                        journal.add(bytes_read=rows * stride, rows=rows)
+                        if time.monotonic() - shown > _UPDATE_SECONDS:
+                            shown = time.monotonic()
+                            display.update()
+                    file.flush()
+                    os.fsync(file.fileno())
+    finally:
+        display.close()
+
+
+def _publish(asked: ExportRecord, output: str, staging: str) -> int:
+    """Moves the files into place, export.json last; files of an older export go first.
+
+    Returns:
+      Bytes of the files.
+    """
+    record = os.path.join(output, RECORD)
+    if os.path.exists(record):
+        older = from_json(ExportRecord, load_json(record), record)
+        os.remove(record)
+        for name in older.files:
+            if os.path.exists(path := os.path.join(output, os.path.basename(name))):
+                os.remove(path)
+    for name in asked.files:
+        os.replace(os.path.join(staging, name), os.path.join(output, name))
+    write_file(record, to_json(asked))
+    return sum(os.path.getsize(os.path.join(output, name)) for name in asked.files)

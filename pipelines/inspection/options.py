@@ -1,0 +1,69 @@
+"""The command lines of inspect_shards and verify -> frozen configurations that refuse."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from schemas.errors import UsageError
+from schemas.set_cache import CACHE_GIGABYTES
+
+
+@dataclass(frozen=True)
+class InspectOptions:
+    """Shows a row of a shard set as text, and the set's counts.
+
+    Exit code 1 if --search finds nothing or --diff finds a difference, as grep and diff have it.
+
+    Attributes:
+      directory: of the set, with a MANIFEST.json; or its URL: gs://bucket/set.
+      split: whose row to show, the first that has rows by default; or to search, by default all.
+      row: index in the split, from 0 on.
+      stats: show the tables only, no row, and how often tokens occur.
+      search: show the rows that hold this text, masks taken off; upper and lower case differ.
+      limit: show at most so many rows that --search finds; 0 for all.
+      diff: another set: show what differs, in contract, inputs, counts, tokens and rows.
+      cache_dir: where what is fetched from a store is kept; by default textmill in ~/.cache.
+      cache_gigabytes: that all sets in it may take.
+      follow_links: open files that are links out of the set's directory, too.
+    """
+
+    directory: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
+    split: str | None = None
+    row: int = 0
+    stats: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    search: str | None = None
+    limit: int = 20
+    diff: Annotated[str | None, tyro.conf.arg(metavar="OTHER_DIR")] = None
+    cache_dir: str | None = None
+    cache_gigabytes: float = CACHE_GIGABYTES
+    follow_links: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+
+    def __post_init__(self) -> None:
+        """Refuses what asks for two things, or for nothing."""
+        if self.stats + (self.search is not None) + (self.diff is not None) > 1:
+            raise UsageError("--stats, --search and --diff: give one of them")
+        if self.search == "":
+            raise UsageError("--search: give a text to look for; every row holds the empty one")
+        if self.limit < 0:
+            raise UsageError(f"--limit={self.limit}: 0 or more, where 0 shows all")
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """Re-reads finished shard sets and checks all that they say of themselves.
+
+    Attributes:
+      directories: of the sets, each with a MANIFEST.json; or URLs: gs://bucket/set.
+      follow_links: open files that are links out of the set's directory, too.
+    """
+
+    directories: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR [DIR ...]")
+    ]
+    follow_links: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+
+    def __post_init__(self) -> None:
+        """Refuses a command line without a directory."""
+        if not self.directories:
+            raise UsageError("give the directory of a shard set: python -m pipelines.verify DIR")

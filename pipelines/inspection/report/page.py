@@ -1,0 +1,100 @@
+"""A finished set -> report.html: one page that needs nothing but itself.
+
+The page is a function of the set's content alone, so that the same set has the same bytes wherever
+and however it was made. Each section is made by itself: one that fails is a notice in its place and
+a warning in the log, and no reason to lose a run.
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+
+from pipelines.inspection.report import content as set_content
+from pipelines.inspection.report.content import SetContent
+from pipelines.inspection.report.examples import examples
+from pipelines.inspection.report.figures import compact
+from pipelines.inspection.report.measures import classes, lengths, masks, packing
+from pipelines.inspection.report.origin import made, overview, rejects, went
+from pipelines.inspection.report.vocabulary import tokens
+from schemas.terminal import visible
+
+REPORT = "report.html"
+
+# Title; the macro of sections.html.jinja that writes the section; what gives its numbers.
+_SECTIONS: tuple[tuple[str, str, Callable[[SetContent], dict[str, Any] | None]], ...] = (
+    ("", "overview", overview),
+    ("Where it all went", "went", went),
+    ("Rows", "examples", examples),
+    ("Length of documents", "lengths", lengths),
+    ("Packing", "packing", packing),
+    ("Masks, as measured", "masks", masks),
+    ("Classes", "classes", classes),
+    ("Tokens", "tokens", tokens),
+    ("Documents left out", "rejects", rejects),
+    ("How it was made", "made", made),
+)
+_log = logging.getLogger(__name__)
+
+
+def report_html(content: SetContent) -> bytes:
+    """Renders the page, as UTF-8."""
+    environment = _environment()
+    macros = environment.get_template("sections.html.jinja").module
+    sections = []
+    for title, macro, make in _SECTIONS:
+        try:
+            data = make(content)
+            body = getattr(macros, macro)(data) if data is not None else None
+        except Exception as error:  # a figure must not cost hours of work
+            _log.warning("report.html lacks its section %r", title, exc_info=True)
+            body = vars(macros)["failed"](f"{type(error).__name__}: {error}")
+        if body:
+            sections.append((title, body))
+    page = environment.get_template("page.html.jinja")
+    return page.render(sections=sections, schema=content.schema).encode()
+
+
+def report_file(make: Callable[[], SetContent]) -> dict[str, bytes]:
+    """The file's name and content; without a page, nothing but a warning: rows are not at stake.
+
+    Args:
+      make: reads what the page is made of.
+    """
+    try:
+        return {REPORT: report_html(make())}
+    except Exception:
+        _log.warning("the set has no report.html, since it could not be made", exc_info=True)
+        return {}
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_source),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        bytecode_cache=_bytecode_cache(),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        # Whatever comes from an input may hold control characters; jinja escapes the markup.
+        finalize=lambda value: visible(value) if type(value) is str else value,
+    )
+    environment.filters.update(
+        compact=compact, number=set_content.number, percent=set_content.percent
+    )
+    return environment
+
+
+def _bytecode_cache() -> jinja2.BytecodeCache | None:
+    """Where Python keeps this very file compiled, if it may: compiling the page takes 0.1 s."""
+    folder = os.path.join(os.path.dirname(__file__), "__pycache__")
+    return jinja2.FileSystemBytecodeCache(folder) if os.access(folder, os.W_OK) else None
+
+
+def _source(name: str) -> str:
+    return files("pipelines.inspection.report").joinpath(name).read_text(encoding="utf-8")

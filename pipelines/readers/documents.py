@@ -1,0 +1,245 @@
+r"""What documents are, and bytes of a text file -> documents, as Arrow arrays. Pure.
+
+Lines end at b"\n" alone: U+2028, U+0085 and a lone b"\r" are text. A b"\r" before the newline is
+not part of the line. Empty lines separate documents and are none.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+_BLANK = rb"[ \t\r\v\f]*"
+# What ends a document, by kind: a cut after a match never cuts a document.
+BOUNDARIES = {
+    "line": re.compile(rb"\n"),
+    "paragraph": re.compile(rb"\n" + _BLANK + rb"\n"),
+    "file": re.compile(rb"(?!)"),  # nothing inside a file
+}
+BOM = b"\xef\xbb\xbf"
+# Longer ones are refused, so that no input decides how much memory a run takes. One of 100 MB takes
+# 0.4 GB more than a small one.
+MAX_DOCUMENT_BYTES = 128 << 20
+_NEWLINE, _RETURN = 10, 13
+
+# `start` in characters from the context's first, -1 where the input does not say; no answers at
+# all: the question cannot be answered.
+ANSWERS = pa.list_(pa.struct([("text", pa.string()), ("start", pa.int64())]))
+COLUMN_TYPES = {
+    "string": pa.large_string(),
+    "label": pa.large_string(),
+    "id": pa.large_string(),
+    "answers": ANSWERS,
+}
+
+
+@dataclass(frozen=True)
+class Role:
+    """A part that a field of the input plays in a task.
+
+    Attributes:
+      name: what tasks call it: text, text_pair, label, id, question, context, answers.
+      kind: string; label (a string, a whole number or a truth value, kept as a string); id (like a
+        label); answers (texts with their places, in any of the forms that SQuAD is found in).
+      field: what the input calls it; `a.b` is the field b of the object a.
+      optional: a document may lack it, and then has "" or no answers.
+    """
+
+    name: str
+    kind: str
+    field: str
+    optional: bool = False
+
+    @property
+    def type(self) -> pa.DataType:
+        """The Arrow type of the role's column."""
+        return COLUMN_TYPES[self.kind]
+
+
+TEXT_ROLES = (Role("text", "string", "text"),)
+
+
+@dataclass(frozen=True)
+class Reject:
+    """A refused document: where it starts and why it was refused.
+
+    Attributes:
+      path: of the file.
+      offset: in text and JSON Lines the byte it starts at, otherwise its number among the file's
+        records, from 0; None if the document was read well and its task refused it.
+      reason: a word or two that are counted.
+      detail: what is wrong with this one.
+      unit: what `offset` counts, byte or record; not written into files.
+    """
+
+    path: str
+    offset: int | None
+    reason: str
+    detail: str
+    unit: str = field(default="byte", compare=False)
+
+    @property
+    def place(self) -> str:
+        """Where it is, in words: `a.csv at record 17`."""
+        return self.path if self.offset is None else f"{self.path} at {self.unit} {self.offset:,}"
+
+
+def too_long(path: str, offset: int, longest: int) -> Reject:
+    """A document, or the line that holds it, that is longer than it may be."""
+    detail = f"longer than {longest:,} bytes: cut it, or raise --max_document_bytes"
+    return Reject(path, offset, "too_long", detail)
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Documents of a piece of a file.
+
+    Attributes:
+      columns: a column for each role, by its name, of the role's type. Strings are valid UTF-8;
+        there are no nulls; the first column has no empty ones.
+      empty: documents whose first role is empty; not among `rejects`.
+      rejects: refused documents.
+      source_bytes: of the piece, after decompression.
+      stored_bytes: read from disk for it.
+      digests: (path, file size, start, xxh3_128) of the stored ranges that end with this piece.
+      path: of the file.
+    """
+
+    columns: pa.RecordBatch
+    empty: int
+    rejects: tuple[Reject, ...]
+    source_bytes: int
+    stored_bytes: int = 0
+    digests: tuple[tuple[str, int, int, str], ...] = ()
+    path: str = ""
+
+    @property
+    def text(self) -> pa.LargeStringArray:
+        """The column of the first role, which no document lacks."""
+        return self.columns.column(0)
+
+    @property
+    def read(self) -> int:
+        """Documents found, kept or not."""
+        return len(self.text) + self.empty + len(self.rejects)
+
+
+def text_documents(
+    data: bytes | memoryview,
+    document: str,
+    path: str,
+    offset: int,
+    *,
+    roles: tuple[Role, ...] = TEXT_ROLES,
+    label: str = "",
+    longest: int = MAX_DOCUMENT_BYTES,
+) -> Documents:
+    """Cuts text at lines or blank lines, or not at all.
+
+    Args:
+      data: whole documents, as the pattern in BOUNDARIES ends them.
+      document: line, paragraph or file.
+      path: for the places of refused documents.
+      offset: of `data` in the file; at 0 a byte order mark is skipped.
+      roles: the first is the text; others have nothing to take from a text file.
+      label: of all documents, for a role of that kind.
+      longest: bytes of a document; a longer one is refused.
+    """
+    skip = len(BOM) if offset == 0 and data[: len(BOM)] == BOM else 0
+    bytes_ = np.frombuffer(data, np.uint8)
+    if document == "file":
+        starts, stops = np.array([skip]), np.array([len(data)])
+    else:
+        starts, stops = _lines(bytes_, skip)
+        if document == "paragraph":
+            starts, stops = _paragraphs(bytes_, starts, stops)
+    empty = 0
+    if document == "file" and skip == len(data):
+        starts, stops, empty = starts[:0], stops[:0], 1
+    is_long = stops - starts > longest
+    rejects = [too_long(path, offset + start, longest) for start in starts[is_long].tolist()]
+    starts, stops = starts[~is_long], stops[~is_long]
+    text, bad = _utf8(_gather(bytes_, starts, stops))
+    rejects += [
+        Reject(path, offset + int(starts[i]), "not_utf8", detail) for i, detail in bad.items()
+    ]
+    columns = [text]
+    for role in roles[1:]:
+        value = label if role.kind == "label" else [] if role.kind == "answers" else ""
+        columns.append(pa.repeat(pa.scalar(value, role.type), len(text)))
+    return Documents(batch_of(columns, roles), empty, tuple(rejects), len(data))
+
+
+def batch_of(columns: list[pa.Array], roles: tuple[Role, ...]) -> pa.RecordBatch:
+    """Columns of the roles' types, named as the roles are."""
+    return pa.RecordBatch.from_arrays(
+        columns, schema=pa.schema([(role.name, role.type) for role in roles])
+    )
+
+
+def no_documents(roles: tuple[Role, ...]) -> Documents:
+    """None, where a piece only has to say what was read."""
+    return Documents(batch_of([pa.array([], role.type) for role in roles], roles), 0, (), 0)
+
+
+def _lines(data: np.ndarray, skip: int) -> tuple[np.ndarray, np.ndarray]:
+    """Starts and stops of the lines that hold something."""
+    stops = np.flatnonzero(data == _NEWLINE)
+    if len(data) and (not len(stops) or stops[-1] != len(data) - 1):
+        stops = np.append(stops, len(data))
+    starts = np.empty_like(stops)
+    starts[:1] = skip
+    starts[1:] = stops[:-1] + 1
+    stops = stops - ((stops > starts) & (data[stops - 1] == _RETURN)) if len(stops) else stops
+    some = stops > starts
+    return starts[some], stops[some]
+
+
+def _paragraphs(
+    data: np.ndarray, starts: np.ndarray, stops: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Joins neighbouring lines that are not blank."""
+    if not len(starts):
+        return starts, stops
+    is_text = np.ones(256, bool)
+    is_text[list(b" \t\r\v\f\n")] = False
+    text_before = np.concatenate(([0], np.cumsum(is_text[data], dtype=np.int64)))
+    filled = text_before[stops] > text_before[starts]
+    starts, stops = starts[filled], stops[filled]
+    # A line goes on with the paragraph if only its predecessor's line end lies between.
+    gap = np.zeros(len(data) + 1, np.int64)
+    np.cumsum(data == _NEWLINE, out=gap[1:])
+    opens = np.ones(len(starts), bool)
+    opens[1:] = gap[starts[1:]] - gap[stops[:-1]] > 1
+    closes = np.ones(len(starts), bool)
+    closes[:-1] = opens[1:]
+    return starts[opens], stops[closes]
+
+
+def _gather(data: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> pa.LargeBinaryArray:
+    """Slices of `data`, packed one after another."""
+    # What lies between them makes slices too, and Arrow takes every other one: a memcpy each.
+    bounds = np.empty((len(starts), 2), np.int64)
+    bounds[:, 0], bounds[:, 1] = starts, stops
+    count = max(2 * len(starts) - 1, 0)
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    pieces = pa.LargeBinaryArray.from_buffers(pa.large_binary(), count, buffers)
+    return pieces.take(pa.array(np.arange(0, count, 2)))
+
+
+def _utf8(binary: pa.LargeBinaryArray) -> tuple[pa.LargeStringArray, dict[int, str]]:
+    """The valid documents as strings, and the invalid ones' numbers with what is wrong."""
+    try:
+        return binary.cast(pa.large_string()), {}
+    except pa.ArrowInvalid:
+        bad = {}
+        for i, value in enumerate(binary.to_pylist()):
+            try:
+                value.decode()
+            except UnicodeDecodeError as error:
+                where = f"byte {error.start} of the document, 0x{value[error.start]:02x}"
+                bad[i] = f"{where}: {error.reason}"
+        keep = np.ones(len(binary), bool)
+        keep[list(bad)] = False
+        return binary.filter(pa.array(keep)).cast(pa.large_string()), bad

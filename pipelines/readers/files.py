@@ -1,0 +1,240 @@
+"""What --input names -> files; opening them, here or in a store that Beam knows."""
+
+import glob
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import BinaryIO
+
+from pipelines.readers.formats.table import FORMATS
+from pipelines.readers.stored import extension, inner_extension, is_compressed
+from pipelines.storage import store
+from pipelines.storage.store import is_remote
+from schemas.errors import DataError, UsageError
+
+# What a directory is searched for. A file that is named itself may be called anything.
+KNOWN = tuple(dict.fromkeys(ending for row in FORMATS.values() for ending in row.endings))
+_PACKED = {ending for row in FORMATS.values() if row.packs for ending in row.endings}
+_LABELLED = {e for row in FORMATS.values() if row.labels == "folder" for e in row.endings}
+HUGGING_FACE = "hf:"
+_SAVED_DATASET = ("dataset_dict.json", "state.json")
+_LIST = "@"
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+_LIST_BYTES = 64 << 20
+_OURS = ("MANIFEST.json", "tokenizer.json")
+_NO_FILES = (
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+@contextmanager
+def open_file(path: str) -> Iterator[BinaryIO]:
+    """Opens a file for reading its bytes as they are stored.
+
+    Raises:
+      DataError: it cannot be opened.
+    """
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(store.opened(path) if is_remote(path) else open(path, "rb"))
+        except OSError as error:
+            raise DataError(f"cannot open {path}: {error.strerror or error}") from error
+        yield file
+
+
+def check_size(raw: BinaryIO, path: str, size: int) -> None:
+    """Refuses a file that has another size than it had when the run was planned."""
+    if is_remote(path):  # as it was when it was opened
+        place = raw.tell()
+        now = raw.seek(0, os.SEEK_END)
+        raw.seek(place)
+    else:
+        now = os.fstat(raw.fileno()).st_size
+    if now != size:
+        raise DataError(
+            f"{path} had {size:,} bytes when the run began and has {now:,} now: let inputs rest "
+            "during a run, and run again"
+        )
+
+
+def expand_lists(patterns: tuple[str, ...]) -> list[str]:
+    """Patterns, with those of `@list.txt` in its place.
+
+    Raises:
+      DataError: a list cannot be read or names nothing.
+    """
+    expanded: list[str] = []
+    for pattern in patterns:
+        expanded += _read_list(pattern[1:]) if pattern.startswith(_LIST) else [pattern]
+    return expanded
+
+
+def _read_list(path: str) -> list[str]:
+    with open_file(path) as file:
+        content = file.read(_LIST_BYTES + 1)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"the list {path} is not UTF-8 at byte {error.start}") from error
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    patterns = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if len(content) > _LIST_BYTES or any("\0" in pattern for pattern in patterns):
+        raise DataError(f"{path} is no list of paths: after @ goes a text file, one path a line")
+    for pattern in patterns:
+        if pattern.startswith(_LIST):
+            raise DataError(f"the list {path} names another list, {pattern}: write out its paths")
+    if not patterns:
+        raise DataError(f"the list {path} names no file")
+    return patterns
+
+
+def find_files(pattern: str, *, label_folders: bool) -> list[tuple[str, int]]:
+    """Paths and sizes of the files that a pattern names, sorted.
+
+    Args:
+      pattern: a file, a directory (its files of known kinds, at any depth), or a glob with *, ?,
+        [], ** and {a,b}.
+      label_folders: the folders of text files are labels.
+
+    Raises:
+      DataError: there is none.
+      UsageError: a directory of label folders holds text files of no label.
+    """
+    found = _remote(pattern) if is_remote(pattern) else _local(pattern, label_folders)
+    if not found:
+        raise DataError(f"no file matches --input={pattern}")
+    return found
+
+
+def _remote(pattern: str) -> list[tuple[str, int]]:
+    matched: list[tuple[str, int]] = []
+    for alternative in _alternatives(pattern) if not pattern.endswith("/") else ():
+        matched += [
+            (path, size)
+            for path, size in store.matches(alternative)
+            if not _is_hidden(_base(path)) or _is_hidden(_base(alternative))  # as on a disk
+        ]
+    if not matched and not glob.has_magic(pattern):  # perhaps a folder
+        folder = pattern.rstrip("/") + "/"
+        matched = [
+            (path, size)
+            for path, size in store.matches(folder + "**")
+            if _is_known(path) and not _is_hidden(path.removeprefix(folder))
+        ]
+    return sorted(set(matched))
+
+
+def _local(pattern: str, label_folders: bool) -> list[tuple[str, int]]:
+    # A name that exists is meant as it stands, even if it holds [ or *.
+    names = [pattern]
+    if not os.path.lexists(pattern):
+        names = [n for p in _alternatives(pattern) for n in glob.glob(p, recursive=True)]
+    paths: list[str] = []
+    for name in names:
+        if not os.path.isdir(name):
+            paths.append(name)
+        elif name == pattern:  # a folder that a glob meets on its way to files is not meant
+            paths += _in_folder(name, label_folders)
+    if names == [pattern] and not paths:
+        raise DataError(
+            f"--input={pattern} is a folder without files to read; looked for: {' '.join(KNOWN)}, "
+            "and compressed ones of text"
+        )
+    if names and not paths:
+        raise DataError(f"--input={pattern} matches folders only, such as {min(names)}: name one")
+    return sorted((path, _size(path)) for path in set(paths))
+
+
+def _size(path: str) -> int:
+    """Of a regular file.
+
+    Raises:
+      DataError: it is none, or not to be seen, or its name cannot be written down.
+    """
+    try:
+        path.encode()
+        found = os.stat(path)
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"the name of {path!r} is not UTF-8, so that no report could hold it: rename the file"
+        ) from error
+    except OSError as error:
+        what = "is a link that leads nowhere" if os.path.islink(path) else "cannot be looked up"
+        raise DataError(f"{path} {what}: {error.strerror}") from error
+    for is_kind, what in _NO_FILES:
+        if is_kind(found.st_mode):
+            raise DataError(
+                f"{path} is {what} and no file: inputs are read more than once, and in parts; "
+                "write it to a file first"
+            )
+    return found.st_size
+
+
+def _in_folder(folder: str, label_folders: bool) -> list[str]:
+    if any(os.path.exists(os.path.join(folder, name)) for name in _SAVED_DATASET):
+        raise UsageError(
+            f"--input={folder} is a saved dataset of Hugging Face's: give --input=hf:{folder}"
+        )
+    paths = []
+    for parent, folders, names in os.walk(folder, onerror=_refuse_folder):
+        folders[:] = [
+            name
+            for name in folders
+            if not _is_hidden(name) and not _is_ours(os.path.join(parent, name))
+        ]
+        paths += [
+            os.path.join(parent, name) for name in names if _is_known(name) and not _is_hidden(name)
+        ]
+    if label_folders:
+        texts = [path for path in paths if inner_extension(path) in _LABELLED]
+        top = sorted(path for path in texts if os.path.dirname(path) == folder.rstrip("/"))
+        below = sorted({os.path.relpath(path, folder).split(os.sep)[0] for path in texts})
+        inner = [name for name in below if os.path.isdir(os.path.join(folder, name))]
+        if top and inner:
+            first = os.path.join(folder, inner[0])
+            raise UsageError(
+                f"--input={folder} holds text files itself ({os.path.basename(top[0])}"
+                f"{', ...' if len(top) > 1 else ''}) beside folders that would be labels "
+                f"({', '.join(inner)}): name the folders, --input={first} and so on"
+            )
+    return paths
+
+
+def _refuse_folder(error: OSError) -> None:
+    raise DataError(f"the folder {error.filename} cannot be read: {error.strerror}") from error
+
+
+def _is_ours(folder: str) -> bool:
+    """Whether a shard set or a tokenizer lies in it, whose JSON is no text to learn from."""
+    return any(os.path.exists(os.path.join(folder, name)) for name in _OURS)
+
+
+def _is_hidden(relative: str) -> bool:
+    return any(part.startswith(".") for part in relative.split("/"))
+
+
+def _base(path: str) -> str:
+    return path.rsplit("/", 1)[-1]
+
+
+def _is_known(path: str) -> bool:
+    if is_compressed(path):
+        return inner_extension(path) in _PACKED
+    return extension(path) in KNOWN
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """`a/{b,c}/*` -> [`a/b/*`, `a/c/*`]; inner braces go first."""
+    match = _BRACES.search(pattern)
+    if match is None:
+        return [pattern]
+    return [
+        alternative
+        for option in match[1].split(",")
+        for alternative in _alternatives(pattern[: match.start()] + option + pattern[match.end() :])
+    ]

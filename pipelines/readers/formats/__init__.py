@@ -1,0 +1,1 @@
+"""One file a format: stored bytes or tables -> documents. `sources` opens files."""

@@ -1,0 +1,236 @@
+"""CSV and TSV with a header row -> documents.
+
+Records are cut by `csv_scan` and parsed by Arrow, a chunk of whole ones at a time. A record with
+another number of fields than the header is refused; a quote that is never closed is an error, for
+nobody can tell how much of the file it was to hold.
+"""
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pv
+
+from pipelines.readers.documents import (
+    BOM,
+    Documents,
+    Reject,
+    Role,
+    no_documents,
+    too_long,
+)
+from pipelines.readers.formats import csv_scan
+from pipelines.readers.formats.csv_scan import new_scan, scan
+from pipelines.readers.formats.role_columns import Classes, check_fields, take_roles
+from pipelines.readers.signatures import PEEKED, refuse_foreign
+from pipelines.readers.source import Source
+from pipelines.readers.stored import Chunks, Part, is_compressed
+from pipelines.storage.store import is_remote
+from schemas.errors import DataError, UsageError
+
+DELIMITERS = {"csv": ",", "tsv": "\t"}
+_HEADER_BYTES = 1 << 20
+_QUOTE_HINT = ". Perhaps a quote there is never closed: double quotes that are text"
+_SHOWN = 80  # characters of a refused record
+_ALL = np.iinfo(np.int64).max
+
+
+def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = None) -> list[Part]:
+    """Checks the header and cuts a file between records.
+
+    To know which newlines end records, a file must be read from its start. That goes at about a
+    gigabyte a second, but not where it takes decompression or a network: such a file stays whole.
+
+    Args:
+      raw: the file.
+      part: all of it.
+      source: whose roles' fields must be there; `block_bytes` are of a part.
+      classes: of no use here, where all is text.
+
+    Raises:
+      DataError: no header, or a quote is never closed.
+      UsageError: a field is not there.
+    """
+    names, end = _header(raw, part)
+    roles, block_bytes = source.roles, source.block_bytes
+    for role in roles:
+        if names.count(role.field) > 1:
+            raise UsageError(f"{part.path}: {names.count(role.field)} columns are {role.field!r}")
+    check_fields(pa.schema([(name, pa.string()) for name in names]), roles, part.path, {})
+    is_near = not is_compressed(part.path) and not is_remote(part.path)
+    if not is_near or part.size <= block_bytes:
+        return [part]
+    parts: list[Part] = []
+    records = new_scan(end)
+    start, record, offset = 0, 0, end
+    delimiter = ord(DELIMITERS[part.format])
+    raw.seek(offset)
+    while data := raw.read(block_bytes):
+        bytes_ = np.frombuffer(data, np.uint8)
+        while len(bytes_):
+            seen = scan(bytes_, offset, delimiter, start + block_bytes, _ALL, records)
+            bytes_, offset = bytes_[seen:], offset + seen
+            if records[csv_scan.ENDED] == offset >= start + block_bytes and offset < part.size:
+                parts.append(replace(part, start=start, stop=offset, record=record))
+                start, record = offset, int(records[csv_scan.RECORDS])
+    _check_closed(records, part)
+    return [*parts, replace(part, start=start, record=record)]
+
+
+def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
+    """The documents of a part that starts and ends between records, or of a whole file.
+
+    Raises:
+      DataError: the file is damaged, or a quote is never closed.
+    """
+    roles, longest, chunk_bytes = source.roles, source.max_document_bytes, source.block_bytes
+    names, end = _header(raw, part)
+    chunks = Chunks(raw, part, chunk_bytes)
+    skip = 0 if part.start else end
+    records = new_scan(part.start or end)
+    records[csv_scan.RECORDS] = first = part.record
+    place = part.start
+    delimiter = ord(DELIMITERS[part.format])
+    pieces: list[bytes] = []  # since the last record's end
+    passing = False  # over the rest of a record that was refused
+    for chunk in chunks:
+        skipped, chunk = min(skip, len(chunk)), chunk[skip:]
+        skip, place = skip - skipped, place + skipped
+        data = np.frombuffer(chunk, np.uint8)
+        if passing:
+            passed = scan(data, place, delimiter, _ALL, first + 1, records)
+            passing = records[csv_scan.RECORDS] == first
+            first = int(records[csv_scan.RECORDS])
+            yield replace(no_documents(roles), source_bytes=passed)
+            data, chunk, place = data[passed:], chunk[passed:], place + passed
+        before = int(records[csv_scan.ENDED])
+        scan(data, place, delimiter, _ALL, _ALL, records)
+        place += len(chunk)
+        pieces.append(chunk)
+        if records[csv_scan.ENDED] == before:
+            size = sum(map(len, pieces))
+            if size > longest and not passing:
+                rejects = (too_long(part.path, first, longest),)
+                yield replace(no_documents(roles), rejects=rejects, source_bytes=size)
+                pieces, passing = [], True
+            continue
+        whole = len(chunk) - (place - int(records[csv_scan.ENDED]))
+        pieces[-1] = chunk[:whole]
+        documents = _parse(b"".join(pieces), names, roles, part, first, longest)
+        yield replace(documents, stored_bytes=chunks.new_bytes())
+        first, pieces = int(records[csv_scan.RECORDS]), [chunk[whole:]]
+    _check_closed(records, part)
+    last = _parse(b"".join(pieces), names, roles, part, first, longest)
+    yield replace(last, stored_bytes=chunks.new_bytes(), digests=chunks.digests())
+
+
+def _check_closed(records: np.ndarray, part: Part) -> None:
+    if records[csv_scan.STATE] == csv_scan.QUOTED:
+        raise DataError(
+            f"{part.path}: a quote in record {records[csv_scan.RECORDS]:,}, which begins at byte "
+            f"{records[csv_scan.BEGAN]:,}, is never closed, and all that follows it would be one "
+            "field. Close it, or double it if it is text"
+        )
+
+
+def _header(raw: BinaryIO, part: Part) -> tuple[list[str], int]:
+    """The names of the columns, and where their record ends."""
+    whole = Part(part.path, part.size, 0, part.size)
+    records = new_scan(0)
+    head = next(iter(Chunks(raw, whole, _HEADER_BYTES)), b"")
+    refuse_foreign(head[:PEEKED], part.path, unpacked=is_compressed(part.path))
+    data = np.frombuffer(head, np.uint8)
+    skip = len(BOM) if head.startswith(BOM) else 0
+    end = skip + scan(data[skip:], 0, ord(DELIMITERS[part.format]), _ALL, 1, records)
+    if not records[csv_scan.RECORDS] and len(head) >= _HEADER_BYTES:
+        raise DataError(
+            f"{part.path}: its first record does not end within {_HEADER_BYTES:,} bytes, so it is "
+            f"no header row with names of fields{_QUOTE_HINT}"
+        )
+    _check_closed(records, part)
+    try:
+        text = head[skip:end].decode()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{part.path}: the header row is not UTF-8 at byte {error.start}"
+        ) from error
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=DELIMITERS[part.format])
+    names = next((row for row in rows if row), None)
+    if names is None:
+        raise DataError(f"{part.path} has no header row with the names of the fields")
+    return names, end
+
+
+def _parse(
+    data: bytes,
+    names: list[str],
+    roles: tuple[Role, ...],
+    part: Part,
+    first: int,
+    longest: int,
+) -> Documents:
+    """Documents of whole records, the first of which has the number `first`."""
+    refused: list[tuple[int, str]] = []  # number in `data`, why
+
+    def refuse(row: pv.InvalidRow) -> str:
+        shown = row.text if len(row.text) <= _SHOWN else row.text[:_SHOWN] + "..."
+        counts = f"{row.actual_columns} fields where the header has {row.expected_columns}"
+        refused.append(((row.number or 1) - 1, f"{counts}: {shown}"))
+        return "skip"
+
+    source_bytes = len(data)
+    data, long = _without_long(data, ord(DELIMITERS[part.format]), longest)
+    wanted = sorted({role.field for role in roles} & set(names))
+    numbers = [str(i) for i in range(len(names))]  # names may stand twice
+    columns = [numbers[names.index(name)] for name in wanted]
+    if data.strip(b"\r\n"):
+        table = pv.read_csv(
+            pa.BufferReader(data),
+            read_options=pv.ReadOptions(
+                column_names=numbers, use_threads=False, block_size=len(data) + 1
+            ),
+            parse_options=pv.ParseOptions(
+                delimiter=DELIMITERS[part.format],
+                newlines_in_values=True,
+                invalid_row_handler=refuse,
+            ),
+            convert_options=pv.ConvertOptions(
+                include_columns=columns, column_types=dict.fromkeys(columns, pa.large_binary())
+            ),
+        ).rename_columns(wanted)
+    else:
+        table = pa.table({name: pa.array([], pa.large_binary()) for name in wanted})
+    batches = table.combine_chunks().to_batches()
+    batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+    documents = take_roles(batch, roles, part.path, 0, source_bytes=source_bytes)
+    parsed = first + np.delete(np.arange(len(batch) + len(refused) + len(long)), long)
+    record_of = np.delete(parsed, [number for number, _ in refused])
+    rejects = {int(record_of[r.offset or 0]): (r.reason, r.detail) for r in documents.rejects}
+    rejects |= {int(parsed[number]): ("ragged_row", why) for number, why in refused}
+    placed = [Reject(part.path, number, *rejects[number]) for number in sorted(rejects)]
+    placed += [too_long(part.path, first + number, longest) for number in long]
+    return replace(documents, rejects=tuple(placed))
+
+
+def _without_long(data: bytes, delimiter: int, longest: int) -> tuple[bytes, list[int]]:
+    """Whole records but those that are longer than they may be, and the numbers of these."""
+    if len(data) <= longest:
+        return data, []
+    bytes_ = np.frombuffer(data, np.uint8)
+    records = new_scan(0)
+    kept: list[bytes] = []
+    long: list[int] = []
+    start = 0
+    while start < len(data):
+        number = int(records[csv_scan.RECORDS])
+        stop = start + scan(bytes_[start:], start, delimiter, start + 1, _ALL, records)
+        if stop - start > longest:
+            long.append(number)
+        else:
+            kept.append(data[start:stop])
+        start = stop
+    return b"".join(kept), long

@@ -1,0 +1,125 @@
+"""Parquet -> documents: a row group a part, and of it the columns that are needed."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.readers.documents import Documents, Role, no_documents
+from pipelines.readers.formats.class_names import class_names
+from pipelines.readers.formats.role_columns import Classes, check_fields, take_roles
+from pipelines.readers.source import Source
+from pipelines.readers.stored import Part, part_digest
+from schemas.errors import DataError
+
+_BUFFER_BYTES = 1 << 20  # of a column that is read at once: row groups may be larger than memory
+_MOST_ROWS = 1 << 14  # at once: a dictionary hides how long its values are
+_FOOTER_TAIL = 8  # length of the footer, and PAR1
+
+
+def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = None) -> list[Part]:
+    """A part for each row group, whose spans are the columns that are needed.
+
+    Raises:
+      DataError: no Parquet file.
+      UsageError: a field is not there, or is of a type that does not serve.
+    """
+    file = _open(raw, part)
+    metadata = file.metadata
+    roles = source.roles
+    check_fields(file.schema_arrow, roles, part.path, class_names(file.schema_arrow))
+    columns = [
+        i for i in range(metadata.num_columns) if _is_wanted(metadata.schema.column(i).path, roles)
+    ]
+    footer = metadata.serialized_size + _FOOTER_TAIL
+    parts: list[Part] = []
+    record = 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        if not group.num_rows:
+            continue
+        spans = [_span(group.column(i)) for i in columns]
+        if not parts:
+            spans.append((part.size - footer, part.size))
+        start = max(part.size * record // metadata.num_rows, len(parts))
+        parts.append(
+            replace(part, start=start, group=number, record=record, spans=tuple(sorted(spans)))
+        )
+        record += group.num_rows
+    stops = [later.start for later in parts[1:]] + [part.size] * bool(parts)
+    return [replace(p, stop=stop) for p, stop in zip(parts, stops, strict=True)]
+
+
+def _span(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    first = column.data_page_offset
+    if column.dictionary_page_offset is not None:
+        first = min(first, column.dictionary_page_offset)
+    return first, first + column.total_compressed_size
+
+
+def _is_wanted(path: str, roles: tuple[Role, ...]) -> bool:
+    return any(path == role.field or path.startswith(role.field + ".") for role in roles)
+
+
+def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
+    """The documents of a row group, in pieces of about `source.block_bytes`.
+
+    Raises:
+      DataError: a page is damaged; names the row group.
+    """
+    roles, longest, chunk_bytes = source.roles, source.max_document_bytes, source.block_bytes
+    digest = part_digest(raw, part)
+    file = _open(raw, part)
+    group = file.metadata.row_group(part.group)
+    wanted = sorted({role.field for role in roles})
+    size = sum(
+        group.column(i).total_uncompressed_size
+        for i in range(group.num_columns)
+        if _is_wanted(group.column(i).path_in_schema, roles)
+    )
+    batch_rows = min(max(group.num_rows * chunk_bytes // max(size, 1), 1), _MOST_ROWS)
+    classes = class_names(file.schema_arrow)
+    rows = 0
+    try:
+        batches = file.iter_batches(
+            batch_rows, row_groups=[part.group], columns=wanted, use_threads=False
+        )
+        for batch in batches:
+            first = part.record + rows
+            yield take_roles(batch, roles, part.path, first, classes=classes, longest=longest)
+            rows += len(batch)
+    except (pa.ArrowException, OSError) as error:
+        raise _damage_error(part, group.num_rows, str(error)) from error
+    if rows != group.num_rows:
+        raise _damage_error(part, group.num_rows, f"it holds {rows:,} rows")
+    yield replace(no_documents(roles), stored_bytes=part.bytes, digests=(digest,))
+
+
+def stored_classes(raw: BinaryIO, part: Part) -> Classes:
+    """Names of class numbers by field, as the file says."""
+    return class_names(_open(raw, part).schema_arrow)
+
+
+def _open(raw: BinaryIO, part: Part) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(
+            pa.PythonFile(raw, mode="r"),
+            buffer_size=_BUFFER_BYTES,
+            pre_buffer=False,
+            page_checksum_verification=True,
+        )
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(
+            f"{part.path} is no whole Parquet file ({error}): get the file again, or give "
+            "--input_format if it is of another format"
+        ) from error
+
+
+def _damage_error(part: Part, rows: int, what: str) -> DataError:
+    return DataError(
+        f"{part.path}: row group {part.group}, rows {part.record:,} to "
+        f"{part.record + rows - 1:,}, is damaged ({what}): get the file again. A run never "
+        "publishes a part of a file"
+    )

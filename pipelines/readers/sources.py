@@ -1,0 +1,198 @@
+"""Inputs -> blocks -> documents. Blocks are planned in the main process and read in workers.
+
+A block is the unit of reading: about 16 MiB of plain text, or one compressed file, which is then
+streamed, or some row groups or record batches. A document belongs to the range it starts in, so any
+cut of a file into ranges gives the same documents. Documents come out columnar, as Arrow arrays.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from pipelines.readers.documents import Documents
+from pipelines.readers.files import HUGGING_FACE, check_size, expand_lists, find_files, open_file
+from pipelines.readers.formats import huggingface
+from pipelines.readers.formats.table import FORMATS, OTHER, formats_of
+from pipelines.readers.source import AUTO, Source
+from pipelines.readers.stored import (
+    Digest,
+    Part,
+    file_digests,
+    inner_extension,
+    is_compressed,
+    part_digest,
+)
+from schemas.errors import DataError, UsageError
+from schemas.sidecar import Inputs
+
+_WORTH_A_PIECE = 1 << 20  # bytes of text: smaller files are put together
+
+
+@dataclass(frozen=True)
+class Block:
+    """Parts that are read together; for a given split, or for "": each document's hash decides."""
+
+    index: int
+    parts: tuple[Part, ...]
+    split: str = ""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all parts, as they are stored."""
+        return sum(part.bytes for part in self.parts)
+
+    @property
+    def place(self) -> str:
+        """Which one it is, in words: `block 3 (a.jsonl, bytes 0 to 16,777,216)`."""
+        first, more = self.parts[0], len(self.parts) - 1
+        files = f" and {more:,} more parts" if more else ""
+        return f"block {self.index} ({first.path}, bytes {first.start:,} to {first.stop:,}{files})"
+
+
+def plan_blocks(source: Source) -> list[Block]:
+    """Cuts the inputs into blocks: large files into ranges, small files put together.
+
+    Raises:
+      DataError: nothing is there, all is empty, or a file is not what its name says.
+      UsageError: a file lacks a field that a role names, or has it in another type.
+    """
+    blocks: list[Block] = []
+    pending: list[Part] = []
+    pending_bytes = 0
+    for part in _parts(source):
+        if pending and pending_bytes + part.bytes > source.block_bytes:
+            blocks.append(Block(len(blocks), tuple(pending)))
+            pending, pending_bytes = [], 0
+        pending.append(part)
+        pending_bytes += part.bytes
+    return [*blocks, Block(len(blocks), tuple(pending))]
+
+
+def match_files(source: Source) -> list[tuple[str, int]]:
+    """All input files with their sizes, sorted by path; a file named twice counts once.
+
+    Raises:
+      DataError: a pattern matches nothing, or all files are empty.
+    """
+    return [(part.path, part.size) for part, _ in _files(source)]
+
+
+def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
+    """Each input file as one part, and the split that it is of if `datasets` named it."""
+    files: dict[str, tuple[int, huggingface.StoredSplit | None]] = {}
+    for pattern in expand_lists(source.patterns):
+        if pattern.startswith(HUGGING_FACE):
+            split = huggingface.find_split(pattern.removeprefix(HUGGING_FACE))
+            files |= {path: (os.path.getsize(path), split) for path in split.paths}
+        else:
+            found = find_files(pattern, label_folders=source.has_labels)
+            files |= {path: (size, None) for path, size in found}
+    if not sum(size for size, _ in files.values()):
+        raise DataError(
+            f"all {len(files)} input files are empty, the first is {min(files)}: there is no text"
+        )
+    return [(Part(path, size, 0, size), split) for path, (size, split) in sorted(files.items())]
+
+
+def _parts(source: Source) -> list[Part]:
+    parts: list[Part] = []
+    for whole, split in _files(source):
+        part = replace(whole, format="arrow" if split else _format_of(whole, source))
+        packs = FORMATS[part.format].packs
+        if not packs and is_compressed(part.path):
+            raise UsageError(
+                f"{part.path}: {part.format} is compressed within itself, not as a whole; unpack it"
+            )
+        if part.size or not packs:
+            parts += _plan_file(part, source, split)
+    if not parts:
+        raise DataError(f"the inputs hold no rows; the first is {_files(source)[0][0].path}")
+    return parts
+
+
+def _format_of(part: Part, source: Source) -> str:
+    if source.input_format != AUTO:
+        return source.input_format
+    *peeking, last = formats_of(inner_extension(part.path)) or [OTHER]
+    for row in peeking if part.size else ():
+        with open_file(part.path) as raw:
+            if row.module.peek(raw, part):
+                return row.name
+    return last.name
+
+
+def _plan_file(part: Part, source: Source, split: huggingface.StoredSplit | None) -> Iterable[Part]:
+    row = FORMATS[part.format]
+    if row.cuts == "looked":
+        with open_file(part.path) as raw:
+            check_size(raw, part.path, part.size)
+            return row.module.plan(raw, part, source, split.classes if split else None)
+    row.module.check_roles(source.roles, part.path)
+    one_document = row.name == "text" and source.text_document == "file"
+    if row.cuts == "nowhere" or is_compressed(part.path) or one_document:
+        return [part]
+    step = source.block_bytes
+    return (
+        replace(part, start=start, stop=min(start + step, part.size))
+        for start in range(0, part.size, step)
+    )
+
+
+def read_block(block: Block, source: Source) -> Iterator[Documents]:
+    """Reads a block's documents, in pieces of about `source.block_bytes` of text.
+
+    The last piece of each part carries the digest of the part's bytes as they are stored.
+
+    Raises:
+      DataError: a file cannot be opened, is truncated or damaged, or is not of the size that it had
+        when the run was planned.
+    """
+    enough = min(_WORTH_A_PIECE, source.block_bytes)
+    pending: list[Documents] = []
+    pending_bytes = 0
+    for part in block.parts:
+        with open_file(part.path) as raw:
+            check_size(raw, part.path, part.size)
+            row = FORMATS[part.format]
+            for documents in row.module.read(raw, part, source):
+                rejects = tuple(replace(reject, unit=row.place) for reject in documents.rejects)
+                pending.append(replace(documents, path=part.path, rejects=rejects))
+                pending_bytes += documents.source_bytes
+                if pending_bytes >= enough:
+                    yield _join(pending)
+                    pending, pending_bytes = [], 0
+            check_size(raw, part.path, part.size)
+    if pending:
+        yield _join(pending)
+
+
+def _join(pieces: list[Documents]) -> Documents:
+    """Pieces as one, so that many small files cost no more than a large one."""
+    if len(pieces) == 1:
+        return pieces[0]
+    filled = [piece.columns for piece in pieces if len(piece.columns)] or [pieces[0].columns]
+    others = {piece.path for piece in pieces} - {pieces[0].path}
+    return Documents(
+        filled[0] if len(filled) == 1 else pa.concat_batches(filled),
+        sum(piece.empty for piece in pieces),
+        tuple(reject for piece in pieces for reject in piece.rejects),
+        sum(piece.source_bytes for piece in pieces),
+        sum(piece.stored_bytes for piece in pieces),
+        tuple(digest for piece in pieces for digest in piece.digests),
+        pieces[0].path + (f" or one of {len(others)} files after it" if others else ""),
+    )
+
+
+def hash_inputs(blocks: list[Block]) -> Inputs:
+    """Reads all inputs and hashes them as a run over the same blocks would."""
+
+    def digest_of(part: Part) -> Digest:
+        with open_file(part.path) as raw:
+            return part_digest(raw, part)
+
+    parts = [part for block in blocks for part in block.parts]
+    with ThreadPoolExecutor() as threads:
+        return file_digests(threads.map(digest_of, parts))

@@ -1,0 +1,211 @@
+"""Files as they are stored: which part of one is read at once, decompressed and hashed."""
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import xxhash
+
+from pipelines.readers.signatures import PEEKED, is_packed
+from schemas.errors import DataError
+from schemas.sidecar import InputFile, Inputs
+
+_DECOMPRESSORS = {
+    ".gz": lambda raw: gzip.GzipFile(fileobj=raw),
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
+    # Arrow's stream reads on over frames and, unlike zstandard's reader, refuses a truncated one.
+    ".zst": lambda raw: pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"),
+}
+_DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, ValueError)
+_READ_BYTES = 1 << 20
+_ADDS_UP = "+"  # before digests of spans, which are added: no cut into parts shows in their sum
+
+Digest = tuple[str, int, int, str]  # path, file size, start, xxh3_128
+
+
+@dataclass(frozen=True)
+class Part:
+    """Bytes `start` to `stop` of a file of `size` bytes.
+
+    Attributes:
+      path: of the file.
+      size: of the file.
+      start: of the part; the parts of a file tile it.
+      stop: of the part.
+      format: how it is read.
+      record: in formats with records, the number of the part's first one in the file.
+      group: in Parquet, the row group.
+      spans: the stored bytes that count, where these are not all from start to stop.
+      classes: names of class numbers by field, where the file itself says otherwise.
+    """
+
+    path: str
+    size: int
+    start: int
+    stop: int
+    format: str = "text"
+    record: int = 0
+    group: int = 0
+    spans: tuple[tuple[int, int], ...] = ()
+    classes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the part, as they are stored."""
+        return self.stop - self.start
+
+
+def extension(path: str) -> str:
+    """The last ending of a name, in lower case: `a/b.JSONL.gz` -> `.gz`."""
+    return os.path.splitext(path)[1].lower()
+
+
+def is_compressed(path: str) -> bool:
+    """Whether the name says that the file is compressed as a whole."""
+    return extension(path) in _DECOMPRESSORS
+
+
+def inner_extension(path: str) -> str:
+    """The ending before that of a packer: `a/b.JSONL.gz` -> `.jsonl`."""
+    return extension(os.path.splitext(path)[0] if is_compressed(path) else path)
+
+
+class _HashingFile(io.RawIOBase):
+    """Passes reads through, up to `left` bytes, and hashes what was read."""
+
+    def __init__(self, raw: BinaryIO, left: int):
+        self._raw = raw
+        self._left = left
+        self.hash = xxhash.xxh3_128()
+        self._new_bytes = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._raw.read(min(len(buffer), self._left))
+        self.hash.update(data)
+        self._new_bytes += len(data)
+        self._left -= len(data)
+        buffer[: len(data)] = data
+        return len(data)
+
+    def new_bytes(self) -> int:
+        """Bytes read since the last call."""
+        new, self._new_bytes = self._new_bytes, 0
+        return new
+
+
+class Chunks:
+    """A part's content in chunks, decompressed; hashes the stored bytes as they go by."""
+
+    def __init__(self, raw: BinaryIO, part: Part, chunk_bytes: int):
+        raw.seek(part.start)
+        self._raw = raw
+        self._hashing = _HashingFile(raw, part.bytes)
+        self._part = part
+        self._chunk_bytes = chunk_bytes
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Chunks of `chunk_bytes`, the last one shorter.
+
+        Raises:
+          DataError: the file is truncated or damaged.
+        """
+        part = self._part
+        opened = io.BufferedReader(self._hashing, _READ_BYTES)
+        if not is_compressed(part.path):
+            left = part.bytes
+            while left and (chunk := opened.read(min(left, self._chunk_bytes))):
+                left -= len(chunk)
+                yield chunk
+            if left:
+                raise DataError(
+                    f"{part.path} became shorter during the run: let inputs rest, and run again"
+                )
+            return
+        try:
+            with _DECOMPRESSORS[extension(part.path)](opened) as stream:
+                while chunk := stream.read(self._chunk_bytes):
+                    yield chunk
+        except _DAMAGE as error:
+            self._refuse_misnamed(error)
+            raise DataError(
+                f"{part.path} is truncated or damaged ({error}): get the file again. A run never "
+                "publishes a part of a file"
+            ) from error
+        while self._hashing.read(_READ_BYTES):  # what a decompressor leaves belongs to it too
+            pass
+
+    def _refuse_misnamed(self, error: Exception) -> None:
+        """Says so if it is no damage, but a file of another kind than its name says."""
+        self._raw.seek(self._part.start)
+        end = extension(self._part.path)
+        if not is_packed(self._raw.read(PEEKED), end):
+            raise DataError(
+                f"{self._part.path} is not compressed as its name says ({end}): rename it"
+            ) from error
+
+    def new_bytes(self) -> int:
+        """Stored bytes read since the last call."""
+        return self._hashing.new_bytes()
+
+    def digests(self) -> tuple[Digest]:
+        """Of the whole part, once it is read."""
+        part = self._part
+        return ((part.path, part.size, part.start, self._hashing.hash.hexdigest()),)
+
+
+def part_digest(raw: BinaryIO, part: Part) -> Digest:
+    """Reads a part's stored bytes and hashes them."""
+    if not part.spans:
+        digest = xxhash.xxh3_128()
+        for data in _read_range(raw, part.path, part.start, part.stop):
+            digest.update(data)
+        return part.path, part.size, part.start, digest.hexdigest()
+    total = 0
+    for start, stop in part.spans:
+        span = xxhash.xxh3_128(seed=start)
+        for data in _read_range(raw, part.path, start, stop):
+            span.update(data)
+        total += span.intdigest()
+    if part.classes and not part.start:
+        total += xxhash.xxh3_128_intdigest(repr(part.classes).encode())
+    return part.path, part.size, part.start, f"{_ADDS_UP}{total % (1 << 128):032x}"
+
+
+def _read_range(raw: BinaryIO, path: str, start: int, stop: int) -> Iterator[bytes]:
+    raw.seek(start)
+    while start < stop:
+        data = raw.read(min(stop - start, _READ_BYTES))
+        if not data:
+            raise DataError(f"{path} became shorter during the run: let inputs rest, and run again")
+        start += len(data)
+        yield data
+
+
+def file_digests(digests: Iterable[Digest]) -> Inputs:
+    """Puts the digests of parts together, a file each."""
+    parts_of = defaultdict(list)
+    for path, size, _, digest in sorted(digests):
+        parts_of[path, size].append(digest)
+    files = (
+        InputFile(path, size, xxhash.xxh3_128_hexdigest(_together(parts).encode()))
+        for (path, size), parts in parts_of.items()
+    )
+    return Inputs(tuple(sorted(files, key=lambda file: file.path)))
+
+
+def _together(digests: list[str]) -> str:
+    if not digests[0].startswith(_ADDS_UP):
+        return "".join(digests)
+    return f"{sum(int(digest, 16) for digest in digests) % (1 << 128):032x}"

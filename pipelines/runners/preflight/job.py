@@ -1,0 +1,166 @@
+"""What --preflight makes of the job: translated as for the runner, unpickled as by its workers.
+
+What takes an index to install from, where there is none, is said not to have been checked.
+"""
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from rich.filesize import decimal
+
+from pipelines.host.console import Console
+from pipelines.readers.files import is_remote
+from pipelines.runners.launch import import_beam
+from pipelines.runners.preflight.clean_environment import Installed, install, load_job
+from pipelines.runners.preflight.cloud_flags import Check, check_flags
+from pipelines.runners.preflight.places import Asked
+from pipelines.runners.worker_package import Workers, packaged, workers_of
+from schemas.errors import TextmillError
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+    from apache_beam.portability.api import beam_runner_api_pb2 as api
+
+_MOST_JOB_BYTES = 10_000_000  # Dataflow refuses a larger job
+
+
+def check_job(asked: Asked, build: "Callable[[beam.Pipeline], Any]") -> Iterator[Check]:
+    """Translates the job, and unpickles it where only the workers' package is installed."""
+    workers = asked.workers
+    try:
+        with packaged(asked.beam_arguments, asked.filter_name) as arguments:
+            job = translated(arguments, build)
+            yield _check_graph(job)
+            if workers.are_bare:
+                yield from _check_package(asked, arguments[-1].partition("=")[2], job)
+    except TextmillError as error:
+        yield Check("workers' package", "failed", str(error))
+        return
+    except (ValueError, ImportError) as error:  # as Beam says it
+        said = " ".join(str(error).split())
+        yield Check("job", "failed", said, "mend the flags that it names")
+        return
+    if not workers.are_bare:
+        yield _check_environment(workers)
+
+
+def translated(arguments: list[str], build: "Callable[[beam.Pipeline], Any]") -> "api.Pipeline":
+    """The job as the runner would get it; nobody is asked and nothing is sent.
+
+    Args:
+      arguments: Beam's; where those for Dataflow are not complete, others stand in.
+      build: adds the transforms.
+    """
+    import_beam()
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import (
+        GoogleCloudOptions,
+        PipelineOptions,
+        TestOptions,
+    )
+    from apache_beam.runners.runner import create_runner
+
+    runner_name = workers_of(arguments).runner
+    on_dataflow = runner_name.endswith("DataflowRunner")
+    stand_ins = []
+    if on_dataflow and any(check.state == "failed" for check in check_flags(arguments)):
+        stand_ins = ["--project=not-given", "--region=us-central1", "--temp_location=gs://none/tmp"]
+        stand_ins += ["--staging_location=gs://none/tmp", "--job_name=not-given"]
+    options = PipelineOptions([*arguments, *stand_ins, "--no_save_main_session"])
+    if on_dataflow:
+        options.view_as(TestOptions).dry_run = True
+        options.view_as(GoogleCloudOptions).no_auth = True
+        pipeline = beam.Pipeline(options=options)
+        build(pipeline)
+        return pipeline.run().job.proto_pipeline  # pyright: ignore[reportAttributeAccessIssue]
+    runner = create_runner(runner_name)
+    pipeline = beam.Pipeline(runner=runner, options=options)
+    build(pipeline)
+    return pipeline.to_runner_api(default_environment=runner.default_environment(options))
+
+
+def side_inputs(job: "api.Pipeline") -> list[str]:
+    """The steps of the job that have side inputs."""
+    from apache_beam.portability.api import beam_runner_api_pb2 as api
+
+    return [
+        step.unique_name
+        for step in job.components.transforms.values()
+        if step.spec.urn == "beam:transform:pardo:v1"
+        and api.ParDoPayload.FromString(step.spec.payload).side_inputs
+    ]
+
+
+def _check_graph(job: "api.Pipeline") -> Check:
+    steps, size = len(job.components.transforms), job.ByteSize()
+    said = f"{steps} steps, {decimal(size)}, whatever the number of files"
+    if sided := side_inputs(job):
+        return Check("job", "failed", f"{said}; side inputs of {', '.join(sided)}", "a defect")
+    if size > _MOST_JOB_BYTES:
+        limit = decimal(_MOST_JOB_BYTES)
+        return Check("job", "failed", f"{said}: more than {limit}", "fewer values in the flags")
+    return Check("job", "ok", f"{said}; no side inputs")
+
+
+def _check_environment(workers: Workers) -> Check:
+    name = "workers' package"
+    if workers.environment == "LOOPBACK":
+        return Check(name, "ok", "workers have the modules of this command")
+    if workers.environment == "EXTERNAL":
+        said = "pools bring Textmill themselves, of the version and the Python of this command"
+        return Check(name, "not checked", said)
+    brings = f"the image {workers.image}" if workers.image else "your package of Textmill"
+    said = f"{brings} is taken to hold Textmill, of the version and the Python of this command"
+    return Check(name, "not checked", said, "deploy/Dockerfile makes one")
+
+
+def _check_package(asked: Asked, package: str, job: "api.Pipeline") -> Iterator[Check]:
+    """Installs it where nothing else is, and unpickles the job there."""
+    name = "workers' package"
+    serialized = job.SerializeToString()
+    with tempfile.TemporaryDirectory(prefix="textmill-") as folder, contextlib.ExitStack() as stack:
+        if sys.stderr.isatty():
+            stack.enter_context(Console(stderr=True).status("installing the workers' package"))
+        found = _install_package(asked, os.path.join(folder, "clean"), package)
+        size = decimal(os.path.getsize(package))
+        if found.problem and not found.no_index:
+            remedy = "mend what pip says, or give --sdk_container_image (deploy/Dockerfile)"
+            yield Check(name, "failed", f"it does not install: {found.problem[:400]}", remedy)
+            return
+        if found.problem:
+            said = f"no index to install from could be reached: {found.problem[:200]}"
+            yield Check(name, "not checked", said)
+        else:
+            yield Check(name, "ok", f"{size}; it installs in an empty environment")
+        loaded, problems = load_job(
+            found.python or sys.executable,
+            serialized,
+            asked.filter_name,
+            None if found.python else package,
+        )
+    where = "there" if found.python else "by a new interpreter of this environment"
+    for problem in problems:
+        yield Check(
+            "unpickling",
+            "failed",
+            problem,
+            "workers need it too: as a module or package of its own beside the filter's, as an "
+            "--extra_package, or in an image (--sdk_container_image)",
+        )
+    if not problems:
+        yield Check("unpickling", "ok", f"all {loaded} functions and coders load {where}")
+
+
+def _install_package(asked: Asked, folder: str, package: str) -> Installed:
+    """Installs into a clean environment what workers would install."""
+    import_beam()
+    from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
+
+    setup = PipelineOptions(asked.beam_arguments).view_as(SetupOptions)
+    folders = [os.path.dirname(os.path.abspath(setup.setup_file))] if setup.setup_file else []
+    others = [path for path in setup.extra_packages or () if not is_remote(path)]
+    return install(folder, [package, *others, *folders], setup.requirements_file)

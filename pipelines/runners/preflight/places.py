@@ -1,0 +1,203 @@
+"""What --preflight looks at first: the runner, inputs, output and filter, and who reaches them.
+
+What takes credentials, where there are none, is said not to have been checked.
+"""
+
+import argparse
+import importlib.util
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.filesize import decimal
+
+from pipelines.filters.filters import load_filter
+from pipelines.readers.files import HUGGING_FACE, expand_lists, is_remote
+from pipelines.runners.launch import import_beam, is_local
+from pipelines.runners.preflight.cloud_flags import Check, bucket_problem
+from pipelines.runners.runner_check import refuse_bad_runner
+from pipelines.runners.worker_package import Workers, workers_of
+from pipelines.storage import store_calls
+from schemas.errors import TextmillError, UsageError
+
+if TYPE_CHECKING:
+    from pipelines.readers.sources import Block
+
+_ENDPOINT_SECONDS = 5.0
+_PATIENCE = 25.0  # seconds: a store that is not there, or wants credentials, may never say so
+_silent: dict[str, str] = {}  # stores that were waited for in vain, and what was said of them
+_COPY = "copy it into a bucket in the region of the workers, and give its gs:// path"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A command that is to run on a cluster.
+
+    Attributes:
+      command: build_shards or train_tokenizer.
+      beam_arguments: its flags that are Beam's.
+      patterns: of its inputs.
+      output: its directory.
+      filter_name: of --filter, or "".
+      blocks: reads the plan of the inputs.
+    """
+
+    command: str
+    beam_arguments: list[str]
+    patterns: tuple[str, ...]
+    output: str
+    filter_name: str
+    blocks: Callable[[], "list[Block]"]
+
+    @property
+    def workers(self) -> Workers:
+        """What Beam's flags say of the workers."""
+        return workers_of(self.beam_arguments)
+
+    @property
+    def on_dataflow(self) -> bool:
+        """Whether Google's machines do."""
+        return self.workers.runner.endswith("DataflowRunner")
+
+    @property
+    def here(self) -> bool:
+        """Whether workers are this machine's."""
+        return is_local(self.beam_arguments) or self.workers.environment == "LOOPBACK"
+
+
+def check_runner(asked: Asked) -> Check:
+    """Whether Beam has it, and what it runs on."""
+    workers = asked.workers
+    if is_local(asked.beam_arguments):
+        said = "this machine: there is nothing to check but the plan, which --dry_run prints"
+        return Check("runner", "ok", said)
+    if asked.on_dataflow and importlib.util.find_spec("google.cloud.dataflow_v1beta3") is None:
+        remedy = "pip install 'apache-beam[gcp]'"
+        return Check("runner", "failed", "Beam's part for Dataflow is not installed", remedy)
+    import_beam()
+    if workers.runner == "PortableRunner" and (problem := _endpoint_problem(asked)):
+        remedy = "--job_endpoint=HOST:PORT of a job server that runs"
+        return Check("runner", "failed", problem, remedy)
+    try:
+        refuse_bad_runner(asked.beam_arguments)
+    except UsageError as error:
+        remedy = "--runner=DataflowRunner, or another of Beam's"
+        return Check("runner", "failed", str(error), remedy)
+    starts = {
+        "DOCKER": f"workers start from {workers.image or 'the image of Beam'}",
+        "PROCESS": "workers are processes of the cluster's machines",
+        "EXTERNAL": "workers come from pools that run already",
+        "LOOPBACK": "workers are threads of this command",
+    }[workers.environment]
+    return Check("runner", "ok", f"{workers.runner}; {starts}")
+
+
+def _endpoint_problem(asked: Asked) -> str:
+    """What is wrong with --job_endpoint; "" for nothing."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--job_endpoint", default="")
+    endpoint = parser.parse_known_args(asked.beam_arguments)[0].job_endpoint
+    host, _, port = endpoint.rpartition(":")
+    if endpoint == "embed":
+        return ""
+    if not host or not port.isdigit():
+        return f"--job_endpoint={endpoint} is not HOST:PORT" if endpoint else "no --job_endpoint"
+    try:
+        socket.create_connection((host, int(port)), _ENDPOINT_SECONDS).close()
+    except OSError as error:
+        return f"no job server answers at --job_endpoint={endpoint}: {error.strerror or error}"
+    return ""
+
+
+def check_inputs(asked: Asked) -> "tuple[Check, list[Block] | None]":
+    """Whether workers reach them, what they are, and the plan; None where it cannot be made."""
+    name = "inputs"
+    patterns = asked.patterns
+    try:
+        patterns = tuple(expand_lists(asked.patterns))
+        for pattern in patterns:
+            if problem := bucket_problem(pattern):
+                said = f"--input={pattern}: {problem}"
+                return Check(name, "failed", said, "mend the name of the bucket"), None
+        for pattern in filter(is_remote, patterns):
+            if problem := unreachable(pattern):
+                return Check(name, "not checked", f"{pattern}: {problem}"), None
+        blocks = asked.blocks()
+    except TextmillError as error:
+        return Check(name, "failed", str(error), "mend --input"), None
+    files = {part.path: part.size for block in blocks for part in block.parts}
+    found = (
+        f"{len(files):,} file{'s' * (len(files) != 1)}, {decimal(sum(files.values()))}, "
+        f"{len(blocks):,} block{'s' * (len(blocks) != 1)}"
+    )
+    local = [pattern for pattern in patterns if not is_remote(pattern)]
+    if local and asked.on_dataflow:
+        what = "in the cache of this machine" if local[0].startswith(HUGGING_FACE) else "local"
+        said = f"{local[0]} is {what}: workers of Dataflow do not see it"
+        return Check(name, "failed", said, _COPY), blocks
+    if local and not asked.here:
+        said = f"{found}; {local[0]} is a path here, and has to be the same file for every worker"
+        remedy = "a file system that all of them mount at the same place, or a store"
+        return Check(name, "not checked", said, remedy), blocks
+    return Check(name, "ok", found), blocks
+
+
+def check_output(asked: Asked) -> Check:
+    """Whether workers reach it; whether they may write there is the store's to say."""
+    name, path = "output", asked.output
+    if problem := bucket_problem(path):
+        return Check(name, "failed", f"--output={path}: {problem}", "--output=gs://BUCKET/folder")
+    if is_remote(path):
+        if problem := unreachable(path.rstrip("/") + "/MANIFEST.json"):
+            return Check(name, "not checked", f"{path}: {problem}")
+        return Check(name, "ok", f"{path} can be reached; whether workers may write is not known")
+    if asked.on_dataflow:
+        said = f"--output={path} is local: workers of Dataflow do not see it"
+        return Check(name, "failed", said, "--output=gs://BUCKET/folder")
+    if not asked.here:
+        said = f"{path} is a path here, and has to be the same folder for every worker"
+        remedy = "a file system that all of them mount at the same place, or a store"
+        return Check(name, "not checked", said, remedy)
+    return Check(name, "ok", path)
+
+
+def unreachable(path: str) -> str:
+    """Why a store cannot be looked at from here: "" if it can.
+
+    A look-up without network or credentials may hang: it is waited for in vain, and left behind.
+    """
+    outcome: list[str] = []
+    store = "/".join(path.split("/")[:3])  # gs://bucket
+    if store in _silent:
+        return _silent[store]
+
+    def look() -> None:
+        try:
+            store_calls.check_credentials(path)
+            store_calls.file_systems().match([path], limits=[1])
+            outcome.append("")
+        except Exception as error:
+            said = " ".join(str(error).split())
+            outcome.append(f"the store refuses: {said[:200]}")
+
+    import_beam()
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(_PATIENCE)
+    if not outcome:
+        _silent[store] = f"no answer in {_PATIENCE:g} s: no network here, or no credentials"
+        return _silent[store]
+    return outcome[0]
+
+
+def check_filter(asked: Asked) -> Check:
+    """Whether it can be imported here; whether workers can is seen with their package."""
+    try:
+        function = load_filter(asked.filter_name)
+    except TextmillError as error:
+        return Check("filter", "failed", str(error), "mend --filter")
+    path = getattr(sys.modules[function.__module__], "__file__", None) or "no file"
+    return Check("filter", "ok", f"{asked.filter_name}, in {path}")

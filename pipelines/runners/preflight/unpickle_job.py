@@ -1,0 +1,47 @@
+"""Unpickles what a worker of a job would, where nothing but the workers' package is installed."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from pipelines.filters.filters import load_filter
+from schemas.errors import TextmillError
+
+
+def main(argv: list[str]) -> None:
+    """Loads a job's functions and coders, and a filter.
+
+    Prints one line of JSON: how many of them there are, and what could not be loaded.
+
+    Args:
+      argv: the path of a serialized pipeline; `package.module:function`, if there is a filter.
+    """
+    from apache_beam.internal import pickler
+    from apache_beam.portability.api import beam_runner_api_pb2 as api
+    from apache_beam.runners.pipeline_context import PipelineContext
+
+    pickler.set_library("cloudpickle")  # as Beam pickles where nobody chooses
+    path, *filters = argv
+    with open(path, "rb") as file:
+        components = api.Pipeline.FromString(file.read()).components
+    problems, loaded = [], 0
+    context = PipelineContext(components)
+    functions = {
+        step.unique_name: api.ParDoPayload.FromString(step.spec.payload).do_fn.payload
+        for step in components.transforms.values()
+        if step.spec.urn == "beam:transform:pardo:v1"
+    }
+    calls: dict[str, tuple[Callable, Any]] = {
+        f"the step {name}": (pickler.loads, data) for name, data in functions.items()
+    }
+    calls |= {f"the coder {name}": (context.coders.get_by_id, name) for name in components.coders}
+    calls |= {f"--filter={name}": (load_filter, name) for name in filters}
+    for what, (load, argument) in calls.items():
+        try:
+            load(argument)
+            loaded += 1
+        except TextmillError as error:
+            problems.append(str(error))
+        except Exception as error:
+            problems.append(f"{what} does not load: {type(error).__name__}: {error}")
+    print(json.dumps({"loaded": loaded, "problems": problems}))

@@ -1,1 +1,0 @@
-"""Text -> token ids of documents, pairs of texts, questions. Pure."""

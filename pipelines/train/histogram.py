@@ -1,0 +1,114 @@
+"""The word counts of a corpus as a file, histogram.parquet.
+
+Columns word (large_binary) and count (int64), sorted by word. Its metadata says how the words were
+cut, so that another vocabulary can be trained without the text, and never from other words.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.storage import store
+from pipelines.train import word_counts
+from schemas.errors import DataError, UsageError
+
+FORMAT_VERSION = 1
+PRE_TOKENIZER = "ByteLevel, GPT-2 pattern"
+_KEY = b"textmill.histogram"
+_REMEDY = "give the histogram.parquet of an earlier run, or the text itself with --input"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where word counts come from.
+
+    Attributes:
+      add_prefix_space: whether a space was put before documents that had none.
+      documents: that were counted.
+      bytes: of their text, without added spaces.
+      format_version: of the file.
+      pre_tokenizer: what cut the words.
+    """
+
+    add_prefix_space: bool
+    documents: int
+    bytes: int
+    format_version: int = FORMAT_VERSION
+    pre_tokenizer: str = PRE_TOKENIZER
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Word counts and their origin.
+
+    Attributes:
+      counts: (word: large_binary, count: int64), sorted by word.
+      origin: how they were made.
+    """
+
+    counts: pa.Table
+    origin: Origin
+
+    @property
+    def words(self) -> pa.LargeBinaryArray:
+        """The distinct words, one after another in memory."""
+        return pa.concat_arrays([pa.array([], pa.large_binary()), *self.counts["word"].chunks])
+
+
+def to_parquet(histogram: Histogram) -> bytes:
+    """The file's content; equal histograms give equal bytes."""
+    metadata = {_KEY: json.dumps(asdict(histogram.origin), sort_keys=True).encode()}
+    content = pa.BufferOutputStream()
+    pq.write_table(
+        histogram.counts.combine_chunks().replace_schema_metadata(metadata),
+        content,
+        compression="zstd",
+        use_dictionary=False,  # no word occurs twice
+        column_encoding={"word": "DELTA_BYTE_ARRAY", "count": "PLAIN"},  # neighbours begin alike
+    )
+    return content.getvalue().to_pybytes()
+
+
+def read_histogram(path: str) -> Histogram:
+    """Reads a file of what `to_parquet` gave.
+
+    Raises:
+      UsageError: there is no such file.
+      DataError: it is no histogram, one of another version or pre-tokenizer, or a damaged one.
+    """
+    if not store.exists(path) or os.path.isdir(path):
+        raise UsageError(f"--from_histogram={path}: there is no such file; {_REMEDY}")
+    try:
+        table = pq.read_table(pa.BufferReader(store.read(path)))
+    except (OSError, pa.ArrowException) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{path} cannot be read as Parquet ({reason}); {_REMEDY}") from error
+    try:
+        values = json.loads((table.schema.metadata or {})[_KEY])
+        made_by = (values["format_version"], values["pre_tokenizer"])
+        if made_by != (FORMAT_VERSION, PRE_TOKENIZER):
+            raise DataError(
+                f"{path} has the format {made_by[0]} and words cut by {made_by[1]!r}; this version "
+                f"reads format {FORMAT_VERSION} with {PRE_TOKENIZER!r}; count the text again"
+            )
+        histogram = Histogram(
+            table.replace_schema_metadata().cast(word_counts.SCHEMA), Origin(**values)
+        )
+    except (KeyError, ValueError, TypeError) as error:
+        raise DataError(f"{path} holds no word counts of train_tokenizer; {_REMEDY}") from error
+    _check(path, histogram)
+    return histogram
+
+
+def _check(path: str, histogram: Histogram) -> None:
+    counts, origin = histogram.counts, histogram.origin
+    most = origin.bytes + (origin.documents if origin.add_prefix_space else 0)
+    there = word_counts.table_bytes(counts)
+    if not word_counts.is_sound(counts) or not origin.bytes <= there <= most:
+        raise DataError(
+            f"{path} is damaged: its words are not sorted, or not as many bytes as its metadata "
+            f"says; {_REMEDY}"
+        )

@@ -1,0 +1,486 @@
+"""The inner loop of BPE training, compiled by numba. Called by `bpe.py`, which says what it does.
+
+How a word lies in memory: one integer a byte, changed in place. `lower` after the merges l+o, e+r
+and w+er, `#` for the id of a token:
+
+    byte       |   l    o   w    e   r   |
+    symbols   -1  #lo  -2  #wer  .  -3  -1
+
+The id of a token stands where the token starts, minus its length where it ends (a token of one
+byte is its id alone), so both neighbours of a token are one step away; -1 is the wall between
+words; what lies inside a token (`.`) is some negative number that nobody reads.
+
+A pair waits in the queue with the positions where it was born. A position stays when its pair
+breaks: both tokens can only grow, so `symbols` tells in one look that it is stale.
+
+A pair is born in one merge only, the one that makes the newer of its tokens: two merges never
+spell the same string. (Where a string's two ends are borders of tokens, no merge has crossed them,
+so all that happened between them happened the same way everywhere.) So a pair waits once.
+
+A pair that occurs too seldom to be merged when it is born will never be merged, for from then on it
+only breaks: neither its count nor its positions are kept. Most pairs are such.
+
+Tables are int64 arrays of few columns, named below: numba compiles these in half the time that
+objects take. A table that can grow is returned by whoever may have grown it.
+
+Legend: N bytes and walls, W words, T tokens, P pairs.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from pipelines.host.compiled import entry, inner
+
+LARGE = 2**31  # from so many bytes of words on, positions take 64 bits
+POOL_ROOM = 2  # positions for each of the words' bytes; when they are used up, stale ones go
+WALL = -1
+_INSIDE = -2
+_FREE = -1  # a slot of the table of pairs that no pair has taken
+_ODD = np.int64(-7046029254386353131)  # 2**64 / golden ratio, as a signed number
+_LOW = 0xFFFFFFFF  # a pair as one number: left << 32 | right
+
+KEY, COUNT = range(2)  # pairs[2**k > 2 P, 2], a hash table: the pair, how often it occurs now
+THEN, PAIR, BIRTH = range(3)  # heap[P, 3]: the count when put in; the row of its birth
+BORN, FROM, NUMBER = range(3)  # births[P, 3]: the pair; its positions in the pool, 0 when merged
+WEIGHT, TIMES, PLACE, MET = range(4)  # side[T, 4]: what one merge met on one side, by token
+START, LENGTH = range(2)  # tokens[T, 2]: the string, in the words' bytes or, at first, in `first`
+TOKENS, MERGES, PAIRS, HEAP, BIRTHS, POOL = range(6)  # sizes[6]: how full each table is
+
+
+@inner
+def _grow(array, needed):
+    """`array`, or a copy of it with room for `needed` items and as many again."""
+    if needed <= array.size:
+        return array
+    larger = np.empty(2 * needed, array.dtype)
+    for i in range(array.size):  # a slice assignment would take two seconds to compile
+        larger[i] = array[i]
+    return larger
+
+
+@inner
+def _grow_table(table, needed):
+    """`table`, or a copy of it with room for `needed` rows and as many again."""
+    if needed <= table.shape[0]:
+        return table
+    larger = np.empty((2 * needed, table.shape[1]), table.dtype)
+    for i in range(table.shape[0]):
+        for j in range(table.shape[1]):
+            larger[i, j] = table[i, j]
+    return larger
+
+
+# ---- pairs ----
+
+
+@inner
+def _no_pairs(size):
+    pairs = np.zeros((size, 2), np.int64)
+    for slot in range(size):
+        pairs[slot, KEY] = _FREE
+    return pairs
+
+
+@inner
+def _slot(pairs, pair):
+    """The slot of a pair, or the free slot where it belongs."""
+    last = pairs.shape[0] - 1
+    slot = ((pair * _ODD) >> 32) & last
+    while pairs[slot, KEY] != pair and pairs[slot, KEY] != _FREE:
+        slot = (slot + 1) & last
+    return slot
+
+
+@inner
+def _add_pair(pairs, left, right, count, sizes):
+    """A pair begins to be counted, or its other half does: `new new` is born on both sides."""
+    slot = _slot(pairs, (left << 32) | right)
+    if pairs[slot, KEY] == _FREE:
+        pairs[slot, KEY] = (left << 32) | right
+        sizes[PAIRS] += 1
+    pairs[slot, COUNT] += count
+
+
+@inner
+def _take_count(pairs, left, right, count):
+    """Takes from the count of a pair, if it is counted."""
+    slot = _slot(pairs, (left << 32) | right)
+    if pairs[slot, KEY] != _FREE:
+        pairs[slot, COUNT] -= count
+
+
+@inner
+def _room_for_pairs(pairs, more, sizes):
+    """`pairs`, or a larger copy, in which `more` pairs fit and half the slots stay free."""
+    size = pairs.shape[0]
+    if 2 * (sizes[PAIRS] + more) <= size:
+        return pairs
+    while size < 4 * (sizes[PAIRS] + more):
+        size *= 2
+    larger = _no_pairs(size)
+    for old in range(pairs.shape[0]):
+        if pairs[old, KEY] != _FREE:
+            slot = _slot(larger, pairs[old, KEY])
+            larger[slot, KEY] = pairs[old, KEY]
+            larger[slot, COUNT] = pairs[old, COUNT]
+    return larger
+
+
+# ---- the queue, a heap: the highest count first, of equal ones the smallest pair ----
+
+
+@inner
+def _before(heap, a, b):
+    """Whether row a is merged before row b."""
+    if heap[a, THEN] != heap[b, THEN]:
+        return heap[a, THEN] > heap[b, THEN]
+    return heap[a, PAIR] < heap[b, PAIR]
+
+
+@inner
+def _swap(heap, a, b):
+    for column in range(3):
+        heap[a, column], heap[b, column] = heap[b, column], heap[a, column]
+
+
+@inner
+def _sift_down(heap, size):
+    """Moves the first row down to its place among `size` rows."""
+    at, child = 0, 1
+    while child < size:
+        if child + 1 < size and _before(heap, child + 1, child):
+            child += 1
+        if not _before(heap, child, at):
+            break
+        _swap(heap, at, child)
+        at, child = child, 2 * child + 1
+
+
+@inner
+def _put(heap, births, pair, count, start, number, sizes):
+    """A pair begins to wait with the positions where it was born."""
+    birth, at = sizes[BIRTHS], sizes[HEAP]
+    sizes[BIRTHS] += 1
+    sizes[HEAP] += 1
+    births[birth, BORN] = pair
+    births[birth, FROM] = start
+    births[birth, NUMBER] = number
+    heap[at, THEN] = count
+    heap[at, PAIR] = pair
+    heap[at, BIRTH] = birth
+    while at > 0 and _before(heap, at, (at - 1) >> 1):
+        _swap(heap, at, (at - 1) >> 1)
+        at = (at - 1) >> 1
+
+
+@inner
+def _take_first(heap, pairs, sizes, min_count):
+    """Takes the pair that is merged next off the heap and leaves it in the row behind the heap.
+
+    Returns whether there is one that occurs `min_count` times.
+    """
+    while sizes[HEAP] > 0:
+        count = pairs[_slot(pairs, heap[0, PAIR]), COUNT]
+        if heap[0, THEN] != count:  # changed since it was put in: it goes where it belongs now
+            heap[0, THEN] = count
+            _sift_down(heap, sizes[HEAP])
+        elif count < min_count:
+            return False
+        else:
+            sizes[HEAP] -= 1
+            _swap(heap, 0, sizes[HEAP])
+            _sift_down(heap, sizes[HEAP])
+            return True
+    return False
+
+
+# ---- one merge ----
+
+
+@inner
+def _first_fresh(symbols, positions, left, right, left_length):
+    """The first position where left still stands before right; there is one if they count."""
+    i = 0
+    while symbols[positions[i]] != left or symbols[positions[i] + left_length] != right:
+        i += 1
+    return np.int64(positions[i])
+
+
+@inner
+def _make_token(tokens, data, start, length, first, spelled, sizes):
+    """The id of the token data[start : start + length]: a new one, or that of a special token."""
+    for i in range(spelled.size):
+        token = spelled[i]
+        same = tokens[token, LENGTH] == length
+        j = 0
+        while same and j < length:
+            same = first[tokens[token, START] + j] == data[start + j]
+            j += 1
+        if same:
+            return token
+    token = sizes[TOKENS]
+    sizes[TOKENS] += 1
+    tokens[token, START] = start
+    tokens[token, LENGTH] = length
+    return token
+
+
+@inner
+def _note(side, met, where, token, weight, position):
+    """The new token has `token` beside it; their pair is born at `position`.
+
+    `met` is how many distinct tokens and how many positions were noted; `where` lists the latter.
+    """
+    if side[token, TIMES] == 0:
+        side[met[0], MET] = token
+        met[0] += 1
+    side[token, TIMES] += 1
+    side[token, WEIGHT] += weight
+    where[met[1], 0] = token
+    where[met[1], 1] = position
+    met[1] += 1
+
+
+@inner
+def _rewrite(symbols, word_of, counts, tokens, positions, merge, before, after):
+    """Writes the new token over every fresh left + right, and notes what stands beside it."""
+    left, right, new = merge
+    side_before, met_before, where_before = before
+    side_after, met_after, where_after = after
+    left_length, right_length = tokens[left, LENGTH], tokens[right, LENGTH]
+    for i in range(positions.size):
+        p = np.int64(positions[i])
+        q = p + left_length
+        if symbols[p] != left or symbols[q] != right:
+            continue
+        end = q + right_length
+        weight = counts[word_of[p]]
+        at = p - 1 if symbols[p - 1] >= WALL else p + symbols[p - 1]
+        if symbols[at] != WALL:
+            _note(side_before, met_before, where_before, symbols[at], weight, at)
+        if symbols[end] != WALL:
+            _note(side_after, met_after, where_after, symbols[end], weight, p)
+        symbols[q] = _INSIDE
+        symbols[end - 1] = p - end
+        symbols[p] = new
+
+
+@inner
+def _recount(pairs, merge, before, after, min_count, sizes):
+    """Moves the counts of the broken pairs to the new ones: adds before it takes away."""
+    left, right, new = merge
+    side_before, met_before, _ = before
+    side_after, met_after, _ = after
+    for i in range(met_before[0]):
+        token = side_before[i, MET]
+        if side_before[token, WEIGHT] >= min_count:
+            _add_pair(pairs, token, new, side_before[token, WEIGHT], sizes)
+    for i in range(met_after[0]):
+        token = side_after[i, MET]
+        if side_after[token, WEIGHT] >= min_count:
+            _add_pair(pairs, new, token, side_after[token, WEIGHT], sizes)
+    for i in range(met_before[0]):
+        token = side_before[i, MET]
+        _take_count(pairs, token, left, side_before[token, WEIGHT])
+    for i in range(met_after[0]):
+        token = side_after[i, MET]
+        _take_count(pairs, right, token, side_after[token, WEIGHT])
+
+
+@inner
+def _enqueue(pairs, heap, births, pool, noted, new, new_is_right, min_count, sizes):
+    """Puts the new pairs of one side in the queue and empties the side."""
+    side, met, where = noted
+    for i in range(met[0]):
+        token = side[i, MET]
+        number = side[token, TIMES]
+        side[token, PLACE] = -1
+        if side[token, WEIGHT] >= min_count:
+            pair = (token << 32) | new if new_is_right else (new << 32) | token
+            count = pairs[_slot(pairs, pair), COUNT]
+            if count >= min_count:  # the next merge of the same pair in `abab` may have broken it
+                side[token, PLACE] = sizes[POOL]
+                _put(heap, births, pair, count, sizes[POOL], number, sizes)
+                sizes[POOL] += number
+        side[token, TIMES] = 0
+        side[token, WEIGHT] = 0
+    for i in range(met[1]):
+        token = where[i, 0]
+        if side[token, PLACE] >= 0:
+            pool[side[token, PLACE]] = where[i, 1]
+            side[token, PLACE] += 1
+    met[0] = 0
+    met[1] = 0
+
+
+@inner
+def _fresh_only(pool, births, symbols, tokens, sizes):
+    """Forgets the stale positions of every pair that waits, and closes the gaps."""
+    to = np.int64(0)
+    for birth in range(sizes[BIRTHS]):
+        left, right = births[birth, BORN] >> 32, births[birth, BORN] & _LOW
+        start, number = births[birth, FROM], births[birth, NUMBER]
+        births[birth, FROM] = to
+        for i in range(start, start + number):
+            p = np.int64(pool[i])
+            if symbols[p] == left and symbols[p + tokens[left, LENGTH]] == right:
+                pool[to] = p
+                to += 1
+        births[birth, NUMBER] = to - births[birth, FROM]
+    sizes[POOL] = to
+
+
+# ---- all merges ----
+
+
+@inner
+def _lay_out(data, offsets, ids, symbols, word_of):
+    """The words in a row with a wall before, between and after: `|ab|c|`."""
+    p = 0
+    for word in range(offsets.size - 1):
+        symbols[p], word_of[p] = WALL, WALL
+        p += 1
+        for i in range(offsets[word], offsets[word + 1]):
+            symbols[p], word_of[p] = ids[data[i]], word
+            p += 1
+    symbols[p], word_of[p] = WALL, WALL
+
+
+@inner
+def _first_positions(data, offsets, counts, ids, pool, pairs, heap, births, min_count, sizes):
+    """Puts the pairs of bytes in the queue, and their positions in the pool."""
+    number, count = np.zeros(1 << 16, np.int64), np.zeros(1 << 16, np.int64)
+    for word in range(counts.size):
+        for i in range(offsets[word], offsets[word + 1] - 1):
+            pair = np.int64(data[i]) << 8 | data[i + 1]
+            number[pair] += 1
+            count[pair] += counts[word]
+    place = np.zeros(1 << 16, np.int64)
+    for pair in range(1 << 16):
+        place[pair] = sizes[POOL]
+        if count[pair] >= min_count:
+            both = (ids[pair >> 8] << 32) | ids[pair & 0xFF]
+            _add_pair(pairs, ids[pair >> 8], ids[pair & 0xFF], count[pair], sizes)
+            _put(heap, births, both, count[pair], sizes[POOL], number[pair], sizes)
+            sizes[POOL] += number[pair]
+    for word in range(counts.size):
+        wall = word + 1 - offsets[0]  # as many walls are before it
+        for i in range(offsets[word], offsets[word + 1] - 1):
+            pair = np.int64(data[i]) << 8 | data[i + 1]
+            if count[pair] >= min_count:
+                pool[place[pair]] = i + wall
+                place[pair] += 1
+
+
+def _merge_all(
+    data, offsets, counts, ids, first, tokens, spelled, symbols, word_of, pool, sizes, min_count,
+    progress,
+):  # fmt: skip
+    room = tokens.shape[0]
+    pairs = _no_pairs(1 << 17)
+    heap, births = np.zeros((1 << 16, 3), np.int64), np.zeros((1 << 16, 3), np.int64)
+    _lay_out(data, offsets, ids, symbols, word_of)
+    _first_positions(data, offsets, counts, ids, pool, pairs, heap, births, min_count, sizes)
+    side_before, met_before = np.zeros((room, 4), np.int64), np.zeros(2, np.int64)
+    side_after, met_after = side_before.copy(), met_before.copy()
+    where_before = np.zeros((1024, 2), symbols.dtype)
+    where_after = where_before.copy()
+    merges = np.zeros((1024, 3), np.int64)
+
+    while sizes[TOKENS] < room and progress[1] == 0 and _take_first(heap, pairs, sizes, min_count):
+        pair, birth = heap[sizes[HEAP], PAIR], heap[sizes[HEAP], BIRTH]
+        left, right = pair >> 32, pair & _LOW
+        positions = pool[births[birth, FROM] : births[birth, FROM] + births[birth, NUMBER]]
+        births[birth, NUMBER] = 0
+        p = _first_fresh(symbols, positions, left, right, tokens[left, LENGTH])
+        start = p - 1 - word_of[p] + offsets[0]
+        length = tokens[left, LENGTH] + tokens[right, LENGTH]
+        new = _make_token(tokens, data, start, length, first, spelled, sizes)
+        merges = _grow_table(merges, sizes[MERGES] + 1)
+        merges[sizes[MERGES], 0] = left
+        merges[sizes[MERGES], 1] = right
+        merges[sizes[MERGES], 2] = new
+        sizes[MERGES] += 1
+
+        merge = (left, right, new)
+        where_before = _grow_table(where_before, positions.size)
+        where_after = _grow_table(where_after, positions.size)
+        before = (side_before, met_before, where_before)
+        after = (side_after, met_after, where_after)
+        _rewrite(symbols, word_of, counts, tokens, positions, merge, before, after)
+        born = met_before[0] + met_after[0]
+        pairs = _room_for_pairs(pairs, born, sizes)
+        heap = _grow_table(heap, sizes[HEAP] + born)
+        births = _grow_table(births, sizes[BIRTHS] + born)
+        if sizes[POOL] + met_before[1] + met_after[1] > pool.size:
+            _fresh_only(pool, births, symbols, tokens, sizes)
+            pool = _grow(pool, sizes[POOL] + met_before[1] + met_after[1])
+        _recount(pairs, merge, before, after, min_count, sizes)
+        _enqueue(pairs, heap, births, pool, before, new, True, min_count, sizes)
+        _enqueue(pairs, heap, births, pool, after, new, False, min_count, sizes)
+        progress[0] = sizes[TOKENS]
+
+    word_tokens = np.zeros(counts.size, np.int64)
+    for p in range(symbols.size):
+        if symbols[p] >= 0:
+            word_tokens[word_of[p]] += 1
+    return merges[: sizes[MERGES]], word_tokens
+
+
+@cache
+def _compiled_for(index: Any) -> Any:
+    """The loop for positions of a type."""
+    numbers, table, positions = types.int64[::1], types.int64[:, ::1], types.Array(index, 1, "C")
+    text = types.Array(types.uint8, 1, "C", readonly=True)
+    offsets = types.Array(types.int64, 1, "C", readonly=True)
+    signature = types.Tuple((table, numbers))(
+        text, offsets, offsets, numbers, text, table, numbers, positions, positions, positions,
+        numbers, types.int64, numbers,
+    )  # fmt: skip
+    return entry(signature)(_merge_all)
+
+
+def merge_all(
+    data: np.ndarray,
+    offsets: np.ndarray,
+    counts: np.ndarray,
+    ids: np.ndarray,
+    first: np.ndarray,
+    tokens: np.ndarray,
+    spelled: np.ndarray,
+    sizes: np.ndarray,
+    min_count: int,
+    progress: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Merges until every row of `tokens` is used or no pair is left with `min_count` (1 or more).
+
+    Args:
+        data: uint8, the bytes of the words, read-only as the next two.
+        offsets: int64[W + 1], where words begin in it.
+        counts: int64[W], how often each occurs.
+        ids: int64[256], of the tokens of one byte.
+        first: uint8, the strings of special tokens, read-only.
+        tokens: int64[T, 2], with the first tokens filled in. New ones are added.
+        spelled: int64, the special tokens that merges can spell.
+        sizes: int64[6], with TOKENS filled in; at the end the number of tokens.
+        min_count: the smallest count that is still merged.
+        progress: int64[2]: the first item tells another thread the number of tokens, the second
+            set to 1 by it stops the loop.
+
+    Returns:
+        int64[merges, 3] of (left, right, new token); int64[W], how many tokens each word became.
+    """
+    number = int(offsets[-1] - offsets[0]) + len(counts) + 1
+    index = np.int32 if number < LARGE else np.int64
+    symbols, word_of = np.empty(number, index), np.empty(number, index)
+    pool = np.empty(POOL_ROOM * number, index)  # what is not used of it takes no memory
+    loop = _compiled_for(types.int32 if index is np.int32 else types.int64)
+    return loop(
+        data, offsets, counts, ids, first, tokens, spelled, symbols, word_of, pool, sizes,
+        min_count, progress,
+    )  # fmt: skip

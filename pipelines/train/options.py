@@ -1,0 +1,114 @@
+"""The command line of train_tokenizer -> frozen configuration that refuses."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipelines.filters.filters import Filters
+from pipelines.input_options import (
+    FilterFlags,
+    InputFormat,
+    Inputs,
+    MaxDocumentBytes,
+    MaxRejects,
+    TextDocument,
+    source_of,
+)
+from pipelines.readers.documents import MAX_DOCUMENT_BYTES, Role
+from pipelines.readers.source import AUTO, Source
+from pipelines.train.bpe import first_tokens
+from schemas.errors import UsageError
+
+if TYPE_CHECKING:  # --help needs none of these, and they load much
+    from pipelines.train.report import Parameters
+
+MAX_VOCABULARY = 1 << 24
+
+
+@dataclass(frozen=True)
+class TokenizerOptions:
+    """Text in, a byte-level BPE tokenizer out.
+
+    Flags that are not listed here go to Beam (--runner=..., --direct_num_workers=...).
+    --config=FILE.yaml holds flags; those of the command line win.
+    """
+
+    vocab_size: int
+    """Tokens of the vocabulary, the 256 bytes and the special tokens included."""
+    output: str
+    """The directory for tokenizer.json, histogram.parquet and report.json."""
+    input: Inputs = ()
+    from_histogram: str | None = None
+    """Train from the histogram.parquet of an earlier run instead of from text."""
+    min_frequency: int = 2
+    """Pairs that occur less often are not merged."""
+    special_tokens: str = "<s>,<pad>,</s>,<unk>,<mask>"
+    """They take the first ids, in this order."""
+    add_prefix_space: bool = False
+    """Treat the first word of a document like any other: with a space before it."""
+    document: TextDocument = "line"
+    text_field: str = "text"
+    """The field with the text; a.b is the field b of the field a."""
+    input_format: InputFormat = AUTO
+    max_document_bytes: MaxDocumentBytes = MAX_DOCUMENT_BYTES
+    filters: FilterFlags = Filters()
+    max_rejects: MaxRejects = 1000
+    overwrite: bool = False
+    """Replace the tokenizer that another run left in the output directory."""
+    preflight: bool = False
+    """Look for what would fail on the runner (flags, buckets, packages, memory) and stop."""
+
+    def __post_init__(self) -> None:
+        """Refuses values that cannot work, before anything is read."""
+        if not self.output:
+            raise UsageError("--output is empty: give the directory of the tokenizer")
+        specials = self.specials()
+        for token in specials:
+            if not token.strip() or token != token.strip():
+                raise UsageError(
+                    f"--special_tokens={self.special_tokens}: {token!r} is empty or has white "
+                    "space around it; separate them by commas alone"
+                )
+            if specials.count(token) > 1:
+                raise UsageError(f"--special_tokens={self.special_tokens}: {token} stands twice")
+        least = len(first_tokens(specials))
+        if not least <= self.vocab_size <= MAX_VOCABULARY:
+            raise UsageError(
+                f"--vocab_size={self.vocab_size}: at least {least}, for the 256 bytes and the "
+                f"special tokens come before any merge, and at most {MAX_VOCABULARY}"
+            )
+        if self.min_frequency < 0:
+            raise UsageError(f"--min_frequency={self.min_frequency}: at least 0")
+        if self.from_histogram is None:
+            self.source()
+        elif self.input:
+            raise UsageError("--input and --from_histogram: give one of them")
+        elif self.filters != Filters():
+            raise UsageError(
+                "--from_histogram holds counted words: documents are filtered and normalized when "
+                "they are counted, so leave those flags out, or give --input"
+            )
+
+    def specials(self) -> tuple[str, ...]:
+        """The tokens of --special_tokens, in their order."""
+        return tuple(self.special_tokens.split(",")) if self.special_tokens else ()
+
+    def source(self) -> Source:
+        """What the flags ask to be read."""
+        return source_of(self, self.input, (Role("text", "string", self.text_field),))
+
+    def parameters(self) -> "Parameters":
+        """What decides the tokenizer, besides the text."""
+        from pipelines.train.report import Parameters
+
+        from_text = self.from_histogram is None
+        return Parameters(
+            vocab_size=self.vocab_size,
+            min_frequency=self.min_frequency,
+            special_tokens=self.specials(),
+            add_prefix_space=self.add_prefix_space,
+            document=self.document if from_text else "",
+            text_field=self.text_field if from_text else "",
+            input_format=self.input_format if from_text else "",
+            max_document_bytes=self.max_document_bytes if from_text else 0,
+            filters=self.filters.parameters() if from_text else {},
+        )

@@ -1,0 +1,201 @@
+"""What a tokenizer was made from and how well it does: report.json. Pure."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelines.readers.documents import Reject
+from pipelines.readers.sources import file_digests
+from pipelines.runners.deliveries import Deliveries, add_deliveries
+from pipelines.train.bpe import TrainedBpe
+from pipelines.train.histogram import Histogram
+from pipelines.writers.rejects import Stashed
+from schemas.errors import DataError
+from schemas.sidecar import Inputs
+from schemas.version import VERSION
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Read:
+    """What workers read; adds up.
+
+    Attributes:
+      documents: that were counted.
+      bytes: of their text.
+      empty: documents without text.
+      rejects: refused documents.
+      filtered: reason to number of documents that filters dropped.
+      stashed: where these are, if they are to be kept.
+      digests: of the stored ranges, see `Documents`.
+      deliveries: which blocks these were, and what was sent and received of their words.
+    """
+
+    documents: int = 0
+    bytes: int = 0
+    empty: int = 0
+    rejects: tuple[Reject, ...] = ()
+    filtered: dict[str, int] = field(default_factory=dict)
+    stashed: tuple[Stashed, ...] = ()
+    digests: tuple[tuple[str, int, int, str], ...] = ()
+    deliveries: Deliveries = field(default_factory=Deliveries)
+
+
+@dataclass(frozen=True)
+class Text:
+    """What a tokenizer was trained on.
+
+    Attributes:
+      digest: sha256 of the inputs' sizes and hashes, whatever their names and order; of the
+        histogram file if it was trained from one.
+      files: input files; 0 if it was trained from a histogram.
+      documents: that were counted.
+      bytes: of their text.
+      refused: reason to number of documents that were not counted, those dropped by filters too.
+    """
+
+    digest: str
+    files: int
+    documents: int
+    bytes: int
+    refused: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What decides the tokenizer besides the text; from a histogram, the last five are empty."""
+
+    vocab_size: int
+    min_frequency: int
+    special_tokens: tuple[str, ...]
+    add_prefix_space: bool
+    document: str
+    text_field: str
+    input_format: str
+    max_document_bytes: int
+    filters: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Report:
+    """report.json.
+
+    Attributes:
+      words: occurrences of words in the text.
+      distinct_words: different ones.
+      vocab_size: tokens found; fewer than asked for if no pair was left to merge.
+      merges: found; one that spells a special token adds none to the vocabulary.
+      tokens: the text's, without special tokens.
+      bytes_per_token: of the text.
+      words_of_one_token: share of the words' occurrences, the coverage.
+      distinct_words_of_one_token: share of the different words.
+    """
+
+    format_version: int
+    code_version: str
+    parameters: Parameters
+    text: Text
+    words: int
+    distinct_words: int
+    vocab_size: int
+    merges: int
+    tokens: int
+    bytes_per_token: float
+    words_of_one_token: float
+    distinct_words_of_one_token: float
+    tokenizer_sha256: str
+    histogram_sha256: str
+
+
+def add_read(parts: Iterable[Read]) -> Read:
+    """Puts together what several bundles read."""
+    parts = list(parts)
+    filtered = Counter[str]()
+    for part in parts:
+        filtered.update(part.filtered)
+    return Read(
+        sum(part.documents for part in parts),
+        sum(part.bytes for part in parts),
+        sum(part.empty for part in parts),
+        tuple(reject for part in parts for reject in part.rejects),
+        dict(filtered),
+        tuple(stashed for part in parts for stashed in part.stashed),
+        tuple(digest for part in parts for digest in part.digests),
+        add_deliveries([part.deliveries for part in parts]),
+    )
+
+
+def check_read(read: Read, max_rejects: int) -> None:
+    """Refuses a text that is empty, or of which too much was refused.
+
+    Raises:
+      DataError: says which.
+    """
+    if 0 <= max_rejects < len(read.rejects):
+        first = min(read.rejects, key=lambda reject: (reject.path, reject.offset))
+        raise DataError(
+            f"{len(read.rejects):,} documents were refused, more than --max_rejects="
+            f"{max_rejects:,}; the first is in {first.place}: "
+            f"{first.reason}, {first.detail}. Mend the input, or allow more (-1: any number)"
+        )
+    if not read.documents:
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in text_of(read).refused.items())
+        raise DataError(
+            f"no document is left to train on; refused: {reasons or 'none, there were blank lines'}"
+        )
+
+
+def text_of(read: Read) -> Text:
+    """The report of what was read."""
+    refused = Counter(reject.reason for reject in read.rejects)
+    refused.update(read.filtered)
+    if read.empty:
+        refused["empty"] = read.empty
+    inputs = file_digests(read.digests)
+    return Text(
+        digest=inputs_digest(inputs),
+        files=len(inputs.files),
+        documents=read.documents,
+        bytes=read.bytes,
+        refused=dict(refused),
+    )
+
+
+def inputs_digest(inputs: Inputs) -> str:
+    """One hash of all inputs, whatever their names and order."""
+    return hashlib.sha256(json.dumps(inputs.content()).encode()).hexdigest()
+
+
+def report_of(
+    parameters: Parameters,
+    text: Text,
+    histogram: Histogram,
+    trained: TrainedBpe,
+    *,
+    tokenizer_sha256: str,
+    histogram_sha256: str,
+) -> Report:
+    """Counts what the tokenizer makes of the text; exact, for every word's tokens are known."""
+    counts = histogram.counts["count"].to_numpy()
+    single = trained.word_tokens == 1
+    words, tokens = int(counts.sum()), int(counts @ trained.word_tokens)
+    return Report(
+        format_version=FORMAT_VERSION,
+        code_version=VERSION,
+        parameters=parameters,
+        text=text,
+        words=words,
+        distinct_words=len(counts),
+        vocab_size=len(trained.tokens),
+        merges=len(trained.merges),
+        tokens=tokens,
+        bytes_per_token=histogram.origin.bytes / tokens,
+        words_of_one_token=int(counts[single].sum()) / words,
+        distinct_words_of_one_token=int(single.sum()) / len(counts),
+        tokenizer_sha256=tokenizer_sha256,
+        histogram_sha256=histogram_sha256,
+    )

@@ -1,0 +1,243 @@
+"""What train_tokenizer does once its command line is read: counts, merges, publishes, reports."""
+
+import os
+import shlex
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.progress import Progress
+from rich.table import Table
+
+from pipelines.configs.config_file import config_bytes
+from pipelines.host.console import Console
+from pipelines.readers.block_list import write_blocks
+from pipelines.readers.sources import Block, hash_inputs, plan_blocks
+from pipelines.readers.spread import CLUSTER_WORKERS, uneven, worker_count
+from pipelines.runners.deliveries import LOST_END
+from pipelines.runners.launch import choose_runner, is_local, run_pipeline
+from pipelines.storage import store
+from pipelines.storage.store import write_file
+from pipelines.train.bpe import TrainedBpe, train_bpe
+from pipelines.train.histogram import Histogram, read_histogram
+from pipelines.train.options import TokenizerOptions
+from pipelines.train.output import (
+    CONFIG,
+    HISTOGRAM,
+    READ,
+    REPORT,
+    RUN,
+    TOKENIZER,
+    finished_tokenizer,
+    publish,
+)
+from pipelines.train.report import Report, Text, inputs_digest, report_of
+from pipelines.train.tokenizer_json import tokenizer_config, tokenizer_json
+from pipelines.writers.refusals import refuse_own_inputs, refuse_shard_set
+from pipelines.writers.staging import Staging, check_turn, staged
+from schemas.errors import DataError, UsageError
+from schemas.typed_json import from_json, to_json
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+_console = Console()
+
+
+def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
+    """Trains the tokenizer, or finds it trained, and says so.
+
+    Raises:
+      UsageError: the inputs or the output directory cannot be used so.
+      DataError: the inputs are damaged, or there is nothing in them.
+    """
+    began = time.monotonic()
+    refuse_shard_set(options.output)
+    blocks = [] if options.from_histogram else plan_blocks(options.source())
+    refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
+    report = None if options.overwrite else _find_finished(options, blocks)
+    if report:
+        _say(f"{options.output} holds this very tokenizer already: nothing to do")
+    else:
+        with staged(options.output) as staging:
+            report = _train(options, blocks, beam_arguments, staging)
+            check_turn(staging.folder, staging.run, publishes=True)
+            publish(options.output)
+    _print_summary(options, report, time.monotonic() - began)
+
+
+def _find_finished(options: TokenizerOptions, blocks: list[Block]) -> Report | None:
+    def digest() -> str:
+        if options.from_histogram:
+            read_histogram(options.from_histogram)  # refuses what is none
+            return store.sha256(options.from_histogram)
+        return inputs_digest(hash_inputs(blocks))
+
+    return finished_tokenizer(options.output, options.parameters(), digest)
+
+
+def _train(
+    options: TokenizerOptions, blocks: list[Block], beam_arguments: list[str], staging: Staging
+) -> Report:
+    """Leaves all files in the staging folder."""
+    folder = staging.folder
+    if options.from_histogram:
+        histogram, text = _given_histogram(options, options.from_histogram)
+        write_file(os.path.join(folder, HISTOGRAM), store.read(options.from_histogram))
+    else:
+        histogram, text = _count(options, blocks, beam_arguments, staging)
+    trained = _merge(options, histogram)
+    specials = {"special_tokens": options.specials(), "add_prefix_space": options.add_prefix_space}
+    write_file(os.path.join(folder, TOKENIZER), tokenizer_json(trained, **specials))
+    write_file(os.path.join(folder, CONFIG), tokenizer_config(**specials))
+    report = report_of(
+        options.parameters(),
+        text,
+        histogram,
+        trained,
+        tokenizer_sha256=store.sha256(os.path.join(folder, TOKENIZER)),
+        histogram_sha256=store.sha256(os.path.join(folder, HISTOGRAM)),
+    )
+    write_file(os.path.join(folder, REPORT), to_json(report))
+    write_file(os.path.join(folder, RUN), config_bytes("train_tokenizer", options))
+    return report
+
+
+def _given_histogram(options: TokenizerOptions, path: str) -> tuple[Histogram, Text]:
+    histogram = read_histogram(path)
+    origin = histogram.origin
+    if origin.add_prefix_space != options.add_prefix_space:
+        counted = "with" if origin.add_prefix_space else "without"
+        raise UsageError(
+            f"{path} was counted {counted} --add_prefix_space and this command is not: the words "
+            f"differ; run it {counted} the flag, or count the text again with --input"
+        )
+    digest = store.sha256(path)
+    return histogram, Text(digest, 0, origin.documents, origin.bytes, {})
+
+
+def _count(
+    options: TokenizerOptions, blocks: list[Block], beam_arguments: list[str], staging: Staging
+) -> tuple[Histogram, Text]:
+    """Runs the pipeline that counts words."""
+    total_bytes = sum(block.bytes for block in blocks)
+    beam_arguments, how = choose_runner(beam_arguments, total_bytes)
+    _say(f"counting words: {total_bytes / 1e6:,.1f} MB, {how}")
+    local = is_local(beam_arguments)
+    workers = worker_count(beam_arguments)[0] if local else CLUSTER_WORKERS
+    if waiting := uneven(blocks, workers):
+        _say(f"warning: {waiting}")
+
+    folder, scratch = staging.folder, staging.scratch(local=local)
+    if not store.is_remote(scratch):
+        os.mkdir(scratch)
+    write_blocks(folder, blocks)
+
+    run_pipeline(
+        wire_counting(options, len(blocks), beam_arguments, staging),
+        beam_arguments,
+        local=staging.local,
+        total_bytes=total_bytes,
+        label="train_tokenizer",
+        filter_name=options.filters.filter,
+    )
+    path = os.path.join(folder, READ)
+    if not store.exists(path):
+        raise DataError(LOST_END)
+    text = from_json(Text, store.load_json(path), path)
+    return read_histogram(os.path.join(folder, HISTOGRAM)), text
+
+
+def wire_counting(
+    options: TokenizerOptions, blocks: int, beam_arguments: list[str], staging: Staging
+) -> "Callable[[beam.Pipeline], None]":
+    """Gives what adds the transforms to a pipeline."""
+
+    def build(pipeline: "beam.Pipeline") -> None:
+        from pipelines.train.transforms import CountJob, CountWords  # imports Beam
+
+        job = CountJob(
+            options.source(),
+            options.filters,
+            options.add_prefix_space,
+            staging.folder,
+            staging.local,
+            staging.scratch(local=is_local(beam_arguments)),
+            options.max_rejects,
+            staging.run,
+            blocks,
+        )
+        _ = pipeline | CountWords(job)
+
+    return build
+
+
+def _merge(options: TokenizerOptions, histogram: Histogram) -> TrainedBpe:
+    """Trains in a thread, so that progress is seen and Ctrl-C heard."""
+    progress = np.zeros(2, np.int64)
+    outcome: list[TrainedBpe | BaseException] = []
+
+    def train() -> None:
+        try:
+            trained = train_bpe(
+                histogram.words,
+                histogram.counts["count"].to_numpy(),
+                vocab_size=options.vocab_size,
+                min_frequency=options.min_frequency,
+                special_tokens=options.specials(),
+                progress=progress,
+            )
+            outcome.append(trained)
+        except BaseException as error:  # handed to the main thread
+            outcome.append(error)
+
+    _say(f"merging: {histogram.counts.num_rows:,} distinct words")
+    thread = threading.Thread(target=train, name="merge", daemon=True)
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("tokens", total=options.vocab_size)
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(0.1)
+                bar.update(task, completed=int(progress[0]))
+        except KeyboardInterrupt:
+            progress[1] = 1  # stops the loop
+            raise
+    if isinstance(outcome[0], BaseException):
+        raise outcome[0]
+    return outcome[0]
+
+
+def _print_summary(options: TokenizerOptions, report: Report, seconds: float) -> None:
+    text = report.text
+    refused = ", ".join(f"{n:,} {reason}" for reason, n in sorted(text.refused.items())) or "none"
+    rows = {
+        "text": f"{text.documents:,} documents, {text.bytes / 1e6:,.1f} MB; refused: {refused}",
+        "words": f"{report.words:,}, {report.distinct_words:,} distinct",
+        "vocabulary": f"{report.vocab_size:,} tokens, {report.merges:,} merges",
+        "coverage": f"{report.words_of_one_token:.1%} of words are one token, "
+        f"{report.distinct_words_of_one_token:.1%} of distinct words",
+        "bytes a token": f"{report.bytes_per_token:.3f}",
+        "took": f"{seconds:.1f} s",
+        "lies in": options.output,
+    }
+    table = Table(show_header=False)
+    for name, value in rows.items():
+        table.add_row(name, value)
+    _console.print(table)
+    if report.vocab_size < options.vocab_size:
+        _say(
+            f"note: {report.vocab_size:,} tokens instead of {options.vocab_size:,}: no pair of "
+            f"tokens is left that occurs {max(1, options.min_frequency)} times"
+        )
+    shards = ["python -m pipelines.build_shards", "--task=mlm"]
+    shards += [f"--input={shlex.quote(pattern)}" for pattern in options.input or ("TEXT",)]
+    shards += [f"--tokenizer={shlex.quote(options.output)}", "--output=SHARDS"]
+    _say(f"make shards with it: {' '.join(shards)}")
+
+
+def _say(line: str) -> None:
+    _console.print(line, soft_wrap=True)  # a path that is cut cannot be copied

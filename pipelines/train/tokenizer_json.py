@@ -1,0 +1,60 @@
+"""Vocabulary and merges -> tokenizer.json, as `tokenizers` and `transformers` open it. Pure."""
+
+import json
+from collections.abc import Sequence
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+
+from pipelines.train.bpe import TrainedBpe
+
+_NAMES = {  # what transformers calls them, for the special tokens that RoBERTa has
+    "bos_token": "<s>",
+    "cls_token": "<s>",
+    "eos_token": "</s>",
+    "sep_token": "</s>",
+    "pad_token": "<pad>",
+    "unk_token": "<unk>",
+    "mask_token": "<mask>",
+}
+
+
+def tokenizer_json(
+    trained: TrainedBpe, *, special_tokens: Sequence[str], add_prefix_space: bool
+) -> bytes:
+    """The file's content: a byte-level BPE as GPT-2's, and RoBERTa's `<s> text </s>` if it can.
+
+    Ids, merges and added tokens are as `tokenizers` itself would save them after training. As in
+    RoBERTa as it was published, `<mask>` takes the space before it along, because it stands for a
+    word with its space.
+    """
+    vocabulary = {token: i for i, token in enumerate(trained.tokens)}
+    tokenizer = Tokenizer(models.BPE(vocabulary, trained.merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(
+        [
+            AddedToken(token, lstrip=token == "<mask>", normalized=False, special=True)
+            for token in special_tokens
+        ]
+    )
+    if {"<s>", "</s>"} <= set(special_tokens):
+        tokenizer.post_processor = processors.RobertaProcessing(
+            ("</s>", vocabulary["</s>"]),
+            ("<s>", vocabulary["<s>"]),
+            add_prefix_space=add_prefix_space,
+        )
+    else:
+        tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    return tokenizer.to_str(pretty=True).encode()
+
+
+def tokenizer_config(*, special_tokens: Sequence[str], add_prefix_space: bool) -> bytes:
+    """tokenizer_config.json: the roles of the special tokens, for `AutoTokenizer`."""
+    names = {name: token for name, token in _NAMES.items() if token in special_tokens}
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "add_prefix_space": add_prefix_space,
+        "clean_up_tokenization_spaces": False,
+        **names,
+    }
+    return (json.dumps(config, indent=2, sort_keys=True) + "\n").encode()

@@ -1,0 +1,194 @@
+"""The Beam wiring of train_tokenizer: blocks -> counts of a bundle -> counts -> one histogram.
+
+Elements are tables: what a bundle of blocks counted in each bucket of words, never a word. What
+happens to them are the functions of `word_counts` and `histogram`.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.pvalue import PCollection
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+
+from pipelines.filters.filters import Filtered, Filters, load_filter
+from pipelines.readers.block_list import read_blocks
+from pipelines.readers.source import Source
+from pipelines.readers.sources import Block, read_block
+from pipelines.runners.deliveries import (
+    Deliveries,
+    add_tallies,
+    check_deliveries,
+    tally,
+)
+from pipelines.runners.progress import Journal
+from pipelines.storage.store import write_file
+from pipelines.train import histogram, word_counts
+from pipelines.train.output import HISTOGRAM, READ
+from pipelines.train.report import Read, add_read, check_read, text_of
+from pipelines.train.word_counter import WordCounter, add_counts
+from pipelines.writers.rejects import Stashed, collect, rejects_file, stash
+from pipelines.writers.staging import check_turn
+from schemas.typed_json import to_json
+
+_READ = -1  # the key of what was read; others are buckets
+_ALL = 0
+
+
+@dataclass(frozen=True)
+class CountJob:
+    """What every worker needs to know.
+
+    Attributes:
+      source: what is read.
+      filters: which documents count.
+      add_prefix_space: put a space before documents that do not begin with one.
+      staging: the folder for the finished histogram.
+      local: a folder of the machine that launched the run, for those who watch it.
+      scratch: the folder for what workers hand on to each other.
+      max_rejects: a run with more refused documents fails; below 0 for no limit.
+      run: names the run that waits for this job.
+      blocks: how many the plan has, each of which must be reported.
+    """
+
+    source: Source
+    filters: Filters
+    add_prefix_space: bool
+    staging: str
+    local: str
+    scratch: str
+    max_rejects: int
+    run: str = ""
+    blocks: int = 0
+
+
+def read_of(filtered: Filtered, stashed: tuple[Stashed, ...] = ()) -> Read:
+    """What a piece of a file adds."""
+    documents = filtered.documents
+    return Read(
+        documents=len(documents.text),
+        bytes=word_counts.array_bytes(documents.text),
+        empty=documents.empty,
+        rejects=documents.rejects,
+        filtered=filtered.dropped,
+        stashed=stashed,
+        digests=documents.digests,
+    )
+
+
+class CountBlocks(beam.DoFn):
+    """Blocks of a bundle -> (bucket, counts of its words) for each bucket, and what was read."""
+
+    def __init__(self, job: CountJob):
+        self._job = job
+
+    def setup(self) -> None:
+        """Opens the journal of the progress display, and imports the user's filter."""
+        self._journal = Journal(self._job.local)
+        if self._job.filters.filter:
+            load_filter(self._job.filters.filter)
+
+    def start_bundle(self) -> None:
+        """Starts empty counts and an empty report for this bundle."""
+        self._counts = WordCounter()
+        self._read = [Read()]
+
+    def process(self, block: Block) -> None:
+        """Reads a block and counts its words."""
+        job = self._job
+        check_turn(job.staging, job.run)
+        for piece, documents in enumerate(read_block(block, job.source)):
+            filtered = job.filters.apply(documents, job.source.roles)
+            stashed = stash(filtered.lines, job.scratch, block.index, piece)
+            self._read.append(read_of(filtered, stashed))
+            self._counts.count(filtered.documents.text, add_prefix_space=job.add_prefix_space)
+            self._journal.add(bytes_read=documents.stored_bytes)
+        self._read.append(Read(deliveries=Deliveries(blocks=(block.index,))))
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        """Gives the counts of the bundle, and then what it read."""
+        for bucket, counts in self._counts.buckets():
+            table = word_counts.to_bytes(counts)
+            self._read.append(Read(deliveries=Deliveries(sent=tally([(bucket, table)]))))
+            yield GlobalWindows.windowed_value((bucket, table))
+        yield GlobalWindows.windowed_value((_READ, add_read(self._read)))
+        del self._counts, self._read
+
+
+def add_up(keyed: tuple[int, Iterable[Any]]) -> tuple[int, tuple[Read, bytes]]:
+    """All of a key as one: what was read; or what came for a bucket, and the sum of its tables."""
+    key, parts = keyed
+    if key == _READ:
+        return _ALL, (add_read(parts), b"")
+    received: list[np.ndarray] = []
+
+    def tables() -> Iterator[pa.Table]:
+        for part in parts:
+            received.append(tally([(key, part)]))
+            yield word_counts.from_bytes(part)
+
+    table = word_counts.to_bytes(add_counts(tables()))
+    return _ALL, (Read(deliveries=Deliveries(received=add_tallies(received))), table)
+
+
+class WriteHistogram(beam.DoFn):
+    """All counts and all that was read -> the files in the staging folder."""
+
+    def __init__(self, job: CountJob):
+        self._job = job
+
+    def process(self, everything: tuple[int, Iterable[tuple[Read, bytes]]]) -> Iterator[str]:
+        """Refuses what is not complete or cannot be trained on, and writes the rest."""
+        reads, tables = zip(*everything[1], strict=True)
+        read = add_read(reads)
+        check_deliveries(
+            read.deliveries,
+            lambda: read_blocks(self._job.staging),
+            self._job.blocks,
+            lambda bucket: f"bucket {bucket} of the words",
+        )
+        check_read(read, self._job.max_rejects)
+        check_turn(self._job.staging, self._job.run, publishes=True)
+        counts = pa.concat_tables(word_counts.from_bytes(table) for table in tables if table)
+        origin = histogram.Origin(self._job.add_prefix_space, read.documents, read.bytes)
+        sorted_counts = histogram.Histogram(counts.sort_by("word"), origin)
+        files = {
+            READ: to_json(text_of(read)),
+            HISTOGRAM: histogram.to_parquet(sorted_counts),
+            **rejects_file(read.rejects),
+        }
+        for name, content in files.items():
+            path = os.path.join(self._job.staging, name)
+            write_file(path, content)
+            yield path
+        yield from (file.path for file in collect(read.stashed, self._job.staging))
+
+
+class CountWords(beam.PTransform):
+    """Blocks in the staging folder -> the staged histogram."""
+
+    def __init__(self, job: CountJob):
+        super().__init__()
+        self._job = job
+
+    def expand(self, pipeline: beam.Pipeline) -> PCollection[str]:
+        """Wires the pure functions together.
+
+        Counts and what was read travel as one collection: each grouping takes time of its own.
+        """
+        return (
+            pipeline
+            | "Plan" >> beam.Create([self._job.staging], reshuffle=False)
+            | "Blocks" >> beam.FlatMap(read_blocks)
+            | "Spread" >> beam.Reshuffle()
+            | "Count" >> beam.ParDo(CountBlocks(self._job)).with_output_types(tuple[int, Any])
+            | "Meet" >> beam.GroupByKey()
+            | "Add" >> beam.Map(add_up).with_output_types(tuple[int, Any])
+            | "Gather" >> beam.GroupByKey()
+            | "Write" >> beam.ParDo(WriteHistogram(self._job))
+        )

@@ -1,0 +1,130 @@
+"""Shards that a run finished before it died, for the next one to go on with.
+
+A shard is a function of its examples and the contract. Beside each staged shard lies a note, called
+by a hash of both, with its counts and its files with their sha256. A run with --resume reads and
+routes all documents anew, but makes no shard that has such a note and whose files are whole.
+Nothing is trusted that was not looked at, and the set is, byte by byte, that of one go.
+"""
+
+import io
+import json
+import os
+import zipfile
+from dataclasses import dataclass
+
+import numpy as np
+import xxhash
+
+from pipelines.rows.example_batch import COPIES, ExampleBatch
+from pipelines.storage import store
+from pipelines.writers.sinks import staged_name
+from schemas.errors import DataError
+from schemas.manifest import ManifestFile
+from schemas.sidecar import Schema
+from schemas.statistics import ShardStatistics
+from schemas.typed_json import from_json, to_json
+
+_NOTE = ".finished.npz"
+_DAMAGE = (DataError, OSError, ValueError, KeyError, zipfile.BadZipFile)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A shard that is staged.
+
+    Attributes:
+      examples: hash of what it is made of, as `examples_hash` gives it.
+      statistics: its counts.
+      files: it in each format.
+    """
+
+    examples: str
+    statistics: ShardStatistics
+    files: tuple[ManifestFile, ...]
+
+
+def examples_hash(schema: Schema, name: str, examples: ExampleBatch | None) -> str:
+    """A hash of all that decides a shard's bytes.
+
+    Args:
+      schema: the contract.
+      name: of the shard.
+      examples: in the order in which rows are made of them, without repeats; None for none.
+    """
+    found = xxhash.xxh3_128(f"{schema.fingerprint} {name}".encode())
+    if examples is not None:
+        for column_name, column in zip(
+            examples.batch.schema.names, examples.batch.columns, strict=True
+        ):
+            if column_name == COPIES:  # which is how often a document came, not what it is
+                continue
+            found.update(f"{column_name} {len(column)}".encode())
+            for buffer in filter(None, column.buffers()):
+                found.update(buffer)
+    return found.hexdigest()
+
+
+def note_finished(
+    staging: str,
+    name: str,
+    examples: str,
+    statistics: ShardStatistics,
+    files: tuple[ManifestFile, ...],
+    token_counts: np.ndarray,
+) -> None:
+    """Notes that a shard is whole, in a file beside it."""
+    finished = to_json(Finished(examples, statistics, files))
+    note = io.BytesIO()
+    np.savez(note, finished=np.frombuffer(finished, np.uint8), token_counts=token_counts)
+    store.write_file(_note(staging, name, examples), note.getvalue())
+
+
+def find_finished(staging: str, name: str, examples: str) -> tuple[Finished, np.ndarray] | None:
+    """A staged shard that is made of these examples, and its token counts; None if none is whole.
+
+    Args:
+      staging: the folder.
+      name: of the shard.
+      examples: hash of what it is to be made of.
+    """
+    path = _note(staging, name, examples)
+    try:
+        finished, token_counts = _read(store.read(path), path)
+    except _DAMAGE:
+        return None
+    whole = finished.examples == examples and all(
+        store.sha256(os.path.join(staging, staged_name(file))) == file.sha256
+        for file in finished.files
+    )
+    return (finished, token_counts) if whole else None
+
+
+def count_finished(staging: str) -> int:
+    """How many shards lie there that an earlier run finished."""
+    return sum(name.endswith(_NOTE) for name in store.sizes(staging))
+
+
+def keep_finished(left: str, staging: str) -> None:
+    """Moves what a run left of finished shards on this disk into a new staging folder."""
+    for entry in sorted(os.listdir(left)):
+        if not entry.endswith(_NOTE):
+            continue
+        path = os.path.join(left, entry)
+        try:
+            found, _ = _read(store.read(path), path)
+        except _DAMAGE:
+            continue
+        names = [staged_name(file) for file in found.files]
+        if all(os.path.exists(os.path.join(left, name)) for name in names):
+            for name in (*names, entry):
+                os.replace(os.path.join(left, name), os.path.join(staging, name))
+
+
+def _note(staging: str, name: str, examples: str) -> str:
+    return os.path.join(staging, f"{name}.{examples[:16]}{_NOTE}")
+
+
+def _read(content: bytes, path: str) -> tuple[Finished, np.ndarray]:
+    with np.load(io.BytesIO(content), allow_pickle=False) as note:
+        finished = json.loads(note["finished"].tobytes())
+        return from_json(Finished, finished, path), note["token_counts"]

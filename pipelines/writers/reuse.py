@@ -1,0 +1,74 @@
+"""Whether a directory already holds the set that is asked for."""
+
+import contextlib
+import os
+from dataclasses import replace
+
+from pipelines.readers.sources import Block, hash_inputs
+from pipelines.storage import store
+from schemas.errors import DataError, UsageError
+from schemas.manifest import MANIFEST
+from schemas.sidecar import SIDECARS, Schema, SetInfo, read_manifest, read_set, read_sidecars
+
+
+def finished_set(output: str, schema: Schema, blocks: list[Block]) -> SetInfo | None:
+    """The finished set in `output`, if it was made by these settings from these inputs.
+
+    Returns:
+      None if the directory holds no set.
+
+    Raises:
+      UsageError: it holds another set; names what differs and how to go on.
+      DataError: it holds a damaged one.
+    """
+    if not store.exists(os.path.join(output, MANIFEST)):
+        return None
+    found = set_of(output)
+    differing = differences(found, schema, blocks)
+    if not differing and hash_inputs(blocks).content() != found.inputs.content():
+        differing = ["inputs: files of the same sizes but other content"]
+    if differing:
+        raise UsageError(
+            f"{output} holds a shard set made otherwise ({'; '.join(differing)}). Give another "
+            "--output, or --overwrite to replace it"
+        )
+    return found
+
+
+def set_of(output: str) -> SetInfo:
+    """The finished set in a directory, on a disk or in a store.
+
+    Raises:
+      DataError: there is none, or a damaged one.
+    """
+    if not store.is_remote(output):
+        return read_set(output)
+    with store.workspace(output) as folder:
+        for name in (MANIFEST, *SIDECARS):
+            with contextlib.suppress(FileNotFoundError):  # read_sidecars says so
+                store.local_copy(f"{output}/{name}", folder)
+        try:
+            manifest = read_manifest(folder)
+            found = replace(read_sidecars(folder, manifest), directory=output)
+        except DataError as error:
+            raise DataError(str(error).replace(folder, output)) from error
+    there = store.sizes(output)
+    for file in manifest.files:
+        path = f"{output}/{file.path}"
+        if there.get(file.path) != file.bytes != store.size(path):  # a listing may lag
+            raise DataError(
+                f"{path} does not have the {file.bytes:,} bytes that the manifest says: copy the "
+                "set again or build it anew"
+            )
+    return found
+
+
+def differences(found: SetInfo, schema: Schema, blocks: list[Block]) -> list[str]:
+    """What tells a set from the one asked for, without reading the inputs; [] if nothing does."""
+    differing = found.schema.differences(schema)
+    if not differing:
+        sizes = sorted((part.size, part.path) for b in blocks for part in b.parts if not part.start)
+        if [size for size, _ in sizes] != sorted(file.bytes for file in found.inputs.files):
+            there = f"{len(found.inputs.files)} files"
+            differing = [f"inputs: {there} there, {len(sizes)} files here, of other sizes"]
+    return differing
