@@ -191,7 +191,8 @@ def _outcome(data: bytes, folder: str, *, task: str) -> tuple[str, str]:
     from tokenizers import Tokenizer
 
     from pipelines.encoding.tokenizer import LoadedTokenizer
-    from trainers.models.set_tokenizer import open_tokenizer, token_ids
+    from schemas.tokenizer_bounds import read_tokenizer_json, token_ids
+    from trainers.models.set_tokenizer import open_tokenizer
 
     try:
         loaded = LoadedTokenizer.from_json(data)
@@ -207,7 +208,10 @@ def _outcome(data: bytes, folder: str, *, task: str) -> tuple[str, str]:
     if {len(loaded.token_bytes), len(loaded.is_word_start)} != {loaded.vocab_size}:
         return "other lengths", ""
     open_tokenizer(loaded.json)
-    if max(token_ids(loaded.json).values()) + 1 != loaded.vocab_size:
+    if (
+        max(token_ids(read_tokenizer_json(loaded.json, "tokenizer.json")).values()) + 1
+        != loaded.vocab_size
+    ):
         return "other ids", "in trainers"
     try:
         found, _ = loaded.encode(pa.array(_TEXTS, pa.large_string()))

@@ -22,15 +22,20 @@ from schemas.tokenizer_bounds import (
     patterns_of,
     read_tokenizer_json,
     resolved_ids,
+    token_ids,
 )
 from schemas.tokenizer_trial import may_run_away, try_tokenizer
-from trainers.models.set_tokenizer import open_tokenizer, token_ids
+from trainers.models.set_tokenizer import open_tokenizer
 
 _CONFIG = config_of(trained_tokenizer())
 _SIZE = len(_CONFIG["model"]["vocab"])
 _DECOMPOSING = [replace({"String": " "}, "\ufdfa"), {"type": "NFKD"}]
 _DOUBLING = replace({"String": "a"}, "aa")
 _BYTES = dict(_CONFIG["pre_tokenizer"])
+
+
+def _ids(tokenizer_json: bytes) -> dict[str, int]:
+    return token_ids(read_tokenizer_json(tokenizer_json, "tokenizer.json"))
 
 
 def _sequence(part: str, steps: list[dict], name: str) -> dict:
@@ -160,10 +165,10 @@ def test_trainers_refuse_them_too(name):
 
 
 def test_trainers_read_ids_in_words():
-    assert token_ids(data_of(shapes()["words"]))["quick"] == 6
+    assert _ids(data_of(shapes()["words"]))["quick"] == 6
     for broken in (b"{", b"[]", b'{"model": []}', b'{"model": {"vocab": 3}}', b"\xff"):
         with pytest.raises(DataError, match=r"tokenizer\.json is not a tokenizer"):
-            token_ids(broken)
+            _ids(broken)
     padded = shapes()["bert"]
     assert padded["padding"] and len(open_tokenizer(data_of(padded)).encode("a").ids) == 3
 
@@ -196,9 +201,7 @@ def test_sizes_of_files_come_first(tmp_path):
 def test_every_published_shape_is_taken(shape):
     config = shapes()[shape]
     loaded = LoadedTokenizer.from_json(data_of(config))
-    assert resolved_ids(read_tokenizer_json(loaded.json, shape), shape) == {
-        **token_ids(data_of(config))
-    }
+    assert resolved_ids(read_tokenizer_json(loaded.json, shape), shape) == {**_ids(data_of(config))}
     assert not any(map(may_run_away, patterns_of(config)))
 
 
