@@ -254,11 +254,14 @@ class _Timed:
             yield batch, found
 
     def report(self) -> Dict[str, float]:
-        """How fast it ran, but for the first batch, in which threads and buffers are made."""
-        first = 1 if len(self._tokens) > 1 else 0
-        seconds = np.diff(self._marks[first:])
+        """How fast it ran; a batch's time is that of all but the first and the last."""
+        # The first makes threads and buffers; the last was started together with the one before.
+        whole = self._marks[-1] - self._marks[0]
+        seconds = np.diff(self._marks)[1:-1]
+        if not len(seconds):
+            seconds = np.array([whole / len(self._tokens)])
         return {
-            "tokens_per_second": round(sum(self._tokens[first:]) / float(seconds.sum()), 1),
+            "tokens_per_second": round(sum(self._tokens) / whole, 1),
             "batch_median_seconds": round(float(np.median(seconds)), 6),
             "batch_p95_seconds": round(float(np.percentile(seconds, 95)), 6),
             "batches": len(self._tokens),
