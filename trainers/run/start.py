@@ -13,6 +13,7 @@ from trainers.models.modules import Weights
 from trainers.models.set_tokenizer import TOKENIZER, check_same_tokens, keep_set_files, set_file
 from trainers.run.checkpoints import Checkpoints
 from trainers.run.flags import check_task
+from trainers.run.interruption import Interruption
 from trainers.run.journal import METRICS, ProgressLine, duration, mend_metrics, read_metrics
 from trainers.run.loop import Loop, summarize
 from trainers.run.program import Plan
@@ -64,8 +65,10 @@ def train(flags: Any, trainer: Trainer) -> None:
         except KeyboardInterrupt:
             line.say(f"interrupted; go on with:\n  {flags.command(resume=True)}")
             sys.exit(130)
-        export_run(plan, program, checkpoints, line)
-        _say_last_word(loop)
+        with Interruption() as interruption:  # what is left takes seconds
+            export_run(plan, program, checkpoints, line)
+            _say_last_word(loop)
+        interruption.deliver()
 
 
 def _prepare(plan: Plan, shards: BatchReader, line: ProgressLine) -> Checkpoints:
