@@ -30,7 +30,7 @@ test: .venv/all.stamp
 	$(BIN)/python -m pytest -q -n auto --maxprocesses=4 --dist=loadgroup
 
 flink-test: .venv/all.stamp
-	$(BIN)/python -m pytest -q tests/test_flink.py
+	$(BIN)/python -m pytest -q tests/pipelines/runners/test_flink.py
 
 check: .venv/all.stamp
 	$(BIN)/ruff check

@@ -5,14 +5,15 @@ import json
 import pydoc_data.topics
 
 import pytest
-from store_servers import (  # noqa: F401  fixtures
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from tests.tools.store_servers import (  # noqa: F401  fixtures
     gs_session_server,
     gs_store,
     s3_session_server,
     s3_store,
     store,
 )
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 with contextlib.suppress(ImportError):
     import triton  # noqa: F401  of PyTorch; the process aborts where it comes after TensorFlow

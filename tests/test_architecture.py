@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.tools.places import ROOT
+
 SOURCES = sorted(
     path for part in ("schemas", "pipelines", "trainers") for path in (ROOT / part).rglob("*.py")
 )

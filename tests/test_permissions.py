@@ -9,10 +9,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from shard_factory import write_mlm_set
 
 from pipelines import build_shards, export, inspect_shards, train_tokenizer, verify
 from schemas.errors import DataError, run_entry
+from tests.tools.shard_factory import write_mlm_set
 from trainers import flax_mlm
 from trainers.reader import ShardSet
 

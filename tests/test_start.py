@@ -4,11 +4,11 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.tools.places import ROOT
+
 ENTRIES = [
     f"{folder}.{path.stem}"
     for folder in ("pipelines", "trainers")

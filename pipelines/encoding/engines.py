@@ -187,7 +187,7 @@ def why_not_fast(config: Mapping[str, Any]) -> str | None:
 
     `config` must be as `tokenizers` writes it (ids of added tokens resolved, merges distinct). Each
     condition was found by fuzzing or by reading, and most of them with a counterexample: see
-    tests/test_engines.py.
+    tests/pipelines/encoding/test_engines.py.
     """
     model, splitter = config["model"], config["pre_tokenizer"] or {}
     if model["type"] != "BPE":

@@ -14,7 +14,6 @@ part of the time.
 import contextlib
 import io
 import shlex
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,7 +28,9 @@ import optax
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.measure import Options, Record, alternated, entry
 from tests.benchmarks.steps import TrainerRounds, step_records
-from tests.compile_cache import compiled_once
+from tests.tools.clm_factory import write_clm_set
+from tests.tools.compile_cache import compiled_once
+from tests.tools.torch_gpt2 import PlainLoop, open_model
 from trainers import flax_clm
 from trainers.data.batches import Batch
 from trainers.data.shard_set import ShardSet
@@ -43,10 +44,6 @@ from trainers.on_flax.layers import to_params
 from trainers.on_flax.optimizers import learning_rate, optimizer_for
 from trainers.run.journal import read_metrics
 from trainers.run.program import Plan
-
-sys.path.append(str(Path(__file__).parents[1]))
-from clm_factory import write_clm_set  # noqa: E402  modules beside the tests
-from torch_gpt2 import PlainLoop, open_model  # noqa: E402
 
 
 @dataclass(frozen=True)

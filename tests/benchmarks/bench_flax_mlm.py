@@ -27,8 +27,8 @@ from flax import nnx
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.measure import Options, Record, Side, alternated, entry, versions
 from tests.benchmarks.steps import TrainerRounds, step_records
-from tests.compile_cache import compiled_once
-from tests.shard_factory import mlm_schema, packed_rows, write_set
+from tests.tools.compile_cache import compiled_once
+from tests.tools.shard_factory import mlm_schema, packed_rows, write_set
 from trainers.data.shard_set import ShardSet
 from trainers.flax_mlm import FlaxMlmFlags
 from trainers.flax_mlm import main as train

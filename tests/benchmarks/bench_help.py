@@ -7,16 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from tests.benchmarks.measure import (
-    ROOT,
-    Options,
-    Record,
-    Side,
-    alternated,
-    entry,
-    seconds_of,
-    versions,
-)
+from tests.benchmarks.measure import Options, Record, Side, alternated, entry, seconds_of, versions
+from tests.tools.places import ROOT
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,8 @@ from pathlib import Path
 import psutil
 
 from tests.benchmarks.corpora import write_corpus, write_tokenizer
-from tests.benchmarks.measure import (
-    ROOT,
-    CannotRun,
-    Options,
-    Record,
-    Side,
-    alternated,
-    entry,
-    versions,
-)
+from tests.benchmarks.measure import CannotRun, Options, Record, Side, alternated, entry, versions
+from tests.tools.places import ROOT
 
 _EVERY = 0.1  # seconds
 

@@ -21,7 +21,8 @@ from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.rows.packing import pack, try_ways
 from tests.benchmarks.clock import timed
 from tests.benchmarks.corpora import reviews, unpacked
-from tests.benchmarks.measure import DATA, Options, Record, Runs, Side, entry, needs, versions
+from tests.benchmarks.measure import Options, Record, Runs, Side, entry, needs, versions
+from tests.tools.places import DATA
 
 LENGTHS = (128, 512, 2048)
 REVIEWS = 10_000  # of each language, the first

@@ -22,9 +22,9 @@ from torch.optim.lr_scheduler import LambdaLR
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.measure import Options, Record, alternated, entry
 from tests.benchmarks.steps import TrainerRounds, step_records
-from tests.class_factory import class_rows, class_schema
-from tests.poptorch_programs import make_plan
-from tests.shard_factory import write_set
+from tests.tools.class_factory import class_rows, class_schema
+from tests.tools.poptorch_programs import make_plan
+from tests.tools.shard_factory import write_set
 from trainers.models.weights import fresh
 from trainers.on_poptorch.classifier import Classifier, classifier_arrays
 from trainers.on_poptorch.torch_optimizers import torch_optimizer

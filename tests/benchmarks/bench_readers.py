@@ -4,10 +4,9 @@
 
 Rows in order, L = 128, static masks, both formats and all exports. Opening counts, and for ShardSet
 so does the sha256 of every file; importing does not. (seqio wants an environment of its own:
-tests/test_seqio.py. Shuffled batches, as trainers read them: bench_reading.)
+tests/pipelines/writers/test_seqio.py. Shuffled batches, as trainers read them: bench_reading.)
 """
 
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,10 +18,8 @@ from pipelines import build_shards, export
 from tests.benchmarks.clock import timed
 from tests.benchmarks.corpora import write_corpus, write_tokenizer
 from tests.benchmarks.measure import Options, Record, Runs, Side, alternated, entry, versions
+from tests.tools.reader_tools import TOOLS, Columns, Tool
 from trainers.reader import ShardSet
-
-sys.path.append(str(Path(__file__).parents[1]))
-from reader_tools import TOOLS, Columns, Tool  # noqa: E402  a module beside the tests
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,7 @@ from tests.benchmarks.measure import (
     run_command,
     versions,
 )
-
-sys.path.append(str(Path(__file__).parents[1]))
-from store_servers import Store, gs_server, s3_server  # noqa: E402  a module beside the tests
+from tests.tools.store_servers import Store, gs_server, s3_server
 
 READ = """
 import json, sys, time

@@ -24,8 +24,8 @@ from transformers import BertConfig, BertForSequenceClassification  # before Ten
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.measure import Options, Record, alternated, entry
 from tests.benchmarks.steps import TrainerRounds, step_records
-from tests.class_factory import class_rows, class_schema
-from tests.shard_factory import write_set
+from tests.tools.class_factory import class_rows, class_schema
+from tests.tools.shard_factory import write_set
 from trainers.data.shard_set import ShardSet
 from trainers.models.model_flags import SIZES, plan_encoder
 from trainers.models.weights import fresh

@@ -11,7 +11,6 @@ torch     `transformers`' GPT2LMHeadModel with fused AdamW and clipping, on the 
 
 import contextlib
 import io
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,6 +25,9 @@ from pipelines.tasks.qa import Qa
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.measure import Options, Record, alternated, entry
 from tests.benchmarks.steps import TrainerRounds, step_records
+from tests.tools.question_factory import write_qa_set
+from tests.tools.shard_factory import tokenizer_json
+from tests.tools.torch_gpt2 import PlainLoop
 from trainers.data.shard_set import ShardSet
 from trainers.models.model_flags import plan_decoder
 from trainers.models.weights import fresh
@@ -35,11 +37,6 @@ from trainers.on_tf.tf_layers import fill
 from trainers.on_tf.tf_optimizers import make_optimizer
 from trainers.tf_qa import TfQaFlags
 from trainers.tf_qa import main as train
-
-sys.path.append(str(Path(__file__).parents[1]))
-from question_factory import write_qa_set  # noqa: E402  modules beside the tests
-from shard_factory import tokenizer_json  # noqa: E402
-from torch_gpt2 import PlainLoop  # noqa: E402
 
 TASK = Qa(qa_template="w5 {question} w6 {context} w7 {answer}")
 FIRST = 5  # steps of a round that do not count

@@ -16,16 +16,8 @@ from pipelines.encoding.engines import Engine, FastEngine, ReferenceEngine
 from pipelines.encoding.tokenizer import load_tokenizer
 from tests.benchmarks.clock import Seconds, timed
 from tests.benchmarks.compare_tokenization import corpora
-from tests.benchmarks.measure import (
-    DATA,
-    Options,
-    Record,
-    Side,
-    alternated,
-    entry,
-    needs,
-    versions,
-)
+from tests.benchmarks.measure import Options, Record, Side, alternated, entry, needs, versions
+from tests.tools.places import DATA
 
 
 @dataclass(frozen=True)

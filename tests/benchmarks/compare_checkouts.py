@@ -26,8 +26,9 @@ from typing import Any, NamedTuple
 import tyro
 
 from schemas.errors import DataError, UsageError, run_entry
-from tests.benchmarks.measure import ROOT, alternated, figure, read_records, run_command
-from tests.trainer_list import BY_NAME, TRAINERS, ListedTrainer
+from tests.benchmarks.measure import alternated, figure, read_records, run_command
+from tests.tools.places import ROOT
+from tests.tools.trainer_list import BY_NAME, TRAINERS, ListedTrainer
 from trainers.run.journal import METRICS, WINDOW_SECONDS, read_metrics
 
 FIRST = 5  # steps that do not count

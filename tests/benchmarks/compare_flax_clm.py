@@ -9,7 +9,6 @@ everything, and what is there is not made again.
 """
 
 import json
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,8 @@ import numpy as np
 import tyro
 
 from pipelines import build_shards, train_tokenizer
+from tests.tools.places import DATA
+from tests.tools.torch_gpt2 import PlainLoop, greedy, open_model, perplexity
 from trainers import flax_clm
 from trainers.data.shard_set import ShardSet
 from trainers.flax_clm import FlaxClmFlags
@@ -36,10 +37,6 @@ from trainers.run.journal import read_metrics
 from trainers.run.use import find_trained
 from trainers.tasks.clm import Sampling
 
-sys.path.append(str(Path(__file__).parents[1]))
-from torch_gpt2 import PlainLoop, greedy, open_model, perplexity  # noqa: E402  beside the tests
-
-DATA = Path(__file__).parents[2].parent / "shared" / "data" / "wikitext-2"
 PROMPT, NEW = 16, 64  # tokens
 
 
@@ -49,7 +46,7 @@ class Comparison:
 
     work: Path
     """Directory for tokenizer, shards and runs."""
-    text: Path = DATA
+    text: Path = DATA / "wikitext-2"
     """Directory with train, valid and test files of WikiText-2."""
     model: Literal["tiny", "small", "base"] = "tiny"
     """Preset of the trainer."""

@@ -28,11 +28,11 @@ import numpy as np
 import tyro
 import zstandard
 
+from tests.tools.places import DATA
 from trainers.data.shard_set import ShardSet
 from trainers.measures.class_scores import class_measures
 from trainers.run.journal import read_metrics
 
-DATA = Path(__file__).parents[2].parent / "shared" / "data" / "imdb"
 CLASSES = ("neg", "pos")
 SHOWN = ("accuracy", "auc", "f1", "loss", "ece")
 
@@ -103,7 +103,9 @@ def build_set(options: Comparison, weights: Path) -> Path:
         ("train", "train", options.train_reviews),
     ):
         path = options.work / f"{split}.jsonl"
-        held_out |= write_chosen(DATA / f"{part}.jsonl.zst", count, options.seed, path, held_out)
+        held_out |= write_chosen(
+            DATA / "imdb" / f"{part}.jsonl.zst", count, options.seed, path, held_out
+        )
         arguments.append(f"--{split}_input={path}")
     importlib.import_module("pipelines.build_shards").main(arguments)
     return output

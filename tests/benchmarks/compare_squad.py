@@ -19,7 +19,7 @@ from pathlib import Path
 import tyro
 import zstandard
 
-DATA = Path(__file__).parents[2].parent / "shared" / "data"
+from tests.tools.places import DATA
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from typing import Any
 import zstandard
 
 from pipelines.encoding.tokenizer import load_tokenizer
-from tests.benchmarks.measure import DATA, needs
+from tests.benchmarks.measure import needs
+from tests.tools.places import DATA
 
 REVIEWS = ("imdb/train", "imdb/test", "norec/train", "norec/valid")
 CLASSES = ("neg", "pos")

@@ -26,9 +26,8 @@ from typing import Any, TypeVar
 import tyro
 
 from tests.benchmarks.clock import Seconds
+from tests.tools.places import ROOT
 
-ROOT = Path(__file__).parents[2]
-DATA = ROOT.parent / "shared" / "data"
 OFFLINE = {
     "HF_DATASETS_OFFLINE": "1",
     "HF_HUB_OFFLINE": "1",

@@ -14,7 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from tests.benchmarks.measure import ROOT, CannotRun, run_command
+from tests.benchmarks.measure import CannotRun, run_command
+from tests.tools.places import ROOT
 
 FOLDER = ROOT / "benchmarks" / "peers"
 PINNED = Path(__file__).with_name("peers.txt")

@@ -3,7 +3,7 @@
     python -m tests.benchmarks.record_poptorch
     python -m tests.benchmarks.record_poptorch --replication=2 --device_iterations=4 --layers=3
 
-Four steps of a narrow ELECTRA on random rows, against the stand-in of tests/poptorch_stub.py; no
+Four steps of a narrow ELECTRA on random rows, against the stand-in of `poptorch_stub`; no
 IPU runs any of it. Flags are the trainer's.
 """
 
@@ -14,8 +14,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from tests.class_factory import write_class_set
-from tests.poptorch_stub import installed
+from tests.tools.class_factory import write_class_set
+from tests.tools.poptorch_stub import installed
 from trainers.poptorch_classifier import main as train
 
 FLAGS = (

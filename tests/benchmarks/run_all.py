@@ -18,8 +18,9 @@ from pathlib import Path
 
 import tyro
 
-from tests.benchmarks.measure import ROOT, Record, Side, read_records
+from tests.benchmarks.measure import Record, Side, read_records
 from tests.benchmarks.report import write_report
+from tests.tools.places import ROOT
 
 LONGEST = 900  # seconds that one bench may take
 

@@ -1,0 +1,194 @@
+"""The suite of benchmarks: its bookkeeping, never its clocks."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from schemas.sidecar import read_set
+from tests.benchmarks import corpora, run_all
+from tests.benchmarks.bench_merge_loop import plain_merges
+from tests.benchmarks.clock import Seconds
+from tests.benchmarks.linked_sets import link_copies
+from tests.benchmarks.measure import (
+    CannotRun,
+    Record,
+    Runs,
+    Side,
+    alternated,
+    figure,
+    needs,
+    run_command,
+)
+from tests.benchmarks.report import margin, markdown, write_report
+from tests.tools.shard_factory import write_mlm_set
+from trainers.reader import ShardSet
+
+BENCHMARKS = Path(run_all.__file__).parent
+
+# 110 MB in 2, 5 and 4 s; 22 MB in 11 s each time.
+OURS = Side.rate("ours", Runs([Seconds(2, 4), Seconds(5, 4), Seconds(4, 8)]), 110, "MB")
+SCRIPT = Side.rate("script", Runs([Seconds(11, 22)] * 3), 22, "MB", workers="2 processes")
+FASTER = Record("mlm", OURS, SCRIPT, reach=20, aim=35, versions={"numpy": "2.4"}, command="c -x")
+PARTS = Record(
+    "parts",
+    Side.time("ours", Runs([Seconds(6, 6)])),
+    Side.time("parts", Runs([Seconds(4, 2)])),
+    reach=2.5,
+    aim=1.5,
+    at_most=True,
+)
+FOUND = Record("found, s", Side.time("again", Runs([Seconds(4, 1)])), reach=3, at_most=True)
+ABSENT = Record("peer", OURS, Side("datatrove", "MB/s", (), note="no | uv"), reach=14)
+
+
+def test_every_bench_is_in_the_suite():
+    listed = [bench.name for bench in run_all.SUITE]
+    assert sorted(listed) == sorted(path.stem for path in BENCHMARKS.glob("bench_*.py"))
+
+
+def test_the_suite_takes_less_than_25_minutes():
+    assert sum(bench.seconds for bench in run_all.SUITE) < 25 * 60
+
+
+def test_contestants_take_turns_and_every_other_round_goes_backwards():
+    log = []
+    names = ("a", "b", "c")
+    found = alternated({n: lambda n=n: log.append(n) or len(log) for n in names}, 3)
+    assert "".join(log) == "abccbaabc"
+    assert found == {"a": [1, 6, 7], "b": [2, 5, 8], "c": [3, 4, 9]}
+
+
+def test_who_cannot_run_stops_nobody():
+    calls: Counter[str] = Counter()
+
+    def fails() -> float:
+        calls["fails"] += 1
+        raise CannotRun("no such package")
+
+    found = alternated({"works": lambda: 1.0, "fails": fails}, 3)
+    assert found["works"] == [1.0] * 3 and not found["works"].reason
+    assert found["fails"] == [] and found["fails"].reason == "no such package"
+    assert calls["fails"] == 1
+    side = Side.rate("x", found["fails"], 1, "MB")  # type: ignore[arg-type]
+    assert side.runs == () and side.note == "no such package"
+
+
+def test_medians_and_ratios_by_hand():
+    assert OURS.runs == (55, 22, 27.5) and OURS.by_cpu == (27.5, 27.5, 13.75)
+    assert OURS.median == 27.5 and OURS.unit == "MB/s"
+    assert FASTER.ratio == 27.5 / 2 and FASTER.ratio_by_cpu == 27.5
+    assert PARTS.ratio == 1.5 and PARTS.ratio_by_cpu == 3
+    slower = Record("s", PARTS.ours, PARTS.beside)  # seconds: fewer are better
+    assert slower.ratio == pytest.approx(4 / 6)
+    assert FOUND.ratio == 4
+
+
+def test_thresholds_are_met_from_the_right_side():
+    assert FASTER.meets(13.75) and not FASTER.meets(14) and FASTER.meets(None) is None
+    assert PARTS.meets(PARTS.reach) and PARTS.meets(PARTS.aim) and not PARTS.meets(1.4)
+    assert ABSENT.meets(14) is None and ABSENT.reason == "datatrove: no | uv"
+    assert margin(FASTER, FASTER.ratio) == 13.75 / 20
+    assert margin(PARTS, PARTS.ratio) == 2.5 / 1.5
+    assert margin(FOUND, FOUND.ratio) == 3 / 4
+
+
+def test_told_in_a_line():
+    assert FASTER.told() == (
+        "mlm: ours 27.5 MB/s beside script 2 MB/s: 13.8 times (27.5 by processor time) "
+        "[reach 20, aim 35]"
+    )
+    assert FOUND.told() == "found, s: again 4 s [reach 3]"
+    assert ABSENT.told() == "peer: not measured (datatrove: no | uv)"
+    assert [figure(v) for v in (1234.5, 99.96, 12.34, 0.01234)] == [
+        "1,234",
+        "100",
+        "12.3",
+        "0.0123",
+    ]
+
+
+def test_the_table_word_by_word():
+    lines = markdown([FASTER, PARTS, FOUND, ABSENT], {"cores": 2}).split("\n")
+    assert lines[2].startswith("cores 2. ")
+    assert lines[4:10] == [
+        "| what | ours | beside | ratio | by processor time | reach | aim | |",
+        "|---|---|---|---|---|---|---|---|",
+        "| mlm | 27.5 MB/s | 2 MB/s | 13.8 | 27.5 | 20 | 35 | **missed** |",
+        "| parts | 6 s | 4 s | 1.5 | 3 | at most 2.5 | at most 1.5 | aim met |",
+        "| found, s | 4 s |  |  |  | at most 3 |  | **missed** |",
+        "| peer | not measured: datatrove: no \\| uv | | | | | | |",
+    ]
+    start = lines.index("## mlm")
+    assert lines[start + 2 : start + 7] == [
+        "`c -x`",
+        "",
+        "- ours: 55, 22, 27.5 MB/s (by processor time 27.5, 27.5, 13.8); 1 process",
+        "- script: 2, 2, 2 MB/s (by processor time 1, 1, 1); 2 processes",
+        "- numpy 2.4",
+    ]
+
+
+def test_records_survive_json_and_the_report_is_whole(tmp_path):
+    records = [FASTER, PARTS, FOUND, ABSENT]
+    write_report(records, tmp_path)
+    content = json.loads((tmp_path / "benchmarks.json").read_text())
+    first, *_, last = content["records"]
+    assert (first["ratio"], first["reached"], first["aim_met"]) == (13.75, False, False)
+    assert last["reason"] and "ratio" not in last
+    assert content["machine"]["cores"] >= 1
+    assert (tmp_path / "benchmarks.png").read_bytes().startswith(b"\x89PNG")
+    (tmp_path / "records.json").write_text(json.dumps([record.to_dict() for record in records]))
+    assert run_all.read_records(tmp_path / "records.json") == records
+
+
+def test_a_bench_that_fails_is_a_row_with_its_reason(monkeypatch, tmp_path):
+    monkeypatch.setattr(run_all, "LONGEST", 60)
+    (record,) = run_all.run("bench_that_is_not_there", [])
+    assert "No module named" in record.reason and record.name == "bench_that_is_not_there"
+
+
+def test_a_command_that_fails_says_what_it_said():
+    with pytest.raises(CannotRun, match="ended with 3: out of luck"):
+        run_command(["sh", "-c", "echo out of luck >&2; exit 3"])
+    with pytest.raises(CannotRun, match="there is no nowhere"):
+        run_command(["nowhere"])
+    with pytest.raises(CannotRun, match="there is no"):
+        needs(BENCHMARKS / "nothing")
+    seconds, said = run_command(["sh", "-c", "echo hello"])
+    assert said == "hello\n" and seconds.wall > 0
+
+
+def test_no_document_of_a_corpus_is_there_twice(monkeypatch, tmp_path):
+    monkeypatch.setattr(corpora, "reviews", lambda *_: [{"text": "same"}, {"text": "words"}])
+    path = tmp_path / "corpus.txt"
+    assert corpora.write_corpus(path, 30e-6) == 30 == path.stat().st_size
+    assert path.read_text() == "0 same\n1 words\n2 same\n3 words\n"
+
+
+def test_plain_python_merges_by_hand():
+    """Sennrich's words; ties go to the smallest ids, which bytes have in their order."""
+    words, counts = [b"low", b"lower", b"newest", b"widest"], np.array([5, 2, 6, 3])
+    merges = [
+        *[("e", "s"), ("es", "t")],  # 9 times
+        *[("l", "o"), ("lo", "w")],  # 7
+        *[("e", "w"), ("n", "ew"), ("new", "est")],  # 6
+        *[("d", "est"), ("i", "dest"), ("w", "idest")],  # 3
+        *[("e", "r"), ("low", "er")],  # 2
+    ]
+    assert plain_merges(words, counts, 1000) == merges
+    assert plain_merges(words, counts, 256 + 5) == merges[:5]
+    assert plain_merges([b"aaaa", b"b"], np.array([2, 9]), 1000) == [("a", "a"), ("aa", "aa")]
+
+
+def test_a_set_of_links_reads_as_its_one_shard_many_times(tmp_path):
+    changes = {"shards": {"train": 1, "validation": 1}, "file_formats": ("array_record",)}
+    written = write_mlm_set(tmp_path / "one", train=40, validation=10, **changes)
+    assert link_copies(tmp_path / "one", tmp_path / "many", 100) == 120
+    shards = ShardSet(str(tmp_path / "many"))  # every sha256 is checked
+    assert shards.rows("train") == 120 and shards.rows("validation") == 10
+    rows = shards.read("train", np.array([3, 43, 119]))
+    assert np.array_equal(rows["input_ids"], written["train"]["input_ids"][[3, 3, 39]])
+    assert read_set(str(tmp_path / "one")).schema.shards["train"] == 1  # as it was

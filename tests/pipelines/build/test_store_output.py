@@ -1,0 +1,293 @@
+"""Tokenizers and shard sets are made from stores into stores, and are those of a disk."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from pipelines.build_shards import main as build_shards
+from pipelines.readers.files import check_size, open_file
+from pipelines.storage import store as stores
+from pipelines.storage import store_calls, store_lock
+from pipelines.train_tokenizer import main as train_tokenizer
+from schemas.errors import DataError, UsageError
+from tests.tools.places import ROOT
+
+# Google's library leaves the connection of an answer that was cut to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+def shard_flags(given, tokenizer, output, *more):
+    flags = [f"--input={given}", f"--tokenizer={tokenizer}", f"--output={output}"]
+    return [*flags, "--num_shards=3", "--max_length=64", "--file_format=both", *more]
+
+
+def tokenizer_flags(given, output, *more):
+    return [f"--input={given}", f"--output={output}", "--vocab_size=600", *more]
+
+
+def on_disk(folder):
+    """Name to content of all files below a folder."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in Path(folder).rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+def in_store(store, prefix):
+    return {name.removeprefix(prefix): store.get(name) for name in store.names(prefix)}
+
+
+def without_paths(files):
+    """All but what tells where the inputs lay."""
+    odd = {"config.yaml", "inputs.json", "report.html", "MANIFEST.json", "report.json"}
+    return {name: content for name, content in files.items() if name not in odd}
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch):
+    """What has failed is tried again at once, and who seems dead is dead soon."""
+    monkeypatch.setattr(store_calls, "_FIRST_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr(store_lock, "BEAT_SECONDS", 0.3)
+    monkeypatch.setattr(store_lock, "PATIENCE_SECONDS", 1.5)
+    monkeypatch.setattr(store_lock, "_SETTLE_SECONDS", 0.1)
+
+
+@pytest.fixture(scope="module")
+def local(corpus, tmp_path_factory):
+    """A tokenizer and a set on this disk."""
+    folder = tmp_path_factory.mktemp("local")
+    train_tokenizer(tokenizer_flags(corpus, folder / "bpe"))
+    build_shards(shard_flags(corpus, folder / "bpe", folder / "set"))
+    return folder
+
+
+@pytest.fixture
+def flags(store, local, corpus):
+    """Of a run that writes the set of `local` into a store."""
+    return shard_flags(corpus, local / "bpe", store.url("set"))
+
+
+def test_all_of_it_from_a_store_into_the_store(store, local, corpus, capsys):
+    store.put("text/corpus.jsonl", Path(corpus).read_bytes())
+    given, bpe, made = (store.url(name) for name in ("text/*.jsonl", "bpe", "set"))
+    train_tokenizer(tokenizer_flags(given, bpe))
+    build_shards(shard_flags(given, bpe, made))
+    assert without_paths(in_store(store, "bpe/")) == without_paths(on_disk(local / "bpe"))
+    assert without_paths(in_store(store, "set/")) == without_paths(on_disk(local / "set"))
+    manifest = json.loads(store.get("set/MANIFEST.json"))
+    for file in manifest["files"]:
+        content = store.get(f"set/{file['path']}")
+        assert (file["bytes"], file["sha256"]) == (len(content), sha256(content).hexdigest())
+    capsys.readouterr()
+    train_tokenizer(tokenizer_flags(given, bpe))
+    build_shards(shard_flags(given, bpe, made))
+    said = capsys.readouterr().out
+    assert "holds this very tokenizer already" in said and "holds this very set already" in said
+    with pytest.raises(UsageError, match="holds a shard set made otherwise .*seed"):
+        build_shards(shard_flags(given, bpe, made, "--seed=1"))
+    with pytest.raises(UsageError, match="is where the input .*corpus.jsonl lies"):
+        build_shards(shard_flags(given, bpe, store.url("text")))
+    train_tokenizer(
+        [f"--from_histogram={bpe}/histogram.parquet", "--vocab_size=500", f"--output={bpe}2"]
+    )
+    assert "bpe2/tokenizer.json" in store.names()
+    capsys.readouterr()
+    for output, said in ((made, "a set of these settings"), (f"{made}2", "nothing: the set is")):
+        build_shards(shard_flags(given, bpe, output, "--dry_run"))
+        assert said in capsys.readouterr().out
+    assert not store.names("set2")
+
+
+def faults_of_a_bad_day(store, shard):
+    """Each strikes some of the requests for a shard; what they hit goes through in the end."""
+    proxy = store.proxy
+    if store.scheme == "gs":
+        send, read, copy = ("PUT", "/upload/"), "/download/.*", "copyTo/.*"
+        sent = ("POST", "/upload/")
+    else:
+        send, read, copy = ("PUT", f"{shard}.*partNumber"), "", ""
+        sent = ("POST", f"{shard}.*uploads")
+    return [
+        proxy.answer(503, sent[0], sent[1], times=2),
+        proxy.cut_upload(send[0], send[1], after=1000),
+        proxy.cut_download("GET", f"{read}{shard}", after=1000),
+        proxy.corrupt("GET", f"{read}{shard}", at=20_000),
+        proxy.slow("GET", f"{read}{shard}", chunk=50_000, seconds=0.01, times=1),
+        proxy.cut_download("POST" if copy else "PUT", f"{copy}set/[^.]*{shard}", after=None),
+    ]
+
+
+def test_a_bad_day_changes_nothing(store, local, flags):
+    store.lag(3.0)
+    rules = faults_of_a_bad_day(store, "train-00001-of-00003.array_record")
+    build_shards(flags)
+    store.proxy.clear()
+    assert [rule.action for rule in rules if not rule.hits] == []
+    made = in_store(store, "set/")
+    hidden = {name for name in made if name.startswith(".staging/")}  # by the listing that lags
+    assert {name: made[name] for name in made.keys() - hidden} == on_disk(local / "set")
+    build_shards([*flags, "--overwrite"])
+    assert in_store(store, "set/") == on_disk(local / "set")
+
+
+def test_an_input_that_is_hard_to_read(store, local, corpus):
+    # Through the proxy: gs:// gives out links to where an object was put.
+    stores.write_file(store.url("text/corpus.jsonl"), Path(corpus).read_bytes())
+    content = "download/.*text/corpus" if store.scheme == "gs" else "text/corpus"
+    rules = [
+        store.proxy.answer(503, "GET", content, times=2),
+        store.proxy.cut_download("GET", content, after=100_000),
+        store.proxy.slow("GET", content, chunk=100_000, seconds=0.01, times=1),
+    ]
+    output = local / f"from_{store.scheme}"
+    build_shards(shard_flags(store.url("text"), local / "bpe", output))
+    assert [rule.action for rule in rules if not rule.hits] == []
+    assert without_paths(on_disk(output)) == without_paths(on_disk(local / "set"))
+
+
+def test_an_input_that_changed_or_went_is_told(store):
+    store.put("a.txt", b"0123456789" * 100_000)
+    path = store.url("a.txt")
+    with open_file(path) as raw:
+        check_size(raw, path, 1_000_000)
+        raw.seek(500)
+        assert raw.read(5) == b"01234"
+        check_size(raw, path, 1_000_000)
+        assert raw.read(5) == b"56789"
+        with pytest.raises(DataError, match="a.txt had 5 bytes when the run began"):
+            check_size(raw, path, 5)
+    with pytest.raises(DataError, match="cannot open .*none.txt: there is no such file"):
+        with open_file(store.url("none.txt")):
+            pass
+
+
+@pytest.mark.parametrize("fault", ["refused", "other bytes"])
+def test_a_store_that_goes_on_failing_gets_no_set(gs_store, local, corpus, fault, monkeypatch):
+    store, flags = gs_store, shard_flags(corpus, local / "bpe", gs_store.url("set"))
+    monkeypatch.setattr(store_calls, "_TRIES", 3)
+    shard = "train-00002-of-00003.tfrecord"
+    if fault == "refused":
+        store.proxy.answer(403, "PUT|POST", f"set/{shard}", times=None)
+        said = "the store refused"
+    else:
+        store.proxy.corrupt("GET", f"download/.*-{shard}", at=5000, times=None)
+        said = "other bytes than were sent"
+    with pytest.raises(DataError, match=f"{shard}.*{said}"):
+        build_shards(flags)
+    store.proxy.clear()
+    assert "set/MANIFEST.json" not in store.names()
+    assert not store.names("set/.")
+    build_shards(flags)
+    assert in_store(store, "set/") == on_disk(local / "set")
+
+
+def test_what_was_finished_before_a_cut_is_not_made_again(store, local, flags, written):
+    rule = store.proxy.answer(403, "PUT|POST", "set/train-00000-of-00003", times=None)
+    with pytest.raises(DataError, match="the store refused"):
+        build_shards([*flags, "--resume"])
+    assert rule.hits and len(written) == 4
+    store.proxy.clear()
+    assert "set/MANIFEST.json" not in store.names()
+    [damaged] = [n for n in store.names("set/.staging/") if "-train-00001-of-00003.arr" in n]
+    store.put(damaged, store.get(damaged)[:-1] + b"?")
+    written.clear()
+    build_shards([*flags, "--resume"])
+    assert written == ["train-00001-of-00003"]
+    assert in_store(store, "set/") == on_disk(local / "set")
+
+
+def test_another_set_is_replaced_whole(gs_store, local, corpus):
+    store, flags = gs_store, shard_flags(corpus, local / "bpe", gs_store.url("set"))
+    build_shards([*flags[:-3], "--num_shards=5", "--keep_rejects", "--min_chars=30"])
+    assert "set/rejects/filtered.jsonl" in store.names()
+    store.put("set/my-notes.txt", b"mine")
+    with pytest.raises(UsageError, match="made otherwise"):
+        build_shards(flags)
+    build_shards([*flags, "--overwrite"])
+    there = in_store(store, "set/")
+    assert there.pop("my-notes.txt") == b"mine"
+    assert there == on_disk(local / "set")
+
+
+def test_one_run_at_a_time(gs_store, local, corpus, monkeypatch):
+    flags = shard_flags(corpus, local / "bpe", gs_store.url("set"))
+    lock = gs_store.url("set/.lock")
+    with store_lock.hold(lock) as run:
+        store_lock.check(lock, run)
+        with pytest.raises(UsageError, match="another run writes into gs://.*/set:"):
+            build_shards(flags)
+    monkeypatch.setattr(store_lock, "BEAT_SECONDS", 60.0)
+    with store_lock.hold(lock) as run:
+        stores.write_file(lock, b"another 0")
+        with pytest.raises(DataError, match="another run has begun in"):
+            store_lock.check(lock, run)
+    build_shards(flags)  # whoever that was is gone: nothing beats
+    assert in_store(gs_store, "set/") == on_disk(local / "set")
+
+
+def test_a_run_that_was_killed(gs_store, local, corpus):
+    flags = shard_flags(corpus, local / "bpe", gs_store.url("set"))
+    gs_store.proxy.hang("POST", "copyTo")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipelines.build_shards", *flags],
+        start_new_session=True,
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until = time.monotonic() + 90
+        while not gs_store.proxy.count("POST", "copyTo") and time.monotonic() < until:
+            time.sleep(0.05)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    gs_store.proxy.clear()
+    left = gs_store.names("set/")
+    assert "set/MANIFEST.json" not in left and "set/.lock" in left
+    assert any(re.search(r"\.staging/[0-9a-f]{16}-train-", name) for name in left)
+    build_shards(flags)
+    assert in_store(gs_store, "set/") == on_disk(local / "set")
+
+
+def test_what_is_not_to_be_had_is_named(gs_store, local, corpus):
+    with pytest.raises(UsageError, match="take .* for patterns"):
+        build_shards(shard_flags(corpus, local / "bpe", gs_store.url("set[1]")))
+    with pytest.raises(UsageError, match=r"--tokenizer=gs://.*/none"):
+        build_shards(shard_flags(corpus, gs_store.url("none"), gs_store.url("set")))
+    with pytest.raises(UsageError, match=r"--from_histogram=gs://.*no such file"):
+        train_tokenizer(
+            [
+                f"--from_histogram={gs_store.url('none')}",
+                "--vocab_size=500",
+                f"--output={gs_store.url('bpe')}",
+            ]
+        )
+    gs_store.put("bpe/tokenizer.json", b"{")
+    with pytest.raises(DataError, match=r"gs://.*/bpe/tokenizer.json is not a tokenizer"):
+        build_shards(shard_flags(corpus, gs_store.url("bpe"), gs_store.url("set")))
+
+
+def test_s3_without_credentials_is_told_at_once(local, corpus):
+    environment = {n: v for n, v in os.environ.items() if not n.startswith("AWS_")}
+    nowhere = {"AWS_SHARED_CREDENTIALS_FILE": os.devnull, "AWS_CONFIG_FILE": os.devnull}
+    found = subprocess.run(
+        [sys.executable, "-m", "pipelines.build_shards"]
+        + shard_flags(corpus, local / "bpe", "s3://bucket/set"),
+        cwd=ROOT,
+        env={**environment, **nowhere, "AWS_EC2_METADATA_DISABLED": "true"},
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 2
+    assert found.stderr.startswith("error: s3:// wants credentials and there are none: set AWS_")
+    assert found.stderr.count("\n") == 1

@@ -1,0 +1,195 @@
+"""Where answers stand: offsets of characters, bytes and tokens, against `tokenizers`' own."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from pipelines.encoding.answer_places import find_answers, token_ends, token_span
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.readers.documents import ANSWERS
+from tests.tools.tokenizer_factory import (
+    TEXT,
+    changed,
+    config_of,
+    data_of,
+    strings,
+    trained_tokenizer,
+)
+
+CONTEXT = "På Ærø bor 6 000. Ærø er en ø."
+
+
+def find(*answers_of_questions, context=CONTEXT):
+    count = len(answers_of_questions)
+    answers = pa.array(
+        [[{"text": t, "start": s} for t, s in some] for some in answers_of_questions], ANSWERS
+    )
+    return find_answers(
+        strings(context), np.zeros(count, np.int64), answers, lambda n: f"question {n}"
+    )
+
+
+def test_answers_are_found_in_bytes():
+    found = find([("Ærø", 3)], [("Ærø", 18)], [("Ærø", -1)], [], [("000.", 13), ("6", -1)])
+    assert found.rejects == {}
+    assert found.text_D.to_pylist() == ["Ærø", "Ærø", "Ærø", "", "000."]
+    data = CONTEXT.encode()
+    spans = list(zip(found.start_D.tolist(), found.stop_D.tolist(), strict=True))
+    assert [data[a:b].decode() for a, b in spans] == ["Ærø", "Ærø", "Ærø", "", "000."]
+    assert spans[1] == (data.rindex("Ærø".encode()), data.rindex("Ærø".encode()) + 5)
+
+
+@pytest.mark.parametrize(
+    ("answers", "reason", "detail"),
+    [
+        ([("Ærø", 4)], "answer_not_at_offset", "'Ærø' is said to be at character 4 of the context"),
+        ([("Ærø", 4)], "answer_not_at_offset", "where 'rø ' stands"),
+        ([("ø.", 999)], "answer_not_at_offset", "character 999 of the context, where '' stands"),
+        ([("ø.", -3)], "answer_not_at_offset", "character -3 of the context, where '' stands"),
+        ([("ærø", -1)], "answer_not_in_context", "'ærø' is nowhere in the context"),
+        ([("", 3)], "empty_answer", "has an answer of no character"),
+        ([("", -1)], "empty_answer", "has an answer of no character"),
+        ([("Ærø", 3), ("bor", 3)], "answer_not_at_offset", "'bor' is said to be at character 3"),
+        ([("x", -1), ("", 0)], "answer_not_in_context", "'x' is nowhere"),
+    ],
+)
+def test_an_answer_that_is_not_as_said_is_refused(answers, reason, detail):
+    found = find([("bor", 7)], answers)
+    assert set(found.rejects) == {1}
+    assert found.rejects[1][0] == reason
+    assert found.rejects[1][1].startswith("question 1")
+    assert detail in found.rejects[1][1]
+
+
+def start_of(context: str, text: str, start: int) -> int:
+    """The character that an answer begins at; -1 if it is refused."""
+    if not text.strip():
+        return -1
+    if start == -1:
+        return context.find(text)
+    return start if start >= 0 and context[start:].startswith(text) else -1
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.text("aø🙂 1.\u2003", max_size=12), min_size=1, max_size=3),
+    st.lists(
+        st.tuples(
+            st.integers(0, 2),
+            st.lists(
+                st.tuples(st.text("aø🙂 1.\u2003", max_size=3), st.integers(-2, 14)), max_size=3
+            ),
+        ),
+        max_size=6,
+    ),
+)
+def test_answers_are_where_python_finds_them(contexts, questions):
+    context_D = np.array([number % len(contexts) for number, _ in questions], np.int64)
+    answers = [[{"text": t, "start": s} for t, s in some] for _, some in questions]
+    found = find_answers(strings(*contexts), context_D, pa.array(answers, ANSWERS), str)
+    for number, (context, (_, some)) in enumerate(
+        zip([contexts[i] for i in context_D], questions, strict=True)
+    ):
+        starts = [start_of(context, text, start) for text, start in some]
+        assert (number in found.rejects) == (-1 in starts)
+        first, text = (starts[0], some[0][0]) if some and starts[0] >= 0 else (0, "")
+        assert found.text_D[number].as_py() == text
+        begin = len(context[:first].encode())
+        assert (found.start_D[number], found.stop_D[number]) == (begin, begin + len(text.encode()))
+
+
+def word_piece() -> Tokenizer:
+    """BERT's: accents and case are dropped, and white space too."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=300, special_tokens=["[UNK]", "[SEP]"], show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXT, trainer)
+    return tokenizer
+
+
+# Without RoBERTa's post-processor, which moves ends of tokens that are white space.
+BYTE_LEVEL = changed(config_of(trained_tokenizer()), "post_processor", value=None)
+TOKENIZERS = {
+    "byte-level": LoadedTokenizer(data_of(BYTE_LEVEL)),
+    "normalized": LoadedTokenizer(
+        data_of(changed(BYTE_LEVEL, "normalizer", value={"type": "NFKC"}))
+    ),
+    "WordPiece": LoadedTokenizer(word_piece().to_str().encode()),
+}
+TEXTS = st.text(st.sampled_from("aeø Å½²ﬁ中🙂\n.'"), max_size=30)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@given(st.lists(st.one_of(TEXTS, st.sampled_from([*TEXT, "a <mask> b", ""])), max_size=6))
+@settings(max_examples=60, deadline=None)
+def test_ends_of_tokens_are_those_of_tokenizers(name, texts):
+    tokenizer = TOKENIZERS[name]
+    contexts = strings(*texts)
+    encoded, _ = tokenizer.encode(contexts)
+    ends = token_ends(tokenizer, contexts, encoded)
+    oracle = Tokenizer.from_str(tokenizer.json.decode())
+    for i, text in enumerate(texts):
+        found = ends[encoded.offsets[i] : encoded.offsets[i + 1]]
+        offsets = oracle.encode(text, add_special_tokens=False).offsets
+        # In characters, where a token ends inside one: the one after it.
+        characters = [len(text.encode()[:end].decode(errors="replace")) for end in found.tolist()]
+        assert characters == [stop for _, stop in offsets]
+
+
+def test_bytes_of_half_a_character_are_told_where_tokenizers_would_not():
+    contexts = strings("🙂🙂 a")
+    tokenizer = TOKENIZERS["byte-level"]
+    encoded, _ = tokenizer.encode(contexts)
+    ends = token_ends(tokenizer, contexts, encoded)
+    assert ends.tolist() == np.cumsum([len(tokenizer.token_bytes[i]) for i in encoded.ids]).tolist()
+    assert ends[-1] == len("🙂🙂 a".encode())
+
+
+def test_tokens_of_a_span_are_all_that_it_touches():
+    # Two contexts: tokens [0, 3) [3, 5) [5, 9), and [0, 2) [2, 7).
+    ends, offsets = np.array([3, 5, 9, 2, 7]), np.array([0, 3, 5])
+    context = np.array([0, 0, 0, 0, 1, 1, 1])
+    start = np.array([0, 3, 2, 4, 0, 2, 1])
+    stop = np.array([3, 5, 4, 9, 1, 7, 3])
+    first, after = token_span(ends, offsets, context, start, stop)
+    assert first.tolist() == [0, 1, 0, 1, 0, 1, 0]
+    assert after.tolist() == [1, 2, 2, 3, 1, 2, 2]
+
+
+def test_a_character_of_two_tokens_takes_both():
+    # `tokenizers` says of each piece of 🙂 that it ends after the whole of it.
+    first, after = token_span(
+        np.array([1, 5, 5, 6]), np.array([0, 4]), np.array([0]), np.array([1]), np.array([5])
+    )
+    assert (first.tolist(), after.tolist()) == ([1], [3])
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_the_answer_is_within_its_tokens(name, data):
+    tokenizer = TOKENIZERS[name]
+    text = data.draw(st.sampled_from(TEXT)) + data.draw(TEXTS)
+    start = data.draw(st.integers(0, len(text) - 1))
+    stop = data.draw(st.integers(start + 1, len(text)))
+    contexts = strings("first one", text)
+    encoded, _ = tokenizer.encode(contexts)
+    ends = token_ends(tokenizer, contexts, encoded)
+    first_byte, last_byte = len(text[:start].encode()), len(text[:stop].encode())
+    first, after = (
+        int(one[0])
+        for one in token_span(
+            ends, encoded.offsets, np.array([1]), np.array([first_byte]), np.array([last_byte])
+        )
+    )
+    offsets = Tokenizer.from_str(tokenizer.json.decode())
+    offsets = offsets.encode(text, add_special_tokens=False).offsets
+    touching = [i for i, (a, b) in enumerate(offsets) if a < stop and b > start]
+    assert not touching or (first <= touching[0] and touching[-1] < after)
+    assert after - first <= max(len(touching), 1) + 1

@@ -1,0 +1,122 @@
+"""Special tokens around one text or two, and cutting both: as `tokenizers` does it."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import processors
+
+from pipelines.encoding.text_pairs import (
+    FormPart,
+    fill_form,
+    ids_between,
+    longest_first,
+    single_form,
+)
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from schemas.errors import DataError
+from tests.tools.tokenizer_factory import strings, trained_tokenizer
+
+BERT = processors.TemplateProcessing(
+    single="<s> $A </s>",
+    pair="<s> $A </s> $B:1 </s>:1",
+    special_tokens=[("<s>", 0), ("</s>", 2)],
+)
+TEXTS = ["The quick brown fox", "jumps", "over the lazy dogs' beds", "Blåbærsyltetøy på Ærø!"] * 2
+
+
+def loaded(post_processor):
+    tokenizer = trained_tokenizer()
+    tokenizer.post_processor = post_processor
+    return tokenizer, LoadedTokenizer.from_json(tokenizer.to_str().encode())
+
+
+@pytest.mark.parametrize(
+    ("post_processor", "between", "types"),
+    [
+        (processors.RobertaProcessing(("</s>", 2), ("<s>", 0)), ([0], [2, 2], [2]), {0}),
+        (processors.BertProcessing(("</s>", 2), ("<s>", 0)), ([0], [2], [2]), {0, 1}),
+        (BERT, ([0], [2], [2]), {0, 1}),
+        (processors.ByteLevel(trim_offsets=False), ([], [], []), {0}),
+    ],
+)
+def test_the_form_of_a_pair_is_found(post_processor, between, types):
+    _, tokenizer = loaded(post_processor)
+    assert ids_between(tokenizer.pair_form) == between
+    assert {part.type for part in tokenizer.pair_form if part.side < 0} <= types
+
+
+def test_other_forms_of_a_pair_are_refused():
+    for template in ("<s> $B $A", "<s> $A $A $B"):
+        post_processor = processors.TemplateProcessing(
+            single="<s> $A", pair=template, special_tokens=[("<s>", 0)]
+        )
+        with pytest.raises(DataError, match="does more with two texts"):
+            _ = loaded(post_processor)[1].pair_form
+
+
+def test_parts_worked_by_hand():
+    form = single_form([0], [2, 3])
+    assert form == (FormPart(-1, 0, 0), FormPart(0, 0, 0), FormPart(-1, 2, 0), FormPart(-1, 3, 0))
+    ids = np.array([11, 12, 13, 14, 15, 21], np.uint16)
+    filled = fill_form(
+        form,
+        [(ids, np.array([0, 5, 6]))],
+        np.array([0, 1]),
+        head_ExT=np.array([[1], [1]]),
+        kept_ExT=np.array([[3], [1]]),
+    )
+    assert filled.ids.tolist() == [0, 11, 14, 15, 2, 3, 0, 21, 2, 3]
+    assert filled.offsets.tolist() == [0, 6, 10]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from(["left", "right"]),
+    st.integers(3, 30),
+    st.sampled_from([processors.RobertaProcessing(("</s>", 2), ("<s>", 0)), BERT]),
+    st.lists(st.tuples(st.sampled_from(TEXTS), st.sampled_from(TEXTS)), min_size=1, max_size=5),
+)
+def test_pairs_are_cut_and_put_together_as_tokenizers_does(side, room, post_processor, pairs):
+    reference, tokenizer = _cached(post_processor)
+    form = tokenizer.pair_form
+    length = room + sum(part.side < 0 for part in form)
+    reference.enable_truncation(length, strategy="longest_first", direction=side)
+    columns = [strings(*(pair[text] for pair in pairs)) for text in (0, 1)]
+    encoded = [tokenizer.encode(column)[0] for column in columns]
+    lengths = np.stack([ragged.lengths for ragged in encoded], axis=1)
+    kept = longest_first(lengths, room)
+    filled = fill_form(
+        form,
+        [(ragged.ids, ragged.offsets) for ragged in encoded],
+        np.arange(len(pairs)),
+        head_ExT=kept if side == "right" else np.zeros_like(kept),
+        kept_ExT=kept,
+    )
+    for i, pair in enumerate(pairs):
+        expected = reference.encode(*pair)
+        part = slice(filled.offsets[i], filled.offsets[i + 1])
+        assert filled.ids[part].tolist() == expected.ids
+        assert filled.types[part].tolist() == expected.type_ids
+
+
+_TOKENIZERS = {}
+
+
+def _cached(post_processor):
+    key = id(post_processor)
+    if key not in _TOKENIZERS:
+        _TOKENIZERS[key] = loaded(post_processor)
+    return _TOKENIZERS[key]
+
+
+@given(st.integers(1, 60), st.lists(st.integers(0, 60), min_size=1, max_size=2))
+def test_the_longer_text_goes_first(room, lengths):
+    kept = longest_first(np.array([lengths]), room)[0].tolist()
+    expected = list(lengths)
+    while sum(expected) > room:  # a token at a time
+        longest = len(expected) - 1 - expected[::-1].index(max(expected))
+        if len(expected) == 2 and expected[0] == expected[1]:
+            longest = 0 if lengths[0] <= lengths[1] else 1
+        expected[longest] -= 1
+    assert kept == expected

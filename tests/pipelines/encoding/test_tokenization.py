@@ -1,0 +1,254 @@
+"""What ids mean, for each kind of tokenizer; and that both engines are one to the caller."""
+
+import functools
+import json
+import logging
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+from pipelines.encoding.engines import FastEngine, Ragged
+from pipelines.encoding.tokenizer import GOLDEN_TEXTS, LoadedTokenizer, load_tokenizer
+from schemas.errors import DataError
+from tests.tools.tokenizer_factory import (
+    ROBERTA_SPECIALS,
+    changed,
+    config_of,
+    data_of,
+    strings,
+    trained_tokenizer,
+)
+
+_ROLES = {"bos": 0, "pad": 1, "eos": 2, "unk": 3, "mask": 4}
+
+
+def _loaded() -> LoadedTokenizer:
+    return LoadedTokenizer.from_json(trained_tokenizer().to_str().encode())
+
+
+_kept = functools.cache(_loaded)
+
+
+def _of(tokenizer: Tokenizer) -> LoadedTokenizer:
+    return LoadedTokenizer.from_json(tokenizer.to_str().encode())
+
+
+def _word_piece() -> Tokenizer:
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "un", "##able", "able", ","]
+    vocab = {token: i for i, token in enumerate(tokens)}
+    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.add_special_tokens(tokens[:5])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return tokenizer
+
+
+def _unigram() -> Tokenizer:
+    pieces = [("<unk>", 0.0), ("▁the", -2.0), ("▁", -3.0), ("a", -4.0), ("</s>", 0.0)]
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=0))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.add_special_tokens(["<unk>", "</s>"])
+    return tokenizer
+
+
+def test_byte_level():
+    tokenizer = _loaded()
+    assert tokenizer.engine == "gigatoken"
+    assert tokenizer.special_ids == _ROLES
+    assert tokenizer.all_special_ids == (0, 1, 2, 3, 4)
+    assert (tokenizer.prefix_ids, tokenizer.suffix_ids) == ((0,), (2,))
+    assert tokenizer.vocab_size == trained_tokenizer().get_vocab_size()
+    assert tokenizer.golden[0][0] == GOLDEN_TEXTS[0]
+    for text, ids in tokenizer.golden:
+        assert tokenizer.decode(ids) == text
+        assert b"".join(tokenizer.token_bytes[i] for i in ids) == text.encode()
+
+
+def test_word_starts_of_byte_level_tokens():
+    tokenizer = _loaded()
+    ids = tokenizer.encode(strings("the fox, who's\n\tin<mask> a"))[0].ids
+    starts = {tokenizer.token_bytes[i]: bool(tokenizer.is_word_start[i]) for i in ids}
+    assert {token: start for token, start in starts.items() if start} == {
+        token: True for token in starts if token[:1].isspace()
+    }
+    assert starts[b"<mask>"] is False and starts[b","] is False and starts[b"'s"] is False
+    spaces = sum(token[:1].isspace() for token in tokenizer.token_bytes)
+    assert tokenizer.is_word_start.dtype == bool and tokenizer.is_word_start.sum() == spaces
+
+
+def test_word_piece():
+    tokenizer = _of(_word_piece())
+    assert tokenizer.engine == "tokenizers"
+    assert tokenizer.special_ids == {"bos": 2, "eos": 3, "pad": 0, "mask": 4, "unk": 1}
+    assert (tokenizer.prefix_ids, tokenizer.suffix_ids) == ((2,), (3,))
+    ragged, guarded = tokenizer.encode(strings("Unable, able", "", "[MASK] un"))
+    assert ragged.ids.tolist() == [5, 6, 8, 7, 4, 5] and guarded == 0
+    assert ragged.offsets.tolist() == [0, 4, 4, 6]
+    assert tokenizer.is_word_start.tolist() == [False] * 5 + [True, False, True, True]
+    assert tokenizer.token_bytes[6] == b"##able"
+    assert tokenizer.decode([5, 6, 4]) == "unable [MASK]"
+
+
+def test_unigram():
+    tokenizer = _of(_unigram())
+    assert tokenizer.special_ids == {"eos": 4, "unk": 0}
+    assert (tokenizer.prefix_ids, tokenizer.suffix_ids) == ((), ())
+    assert tokenizer.encode(strings("the aa"))[0].ids.tolist() == [1, 2, 3, 3]
+    assert tokenizer.is_word_start.tolist() == [False, True, True, False, False]
+
+
+def test_word_level_tokens_are_words():
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1, "b": 3}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    loaded = _of(tokenizer)
+    # [UNK] is a role though the file does not say that it is special; no token has id 2.
+    assert loaded.special_ids == {"unk": 0} and loaded.all_special_ids == (0,)
+    assert loaded.is_word_start.tolist() == [False, True, False, True]
+    assert loaded.token_bytes == (b"[UNK]", b"a", b"", b"b")
+    assert loaded.encode(strings("a b c"))[0].ids.tolist() == [1, 3, 0]
+
+
+def test_a_token_that_merges_spell_has_no_role():
+    """`<s>` learnt from HTML is text; the same string added to the vocabulary is a special."""
+    config = config_of(trained_tokenizer())
+    config["added_tokens"] = []
+    config["post_processor"] = None
+    model = config["model"]
+    model["vocab"] |= {"<s": 900}
+    model["merges"] += [["<", "s"], ["<s", ">"]]
+    tokenizer = LoadedTokenizer.from_json(data_of(config))
+    assert "bos" not in tokenizer.special_ids
+    assert tokenizer.special_ids == {"eos": 2, "pad": 1, "mask": 4, "unk": 3}
+
+
+def test_specials_written_out_in_the_text():
+    """As WikiText's <unk>, and a mask that takes the space before it along."""
+    texts = [" = <unk> = ", "a <mask> b", "a\n <mask><mask>", "<s></s><pad>", "<unk", "<mask"]
+    expected = trained_tokenizer().encode_batch(texts, add_special_tokens=False)
+    ragged, _ = _loaded().encode(strings(*texts))
+    assert ragged.ids.tolist() == [i for encoding in expected for i in encoding.ids]
+    assert _ROLES["mask"] in ragged.ids and _ROLES["unk"] in ragged.ids
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=5))
+def test_encoding_any_text_and_back(texts):
+    tokenizer = _kept()
+    ragged, _ = tokenizer.encode(strings(*texts))
+    for i, text in enumerate(texts):
+        ids = ragged.ids[ragged.offsets[i] : ragged.offsets[i + 1]]
+        assert tokenizer.decode(ids) == text
+
+
+def test_truncation_and_padding_are_taken_out():
+    tokenizer = trained_tokenizer()
+    whole = _of(tokenizer)
+    tokenizer.enable_truncation(4)
+    tokenizer.enable_padding(length=8)
+    cut = _of(tokenizer)
+    assert cut.sha256 == whole.sha256 and cut.golden == whole.golden
+    assert len(cut.encode(strings("one two three four five"))[0].ids) > 4
+
+
+def test_json_is_canonical():
+    config = config_of(trained_tokenizer())
+    pretty = LoadedTokenizer.from_json(json.dumps(config, indent=4).encode())
+    assert pretty.json == _loaded().json
+    assert LoadedTokenizer.from_json(pretty.json).sha256 == pretty.sha256
+
+
+def test_pickling_keeps_roles_and_ids():
+    data = trained_tokenizer().to_str().encode()
+    tokenizer = LoadedTokenizer.from_json(data, {"bos": "<unk>"})
+    text = strings("pickled 中", "\U000323b0")
+    before = tokenizer.encode(text)
+    copy = pickle.loads(pickle.dumps(tokenizer))
+    assert copy.sha256 == tokenizer.sha256 and copy.special_ids["bos"] == 3
+    after = copy.encode(text)
+    assert np.array_equal(before[0].ids, after[0].ids) and before[1] == after[1] == 1
+
+
+def test_named_roles_go_before_common_names(tmp_path):
+    trained_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "special_tokens_map.json").write_text('{"pad_token": "</s>"}')
+    assert load_tokenizer(tmp_path).special_ids == _ROLES | {"pad": 2}
+    (tmp_path / "special_tokens_map.json").write_text('{"pad_token": "[NONE]"}')
+    with pytest.raises(DataError, match="'\\[NONE\\]' as the pad token"):
+        load_tokenizer(tmp_path)
+
+
+def test_what_cannot_be_used_is_refused():
+    config = config_of(trained_tokenizer())
+    with pytest.raises(DataError, match="dropout"):
+        LoadedTokenizer.from_json(data_of(changed(config, "model", "dropout", value=0.1)))
+    far = changed(config, "model", "vocab", "a", value=4_000_000_000)
+    with pytest.raises(DataError, match="4,000,000,000"):
+        LoadedTokenizer.from_json(data_of(far))
+    with pytest.raises(DataError, match="vocabulary is empty"):
+        _of(Tokenizer(models.BPE()))
+    twice = trained_tokenizer()
+    twice.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s> $A", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    with pytest.raises(DataError, match="does more with a text than"):
+        _of(twice)
+
+
+def test_a_difference_at_load_leaves_the_fast_engine_out(monkeypatch, caplog):
+    encode = FastEngine.encode_unguarded
+
+    def encode_wrongly(self, text) -> Ragged:
+        ragged = encode(self, text)
+        return Ragged(np.where(ragged.ids == 17, 18, ragged.ids), ragged.offsets)
+
+    monkeypatch.setattr(FastEngine, "encode_unguarded", encode_wrongly)
+    monkeypatch.setattr(logging.getLogger(), "level", logging.CRITICAL)  # as while Beam runs
+    tokenizer = _loaded()
+    assert tokenizer.engine == "tokenizers"
+    assert "The fast engine is not used for tokenizer.json: it encodes" in caplog.text
+    text = "what 17 is: " + trained_tokenizer().decode([17])
+    expected = trained_tokenizer().encode(text, add_special_tokens=False).ids
+    assert tokenizer.encode(strings(text))[0].ids.tolist() == expected
+
+
+def test_a_panic_of_the_fast_engine_at_load_leaves_it_out(monkeypatch, caplog):
+    class PanicException(BaseException):
+        """As pyo3 raises it."""
+
+    def panic(self, text):
+        raise PanicException("index out of bounds")
+
+    monkeypatch.setattr(FastEngine, "encode_unguarded", panic)
+    assert _loaded().engine == "tokenizers"
+    assert "it cannot be loaded: index out of bounds" in caplog.text
+
+
+def test_a_missing_fast_engine_is_no_failure(monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "gigatoken", None)
+    tokenizer = _loaded()
+    assert tokenizer.engine == "tokenizers"
+    assert "it cannot be loaded: import of gigatoken halted" in caplog.text
+
+
+def test_importing_is_cheap():
+    code = (
+        "import sys, pipelines.encoding.tokenizer; "
+        "print({'awkward', 'gigatoken', 'tokenizers', 'numba', 'apache_beam'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_roberta_specials_are_those_of_the_factory():
+    assert [_loaded().token_bytes[i].decode() for i in range(5)] == list(ROBERTA_SPECIALS)

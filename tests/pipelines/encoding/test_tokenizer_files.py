@@ -1,0 +1,160 @@
+"""Published layouts of tokenizer files, and what broken ones are told."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+
+from pipelines.encoding.tokenizer_files import (
+    failures_as_data_errors,
+    merged_tokens,
+    read_tokenizer_files,
+)
+from schemas.errors import DataError, UsageError
+from tests.tools.places import DATA
+from tests.tools.tokenizer_factory import ROBERTA_SPECIALS, config_of, trained_tokenizer
+
+_PUBLISHED = DATA / "tokenizers"
+_TEXT = "Hello <mask> world</s> it's  <|endoftext|> 中文\n"
+
+
+def _write_vocab_and_merges(directory: Path, specials: tuple[str, ...]) -> Tokenizer:
+    """GPT-2's layout, of the small tokenizer without its specials but those."""
+    tokenizer = trained_tokenizer()
+    model = config_of(tokenizer)["model"]
+    kept = [token for token in model["vocab"] if token not in ROBERTA_SPECIALS]
+    vocab = {token: i for i, token in enumerate([*specials, *kept])}
+    (directory / "vocab.json").write_text(json.dumps(vocab))
+    lines = ["#version: 0.2", *(" ".join(merge) for merge in model["merges"]), ""]
+    (directory / "merges.txt").write_text("\n".join(lines))
+    return tokenizer
+
+
+def test_roberta_layout(tmp_path):
+    trained = _write_vocab_and_merges(tmp_path, ROBERTA_SPECIALS)
+    files = read_tokenizer_files(str(tmp_path))
+    assert files.named == {}
+    read = files.tokenizer
+    assert read.encode(_TEXT).ids == trained.encode(_TEXT).ids
+    assert read.decode(read.encode(_TEXT).ids) == trained.decode(trained.encode(_TEXT).ids)
+    added = {i: str(t.content) for i, t in read.get_added_tokens_decoder().items()}
+    assert added == dict(enumerate(ROBERTA_SPECIALS))
+
+
+def test_gpt2_layout(tmp_path):
+    _write_vocab_and_merges(tmp_path, ("<|endoftext|>",))
+    tokenizer = read_tokenizer_files(str(tmp_path)).tokenizer
+    encoding = tokenizer.encode("a<|endoftext|>")
+    assert encoding.tokens == ["a", "<|endoftext|>"]
+    assert tokenizer.get_added_tokens_decoder().keys() == {0}
+
+
+def test_opt_layout(tmp_path):
+    """No mask; a bos before each text, if the configuration says so; specials by name."""
+    _write_vocab_and_merges(tmp_path, ("<s>", "<pad>", "</s>", "<unk>"))
+    (tmp_path / "special_tokens_map.json").write_text('{"bos_token": "</s>", "eos_token": "</s>"}')
+    tokenizer = read_tokenizer_files(str(tmp_path)).tokenizer
+    assert tokenizer.encode("a").tokens == ["a"]
+    (tmp_path / "tokenizer_config.json").write_text('{"add_bos_token": true}')
+    files = read_tokenizer_files(str(tmp_path))
+    assert files.tokenizer.encode("a<unk>").tokens == ["</s>", "a", "<unk>"]
+    assert files.named == {"bos": "</s>", "eos": "</s>"}
+    (tmp_path / "tokenizer_config.json").write_text('{"add_prefix_space": true}')
+    tokenizer = read_tokenizer_files(str(tmp_path)).tokenizer
+    assert "".join(tokenizer.encode("a").tokens) == "Ġa"
+
+
+@pytest.mark.skipif(not _PUBLISHED.exists(), reason="the published tokenizers are not at hand")
+@pytest.mark.parametrize(("name", "kind"), [("roberta-base", "Roberta"), ("gpt2", "GPT2")])
+def test_published_files_are_read_as_transformers_reads_them(name, kind):
+    import transformers
+
+    directory = _PUBLISHED / name
+    theirs = getattr(transformers, f"{kind}Tokenizer").from_pretrained(str(directory))
+    ours = read_tokenizer_files(str(directory)).tokenizer
+    # No space before <mask>: as published it takes that along, which transformers 5 leaves out.
+    for text in (_TEXT.replace(" <", "<"), "", " x", "don't  STOP 12½", "<s> a<pad>", "e\u0301 🙂"):
+        ids = theirs(text)["input_ids"]
+        assert ours.encode(text).ids == ids
+        assert ours.decode(ids, skip_special_tokens=False) == theirs.decode(ids)
+
+
+def test_roles_beside_tokenizer_json(tmp_path):
+    trained_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(
+        '{"cls_token": "<s>", "pad_token": {"content": "<pad>", "lstrip": false}, "unk_token": ""}'
+    )
+    (tmp_path / "special_tokens_map.json").write_text(
+        '{"bos_token": "<unk>", "sep_token": "</s>", "mask_token": null}'
+    )
+    expected = {"bos": "<unk>", "eos": "</s>", "pad": "<pad>"}
+    for path in (tmp_path, tmp_path / "tokenizer.json"):
+        assert read_tokenizer_files(str(path)).named == expected
+    (tmp_path / "tokenizer.json").rename(tmp_path / "mine.json")
+    assert read_tokenizer_files(str(tmp_path / "mine.json")).named == {}
+
+
+@pytest.mark.parametrize(
+    ("files", "error", "said"),
+    [
+        ({}, UsageError, "it holds nothing"),
+        ({"spiece.model": "x"}, UsageError, "it holds spiece.model"),
+        ({"vocab.json": "{}"}, UsageError, "neither tokenizer.json nor vocab.json with merges"),
+        ({"tokenizer.json": "{"}, DataError, "is not a tokenizer: no JSON"),
+        ({"tokenizer.json": ""}, DataError, "is not a tokenizer: no JSON"),
+        ({"tokenizer.json": "[1]"}, DataError, r"it is \[1\], not of type dict"),
+        (
+            {"tokenizer.json": '{"model": {"type": "BPE", "vocab": {}, "merges": [["a", "b"]]}}'},
+            DataError,
+            "tokenizer.json is not a tokenizer",
+        ),
+        ({"tokenizer.json": "[" * 100_000}, DataError, "tokenizer.json is not a tokenizer"),
+        ({"vocab.json": "[", "merges.txt": ""}, DataError, "vocab.json is not JSON"),
+        ({"vocab.json": "[]", "merges.txt": ""}, DataError, "holds a JSON list"),
+        ({"vocab.json": '{"a": "x"}', "merges.txt": ""}, DataError, "the id of 'a' is 'x'"),
+        ({"vocab.json": '{"a": 0, "b": 0}', "merges.txt": ""}, DataError, "have one id, 0"),
+        ({"vocab.json": '{"a": 16000000}', "merges.txt": ""}, DataError, "is 16,000,000; they go"),
+        ({"vocab.json": '{"a": 0}', "merges.txt": "a b"}, DataError, "make no tokenizer"),
+        ({"vocab.json": '{"a": 0}', "merges.txt": "a b c"}, DataError, "make no tokenizer"),
+    ],
+)
+def test_broken_files_get_one_paragraph(tmp_path, files, error, said):
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    with pytest.raises(error, match=said) as raised:
+        read_tokenizer_files(str(tmp_path))
+    assert str(tmp_path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_missing_and_unreadable_paths(tmp_path):
+    with pytest.raises(UsageError, match="no such file"):
+        read_tokenizer_files(str(tmp_path / "none"))
+    (tmp_path / "tokenizer.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(DataError, match="not a tokenizer"):
+        read_tokenizer_files(str(tmp_path / "tokenizer.json"))
+    trained_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "special_tokens_map.json").write_text("{")
+    with pytest.raises(DataError, match="special_tokens_map.json is not JSON"):
+        read_tokenizer_files(str(tmp_path))
+
+
+def test_merged_tokens():
+    some = {"ab", "cd", "b", "<s>"}
+    assert merged_tokens({"model": {"merges": [["a", "b"], "c d", "x d"]}}, some) == {"ab", "cd"}
+    prefixed = {"merges": [["a", "##b"]], "continuing_subword_prefix": "##"}
+    assert merged_tokens({"model": prefixed}, some) == {"ab"}
+    assert merged_tokens({"model": {"type": "WordPiece"}}, some) == set()
+
+
+def test_only_failures_become_data_errors():
+    class PanicException(BaseException):
+        """As pyo3 raises it."""
+
+    with pytest.raises(DataError, match="^reading: it broke; mend it$"):
+        with failures_as_data_errors("reading", "mend it"):
+            raise PanicException("it broke\nat line 7")
+    with pytest.raises(KeyboardInterrupt):
+        with failures_as_data_errors("reading", "mend it"):
+            raise KeyboardInterrupt

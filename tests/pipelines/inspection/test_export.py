@@ -1,0 +1,286 @@
+"""Exports: every row comes out as it is in the set, whole or not at all."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.export import main
+from pipelines.inspection.export_set import RECORD
+from schemas.errors import DataError, UsageError
+from schemas.features import positions_from_segments, unmask
+from schemas.sidecar import read_set
+from tests.tools.places import ROOT
+from tests.tools.shard_factory import SPECIAL_IDS, mlm_schema, packed_rows, replace_file, write_set
+
+ROWS = {"train": 21, "validation": 1, "test": 0}
+SPLITS = {"train": 0.6, "validation": 0.2, "test": 0.2}
+SHARDS = {"train": 2, "validation": 2, "test": 1}  # a shard of validation has no row
+FORMATS = ["parquet", "jsonl", "arrow"]
+
+
+def make(directory, **changes):
+    """A set of a few rows; returns its columns by split."""
+    schema = mlm_schema(splits=SPLITS, shards=SHARDS, **changes)
+    columns = {split: packed_rows(schema, rows, seed=3) for split, rows in ROWS.items()}
+    return write_set(directory, schema, columns)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Directory and columns of a set with masks."""
+    directory = tmp_path_factory.mktemp("export") / "set"
+    return directory, make(directory)
+
+
+def export(directory, output, *flags, to="parquet"):
+    main([str(directory), f"--to={to}", f"--output={output}", *flags])
+
+
+def read_table(output, split, to="parquet"):
+    """All rows of a split, in the order of its files, and its schema."""
+    files = sorted(output.glob(f"{split}-*.{to}"))
+    if to == "jsonl":
+        return [json.loads(line) for f in files for line in f.read_text("utf-8").splitlines()]
+    opened = pq.read_table if to == "parquet" else lambda f: pa.ipc.open_stream(f).read_all()
+    tables = [opened(file) for file in files]
+    assert len({table.schema for table in tables}) == 1
+    return pa.concat_tables(tables).to_pylist()
+
+
+def assert_rows(rows, columns):
+    assert len(rows) == len(columns["input_ids"])
+    for index, row in enumerate(rows):
+        assert row == {name: values[index].tolist() for name, values in columns.items()}
+
+
+@pytest.mark.parametrize("encoding", ["bytes", "int64_list"])
+@pytest.mark.parametrize("to", FORMATS)
+def test_every_row_comes_out(tmp_path, monkeypatch, to, encoding):
+    monkeypatch.setattr(
+        "pipelines.inspection.row_export.CHUNK_BYTES", 2000
+    )  # several chunks a shard
+    columns = make(tmp_path / "set", encoding=encoding, file_formats=("array_record",))
+    export(tmp_path / "set", tmp_path / "out", to=to)
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == sorted(
+        [
+            *(".lock", "export.json", f"test-00000-of-00001.{to}"),
+            *(f"{s}-0000{i}-of-00002.{to}" for s in ("train", "validation") for i in (0, 1)),
+        ]
+    )
+    for split, expected in columns.items():
+        if encoding == "int64_list":
+            positions = positions_from_segments(expected["segment_ids"])
+            expected = {**expected, "positions": positions}
+        assert_rows(read_table(tmp_path / "out", split, to), expected)
+
+
+def test_columns_have_types_and_tell_of_the_set(made, tmp_path):
+    export(made[0], tmp_path / "out")
+    schema = pq.read_schema(tmp_path / "out" / "train-00000-of-00002.parquet")
+    assert schema.field("input_ids").type == pa.list_(pa.uint16(), 16)
+    assert schema.field("masked_weights").type == pa.list_(pa.uint8(), 2)
+    fingerprint = read_set(str(made[0])).schema.fingerprint.encode()
+    assert schema.metadata[b"textmill.fingerprint"] == fingerprint
+    assert json.loads(schema.metadata[b"textmill.special_ids"]) == SPECIAL_IDS
+
+
+def test_one_split(made, tmp_path):
+    export(made[0], tmp_path / "out", "--split=validation", to="jsonl")
+    names = {path.name for path in (tmp_path / "out").glob("*.jsonl")}
+    assert names == {"validation-00000-of-00002.jsonl", "validation-00001-of-00002.jsonl"}
+
+
+def test_unmasked(made, tmp_path):
+    export(made[0], tmp_path / "out", "--unmask")
+    columns = made[1]["train"]
+    expected = {"input_ids": unmask(columns), "segment_ids": columns["segment_ids"]}
+    assert (expected["input_ids"] != columns["input_ids"]).any()
+    assert_rows(read_table(tmp_path / "out", "train"), expected)
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_text_beside_the_ids(made, tmp_path, to):
+    """Token i of these sets is the word "wi"; segments are `<s> ... </s>`, masked or not."""
+    export(made[0], tmp_path / "out", "--text", to=to)
+    columns = made[1]["train"]
+    rows = read_table(tmp_path / "out", "train", to)
+    assert_rows([{k: v for k, v in row.items() if k != "text"} for row in rows], columns)
+    for row, ids, segments in zip(rows, unmask(columns), columns["segment_ids"], strict=True):
+        expected = [
+            " ".join(f"w{token}" for token in ids[segments == number][1:-1])
+            for number in range(1, segments.max() + 1)
+        ]
+        assert row["text"] == expected and len(expected) > 0
+
+
+def test_a_second_run_finds_it_done(made, tmp_path, capsys):
+    export(made[0], tmp_path / "out")
+    assert "ok: 22 rows in 5 parquet files" in capsys.readouterr().out
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    export(made[0], tmp_path / "out")
+    assert "holds this very export already" in capsys.readouterr().out
+    for path, changed in before.items():
+        assert path.name == ".lock" or path.stat().st_mtime_ns == changed
+
+
+def test_another_export_is_refused_or_replaced(made, tmp_path):
+    output = tmp_path / "out"
+    export(made[0], output)
+    with pytest.raises(UsageError, match="another export .to 'parquet', not 'jsonl'; unmask F"):
+        export(made[0], output, "--unmask", to="jsonl")
+    make(tmp_path / "other", seed=4)
+    with pytest.raises(UsageError, match="holds another export .another set"):
+        export(tmp_path / "other", output)
+    export(made[0], output, "--unmask", "--overwrite", to="jsonl")
+    assert not list(output.glob("*.parquet")) and len(list(output.glob("*.jsonl"))) == 5
+    assert not (output / ".staging").exists()
+
+
+@pytest.mark.parametrize(
+    "flags, said",
+    [
+        (["--split=dev"], "no such split, only test, train, validation"),
+        (["--output={set}"], "is a shard set: give the export a directory of its own"),
+        (["--output={set}/schema.json"], "it is a file or lies below one"),
+    ],
+)
+def test_wrong_flags(made, tmp_path, flags, said):
+    with pytest.raises(UsageError, match=said):
+        export(made[0], tmp_path / "out", *(flag.format(set=made[0]) for flag in flags))
+
+
+def test_unmask_without_masks_and_what_is_no_set(tmp_path):
+    make(tmp_path / "set", static_masking=False)
+    with pytest.raises(UsageError, match="carry no masks"):
+        export(tmp_path / "set", tmp_path / "out", "--unmask")
+    with pytest.raises(DataError, match="is not a finished shard set"):
+        export(tmp_path / "nothing", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_of_others_are_kept(made, tmp_path):
+    (tmp_path / "out").mkdir()
+    mine = tmp_path / "out" / "train-00000-of-00002.jsonl"
+    mine.write_text("mine")
+    with pytest.raises(
+        UsageError, match="has a train-00000-of-00002.jsonl already, of no finished"
+    ):
+        export(made[0], tmp_path / "out", to="jsonl")
+    assert mine.read_text() == "mine"
+
+
+def test_damaged_rows_publish_nothing(tmp_path):
+    """A row whose bytes are whole but name another feature, which no checksum sees."""
+    directory = tmp_path / "set"
+    make(directory, file_formats=("array_record",))
+    other = tmp_path / "other"
+    columns = make(other, file_formats=("array_record",), encoding="bytes")
+    assert columns["train"]["input_ids"].shape == (21, 16)
+    path = "train-00001-of-00002.array_record"
+    replace_file(directory, path, _with_other_name(directory / path))
+    with pytest.raises(DataError, match=f"{path}: row 0 is not of this schema"):
+        export(directory, tmp_path / "out")
+    assert {p.name for p in (tmp_path / "out").iterdir()} <= {".lock"}
+
+
+def test_rows_that_were_not_published_are_not_exported(tmp_path):
+    """Two records change places: sizes and checksums are as they were."""
+    directory = tmp_path / "set"
+    make(directory)
+    path = directory / "train-00001-of-00002.tfrecord"
+    content, framed = path.read_bytes(), read_set(str(directory)).schema.codec().stride + 16
+    path.write_bytes(content[framed : 2 * framed] + content[:framed] + content[2 * framed :])
+    with pytest.raises(DataError, match=f"{path.name} was changed after the set was published"):
+        export(directory, tmp_path / "out")
+    assert {p.name for p in (tmp_path / "out").iterdir()} <= {".lock"}
+
+
+def _with_other_name(path):
+    """The file anew with every `input_ids` called `inputXids`."""
+    from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
+
+    reader = ArrayRecordReader(str(path))
+    rows = [row.replace(b"input_ids", b"inputXids") for row in reader.read_all()]
+    reader.close()
+    renamed = path.with_suffix(".new")
+    writer = ArrayRecordWriter(str(renamed), "group_size:1")
+    for row in rows:
+        writer.write(row)
+    writer.close()
+    content = renamed.read_bytes()
+    renamed.unlink()
+    return content
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_a_disk_that_refuses(made, tmp_path, to):
+    """Files may grow to 512 bytes here: less than the rows take."""
+    code = (
+        "import resource, signal\nfrom schemas.errors import run_entry\n"
+        "from pipelines.export import main\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))\nrun_entry(main)"
+    )
+    arguments = [str(made[0]), f"--to={to}", f"--output={tmp_path / 'out'}"]
+    found = subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True
+    )
+    assert found.returncode == 1
+    said = found.stderr.strip().splitlines()
+    assert len(said) == 1, said
+    assert said[0].startswith("error: cannot write ") and said[0].endswith("File too large")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {".lock"}
+    export(made[0], tmp_path / "out", to=to)  # and the same command again completes it
+    assert len(read_table(tmp_path / "out", "train", to)) == 21
+
+
+def test_interrupted_it_leaves_nothing(made, tmp_path):
+    """Ctrl-C while rows are written: 130, and no file that a reader would open."""
+    code = (
+        "import time\nfrom pipelines.inspection import row_export\n"
+        "from schemas.errors import run_entry\n"
+        "from pipelines.export import main\n"
+        "row_export.RowTable._batch = lambda *arguments: time.sleep(60)\nrun_entry(main)"
+    )
+    output = tmp_path / "out"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(made[0]), "--to=parquet", f"--output={output}"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not list(output.glob(".staging/*.parquet")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    with pytest.raises(UsageError, match="another run writes into"):
+        export(made[0], output)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130 and said == "interrupted\n"
+    assert {path.name for path in output.iterdir()} == {".lock"}
+
+
+def test_export_json(made, tmp_path):
+    export(made[0], tmp_path / "out", "--split=train")
+    record = json.loads((tmp_path / "out" / "export.json").read_text())
+    info = read_set(str(made[0]))
+    assert record == {
+        "fingerprint": info.schema.fingerprint,
+        "manifest": [f.sha256 for f in info.manifest.shards("train", "tfrecord")],
+        "to": "parquet",
+        "unmask": False,
+        "text": False,
+        "files": {"train-00000-of-00002.parquet": 10, "train-00001-of-00002.parquet": 11},
+    }
+    sizes = np.array([os.path.getsize(f) for f in (tmp_path / "out").glob("*.parquet")])
+    assert (sizes > 0).all() and RECORD == "export.json"

@@ -1,0 +1,340 @@
+"""What the command prints, of sets worked by hand."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipelines import build_shards
+from pipelines.inspect_shards import main
+from pipelines.writers.token_counts import TOKEN_COUNTS, token_counts_file
+from schemas.errors import DataError, UsageError
+from schemas.features import unmask
+from schemas.sidecar import InputFile, Inputs, read_set
+from schemas.typed_json import to_json
+from tests.tools.places import ROOT
+from tests.tools.shard_factory import (
+    BOS,
+    EOS,
+    MASK,
+    PAD,
+    mlm_schema,
+    packed_rows,
+    replace_file,
+    tokenizer_json,
+    write_mlm_set,
+    write_set,
+)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory) -> Path:
+    """Shards of 2 and 2 rows; the third row is worked by hand."""
+    schema = mlm_schema(max_length=12, max_masked=3, shards={"train": 2, "validation": 1})
+    columns = {"train": packed_rows(schema, 4, 1), "validation": packed_rows(schema, 0, 2)}
+    by_hand = {
+        "input_ids": [BOS, 10, 11, MASK, 30, EOS, BOS, 20, 21, EOS, PAD, PAD],
+        "segment_ids": [1] * 6 + [2] * 4 + [0] * 2,
+        "masked_positions": [3, 4, 7],
+        "masked_ids": [12, 13, 20],
+        "masked_weights": [1, 1, 1],
+    }
+    for name, values in by_hand.items():
+        columns["train"][name][2] = values
+    directory = tmp_path_factory.mktemp("sets") / "set"
+    write_set(directory, schema, columns)
+    info = read_set(str(directory))
+    stats = replace(
+        info.stats,
+        documents_read=info.stats.documents_read + 4,
+        documents_rejected={"not UTF-8": 3, "empty": 1},
+        source_bytes=4_200_000,
+    )
+    replace_file(directory, "stats.json", to_json(stats.to_dict(12)))
+    replace_file(directory, "inputs.json", to_json(Inputs((InputFile("a.txt", 5000, "ab"),))))
+    return directory
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+def _lines(capsys, *argv: str) -> list[str]:
+    main(list(argv))
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return [line.rstrip() for line in captured.out.splitlines()]
+
+
+def test_a_row_worked_by_hand(directory, capsys):
+    lines = _lines(capsys, str(directory), "--split=train", "--row=2")
+    start = lines.index("train row 2, which is row 0 of train-00001-of-00002.tfrecord")
+    assert lines[start:] == [
+        "train row 2, which is row 0 of train-00001-of-00002.tfrecord",
+        "12 places: 10 tokens in 2 segments, 2 padding; 3 masked (1 by the mask token, 1 by a "
+        "random one, 1",
+        "kept)",
+        "",
+        "[1] <s> w10 w11 {w12→<mask>} {w13→w30}</s>",
+        "[2] <s> {w20=} w21</s>",
+        "[-] 2 x padding",
+        "",
+        "{was→now} is a masked token, {was=} one that was kept:",
+        " place  segment  was     became    how",
+        "     3        1  ' w12'  '<mask>'  mask",
+        "     4        1  ' w13'  ' w30'    random",
+        "     7        2  ' w20'  ' w20'    kept",
+    ]
+
+
+def test_the_first_row_of_the_first_split_that_has_any(directory, capsys):
+    lines = _lines(capsys, str(directory))
+    assert "train row 0, which is row 0 of train-00000-of-00002.tfrecord" in lines
+
+
+def test_tables(directory, capsys):
+    lines = _lines(capsys, str(directory), "--stats")
+    text = "\n".join(lines)
+    assert lines[0] == str(directory)
+    assert " task              mlm, rows of 12 tokens" in lines
+    assert " vocabulary        50 ids; bos 0, eos 2, mask 4, pad 1, unk 3" in lines
+    assert " masking           static, 0.25 of the tokens, at most 3 a row, 1 copy" in lines
+    assert " inputs            1 file, 5.0 kB" in lines
+    assert " segment_ids       uint8[12]: 0 is padding, 1..n" in text
+    assert read_set(str(directory)).schema.fingerprint in text
+    assert " rejected: empty      1" in lines
+    assert " rejected: not UTF-8  3" in lines
+    total = read_set(str(directory)).stats.total()
+    words = [line.split() for line in lines]
+    splits = words.index(["splits"])
+    assert words[splits + 1] == ["train", "validation", "all"]
+    assert words[splits + 2] == ["shards", "2", "1", "3"]
+    assert ["rows", "4", "0", "4"] in words
+    density = f"{total.density(12):.2%}"
+    assert ["density", density, "0.00%", density] in words
+    bars = lines[lines.index("tokens of a document") + 1 :]
+    bars = bars[: bars.index("")]
+    assert sum(int(line.split()[1]) for line in bars) == total.documents
+    assert max(line.count("█") for line in bars) == 40
+    assert "row 0" not in text
+
+
+def test_a_set_without_masks_or_documents(tmp_path, capsys):
+    write_mlm_set(tmp_path / "set", train=0, validation=0, static_masking=False)
+    lines = _lines(capsys, str(tmp_path / "set"), "--stats")
+    assert " masking      none; rows are as they were" in lines
+    with pytest.raises(UsageError, match="--row=0: split train of .* has no rows"):
+        main([str(tmp_path / "set")])
+
+
+@pytest.mark.parametrize("changes", [{"static_masking": False}, {"encoding": "int64_list"}])
+def test_rows_of_other_layouts(tmp_path, capsys, changes):
+    columns = write_mlm_set(tmp_path / "set", file_formats=("array_record",), **changes)
+    lines = _lines(capsys, str(tmp_path / "set"), "--split=validation", "--row=9")
+    assert "validation row 9, which is row 9 of validation-00000-of-00001.array_record" in lines
+    segments = int(columns["validation"]["segment_ids"][9].max())
+    assert sum(line.startswith(f"[{n}] <s>") for line in lines for n in range(9)) == segments
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--row=4"], "--row=4: split train of .* has rows 0 to 3"),
+        (["--row=-1"], "--row=-1: split train of .* has rows 0 to 3"),
+        (["--split=test"], "--split=test: .* has no such split, only train, validation"),
+        (["--split=validation"], "--row=0: split validation of .* has no rows"),
+    ],
+)
+def test_what_is_not_there_is_refused(directory, flags, message):
+    with pytest.raises(UsageError, match=message):
+        main([str(directory), *flags])
+
+
+def _run(*argv: str, **environment: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "pipelines.inspect_shards", *argv]
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def test_command_in_a_process_of_its_own(directory, tmp_path):
+    done = _run(str(directory), "--row=2", FORCE_COLOR="1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b[1;31m{w12→<mask>}\x1b[0m" in done.stdout  # red
+    assert "\x1b[1;35m{w13→w30}\x1b[0m" in done.stdout  # magenta
+    done = _run(str(directory), "--rows=2")
+    assert done.returncode == 2
+    done = _run(str(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {tmp_path} is not a finished shard set")
+
+
+def test_row_lists_are_right_for_many_shards(tmp_path, capsys):
+    columns = write_mlm_set(tmp_path / "set", train=7, shards={"train": 5, "validation": 1})
+    for row in range(7):
+        first = int(np.flatnonzero(columns["train"]["masked_weights"][row])[0])
+        lines = _lines(capsys, str(tmp_path / "set"), f"--row={row}")
+        was = columns["train"]["masked_ids"][row, first]
+        (header,) = (n for n, line in enumerate(lines) if line.startswith(" place  segment"))
+        assert lines[header + 1].split("'")[1] == f" w{was}"
+
+
+# Searching
+
+
+def _exit(capsys, *argv: str) -> tuple[int, list[str]]:
+    with pytest.raises(SystemExit) as left:
+        main(list(argv))
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return left.value.code or 0, [line.rstrip() for line in captured.out.splitlines()]  # pyright: ignore[reportReturnType]
+
+
+def test_search_takes_masks_off_and_stays_in_a_segment(directory, capsys):
+    # Row 2 holds w10 w11 w12 w13 and w20 w21, of which w12, w13 and w20 are masked.
+    code, lines = _exit(capsys, str(directory), "--search=w11 w12 w13")
+    assert (code, lines) == (
+        0,
+        ["train 2 [1] <s> w10 w11 w12 w13</s>", "1 of 4 rows, 1 time"],
+    )
+    assert _exit(capsys, str(directory), "--search=</s><s>") == (1, ["0 of 4 rows, 0 times"])
+    assert _exit(capsys, str(directory), "--search=<mask>")[0] == 1
+    code, lines = _exit(capsys, str(directory), "--search=w21</s>")
+    assert lines[0] == "train 2 [2] <s> w20 w21</s>"
+
+
+@pytest.mark.parametrize("changes", [{}, {"encoding": "int64_list"}, {"static_masking": False}])
+def test_search_finds_every_row_of_every_shard(tmp_path, capsys, changes):
+    columns = write_mlm_set(tmp_path / "set", train=30, validation=5, **changes)
+    due = []
+    for split in ("train", "validation"):
+        ids = unmask(columns[split])
+        for row in range(len(ids)):
+            times = int((ids[row] == 7).sum())
+            if times:
+                due.append((split, row, times))
+    # "w7" is in no other token, since there are none above w49.
+    code, lines = _exit(capsys, str(tmp_path / "set"), "--search= w7", "--limit=0")
+    found = []
+    for line in lines[:-1]:
+        split, row = line.split()[:2]
+        times = int(line.rsplit("(", 1)[1].split()[0]) if line.endswith("times)") else 1
+        found.append((split, int(row), times))
+    assert (code, found) == (0, due)
+    assert lines[-1] == f"{len(due)} of 35 rows, {sum(times for *_, times in due)} times"
+
+
+def test_search_in_one_split_and_up_to_a_limit(tmp_path, capsys):
+    write_mlm_set(tmp_path / "set", train=30, validation=5)
+    code, lines = _exit(capsys, str(tmp_path / "set"), "--search=<s>", "--limit=2")
+    assert code == 0 and len(lines) == 3
+    assert [line.split(" [")[0] for line in lines[:2]] == ["train 0", "train 1"]
+    assert lines[2] == "and more: these are the first 2, --limit=0 shows all"
+    code, lines = _exit(capsys, str(tmp_path / "set"), "--search=<s>", "--split=validation")
+    assert len(lines) == 6 and lines[5].startswith("5 of 5 rows")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--search="], "--search: give a text to look for"),
+        (["--search=a", "--stats"], "--stats, --search and --diff: give one of them"),
+        (["--search=a", "--limit=-1"], "--limit=-1: 0 or more"),
+        (["--search=a", "--split=dev"], "--split=dev: .* has no such split"),
+    ],
+)
+def test_searches_that_cannot_be_meant(directory, flags, message):
+    with pytest.raises(UsageError, match=message):
+        main([str(directory), *flags])
+
+
+# Comparing
+
+
+def test_a_set_is_equal_to_itself_and_to_its_copy_elsewhere(directory, tmp_path, capsys):
+    shutil.copytree(directory, tmp_path / "copy")
+    renamed = to_json(Inputs((InputFile("elsewhere/a.txt", 5000, "ab"),)))
+    replace_file(tmp_path / "copy", "inputs.json", renamed)
+    for other in (directory, tmp_path / "copy"):
+        code, lines = _exit(capsys, str(directory), f"--diff={other}")
+        assert (code, lines) == (0, ["equal: contract, inputs, counts, and the bytes of 4 rows"])
+
+
+def test_what_differs_is_told_by_name_and_count(directory, tmp_path, capsys):
+    write_mlm_set(tmp_path / "other", train=6, validation=0, mask_rate=0.3)
+    code, lines = _exit(capsys, str(directory), f"--diff={tmp_path / 'other'}")
+    words = [line.split() for line in lines]
+    assert code == 1
+    parts = ("contract", "inputs", "documents", "split train", "files")
+    assert [line for line in lines if line in parts] == list(parts)
+    assert ["mask_rate", "0.25", "0.3"] in words
+    assert ["max_length", "12", "16"] in words
+    assert ["features.input_ids", "uint16[12]", "uint16[16]"] in words
+    assert ["a.txt", "5,000", "bytes", "-"] in words
+    assert ["rejected:", "empty", "1", "-"] in words
+    assert ["rows", "4", "6", "+2"] in words
+    assert " shards of train  2 files, 2 not there  2 files, 2 not here" in lines
+    assert not any("fingerprint" in line or "golden" in line for line in lines)
+
+
+def test_tokens_are_compared_where_the_tokenizer_is_the_same(tmp_path, capsys):
+    for name, first in (("a", 4), ("b", 5)):
+        write_mlm_set(tmp_path / name)
+        counts = np.zeros(50, np.int64)
+        counts[[first, 30]] = 10
+        (content,) = token_counts_file(counts).values()
+        replace_file(tmp_path / name, TOKEN_COUNTS, content)
+    code, lines = _exit(capsys, str(tmp_path / "a"), f"--diff={tmp_path / 'b'}")
+    assert code == 1 and lines[0] == "tokens"
+    assert [line.split() for line in lines[2:4]] == [
+        ["4", "'<mask>'", "10", "0", "-10"],
+        ["5", "'", "w5'", "0", "10", "+10"],
+    ]
+    # And --stats lists them.
+    words = [line.split() for line in _lines(capsys, str(tmp_path / "b"), "--stats")]
+    assert ["2", "of", "50", "ids", "occur,", "0", "once"] in words
+    assert ["5", "'", "w5'", "10", "█" * 40] in words
+
+
+# Rows of other tasks
+
+
+def test_a_row_of_clm_says_where_the_loss_counts(tmp_path, capsys, monkeypatch):
+    tokenizer = tmp_path / "tokenizer.json"
+    tokenizer.write_bytes(tokenizer_json(50))
+    (tmp_path / "a.txt").write_text("w10 w11 w12\n")
+    flags = [f"--tokenizer={tokenizer}", f"--output={tmp_path / 'set'}", "--splits=train:1"]
+    build_shards.main([f"--input={tmp_path}/a.txt", *flags, "--task=clm", "--max_length=6"])
+    capsys.readouterr()
+    lines = _lines(capsys, str(tmp_path / "set"))
+    start = next(n for n, line in enumerate(lines) if line.startswith("train row 0"))
+    assert lines[start + 1 :] == [
+        "6 places: 4 tokens in 1 segment, 2 padding",
+        "loss_weights: 3, underline",
+        "",
+        "[1]  w10 w11 w12</s>",
+        "[-] 2 x padding",
+    ]
+
+
+@pytest.mark.parametrize("flag", ["--row=0", "--search=w7"])
+def test_shards_that_changed_places_are_not_shown(flag, tmp_path):
+    """Each is right by itself, and of the size that the other has."""
+    write_mlm_set(tmp_path / "set", train=8)
+    first, second = (tmp_path / "set" / f"train-0000{n}-of-00002.tfrecord" for n in (0, 1))
+    first.rename(tmp_path / "kept")
+    second.rename(first)
+    (tmp_path / "kept").rename(second)
+    with pytest.raises(DataError, match="train-00000-of-00002.tfrecord was changed after the set"):
+        main([str(tmp_path / "set"), flag])

@@ -1,0 +1,356 @@
+"""report.html: the same bytes any way a set is made, right for odd sets, as a browser has it."""
+
+import json
+import logging
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipelines.build.options import parse_options
+from pipelines.build_shards import main
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.inspection.report import page as report_page
+from pipelines.inspection.report.command import build_command
+from pipelines.inspection.report.content import SetContent, percent
+from pipelines.inspection.report.page import report_file, report_html
+from pipelines.readers.documents import Reject
+from pipelines.writers.row_sample import sample_rows
+from pipelines.writers.token_counts import read_token_counts
+from schemas.manifest import ManifestFile
+from schemas.sidecar import InputFile, Inputs, read_set
+from schemas.statistics import ShardStatistics, Statistics, length_histogram
+from tests.tools.chromium import VARIABLE, Page, find_chromium, open_page
+from tests.tools.shard_factory import mlm_schema, tokenizer_json, write_mlm_set
+from tests.tools.tokenizer_factory import trained_tokenizer
+
+HOSTILE = [
+    "<script>document.title = 'broken'</script> & <img src=x onerror=alert(1)>",
+    "Привет, мир! 中文字符 and 漢字かな交じり文, हिन्दी में, 한국어 🙂🙂",
+    "مرحبا بالعالم، هذا نص عربي طويل إلى حد ما",
+    "a\x00b\x1b[31mred\x07 \u202etfel ot thgir\u202c \ufeff end",
+    "https://example.org/" + "no-place-to-break-" * 40,
+    "]]> --> </style></body></html> {{ 7 * 7 }} {% raw %}",
+]
+WORDS = "The quick brown fox who is 12 years old does not jump over lazy dogs".split()
+
+
+def _corpus() -> list[str]:
+    random = np.random.default_rng(0)
+    lengths = random.integers(3, 60, 200).tolist()
+    return HOSTILE * 2 + [" ".join(random.choice(WORDS, length)) for length in lengths]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """The corpus, with two broken lines, in one file and in three; and a tokenizer."""
+    folder = tmp_path_factory.mktemp("report")
+    lines = [json.dumps({"text": text}) for text in _corpus()] + ['{"text": 5}', "<b>broken"]
+    (folder / "<b>corpus & co.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "tokenizer.json").write_text(trained_tokenizer().to_str())
+    return folder
+
+
+def _build(folder: Path, name: str, *flags: str) -> Path:
+    main(
+        [
+            f"--input={folder}/*.jsonl",
+            f"--tokenizer={folder}/tokenizer.json",
+            f"--output={folder / name}",
+            "--splits=train:0.8,validation:0.2",
+            "--num_shards=3",
+            "--max_length=64",
+            *flags,
+        ]
+    )
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def made(folder) -> Path:
+    return _build(folder, "made")
+
+
+def _text(page: bytes) -> str:
+    """The page without its tags; one space for any number."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page.decode().split("</style>")[1]))
+
+
+def test_it_is_a_file_of_the_set_and_the_same_however_the_set_is_made(folder, made):
+    listed = {file.path for file in read_set(str(made)).manifest.files}
+    assert {"report.html", "token_counts.npy"} <= listed
+    ways = {
+        "runner": ["--exchange=runner"],
+        "repeats": ["--direct_runner_bundle_repeat=2", "--num_shards=train:3,validation:1"],
+    }
+    for name, flags in ways.items():
+        other = _build(folder, name, *flags)
+        for file in ("report.html", "token_counts.npy"):
+            assert (other / file).read_bytes() == (made / file).read_bytes(), name
+
+
+def test_what_it_says(made, folder):
+    page = (made / "report.html").read_bytes()
+    text, info = _text(page), read_set(str(made))
+    total, stats = info.stats.total(), info.stats
+    assert f"{total.documents:,} documents in {total.rows:,} rows of 64 tokens" in text
+    assert info.schema.fingerprint in text and f"Textmill {info.schema.code_version}" in text
+    assert f"duplicates {total.duplicates:,}" in text
+    assert "broken json 1" in text and "not a string 1" in text
+    assert "corpus &amp; co.jsonl" in text
+    assert f"{stats.documents_read:,}" in text
+    for counts in stats.splits().values():
+        assert f"{counts.tokens_in_rows:,}" in text
+    # Of exactly as many ordinary tokens as token_counts.npy has, so many are masked.
+    counts = read_token_counts(info)
+    assert counts is not None and counts.sum() == total.tokens_in_rows
+    ordinary = int(np.delete(counts, info.schema.all_special_ids).sum())
+    assert f"{ordinary:,} in all rows" in text
+    assert f"masked {percent(total.masked / ordinary)}" in text
+
+
+@pytest.fixture(scope="module")
+def hostile(folder) -> Path:
+    """Nothing but hostile documents, of which the first rows show every one."""
+    (folder / "hostile.txt").write_text("\n".join(HOSTILE))
+    flags = [f"--tokenizer={folder}/tokenizer.json", f"--output={folder}/hostile"]
+    main(
+        [
+            f"--input={folder}/hostile.txt",
+            *flags,
+            "--splits=train:1",
+            "--max_length=384",
+            "--no_static_masking",
+        ]
+    )
+    return folder / "hostile"
+
+
+def test_text_of_documents_is_text_and_nothing_else(hostile):
+    page = (hostile / "report.html").read_text()
+    text = re.sub(r"<[^>]*>", "", page)
+    for part in (
+        "&lt;script&gt;document",
+        "&lt;/style&gt;",
+        "{{",
+        "{%",
+        "\\x00",
+        "\\x1b",
+        "\\u202e",
+        "\\ufeff",
+        "漢",
+        "م",
+    ):
+        assert part in text
+    assert "<script" not in page and "<img" not in page and "<b>corpus" not in page
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202e\ufeff]", page)
+    # Nothing is fetched: no address but those in the documents' text.
+    assert not re.search(r"(src|href)=\"(?!data:,\")|url\(|@import", page)
+
+
+def test_the_command_makes_the_same_set(made):
+    info = read_set(str(made))
+    _, flags = build_command((made / "config.yaml").read_bytes(), info.schema)
+    command = " ".join(flags).replace("DIR/", f"{made}/")
+    options, others = parse_options([*shlex.split(command), "--output=elsewhere"])
+    tokenizer = LoadedTokenizer.from_json((made / "tokenizer.json").read_bytes())
+    assert others == []
+    assert options.schema(tokenizer, {}).fingerprint == info.schema.fingerprint
+
+
+# Sets that are unlike others
+
+
+def _content(directory: Path, **changes) -> SetContent:
+    info = read_set(str(directory))
+    content = SetContent(
+        schema=info.schema,
+        statistics=info.stats,
+        inputs=info.inputs,
+        files=info.manifest.files,
+        rejects=(),
+        token_counts=read_token_counts(info),
+        samples=sample_rows(
+            info.schema, info.manifest.files, lambda file: str(directory / file.path)
+        ),
+        tokenizer=LoadedTokenizer.from_json((directory / "tokenizer.json").read_bytes()),
+        config=b"max_length: 16\nsplits: train:0.9,validation:0.1\n",
+    )
+    return replace(content, **changes)
+
+
+@pytest.fixture(autouse=True)
+def _no_section_fails(request, caplog) -> Iterator[None]:
+    yield
+    if "failing" not in request.node.name:
+        assert [r.message for r in caplog.records if r.levelno >= logging.WARNING] == []
+
+
+def test_a_set_of_one_document_and_an_empty_split(tmp_path):
+    write_mlm_set(tmp_path / "set", train=1, validation=0, max_length=10)
+    text = _text(report_html(_content(tmp_path / "set")))
+    assert "in 1 row of 10 tokens" in text
+    assert "validation, row" not in text
+
+
+def test_a_set_without_rows_or_masks(tmp_path):
+    write_mlm_set(tmp_path / "set", train=0, validation=0, static_masking=False)
+    text = _text(report_html(_content(tmp_path / "set")))
+    assert "0 documents in 0 rows of 16 tokens" in text
+    assert "Masks" not in text and "Packing" not in text and "Tokens There were none." in text
+
+
+def test_250_000_ids_and_65_536_shards_are_a_small_page(tmp_path):
+    schema = mlm_schema(vocab_size=250_000, shards={"train": 65_535, "validation": 1})
+    counts = (1_000_000 // np.arange(1, 250_001)).astype(np.int64)
+    shard = ShardStatistics(
+        documents=2,
+        tokens=20,
+        specials_added=4,
+        rows=2,
+        tokens_in_rows=24,
+        segments=2,
+        masked=3,
+        length_histogram=length_histogram(np.array([9, 11])),
+    )
+    names = [*schema.shard_names("train"), *schema.shard_names("validation")]
+    stats = Statistics(
+        documents_read=2 * len(names) + 90,
+        documents_rejected={f"reason_{number}": number for number in range(13)},
+        shards=dict.fromkeys(names, shard),
+    )
+    sha256 = "0" * 64
+    content = SetContent(
+        schema=schema,
+        statistics=stats,
+        inputs=Inputs(tuple(InputFile(f"{n:06}.txt", 1000, "ab") for n in range(100_000))),
+        files=[
+            ManifestFile(f"{name}.tfrecord", 100, sha256, name.rsplit("-", 3)[0], 2)
+            for name in names
+        ],
+        rejects=[Reject("a.txt", n, f"reason_{n % 13}", "x" * 5000) for n in range(1000)],
+        token_counts=counts,
+        samples={},
+        tokenizer=LoadedTokenizer.from_json(tokenizer_json(250_000)),
+        config=b"",
+    )
+    page = report_html(content)
+    text = _text(page)
+    assert len(page) < 200_000
+    assert "131,072 documents in 131,072 rows" in text
+    assert "and 99,980 more" in text
+    assert page.count(b"train, shards 0 to 1,023: 2 to 2 rows") == 1
+    assert "rank −1.00" in text  # counts are 1,000,000 / rank
+
+
+def test_classes_by_split(tmp_path):
+    write_mlm_set(tmp_path / "set")
+    content = _content(tmp_path / "set")
+    shards = dict(content.statistics.shards)
+    for name, labels in {"train": {"<pos>": 30, "neg": 10}, "validation": {"neg": 5}}.items():
+        for shard in shards:
+            if shard.startswith(name):
+                shards[shard] = replace(shards[shard], labels=labels)
+    text = _text(report_html(replace(content, statistics=Statistics(shards=shards))))
+    # Two shards of train, one of validation.
+    assert "class documents share train validation" in text
+    assert "&lt;pos&gt; 60 70.6 % 75.0 % 0 %" in text
+    assert "neg 25 29.4 % 25.0 % 100 %" in text
+
+
+def test_a_failing_section_is_told_and_the_others_are_there(tmp_path, monkeypatch, caplog):
+    write_mlm_set(tmp_path / "set")
+
+    def packing(content: SetContent) -> None:
+        raise ZeroDivisionError("<oops>")
+
+    sections = [
+        (title, macro, packing if title == "Packing" else make)
+        for title, macro, make in report_page._SECTIONS
+    ]
+    monkeypatch.setattr(report_page, "_SECTIONS", tuple(sections))
+    text = _text(report_html(_content(tmp_path / "set")))
+    assert "could not be made: ZeroDivisionError: &lt;oops&gt;" in text
+    assert "Length of documents" in text and "How it was made" in text
+    assert "report.html lacks its section 'Packing'" in caplog.text
+
+
+def test_a_failing_page_is_told_and_no_file(caplog):
+    def make() -> SetContent:
+        raise OSError("no such shard")
+
+    assert report_file(make) == {}
+    assert "no such shard" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("share", "written"),
+    [
+        (0, "0 %"),
+        (1, "100 %"),
+        (0.5, "50.0 %"),
+        (0.9996, "99.96 %"),
+        (0.99996, "99.996 %"),
+        (0.0004, "0.04 %"),
+        (1e-9, "< 0.001 %"),
+        (1 - 1e-9, "> 99.999 %"),
+    ],
+)
+def test_a_share_is_never_all_or_nothing_unless_it_is(share, written):
+    assert percent(share) == written
+
+
+# In a browser
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory) -> Iterator[Page]:
+    program = find_chromium()
+    if program is None:
+        pytest.skip(f"no Chromium on this machine: install it, or name one in ${VARIABLE}")
+    with open_page(program, tmp_path_factory.mktemp("chromium") / "profile") as page:
+        yield page
+
+
+def test_hostile_documents_do_nothing_in_chromium(browser, hostile):
+    browser.messages.clear()
+    browser.show(hostile / "report.html", width=390, dark=False)
+    assert browser.messages == []
+    assert browser.evaluate("document.title").startswith("Textmill")
+    assert browser.evaluate("document.documentElement.scrollWidth") == 390
+    assert browser.evaluate("document.querySelectorAll('script, img, iframe').length") == 0
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_it_opens_in_chromium(browser, made, tmp_path, width, dark):
+    browser.messages.clear()
+    browser.requests.clear()
+    report = made / "report.html"
+    browser.show(report, width=width, dark=dark)
+    assert browser.messages == []
+    assert browser.requests == [report.as_uri()]
+    assert browser.evaluate("document.title").startswith("Textmill · mlm · ")
+    assert browser.evaluate("document.documentElement.scrollWidth") == width
+    # Text is told from its ground: dark on light, or light on dark.
+    style = "getComputedStyle(document.body)"
+    ink, paper = (
+        sum(map(int, re.findall(r"\d+", browser.evaluate(f"{style}.{name}"))[:3]))
+        for name in ("color", "backgroundColor")
+    )
+    assert (ink > 600 and paper < 100) if dark else (ink < 200 and paper > 700)
+    # No figure is flat, and no label is outside the page.
+    assert browser.evaluate(
+        "[...document.querySelectorAll('svg path.ribbon, .columns i, .bar i')]"
+        ".every(e => e.getBoundingClientRect().width >= 1)"
+    )
+    assert browser.evaluate(
+        "[...document.querySelectorAll('.flow p, .plot span, .tiles dd')].every("
+        f"e => e.getBoundingClientRect().left >= 0 && e.getBoundingClientRect().right <= {width})"
+    )
+    browser.screenshot(tmp_path / "report.png")
+    assert (tmp_path / "report.png").stat().st_size > 50_000

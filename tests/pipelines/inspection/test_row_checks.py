@@ -1,0 +1,137 @@
+"""Each invariant of a row, broken by hand in one row of a good batch."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.inspection.checks.row_checks import MOST, count, row_problems
+from schemas.features import positions_from_segments
+from tests.tools.shard_factory import BOS, EOS, MASK, PAD, UNK, mlm_schema, packed_rows
+
+WRAP: dict[str, Any] = {"prefix": (BOS,), "suffix": (EOS,)}
+
+
+def _columns(**changes):
+    """Two rows worked by hand: three slots, of which row 0 uses two and row 1 one."""
+    columns = {
+        # <s> 10 _ 12 </s> <s> 20 _ </s> pad pad     /     <s> _ 31 </s> pad ...
+        "input_ids": [
+            [BOS, 10, MASK, 12, EOS, BOS, 20, 44, EOS, PAD, PAD],
+            [BOS, MASK, 31, EOS, PAD, PAD, PAD, PAD, PAD, PAD, PAD],
+        ],
+        "segment_ids": [[1, 1, 1, 1, 1, 2, 2, 2, 2, 0, 0], [1, 1, 1, 1] + [0] * 7],
+        "masked_positions": [[2, 7, 0], [1, 0, 0]],
+        "masked_ids": [[11, 21, 0], [30, 0, 0]],
+        "masked_weights": [[1, 1, 0], [1, 0, 0]],
+    }
+    dtypes = {"segment_ids": np.uint8, "masked_weights": np.uint8}
+    return {name: np.array(v, dtypes.get(name, np.uint16)) for name, v in columns.items()}
+
+
+SCHEMA = mlm_schema(max_length=11, max_masked=3)
+
+
+def test_good_rows_have_no_problem_and_are_counted():
+    columns = _columns()
+    assert row_problems(columns, SCHEMA, **WRAP) == []
+    assert count(columns) == {"rows": 2, "tokens_in_rows": 13, "segments": 3, "masked": 3}
+    empty = {name: values[:0] for name, values in columns.items()}
+    assert row_problems(empty, SCHEMA, **WRAP) == []
+    assert count(empty) == {"rows": 0, "tokens_in_rows": 0, "segments": 0, "masked": 0}
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "message"),
+    [
+        ("segment_ids", 0, 2, "segment_ids[0] is 2: a row begins with segment 1"),
+        ("segment_ids", 0, 0, "segment_ids[0] is 0: a row begins with segment 1"),
+        ("segment_ids", 2, 0, "segment_ids[3] is 1 after 0: segments count up by one, and"),
+        ("segment_ids", 3, 3, "segment_ids[3] is 3 after 1: segments count up"),
+        ("segment_ids", 3, 2, "the segment that begins at 3 has id 2 at 3, not 0, in the row"),
+        ("segment_ids", 9, 1, "segment_ids[9] is 1 after 0"),
+        ("input_ids", 2, 50, "input_ids[2] is 50, not below the vocabulary's 50"),
+        ("input_ids", 6, 10, "input_ids[6] is 10 in padding, not 1"),
+        ("input_ids", 1, UNK, "input_ids[1] is 3 at a masked place: neither the mask token nor"),
+        ("input_ids", 0, 9, "the segment that begins at 0 has id 9 at 0, not 0, in the row"),
+        ("input_ids", 3, 9, "the segment that ends at 3 has id 9 at 3, not 2, in the row"),
+        ("masked_weights", 0, 2, "masked_weights[0] is 2, not 0 or 1"),
+        ("masked_weights", 2, 1, "masked_weights[2] is 1 after 0: slots in use come first"),
+        ("masked_weights", 0, 0, "slot 0 is empty, but masked_positions has 1 and masked_ids 30"),
+        ("masked_positions", 2, 7, "slot 2 is empty, but masked_positions has 7 and masked_ids 0"),
+        ("masked_ids", 1, 30, "slot 1 is empty, but masked_positions has 0 and masked_ids 30"),
+        ("masked_positions", 0, 4, "masked_positions[0] is 4, where no token is"),
+        ("masked_positions", 0, 11, "masked_positions[0] is 11, where no token is"),
+        ("masked_ids", 0, 50, "masked_ids[0] is 50, not below the vocabulary's 50"),
+        ("masked_ids", 0, EOS, "masked_ids[0] is 2, a special token: none is masked"),
+    ],
+)
+def test_what_is_broken_in_row_1_is_named(name, place, value, message):
+    columns = _columns()
+    columns[name][1, place] = value
+    problems = row_problems(columns, SCHEMA, **WRAP)
+    assert {problem.row for problem in problems} == {1}
+    assert any(problem.message.startswith(message) for problem in problems), problems
+
+
+def test_positions_of_masks_ascend():
+    for second in (2, 1):
+        columns = _columns()
+        columns["masked_positions"][0, 1] = second
+        (problem,) = (p for p in row_problems(columns, SCHEMA, **WRAP) if "ascend" in p.message)
+        assert problem.row == 0
+        assert problem.message == f"masked_positions[1] is {second} after 2: they ascend"
+
+
+def test_segments_are_one_a_row_without_packing():
+    schema = mlm_schema(max_length=11, max_masked=3, packing="none")
+    (problem, *_) = row_problems(_columns(), schema, **WRAP)
+    assert (problem.row, problem.message) == (0, "segment_ids[5] is 2, although packing is none")
+
+
+def test_segments_may_be_cut_with_concat():
+    schema = mlm_schema(max_length=11, max_masked=3, packing="concat")
+    columns = _columns()
+    columns["input_ids"][1, 0] = 9
+    assert row_problems(columns, schema, **WRAP) == []
+
+
+def test_masks_are_undone_before_ends_are_looked_at():
+    schema = mlm_schema(max_length=11, max_masked=3, all_special_ids=(0, 1, 2, 3, 4))
+    columns = _columns()
+    # The mask stands where </s> should, and hides that 21 stood there.
+    columns["masked_positions"][0, 1] = 8
+    columns["input_ids"][0, 8] = MASK
+    messages = [p.message for p in row_problems(columns, schema, **WRAP)]
+    assert messages == [
+        "the segment that ends at 8 has id 21 at 8, not 2, in the row without masks"
+    ]
+
+
+def test_stored_positions_follow_from_segments():
+    columns = _columns()
+    columns["positions"] = positions_from_segments(columns["segment_ids"]).astype(np.uint16)
+    assert row_problems(columns, SCHEMA, **WRAP) == []
+    columns["positions"][0, 5] = 5
+    (problem,) = row_problems(columns, SCHEMA, **WRAP)
+    assert (problem.row, problem.message) == (0, "positions[5] is 5, not 0")
+
+
+def test_rows_without_masks():
+    schema = mlm_schema(static_masking=False, vocab_size=70_000)
+    columns = packed_rows(schema, 50, seed=4)
+    assert row_problems(columns, schema, **WRAP) == []
+    columns["input_ids"][7, 3] = 70_000
+    (problem,) = row_problems(columns, schema, **WRAP)
+    assert (problem.row, problem.message) == (
+        7,
+        "input_ids[3] is 70000, not below the vocabulary's 70000",
+    )
+
+
+def test_of_many_equal_problems_some_are_described():
+    schema = mlm_schema(static_masking=False)
+    columns = packed_rows(schema, 100, seed=4)
+    columns["segment_ids"][:, 0] = 0
+    problems = [p for p in row_problems(columns, schema) if "begins with" in p.message]
+    assert [problem.row for problem in problems] == list(range(MOST))

@@ -1,0 +1,211 @@
+"""Rows worked by hand, as people read them."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from pipelines.inspection.row_text import (
+    Piece,
+    TokenTexts,
+    row_facts,
+    row_pieces,
+    sequences,
+)
+from schemas.features import Feature
+from schemas.sidecar import Schema
+from schemas.terminal import visible
+from tests.tools.shard_factory import BOS, EOS, MASK, PAD, mlm_schema, tokenizer_json
+
+SCHEMA = mlm_schema(max_length=12, max_masked=3)
+
+
+def _row(ids: list[int], segments: list[int], masks: Sequence[tuple[int, int]] = ()) -> dict:
+    positions, was = np.zeros(3, np.uint16), np.zeros(3, np.uint16)
+    for slot, (place, token) in enumerate(masks):
+        positions[slot], was[slot] = place, token
+    return {
+        "input_ids": np.array(ids, np.uint16),
+        "segment_ids": np.array(segments, np.uint8),
+        "masked_positions": positions,
+        "masked_ids": was,
+        "masked_weights": (np.arange(3) < len(masks)).astype(np.uint8),
+    }
+
+
+def test_pieces_of_a_row_with_every_kind():
+    row = _row(
+        [BOS, 10, 11, MASK, 30, 14, EOS, BOS, 20, EOS, PAD, PAD],
+        [1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 0, 0],
+        [(3, 12), (4, 13), (8, 20)],
+    )
+    assert row_pieces(row, SCHEMA, TokenTexts.from_json(tokenizer_json(50))) == [
+        Piece(1, 0, 1, "special", "<s>", "<s>"),
+        Piece(1, 1, 2, "text", " w10 w11", " w10 w11"),
+        Piece(1, 3, 1, "mask", " w12", "<mask>"),
+        Piece(1, 4, 1, "random", " w13", " w30"),
+        Piece(1, 5, 1, "text", " w14", " w14"),
+        Piece(1, 6, 1, "special", "</s>", "</s>"),
+        Piece(2, 7, 1, "special", "<s>", "<s>"),
+        Piece(2, 8, 1, "kept", " w20", " w20"),
+        Piece(2, 9, 1, "special", "</s>", "</s>"),
+        Piece(0, 10, 2, "padding", "", ""),
+    ]
+
+
+def test_text_of_one_segment_does_not_run_into_the_next():
+    row = _row([5, 6, 7, 8] + [PAD] * 8, [1, 1, 2, 2] + [0] * 8)
+    pieces = row_pieces(row, SCHEMA, TokenTexts.from_json(tokenizer_json(50)))
+    assert [(p.segment, p.text) for p in pieces] == [(1, " w5 w6"), (2, " w7 w8"), (0, "")]
+
+
+def test_rows_without_masks():
+    schema = mlm_schema(max_length=4, static_masking=False)
+    row = {"input_ids": np.array([0, 5, 4, 2]), "segment_ids": np.array([1, 1, 1, 1])}
+    kinds = [p.kind for p in row_pieces(row, schema, TokenTexts.from_json(tokenizer_json(50)))]
+    assert kinds == ["special", "text", "special", "special"]  # <mask> was in the text
+
+
+def _schema(*features: Feature, **parameters) -> Schema:
+    """Of a task with these features beside 4 places of text, as no task has them all."""
+    text = (
+        Feature("input_ids", "uint16", (4,), ""),
+        Feature("segment_ids", "uint8", (4,), ""),
+    )
+    names = {feature.name: feature for feature in (*text, *features)}
+    stub = SimpleNamespace(
+        features=tuple(names.values()),
+        feature=names.get,
+        parameters=parameters,
+        static_masking=False,
+        special_ids={},
+        all_special_ids=(0, 1, 2, 3, 4),
+    )
+    return cast(Schema, stub)
+
+
+ROW = {"input_ids": np.array([5, 6, 7, 2]), "segment_ids": np.array([1, 1, 1, 1])}
+TEXTS = TokenTexts.from_json(tokenizer_json(50))
+
+
+def test_marks_of_places_cut_the_text():
+    schema = _schema(
+        Feature("loss_weights", "uint8", (4,), ""), Feature("prefix_mask", "uint8", (4,), "")
+    )
+    row = ROW | {
+        "loss_weights": np.array([0, 0, 1, 1]),
+        "prefix_mask": np.array([1, 1, 0, 0]),
+    }
+    assert row_pieces(row, schema, TEXTS) == [
+        Piece(1, 0, 2, "text", " w5 w6", " w5 w6", ("prefix_mask",)),
+        Piece(1, 2, 1, "text", " w7", " w7", ("loss_weights",)),
+        Piece(1, 3, 1, "special", "</s>", "</s>", ("loss_weights",)),
+    ]
+    assert row_facts(row, schema) == {}
+
+
+def test_a_second_stream_has_segments_of_its_own():
+    schema = _schema(
+        Feature("target_ids", "uint16", (3,), ""), Feature("target_segment_ids", "uint8", (3,), "")
+    )
+    row = ROW | {"target_ids": np.array([8, 9, 0]), "target_segment_ids": np.array([1, 2, 0])}
+    assert sequences(schema) == {"input_ids": "segment_ids", "target_ids": "target_segment_ids"}
+    assert [(p.segment, p.text) for p in row_pieces(row, schema, TEXTS, "target_ids")] == [
+        (1, " w8"),
+        (2, " w9"),
+        (0, ""),
+    ]
+    assert row_facts(row, schema) == {}
+
+
+def test_facts_of_a_row():
+    schema = _schema(
+        Feature("label", "uint16", (), ""),
+        Feature("example_id", "uint32", (2,), ""),
+        Feature("prompt_length", "uint16", (), ""),
+        Feature("scores", "uint8", (99,), ""),
+        classes=["neg", "po\x1bs"],
+    )
+    row = ROW | {
+        "label": np.array(1, np.uint16),
+        "example_id": np.array([1, 255], np.uint32),
+        "prompt_length": np.array(3, np.uint16),
+        "scores": np.arange(99, dtype=np.uint8),
+    }
+    scores = " ".join(map(str, range(99)))[:100] + "…"
+    assert row_facts(row, schema) == {
+        "label": "1 (po\\x1bs)",
+        "example_id": "00000001000000ff",
+        "prompt_length": "3",
+        "scores": scores,
+    }
+    nothing = {name: np.zeros_like(values) for name, values in row.items()}
+    assert row_facts(nothing, schema) == {"label": "0 (neg)"}
+    assert row_facts(nothing, _schema(Feature("label", "uint16", (), ""))) == {"label": "0"}
+
+
+def test_the_bytes_of_many_tokens_at_once():
+    data, bounds = TEXTS.spell(np.array([0, 5, 6, 2], np.uint16))
+    assert (data, bounds.tolist()) == (b"<s> w5 w6</s>", [0, 3, 6, 9, 13])
+    assert TEXTS.spell(np.zeros(0, np.uint16))[0] == b""
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain text", "plain text"),
+        ("a\nb\tc\x1b[0m", "a↵b\\tc\\x1b[0m"),
+        ("\u202eback", "\\u202eback"),
+        ("half \udc80", "half \\udc80"),
+        ("क्‍ष", "क्‍ष"),  # its joiner is text
+    ],
+)
+def test_what_is_shown_commands_nothing(text, shown):
+    assert visible(text) == shown
+    visible(text).encode()
+
+
+@pytest.fixture(scope="module")
+def byte_level() -> tuple[TokenTexts, dict[bytes, int]]:
+    """A tokenizer whose tokens are the 256 bytes; and the id of each byte."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({c: i for i, c in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # pyright: ignore[reportAttributeAccessIssue]
+    ids = {}
+    for byte in range(256):
+        # Two-byte characters reach the bytes that are no character alone.
+        text = bytes([byte]).decode() if byte < 128 else chr(byte)
+        encoded = tokenizer.encode(text).ids
+        ids[text.encode()[-1:]] = encoded[-1]
+        ids[text.encode()[:1]] = encoded[0]
+    return TokenTexts.from_json(tokenizer.to_str().encode()), ids
+
+
+def test_bytes_of_a_whole_character_are_the_character_and_others_are_told(byte_level):
+    texts, ids = byte_level
+    whole = [ids[bytes([byte])] for byte in "Grüße é".encode()]
+    assert texts.text(whole) == "Grüße é"
+    assert texts.text(whole[:3]) == "Gr\\xc3"
+    assert texts.text(whole[3:4]) == "\\xbc"
+
+
+def test_text_cannot_command_a_terminal(byte_level):
+    texts, ids = byte_level
+    text = "a\nb\tc\x1b[31m\x00\r\x7f"
+    shown = texts.text([ids[bytes([byte])] for byte in text.encode()])
+    assert shown == "a↵b\\tc\\x1b[31m\\x00\\r\\x7f"
+
+
+def test_word_pieces_get_their_spaces_back():
+    vocabulary = {"[UNK]": 0, "mill": 1, "##ing": 2, "text": 3}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()  # pyright: ignore[reportAttributeAccessIssue]
+    texts = TokenTexts.from_json(tokenizer.to_str().encode())
+    assert texts.text(tokenizer.encode("milling text").ids) == " milling text"
+
+
+def test_an_id_that_no_token_has_is_told():
+    assert TokenTexts.from_json(tokenizer_json(50)).text([7, 50]) == " w7<id 50>"

@@ -1,0 +1,339 @@
+"""Damage of every kind, made by hand in finished sets, is found and named."""
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipelines.inspection.checks.set_check import verify_set
+from pipelines.verify import main
+from schemas.errors import DataError, UsageError
+from schemas.records import frame
+from schemas.sidecar import read_set
+from schemas.statistics import Statistics
+from schemas.typed_json import to_json
+from tests.tools.places import ROOT
+from tests.tools.shard_factory import (
+    EOS,
+    mlm_schema,
+    packed_rows,
+    replace_file,
+    tokenizer_json,
+    write_mlm_set,
+    write_set,
+)
+
+BOTH = ("array_record", "tfrecord")
+
+
+@pytest.fixture(scope="module")
+def whole_set(tmp_path_factory) -> Path:
+    directory = tmp_path_factory.mktemp("sets") / "whole"
+    write_mlm_set(directory, file_formats=BOTH)
+    return directory
+
+
+@pytest.fixture
+def directory(whole_set, tmp_path) -> Path:
+    """A copy to damage."""
+    return Path(shutil.copytree(whole_set, tmp_path / "set"))
+
+
+def _problems(directory: Path) -> list[str]:
+    return verify_set(str(directory)).problems
+
+
+def _flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0x10
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"file_formats": ("tfrecord",)},
+        {"file_formats": ("array_record",), "encoding": "int64_list"},
+        {"file_formats": BOTH, "vocab_size": 70_000, "static_masking": False},
+        {"file_formats": BOTH, "packing": "concat"},
+        {"file_formats": ("tfrecord",), "shards": {"train": 5, "validation": 3}, "train": 3},
+    ],
+)
+def test_a_whole_set_has_no_problem(tmp_path, changes):
+    columns = write_mlm_set(tmp_path / "set", **changes)
+    done = []
+    report = verify_set(str(tmp_path / "set"), done.append)
+    assert report.problems == report.notes == []
+    segment_ids = [split["segment_ids"] for split in columns.values()]
+    assert report.rows == sum(map(len, segment_ids))
+    assert report.tokens == sum(np.count_nonzero(ids) for ids in segment_ids)
+    assert sum(done) > 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "schema.json",
+        "stats.json",
+        "inputs.json",
+        "tokenizer.json",
+        "train-00000-of-00002.tfrecord",
+        "train-00001-of-00002.array_record",
+        "validation-00000-of-00001.tfrecord",
+    ],
+)
+def test_a_flipped_byte_is_found_in_each_file(directory, name):
+    _flip(directory / name, (directory / name).stat().st_size // 2)
+    first, *_ = _problems(directory)
+    assert first.startswith(f"{name} has sha256 ")
+
+
+def test_every_file_is_read_though_one_is_damaged(directory):
+    names = ["stats.json", "train-00000-of-00002.tfrecord", "validation-00000-of-00001.tfrecord"]
+    for name in names:
+        _flip(directory / name, 50)
+    problems = _problems(directory)
+    assert [p for p in problems if "has sha256" in p] == problems[:3]
+    assert [p.split(" ")[0] for p in problems[:3]] == names
+    assert [p.rsplit("/", 1)[1] for p in problems[3:]] == [
+        f"{names[1]}: record 0 fails its CRC32C: the file was changed or damaged",
+        f"{names[2]}: record 0 fails its CRC32C: the file was changed or damaged",
+    ]
+
+
+def test_rows_are_not_read_by_a_schema_that_cannot_be_trusted(directory):
+    content = (directory / "schema.json").read_text()
+    (directory / "schema.json").write_text(content.replace('"seed": 0', '"seed": 7'))
+    report = verify_set(str(directory))
+    assert [p.split(" ")[0] for p in report.problems] == ["schema.json"]
+    assert report.notes == ["no row was read, since schema.json cannot be trusted"]
+
+
+def test_a_flipped_byte_in_the_manifest_is_found(directory):
+    path = directory / "MANIFEST.json"
+    content = path.read_bytes()
+    for place in range(0, len(content), 97):
+        _flip(path, place)
+        try:
+            assert _problems(directory) != [], place
+        except DataError as error:
+            assert str(path) in str(error)
+        path.write_bytes(content)
+
+
+def test_a_missing_and_a_cut_and_a_longer_file(directory):
+    (directory / "train-00001-of-00002.array_record").unlink()
+    first = directory / "train-00000-of-00002.tfrecord"
+    stride = (first.stat().st_size) // 20  # a whole record less: the format does not notice
+    first.write_bytes(first.read_bytes()[:-stride])
+    second = directory / "validation-00000-of-00001.tfrecord"
+    second.write_bytes(second.read_bytes() + b"x")
+    problems = _problems(directory)
+    assert "train-00001-of-00002.array_record is missing" in problems
+    assert "train-00000-of-00002.tfrecord holds 19 rows, where the manifest says 20" in problems
+    assert any(
+        p.startswith("validation-00000-of-00001.tfrecord has 1,") and "bytes, where" in p
+        for p in problems
+    )
+    assert any("no whole number of records" in p for p in problems)
+    assert len(problems) == 5
+
+
+def test_swapped_shards_are_told_apart(directory):
+    one, two = (directory / f"train-0000{n}-of-00002.tfrecord" for n in (0, 1))
+    content = one.read_bytes()
+    one.write_bytes(two.read_bytes())
+    two.write_bytes(content)
+    problems = _problems(directory)
+    assert problems[0].endswith(f": it holds what should be in {two.name}")
+    assert problems[1].endswith(f": it holds what should be in {one.name}")
+    # Each shard by itself is in order, so the other format is what shows it.
+    assert problems[2:] == [
+        f"{one.name}: row 0 is another than in {one.stem}.array_record",
+        f"{two.name}: row 0 is another than in {two.stem}.array_record",
+    ]
+
+
+def test_unlisted_files_are_mentioned_and_do_no_harm(directory, capsys):
+    (directory / "notes.txt").write_text("mine")
+    (directory / "cache").mkdir()
+    (directory / "cache" / "a.bin").write_bytes(b"")
+    (directory / ".lock").write_bytes(b"")
+    main([str(directory)])
+    assert capsys.readouterr().err == (
+        f"note: {directory}: cache/a.bin is not listed in MANIFEST.json\n"
+        f"note: {directory}: notes.txt is not listed in MANIFEST.json\n"
+    )
+
+
+# Damage under a right checksum.
+
+
+def _with_stats(directory: Path, change) -> None:
+    info = read_set(str(directory))
+    stats = change(info.stats)
+    replace_file(directory, "stats.json", to_json(stats.to_dict(info.schema.row_tokens)))
+
+
+def test_wrong_counts_are_found_in_the_rows(directory):
+    def change(stats: Statistics) -> Statistics:
+        name = "train-00001-of-00002"
+        shard = stats.shards[name]
+        wrong = replace(shard, segments=shard.segments + 1, masked=shard.masked - 1)
+        return replace(stats, shards={**stats.shards, name: wrong})
+
+    info = read_set(str(directory))
+    _with_stats(directory, change)
+    right = info.stats.shards["train-00001-of-00002"]
+    contradiction, *others = _problems(directory)
+    assert contradiction.startswith("stats.json: train-00001-of-00002: the counts contradict each")
+    assert others == [
+        f"train-00001-of-00002: segments is {right.segments + 1} in stats.json, but "
+        f"{right.segments} in the rows",
+        f"train-00001-of-00002: masked is {right.masked - 1} in stats.json, but {right.masked} in "
+        "the rows",
+    ]
+
+
+def test_broken_conservation_is_found(directory):
+    _with_stats(directory, lambda stats: replace(stats, documents_read=1))
+    (problem,) = _problems(directory)
+    assert problem.startswith("stats.json: documents read 1 != kept ")
+
+
+def test_sums_that_do_not_follow_are_found(directory):
+    values = json.loads((directory / "stats.json").read_text())
+    values["total"]["rows"] += 1
+    replace_file(directory, "stats.json", to_json(values))
+    (problem,) = _problems(directory)
+    assert "total does not follow from the counts of the shards" in problem
+
+
+def test_another_tokenizer_is_found(directory):
+    replace_file(directory, "tokenizer.json", tokenizer_json(51))
+    (problem,) = _problems(directory)
+    assert "tokenizer.json is not the tokenizer of schema.json" in problem
+
+
+def test_golden_ids_that_the_tokenizer_does_not_give_are_found(tmp_path):
+    from pipelines.encoding.tokenizer import LoadedTokenizer
+
+    tokenizer = LoadedTokenizer.from_json(tokenizer_json(50))
+    for golden, number in ((tokenizer.golden, 0), (((tokenizer.golden[0][0], (49,)),), 1)):
+        directory = tmp_path / str(number)
+        write_mlm_set(directory, golden=golden)
+        problems = _problems(directory)
+        assert len(problems) == number
+        assert all("schema.json says (49,)" in problem for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "message"),
+    [
+        ("segment_ids", 3, 9, "segment_ids[3] is 9 after 1"),
+        ("input_ids", 0, EOS, "the segment that begins at 0 has id 2 at 0, not 0"),
+        ("masked_ids", 0, 60_000, "masked_ids[0] is 60000, not below the vocabulary's 50"),
+        ("masked_weights", 0, 3, "masked_weights[0] is 3, not 0 or 1"),
+    ],
+)
+def test_broken_rows_are_found_under_right_checksums(tmp_path, name, place, value, message):
+    schema = mlm_schema(file_formats=BOTH, shards={"train": 2, "validation": 1})
+    columns = {"train": packed_rows(schema, 5000, 1), "validation": packed_rows(schema, 5, 2)}
+    columns["train"][name][4900, place] = value
+    write_set(tmp_path / "set", schema, columns)
+    problems = [p for p in _problems(tmp_path / "set") if " row " in p]
+    assert problems[0].startswith(f"train-00001-of-00002.array_record: row 2400: {message}")
+
+
+def test_formats_that_differ_in_a_row_are_found(directory):
+    name = "train-00001-of-00002.tfrecord"
+    info = read_set(str(directory))
+    codec = info.schema.codec()
+    rows = np.frombuffer((directory / name).read_bytes(), np.uint8).reshape(20, -1)[:, 12:-4]
+    columns = codec.decode(rows)
+    columns["masked_ids"][3, 0] = 30
+    replace_file(directory, name, frame(codec.encode(columns)).tobytes())
+    assert _problems(directory) == [
+        "train-00001-of-00002.tfrecord: row 3 is another than in train-00001-of-00002.array_record"
+    ]
+
+
+def test_rows_of_another_schema_are_found(directory):
+    name = "train-00001-of-00002.tfrecord"
+    other = mlm_schema(mask_rate=0.3, max_length=14)
+    stride = mlm_schema().codec().stride
+    rows = other.codec().encode(packed_rows(other, 20, 1))
+    rows = np.pad(rows, ((0, 0), (0, stride)))[:, :stride]
+    replace_file(directory, name, frame(rows).tobytes())
+    (directory / "train-00001-of-00002.array_record").unlink()
+    assert any(
+        p.startswith(f"{name}: row 0 is not of this schema: its bytes ")
+        for p in _problems(directory)
+    )
+
+
+def test_masked_copies_of_a_row_are_counted(tmp_path):
+    schema = mlm_schema(mask_copies=2, file_formats=("tfrecord",))
+    columns = {}
+    for split, rows in (("train", 40), ("validation", 6)):
+        once = packed_rows(schema, rows, seed=5)
+        columns[split] = {name: np.repeat(values, 2, axis=0) for name, values in once.items()}
+    directory = tmp_path / "set"
+    write_set(directory, schema, columns)
+    assert _problems(directory) == []
+    columns["train"]["masked_ids"][10, 0] += 1
+    shutil.rmtree(directory)
+    write_set(directory, schema, columns)
+    problem = _problems(directory)[-1]
+    assert problem == (
+        "train-00000-of-00002: row 10 without its masks is there 1 times, where mask_copies is 2"
+    )
+
+
+# The command
+
+
+def _run(*argv: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "pipelines.verify", *argv]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_command_says_one_line_or_what_is_wrong(directory, whole_set):
+    done = _run(str(whole_set), str(directory))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("ok: 2 sets, 100 rows, 1,500 tokens, ")
+    assert done.stdout.count("\n") == 1
+
+    _flip(directory / "stats.json", 5)
+    done = _run(str(whole_set), str(directory))
+    assert (done.returncode, done.stdout) == (1, "")
+    first, second = done.stderr.splitlines()
+    assert first == f"error: {directory} is not as it was published, 1 problem:"
+    assert second.startswith("  stats.json has sha256 ")
+
+
+def test_command_shows_twenty_problems_and_counts_the_rest(tmp_path):
+    schema = mlm_schema(shards={"train": 1, "validation": 1}, file_formats=("tfrecord",))
+    columns = {"train": packed_rows(schema, 30, 1), "validation": packed_rows(schema, 5, 2)}
+    columns["train"]["input_ids"][:20, 0] = 9
+    columns["validation"]["input_ids"][:3, 0] = 9
+    write_set(tmp_path / "set", schema, columns)
+    with pytest.raises(DataError) as failure:
+        main([str(tmp_path / "set")])
+    lines = str(failure.value).splitlines()
+    assert lines[0].endswith(", 23 problems:")
+    assert len(lines) == 22
+    assert lines[20].startswith("  train-00000-of-00001.tfrecord: row 19: ")
+    assert lines[21] == "  and 3 more"
+
+
+def test_command_without_a_set(tmp_path):
+    with pytest.raises(UsageError, match="give the directory of a shard set"):
+        main([])
+    with pytest.raises(DataError, match=r"is not a finished shard set: it has no MANIFEST\.json"):
+        main([str(tmp_path)])

@@ -1,0 +1,189 @@
+"""SQuAD's files, v1.1 and v2.0, by hand and the real one."""
+
+import bz2
+import json
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.readers.documents import TEXT_ROLES, Role
+from pipelines.readers.formats import squad
+from pipelines.readers.source import Source
+from pipelines.readers.sources import plan_blocks, read_block
+from schemas.errors import DataError, UsageError
+from tests.tools.places import DATA
+
+ROLES = (
+    Role("question", "string", "question"),
+    Role("context", "string", "context"),
+    Role("id", "id", "id"),
+    Role("answers", "answers", "answers"),
+)
+REAL = DATA / "squad/dev-v1.1.json.zst"
+
+
+def read_all(path, roles=ROLES, **options):
+    source = Source((str(path),), roles=roles, **options)
+    return [docs for block in plan_blocks(source) for docs in read_block(block, source)]
+
+
+def article(*questions, context="Ada wrote it."):
+    return {"title": "T", "paragraphs": [{"context": context, "qas": list(questions)}]}
+
+
+GOOD = {"id": "a", "question": "Who?", "answers": [{"text": "Ada", "answer_start": 0}]}
+IMPOSSIBLE = {
+    "id": "b",
+    "question": "When?",
+    "is_impossible": True,
+    "answers": [],
+    "plausible_answers": [{"text": "it", "answer_start": 10}],
+}
+BAD = [
+    {"id": "c", "answers": []},
+    {"question": "Why?", "answers": []},
+    {"id": "d", "question": "Why?", "answers": [{"answer_start": 3}]},
+    {"id": "e", "question": 3, "answers": []},
+    {"id": "f", "question": "Why?"},
+]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("compress", [lambda data: data, bz2.compress])
+def test_questions_are_documents_and_bad_ones_are_refused_by_number(tmp_path, indent, compress):
+    content = {"version": "v2.0", "data": [article(GOOD, *BAD), article(IMPOSSIBLE)]}
+    path = tmp_path / f"x.json{'.bz2' if compress is bz2.compress else ''}"
+    path.write_bytes(compress(json.dumps(content, indent=indent).encode()))
+    [piece] = read_all(path)
+    shared = {"context": "Ada wrote it."}
+    assert piece.columns.to_pylist() == [
+        {"question": "Who?", **shared, "id": "a", "answers": [{"text": "Ada", "start": 0}]},
+        {"question": "When?", **shared, "id": "b", "answers": []},
+    ]
+    assert [(reject.offset, reject.reason) for reject in piece.rejects] == [
+        (1, "missing_field"),
+        (2, "missing_field"),
+        (3, "not_answers"),
+        (4, "not_a_string"),
+        (5, "missing_field"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"data": [', "not whole JSON"),
+        ('{"data": [{"paragraphs": 3}]}', r"no list 'paragraphs' at data\[0\]"),
+        (
+            '{"data": [{"paragraphs": [{"qas": [7]}]}]}',
+            r"data\[0\]\.paragraphs\[0\]\.qas\[0\] is no object",
+        ),
+        ('[{"text": "a"}]', "one JSON array.*jq -c"),
+    ],
+)
+def test_what_is_not_built_as_squad_is_an_error(tmp_path, content, message):
+    path = tmp_path / "x.json"
+    path.write_text(content)
+    with pytest.raises(DataError, match=rf"x\.json.*{message}"):
+        read_all(path)
+
+
+def test_json_lines_may_be_called_json(tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text('{"data": "d", "text": "a"}\n{"text": "b"}\n')
+    pieces = read_all(path, TEXT_ROLES)
+    assert [text for piece in pieces for text in piece.text.to_pylist()] == ["a", "b"]
+    path.write_text(json.dumps({"data": [article(GOOD)], "text": "a"}) + "\n")
+    assert read_all(path, TEXT_ROLES, input_format="jsonl")[0].text.to_pylist() == ["a"]
+
+
+def test_fields_that_squad_does_not_have_are_named(tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"data": [article(GOOD)]}))
+    with pytest.raises(UsageError, match="no field 'text', .*: answers, context, id"):
+        read_all(path, TEXT_ROLES)
+
+
+STRINGS = st.sampled_from(["a", "null", 'b: "c"', "\u00e9\u2028", "", "Ada wrote it."])
+ANSWERS = st.lists(
+    st.fixed_dictionaries({"text": STRINGS}, optional={"answer_start": st.integers(-1, 20)}),
+    max_size=3,
+)
+QUESTIONS = st.fixed_dictionaries(
+    {"id": STRINGS, "question": STRINGS, "answers": ANSWERS},
+    optional={"is_impossible": st.booleans()},
+)
+PARAGRAPHS = st.fixed_dictionaries(
+    {"context": STRINGS, "qas": st.lists(QUESTIONS, min_size=1, max_size=3)}
+)
+ARTICLES = st.fixed_dictionaries({"paragraphs": st.lists(PARAGRAPHS, min_size=1, max_size=3)})
+FIELDS = st.sampled_from(["id", "question", "context", "answers", "is_impossible"])
+ODD = st.one_of(STRINGS, ANSWERS, st.booleans(), st.sampled_from([None, 7, {}, [None], ["a"]]))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(ARTICLES, max_size=3), st.booleans(), st.data())
+def test_arrow_finds_what_the_loop_finds_or_leaves_it_to_the_loop(articles, ascii_only, drawn):
+    paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+    questions = [question for paragraph in paragraphs for question in paragraph["qas"]]
+    for _ in range(drawn.draw(st.integers(0, 2)) if articles else 0):
+        some = drawn.draw(st.sampled_from([articles, paragraphs, questions]))
+        field, where = drawn.draw(FIELDS), drawn.draw(st.integers(-1, len(some) - 1))
+        for place in some if where < 0 else [some[where]]:
+            if drawn.draw(st.booleans()):
+                place[field] = drawn.draw(ODD)
+            else:
+                place.pop(field, None)
+    data = json.dumps({"version": "x", "data": articles}, ensure_ascii=ascii_only).encode()
+    optional = (*ROLES[:2], Role("id", "id", "id", optional=True), ROLES[3])
+    for roles in (ROLES, optional, ROLES[:2]):
+        plain = squad._plain_documents(data, roles, "x.json")
+        assert plain is None or plain == squad._odd_documents(data, roles, "x.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "is_plain"),
+    [
+        (article(GOOD, IMPOSSIBLE), True),
+        (article(GOOD, GOOD | {"question": "", "id": "f"}), True),
+        (article(GOOD, IMPOSSIBLE | {"answers": GOOD["answers"]}), True),
+        (article(GOOD, GOOD | {"context": "Ada."}), False),  # some questions have their own
+        (article(GOOD, GOOD | {"context": None}), False),
+        (article(GOOD | {"id": "nullify null, void"}), True),
+        (article(GOOD | {"id": "b: null"}), False),  # may be a field that is null
+        (article(GOOD | {"id": 7}), False),
+        (article(GOOD, *BAD), False),
+        (article(GOOD) | {"is_impossible": False}, False),
+        (article(GOOD | {"answers": [{"text": "Ada", "answer_start": None}]}), False),
+        (article(GOOD | {"question": "\ud800"}), False),
+    ],
+)
+def test_only_odd_files_are_gone_through_question_by_question(content, is_plain):
+    data = json.dumps({"data": [content]}).encode()
+    plain = squad._plain_documents(data, ROLES, "x.json")
+    assert (plain is not None) == is_plain
+    assert plain is None or plain == squad._odd_documents(data, ROLES, "x.json")
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="../shared/data is not here")
+def test_every_answer_of_the_real_one_is_where_it_says():
+    with zstandard.open(REAL) as file:
+        data = file.read()
+    content = json.loads(data)
+    assert squad._plain_documents(data, ROLES, "x.json") is not None
+    questions = [
+        (q["question"], p["context"], q["id"])
+        for a in content["data"]
+        for p in a["paragraphs"]
+        for q in p["qas"]
+    ]
+    [piece] = read_all(REAL)
+    rows = piece.columns.to_pylist()
+    assert [(row["question"], row["context"], row["id"]) for row in rows] == questions
+    assert len(rows) == 10_570 and not piece.rejects
+    for row in rows:
+        for answer in row["answers"]:
+            start = answer["start"]
+            assert row["context"][start : start + len(answer["text"])] == answer["text"]

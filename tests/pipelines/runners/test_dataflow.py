@@ -1,0 +1,208 @@
+"""Jobs as Dataflow would get them: steps, coders, workers, what is staged. No job is started.
+
+Our own command goes all the way but for the last call: with --template_location Beam stages the job
+in a bucket (of a server on loopback) and leaves it there.
+
+    pytest -s tests/pipelines/runners/test_dataflow.py -k files
+
+prints steps and bytes for 10, 1,000 and 100,000 files.
+"""
+
+import base64
+import bz2
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+from apache_beam.portability.api import beam_runner_api_pb2 as api
+
+from pipelines import build_shards, train_tokenizer
+from pipelines.runners.preflight.clean_environment import load_job
+from schemas.errors import DataError
+from tests.tools.places import ROOT
+
+FLAGS = ["--runner=DataflowRunner", "--project=my-project", "--region=europe-west4", "--no_auth"]
+PARDO, RESHUFFLE = "beam:transform:pardo:v1", "beam:transform:reshuffle:v1"
+GROUP, FLATTEN = "beam:transform:group_by_key:v1", "beam:transform:flatten:v1"
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A job that was staged.
+
+    Attributes:
+      json: bytes of the request that would start it.
+      proto: the pipeline.
+      files: name to content of what workers get.
+    """
+
+    json: bytes
+    proto: api.Pipeline
+    files: dict[str, bytes]
+
+    def steps(self, urn):
+        """Name to transform, of a kind."""
+        steps = self.proto.components.transforms.values()
+        return {step.unique_name: step for step in steps if step.spec.urn == urn}
+
+    def coder_of(self, collection):
+        """`kv(varint, bytes)`; what is pickled is called `pickled`."""
+        return self._coder(self.proto.components.pcollections[collection].coder_id)
+
+    def _coder(self, name):
+        coder = self.proto.components.coders[name]
+        inner = ", ".join(map(self._coder, coder.component_coder_ids))
+        kind = coder.spec.urn.removeprefix("beam:coder:").removesuffix(":v1")
+        return {"pickled_python": "pickled"}.get(kind, kind) + (f"({inner})" if inner else "")
+
+
+def places(store):
+    """Flags for where a job and what it makes go."""
+    return [
+        f"--output={store.url('out')}",
+        f"--temp_location={store.url('tmp')}",
+        f"--template_location={store.url('job.json')}",
+    ]
+
+
+def staged(store, command, *flags):
+    """Stages the job of a command as Dataflow wants it."""
+    with pytest.raises((DataError, FileNotFoundError)):  # no job was started: nothing was made
+        command([*FLAGS, *places(store), *flags])
+    return found(store)
+
+
+def found(store):
+    """The job that was staged in a bucket."""
+    names = store.names("tmp/")
+    folder = names[0].rsplit("/", 1)[0] + "/"
+    assert all(name.startswith(folder) for name in names)
+    files = {name.removeprefix(folder): store.get(name) for name in names}
+    proto = api.Pipeline.FromString(files.pop("pipeline.pb"))
+    return Staged(store.get("job.json"), proto, files)
+
+
+def check_shape(job):
+    """What holds for both commands' jobs."""
+    for step in job.steps(PARDO).values():
+        assert not api.ParDoPayload.FromString(step.spec.payload).side_inputs
+    # Keys are numbers, which everyone codes alike.
+    for step in job.steps(GROUP).values():
+        [given] = step.inputs.values()
+        assert job.coder_of(given).startswith("kv(varint, ")
+    for step in job.steps(FLATTEN).values():
+        collections = [*step.inputs.values(), *step.outputs.values()]
+        assert len({job.coder_of(collection) for collection in collections}) == 1
+    # The plan is one worker's to read: after it, work is spread anew.
+    [(name, spread)] = job.steps(RESHUFFLE).items()
+    [blocks], [out] = spread.inputs.values(), spread.outputs.values()
+    [before] = [n for n, s in job.steps(PARDO).items() if blocks in s.outputs.values()]
+    [after] = [n for n, s in job.steps(PARDO).items() if out in s.inputs.values()]
+    assert name.endswith("/Spread") and before.endswith("/Blocks")
+    return after
+
+
+def check_workers(job, folder, filter_name=""):
+    """Workers start from Beam's image; all they need beside it is in the package."""
+    [environment] = job.proto.components.environments.values()
+    assert environment.urn == "beam:env:docker:v1"
+    image = api.DockerPayload.FromString(environment.payload).container_image
+    version = "python{}.{}".format(*sys.version_info)
+    assert re.fullmatch(rf"gcr\.io/.*/beam_{version}_sdk:2\.77\.0", image)
+    package = "textmill-0.1.0-py3-none-any.whl"
+    assert set(job.files) == {
+        package,
+        "extra_packages.txt",
+        "submission_environment_dependencies.txt",
+    }
+    assert job.files["extra_packages.txt"].decode().split() == [package]
+    path = folder / package
+    path.write_bytes(job.files[package])
+    serialized = job.proto.SerializeToString()
+    loaded, problems = load_job(sys.executable, serialized, filter_name, str(path))
+    assert problems == [] and loaded > 20
+
+
+def test_shards_travel_as_numbers_and_bytes(gs_store, corpus, tokenizer_path, tmp_path):
+    flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}"]
+    job = staged(gs_store, build_shards.main, *flags)
+    assert check_shape(job) == "BuildShards/Route/ParDo(RouteBlock)"
+    [given] = job.steps(GROUP)["BuildShards/Group"].inputs.values()
+    assert job.coder_of(given) == "kv(varint, bytes)"
+    groups = {name.removeprefix("BuildShards/") for name in job.steps(GROUP)}
+    assert groups == {
+        "Spread/ReshufflePerKey/GroupByKey",
+        "Group",
+        "AddShards/GroupByKey",
+        "AddUp/GroupByKey",
+    }
+    request = json.loads(job.json)
+    assert request["type"] == "JOB_TYPE_BATCH"
+    assert request["environment"]["sdkPipelineOptions"]["options"]["save_main_session"] is False
+    check_workers(job, tmp_path)
+
+
+def test_words_travel_to_numbers_of_buckets(gs_store, corpus, tmp_path):
+    job = staged(gs_store, train_tokenizer.main, f"--input={corpus}", "--vocab_size=400")
+    assert check_shape(job) == "CountWords/Count"
+    check_workers(job, tmp_path)
+
+
+def test_nothing_hangs_on_the_command_that_was_typed(gs_store, corpus, tokenizer_path, tmp_path):
+    """A worker has another __main__: what `python -m` runs must not be in what is pickled."""
+    command = [sys.executable, "-m", "pipelines.build_shards", *FLAGS, *places(gs_store)]
+    command += [f"--input={corpus}", f"--tokenizer={tokenizer_path}"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert "before its last step had run (of a template it runs none)" in done.stderr
+    job = found(gs_store)
+    for step in job.steps(PARDO).values():
+        pickled = api.ParDoPayload.FromString(step.spec.payload).do_fn.payload
+        assert b"__main__" not in bz2.decompress(base64.b64decode(pickled)), step.unique_name
+
+
+def test_an_image_of_the_users_is_taken_as_it_is(gs_store, corpus, tokenizer_path):
+    image = "europe-docker.pkg.dev/my-project/textmill/worker:1"
+    flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--sdk_container_image={image}"]
+    job = staged(gs_store, build_shards.main, *flags)
+    [environment] = job.proto.components.environments.values()
+    assert api.DockerPayload.FromString(environment.payload).container_image == image
+    assert set(job.files) == {"submission_environment_dependencies.txt"}
+
+
+def test_the_users_filter_goes_along(gs_store, corpus, tokenizer_path, tmp_path, monkeypatch):
+    (tmp_path / "chooser_of_mine.py").write_text("def choose(document):\n    return None\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}"]
+    job = staged(gs_store, build_shards.main, *flags, "--filter=chooser_of_mine:choose")
+    check_workers(job, tmp_path, "chooser_of_mine:choose")
+
+
+def test_files_do_not_swell_the_job(gs_store, tokenizer_path, tmp_path):
+    sizes: dict[int, tuple[int, int, int]] = {}
+    folder, made = tmp_path / "in", 0
+    folder.mkdir()
+    for count in (10, 1000, 100_000):
+        for number in range(made, count):
+            with open(folder / f"{number}.txt", "w") as file:
+                file.write(f"Document {number} has a text of its own, like all.\n")
+        made = count
+        for name in gs_store.names():
+            gs_store.delete(name)
+        flags = [f"--input={folder}", f"--tokenizer={tokenizer_path}", "--num_shards=16"]
+        job = staged(gs_store, build_shards.main, *flags)
+        steps = len(job.proto.components.transforms)
+        sizes[count] = steps, job.proto.ByteSize(), len(job.json)
+    print(f"\n{'files':>9} {'steps':>6} {'pipeline':>9} {'request':>9}  bytes")
+    for count, (steps, size, request) in sizes.items():
+        print(f"{count:9,} {steps:6} {size:9,} {request:9,}")
+    assert Counter(steps for steps, _, _ in sizes.values()) == {34: 3}
+    for column in (1, 2):
+        found = [values[column] for values in sizes.values()]
+        assert max(found) - min(found) < 100  # names of jobs and folders
+        assert max(found) < 100_000

@@ -1,0 +1,198 @@
+"""What workers of a runner install: which files, which requirements, and for whose workers."""
+
+import importlib.metadata
+import subprocess
+import sys
+import zipfile
+from email import message_from_bytes
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from pipelines.runners.worker_package import packaged, requirements, workers_of, write_package
+from schemas.errors import UsageError
+from tests.tools.places import ROOT
+
+DATAFLOW = ["--runner=DataflowRunner"]
+
+
+@pytest.mark.parametrize(
+    "arguments, environment, are_bare",
+    [
+        (DATAFLOW, "DOCKER", True),
+        (["--runner", "DataflowRunner"], "DOCKER", True),
+        ([*DATAFLOW, "--sdk_container_image=me/textmill:1"], "DOCKER", False),
+        ([*DATAFLOW, "--worker_harness_container_image=me/textmill:1"], "DOCKER", False),
+        ([*DATAFLOW, "--extra_package=dist/textmill-0.1.0-py3-none-any.whl"], "DOCKER", False),
+        ([*DATAFLOW, "--extra_package=dist/my_filters-1.tar.gz"], "DOCKER", True),
+        ([*DATAFLOW, "--setup_file=./setup.py"], "DOCKER", True),
+        (["--runner=PortableRunner", "--job_endpoint=a:1"], "DOCKER", True),
+        (["--runner=PortableRunner", "--environment_type=LOOPBACK"], "LOOPBACK", False),
+        (["--runner=PortableRunner", "--environment_type=EXTERNAL"], "EXTERNAL", False),
+        (["--runner=PortableRunner", "--environment_type=PROCESS"], "PROCESS", True),
+        (["--runner=FlinkRunner", "--environment_config=me/textmill:1"], "LOOPBACK", False),
+        (["--runner=FlinkRunner", "--flink_master=host:8081"], "DOCKER", True),
+        (
+            ["--runner=FlinkRunner", "--flink_master=host:8081", "--environment_config=me/t:1"],
+            "DOCKER",
+            False,
+        ),
+        (
+            [
+                "--runner=PortableRunner",
+                "--environment_type=DOCKER",
+                "--environment_option=docker_container_image=me/t:1",
+            ],
+            "DOCKER",
+            False,
+        ),
+        (["--runner=PrismRunner"], "LOOPBACK", False),
+        ([], "LOOPBACK", False),
+        (["--runner=apache_beam.runners.x.FnApiRunner"], "LOOPBACK", False),
+    ],
+)
+def test_whose_workers_start_without_textmill(arguments, environment, are_bare):
+    workers = workers_of(arguments)
+    assert (workers.environment, workers.are_bare) == (environment, are_bare)
+
+
+def test_a_package_is_staged_for_them_alone():
+    as_it_was = ["--runner=PrismRunner", "--x=1"]
+    with packaged(as_it_was, "") as arguments:
+        assert arguments == as_it_was
+    with packaged(DATAFLOW, "") as arguments:
+        [runner, package] = arguments
+        assert [runner] == DATAFLOW
+        path = Path(package.removeprefix("--extra_package="))
+        assert path.name == "textmill-0.1.0-py3-none-any.whl" and path.exists()
+    assert not path.parent.exists()
+
+
+def test_it_holds_pipelines_and_schemas_and_says_what_they_need(tmp_path):
+    with zipfile.ZipFile(write_package(str(tmp_path))) as wheel:
+        held = {name: wheel.read(name) for name in wheel.namelist()}
+    info = "textmill-0.1.0.dist-info"
+    assert {name.split("/")[0] for name in held} == {"pipelines", "schemas", info}
+    for name in (
+        "pipelines/build/transforms.py",
+        "pipelines/inspection/report/page.html.jinja",
+        "schemas/codec.py",
+    ):
+        assert held[name] == (ROOT / name).read_bytes()
+    assert not [name for name in held if "__pycache__" in name or name.endswith(".pyc")]
+    head = message_from_bytes(held[f"{info}/METADATA"])
+    assert head["Requires-Python"] == f"=={sys.version_info[0]}.{sys.version_info[1]}.*"
+    needs = {Requirement(text).name: text for text in head.get_all("Requires-Dist", [])}
+    # The extra [pipelines] of setup.py and what all of Textmill needs, as it is installed here.
+    assert set(needs) == {
+        "apache-beam",
+        "array-record",
+        "awkward",
+        "filelock",
+        "gigatoken",
+        "jinja2",
+        "numba",
+        "numpy",
+        "psutil",
+        "pyarrow",
+        "pyyaml",
+        "rich",
+        "tokenizers",
+        "tyro",
+        "xxhash",
+    }
+    assert needs["numba"] == f"numba=={importlib.metadata.version('numba')}"
+    assert needs["apache-beam"] in {f"apache-beam[{e}]==2.77.0" for e in ("gcp", "aws", "aws,gcp")}
+    listed = [line.split(",")[0] for line in held[f"{info}/RECORD"].decode().splitlines()]
+    assert sorted(listed) == sorted(held)
+
+
+def test_equal_files_make_equal_packages(tmp_path):
+    (tmp_path / "again").mkdir()
+    paths = [write_package(str(tmp_path)), write_package(str(tmp_path / "again"))]
+    assert len({sha256(Path(path).read_bytes()).hexdigest() for path in paths}) == 1
+
+
+def write_module(folder, name):
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("def choose(document):\n    return None\n")
+
+
+def test_a_filter_among_the_users_own_files_goes_along(tmp_path, monkeypatch):
+    write_module(tmp_path, "chooser_alone.py")
+    write_module(tmp_path, "chooser_folder/__init__.py")
+    write_module(tmp_path, "chooser_folder/inner.py")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, held in {
+        "chooser_alone:choose": {"chooser_alone.py"},
+        "chooser_folder.inner:choose": {"chooser_folder/__init__.py", "chooser_folder/inner.py"},
+    }.items():
+        with zipfile.ZipFile(write_package(str(tmp_path), name)) as wheel:
+            own = {n for n in wheel.namelist() if n.startswith("chooser")}
+        assert own == held
+
+
+def test_a_filter_that_was_installed_is_required(tmp_path):
+    with zipfile.ZipFile(write_package(str(tmp_path), "hypothesis.strategies:text")) as wheel:
+        names = wheel.namelist()
+        head = message_from_bytes(wheel.read("textmill-0.1.0.dist-info/METADATA"))
+    version = importlib.metadata.version("hypothesis")
+    assert f"hypothesis=={version}" in head.get_all("Requires-Dist", [])
+    assert not [name for name in names if name.startswith("hypothesis")]
+
+
+def test_one_in_main_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="workers have another __main__ than this process; put"):
+        write_package(str(tmp_path), "__main__:choose")
+
+
+def test_so_is_one_whose_folder_holds_the_corpus(tmp_path, monkeypatch):
+    write_module(tmp_path, "chooser_corpus/__init__.py")
+    with open(tmp_path / "chooser_corpus/data.bin", "wb") as file:
+        file.truncate(40_000_000)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match="holds 40 MB in 2 files, too much to send"):
+        write_package(str(tmp_path), "chooser_corpus:choose")
+
+
+def test_without_an_installed_textmill_it_says_so(monkeypatch):
+    def requires(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.requires", requires)
+    with pytest.raises(UsageError, match=r"textmill is not installed here.*--sdk_container_image"):
+        requirements()
+
+
+def test_an_installed_textmill_gives_the_same_package_as_a_checkout(tmp_path):
+    """What a package holds is installed, and makes a package itself."""
+    first = Path(write_package(str(tmp_path)))
+    with zipfile.ZipFile(first) as wheel:
+        wheel.extractall(tmp_path / "site")
+    info = next((tmp_path / "site").glob("*.dist-info")) / "METADATA"
+    lines = info.read_text().splitlines(keepends=True)
+    marked = ["Provides-Extra: pipelines\n", *lines]
+    info.write_text("".join(marked))
+    (tmp_path / "out").mkdir()
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from pipelines.runners import worker_package\n"
+        "assert worker_package.__file__.startswith(sys.argv[1])\n"
+        "print(worker_package.write_package(sys.argv[2]))"
+    )
+    folders = [str(tmp_path / "site"), str(tmp_path / "out")]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *folders], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).read_bytes() == first.read_bytes()
+
+
+def test_the_image_is_of_this_beam_and_of_files_that_are_there():
+    lines = (ROOT / "deploy/Dockerfile").read_text().splitlines()
+    [base] = [line.split()[1] for line in lines if line.startswith("FROM ")]
+    assert base.endswith(f"_sdk:{importlib.metadata.version('apache-beam')}")
+    copied = [name for line in lines if line.startswith("COPY ") for name in line.split()[1:-1]]
+    assert copied and all((ROOT / name).exists() for name in copied)

@@ -1,0 +1,259 @@
+"""Rows of classification: labels, cut texts, pairs, and what evaluation is scored against."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import processors
+
+from pipelines.build.make_shard import evaluation_of
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.inspection.checks.row_checks import row_problems
+from pipelines.rows.evaluation import evaluation_file
+from pipelines.tasks.classification import Classification
+from schemas.errors import DataError, UsageError
+from tests.tools.task_rows import make_rows
+from tests.tools.tokenizer_factory import trained_tokenizer
+
+REFERENCE = trained_tokenizer()
+TOKENIZER = LoadedTokenizer.from_json(REFERENCE.to_str().encode())
+TASK = "--task=classification"
+TEXTS = ["The quick brown fox", "jumps over", "the lazy dogs' beds", "who's 12 years old?"]
+LONG = "The quick brown fox, who's 12 years old, doesn't jump over the lazy dogs' beds."
+
+
+def ids_of(text):
+    return REFERENCE.encode(text, add_special_tokens=False).ids
+
+
+def texts_of(columns):
+    """Each row's ids without padding, with its label."""
+    for ids, segments, label in zip(
+        columns["input_ids"], columns["segment_ids"], columns["label"], strict=True
+    ):
+        yield tuple(ids[segments == 1].tolist()), int(label)
+
+
+def test_a_document_is_a_row_with_its_label():
+    labels = ["neg", "pos", "pos", "neg"]
+    flags = [TASK, "--classes=neg,pos", "--max_length=20"]
+    made = make_rows(TOKENIZER, {"text": TEXTS, "label": labels}, *flags)
+    columns = made.columns["train"]
+    expected = {
+        ((0, *ids_of(text), 2), ["neg", "pos"].index(label))
+        for text, label in zip(TEXTS, labels, strict=True)
+    }
+    assert set(texts_of(columns)) == expected
+    assert [(f.name, f.dtype, f.shape) for f in made.schema.features] == [
+        ("example_id", "uint32", (2,)),
+        ("input_ids", "uint16", (20,)),
+        ("label", "uint8", ()),
+        ("segment_ids", "uint8", (20,)),
+    ]
+    assert not columns["example_id"].any(), "rows that are trained on name no line"
+    statistics = made.shards["train"].statistics
+    assert statistics.labels == {"neg": 2, "pos": 2}
+    assert statistics.tokens == sum(len(ids_of(text)) for text in TEXTS)
+    assert statistics.tokens + statistics.specials_added == statistics.tokens_in_rows
+    assert (statistics.specials_added, statistics.tokens_truncated) == (8, 0)
+    assert row_problems(columns, made.schema, prefix=(0,), suffix=(2,)) == []
+
+
+@pytest.mark.parametrize(
+    ("truncation", "kept"),
+    [
+        ("head", lambda ids: ids[:10]),
+        ("tail", lambda ids: ids[-10:]),
+        ("head_tail", lambda ids: ids[:3] + ids[-7:]),
+    ],
+)
+def test_what_is_too_long_is_cut_and_counted(truncation, kept):
+    flags = [TASK, "--classes=a,b", "--max_length=12", f"--truncation={truncation}"]
+    made = make_rows(TOKENIZER, {"text": [LONG, "the"], "label": ["a", "b"]}, *flags)
+    ids = ids_of(LONG)
+    assert set(texts_of(made.columns["train"])) == {
+        ((0, *kept(ids), 2), 0),
+        ((0, *ids_of("the"), 2), 1),
+    }
+    statistics = made.shards["train"].statistics
+    assert statistics.tokens_truncated == len(ids) - 10
+    due = statistics.tokens + statistics.specials_added - statistics.tokens_truncated
+    assert due == statistics.tokens_in_rows == 12 + 2 + len(ids_of("the"))
+
+
+def test_head_and_tail_of_512_are_as_published():
+    task = Classification(classes="a,b", truncation="head_tail")
+    head = task._head(np.array([[600], [500]]), np.array([[510], [500]]))
+    assert head.tolist() == [[128], [500]], "Sun et al.: 128 of the start, 382 of the end"
+
+
+@pytest.mark.parametrize("bert", [False, True])
+def test_pairs_are_those_of_tokenizers(bert):
+    reference = trained_tokenizer()
+    if bert:
+        reference.post_processor = processors.BertProcessing(("</s>", 2), ("<s>", 0))
+    tokenizer = LoadedTokenizer.from_json(reference.to_str().encode())
+    pairs = TEXTS[1:] + [LONG]
+    fields = {"text": TEXTS, "text_pair": pairs, "label": ["a", "b", "a", "b"]}
+    flags = [TASK, "--classes=a,b", "--max_length=24", "--text_pair_field=other"]
+    made = make_rows(tokenizer, fields, *flags)
+    columns = made.columns["train"]
+    reference.enable_truncation(24, strategy="longest_first")
+    expected = []
+    for first, second, label in zip(*fields.values(), strict=True):
+        encoding = reference.encode(first, second)
+        rest = 24 - len(encoding.ids)
+        ids, types = encoding.ids + [1] * rest, encoding.type_ids + [0] * rest
+        expected.append((ids, types, "ab".index(label)))
+    found = zip(
+        columns["input_ids"].tolist(),
+        columns["token_type_ids"].tolist(),
+        columns["label"].tolist(),
+        strict=True,
+    )
+    assert sorted(found) == sorted(expected)
+    assert columns["token_type_ids"].any() == bert
+    assert made.shards["train"].statistics.tokens_truncated > 0
+    assert row_problems(columns, made.schema, prefix=(0,), suffix=(2,)) == []
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(st.tuples(st.sampled_from(TEXTS + [LONG, " "]), st.integers(0, 2)), min_size=1),
+    st.integers(3, 40),
+    st.sampled_from(["head", "tail", "head_tail"]),
+)
+def test_counts_add_up(documents, length, truncation):
+    fields = {"text": [t for t, _ in documents], "label": [str(n) for _, n in documents]}
+    flags = [TASK, "--classes=0,1,2", f"--max_length={length}", f"--truncation={truncation}"]
+    made = make_rows(TOKENIZER, fields, *flags)
+    statistics, columns = made.shards["train"].statistics, made.columns["train"]
+    assert statistics.documents == len(set(documents)) == len(columns["label"])
+    assert statistics.duplicates == len(documents) - len(set(documents))
+    due = statistics.tokens + statistics.specials_added - statistics.tokens_truncated
+    assert due == statistics.tokens_in_rows == int((columns["segment_ids"] > 0).sum())
+    assert list(statistics.labels.values()) == np.bincount(columns["label"], minlength=3).tolist()
+
+
+def test_a_label_that_is_no_class_is_refused():
+    fields = {"text": TEXTS, "label": ["a", "c", "b", "C\n"], "id": ["1", "2", "3", ""]}
+    made = make_rows(TOKENIZER, fields, TASK, "--classes=a,b")
+    assert [(r.reason, r.detail) for r in made.routed.rejects] == [
+        ("unknown_label", "id 2: label 'c' is none of the classes a, b"),
+        ("unknown_label", "\"who's 12 years old?\": label 'C\\n' is none of the classes a, b"),
+    ]
+    assert made.shards["train"].statistics.labels == {"a": 1, "b": 1}
+    assert made.routed.blank == 0
+
+
+def test_the_same_text_is_in_one_split_whatever_its_label():
+    texts = [f"{text} {number}" for text in TEXTS for number in range(10)]
+    fields = {"text": texts * 2, "label": ["a"] * 40 + ["b"] * 40}
+    flags = [TASK, "--classes=a,b", "--max_length=30"]
+    made = make_rows(TOKENIZER, fields, *flags, splits="train:0.5,validation:0.5")
+    for columns in made.columns.values():
+        ids = [text for text, _ in texts_of(columns)]
+        assert len(ids) == 2 * len(set(ids)) > 0
+
+
+def test_rows_that_are_evaluated_name_their_line():
+    names = ["7", 'quote " and \\', "ø\n", ""]
+    flags = [TASK, '--classes=["no, not", "\\"yes\\""]', "--max_length=30"]
+    labels = ["no, not", '"yes"', "no, not", '"yes"']
+    fields = {"text": TEXTS, "label": labels, "id": names}
+    made = make_rows(TOKENIZER, fields, *flags, splits="validation:1")
+    content = evaluation_file(evaluation_of(made.shards["validation"].kept), ids_differ=False)
+    lines = [json.loads(line) for line in content["evaluation.jsonl"].splitlines()]
+    by_id = {line["example_id"]: line for line in lines}
+    columns = made.columns["validation"]
+    found = set()
+    for (high, low), (ids, label) in zip(
+        columns["example_id"].tolist(), texts_of(columns), strict=True
+    ):
+        line = by_id[f"{high:08x}{low:08x}"]
+        assert line["label"] == ["no, not", '"yes"'][label]
+        text = TEXTS[names.index(line["id"])]
+        assert ids == (0, *ids_of(text), 2)
+        found.add(line["id"])
+    assert found == set(names)
+
+
+def test_of_equal_documents_the_same_id_stays_in_any_order():
+    for order in ([0, 1, 2], [2, 0, 1], [1, 2, 0]):
+        fields = {
+            "text": ["the fox"] * 3,
+            "label": ["a"] * 3,
+            "id": [["b", "a", "c"][i] for i in order],
+        }
+        made = make_rows(TOKENIZER, fields, TASK, "--classes=a,b", splits="test:1")
+        [(_, line)] = evaluation_of(made.shards["test"].kept)
+        assert json.loads(line) == {"id": "a", "label": "a"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--classes=pos"], "one class is nothing to tell apart"),
+        (["--classes=pos,neg,pos"], "a name is there twice"),
+        (["--classes=pos,,neg"], "none of them empty"),
+        (["--classes=[1, 2]"], "none of them empty"),
+        (["--classes=[pos"], "not a JSON list"),
+        (["--classes=a,b", "--max_length=2"], "no place for text.*give at least 3"),
+        (["--classes=a,b", "--max_length=5", "--text_pair_field=b"], "give at least 6"),
+        (["--truncation=middle", "--classes=a,b"], None),
+        (["--packing=none", "--classes=a,b"], "--packing is a flag of --task=clm"),
+    ],
+)
+def test_flags_that_cannot_work(flags, message, capsys):
+    if message is None:
+        with pytest.raises(SystemExit):
+            make_rows(TOKENIZER, {"text": ["a"], "label": ["b"]}, TASK, *flags)
+        return
+    with pytest.raises(UsageError, match=message):
+        make_rows(TOKENIZER, {"text": ["a"], "label": ["b"]}, TASK, *flags)
+
+
+def test_a_tokenizer_that_puts_nothing_between_texts_serves_no_pairs():
+    bare = trained_tokenizer()
+    bare.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B")
+    tokenizer = LoadedTokenizer.from_json(bare.to_str().encode())
+    flags = [TASK, "--classes=a,b", "--text_pair_field=b"]
+    with pytest.raises(UsageError, match="nothing between two texts"):
+        make_rows(tokenizer, {"text": ["a"], "text_pair": ["b"], "label": ["a"]}, *flags)
+
+
+def test_classes_that_are_not_given_are_asked_for():
+    asked = []
+
+    def values_of(role):
+        asked.append(role.field)
+        return ("no", "yes")
+
+    task = Classification(label_field="sentiment")
+    assert task.complete(values_of).class_names() == ("no", "yes") and asked == ["sentiment"]
+    given_ = Classification(classes="b,a")
+    assert given_.complete(values_of) is given_ and len(asked) == 1
+    with pytest.raises(UsageError, match="the only label in the inputs is 'no'"):
+        task.complete(lambda role: ("no",))
+
+
+def test_broken_rows_are_named():
+    flags = [TASK, "--classes=a,b", "--max_length=24", "--text_pair_field=b"]
+    made = make_rows(TOKENIZER, {"text": TEXTS, "text_pair": TEXTS, "label": list("abab")}, *flags)
+    columns = {name: values.copy() for name, values in made.columns["train"].items()}
+    columns["label"][1] = 2
+    columns["token_type_ids"][2, 23] = 1
+    found = {(p.row, p.message) for p in row_problems(columns, made.schema)}
+    assert found == {
+        (1, "label is 2, and there are 2 classes, from 0 on"),
+        (2, "token_type_ids[23] is 1 in padding, not 0"),
+    }
+
+
+def test_ids_may_repeat_where_nothing_is_scored_by_them():
+    lines = [("0" * 16, b'{"id": "1"}'), ("1" * 16, b'{"id": "1"}')]
+    assert len(evaluation_file(lines, ids_differ=False)["evaluation.jsonl"].splitlines()) == 2
+    with pytest.raises(DataError, match="the id '1'"):
+        evaluation_file(lines, ids_differ=True)

@@ -1,0 +1,208 @@
+"""Rows of span corruption: inputs and targets side by side, and no token lost."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.inspection.checks.row_checks import count, row_problems
+from pipelines.rows.noise_spans import Noise
+from schemas.errors import UsageError
+from tests.tools.task_rows import make_rows
+from tests.tools.tokenizer_factory import TEXT, trained_tokenizer
+
+REFERENCE = trained_tokenizer()
+REFERENCE.add_special_tokens([f"<extra_id_{n}>" for n in range(40)])
+TOKENIZER = LoadedTokenizer.from_json(REFERENCE.to_str().encode())
+SENTINELS = [REFERENCE.token_to_id(f"<extra_id_{n}>") for n in range(40)]
+TASK = "--task=span_corruption"
+EOS = 2
+WORDS = " ".join(TEXT).split()
+
+
+def ids_of(text):
+    return REFERENCE.encode(text, add_special_tokens=False).ids
+
+
+def pairs_of(columns):
+    """Inputs and targets of every segment, as lists of ids."""
+    for row in range(len(columns["input_ids"])):
+        for segment in range(1, columns["segment_ids"][row].max() + 1):
+            yield tuple(
+                columns[ids][row][columns[segments][row] == segment].tolist()
+                for ids, segments in (
+                    ("input_ids", "segment_ids"),
+                    ("target_ids", "target_segment_ids"),
+                )
+            )
+
+
+def restored(inputs, targets):
+    """The text of a pair."""
+    assert inputs[-1] == targets[-1] == EOS
+    spans, text = {}, []
+    for token in targets[:-1]:
+        if token in SENTINELS:
+            spans[token] = []
+        else:
+            spans[list(spans)[-1]].append(token)
+    for token in inputs[:-1]:
+        text += spans.pop(token) if token in SENTINELS else [token]
+    assert not spans
+    return text
+
+
+texts = st.lists(
+    st.lists(st.sampled_from(WORDS), min_size=1, max_size=60).map(" ".join), min_size=1, max_size=20
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    texts,
+    st.integers(8, 60),
+    st.sampled_from(["best_fit", "none"]),
+    st.sampled_from([0.15, 0.5]),
+    st.integers(0, 20),
+)
+def test_every_text_comes_back_whole(documents, length, packing, density, more):
+    flags = [TASK, f"--max_length={length}", f"--packing={packing}", f"--noise_density={density}"]
+    if more:
+        flags.append(f"--max_target_length={4 + more}")
+    made = make_rows(TOKENIZER, {"text": documents}, *flags)
+    columns, statistics = made.columns["train"], made.shards["train"].statistics
+    assert row_problems(columns, made.schema) == []
+    task = made.schema.parameters
+    longest = Noise(density, 3.0).longest_piece(length, task["max_target_length"])
+    pieces = [
+        ids[start : start + longest]
+        for ids in map(ids_of, set(documents))
+        for start in range(0, len(ids), longest)
+    ]
+    assert sorted(restored(*pair) for pair in pairs_of(columns)) == sorted(pieces)
+    counted = count(columns)
+    assert statistics.tokens + statistics.specials_added == statistics.tokens_in_rows
+    assert counted["tokens_in_rows"] == statistics.tokens_in_rows
+    assert statistics.tokens == sum(map(len, pieces))
+    assert counted["segments"] == statistics.segments == len(pieces)
+    if packing == "none":
+        assert counted["rows"] == len(pieces)
+
+
+def test_features_and_both_budgets():
+    made = make_rows(TOKENIZER, {"text": TEXT}, TASK, "--max_length=100")
+    assert [(f.name, f.dtype, f.shape) for f in made.schema.features] == [
+        ("input_ids", "uint16", (100,)),
+        ("segment_ids", "uint8", (100,)),
+        ("target_ids", "uint16", (22,)),
+        ("target_segment_ids", "uint8", (22,)),
+    ]
+    # 110 tokens: 16 of noise in 5 spans; 94 + 5 + 1 and 16 + 5 + 1.
+    assert made.schema.row_tokens == 122
+    parameters = made.schema.parameters
+    assert parameters["max_target_length"] == 22
+    assert parameters["sentinel_ids"] == SENTINELS[:5], "as many as the longest piece has spans"
+
+
+def test_rows_are_full_in_the_dimension_that_binds():
+    documents = [" ".join(WORDS[n % 40 : n % 40 + 5 + n % 7]) + str(n) for n in range(300)]
+    made = make_rows(TOKENIZER, {"text": documents}, TASK, "--max_length=256")
+    columns = made.columns["train"]
+    inputs = (columns["segment_ids"] > 0).mean()
+    targets = (columns["target_segment_ids"] > 0).mean()
+    assert max(inputs, targets) > 0.9
+
+
+def test_spans_follow_from_seed_and_content():
+    documents = [" ".join(WORDS[n : n + 20]) for n in range(20)]
+    make = [
+        make_rows(TOKENIZER, {"text": texts}, TASK, *flags).columns["train"]
+        for texts, flags in (
+            (documents, []),
+            (documents[::-1], []),
+            (documents, ["--seed=1"]),
+        )
+    ]
+    assert all((make[0][name] == make[1][name]).all() for name in make[0])
+    assert sorted(pairs_of(make[0])) != sorted(pairs_of(make[2]))
+    assert sorted(restored(*p) for p in pairs_of(make[0])) == sorted(
+        restored(*p) for p in pairs_of(make[2])
+    )
+
+
+def test_a_text_with_a_sentinel_in_it_is_refused():
+    documents = ["the fox", "a <extra_id_1> b <extra_id_0>", "dogs' beds"]
+    made = make_rows(TOKENIZER, {"text": documents}, TASK)
+    [reject] = made.routed.rejects
+    assert (reject.reason, reject.detail) == (
+        "sentinel_in_text",
+        "the text has <extra_id_1> written in it, which stands for a span of noise",
+    )
+    found = [restored(*pair) for pair in pairs_of(made.columns["train"])]
+    assert sorted(found) == sorted([ids_of("the fox"), ids_of("dogs' beds")])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--max_length=1000"], "up to 55 spans.*no special token <extra_id_40>.*<extra_id_54>"),
+        (["--sentinels=<s_{}>"], "no special token <s_0>"),
+        (["--sentinels=the{}"], "no special token the0"),
+        (["--sentinels=<x>"], "a pattern with {} in place of the number"),
+        (["--noise_density=1"], "a share between 0 and 1"),
+        (["--mean_span_length=0.5"], "at least 1 token"),
+        (["--max_target_length=-1"], "from 1 to"),
+        (["--max_length=2"], "no place for a text of two tokens"),
+        (["--max_target_length=2"], "no place for a text of two tokens"),
+    ],
+)
+def test_what_cannot_work_is_refused(flags, message):
+    with pytest.raises(UsageError, match=message):
+        make_rows(TOKENIZER, {"text": ["a"]}, TASK, *flags)
+
+
+def test_a_tokenizer_without_eos_is_refused():
+    bare = trained_tokenizer()
+    content = bare.to_str().replace('"</s>"', '"[X]"')
+    tokenizer = LoadedTokenizer.from_json(content.encode())
+    with pytest.raises(UsageError, match="no eos token"):
+        make_rows(tokenizer, {"text": ["a"]}, TASK)
+
+
+def broken(change):
+    """What is said of good rows after a change to row 0."""
+    documents = [" ".join(WORDS[n : n + 9]) + str(n) for n in range(12)]
+    made = make_rows(TOKENIZER, {"text": documents}, TASK, "--max_length=80")
+    columns = {name: values.copy() for name, values in made.columns["train"].items()}
+    change(columns)
+    return [problem.message for problem in row_problems(columns, made.schema)]
+
+
+def test_broken_rows_are_named():
+    def second_sentinel_first(columns):
+        columns["target_ids"][0, 0] = SENTINELS[1]
+
+    def no_end(columns):
+        end = np.flatnonzero(columns["target_segment_ids"][0] == 1)[-1]
+        columns["target_ids"][0, end] = 17
+
+    def lost_sentinel(columns):
+        place = np.flatnonzero(columns["input_ids"][0] == SENTINELS[0])[0]
+        columns["input_ids"][0, place] = 17
+
+    def other_segments(columns):
+        columns["target_segment_ids"][0] = columns["target_segment_ids"][0].clip(max=1)
+
+    def padding(columns):
+        assert columns["target_segment_ids"][0, -1] == 0
+        columns["target_ids"][0, -1] = 17
+
+    assert "segment 1 of target_ids has sentinel 1 where 0 is due" in broken(second_sentinel_first)
+    assert any(m.endswith("is 17 at the end of a segment, not 2") for m in broken(no_end))
+    found = broken(lost_sentinel)
+    assert any("sentinels in its inputs and" in m for m in found), found
+    assert any(
+        "the targets are of segments 1 to 1, the inputs" in m for m in broken(other_segments)
+    )
+    assert any("is 17 in padding, not 1" in m for m in broken(padding))

@@ -1,0 +1,512 @@
+"""train_tokenizer, whole: files in, tokenizer out, `tokenizers`' own training as the oracle."""
+
+import hashlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from filelock import FileLock
+from tokenizers import ByteLevelBPETokenizer, Tokenizer
+
+from pipelines import train_tokenizer
+from pipelines.filters.filters import Filters
+from pipelines.readers.source import Source
+from pipelines.readers.sources import plan_blocks
+from pipelines.train import run as tokenizer_run
+from pipelines.train import word_counts
+from pipelines.train.histogram import Histogram, Origin, read_histogram, to_parquet
+from pipelines.train.options import TokenizerOptions
+from pipelines.train.transforms import CountBlocks, CountJob
+from pipelines.train.word_counter import BUCKETS
+from schemas.errors import DataError, UsageError
+from tests.tools.places import DATA, ROOT
+
+SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+FILES = [
+    "config.yaml",
+    "histogram.parquet",
+    "report.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+]
+IN_PROCESS = "--runner=apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
+TEXT = (
+    "low lower lowest\nnew newer newest, it's wide wider widest\n\n"
+    "Blåbær på Ærø: 中文字符 и кириллица 🙂\nlow lower lowest low\n"
+) * 3
+
+
+def train(output: Path, *flags: str) -> dict:
+    """Runs the command in this process; returns the report."""
+    train_tokenizer.main([f"--output={output}", IN_PROCESS, *flags])
+    return json.loads((output / "report.json").read_text())
+
+
+def model(tokenizer_json: Path) -> dict:
+    return json.loads(tokenizer_json.read_text())["model"]
+
+
+def oracle(documents, vocab_size: int, min_frequency=2, add_prefix_space=False, specials=SPECIALS):
+    """The model that `tokenizers` trains on whole documents."""
+    theirs = ByteLevelBPETokenizer(add_prefix_space=add_prefix_space)
+    theirs.train_from_iterator(
+        documents, vocab_size, min_frequency, special_tokens=specials, show_progress=False
+    )
+    return json.loads(theirs.to_str())["model"]
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture
+def trained(tmp_path: Path, text: Path) -> Path:
+    train(tmp_path / "tokenizer", f"--input={text}", "--vocab_size=300")
+    return tmp_path / "tokenizer"
+
+
+def test_a_whole_run(tmp_path, text, capsys):
+    report = train(tmp_path / "out", f"--input={text}", "--vocab_size=300")
+    files = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert files == [".lock", *FILES]
+    expected = oracle([line for line in TEXT.split("\n") if line], 300)
+    assert model(tmp_path / "out" / "tokenizer.json") == expected
+    assert report["text"]["documents"] == 12
+    assert report["text"]["bytes"] == len(TEXT.encode()) - 15  # without the line ends
+    assert report["vocab_size"] == 300 and report["merges"] == 39
+    assert report["words"] == word_count(tmp_path / "out") == 3 * (3 + 9 + 8 + 4)
+    printed = capsys.readouterr()
+    assert "12 documents" in printed.out and "build_shards" in printed.out
+    assert "gigatoken" not in printed.err and "Pretokenization" not in printed.err
+
+
+def word_count(output: Path) -> int:
+    return int(read_histogram(str(output / "histogram.parquet")).counts["count"].to_numpy().sum())
+
+
+def test_the_report_is_what_the_tokenizer_does(trained):
+    report = json.loads((trained / "report.json").read_text())
+    tokenizer = Tokenizer.from_file(str(trained / "tokenizer.json"))
+    documents = [line for line in TEXT.split("\n") if line]
+    tokens = sum(len(e) for e in tokenizer.encode_batch(documents, add_special_tokens=False))
+    assert report["tokens"] == tokens
+    assert report["bytes_per_token"] == sum(len(d.encode()) for d in documents) / tokens
+    counts = read_histogram(str(trained / "histogram.parquet")).counts.to_pydict()
+    single = [
+        len(tokenizer.encode(word.decode(), add_special_tokens=False)) == 1
+        for word in counts["word"]
+    ]
+    assert report["distinct_words_of_one_token"] == np.mean(single)
+    assert report["words_of_one_token"] == np.average(single, weights=counts["count"])
+
+
+def test_the_tokenizer_opens_and_works_everywhere(trained):
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    ours = Tokenizer.from_file(str(trained / "tokenizer.json"))
+    sentence = "lower Blåbær 中文 🙂\n"
+    encoded = ours.encode(sentence)
+    assert encoded.tokens[0] == "<s>" and encoded.tokens[-1] == "</s>"
+    assert ours.decode(encoded.ids) == sentence
+    assert [ours.token_to_id(token) for token in SPECIALS] == [0, 1, 2, 3, 4]
+    # The mask takes the space along, for it stands for a word with its space.
+    assert ours.encode("low <mask>.", add_special_tokens=False).ids == [
+        *ours.encode("low", add_special_tokens=False).ids,
+        4,
+        *ours.encode(".", add_special_tokens=False).ids,
+    ]
+    fast = PreTrainedTokenizerFast(tokenizer_file=str(trained / "tokenizer.json"))
+    assert fast(sentence)["input_ids"] == encoded.ids
+    auto = AutoTokenizer.from_pretrained(str(trained))
+    assert auto(sentence)["input_ids"] == encoded.ids
+    assert (auto.mask_token_id, auto.pad_token_id, auto.bos_token_id) == (4, 1, 0)
+
+
+def test_without_sentence_tokens_nothing_is_added(tmp_path, text):
+    flags = (f"--input={text}", "--vocab_size=270", "--special_tokens=<|endoftext|>")
+    train(tmp_path / "out", *flags)
+    tokenizer = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    assert tokenizer.token_to_id("<|endoftext|>") == 0
+    assert "<|endoftext|>" not in tokenizer.encode("low").tokens
+    assert tokenizer.encode(" low").offsets[0][0] == 0
+    train(tmp_path / "none", f"--input={text}", "--vocab_size=256", "--special_tokens=")
+    assert len(model(tmp_path / "none" / "tokenizer.json")["vocab"]) == 256
+
+
+@pytest.mark.parametrize("min_frequency", [1, 3])
+@pytest.mark.parametrize("specials", ["<s>,</s>", "low,wid,中,!"])
+def test_other_parameters_equal_tokenizers(tmp_path, text, min_frequency, specials):
+    flags = ["--vocab_size=320", f"--min_frequency={min_frequency}", f"--special_tokens={specials}"]
+    train(tmp_path / "out", f"--input={text}", "--add_prefix_space", *flags)
+    documents = [line for line in TEXT.split("\n") if line]
+    expected = oracle(documents, 320, min_frequency, True, specials.split(","))
+    assert model(tmp_path / "out" / "tokenizer.json") == expected
+
+
+@needs_data
+@pytest.mark.parametrize("add_prefix_space", [False, True])
+def test_real_texts_equal_tokenizers(tmp_path, add_prefix_space):
+    """Norwegian reviews with line ends in them, WikiText, and every code point there is."""
+    with zstandard.open(DATA / "norec" / "valid.jsonl.zst", "rt", encoding="utf-8") as file:
+        documents = [json.loads(line)["text"] for line in file][:300]
+    wiki = zstandard.open(DATA / "wikitext-2" / "wiki.valid.tokens.zst", "rt", encoding="utf-8")
+    with wiki as file:
+        documents += [line for line in file.read(400_000).split("\n") if line]
+    hard = DATA / "hard"
+    documents += [document for document in json.loads((hard / "blns.json").read_text()) if document]
+    documents += [(hard / name).read_text() for name in ("bmp-separated.txt", "utf8tests.txt")]
+    path = tmp_path / "documents.jsonl"
+    path.write_text("".join(json.dumps({"text": document}) + "\n" for document in documents))
+    flags = ["--add_prefix_space"] if add_prefix_space else []
+    train(tmp_path / "out", f"--input={path}", "--vocab_size=3000", *flags)
+    expected = oracle(documents, 3000, add_prefix_space=add_prefix_space)
+    assert model(tmp_path / "out" / "tokenizer.json") == expected
+    flags += [f"--from_histogram={tmp_path}/out/histogram.parquet", "--vocab_size=6000"]
+    train(tmp_path / "larger", *flags)
+    expected = oracle(documents, 6000, add_prefix_space=add_prefix_space)
+    assert model(tmp_path / "larger" / "tokenizer.json") == expected
+
+
+def test_any_layout_block_size_and_runner_gives_the_same_bytes(tmp_path, monkeypatch):
+    words = np.random.default_rng(0).integers(0, 500, (400, 12))
+    lines = [" ".join(f"w{word}" for word in row) + "\n" for row in words]
+    (tmp_path / "one.txt").write_text("".join(lines))
+    for i in range(7):
+        (tmp_path / f"part{6 - i}.txt").write_text("".join(lines[i::7]))
+    expected = None
+    for name, patterns, runner in [
+        ("one", ["one.txt"], [IN_PROCESS]),
+        ("seven", ["part*.txt"], [IN_PROCESS]),
+        ("repeated", ["one.txt"], [IN_PROCESS, "--direct_runner_bundle_repeat=2"]),
+        (
+            "workers",
+            ["part[0-3].txt", "part[4-6].txt"],
+            [IN_PROCESS, "--direct_running_mode=multi_processing", "--direct_num_workers=2"],
+        ),
+    ]:
+        output = tmp_path / name
+        inputs = [f"--input={tmp_path}/{pattern}" for pattern in patterns]
+        train_tokenizer.main([f"--output={output}", "--vocab_size=400", *runner, *inputs])
+        named = {"report.json", "config.yaml"}  # these name the inputs
+        found = [sha256(output / file) for file in FILES if file not in named]
+        assert expected is None or found == expected
+        expected = found
+
+
+def test_small_blocks_give_the_same_histogram(tmp_path, text, monkeypatch):
+    def histogram_of(block_bytes: int) -> str:
+        source = TokenizerOptions.source
+
+        def with_blocks(options):
+            return replace(source(options), block_bytes=block_bytes)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(TokenizerOptions, "source", with_blocks)
+            train(tmp_path / str(block_bytes), f"--input={text}", "--vocab_size=300")
+        return sha256(tmp_path / str(block_bytes) / "histogram.parquet")
+
+    assert histogram_of(64) == histogram_of(1 << 20)
+
+
+def test_documents_are_lines_paragraphs_or_files(tmp_path, text):
+    for document, documents in {
+        "paragraph": TEXT.split("\n\n"),
+        "file": [TEXT],
+    }.items():
+        train(tmp_path / document, f"--input={text}", "--vocab_size=290", f"--document={document}")
+        expected = oracle(
+            [d.removesuffix("\n") if document != "file" else d for d in documents], 290
+        )
+        assert model(tmp_path / document / "tokenizer.json") == expected
+
+
+def test_a_line_of_megabytes_without_separators(tmp_path):
+    letters = np.random.default_rng(0).integers(97, 123, 3_500_000, np.uint8)
+    (tmp_path / "line.txt").write_bytes(letters.tobytes())
+    report = train(tmp_path / "out", f"--input={tmp_path}/line.txt", "--vocab_size=2000")
+    assert report["words"] == 1 and report["vocab_size"] == 2000
+
+
+def test_the_same_command_again_finds_it_and_others_are_refused(tmp_path, text, trained, capsys):
+    before = {name: (trained / name).stat().st_mtime_ns for name in FILES}
+    train(trained, f"--input={text}", "--vocab_size=300")
+    assert "holds this very tokenizer already" in capsys.readouterr().out
+    assert before == {name: (trained / name).stat().st_mtime_ns for name in FILES}
+    with pytest.raises(
+        UsageError, match=r"vocab_size 300, not 310\).*--overwrite.*--from_histogra"
+    ):
+        train(trained, f"--input={text}", "--vocab_size=310")
+    moved = text.rename(tmp_path / "moved.txt")
+    train(trained, f"--input={moved}", "--vocab_size=300")  # the content counts, not the name
+    moved.write_text(TEXT.replace("low", "owl"))
+    with pytest.raises(UsageError, match="made from other text"):
+        train(trained, f"--input={moved}", "--vocab_size=300")
+    report = train(trained, f"--input={moved}", "--vocab_size=310", "--overwrite")
+    assert report["parameters"]["vocab_size"] == 310
+    (trained / "report.json").unlink()
+    with pytest.raises(UsageError, match=r"without a whole report.json"):
+        train(trained, f"--input={moved}", "--vocab_size=310")
+
+
+def test_an_edited_tokenizer_is_not_reused(text, trained):
+    path = trained / "tokenizer.json"
+    path.write_text(path.read_text() + " ")
+    with pytest.raises(UsageError, match=r"its tokenizer.json is not the one that report.json"):
+        train(trained, f"--input={text}", "--vocab_size=300")
+
+
+def test_from_histogram(tmp_path, text, trained):
+    given = f"--from_histogram={trained}/histogram.parquet"
+    with pytest.raises(UsageError, match="normalized when they are counted"):
+        train(tmp_path / "again", given, "--vocab_size=300", "--normalize=nfc")
+    report = train(tmp_path / "again", given, "--vocab_size=300")
+    assert sha256(tmp_path / "again" / "tokenizer.json") == sha256(trained / "tokenizer.json")
+    assert sha256(tmp_path / "again" / "histogram.parquet") == sha256(trained / "histogram.parquet")
+    assert report["text"]["documents"] == 12
+    train(tmp_path / "again", given, "--vocab_size=300")  # found
+    with pytest.raises(UsageError, match="there is no such file"):
+        train(tmp_path / "again", "--from_histogram=gone", "--vocab_size=300")
+    with pytest.raises(UsageError, match="trained from text and not from a histogram"):
+        train(trained, given, "--vocab_size=300")
+    train(trained, given, "--vocab_size=310", "--overwrite")  # its own histogram
+    assert len(model(trained / "tokenizer.json")["vocab"]) == 310
+    with pytest.raises(UsageError, match="was counted without --add_prefix_space"):
+        train(tmp_path / "other", given, "--vocab_size=300", "--add_prefix_space")
+    assert not (tmp_path / "other" / "tokenizer.json").exists()
+
+
+def test_a_run_that_fails_leaves_what_was_there(tmp_path, text, trained, monkeypatch):
+    before = {name: sha256(trained / name) for name in FILES}
+
+    def fail(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tokenizer_run, "tokenizer_json", fail)
+    for output in (trained, tmp_path / "new"):
+        with pytest.raises(KeyboardInterrupt):
+            train(output, f"--input={text}", "--vocab_size=310", "--overwrite")
+    assert before == {name: sha256(trained / name) for name in FILES}
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [".lock"]
+
+
+def test_a_broken_document_is_refused_and_said(tmp_path, capsys):
+    path = tmp_path / "documents.jsonl"
+    path.write_bytes(b'{"text": "low low"}\n{broken\n{"text": ""}\n{"other": 1}\n')
+    report = train(tmp_path / "out", f"--input={path}", "--vocab_size=262")
+    assert report["text"]["refused"] == {"broken_json": 1, "empty": 1, "missing_field": 1}
+    rejects = (tmp_path / "out" / "rejects" / "rejects.jsonl").read_text().splitlines()
+    assert [json.loads(line)["reason"] for line in rejects] == ["broken_json", "missing_field"]
+    with pytest.raises(DataError, match=r"2 documents were refused, more than --max_rejects=1"):
+        train(tmp_path / "strict", f"--input={path}", "--vocab_size=262", "--max_rejects=1")
+    assert [path.name for path in (tmp_path / "strict").iterdir()] == [".lock"]
+
+
+def test_filters_choose_what_is_counted_and_are_recorded(tmp_path, capsys):
+    path = tmp_path / "text.txt"
+    path.write_text("cafe\u0301 here\ncaf\u00e9 there\nshort\n" * 2, encoding="utf-8")
+    flags = ("--normalize=nfc", "--min_words=2", "--keep_rejects", "--vocab_size=270")
+    report = train(tmp_path / "out", f"--input={path}", *flags)
+    assert report["text"]["documents"] == 4
+    assert report["text"]["refused"] == {"min_words": 2}
+    assert report["parameters"]["filters"]["normalize"] == "nfc"
+    kept = (tmp_path / "out" / "rejects" / "filtered.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in kept] == [{"reason": "min_words", "text": "short"}] * 2
+    words = read_histogram(str(tmp_path / "out" / "histogram.parquet")).words
+    assert "café".encode() in words.to_pylist()
+    with pytest.raises(UsageError, match="holds another tokenizer .*filters"):
+        train(tmp_path / "out", f"--input={path}", "--vocab_size=270")
+    train(tmp_path / "out", f"--input={path}", "--vocab_size=270", "--overwrite")
+    assert not (tmp_path / "out" / "rejects" / "filtered.jsonl").exists()
+    with pytest.raises(DataError, match="no document is left to train on; refused: 6 min_chars"):
+        train(tmp_path / "none", f"--input={path}", "--min_chars=99", "--vocab_size=270")
+
+
+def test_a_run_is_repeated_with_the_file_it_left(tmp_path, text):
+    flags = ("--vocab_size=290", "--min_frequency=3", "--special_tokens=<s>,</s>")
+    train(tmp_path / "one", f"--input={text}", "--document=paragraph", *flags)
+    train(tmp_path / "two", f"--config={tmp_path / 'one' / 'config.yaml'}")
+    train(tmp_path / "six", f"--config={tmp_path / 'one' / 'config.yaml'}", "--min_frequency=6")
+    one, two, six = (sha256(tmp_path / n / "tokenizer.json") for n in ("one", "two", "six"))
+    assert one == two != six
+    assert sha256(tmp_path / "one" / "config.yaml") == sha256(tmp_path / "two" / "config.yaml")
+
+
+def test_a_vocabulary_that_the_text_cannot_fill_is_said(tmp_path, text, capsys):
+    report = train(tmp_path / "out", f"--input={text}", "--vocab_size=5000")
+    assert report["vocab_size"] < 5000
+    assert "no pair of tokens is left that occurs 2 times" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "error", "says"),
+    [
+        (["--vocab_size=260"], UsageError, "--vocab_size=260: at least 261, for the 256 bytes"),
+        (["--vocab_size=300", "--min_frequency=-1"], UsageError, "--min_frequency=-1: at least 0"),
+        (["--vocab_size=300", "--special_tokens=<s>,,<x>"], UsageError, "'' is empty"),
+        (["--vocab_size=300", "--special_tokens=<s>, <x>"], UsageError, "' <x>' is empty or has w"),
+        (["--vocab_size=300", "--special_tokens=a,b,a"], UsageError, "a stands twice"),
+        (["--vocab_size=300", "--from_histogram=h"], UsageError, "give one of them"),
+        (["--vocab_size=300", "--input=/no/such"], DataError, "no file matches --input=/no/such"),
+        (["--vocab_size=300", "--vocab_sise=3"], UsageError, "did you mean --vocab_size?"),
+    ],
+)
+def test_refusals(tmp_path, text, flags, error, says):
+    with pytest.raises(error) as refused:
+        train(tmp_path / "out", f"--input={text}", *flags)
+    assert says in str(refused.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_refusals_of_inputs(tmp_path):
+    with pytest.raises(UsageError, match="no input"):
+        train(tmp_path / "out", "--vocab_size=300")
+    (tmp_path / "empty.txt").touch()
+    with pytest.raises(DataError, match="empty"):
+        train(tmp_path / "out", f"--input={tmp_path}/empty.txt", "--vocab_size=300")
+    (tmp_path / "blank.jsonl").write_text('{"text": ""}\n')
+    with pytest.raises(DataError, match="no document is left to train on; refused: 1 empty"):
+        train(tmp_path / "out", f"--input={tmp_path}/blank.jsonl", "--vocab_size=300")
+
+
+def test_a_directory_in_use_and_a_shard_set_are_refused(tmp_path, text):
+    (tmp_path / "busy").mkdir()
+    with (
+        FileLock(tmp_path / "busy" / ".lock"),
+        pytest.raises(UsageError, match="another run writes into"),
+    ):
+        train(tmp_path / "busy", f"--input={text}", "--vocab_size=300")
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "MANIFEST.json").touch()
+    with pytest.raises(UsageError, match="is a shard set"):
+        train(tmp_path / "set", f"--input={text}", "--vocab_size=300", "--overwrite")
+    with pytest.raises(UsageError, match="nowhere://b/t/MANIFEST.json cannot be used"):
+        train_tokenizer.main(["--output=nowhere://b/t", f"--input={text}", "--vocab_size=300"])
+
+
+def test_an_output_that_cannot_be_written(tmp_path, text):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="is a file or lies below one"):
+        train(tmp_path / "file" / "out", f"--input={text}", "--vocab_size=300")
+
+
+def histogram_bytes(counts: dict[bytes, int], **origin) -> bytes:
+    table = pa.table([list(counts), list(counts.values())], schema=word_counts.SCHEMA)
+    origin = {"add_prefix_space": False, "documents": 1, "bytes": 3} | origin
+    return to_parquet(Histogram(table, Origin(**origin)))
+
+
+def test_histogram_round_trip(tmp_path):
+    (tmp_path / "h").write_bytes(histogram_bytes({b"\0": 1, b"a\xff": 1}))
+    found = read_histogram(str(tmp_path / "h"))
+    assert found.counts.to_pydict() == {"word": [b"\0", b"a\xff"], "count": [1, 1]}
+    assert found.origin == Origin(False, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"no Parquet", "cannot be read as Parquet"),
+        (histogram_bytes({b"b": 1, b"a": 2}), "is damaged"),
+        (histogram_bytes({b"a": 1, b"a\0": 0}), "is damaged"),
+        (histogram_bytes({b"a": 2}), "is damaged"),
+        (histogram_bytes({b"a": 3}, pre_tokenizer="other"), "words cut by 'other'"),
+        (histogram_bytes({b"a": 3}, format_version=9), "has the format 9"),
+        (histogram_bytes({b"abc": 1})[:-100], "cannot be read as Parquet"),
+    ],
+)
+def test_histograms_that_are_refused(tmp_path, content, says):
+    (tmp_path / "h").write_bytes(content)
+    with pytest.raises(DataError, match=says):
+        read_histogram(str(tmp_path / "h"))
+
+
+def test_other_parquet_files_and_missing_ones_are_refused(tmp_path):
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "h")
+    with pytest.raises(DataError, match="holds no word counts"):
+        read_histogram(str(tmp_path / "h"))
+    with pytest.raises(UsageError, match="there is no such file"):
+        train(tmp_path / "out", f"--from_histogram={tmp_path}/none", "--vocab_size=300")
+
+
+def test_the_command_line_says_errors_in_one_paragraph(tmp_path):
+    command = [sys.executable, "-m", "pipelines.train_tokenizer", f"--output={tmp_path}/out"]
+    done = subprocess.run(
+        [*command, "--input=/no/such", "--vocab_size=10"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: --vocab_size=10: at least 261")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("phase", ["counting words", "merging"])
+def test_ctrl_c_leaves_nothing(tmp_path, phase):
+    path = tmp_path / "text [1].txt"
+    path.write_text("".join(f"{i:x} {i * i:x} " for i in range(400_000)))
+    command = [sys.executable, "-m", "pipelines.train_tokenizer", f"--input={path}"]
+    command += ["--vocab_size=100000", f"--output={tmp_path}/out"]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout and run.stderr
+        assert any(line.startswith(phase) for line in run.stdout)
+        run.send_signal(signal.SIGINT)
+        assert run.wait(60) == 130
+        assert run.stderr.read().strip().endswith("interrupted")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [".lock"]
+
+
+def test_training_pulls_in_no_beam_from_a_histogram(trained, tmp_path):
+    """Nor does help; Beam takes a second or more to import."""
+    code = (
+        "import sys; from pipelines import train_tokenizer\n"
+        f"train_tokenizer.main(['--from_histogram={trained}/histogram.parquet',"
+        f"'--vocab_size=280', '--output={tmp_path}/out'])\n"
+        "assert not {'apache_beam', 'jax', 'torch', 'tensorflow'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+
+
+def test_what_travels_between_workers(tmp_path):
+    """A table a bucket and a bundle: not one a block, and nothing that grows with the text."""
+    words = np.random.default_rng(0).integers(0, 5000, (20_000, 12))
+    path = tmp_path / "text.txt"
+    path.write_text("".join(" ".join(f"w{word}" for word in row) + "\n" for row in words))
+    source = Source((str(path),), block_bytes=1 << 16)
+    blocks = plan_blocks(source)
+    assert len(blocks) > 20
+    at = str(tmp_path)
+    counting = CountBlocks(CountJob(source, Filters(), False, at, at, at, 0))
+    counting.setup()
+    counting.start_bundle()
+    for block in blocks:
+        counting.process(block)
+    elements = [windowed.value for windowed in counting.finish_bundle()]
+    assert len(elements) == BUCKETS + 1
+    tables = [value for _, value in elements if isinstance(value, bytes)]
+    distinct = sum(word_counts.from_bytes(table).num_rows for table in tables)
+    assert distinct == 5002  # the numbers, `w` and ` w`
+    assert sum(map(len, tables)) < 64 * 700 + 25 * distinct  # 512 bytes of schema; 8 + 8 + 6 a word
+    [read] = [value for _, value in elements if not isinstance(value, bytes)]
+    assert read.documents == len(words) and len(pickle.dumps(read)) < 200 * len(blocks)

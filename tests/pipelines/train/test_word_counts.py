@@ -1,0 +1,211 @@
+"""Counting words: worked by hand, and `tokenizers`' pre-tokenizer as the oracle."""
+
+import json
+import sys
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
+
+from pipelines.encoding.byte_alphabet import byte_characters
+from pipelines.encoding.unicode_guard import classes_in_tokenizers
+from pipelines.train import count_loop, word_counter, word_counts
+from pipelines.train.word_counter import WordCounter, add_counts
+from pipelines.train.word_counts import from_bytes, to_bytes
+from tests.tools.places import DATA
+
+HARD = DATA / "hard"
+needs_hard = pytest.mark.skipif(not HARD.is_dir(), reason="../shared/data is not there")
+
+
+def as_dict(table: pa.Table) -> dict[bytes, int]:
+    """A table of counts; no word may occur twice."""
+    words = table["word"].to_pylist()
+    assert len(set(words)) == len(words)
+    return dict(zip(words, table["count"].to_pylist(), strict=True))
+
+
+def counted(documents: list[str], add_prefix_space: bool = False) -> dict[bytes, int]:
+    """Our counts."""
+    counts = WordCounter()
+    counts.count(pa.array(documents, pa.large_string()), add_prefix_space=add_prefix_space)
+    return as_dict(counts.table())
+
+
+def oracle(documents: list[str], add_prefix_space: bool = False) -> dict[bytes, int]:
+    """What `tokenizers` splits the documents into."""
+    split = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space).pre_tokenize_str
+    byte_of = {character: byte for byte, character in enumerate(byte_characters())}
+    counts = Counter(word for document in documents for word, _ in split(document))
+    return {bytes(byte_of[c] for c in word): n for word, n in counts.items()}
+
+
+def test_counts_worked_by_hand():
+    documents = ["it's a dog", "a dog", " a"]
+    assert counted(documents) == {b"it": 1, b"'s": 1, b" a": 2, b" dog": 2, b"a": 1}
+    assert counted(documents, add_prefix_space=True) == {
+        b" it": 1,
+        b"'s": 1,
+        b" a": 3,
+        b" dog": 2,
+    }
+
+
+def test_words_end_with_their_document():
+    assert counted(["ab", "cd"]) == {b"ab": 1, b"cd": 1}
+    assert counted(["ab\n", "\ncd"]) == {b"ab": 1, b"\n": 2, b"cd": 1}
+
+
+def test_special_tokens_are_text():
+    assert counted(["a<mask>"]) == {b"a": 1, b"<": 1, b"mask": 1, b">": 1}
+
+
+def test_none_and_slices():
+    assert counted([]) == {}
+    assert counted(["", ""]) == {}
+    counts = WordCounter()
+    counts.count(pa.array(["x", "a b", "", "c", "y"], pa.large_string()).slice(1, 3))
+    assert as_dict(counts.table()) == {b"a": 1, b" b": 1, b"c": 1}
+
+
+hard_characters = st.sampled_from(
+    [
+        *" \n\t\r\v\u00a0\u3000\u2028\u0085'’aBéж中ก้🙂١½_<!\0\u200d\ufeff\ud7ff\U0010ffff",
+        "'s",
+        "'ll",
+        "  ",
+    ]
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.lists(st.one_of(st.lists(hard_characters, min_size=1).map("".join), st.text(min_size=1))),
+    st.booleans(),
+)
+@example(["\n", " ", "  ", "'s", " 's"], True)
+def test_equals_tokenizers(documents, add_prefix_space):
+    assert counted(documents, add_prefix_space) == oracle(documents, add_prefix_space)
+
+
+@needs_hard
+@pytest.mark.parametrize("add_prefix_space", [False, True])
+def test_equals_tokenizers_on_hard_texts(add_prefix_space):
+    documents = [
+        *json.loads((HARD / "blns.json").read_text()),
+        *(HARD / "utf8tests.txt").read_text().splitlines(keepends=True),
+        (HARD / "bmp-separated.txt").read_text(),
+        (HARD / "sup-unseparated.txt").read_text(),
+    ]
+    documents = [document for document in documents if document]
+    assert counted(documents, add_prefix_space) == oracle(documents, add_prefix_space)
+
+
+def test_a_text_of_one_word_of_megabytes():
+    assert counted(["a" * 3_500_000]) == {b"a" * 3_500_000: 1}
+
+
+def test_character_classes_are_those_of_tokenizers():
+    points = np.arange(0x110000, dtype=np.uint32)
+    points = points[(points < 0xD800) | (points >= 0xE000)]
+    assert np.array_equal(word_counter.character_classes()[points], classes_in_tokenizers(points))
+
+
+def test_a_chunk_may_end_anywhere():
+    for size in range(count_loop.CHUNK - 6, count_loop.CHUNK + 2):
+        for tail in (" 's b", "\n \n b", "é中 é", "it's 're", " \n", "''s", "1 a1"):
+            document = "a" * (size - 2) + tail * 3
+            assert counted([document, tail, document[1:]]) == oracle([document, tail, document[1:]])
+
+
+def test_words_of_any_length_are_told_apart():
+    """The key of a word has 15 bytes; longer ones are compared."""
+    words = [b"x" * n + last for n in range(40) for last in (b"y", b"z")]
+    words += [b"x" * n + b"y" + b"x" * (39 - n) for n in range(40)] + [b"x\0", b"x\0\0"]
+    document = " ".join(word.decode() for word in words)
+    expected = Counter(document.split(" "))
+    found = counted([document, document])
+    split = oracle([document, document])
+    assert found == split and len(found) > len(expected) - 3
+
+
+def test_the_end_of_the_text_is_not_left():
+    for document in ("abcdefghijklmno", "abcdefghijklmnop", "a b c d e f g h", "é"):
+        whole = pa.array([document + "q" * 20, document], pa.large_string())
+        for text in (pa.array([document], pa.large_string()), whole.slice(1)):
+            counts = WordCounter()
+            counts.count(text)
+            assert as_dict(counts.table()) == oracle([document])
+
+
+def test_tables_grow():
+    documents = [" ".join(f"{i:x}" for i in range(start, start + 7000)) for start in (0, 3000)]
+    documents += ["".join(chr(0x4E00 + i * j % 1999) for i in range(30)) for j in range(1, 2000)]
+    assert counted(documents) == oracle(documents)
+
+
+def test_buckets_hold_each_word_once_and_always_the_same():
+    words = [b"%d," % i * (1 + i % 9) for i in range(1000)]
+    table = pa.table([words, list(range(1, 1001))], schema=word_counts.SCHEMA)
+    where = {}
+    for part in (table, table.slice(500, 100), table.take(pa.array(range(999, 0, -1)))):
+        counts = WordCounter()
+        counts.add(part)
+        buckets = dict(counts.buckets())
+        assert as_dict(pa.concat_tables(buckets.values())) == as_dict(part)
+        found = {word: b for b, t in buckets.items() for word in t["word"].to_pylist()}
+        where = where or found
+        assert len(set(where.values())) == word_counter.BUCKETS
+        assert found.items() <= where.items()
+
+
+def test_adding():
+    one = pa.table([[b"a", b"b"], [1, 2]], schema=word_counts.SCHEMA)
+    two = pa.table([[b"b", b"\xff\0" * 20], [1 << 40, 1]], schema=word_counts.SCHEMA)
+    added = {b"a": 2, b"b": (1 << 40) + 4, b"\xff\0" * 20: 1}
+    assert as_dict(add_counts([one, two, one])) == added
+    assert as_dict(add_counts([pa.concat_tables([one, two]).slice(1)])) == {
+        b"b": (1 << 40) + 2,
+        b"\xff\0" * 20: 1,
+    }
+    assert add_counts([]).num_rows == 0
+    assert word_counts.table_bytes(one) == 3
+    assert word_counts.table_bytes(one.slice(0, 0)) == 0
+
+
+def test_bytes_round_trip():
+    table = pa.table([[b"a", b"\0\xff"], [1, np.iinfo(np.int64).max]], schema=word_counts.SCHEMA)
+    assert from_bytes(to_bytes(table)).equals(table)
+    assert len(to_bytes(table.slice(0, 1))) <= len(to_bytes(table))
+
+
+def calls_of(function) -> int:
+    """Functions that the interpreter calls, Python's and C's, while `function` runs."""
+    calls = 0
+
+    def count(_, event, __):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_no_call_a_word_or_a_document():
+    """Measured: 41 calls for 1 MB and for 4 MB; they grow with the tables alone."""
+    counted(["loads what is compiled"])
+    words = [f" word{i * i:x}" for i in range(20_000)]
+    for megabytes, most in ((1, 60), (4, 60)):
+        documents = ["".join(words[i % 977 : i % 977 + 500]) for i in range(200 * megabytes)]
+        text = pa.array(documents, pa.large_string())
+        counts = WordCounter()
+        assert calls_of(lambda counts=counts, text=text: counts.count(text)) <= most
+        assert text.nbytes > megabytes * 900_000

@@ -1,0 +1,177 @@
+"""A run that died is gone on with, and its set is the one of one go."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from hashlib import sha256
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.build_shards import main
+from pipelines.rows.example_batch import COPIES, ExampleBatch
+from pipelines.writers import sinks
+from pipelines.writers.finished import examples_hash, find_finished, note_finished
+from pipelines.writers.staging import STAGING
+from schemas.errors import DataError
+from schemas.manifest import ManifestFile
+from schemas.sidecar import read_set
+from schemas.statistics import ShardStatistics
+from tests.tools.places import ROOT
+
+
+def arguments(corpus, tokenizer_path, output, *more):
+    flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--output={output}"]
+    return [*flags, "--num_shards=4", "--max_length=64", *more]
+
+
+def shards(output):
+    return {f.path: f.sha256 for f in read_set(str(output)).manifest.files if f.split}
+
+
+@pytest.fixture(scope="module")
+def made(corpus, tokenizer_path, tmp_path_factory):
+    """The set of one go."""
+    output = tmp_path_factory.mktemp("made") / "set"
+    main(arguments(corpus, tokenizer_path, output))
+    return output
+
+
+@pytest.fixture
+def died(made, corpus, tokenizer_path, tmp_path, monkeypatch):
+    """What is left of a run that died when all shards were finished."""
+    output = tmp_path / "set"
+
+    def die(*_):
+        raise DataError("the disk went away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sinks, "publish", die)
+        with pytest.raises(DataError, match="went away"):
+            main(arguments(corpus, tokenizer_path, output, "--resume"))
+    left = {path.name for path in (output / STAGING).iterdir()}
+    staged = {sinks.staged_name(f) for f in read_set(str(made)).manifest.files if f.split}
+    assert {name for name in left if name.endswith(".array_record")} == staged
+    assert len(left) == 2 * len(staged)  # with a note each, and no scratch
+    return output
+
+
+def files_of(output):
+    return {
+        str(path.relative_to(output)): path.read_bytes()
+        for path in sorted(output.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+def test_what_was_finished_is_not_made_again(made, died, corpus, tokenizer_path, written, capsys):
+    damaged = sorted((died / STAGING).glob("*-train-00001-of-00004.array_record"))[0]
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    [note] = (died / STAGING).glob("train-00000-of-00004.*.finished.npz")
+    note.write_bytes(note.read_bytes()[:100])  # cut off
+    main(arguments(corpus, tokenizer_path, died, "--resume"))
+    assert sorted(written) == ["train-00000-of-00004", "train-00001-of-00004"]
+    assert files_of(died) == files_of(made)
+    assert "4 shards are there that an earlier run finished" in capsys.readouterr().out
+
+
+def test_of_another_run_nothing_is_taken(died, corpus, tokenizer_path, written, tmp_path):
+    main(arguments(corpus, tokenizer_path, died, "--resume", "--seed=5"))
+    assert len(written) == 5
+    main(arguments(corpus, tokenizer_path, tmp_path / "other", "--seed=5"))
+    assert shards(died) == shards(tmp_path / "other")
+
+
+def test_without_the_flag_all_is_made_anew(made, died, corpus, tokenizer_path, written):
+    main(arguments(corpus, tokenizer_path, died))
+    assert len(written) == 5
+    assert shards(died) == shards(made) and not (died / STAGING).exists()
+
+
+def test_a_run_that_was_killed(made, corpus, tokenizer_path, tmp_path, written):
+    output = tmp_path / "set"
+    flags = arguments(corpus, tokenizer_path, output)
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOWLY, *flags], start_new_session=True, cwd=ROOT
+    )
+    try:
+        until = time.monotonic() + 60
+        while not list((output / STAGING).glob("*.finished.npz")) and time.monotonic() < until:
+            time.sleep(0.02)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    finished = {path.name.split(".")[0] for path in (output / STAGING).glob("*.finished.npz")}
+    assert 0 < len(finished) < 5
+    main([*flags, "--resume"])
+    assert {*written, *finished} == {name.split(".")[0] for name in shards(made)}
+    assert not finished.intersection(written)
+    assert shards(output) == shards(made)
+
+
+SLOWLY = """
+import sys, time
+from pipelines.writers import sinks
+from pipelines.build_shards import main
+
+write = sinks.write_shard
+def slowly(*arguments):
+    time.sleep(0.5)
+    return write(*arguments)
+sinks.write_shard = slowly
+main(sys.argv[1:])
+"""
+
+
+def contract(fingerprint: str) -> Any:
+    """All of a schema that decides."""
+    return SimpleNamespace(fingerprint=fingerprint)
+
+
+def test_a_hash_of_all_that_decides():
+    digests, lengths = np.arange(32, dtype=np.uint8).reshape(2, 16), np.array([3, 4])
+    ids, places = np.array([7, 8, 9], np.uint16), np.array([0, 1, 3])
+
+    def of(fingerprint="abc", name="train-0", copies=(1, 1), **change):
+        given = {"digests": digests, "lengths": lengths, "ids": ids, "places": places} | change
+        block = ExampleBatch.of(
+            given["digests"],
+            given["lengths"],
+            {"ids": (given["ids"], given["places"])},
+            {COPIES: np.array(copies, np.uint32)},
+        )
+        return examples_hash(contract(fingerprint), name, block)
+
+    assert of() == of() == of(copies=(1, 5))
+    changed = [
+        of(fingerprint="abd"),
+        of(name="train-1"),
+        of(digests=digests[::-1]),
+        of(lengths=np.array([3, 5])),
+        of(ids=ids[::-1]),
+        of(places=np.array([0, 2, 3])),
+        examples_hash(contract("abc"), "train-0", None),
+    ]
+    assert len({of(), *changed}) == 8
+
+
+def test_a_note_is_believed_only_with_whole_files(tmp_path):
+    file = ManifestFile("a.array_record", 4, sha256(b"rows").hexdigest(), "a", 1)
+    staged = tmp_path / sinks.staged_name(file)
+    staged.write_bytes(b"rows")
+    counts = np.array([3, 0, 5])
+    note_finished(str(tmp_path), "a", "made-of", ShardStatistics(rows=1), (file,), counts)
+    found = find_finished(str(tmp_path), "a", "made-of")
+    assert found is not None
+    assert found[0].statistics.rows == 1 and found[0].files == (file,)
+    assert found[1].tolist() == [3, 0, 5] and found[1].dtype == np.int64
+    assert find_finished(str(tmp_path), "a", "of others") is None
+    assert find_finished(str(tmp_path), "b", "made-of") is None
+    staged.write_bytes(b"rowz")
+    assert find_finished(str(tmp_path), "a", "made-of") is None

@@ -1,0 +1,134 @@
+"""TensorFlow Datasets opens our sets, and its own form of the two files is ours."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.writers.tfds_info import tfds_files
+from schemas.features import positions_from_segments
+from schemas.sidecar import read_set
+from tests.tools.shard_factory import mlm_schema, packed_rows, write_set
+
+# TFDS 4.9 asks protobuf for what protobuf 6 deprecates.
+pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
+
+SPLITS = {"train": 0.6, "validation": 0.2, "test": 0.2}
+SHARDS = {"train": 2, "validation": 3, "test": 1}
+ROWS = {"train": 30, "validation": 2, "test": 0}  # a shard of validation has no row
+
+
+def _make(directory: Path, **changes) -> dict[str, dict[str, np.ndarray]]:
+    """A set with the two files; returns its columns."""
+    schema = mlm_schema(splits=SPLITS, shards=SHARDS, **changes)
+    columns = {split: packed_rows(schema, rows, seed=3) for split, rows in ROWS.items()}
+    write_set(directory, schema, columns)
+    info = read_set(str(directory))
+    for name, content in tfds_files(info.schema, info.manifest.files, info.stats).items():
+        (directory / name).write_bytes(content)
+    if schema.encoding == "int64_list":
+        for split in columns.values():
+            split["positions"] = positions_from_segments(split["segment_ids"])
+    return columns
+
+
+def _open(directory: Path) -> Any:  # TFDS's decorators hide its signatures from type checkers
+    import tensorflow_datasets as tfds
+
+    return tfds.builder_from_directory(str(directory))
+
+
+def _check(examples: list, columns: dict[str, np.ndarray], vocab_size: int) -> None:
+    assert len(examples) == len(columns["input_ids"])
+    ids = "uint16" if vocab_size <= 1 << 16 else "int32"
+    for index, example in enumerate(examples):
+        assert set(example) == set(columns)
+        assert example["input_ids"].dtype == ids
+        for name, values in columns.items():
+            np.testing.assert_array_equal(example[name], values[index])
+
+
+@pytest.mark.parametrize("vocab_size", [50, 70_000])
+@pytest.mark.parametrize("encoding", ["bytes", "int64_list"])
+def test_a_tfrecord_set_opens_as_a_dataset(tmp_path, encoding, vocab_size):
+    import tensorflow_datasets as tfds
+
+    directory = tmp_path / "set"
+    changes = {"encoding": encoding, "vocab_size": vocab_size}
+    columns = _make(directory, file_formats=("tfrecord",), **changes)
+    builder = _open(directory)
+    in_order = tfds.ReadConfig(interleave_cycle_length=1)
+    for split in ("train", "validation"):
+        dataset = builder.as_dataset(split=split, read_config=in_order)
+        _check(list(tfds.as_numpy(dataset)), columns[split], vocab_size)
+
+
+@pytest.mark.parametrize("vocab_size", [50, 70_000])
+@pytest.mark.parametrize("encoding", ["bytes", "int64_list"])
+def test_an_array_record_set_opens_as_a_data_source(tmp_path, encoding, vocab_size):
+    directory = tmp_path / "set"
+    changes = {"encoding": encoding, "vocab_size": vocab_size}
+    columns = _make(directory, file_formats=("array_record",), **changes)
+    builder = _open(directory)
+    for split in ("train", "validation"):
+        source = builder.as_data_source(split=split)
+        _check([source[i] for i in range(len(source))], columns[split], vocab_size)
+    part = builder.as_data_source(split="train[3:5]")
+    np.testing.assert_array_equal(part[1]["input_ids"], columns["train"]["input_ids"][4])
+
+
+def test_a_set_in_both_formats_opens_either_way(tmp_path):
+    import tensorflow_datasets as tfds
+
+    directory = tmp_path / "set"
+    columns = _make(directory, file_formats=("array_record", "tfrecord"))
+    builder = _open(directory)
+    source = builder.as_data_source(split="train")
+    _check([source[i] for i in range(len(source))], columns["train"], 50)
+    builder.info.set_file_format("tfrecord", override=True, override_if_initialized=True)
+    in_order = tfds.ReadConfig(interleave_cycle_length=1)
+    dataset = builder.as_dataset(split="train", read_config=in_order)
+    _check(list(tfds.as_numpy(dataset)), columns["train"], 50)
+
+
+@pytest.mark.parametrize("encoding", ["bytes", "int64_list"])
+def test_tfds_writes_the_same_files(tmp_path, encoding):
+    """What TFDS makes of the files, written by TFDS itself, is the files."""
+    directory = tmp_path / "set"
+    _make(directory, file_formats=("array_record", "tfrecord"), encoding=encoding)
+    builder = _open(directory)
+    (tmp_path / "theirs").mkdir()
+    builder.info.write_to_directory(tmp_path / "theirs")
+    for name in ("dataset_info.json", "features.json"):
+        ours, theirs = (json.loads((tmp_path / d / name).read_text()) for d in ("set", "theirs"))
+        for split in ours.get("splits", ()):
+            if split["numBytes"] == "0":
+                del split["numBytes"]  # zeros are left out of the JSON of a protocol buffer
+        added = set(theirs) - set(ours)
+        assert added <= {"moduleName", "redistributionInfo"}
+        assert ours == {key: value for key, value in theirs.items() if key not in added}
+
+
+def test_dataset_info_worked_by_hand(tmp_path):
+    directory = tmp_path / "set"
+    _make(directory, file_formats=("tfrecord",))
+    values = json.loads((directory / "dataset_info.json").read_text())
+    stride = mlm_schema().codec().stride
+    template = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
+    assert values["fileFormat"] == "tfrecord"
+    assert (values["name"], values["version"]) == ("textmill_mlm", "2.0.0")
+    assert values["splits"] == [
+        {
+            "name": name,
+            "filepathTemplate": template,
+            "shardLengths": lengths,
+            "numBytes": str(sum(map(int, lengths)) * stride),
+        }
+        for name, lengths in (
+            ("test", ["0"]),
+            ("train", ["15", "15"]),
+            ("validation", ["0", "1", "1"]),
+        )
+    ]

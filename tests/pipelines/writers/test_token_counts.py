@@ -1,0 +1,93 @@
+"""Counts of ids by hand, and what becomes of a file that is not as it was written."""
+
+import io
+import re
+
+import numpy as np
+import pytest
+
+from pipelines.inspection.checks.set_check import verify_set
+from pipelines.writers.token_counts import (
+    NO_COUNTS,
+    TOKEN_COUNTS,
+    add_token_counts,
+    count_tokens,
+    read_token_counts,
+)
+from schemas.errors import DataError
+from schemas.sidecar import read_set
+from tests.tools.shard_factory import mlm_schema, packed_rows, replace_file, write_set
+
+
+def test_ids_of_all_streams_are_counted():
+    streams = [np.array([1, 1, 3], np.uint16), np.array([3, 0], np.uint32), np.zeros(0, np.uint16)]
+    assert count_tokens(streams, 5).tolist() == [1, 2, 0, 2, 0]
+    long = np.resize(np.arange(7, dtype=np.uint16), 3_000_000)
+    assert count_tokens([long], 7).tolist() == np.bincount(long).tolist()
+
+
+def test_counts_add_up_and_none_is_the_neutral_one():
+    counts = np.array([1, 2])
+    assert add_token_counts([counts, np.array([10, 0])]).tolist() == [11, 2]
+    assert add_token_counts([counts, NO_COUNTS]) is counts
+    assert add_token_counts([NO_COUNTS, counts]) is counts
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """A finished set of 50 ids with its counts; masked copies hold the same tokens."""
+    directory = tmp_path_factory.mktemp("sets") / "set"
+    schema = mlm_schema(mask_copies=2)
+    one = {"train": packed_rows(schema, 4, 1), "validation": packed_rows(schema, 1, 2)}
+    rows = {split: {n: np.repeat(v, 2, axis=0) for n, v in c.items()} for split, c in one.items()}
+    write_set(directory, schema, rows)
+    return directory
+
+
+def test_a_set_gives_its_counts_back(directory):
+    info = read_set(str(directory))
+    counts = read_token_counts(info)
+    assert counts is not None and counts.dtype == np.int64 and counts.shape == (50,)
+    assert counts.sum() * 2 == info.stats.total().tokens_in_rows
+    assert verify_set(str(directory)).problems == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda counts: counts + (np.arange(50) == 7),
+            r"counts \d+ tokens, where the rows have \d+, \d+ in each of 2 masked copies",
+        ),
+        (lambda counts: counts - 99 * (np.arange(50) == 7), r"id 7 occurs -\d\d times"),
+        (lambda counts: counts[:7], "has 184 bytes, not those of 50 ids"),
+        (lambda counts: counts / 1, r"does not hold int64 \[50\]"),
+    ],
+)
+def test_counts_that_are_not_of_the_rows_are_found(directory, change, said):
+    path = directory / TOKEN_COUNTS
+    kept = path.read_bytes()
+    changed = io.BytesIO()
+    np.save(changed, change(np.load(path)))
+    replace_file(directory, TOKEN_COUNTS, changed.getvalue())
+    problem = verify_set(str(directory)).problems[0]
+    replace_file(directory, TOKEN_COUNTS, kept)
+    assert TOKEN_COUNTS in problem and re.search(said, problem), problem
+
+
+def test_counts_that_were_changed_are_not_believed(directory):
+    """Two ids changed places: shape and sum are as before."""
+    path = directory / TOKEN_COUNTS
+    kept = path.read_bytes()
+    path.write_bytes(kept[:128] + kept[136:144] + kept[128:136] + kept[144:])
+    with pytest.raises(DataError, match="token_counts.npy was changed after the set was published"):
+        read_token_counts(read_set(str(directory)))
+    path.write_bytes(kept)
+
+
+def test_a_file_of_another_kind_is_found(directory):
+    kept = (directory / TOKEN_COUNTS).read_bytes()
+    replace_file(directory, TOKEN_COUNTS, b"no numpy file")
+    with pytest.raises(DataError, match="token_counts.npy has 13 bytes.*; copy the set again"):
+        read_token_counts(read_set(str(directory)))
+    replace_file(directory, TOKEN_COUNTS, kept)

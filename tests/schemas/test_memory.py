@@ -1,0 +1,117 @@
+"""Little memory is said in words: what was wanted, and what to do."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipelines.tasks.mlm import Mlm
+from schemas.errors import DataError, UsageError
+from schemas.memory import shortage_of, want_addresses
+from tests.tools.places import ROOT
+from tests.tools.shard_factory import write_mlm_set
+
+
+def raised(act) -> BaseException:
+    try:
+        act()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def import_in_vain() -> None:
+    try:
+        raise ImportError("a.so: failed to map segment from shared object")
+    except ImportError as error:
+        raise UsageError("the package a is not installed") from error
+
+
+SHORT = {
+    "Python": (lambda: bytes(1 << 60), "MemoryError"),
+    "numpy": (lambda: np.ones((1 << 24, 1 << 24)), "MemoryError: Unable to allocate 2.00 PiB"),
+    "pyarrow": (lambda: pa.allocate_buffer(1 << 60), "MemoryError: malloc of size"),
+    "what another error came from": (import_in_vain, "ImportError: a.so: failed to map segment"),
+}
+
+
+@pytest.mark.parametrize(("act", "said"), SHORT.values(), ids=SHORT)
+def test_a_shortage_is_known(act, said):
+    found = shortage_of(raised(act))
+    assert isinstance(found, DataError)
+    assert str(found).startswith(f"memory is short ({said}")
+    assert "fewer workers" in str(found)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("can't start new thread"),
+        OSError(12, "Cannot allocate memory", "a"),
+        RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1286350020 bytes."),
+        RuntimeError("Traceback ...\n  x = y\nMemoryError\n"),
+    ],
+)
+def test_it_comes_in_many_words(error):
+    assert shortage_of(error) is not None
+
+
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError("x"), OSError(13, "Permission denied"), DataError("a is cut")]
+)
+def test_other_errors_are_none(error):
+    assert shortage_of(error) is None
+
+
+def test_an_error_that_is_its_own_cause_has_an_end():
+    error = ValueError("x")
+    error.__cause__ = error
+    assert shortage_of(error) is None
+
+
+def test_addresses_that_nobody_limits_suffice():
+    want_addresses(1e6, "a run")
+
+
+@pytest.mark.parametrize("copies", [0, 1001, 10**9])
+def test_masked_copies_that_no_memory_holds_are_refused(copies):
+    with pytest.raises(UsageError, match=rf"--mask_copies={copies}: from 1 to 1,000"):
+        Mlm(mask_copies=copies)
+
+
+BUILD = ["pipelines.build_shards", "--input={d}/in.txt", "--tokenizer={t}", "--output={d}/out"]
+TRAIN = ["pipelines.train_tokenizer", "--input={d}/in.txt", "--vocab_size=300", "--output={d}/out"]
+THREADS = ["--direct_running_mode=multi_threading", "--direct_num_workers=2"]
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "command", "said"),
+    [
+        (600, BUILD, "build_shards takes at least 2.4 GB of addresses, and `ulimit -v` allows 0.6"),
+        (600, [*BUILD, *THREADS], "build_shards takes at least 2.4 GB"),
+        (2800, [*BUILD, *THREADS], "a run in threads or processes takes at least 3.2 GB"),
+        (1800, [*TRAIN, *THREADS], "train_tokenizer takes at least 2 GB"),
+        (1000, ["trainers.flax_mlm", "--shards={d}/set"], "JAX takes at least 3.2 GB"),
+    ],
+)
+def test_too_few_addresses_are_seen_beforehand(megabytes, command, said, tokenizer_path, tmp_path):
+    """Else libraries abort the process, or wait for threads that never came."""
+    (tmp_path / "in.txt").write_text("a document\n" * 9)
+    write_mlm_set(tmp_path / "set")
+    argv = [word.format(d=tmp_path, t=tokenizer_path) for word in command]
+    limited = ["sh", "-c", f'ulimit -v {megabytes}000; exec "$@"', "sh"]
+    done = subprocess.run(
+        [*limited, sys.executable, "-m", *argv],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"error: {said}") and last.endswith(
+        "(`ulimit -v unlimited`) and run again"
+    )
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,273 @@
+"""Credentials of stores that cannot be renewed: said soon, ended in words, never read without."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+import schemas.store_credentials
+from pipelines.storage import store as stores
+from schemas.errors import DataError
+from schemas.store import StoreFolder
+from schemas.store_credentials import current_credentials, told_if_slow
+from tests.tools.fault_proxy import FaultProxy
+from tests.tools.places import ROOT
+from tests.tools.shard_factory import write_mlm_set
+
+GIVEN = "GOOGLE_APPLICATION_CREDENTIALS"
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:botocore"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:aiobotocore"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch):
+    """Seconds are tenths here, and nothing is known of credentials from before."""
+    monkeypatch.setattr(schemas.store_credentials, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(schemas.store_credentials, "RENEWAL_SECONDS", 1.5)
+    monkeypatch.setattr(schemas.store_credentials, "_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(schemas.store_credentials, "_last_told", -60.0)
+    schemas.store_credentials._keeper.cache_clear()
+
+
+@pytest.fixture
+def tokens():
+    """A token service on loopback: a proxy with nothing behind it, which does as its rules say."""
+    with FaultProxy(1) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def key():
+    """A private key of RSA, as PEM."""
+    made = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    kind = serialization.PrivateFormat.PKCS8
+    encoding = serialization.Encoding.PEM
+    return made.private_bytes(encoding, kind, serialization.NoEncryption()).decode()
+
+
+@pytest.fixture
+def service_account(key, tmp_path, tokens):
+    """Writes the file of a service account whose tokens come from a port of this machine."""
+
+    def write(port=tokens.port):
+        path = tmp_path / "account.json"
+        account = {
+            "type": "service_account",
+            "private_key": key,
+            "client_email": "a@b.c",
+            "token_uri": f"http://127.0.0.1:{port}/token",
+        }
+        path.write_text(json.dumps(account))
+        return str(path)
+
+    return write
+
+
+def closed_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def refused(tokens):
+    tokens.answer(400, "POST", "/token", times=None)
+
+
+def silent(tokens):
+    tokens.hang("POST", "/token")
+
+
+def unreachable(tokens):
+    tokens.close()
+
+
+@pytest.mark.parametrize("fault", [refused, silent, unreachable])
+@pytest.mark.parametrize("read", [lambda url: StoreFolder(url).read("x"), stores.read])
+def test_what_cannot_be_renewed_is_told_and_ended(
+    fault, read, gs_store, tokens, service_account, monkeypatch, capsys
+):
+    gs_store.put("x/x", b"open to all")
+    path = service_account()
+    monkeypatch.setenv(GIVEN, path)
+    if fault is unreachable:
+        monkeypatch.setenv(GIVEN, path := service_account(closed_port()))
+    else:
+        fault(tokens)
+    began = time.monotonic()
+    with pytest.raises(DataError) as caught:
+        read(gs_store.url("x/x") if read is stores.read else gs_store.url("x"))
+    assert time.monotonic() - began < 20
+    said = str(caught.value)
+    assert gs_store.url("x") in said and "log in again" in said
+    assert f"credentials of {GIVEN}={path} cannot be loaded or renewed" in said
+    assert gs_store.proxy.requests == []  # neither with nor without credentials
+    err = capsys.readouterr().err
+    assert fault is refused or f"waiting for credentials of {GIVEN}={path}" in err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "not found"), ("{", "is not a valid json file"), ("{}", "not have a valid type")],
+)
+@pytest.mark.parametrize("place", ["given", "gcloud"])
+def test_a_file_that_is_none_is_not_passed_over(
+    content, said, place, gs_store, tmp_path, monkeypatch
+):
+    gs_store.put("x/x", b"open to all")
+    path = tmp_path / "application_default_credentials.json"
+    if content is not None:
+        path.write_text(content)
+    monkeypatch.setenv(GIVEN, str(path) if place == "given" else "")
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    if content is None and place == "gcloud":  # then there are none
+        assert StoreFolder(gs_store.url("x")).read("x") == b"open to all"
+        return
+    for read in (
+        lambda: StoreFolder(gs_store.url("x")).read("x"),
+        lambda: stores.read(gs_store.url("x/x")),
+    ):
+        with pytest.raises(DataError, match=said) as caught:
+            read()
+        assert str(path) in str(caught.value)
+    assert gs_store.proxy.requests == []
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_without_credentials_where_asked_for_or_where_there_are_none(
+    asked, gs_store, tmp_path, monkeypatch
+):
+    from apache_beam.internal.gcp.auth import _Credentials
+
+    gs_store.put("x/x", b"open to all")
+    monkeypatch.setattr(_Credentials, "_credentials", None)
+    monkeypatch.setattr(_Credentials, "_credentials_init", False)
+    monkeypatch.setattr(_Credentials, "_get_service_credentials", None)  # Beam looks for none
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    monkeypatch.setenv(GIVEN, str(tmp_path / "none") if asked else "")
+    if asked:
+        monkeypatch.setenv("FSSPEC_GS_TOKEN", "anon")
+    assert stores.read(gs_store.url("x/x")) == b"open to all"
+    assert StoreFolder(gs_store.url("x")).read("x") == b"open to all"
+
+
+def test_a_token_service_that_comes_back_is_asked_again(
+    gs_store, tokens, service_account, monkeypatch
+):
+    gs_store.put("x/x", b"content")
+    monkeypatch.setenv(GIVEN, service_account())
+    monkeypatch.setattr(schemas.store_credentials, "RENEWAL_SECONDS", 20.0)
+    rule = tokens.cut_download("POST", "/token", after=None, times=2)
+    answer = b'{"access_token": "t", "expires_in": 3600, "token_type": "Bearer"}'
+    monkeypatch.setattr(
+        tokens,
+        "_ask",
+        lambda request: (
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            b"Content-Length: %d\r\n\r\n" % len(answer),
+            answer,
+        ),
+    )
+    folder = StoreFolder(gs_store.url("x"))
+    assert folder.read("x") == folder.read("x") == b"content" and rule.hits == 2
+    assert tokens.count("POST", "/token") == 3  # one token for both
+    assert current_credentials(gs_store.url()).token == "t"
+
+
+def test_threads_that_wait_for_one_renewal_end_with_it(
+    gs_store, tokens, service_account, monkeypatch
+):
+    silent(tokens)
+    monkeypatch.setenv(GIVEN, service_account())
+    found = []
+
+    def read():
+        try:
+            StoreFolder(gs_store.url("x")).read("x")
+        except DataError as error:
+            found.append(str(error))
+
+    threads = [threading.Thread(target=read) for _ in range(12)]
+    began = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 12 and len(set(found)) == 1
+    assert time.monotonic() - began < 12 * 1.5 and tokens.count("POST", "/token") == 1
+
+
+@pytest.mark.parametrize("fault", ["refused", "silent", "process"])
+@pytest.mark.parametrize("read", [lambda url: StoreFolder(url).read("x"), stores.read])
+def test_credentials_of_aws(fault, read, s3_store, tokens, tmp_path, monkeypatch, capsys):
+    s3_store.put("x/x", b"content")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    (tmp_path / "file").write_text("[default]\ncredential_process = sleep 15\n")
+    if fault == "process":
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "file"))
+    else:
+        tokens.answer(403, "POST", "/", times=None) if fault == "refused" else tokens.hang(
+            "POST", "/"
+        )
+        monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/r")
+        monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "file"))
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{tokens.port}")
+    began = time.monotonic()
+    with pytest.raises(DataError, match="credentials of AWS .* cannot be loaded or renewed") as e:
+        read(s3_store.url("x/x") if read is stores.read else s3_store.url("x"))
+    assert time.monotonic() - began < 12 and "log in again" in str(e.value)
+    assert fault == "refused" or "waiting for credentials of AWS" in capsys.readouterr().err
+    assert s3_store.proxy.requests == []
+
+
+def test_commands_say_what_they_wait_for(gs_store, tokens, service_account, tmp_path):
+    silent(tokens)
+    write_mlm_set(tmp_path / "set", train=20, validation=10, shards={"train": 1, "validation": 1})
+    url = gs_store.upload(tmp_path / "set", "set")
+    script = (
+        "import sys, runpy, schemas.store_credentials as c; c.RENEWAL_SECONDS = 8.0;"
+        "sys.argv = sys.argv[1:]; runpy.run_module(sys.argv[0], run_name='__main__')"
+    )
+    began = time.monotonic()
+    found = subprocess.run(
+        [sys.executable, "-c", script, "pipelines.verify", url],
+        cwd=ROOT,
+        env={**os.environ, GIVEN: service_account()},
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 1 and found.stdout == ""
+    waiting, error = found.stderr.splitlines()
+    assert waiting.startswith(f"waiting for credentials of {GIVEN}=")
+    assert error.startswith(f"error: {url} cannot be read: credentials of {GIVEN}=")
+    assert "no answer in 8 s" in error and time.monotonic() - began < 60
+
+
+def test_what_is_slow_is_said_once(capsys):
+    for _ in range(2):
+        with told_if_slow("this"):
+            time.sleep(0.4)
+    with told_if_slow("that"):
+        pass
+    assert capsys.readouterr().err == "waiting for this\n"
+
+
+@pytest.mark.parametrize("status", [400, 401, 403])
+def test_what_the_store_itself_refuses_is_told_at_once(status, store):
+    if (store.scheme, status) == ("s3", 401):  # which it never says
+        return
+    folder = StoreFolder(store.url("x"))
+    store.put("x/x", b"content")
+    rule = store.proxy.answer(status, "GET", "x/x", times=None)
+    with pytest.raises(DataError, match="x/x cannot be read: .*credentials"):
+        folder.read("x")
+    assert rule.hits <= 5  # of the libraries themselves; ours would be dozens in a minute

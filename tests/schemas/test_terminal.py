@@ -1,0 +1,165 @@
+"""Text of files commands no terminal, whoever prints it."""
+
+import hashlib
+import io
+import json
+import sys
+import unicodedata
+
+import pytest
+from rich.table import Table
+from rich.text import Text
+
+from pipelines import build_shards, export, inspect_shards, verify
+from pipelines.host.console import Console
+from schemas.errors import run_entry
+from schemas.sidecar import read_set
+from schemas.terminal import say, visible
+from schemas.typed_json import to_json
+from tests.tools.shard_factory import mlm_schema, replace_file, tokenizer_json, write_mlm_set
+from trainers import flax_mlm
+from trainers.run.journal import ProgressLine
+
+# Names the window, rings, turns red by one byte, and turns the writing direction.
+EVIL = "\x1b]0;owned\x07\x9b31m\u202e[bold]"
+SHOWN = r"\x1b]0;owned\x07\x9b31m\u202e[bold]"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain [red] text", "plain [red] text"),
+        ("blåbær, 漢字, नि\u200dक, 👩\u200d🔬", "blåbær, 漢字, नि\u200dक, 👩\u200d🔬"),
+        ("a\nb\tc\rd", r"a↵b\tc\rd"),
+        (EVIL, SHOWN),
+        ("half \udce9 of one", r"half \udce9 of one"),
+    ],
+)
+def test_what_would_command_a_terminal_is_seen(text, shown):
+    assert visible(text) == shown
+
+
+def test_line_ends_and_tabs_that_are_meant_are_kept(capsys):
+    say("a\tb\n  c\rd\x1b[2J")
+    say("e", sys.stderr)
+    assert capsys.readouterr() == ("a\tb\n  c\\rd\\x1b[2J\n", "e\n")
+
+
+def test_a_console_prints_text_and_no_commands_nor_markup():
+    out = io.StringIO()
+    table = Table(EVIL)
+    table.add_row("plain")
+    console = Console(file=out, soft_wrap=True)
+    for printed in (f"a\n{EVIL}", Text(EVIL), table):
+        console.print(printed, soft_wrap=True)
+    assert commands_in(out.getvalue()) == []
+    seen = out.getvalue().splitlines()
+    assert seen[:2] == ["a", SHOWN]
+    assert seen[2] == SHOWN.replace(r"\x07", "")  # rich takes the bell out of its texts itself
+    assert seen[4] == f"┃ {SHOWN} ┃"
+
+
+def test_a_progress_line_shows_text_and_keeps_its_own_moves():
+    out = io.StringIO()
+    out.isatty = lambda: True
+    line = ProgressLine(out)
+    line.update(f"step 1 of {EVIL}")
+    line.say(f"saved in {EVIL}")
+    assert out.getvalue() == f"\r\x1b[Kstep 1 of {SHOWN}\r\x1b[Ksaved in {SHOWN}\n"
+
+
+def commands_in(text: str) -> list[str]:
+    """Characters of a text that a terminal would act on."""
+    kinds = ("Cc", "Cf", "Cs")
+    return [c for c in text if unicodedata.category(c) in kinds and c not in "\n\t"]
+
+
+def evil_token(vocab_size: int) -> bytes:
+    content = json.loads(tokenizer_json(vocab_size))
+    words = content["model"]["vocab"]
+    content["model"]["vocab"] = {f"{EVIL}{w}" if w == "w7" else w: n for w, n in words.items()}
+    return json.dumps(content).encode()
+
+
+def folder(path):
+    write_mlm_set(path / EVIL)
+    return path / EVIL
+
+
+def unlisted_file(path):
+    write_mlm_set(path / "set")
+    (path / "set" / EVIL).write_bytes(b"")
+    return path / "set"
+
+
+def split(path):
+    write_mlm_set(path / "set")
+    schema = json.loads((path / "set" / "schema.json").read_text())
+    schema["splits"][EVIL] = schema["splits"].pop("train")
+    replace_file(path / "set", "schema.json", json.dumps(schema).encode())
+    return path / "set"
+
+
+def reason(path):
+    write_mlm_set(path / "set")
+    stats = json.loads((path / "set" / "stats.json").read_text())
+    stats["documents_rejected"] = {EVIL: 1}
+    stats["documents_read"] += 1
+    replace_file(path / "set", "stats.json", to_json(stats))
+    return path / "set"
+
+
+def token(path):
+    schema = mlm_schema()
+    write_mlm_set(path / "set", tokenizer_sha256=sha256_of(evil_token(schema.vocab_size)))
+    replace_file(path / "set", "tokenizer.json", evil_token(schema.vocab_size))
+    return path / "set"
+
+
+def sha256_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.mark.parametrize("make", [folder, unlisted_file, split, reason, token])
+def test_sets_of_strangers_are_printed_harmlessly(make, tmp_path, monkeypatch, capfd):
+    directory = make(tmp_path)
+    said = ""
+    for main, flags in (
+        (verify.main, []),
+        (inspect_shards.main, []),
+        (inspect_shards.main, ["--stats"]),
+        (inspect_shards.main, ["--search=w"]),
+        (inspect_shards.main, ["--split=none"]),
+        (export.main, ["--to=jsonl", f"--output={tmp_path}/out"]),
+        (flax_mlm.main, ["--train_split=none"]),
+    ):
+        where = f"--shards={directory}" if main is flax_mlm.main else str(directory)
+        said += run(main, [where, *flags], monkeypatch, capfd)
+    assert commands_in(said) == []
+    assert "\\x1b]0;owned" in said
+
+
+def test_a_run_prints_its_places_harmlessly(tmp_path, tokenizer_path, monkeypatch, capfd):
+    (tmp_path / EVIL).mkdir()
+    (tmp_path / EVIL / "in.txt").write_text("a document\nanother\n" * 9)
+    flags = [f"--input={tmp_path}/{EVIL}/in.txt", f"--output={tmp_path}/{EVIL}/set"]
+    flags += [f"--tokenizer={tokenizer_path}"]
+    said = run(build_shards.main, [*flags, "--dry_run"], monkeypatch, capfd)
+    said += run(build_shards.main, flags, monkeypatch, capfd)
+    said += run(build_shards.main, [*flags, "--seed=1"], monkeypatch, capfd)  # refused
+    assert read_set(f"{tmp_path}/{EVIL}/set").stats.documents_read == 18
+    assert commands_in(said) == []
+    assert said.count(f"{SHOWN}/set") == 3
+
+
+def run(main, argv, monkeypatch, capfd) -> str:
+    """What a command prints, as from a shell."""
+    monkeypatch.setattr(sys, "argv", ["command", *argv])
+    monkeypatch.setattr("schemas.errors._prepare_end", lambda: None)  # this process goes on
+    try:
+        run_entry(main)
+    except SystemExit:
+        pass
+    captured = capfd.readouterr()
+    assert "Traceback" not in captured.err
+    return captured.out + captured.err

@@ -1,0 +1,273 @@
+"""Tokenizers of strangers: what would hang, abort or mislead is refused in words, and why."""
+
+import base64
+import random
+import subprocess
+import sys
+import time
+import unicodedata
+
+import pytest
+
+from pipelines.build_shards import main as build_shards
+from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
+from schemas import tokenizer_trial
+from schemas.errors import DataError
+from schemas.tokenizer_bounds import (
+    MOST_GROWTH,
+    added_text_may_grow,
+    patterns_of,
+    read_tokenizer_json,
+    resolved_ids,
+    token_ids,
+)
+from schemas.tokenizer_trial import may_run_away, try_tokenizer
+from tests.tools.places import ROOT
+from tests.tools.tokenizer_factory import changed, config_of, data_of, trained_tokenizer
+from tests.tools.tokenizer_mutants import CL100K, added, replace, shapes, split, template
+from trainers.models.set_tokenizer import open_tokenizer
+
+_CONFIG = config_of(trained_tokenizer())
+_SIZE = len(_CONFIG["model"]["vocab"])
+_DECOMPOSING = [replace({"String": " "}, "\ufdfa"), {"type": "NFKD"}]
+_DOUBLING = replace({"String": "a"}, "aa")
+_BYTES = dict(_CONFIG["pre_tokenizer"])
+
+
+def _ids(tokenizer_json: bytes) -> dict[str, int]:
+    return token_ids(read_tokenizer_json(tokenizer_json, "tokenizer.json"))
+
+
+def _sequence(part: str, steps: list[dict], name: str) -> dict:
+    return changed(_CONFIG, part, value={"type": "Sequence", name: steps})
+
+
+def _with_ids(ids: dict[str, float]) -> dict:
+    return changed(_CONFIG, "model", "vocab", value=_CONFIG["model"]["vocab"] | ids)
+
+
+def _with_token(content: str) -> dict:
+    return changed(_CONFIG, "added_tokens", value=[added(_SIZE, content)])
+
+
+_far = template([("<s>", 0)], [])
+_far["special_tokens"]["<s>"]["ids"] = [2_000_000_000]
+_twice = template([("<s>", 0)], [])
+_twice["single"].append({"Sequence": {"id": "A", "type_id": 0}})
+_typed = template([("<s>", 0)], [])
+_typed["pair"][0]["SpecialToken"]["type_id"] = 256
+_lacking = template([("<s>", 0)], [])
+_lacking["single"][0]["SpecialToken"]["id"] = "<t>"
+REFUSED = {
+    "an id of a template": (changed(_CONFIG, "post_processor", value=_far), "adds id 2000000000"),
+    "an id of RoBERTa's": (
+        changed(_CONFIG, "post_processor", "cls", value=["<s>", 999]),
+        "adds id 999 as '<s>'",
+    ),
+    "a text twice": (changed(_CONFIG, "post_processor", value=_twice), "takes a text twice"),
+    "a token type": (changed(_CONFIG, "post_processor", value=_typed), "256 for a type_id"),
+    "a long added token": (_with_token("x" * 1_000_000), "1,000,000 characters of an added token"),
+    "much added text": (
+        changed(
+            _CONFIG, "added_tokens", value=[added(_SIZE + i, f"{i:<4096}") for i in range(257)]
+        ),
+        "1,052,672 characters of all its added tokens",
+    ),
+    "doubling": (_sequence("normalizer", [_DOUBLING] * 40, "normalizers"), "256 characters that"),
+    "doubling by regex": (
+        _sequence("normalizer", [replace({"Regex": "a*"}, "b")] * 8, "normalizers"),
+        "256 characters that steps up to its normalizer",
+    ),
+    "by decomposition": (  # U+FDFA becomes 18 characters, three of them spaces
+        _sequence(
+            "normalizer", [replace({"String": " "}, "\ufdfa"), {"type": "NFKD"}] * 2, "normalizers"
+        ),
+        "324 characters that steps up to its normalizer",
+    ),
+    "bytes of bytes": (
+        _sequence("pre_tokenizer", [_BYTES] * 40, "pretokenizers"),
+        "256 characters that steps up to its pre_tokenizer",
+    ),
+    "bytes of bytes, normalized": (
+        _sequence("normalizer", [{"type": "ByteLevel"}] * 12, "normalizers"),
+        "256 characters that steps up to its normalizer",
+    ),
+    "doubling in decoding": (
+        _sequence("decoder", [_DOUBLING] * 40, "decoders"),
+        "256 characters that steps up to its decoder",
+    ),
+    "spaces between all in decoding": (
+        _sequence("decoder", [{"type": "BPEDecoder", "suffix": ""}] * 40, "decoders"),
+        "256 characters that steps up to its decoder",
+    ),
+    "many steps": (
+        _sequence("normalizer", [{"type": "NFC"}] * 300, "normalizers"),
+        "257 steps of its normalizer",
+    ),
+    "an id far away": (_with_ids({"a": (1 << 24) - 2}), "one of its ids is 16,777,214"),
+    "a gap": (_with_ids({"a": 70_000}), "ids below its largest, 70,000, that no token has"),
+    "a negative id": (_with_ids({"a": -1}), "one of its ids is -1"),
+    "an id for two": (_with_ids({"unused": 17}), "'unused' have one id, 17"),
+    "an id for two, given anew": (  # added tokens are numbered from the vocabulary's size on
+        _with_ids({"unused": _SIZE + 1}) | {"added_tokens": [added(900, "<x>"), added(901, "<y>")]},
+        "have one id, 449",
+    ),
+    "no whole number": (_with_ids({"a": 1.5}), "the id of 'a' is 1.5, not a whole number"),
+    "a long suffix": (
+        changed(_CONFIG, "model", "end_of_word_suffix", value="w" * 1_000_000),
+        "1,000,000 characters of its end_of_word_suffix",
+    ),
+    "a long pattern": (
+        changed(_CONFIG, "pre_tokenizer", value=split("a" * 9000)),
+        "9,000 characters of Regex",
+    ),
+    "a runaway pattern": (
+        changed(_CONFIG, "pre_tokenizer", value=split("(a+)+$")),
+        r"of its patterns '\(a\+\)\+\$' fails: Onig: Regex search error: retry-limit",
+    ),
+    "long words": (
+        changed(shapes()["bert"], "model", "max_input_chars_per_word", value=10**9),
+        "1,000,000,000 for its max_input_chars_per_word",
+    ),
+    "a piece twice": (
+        changed(shapes()["unigram"], "model", "vocab", 4, value=["ing", -1.0]),
+        "holds 'ing' twice",
+    ),
+    "a token that the template lacks": (  # a panic in `tokenizers`
+        changed(_CONFIG, "post_processor", value=_lacking),
+        "its post-processor failed: no entry found for key",
+    ),
+    "chunks of no length": (
+        changed(_CONFIG, "pre_tokenizer", value={"type": "FixedLength", "length": 0}),
+        "the tokenizer failed on one of 4 documents",
+    ),
+    "a list for an object": (changed(_CONFIG, "normalizer", value=[_DOUBLING]), "not of type dict"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_in_words_and_at_once(name):
+    config, said = REFUSED[name]
+    began = time.monotonic()
+    with pytest.raises(DataError, match=said) as raised:
+        LoadedTokenizer.from_json(data_of(config))
+    assert time.monotonic() - began < 20  # the worst took more than 90 s, or all memory
+    assert str(raised.value).isprintable() and len(str(raised.value)) < 700
+
+
+@pytest.mark.parametrize(
+    "name", ["a runaway pattern", "a long added token", "an id for two, given anew"]
+)
+def test_trainers_refuse_them_too(name):
+    config, said = REFUSED[name]
+    with pytest.raises(DataError, match=said):
+        open_tokenizer(data_of(config))
+
+
+def test_trainers_read_ids_in_words():
+    assert _ids(data_of(shapes()["words"]))["quick"] == 6
+    for broken in (b"{", b"[]", b'{"model": []}', b'{"model": {"vocab": 3}}', b"\xff"):
+        with pytest.raises(DataError, match=r"tokenizer\.json is not a tokenizer"):
+            _ids(broken)
+    padded = shapes()["bert"]
+    assert padded["padding"] and len(open_tokenizer(data_of(padded)).encode("a").ids) == 3
+
+
+def test_a_decoder_that_fails():
+    strip = {"type": "Strip", "content": "a", "start": 0, "stop": 3}
+    loaded = LoadedTokenizer.from_json(data_of(changed(_CONFIG, "decoder", value=strip)))
+    with pytest.raises(DataError, match="its decoder failed: index out of bounds"):
+        loaded.decode([_CONFIG["model"]["vocab"]["a"]])
+
+
+def test_nothing_is_built_that_would_not_verify(corpus, tmp_path):
+    config, said = REFUSED["an id for two, given anew"]
+    (tmp_path / "tokenizer.json").write_bytes(data_of(config))
+    flags = [f"--input={corpus}", f"--tokenizer={tmp_path}", f"--output={tmp_path / 'set'}"]
+    with pytest.raises(DataError, match=said):
+        build_shards([*flags, "--num_shards=1"])
+    assert not (tmp_path / "set").exists()
+
+
+def test_sizes_of_files_come_first(tmp_path):
+    sparse = tmp_path / "tokenizer.json"
+    with sparse.open("wb") as file:
+        file.truncate(3 << 30)
+    with pytest.raises(DataError, match="3,221,225,472 bytes"):
+        load_tokenizer(sparse)
+
+
+@pytest.mark.parametrize("shape", shapes())
+def test_every_published_shape_is_taken(shape):
+    config = shapes()[shape]
+    loaded = LoadedTokenizer.from_json(data_of(config))
+    assert resolved_ids(read_tokenizer_json(loaded.json, shape), shape) == {**_ids(data_of(config))}
+    assert not any(map(may_run_away, patterns_of(config)))
+
+
+def test_growth_of_what_is_published():
+    """T5's steps: a map of characters as nmt_nfkc's (18), a Replace, and Metaspace."""
+    longest = unicodedata.normalize("NFKC", "\ufdfa")
+    charsmap = (1024).to_bytes(4, "little") + bytes(1024) + longest.encode() + b"\0"
+    config = shapes()["unigram"]
+    config["normalizer"]["normalizers"][4]["precompiled_charsmap"] = base64.b64encode(
+        charsmap
+    ).decode()
+    assert len(longest) * 2 <= MOST_GROWTH
+    assert LoadedTokenizer.from_json(data_of(config)).vocab_size == 38
+    config["normalizer"]["normalizers"] *= 2
+    with pytest.raises(DataError, match="324 characters that steps up to its normalizer"):
+        read_tokenizer_json(data_of(config), "tokenizer.json")
+
+
+def test_which_patterns_are_tried():
+    plain = [CL100K, " {2,}", r" ?[^(\s|[.,!?…。,、।۔،])]+", r"[!()*+{}\[\]]+", r"(?<=\d)(?=\p{L})"]
+    assert not any(map(may_run_away, plain))
+    sound = [r"(?=(\d{3})+(?!\d))", r"(?:\p{L}\p{M}*)+", r"(?:\p{L}|\p{M})+", r"(.)\1"]
+    assert all(map(may_run_away, sound))
+    steps = [split(pattern) for pattern in sound]
+    try_tokenizer(b"", _sequence("pre_tokenizer", steps, "pretokenizers"), "here")
+    for pattern in ("(a|a)*b", "((((a?)*)*)*)*b", "(x+x+)+y", "["):
+        with pytest.raises(DataError, match="^here: of its patterns .* fails: "):
+            broken = [*steps, split(pattern)]
+            try_tokenizer(b"", _sequence("pre_tokenizer", broken, "pretokenizers"), "here")
+
+
+def test_added_tokens_that_grow_are_tried(monkeypatch):
+    draw = random.Random(1)
+    texts = ["".join(draw.choices("abcdefghij", k=4000)) for _ in range(220)]
+    tokens = [added(i, text, normalized=True) for i, text in enumerate(texts)]
+    grown = "".join(draw.choices("klmnopqrst", k=60))
+    config = _CONFIG | {"added_tokens": tokens, "normalizer": replace({"String": "j"}, grown)}
+    monkeypatch.setattr(tokenizer_trial, "_LOADING_SECONDS", 1)  # takes 6 s of processor time
+    with pytest.raises(DataError, match="as its normalizer writes them, cannot be loaded within"):
+        read_and_try(config)
+    monkeypatch.undo()
+    config["added_tokens"] = tokens[:5]
+    read_and_try(config)
+
+
+def read_and_try(config):
+    data = data_of(config)
+    assert added_text_may_grow(config)
+    try_tokenizer(data, read_tokenizer_json(data, "tokenizer.json"), "tokenizer.json")
+
+
+def test_a_sample_of_the_fuzzer():
+    """All of it: `python -m tests.attacks.fuzz_tokenizers --minutes=60`."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tests.attacks.fuzz_tokenizers",
+            "--minutes=3",
+            "--mutants=20",
+            "--seed=7",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "20 mutants" in done.stdout

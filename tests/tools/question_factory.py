@@ -1,0 +1,119 @@
+"""Questions for tests, and the rows and sets that are made of them without Beam."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.build.make_shard import RowMaker, Shard, evaluation_of
+from pipelines.build.options import BuildOptions
+from pipelines.build.route_examples import route_examples
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.readers.documents import Documents, Reject, batch_of
+from pipelines.rows.evaluation import evaluation_file
+from pipelines.rows.example_batch import join
+from pipelines.rows.repeats import keep
+from pipelines.rows.routing import Routes
+from pipelines.tasks.qa import Qa
+from schemas.sidecar import Schema
+from tests.tools.shard_factory import replace_file, write_set
+
+Question = tuple[str, str, list[tuple[str, int]], str]  # question, context, answers, id
+Columns = dict[str, np.ndarray]
+
+
+def documents_of(questions: Sequence[Question]) -> Documents:
+    """As a reader gives them."""
+    columns: list[Any] = [[] for _ in range(4)]
+    for question, context, answers, name in questions:
+        columns[0].append(question)
+        columns[1].append(context)
+        columns[2].append([{"text": text, "start": start} for text, start in answers])
+        columns[3].append(name)
+    roles = Qa().roles()
+    arrays = [pa.array(c, role.type) for c, role in zip(columns, roles, strict=True)]
+    return Documents(batch_of(arrays, roles), 0, (), 0, path="questions.jsonl")
+
+
+def schema_of(task: Qa, tokenizer: LoadedTokenizer, max_length: int) -> Schema:
+    """Of a set with a train and a validation split."""
+    options = BuildOptions(
+        train_input=("a",),
+        validation_input=("b",),
+        tokenizer="tokenizer.json",
+        output="set",
+        task="qa",
+        max_length=max_length,
+        settings=task,
+    )
+    return options.schema(tokenizer, {})
+
+
+def shard_of(
+    documents: Documents, task: Qa, tokenizer: LoadedTokenizer, max_length: int, split: str
+) -> tuple[Shard | None, tuple[Reject, ...]]:
+    """The one shard that documents of a split give, and what was refused."""
+    schema = schema_of(task, tokenizer, max_length)
+    routes = Routes(schema.splits, schema.shards)
+    routed = route_examples(documents, task, tokenizer, schema, routes, split)
+    route = routes.split_names().index(split)
+    examples = join([block.to_bytes() for to, block in routed.batches if to == route])
+    maker = RowMaker(schema, task, task.finish(schema, tokenizer))
+    shard = None if examples is None else maker.make(keep(examples), split)
+    return shard, routed.rejects
+
+
+def rows_of(shard: Shard) -> Columns:
+    """All its rows, read back."""
+    codec = shard.maker.schema.codec()
+    chunks = [codec.decode(chunk) for chunk in shard.chunks()]
+    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
+
+
+def write_qa_set(
+    directory: Path,
+    questions: Mapping[str, Sequence[Question]],
+    task: Qa,
+    tokenizer: LoadedTokenizer,
+    max_length: int,
+) -> dict[str, Columns]:
+    """A whole small set of the questions of train and validation; returns its columns by split."""
+    schema, lines = schema_of(task, tokenizer, max_length), []
+    columns = {
+        split: {f.name: np.zeros((0, *f.shape), f.dtype) for f in schema.features}
+        for split in schema.splits
+    }
+    for split, asked in questions.items():
+        shard, rejects = shard_of(documents_of(asked), task, tokenizer, max_length, split)
+        assert shard is not None and not rejects
+        columns[split] = rows_of(shard)
+        lines += evaluation_of(shard.kept)
+    write_set(directory, schema, columns)
+    replace_file(directory, "tokenizer.json", tokenizer.json)
+    for name, content in evaluation_file(lines, ids_differ=True).items():
+        replace_file(directory, name, content)
+    return columns
+
+
+def said(rows: Columns, tokenizer: LoadedTokenizer) -> Iterator[tuple[bytes, bytes]]:
+    """What each segment says: the prompt, and what is learned but for the end of it (eos)."""
+    segment_ids = rows["segment_ids"].astype(int)
+    places = np.flatnonzero(segment_ids.ravel())
+    spelt = pa.array(tokenizer.token_bytes, pa.large_binary())
+    spelt = spelt.take(pa.array(rows["input_ids"].ravel()[places]))
+    data = spelt.buffers()[2].to_pybytes()
+    ends = np.frombuffer(spelt.buffers()[1], np.int64)[: len(places) + 1]
+    rest = np.append(np.cumsum(rows["loss_weights"].ravel()[places][::-1], dtype=int)[::-1], 0)
+    numbered = (segment_ids + np.arange(len(segment_ids))[:, None] * 70_000).ravel()[places]
+    bounds = np.append(np.flatnonzero(np.diff(numbered, prepend=0)), len(places))
+    learned = rest[bounds[:-1]] - rest[bounds[1:]]
+    answers = bounds[1:] - learned
+    for start, answer, stop in zip(
+        ends[bounds[:-1]].tolist(),
+        ends[answers].tolist(),
+        ends[bounds[1:] - 1].tolist(),
+        strict=True,
+    ):
+        yield data[start:answer], data[answer:stop]

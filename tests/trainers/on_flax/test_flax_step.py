@@ -1,0 +1,373 @@
+"""The compiled steps: learning, accumulation, devices, evaluation sums, no second compilation."""
+
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.monitoring
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from schemas.errors import DataError, UsageError
+from tests.tools.clm_factory import clm_rows, clm_schema
+from tests.tools.compile_cache import compiled_once
+from tests.tools.places import ROOT
+from tests.tools.shard_factory import mlm_schema, packed_rows
+from tests.tools.torch_gpt2 import PlainLoop, open_model
+from trainers.flax_clm import FlaxClmFlags
+from trainers.flax_mlm import FlaxMlmFlags
+from trainers.models.hf_config import decoder_to_json
+from trainers.models.hf_files import write_directory
+from trainers.models.model_flags import plan_decoder, plan_encoder
+from trainers.models.weights import fresh, to_published
+from trainers.on_flax.clm_objective import ClmObjective
+from trainers.on_flax.flax_program import FlaxProgram, dropout_key
+from trainers.on_flax.mlm_objective import MlmObjective
+from trainers.on_flax.optimizers import learning_rate, optimizer_for
+from trainers.run.program import Plan
+
+SCHEMA = mlm_schema(max_length=32)
+SIZES: dict[str, Any] = dict(layers=1, hidden_size=32, heads=2, intermediate_size=64)
+FLAGS = FlaxMlmFlags(
+    shards="set", steps=6, batch_size=8, learning_rate=1e-2, warmup_steps=2, **SIZES
+)
+
+
+def program_of(flags=FLAGS, schema=SCHEMA, devices=None) -> FlaxProgram:
+    """Compiled, before its first step."""
+    plan = Plan(flags, schema, plan_encoder(flags, schema).config, flags.steps or 0, Path("run"))
+    program = FlaxProgram(plan, MlmObjective(plan), devices)
+    program.load(fresh(plan.model, flags.seed), None)
+    program.compile(trains=True, evaluates=True)
+    return program
+
+
+def host_batch(rows=8, *, step=0, schema=SCHEMA, up=1):
+    columns = packed_rows(schema, rows, seed=step, step=up)
+    batch = {f.name: columns[f.name].astype(f.dtype) for f in schema.features}
+    index = np.arange(step * rows, (step + 1) * rows)
+    return dict(batch, row_index=index, epoch=np.zeros(rows, np.int64))
+
+
+def step_of(program, batch, step=0):
+    """The measurements of one step."""
+    (metrics,) = program.train(program.place(batch), step)()
+    return metrics
+
+
+def losses_of(program, steps=6, batches=host_batch):
+    """Losses of the first steps, and the weights after them."""
+    losses = [step_of(program, batches(step=step), step)["loss"] for step in range(steps)]
+    return losses, program.weights()
+
+
+def apart(one, other):
+    """The largest difference of weights or states."""
+    assert set(one) == set(other)
+    return max(np.abs(one[name] - other[name]).max() for name in one)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """Equal programs are compiled once for all tests here."""
+    with compiled_once(tmp_path_factory.mktemp("compiled")):
+        yield
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """One program for many tests, and where it began."""
+    program = program_of()
+    return program, program.weights(), program.state()
+
+
+@pytest.fixture
+def program(compiled):
+    compiled[0].load(*compiled[1:])
+    return compiled[0]
+
+
+def test_learns():
+    """A segment repeats one token, so a masked one is known from any neighbour."""
+    program = program_of(replace(FLAGS, steps=200, warmup_steps=20, batch_size=32))
+    losses, _ = losses_of(program, 200, lambda step: host_batch(32, step=step, up=0))
+    assert losses[0] == pytest.approx(math.log(50), abs=0.2)
+    assert np.mean(losses[-10:]) < 0.3 * losses[0]
+
+
+def test_the_loss_is_the_mean_of_all_masked_tokens(program):
+    """By hand from the evaluation's sums: rows with more masks weigh more."""
+    sums = program.evaluate(program.place(host_batch()))()
+    metrics = step_of(program, host_batch())
+    masked = host_batch()["masked_weights"].sum()
+    assert sums["counted"] == masked == metrics["counted"]
+    assert metrics["loss"] == pytest.approx(sums["loss"] / masked, rel=1e-6)
+    assert 0 <= sums["correct"] <= masked
+
+
+def test_filling_rows_count_nothing(program):
+    """A batch of 5 rows and 3 filling ones sums up to what its 5 rows do."""
+    batch = host_batch()
+    parts = []
+    for rows in (slice(0, 5), slice(5, 8)):
+        part = {name: np.zeros_like(column) for name, column in batch.items()}
+        for name in part:
+            part[name][: len(batch[name][rows])] = batch[name][rows]
+        parts.append(program.evaluate(program.place(part))())
+    whole = program.evaluate(program.place(batch))()
+    for name in ("loss", "correct", "counted"):
+        assert parts[0][name] + parts[1][name] == pytest.approx(whole[name], rel=1e-6)
+
+
+def test_microbatches_give_the_step_of_the_whole_batch(program):
+    """1 x 8 rows against 4 x 2, though microbatches hold different numbers of masked tokens."""
+    counts = host_batch()["masked_weights"].sum(axis=1)
+    assert len({int(counts[i::4].sum()) for i in range(4)}) > 1
+    whole_losses, whole = losses_of(program)
+    losses, weights = losses_of(program_of(replace(FLAGS, accumulation=4)))
+    assert losses == pytest.approx(whole_losses, rel=1e-5)
+    # Adam divides by the gradient's size: a weight that hardly matters may move by rounding alone.
+    assert apart(whole, weights) < 1e-4
+
+
+def test_nothing_compiles_after_the_first_step(program):
+    step_of(program, host_batch())
+    program.evaluate(program.place(host_batch()))()
+    told = []
+
+    def note(event: str, duration_secs: float, **kwargs: str | int) -> None:
+        if "compile" in event:
+            told.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    for step in range(1, 4):
+        step_of(program, host_batch(step=step), step)
+        program.evaluate(program.place(host_batch(step=step)))()
+        program.weights()
+        program.state()
+    assert told == []
+    jax.jit(lambda x: x + 1)(jnp.ones(3))  # the listener hears what compiles
+    assert told
+
+
+def test_another_shape_is_refused_not_compiled(program):
+    with pytest.raises(TypeError, match="compiled"):
+        program.train(program.place(host_batch(4)), 0)
+
+
+def test_buffers_are_donated_and_none_of_the_host_s(compiled, program):
+    """What was given to load, and what weights and state gave, stays as it is."""
+    given = [{name: array.copy() for name, array in arrays.items()} for arrays in compiled[1:]]
+    before = program.weights(), program.state()
+    table = program._params["embeddings"]["tokens"]["embedding"]
+    losses_of(program, 3)
+    assert table.is_deleted()
+    assert apart(program.weights(), before[0]) > 0.001
+    for arrays in (compiled[1:], before):
+        for one, other in zip(arrays, given, strict=True):
+            assert apart(one, other) == 0
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adafactor", "sgd_momentum", "lion"])
+def test_weights_and_state_go_on_in_another_program_to_the_bit(optimizer):
+    flags = replace(FLAGS, optimizer=optimizer, dropout=0.1, steps=4, learning_rate=1e-3)
+    program = program_of(flags)
+    first, _ = losses_of(program, 2)
+    weights, state = program.weights(), program.state()
+    assert state and all(type(array) is np.ndarray for array in state.values())
+    again = program_of(flags)
+    again.load(weights, state)
+    for step in (2, 3):
+        batch = host_batch(step=step)
+        assert step_of(program, batch, step) == step_of(again, batch, step)
+    assert apart(program.weights(), again.weights()) == 0
+    assert apart(program.state(), again.state()) == 0
+
+
+def test_a_state_of_another_optimizer_is_refused_by_name(compiled, program):
+    _, weights, state = compiled
+    lion = program_of(replace(FLAGS, optimizer="lion")).state()
+    with pytest.raises(DataError, match=r"--optimizer=adamw: 1.0.nu.*weight|nu.* is missing"):
+        program.load(weights, lion)
+    name = next(name for name in state if name.endswith("mu.layers.0.qkv.kernel"))
+    with pytest.raises(DataError, match=r"qkv.kernel has shape \(3,\), not \(32, 96\)"):
+        program.load(weights, {**state, name: np.zeros(3)})
+    with pytest.raises(DataError, match="surplus is left over"):
+        program.load(weights, {**state, "surplus": np.zeros(3)})
+
+
+def test_a_batch_that_cannot_be_shared_is_refused():
+    flags = replace(FLAGS, batch_size=6, accumulation=2)
+    with pytest.raises(UsageError, match="by 2 devices in 2 microbatches: give a multiple of 4"):
+        program_of(flags, devices=jax.local_devices() * 2)
+
+
+def test_one_of_several_processes_is_refused(monkeypatch):
+    """Each would train on all rows, and all write to one directory."""
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(UsageError, match="one of 2 processes of JAX.*start it on one host"):
+        program_of()
+
+
+def test_dynamic_masks_train_and_evaluate():
+    """On rows without masks; the same row of the same epoch gets the same masks again."""
+    schema = mlm_schema(max_length=32, static_masking=False)
+    flags = replace(FLAGS, masking="dynamic")
+    batch = host_batch(schema=schema)
+    losses, again = (
+        losses_of(program_of(flags, schema), 3, lambda step: batch)[0] for _ in range(2)
+    )
+    assert losses == again
+    program = program_of(flags, schema)
+    here = program.evaluate(program.place(batch))()
+    there = program.evaluate(program.place(dict(batch, epoch=batch["epoch"] + 1)))()
+    assert here["counted"] == there["counted"] > 0
+    assert here["loss"] != there["loss"]
+
+
+def test_dropout_is_a_function_of_the_step(program):
+    dropping = program_of(replace(FLAGS, dropout=0.3))
+    begin = dropping.weights(), dropping.state()
+    first, _ = losses_of(dropping, 3)
+    dropping.load(*begin)
+    assert losses_of(dropping, 3)[0] == first
+    dropping.load(*begin)
+    assert step_of(dropping, host_batch(), 1)["loss"] != first[0]  # another step
+    assert losses_of(program, 1)[0][0] != first[0]
+
+
+def test_no_dropout_key_is_a_key_of_anything_else():
+    """The seed's key folded with a number keys samples, and in flax each parameter of a model."""
+    raw = lambda key: tuple(jax.random.key_data(key).tolist())  # noqa: E731
+    root, rngs = jax.random.key(3), nnx.Rngs(3)
+    others = {raw(jax.random.fold_in(root, number)) for number in range(200)}
+    others |= {raw(rngs.params()) for _ in range(200)}
+    dropping = {raw(dropout_key(3, step)) for step in range(200)}
+    assert len(dropping) == 200 and not dropping & others
+
+
+def test_decay_spares_vectors():
+    """A step with a gradient of 0 shrinks matrices and leaves biases and norms alone."""
+    program = program_of(replace(FLAGS, weight_decay=0.5, learning_rate=0.1, warmup_steps=0))
+    batch = host_batch()
+    batch["masked_weights"][:] = 0
+    before = program.weights()
+    metrics = step_of(program, batch)
+    assert metrics["loss"] == 0 == metrics["counted"]
+    for name, new in program.weights().items():
+        old = before[name]
+        expected = old * (1 - 0.5 * metrics["learning_rate"]) if old.ndim > 1 else old
+        np.testing.assert_allclose(new, expected, rtol=1e-5, atol=1e-8)
+
+
+def test_clipping_bounds_the_gradient():
+    """Adam's first moment after one step is (1 - beta1) times the clipped gradient."""
+    program = program_of(replace(FLAGS, clip_norm=0.01))
+    assert step_of(program, host_batch())["gradient_norm"] > 0.1
+    moments = [value for name, value in program.state().items() if ".mu." in name]
+    assert optax.tree.norm(moments) == pytest.approx(0.1 * 0.01, rel=1e-4)
+
+
+def test_schedule_by_hand():
+    rate = learning_rate(replace(FLAGS, learning_rate=0.4, warmup_steps=4), 8)
+    # Up in quarters over steps 1 to 4, then down in fifths: 4/5 at step 5, 1/5 at step 8.
+    expected = [0.1, 0.2, 0.3, 0.4, 0.32, 0.24, 0.16, 0.08]
+    assert [float(rate(step)) for step in range(8)] == pytest.approx(expected)
+    flat = learning_rate(replace(FLAGS, learning_rate=0.4, warmup_steps=0), 1)
+    assert float(flat(0)) == pytest.approx(0.4)
+
+
+def five_steps(optimizer):
+    """Weights after them: a matrix large enough to be factored, a small one, a vector."""
+    random = np.random.default_rng(0)
+    shapes = {"large": (128, 130), "small": (8, 4), "vector": (130,)}
+    params = {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    state = optimizer.init(params)
+    for _ in range(5):
+        gradients = jax.tree.map(lambda value: random.normal(size=value.shape), params)
+        updates, state = optimizer.update(gradients, state, params)
+        params = optax.apply_updates(params, updates)
+    return jax.device_get(params)
+
+
+def test_adafactor_is_optax_s():
+    """To the bit without decay; with it, matrices alone lose the rate times the decay."""
+    flags = replace(FLAGS, optimizer="adafactor", learning_rate=0.01, clip_norm=0.0)
+    rate = learning_rate(flags, 6)
+    theirs = five_steps(optax.adafactor(learning_rate=rate))
+    ours = five_steps(optimizer_for(replace(flags, weight_decay=0.0), rate))
+    for name, value in theirs.items():
+        assert value.tobytes() == ours[name].tobytes(), name
+    decayed = five_steps(optimizer_for(replace(flags, weight_decay=0.1), rate))
+    assert decayed["vector"].tobytes() == theirs["vector"].tobytes()
+    whole = 1 - math.prod(1 - 0.1 * float(rate(step)) for step in range(5))
+    lost = (theirs["small"] - decayed["small"]) / theirs["small"]
+    assert np.median(lost) == pytest.approx(whole, rel=0.1)
+
+
+def test_twenty_steps_of_adamw_are_pytorch_s(tmp_path, capsys):
+    """GPT-2 on packed rows: warm-up, decay, clipping, 20 steps of both; losses and weights."""
+    schema = clm_schema(max_length=32)
+    flags = FlaxClmFlags(shards="set", steps=20, batch_size=8, learning_rate=1e-3, **SIZES)
+    plan = Plan(flags, schema, plan_decoder(flags, schema).config, 20, Path("run"))
+    program = FlaxProgram(plan, ClmObjective(plan))
+    begin = fresh(plan.model, 0)
+    program.load(begin, None)
+    program.compile(trains=True, evaluates=False)
+    settings = decoder_to_json(plan.model, schema.special_ids)
+    write_directory(str(tmp_path / "first"), settings, to_published(begin, plan.model))
+    theirs = PlainLoop(open_model(str(tmp_path / "first")), steps=20, learning_rate=1e-3)
+    worst = 0.0
+    for step in range(20):
+        columns = clm_rows(schema, 8, seed=step)
+        batch = {f.name: columns[f.name].astype(f.dtype) for f in schema.features}
+        batch |= dict(row_index=np.arange(8), epoch=np.zeros(8, np.int64))
+        worst = max(worst, abs(step_of(program, batch, step)["loss"] - theirs.step(batch)))
+    named = {n: p.detach().numpy() for n, p in theirs.model.named_parameters()}
+    difference = apart(to_published(program.weights(), plan.model), named)
+    with capsys.disabled():
+        print(f"\n20 steps beside PyTorch: losses {worst:.1e}, weights {difference:.1e}", end="")
+    assert worst < 3e-6 and difference < 3e-6
+
+
+DEVICES_CODE = """
+import sys, jax, numpy as np
+from dataclasses import replace
+from tests.trainers.on_flax.test_flax_step import FLAGS, apart, host_batch, losses_of, program_of
+count = int(sys.argv[1])
+assert len(jax.local_devices()) == count
+flags = replace(FLAGS, batch_size=16, accumulation=2, masking="dynamic")
+batches = lambda step: host_batch(16, step=step)
+one, weights = losses_of(program_of(flags, devices=jax.local_devices()[:1]), 4, batches)
+several, shared = losses_of(program_of(flags), 4, batches)
+worst = max(abs(a - b) / a for a, b in zip(one, several))
+print(f"{count} devices: losses {worst:.1e}, weights {apart(weights, shared):.1e}")
+assert worst < 1e-6, (one, several)
+assert apart(weights, shared) < 1e-3
+"""
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_several_devices_give_the_losses_of_one(count):
+    settings = {
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={count}",
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": str(ROOT),
+    }
+    found = subprocess.run(
+        [sys.executable, "-c", DEVICES_CODE, str(count)],
+        cwd=ROOT,
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+    )
+    print(found.stdout)
+    assert found.returncode == 0, found.stderr

@@ -1,0 +1,473 @@
+"""The trainer as a command, on plain PyTorch: runs, resuming to the bit, refusals; its program."""
+
+import ast
+import json
+import resource
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from schemas.errors import DataError, TextmillError, UsageError
+from tests.tools.class_factory import write_class_set
+from tests.tools.places import ROOT
+from tests.tools.poptorch_programs import make_plan, make_program
+from tests.tools.poptorch_stub import installed
+from tests.tools.shard_factory import write_mlm_set
+from trainers.models.encoder import EncoderConfig
+from trainers.models.hf_files import read_directory
+from trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_arrays
+from trainers.on_poptorch.module_program import ModuleObjective, ModuleProgram, dropout_seed
+from trainers.poptorch_classifier import main
+from trainers.reader import ShardSet
+from trainers.run.checkpoints import Checkpoints, read_weights
+from trainers.run.journal import read_metrics
+
+DIMENSIONS = {
+    "layers": 1,
+    "hidden_size": 16,
+    "heads": 2,
+    "intermediate_size": 24,
+    "embedding_size": 8,
+    "batch_size": 8,
+    "learning_rate": 0.01,
+    "device": "cpu",
+}
+SMALL = [f"--{name}={value}" for name, value in DIMENSIONS.items()]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Models are too small for more, which other tests need."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    """64 training rows and 24 of validation, two classes."""
+    directory = tmp_path_factory.mktemp("classes") / "set"
+    write_class_set(directory)
+    return directory
+
+
+def train(shards, output, *more):
+    main([f"--shards={shards}", f"--output={output}", *SMALL, *more])
+
+
+def lines_of(output):
+    return read_metrics(str(output / "metrics.jsonl"))
+
+
+def tensors(arrays):
+    return {name: torch.tensor(array) for name, array in arrays.items()}
+
+
+def best_of(output):
+    """The step of the best evaluation, and the weights after it."""
+    [path] = Checkpoints(output).choose("best")
+    assert path.parent.name == "best"
+    return int(path.name), read_weights(path)
+
+
+def assert_same(a, b):
+    """Two arrays of names, to the bit."""
+    assert a.keys() == b.keys()
+    for name, value in a.items():
+        np.testing.assert_array_equal(b[name], value, err_msg=name)
+
+
+def assert_same_end(a, b):
+    """Two runs after 12 steps."""
+    a, b = (Checkpoints(output).read(12) for output in (a, b))
+    assert_same(a.weights, b.weights)
+    assert_same(a.state or {}, b.state or {})
+    assert a.progress == b.progress
+
+
+@pytest.fixture(scope="module")
+def whole(shards, tmp_path_factory):
+    """An unbroken run of 12 steps, with dropout."""
+    torch.set_num_threads(1)
+    output = tmp_path_factory.mktemp("whole") / "run"
+    more = ["--steps=12", "--evaluate_every=4", "--checkpoint_every=3", f"--export={output}-out"]
+    train(shards, output, *more, "--accumulation=2")
+    return output
+
+
+def test_a_run_leaves_all_that_it_promises(whole):
+    found = {path.name for path in whole.iterdir()}
+    assert found >= {
+        "config.json",
+        "config.yaml",
+        "schema.json",
+        "tokenizer.json",
+        "metrics.jsonl",
+        "loss.png",
+        "best",
+        "confusion.png",
+        "reliability.png",
+        "checkpoints",
+    }
+    assert (whole / "loss.png").read_bytes()[:4] == b"\x89PNG"
+    assert Checkpoints(whole).steps == [9, 12]  # two are kept
+    lines = lines_of(whole)
+    steps = [line for line in lines if line["kind"] == "train"]
+    assert [line["step"] for line in steps] == list(range(1, 13))
+    # A warm-up of a tenth, one step, then linearly down: 12/12, 11/12, ... of 0.01.
+    np.testing.assert_allclose(
+        [line["learning_rate"] for line in steps], [0.01 * n / 12 for n in (12, *range(11, 0, -1))]
+    )
+    assert all(line["tokens_per_second"] > 0 and 0 <= line["waiting"] <= 1 for line in steps)
+    evaluations = [line for line in lines if line["kind"] == "evaluation"]
+    assert [line["step"] for line in evaluations] == [4, 8, 12]
+    assert set(evaluations[0]) >= {"loss", "accuracy", "auc", "f1", "rows"}
+    highest = max(evaluations, key=lambda line: line["accuracy"])
+    assert best_of(whole)[0] == highest["step"]
+    assert Checkpoints(whole).read(12).progress["best"] == highest["accuracy"]
+
+
+def test_the_best_weights_are_exported(whole):
+    config, tensors = read_directory(f"{whole}-out")
+    assert config["architectures"] == ["ElectraForSequenceClassification"]
+    weight = best_of(whole)[1]["head.out.weight"]
+    np.testing.assert_array_equal(tensors["classifier.out_proj.weight"], weight)
+
+
+def test_texts_are_classified(shards, whole, tmp_path, capsys):
+    """As the rows of the same words are, by the best weights; on the stand-in's IPUs too."""
+    rows = next(ShardSet(str(shards)).in_order("validation", batch_size=24, prefetch=0))
+    texts = [
+        " ".join(f"w{number}" for number in row[segment > 0][1:-1])
+        for row, segment in zip(rows["input_ids"], rows["segment_ids"], strict=True)
+    ]
+    file = tmp_path / "texts.txt"
+    file.write_text("\n".join(texts))
+    main([f"--output={whole}", f"--predict={file}", "--device=cpu", "--batch_size=5"])
+    said = capsys.readouterr()
+    best, weights = best_of(whole)
+    assert f"the weights after step {best}" in said.err
+    model = Classifier(EncoderConfig(**json.loads((whole / "config.json").read_text())["model"]))
+    model.load_state_dict(tensors(weights))
+    inputs = tensors(classifier_arrays(rows))
+    logits = model.eval()(*(inputs[name] for name in TEXT_INPUTS)).detach()
+    chances = torch.softmax(logits.double(), dim=1)
+    found = [line.split("\t") for line in said.out.splitlines()]
+    assert [label for label, _ in found] == [("neg", "pos")[n] for n in chances.argmax(1)]
+    np.testing.assert_allclose(
+        [float(chance) for _, chance in found], chances.max(1).values, atol=2e-6
+    )
+    with installed() as poptorch:
+        more = ["--batch_size=6", "--precision=float32", f"--predictions={tmp_path / 'out.txt'}"]
+        main([f"--output={whole}", f"--predict={file}", *more])
+    assert not [call for call in poptorch.calls if call.startswith("training")]
+    lines = [line.split("\t") for line in (tmp_path / "out.txt").read_text().splitlines()]
+    assert [label for label, _ in lines] == [label for label, _ in found]
+
+
+def test_a_resumed_run_has_the_same_bits(shards, whole, tmp_path):
+    flags = ["--steps=12", "--evaluate_every=4", "--checkpoint_every=3", "--accumulation=2"]
+    train(shards, tmp_path / "run", *flags, "--stop_after=6")
+    train(shards, tmp_path / "run", *flags, "--resume")
+    assert_same_end(whole, tmp_path / "run")
+    timed = ("tokens_per_second", "waiting")
+    for before, after in zip(
+        [line for line in lines_of(whole) if line["kind"] == "train"],
+        [line for line in lines_of(tmp_path / "run") if line["kind"] == "train"],
+        strict=True,
+    ):
+        assert {k: v for k, v in before.items() if k not in timed} == {
+            k: v for k, v in after.items() if k not in timed
+        }
+
+
+def test_another_number_of_steps_has_its_own_schedule_from_the_first_on(shards, tmp_path):
+    """After 2 of 12 steps it goes on as a run of 4: a warm-up of one step, then 4/4, 3/4, 2/4."""
+    train(shards, tmp_path / "run", "--steps=12", "--stop_after=2")
+    train(shards, tmp_path / "run", "--steps=4", "--resume")
+    rates = [line["learning_rate"] for line in lines_of(tmp_path / "run") if "epoch" in line]
+    np.testing.assert_allclose(rates, [0.01, 0.01 * 11 / 12, 0.01 * 2 / 4, 0.01 * 1 / 4])
+
+
+def test_a_loss_that_is_no_number_stops_the_run(shards, tmp_path):
+    """With the step, its rows, and the batch; a learning rate of 1e30 sees to it."""
+    with pytest.raises(DataError, match=r"step \d: the loss is .*on rows \d") as stopped:
+        train(shards, tmp_path / "run", "--steps=8", "--learning_rate=1e30", "--clip_norm=0")
+    [saved] = (tmp_path / "run").glob("stopped-at-step-*.npz")
+    assert saved.name in str(stopped.value)
+    with np.load(saved) as batch:
+        assert batch["input_ids"].shape == (8, 16) and len(batch["row_index"]) == 8
+
+
+def test_early_stopping(shards, tmp_path, capsys):
+    """With a learning rate of next to nothing the second evaluation is no better than the first."""
+    flags = ["--steps=12", "--evaluate_every=2", "--learning_rate=1e-12", "--patience=2"]
+    train(shards, tmp_path / "run", *flags, f"--export={tmp_path / 'out'}")
+    assert "no better accuracy in 2 evaluations: stopping after step 6" in capsys.readouterr().err
+    assert (tmp_path / "out" / "model.safetensors").exists()
+    train(shards, tmp_path / "run", *flags, "--resume")
+    assert "nothing to do: step 6 of 12 is done" in capsys.readouterr().err
+
+
+def test_pairs_and_published_weights(tmp_path):
+    """A set of pairs, from an exported model of two classes to one of three."""
+    write_class_set(tmp_path / "two")
+    write_class_set(tmp_path / "pairs", classes=("a", "b", "c"), pairs=True)
+    train(tmp_path / "two", tmp_path / "run", "--steps=2", f"--export={tmp_path / 'out'}")
+    small = ["--batch_size=8", "--device=cpu", "--steps=2", f"--init_from={tmp_path / 'out'}"]
+    main([f"--shards={tmp_path / 'pairs'}", f"--output={tmp_path / 'next'}", *small])
+    with pytest.raises(UsageError, match="--layers=3, but the weights of --init_from=.* have 1"):
+        main(
+            [f"--shards={tmp_path / 'pairs'}", f"--output={tmp_path / 'no'}", *small, "--layers=3"]
+        )
+    weights = Checkpoints(tmp_path / "next").read(2).weights
+    assert weights["head.out.weight"].shape == (3, 16)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--hidden_size=15"], "--hidden_size=15 is no multiple of --heads=2"),
+        (["--architecture=bert"], "--embedding_size=8 is not --hidden_size=16: only --family"),
+        (["--optimizer=lion"], "has no torch.optim.Lion"),
+        (["--precision=float16"], "float16 is for IPUs"),
+        (["--device=cuda"], "PyTorch finds no GPU"),
+        (["--patience=0"], "--patience=0: must be at least 1"),
+        (["--init_from=here"], "--init_from=here: there is no such directory"),
+        (["--accumulation=3"], "--batch_size=8 is no multiple of --accumulation=3"),
+        (["--predictions=file"], "--predictions=file needs --predict=FILE"),
+        (["--predict=file"], "holds no run"),
+    ],
+)
+def test_refusals(shards, tmp_path, monkeypatch, more, said):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UsageError, match=said):
+        train(shards, tmp_path / "run", *more)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_set_of_another_task_is_refused(tmp_path):
+    write_mlm_set(tmp_path / "set")
+    with pytest.raises(UsageError, match=r"task 'mlm'; this trainer takes 'classification'"):
+        train(tmp_path / "set", tmp_path / "run")
+
+
+@pytest.mark.parametrize("accumulation", [1, 2, 4])
+def test_class_weights(shards, accumulation):
+    """The mean over the whole batch, whatever the microbatches: sum(w * l) / sum(w)."""
+    settings = {**DIMENSIONS, "dropout": 0.0, "clip_norm": 0.0, "optimizer": "sgd_momentum"}
+    program = make_program(
+        shards, **settings, class_weights="1,2.5", accumulation=accumulation, weight_decay=0.0
+    )
+    before = program.weights()
+    rows = next(ShardSet(str(shards)).batches("train", batch_size=8, seed=0, prefetch=0))
+    inputs = tensors(classifier_arrays(rows))
+    module = program.module
+    logits, label = module(*(inputs[name] for name in TEXT_INPUTS)), inputs["label"].long()
+    loss = functional.cross_entropy(logits, label, weight=torch.tensor([1.0, 2.5]))
+    wanted = torch.autograd.grad(loss, list(module.parameters()))
+    norm = torch.linalg.vector_norm(torch.cat([part.flatten() for part in wanted]))
+    [found] = program.train(program.place(rows), 0)()
+    assert found["loss"] == pytest.approx(loss.item(), rel=1e-6)
+    assert found["counted"] == np.array([1.0, 2.5])[rows["label"]].sum()
+    assert found["gradient_norm"] == pytest.approx(norm.item(), rel=1e-5)
+    for (name, parameter), gradient in zip(module.named_parameters(), wanted, strict=True):
+        moved = torch.from_numpy(before[name]) - parameter.detach()
+        torch.testing.assert_close(moved / found["learning_rate"], gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_a_batch_of_classes_without_weight(shards):
+    """Nothing is learned from it, and nothing is divided by 0."""
+    program = make_program(shards, **DIMENSIONS, class_weights="0,1", weight_decay=0.0)
+    before = program.weights()
+    rows = next(ShardSet(str(shards)).batches("train", batch_size=8, seed=0, prefetch=0))
+    rows["label"] = np.zeros_like(rows["label"])
+    [found] = program.train(program.place(rows), 0)()
+    assert (found["loss"], found["counted"], found["gradient_norm"]) == (0, 0, 0)
+    assert_same(before, program.weights())
+
+
+def test_class_weights_on_the_command_line(shards, tmp_path, capsys):
+    """Balanced ones are 64 / (2 * rows of the class); they are what a step's loss is over."""
+    train(shards, tmp_path / "run", "--steps=2", "--class_weights=balanced")
+    said = capsys.readouterr().err
+    assert "note: neg: 36 training rows, weight 0.8889" in said
+    assert "note: pos: 28 training rows, weight 1.143" in said
+    counts = [line["weight"] for line in lines_of(tmp_path / "run") if line["kind"] == "train"]
+    assert all(6 < count < 10 and count != 8 for count in counts)
+
+
+def test_logits_are_float32_where_all_else_is_bfloat16(shards):
+    """Sums of the last layer are not rounded to the 8 bits of bfloat16."""
+    program = make_program(shards, **DIMENSIONS, precision="bfloat16")
+    assert program.description == "PyTorch on cpu, bfloat16"
+    head, seen = program.module.head, []
+    head.out.register_forward_hook(lambda _, inputs, output: seen.append((inputs[0], output)))
+    head.dense.register_forward_hook(lambda _, inputs, output: seen.append(output.dtype))
+    rows = next(ShardSet(str(shards)).in_order("validation", batch_size=8, prefetch=0))
+    logits = program.evaluate(program.place(rows))()["logits"]
+    dense_dtype, (given, given_back) = seen
+    assert dense_dtype == torch.bfloat16
+    assert logits.dtype == np.float32 and given_back.dtype == given.dtype == torch.float32
+    exact = given.double() @ head.out.weight.double().T + head.out.bias.double()
+    np.testing.assert_allclose(logits, exact.detach(), rtol=1e-5, atol=1e-7)
+    assert (torch.tensor(logits).bfloat16().float().numpy() != logits).any()
+    assert all(weight.dtype == torch.float32 for weight in program.module.parameters())
+
+
+def test_dropout_has_numbers_of_its_own_for_every_seed_and_step():
+    """In the lower 32 bits alone, too, which are all that PyTorch takes on the CPU."""
+    seeds = {dropout_seed(seed, step) for seed in range(100) for step in range(100)}
+    assert len(seeds) == len({seed % 2**32 for seed in seeds}) == 10_000
+    assert dropout_seed(3, 4) == dropout_seed(3, 4)
+
+
+class Squares(ModuleObjective):
+    """A line through points: no task of ours."""
+
+    def __init__(self):
+        super().__init__(nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 1)))
+
+    def prepare(self, rows):
+        return {"x": rows["x"], "y": rows["y"]}, float(len(rows["x"]))
+
+    def loss(self, inputs):
+        return (self.module(inputs["x"])[:, 0] - inputs["y"]).square().sum()
+
+    def evaluate(self, inputs):
+        return {"found": self.module(inputs["x"])}
+
+
+def squares(shards, **settings):
+    plan = make_plan(shards, **{**DIMENSIONS, "steps": 6, **settings})
+    torch.manual_seed(0)
+    return ModuleProgram(plan, Squares())
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd_momentum", "adafactor"])
+def test_any_module_is_trained_and_goes_on_to_the_bit(shards, optimizer):
+    if optimizer == "adafactor" and not hasattr(torch.optim, "Adafactor"):
+        optimizer = "adamw"  # PyTorch 2.5 brought it
+    random = np.random.default_rng(0)
+    x = random.normal(size=(6, 8, 3)).astype(np.float32)
+    batches = [{"x": part, "y": part.sum(axis=1)} for part in x]
+    whole = squares(shards, optimizer=optimizer)
+    found = []
+    for step, batch in enumerate(batches):
+        found += whole.train(whole.place(batch), step)()
+        if step == 2:
+            weights, state = whole.weights(), whole.state()
+    again = squares(shards, optimizer=optimizer, weight_decay=0.01)
+    again.load(weights, state)
+    assert_same(state, again.state())
+    losses = [again.train(again.place(batches[step]), step)()[0] for step in (3, 4, 5)]
+    assert losses == found[3:]
+    assert_same(whole.weights(), again.weights())
+    assert_same(whole.state(), again.state())
+    assert found[0].keys() == {"loss", "counted", "learning_rate", "gradient_norm"}
+    assert again.evaluate(again.place(batches[0]))()["found"].shape == (8, 1)
+
+
+def test_hyperparameters_are_the_flags_and_not_the_checkpoints(shards):
+    """A run that goes on with other ones is as one that has them from there on."""
+    first = squares(shards, weight_decay=0.5, beta1=0.5, learning_rate=0.1)
+    batch = {"x": np.ones((8, 3), np.float32), "y": np.ones(8, np.float32)}
+    first.train(first.place(batch), 0)()
+    again = squares(shards, weight_decay=0.1)
+    again.load(first.weights(), first.state())
+    [found] = again.train(again.place(batch), 1)()
+    assert found["learning_rate"] == pytest.approx(0.01 * 5 / 6)
+    [matrices, vectors] = again._optimizer.param_groups
+    assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.1, 0.0)
+    assert matrices["betas"] == (0.9, 0.999)
+
+
+def test_the_state_of_another_optimizer_is_refused(shards):
+    adam, sgd = squares(shards), squares(shards, optimizer="sgd_momentum")
+    batch = {"x": np.ones((8, 3), np.float32), "y": np.ones(8, np.float32)}
+    adam.train(adam.place(batch), 0)()
+    with pytest.raises(DataError, match="the checkpoint's optimizer is another: 0.exp_avg is left"):
+        sgd.load(adam.weights(), adam.state())
+    lacking = {name: value for name, value in adam.state().items() if name != "2.step"}
+    with pytest.raises(DataError, match="2.step is missing"):
+        adam.load(adam.weights(), lacking)
+
+
+def test_using_a_run_leaves_what_training_writes(whole, tmp_path):
+    """A checkpoint that a run is just writing is not taken for one that was left."""
+    shutil.copytree(whole, tmp_path / "run")
+    partial = tmp_path / "run" / "checkpoints" / "15.partial"
+    partial.mkdir()
+    (tmp_path / "texts.txt").write_text("w7 w8\n")
+    main([f"--output={tmp_path / 'run'}", f"--predict={tmp_path / 'texts.txt'}", "--device=cpu"])
+    assert partial.exists()
+
+
+USED = ("config.json", "schema.json", "tokenizer.json")
+WRITTEN = ("config.yaml", "metrics.jsonl", "loss.png")
+
+
+@pytest.mark.parametrize("name", [*USED, *WRITTEN])
+def test_files_that_cannot_be_read_or_written_are_named(shards, whole, tmp_path, name):
+    """Directories stand for those of another user, which root may read."""
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    (run / name).unlink()
+    (run / name).mkdir()
+    (tmp_path / "texts.txt").write_text("w7 w8\n")
+    flags = ["--steps=14", "--accumulation=2", "--resume"]
+    with pytest.raises(TextmillError, match=name):
+        train(shards, run, *flags)
+    if name in USED:
+        with pytest.raises(TextmillError, match=name):
+            main([f"--output={run}", f"--predict={tmp_path / 'texts.txt'}", "--device=cpu"])
+
+
+def test_best_weights_that_cannot_be_read_are_named(whole, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    path = run / "best" / str(best_of(run)[0])
+    (path / "state.safetensors").unlink()
+    (tmp_path / "texts.txt").write_text("w7 w8\n")
+    with pytest.raises(DataError, match=str(path)):
+        main([f"--output={run}", f"--predict={tmp_path / 'texts.txt'}", "--device=cpu"])
+
+
+def test_a_disk_that_is_full_while_metrics_are_written(shards, tmp_path):
+    """Files may grow to 16 KiB: metrics.jsonl reaches that before a checkpoint is due."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16384, before[1]))
+    try:
+        with pytest.raises(DataError, match="run: .*File too large. Finished checkpoints are kept"):
+            train(shards, tmp_path / "run", "--steps=200")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    done = len(lines_of(tmp_path / "run"))
+    assert 20 < done < 200
+    train(shards, tmp_path / "run", "--steps=200", "--stop_after=3", "--resume")
+
+
+def test_refusals_cost_no_pytorch():
+    code = "import sys, json, trainers.poptorch_classifier; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    loaded = {name.split(".")[0] for name in json.loads(done.stdout)}
+    assert not loaded & {"torch", "poptorch", "transformers", "tensorflow", "jax", "apache_beam"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [ROOT / "trainers/poptorch_classifier.py", *sorted((ROOT / "trainers/on_poptorch").glob("*"))],
+    ids=lambda path: path.stem,
+)
+def test_python_3_8_can_read_it(path):
+    if path.suffix == ".py":
+        ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))

@@ -1,0 +1,543 @@
+"""The TensorFlow classifier as a command: runs, resuming to the bit, use of a run, refusals."""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from schemas.errors import DataError, UsageError
+from tests.tools.class_factory import write_class_set
+from tests.tools.places import ROOT
+from tests.tools.shard_factory import replace_file, write_mlm_set
+from trainers.data.shard_set import ShardSet
+from trainers.measures.class_scores import class_measures, probabilities
+from trainers.models.encoder import EncoderConfig
+from trainers.models.hf_files import read_directory
+from trainers.models.model_flags import plan_encoder
+from trainers.models.weights import fresh
+from trainers.on_tf.backend import keras, tf
+from trainers.on_tf.classification_objective import ClassificationObjective
+from trainers.on_tf.strategies import choose_strategy
+from trainers.on_tf.tf_encoder import Encoder
+from trainers.on_tf.tf_layers import fill
+from trainers.on_tf.tf_optimizers import make_optimizer
+from trainers.on_tf.tf_program import TfProgram
+from trainers.run import checkpoints
+from trainers.run.checkpoints import Checkpoints, read_checkpoint, read_weights
+from trainers.run.journal import MetricsFile, read_metrics
+from trainers.run.program import Plan
+from trainers.run.run_directory import read_settings
+from trainers.tasks.classification import count_labels
+from trainers.tf_classifier import TfClassifierFlags, main
+
+SMALL = [
+    "--layers=1",
+    "--hidden_size=16",
+    "--heads=2",
+    "--intermediate_size=24",
+    "--batch_size=8",
+    "--learning_rate=0.03",
+    "--dropout=0.02",
+    "--device=cpu",
+    "--no_verify",
+]
+FAST = "--no_jit_compile"  # where compiling would take the longest of a test
+INTERVALS = [FAST, "--steps=24", "--evaluate_every=8", "--checkpoint_every=8"]
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    """64 training rows and 24 of validation, two classes."""
+    directory = tmp_path_factory.mktemp("classes") / "set"
+    write_class_set(directory)
+    return directory
+
+
+def train(shards, output, *more):
+    main([f"--shards={shards}", f"--output={output}", *SMALL, *more])
+
+
+def lines_of(output, kind="train"):
+    lines = read_metrics(str(output / "metrics.jsonl"))
+    return [line for line in lines if line["kind"] == kind]
+
+
+def losses_of(output):
+    return [line["loss"] for line in lines_of(output)]
+
+
+def model_of(output, which):
+    """The model of a run with the weights of one of its checkpoints."""
+    sizes = read_settings(output, "tf_classifier")["model"]
+    model = Encoder(EncoderConfig(**{**sizes, "classes": tuple(sizes["classes"])}))
+    [path] = Checkpoints(output).choose(which)
+    fill(model, read_weights(path))
+    return model
+
+
+def state_of(output, step):
+    """Every variable of a checkpoint by its name, the optimizer's too."""
+    stored = read_checkpoint(output / "checkpoints" / str(step))
+    assert stored.state
+    return {**stored.weights, **stored.state}
+
+
+@pytest.fixture(scope="module")
+def whole(shards, tmp_path_factory):
+    """An unbroken run of 24 steps, with dropout."""
+    output = tmp_path_factory.mktemp("whole") / "run"
+    train(shards, output, *INTERVALS)
+    return output
+
+
+def test_a_run_leaves_all_that_it_promises(whole):
+    pictures = {"loss.png", "confusion.png", "reliability.png"}
+    assert {path.name for path in whole.iterdir()} >= pictures | {
+        "config.json",
+        "config.yaml",
+        "schema.json",
+        "tokenizer.json",
+        "metrics.jsonl",
+        "best",
+        "checkpoints",
+    }
+    assert all((whole / name).read_bytes()[:4] == b"\x89PNG" for name in pictures)
+    lines = lines_of(whole)
+    assert [line["step"] for line in lines] == list(range(1, 25))
+    # A warm-up of a tenth, two steps, then linearly down: 23/23, 22/23, ... of 0.03.
+    rates = [0.5, *(number / 23 for number in range(23, 0, -1))]
+    found = [line["learning_rate"] / 0.03 for line in lines]
+    np.testing.assert_allclose(found, rates, rtol=1e-6)
+    assert all(line["tokens_per_second"] > 0 and 0 <= line["waiting"] <= 1 for line in lines)
+    evaluations = lines_of(whole, "evaluation")
+    assert [line["step"] for line in evaluations] == [8, 16, 24]
+    assert set(evaluations[0]) >= {"loss", "accuracy", "auc", "f1", "ece", "rows"}
+    assert evaluations[-1]["loss"] < 0.9 * evaluations[0]["loss"], "it learns"
+    accuracies = [line["accuracy"] for line in evaluations]
+    kept = Checkpoints(whole)
+    assert (kept.steps, kept.best) == ([16, 24], 8 * (1 + int(np.argmax(accuracies))))
+
+
+class Killed(BaseException):
+    """As if the process were gone: nothing catches it."""
+
+
+def test_a_run_that_is_interrupted_and_killed_ends_as_if_it_had_not_been(
+    shards, whole, tmp_path, monkeypatch, capfd
+):
+    """Ctrl-C after step 5, killed while it writes step 16's checkpoint, then let go on."""
+    write, publish = MetricsFile.write, os.rename
+
+    def interrupting(self, line):
+        write(self, line)
+        if line["kind"] == "train" and line["step"] == 5:
+            signal.raise_signal(signal.SIGINT)
+
+    def dying(source, target):
+        if str(target).endswith("checkpoints/16"):
+            raise Killed
+        publish(source, target)
+
+    monkeypatch.setattr(MetricsFile, "write", interrupting)
+    with pytest.raises(SystemExit) as left:
+        train(shards, tmp_path, *INTERVALS)
+    assert left.value.code == 130 and "--resume" in capfd.readouterr().err
+    monkeypatch.setattr(MetricsFile, "write", write)
+    kept = Checkpoints(tmp_path).steps
+    assert kept[-1] in (5, 6), "the step that ran when the signal came may have ended"
+    monkeypatch.setattr(checkpoints.os, "rename", dying)
+    with pytest.raises(Killed):
+        train(shards, tmp_path, *INTERVALS, "--resume")
+    assert (tmp_path / "checkpoints" / "16.partial").is_dir()
+    monkeypatch.setattr(checkpoints.os, "rename", publish)
+    train(shards, tmp_path, *INTERVALS, "--resume")
+    said = capfd.readouterr().err
+    assert f"resuming after step {kept[-1]} of 24" in said and "after step 8 of 24" in said
+    assert not list(tmp_path.glob("*/*.partial"))
+
+    assert losses_of(tmp_path) == losses_of(whole)
+    assert lines_of(tmp_path, "evaluation") == lines_of(whole, "evaluation")
+    expected, found = state_of(whole, 24), state_of(tmp_path, 24)
+    assert expected.keys() == found.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_resuming_on_two_devices_takes_the_same_batches(shards, tmp_path, monkeypatch):
+    """One device and two differ by the order in which gradients are added up, no more.
+
+    With XLA, and nothing is traced after the first step and the first evaluation.
+    """
+    traces = {"sums": 0, "outputs": 0}
+
+    def counting(name, method):
+        def call(self, *arguments):
+            traces[name] += 1
+            return method(self, *arguments)
+
+        return call
+
+    for name in traces:
+        method = getattr(ClassificationObjective, name)
+        monkeypatch.setattr(ClassificationObjective, name, counting(name, method))
+    flags = ["--steps=6", "--dropout=0", "--evaluate_every=2"]
+    train(shards, tmp_path / "one", *flags, "--stop_after=3")
+    assert traces == {"sums": 1, "outputs": 1}
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    train(shards, tmp_path / "one", *flags, "--resume", FAST)
+    arguments = [f"--shards={shards}", f"--output={tmp_path / 'two'}", *SMALL, *flags, "--resume"]
+    more = ["--cpu_devices=2", "--accumulation=2"]  # 2 rows at a time on each
+    subprocess.run(
+        [sys.executable, "-m", "trainers.tf_classifier", *arguments, *more],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    assert len(losses_of(tmp_path / "two")) == 6
+    np.testing.assert_allclose(losses_of(tmp_path / "two"), losses_of(tmp_path / "one"), rtol=1e-5)
+    one, two = (lines_of(tmp_path / name, "evaluation") for name in ("one", "two"))
+    assert [line["step"] for line in one] == [line["step"] for line in two]
+    assert one[-1]["loss"] == pytest.approx(two[-1]["loss"], rel=1e-4)
+
+
+def test_a_loss_that_is_no_number_stops_the_run(shards, tmp_path):
+    with pytest.raises(DataError, match=r"step 2: the loss is (nan|inf)") as stopped:
+        train(
+            shards,
+            tmp_path,
+            FAST,
+            "--steps=6",
+            "--learning_rate=1e30",
+            "--warmup_steps=1",
+            "--clip_norm=0",
+        )
+    batch = dict(np.load(tmp_path / "stopped-at-step-2.npz"))
+    [due] = ShardSet(str(shards)).batches(
+        "train", batch_size=8, seed=0, start_step=1, stop_step=2, prefetch=0
+    )
+    np.testing.assert_array_equal(batch["row_index"], due["row_index"])
+    np.testing.assert_array_equal(batch["input_ids"], due["input_ids"])
+    assert ", ".join(map(str, due["row_index"])) in str(stopped.value)
+
+
+def test_a_run_that_gets_no_better_stops(shards, tmp_path, capfd):
+    flags = [FAST, "--steps=9", "--learning_rate=1e-12", "--evaluate_every=1", "--patience=2"]
+    train(shards, tmp_path, *flags, "--class_weights=balanced")
+    assert [line["step"] for line in lines_of(tmp_path, "evaluation")] == [1, 2, 3]
+    said = capfd.readouterr().err
+    assert "no better accuracy in 2 evaluations: stopping after step 3" in said
+    labels = ShardSet(str(shards)).read("train", np.arange(64))["label"]
+    ones = int(labels.sum())
+    assert f"pos: {ones} training rows, weight {64 / (2 * ones):.4g}" in said
+    train(shards, tmp_path, *flags, "--class_weights=balanced", "--resume")
+    assert "nothing to do: step 3 of 9 is done" in capfd.readouterr().err
+
+
+def test_what_to_go_on_with_is_accepted_after_an_export(shards, tmp_path, capfd):
+    flags = [FAST, "--steps=2", "--stop_after=1", f"--export={tmp_path / 'out'}"]
+    train(shards, tmp_path / "run", *flags)
+    [again] = [line for line in capfd.readouterr().out.splitlines() if "to go on" in line]
+    assert "--export" not in again
+    main(shlex.split(again.split("-m trainers.tf_classifier")[1]))
+    assert "2 steps done" in capfd.readouterr().out
+
+
+def test_a_run_is_used(shards, whole, tmp_path, capfd):
+    """Measured, asked about texts, and exported, all with its best weights."""
+    rows = next(ShardSet(str(shards)).in_order("validation", batch_size=24, prefetch=0))
+    texts = [
+        " ".join(f"w{number}" for number in ids[segments > 0][1:-1])
+        for ids, segments in zip(rows["input_ids"], rows["segment_ids"], strict=True)
+    ]
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    use = [f"--output={whole}", "--batch_size=5", "--device=cpu", FAST]
+    main(
+        [
+            *use,
+            "--evaluate_only",
+            f"--predict={tmp_path / 'texts.txt'}",
+            f"--predictions={tmp_path / 'found.tsv'}",
+            f"--export={tmp_path / 'published'}",
+            f"--export_saved_model={tmp_path / 'saved'}",
+        ]
+    )
+    model = model_of(whole, "best")
+    logits = model(rows["input_ids"], rows["segment_ids"]).numpy()
+    expected = probabilities(logits)
+    lines = [line.split("\t") for line in (tmp_path / "found.tsv").read_text().splitlines()]
+    assert [label for label, _ in lines] == [["neg", "pos"][n] for n in logits.argmax(axis=1)]
+    np.testing.assert_allclose([float(p) for _, p in lines], expected.max(axis=1), atol=2e-6)
+
+    [folder] = (whole / "evaluation" / "set-validation").glob("[0-9]*")
+    measures = json.loads((folder / "measures.json").read_text())
+    assert measures == pytest.approx(class_measures(logits, rows["label"]), rel=1e-5)
+    assert measures["accuracy"] == max(line["accuracy"] for line in lines_of(whole, "evaluation"))
+    assert {path.suffix for path in folder.iterdir()} == {".json", ".png"}
+
+    _, stored = read_directory(str(tmp_path / "published"))
+    table = read_weights(Checkpoints(whole).choose("best")[0])["embeddings.tokens.weight"]
+    np.testing.assert_array_equal(stored["bert.embeddings.word_embeddings.weight"], table)
+
+    served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
+    inputs = {name: tf.constant(rows[name], tf.int32) for name in ("input_ids", "segment_ids")}
+    answers = served(**inputs)
+    np.testing.assert_allclose(answers["probabilities"], expected, atol=1e-6)
+    assert [label.decode() for label in answers["label"].numpy()] == [label for label, _ in lines]
+
+    capfd.readouterr()
+    main([*use, "--checkpoint=last", f"--predict={tmp_path / 'texts.txt'}"])
+    said = capfd.readouterr()
+    assert len(said.out.splitlines()) == 24 and "the weights after step 24" in said.err
+
+
+def refused(error, said, *arguments):
+    with pytest.raises(error, match=said):
+        main(list(arguments))
+
+
+def test_what_does_not_go_together_is_refused(shards, whole, tmp_path):
+    write_mlm_set(tmp_path / "mlm")
+    write_class_set(tmp_path / "other", classes=("a", "b", "c"))
+    new = [f"--shards={shards}", f"--output={tmp_path / 'run'}", "--device=cpu"]
+    of_whole = f"--output={whole}"
+    for said, *arguments in (
+        ("holds rows for task 'mlm'; this trainer takes 'classification'",)
+        + (f"--shards={tmp_path / 'mlm'}",),
+        ("give the directory of a shard set", "--steps=3"),
+        ("there must be a run to use: give --output", "--evaluate_only"),
+        ("holds no run", f"--output={tmp_path / 'no'}", "--evaluate_only"),
+        ("has no checkpoint '7'", of_whole, "--evaluate_only", "--checkpoint=7"),
+        ("its classes is .'a', 'b', 'c'.", of_whole, "--evaluate_only")
+        + (f"--shards={tmp_path / 'other'}",),
+        ("holds a run already", f"--shards={shards}", of_whole, "--device=cpu"),
+        ("needs --predict=FILE", *new, "--predictions=x"),
+        ("3 weights for 2 classes.*neg, pos", *new, "--class_weights=1,2,3"),
+        ("places 8 tokens, fewer than the 16", *new, "--max_positions=8"),
+        ("no multiple of --heads=5", *new, "--heads=5"),
+        ("there is no such directory", *new, f"--init_from={tmp_path / 'no'}"),
+        ("is there already", *new, f"--export={tmp_path}"),
+        ("TensorFlow sees no GPU", f"--shards={shards}", "--device=gpu"),
+    ):
+        refused(UsageError, said, *arguments)
+    refused(DataError, "cannot be read", of_whole, f"--predict={tmp_path / 'no.txt'}", FAST)
+
+
+def tiny_model():
+    sizes = dict.fromkeys(("hidden_size", "intermediate_size", "embedding_size"), 8)
+    rates = dict.fromkeys(("dropout", "attention_dropout", "classifier_dropout"), 0.5)
+    config = EncoderConfig(
+        family="bert",
+        vocab_size=50,
+        max_positions=16,
+        position_offset=0,
+        layers=1,
+        heads=2,
+        classes=("a", "b"),
+        **sizes,
+        **rates,
+    )
+    objective = ClassificationObjective(config, [3.0, 0.5])
+    fill(objective.model, fresh(config, 0))
+    return objective
+
+
+def test_labels_are_counted_by_stats_json_where_it_can(shards, tmp_path, monkeypatch):
+    """Else each row of a split would be read before step 1, of a store too."""
+    labels = ShardSet(str(shards)).read("train", np.arange(64))["label"]
+    counts = [64 - int(labels.sum()), int(labels.sum())]
+    assert count_labels(ShardSet(str(shards)), "train") == counts
+    shutil.copytree(shards, tmp_path / "set")
+    found = ShardSet(str(shards))
+    first, second = [name for name in found.stats.shards if name.startswith("train")][:2]
+    told = dict(found.stats.shards)
+    of_first = told[first].documents
+    told[first] = replace(told[first], labels={"neg": of_first - 3, "pos": 3})
+    rest = {"neg": counts[0] - of_first + 3, "pos": counts[1] - 3}
+    told[second] = replace(told[second], labels=rest)
+    stats = replace(found.stats, shards=told).to_dict(found.schema.row_tokens)
+    replace_file(tmp_path / "set", "stats.json", json.dumps(stats).encode())
+    monkeypatch.setattr(ShardSet, "read", None)
+    assert count_labels(ShardSet(str(tmp_path / "set")), "train") == counts
+
+
+def program_of(shards, **flags):
+    """A program with new weights, and the first batches of its training split."""
+    given = {
+        "layers": 1,
+        "hidden_size": 16,
+        "heads": 2,
+        "intermediate_size": 24,
+        "batch_size": 8,
+        "learning_rate": 0.03,
+        "device": "cpu",
+        "jit_compile": False,
+    }
+    config = TfClassifierFlags(shards=str(shards), **{**given, **flags})
+    reader = ShardSet(str(shards))
+    model = plan_encoder(config, reader.schema).config
+    plan = Plan(config, reader.schema, model, 10, Path("run"))
+    program = TfProgram(plan, lambda: ClassificationObjective(model, [1.0, 2.0]))
+    program.load(fresh(model, 0), None)
+    batches = reader.batches("train", batch_size=8, seed=0, stop_step=4, prefetch=0)
+    return program, list(batches)
+
+
+def steps_of(program, batches, start=0):
+    return [program.train(program.place(b), start + i)()[0] for i, b in enumerate(batches)]
+
+
+def same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_compiling_changes_nothing(shards, jit):
+    """Not a bit of weights and state, though XLA compiles a step by making it."""
+    program, batches = program_of(shards, jit_compile=jit)
+    before = program.weights()
+    program.compile(trains=True, evaluates=True)
+    same(program.weights(), before)
+    state = program.state()
+    assert state.pop("adamw/iteration") == 0 and state.pop("adamw/learning_rate") > 0
+    assert not any(value.any() for value in state.values())
+    assert [found["learning_rate"] for found in steps_of(program, batches[:2])] == pytest.approx(
+        [0.03, 0.03 * 0.9]
+    )
+    assert before["head.out.weight"].std() > 0, "what was read before did not change since"
+
+
+@pytest.mark.parametrize("name", ["adamw", "adafactor", "sgd_momentum", "lion"])
+def test_a_program_goes_on_from_its_state(name, shards):
+    """Each variable of an optimizer has a name; Keras' Adafactor gives several one path."""
+    program, batches = program_of(shards, optimizer=name, dropout=0.1)
+    program.compile(trains=True, evaluates=False)
+    steps_of(program, batches[:2])
+    weights, state = program.weights(), program.state()
+    assert program._optimizer and len(state) == len(program._optimizer.variables)
+    rest = steps_of(program, batches[2:], start=2)
+    resumed, _ = program_of(shards, optimizer=name, dropout=0.1)
+    resumed.load(weights, state)
+    resumed.compile(trains=True, evaluates=False)
+    assert steps_of(resumed, batches[2:], start=2) == rest
+    same(resumed.weights(), program.weights())
+    same(resumed.state(), program.state())
+    other = {"adamw": "lion"}.get(name, "adamw")
+    with pytest.raises(DataError, match=f"not of --optimizer={other} and this model: "):
+        program_of(shards, optimizer=other)[0].load(weights, state)
+
+
+def test_a_run_with_adafactor_is_interrupted_and_ends_as_if_it_had_not_been(shards, tmp_path):
+    flags = [FAST, "--steps=6", "--optimizer=adafactor", "--evaluate_every=3"]
+    train(shards, tmp_path / "one", *flags)
+    train(shards, tmp_path / "two", *flags, "--stop_after=4")
+    train(shards, tmp_path / "two", *flags, "--resume")
+    same(state_of(tmp_path / "two", 6), state_of(tmp_path / "one", 6))
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_microbatches_make_the_same_step(shards, jit):
+    """Of 8 rows, 4 and 4, or 2 each; classes weigh differently, and so do microbatches."""
+    found = []
+    for count in (None, 2, 4):
+        program, batches = program_of(shards, accumulation=count, dropout=0.0, jit_compile=jit)
+        program.compile(trains=True, evaluates=False)
+        found.append((steps_of(program, batches[:1])[0], program.weights()))
+    (whole, weights), *others = found
+    assert whole["counted"] > 8
+    for metrics, changed in others:
+        assert metrics == pytest.approx(whole, rel=1e-5)
+        worst = max(np.abs(changed[name] - value).max() for name, value in weights.items())
+        assert worst < 1e-6
+
+
+def test_microbatches_drop_each_their_own(shards):
+    """The same rows twice give other losses than once: each has a seed of its own."""
+    losses = []
+    for count in (1, 2):
+        program, batches = program_of(shards, accumulation=count, dropout=0.5, learning_rate=1e-9)
+        program.compile(trains=True, evaluates=False)
+        twice = {name: np.tile(c[:4], (2,) + (1,) * (c.ndim - 1)) for name, c in batches[0].items()}
+        losses.append([found["loss"] for found in steps_of(program, [twice, twice])])
+    assert len({*losses[0], *losses[1]}) == 4
+
+
+def test_rows_are_placed_by_another_thread(shards):
+    program, batches = program_of(shards)
+    program.compile(trains=True, evaluates=True)
+    with ThreadPoolExecutor(1) as pool:
+        placed = list(pool.map(program.place, batches))
+    there = [program.evaluate(rows)() for rows in placed]
+    for found, rows in zip(there, batches, strict=True):
+        assert found["logits"].shape == (8, 2)
+        np.testing.assert_array_equal(
+            found["logits"], program.evaluate(program.place(rows))()["logits"]
+        )
+
+
+def test_class_weights_weigh_rows_of_the_loss():
+    objective, ids = tiny_model(), np.arange(5, 17).reshape(3, 4)
+    batch = {
+        "input_ids": tf.constant(ids),
+        "segment_ids": tf.ones((3, 4), tf.int32),
+        "label": tf.constant([0, 1, 1]),
+    }
+    sums = objective.sums(batch, None)
+    chance = probabilities(objective.model(ids, np.ones((3, 4))).numpy())
+    by_row = -np.log(chance[np.arange(3), [0, 1, 1]])
+    assert float(sums.counted) == 4.0
+    assert float(sums.loss) == pytest.approx(np.dot([3, 0.5, 0.5], by_row), rel=1e-5)
+
+
+def test_dropout_is_a_function_of_the_seed():
+    model, ids = tiny_model().model, np.arange(5, 17).reshape(3, 4)
+    first, again, other = (
+        model(ids, np.ones((3, 4)), seed=tf.constant([7, step])).numpy() for step in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["adamw", "adafactor", "sgd_momentum", "lion"])
+def test_an_optimizer_moves_all_and_decays_matrices_only(name):
+    model = tiny_model().model
+    config = TfClassifierFlags(
+        shards="x", optimizer=name, learning_rate=0.1, weight_decay=0.5, warmup_steps=0
+    )
+    variables = model.trainable_variables
+    optimizer = make_optimizer(config, variables)
+    before = [variable.numpy() for variable in variables]
+    optimizer.apply([tf.zeros(variable.shape) for variable in variables], variables)
+    for variable, value in zip(variables, before, strict=True):
+        expected = value * (1 - 0.1 * 0.5) if len(variable.shape) > 1 else value
+        np.testing.assert_allclose(variable.numpy(), expected, atol=1e-6, err_msg=variable.path)
+    optimizer.apply([tf.ones(variable.shape) for variable in variables], variables)
+    assert all((v.numpy() < b).any() for v, b in zip(variables, before, strict=True))
+
+
+def test_the_schedule_is_that_of_the_other_trainers(shards):
+    """By the rate that Keras' optimizer has after each step, too."""
+    program, batches = program_of(shards, learning_rate=1.0, warmup_steps=2)
+    program.compile(trains=True, evaluates=False)
+    found = []
+    for step in range(10):
+        [metrics] = steps_of(program, batches[:1], start=step)
+        found.append((metrics["learning_rate"], program._optimizer.learning_rate.numpy()))
+    rates = [1 / 2, 1, *(n / 9 for n in range(8, 0, -1))]
+    np.testing.assert_allclose(found, np.stack([rates, rates], axis=1), rtol=1e-6)
+
+
+def test_one_cpu_is_one_device():
+    strategy = choose_strategy(TfClassifierFlags(shards="x", device="cpu"))
+    assert isinstance(strategy, tf.distribute.OneDeviceStrategy)
+    assert keras.config.backend() == "tensorflow"

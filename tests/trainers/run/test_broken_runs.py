@@ -1,0 +1,358 @@
+"""All five trainers, broken off, damaged and used: a run goes on to what it would have been."""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import trainers.run.loop
+import trainers.run.start
+from schemas.errors import UsageError
+from tests.tools.compile_cache import compiled_once
+from tests.tools.trainer_list import TRAINERS
+from trainers.run.checkpoints import numbered, read_weights
+from trainers.run.journal import MetricsFile, read_metrics
+from trainers.run.progress import Progress
+from trainers.run.schedule import Schedule
+from trainers.run.trainer import Trainer
+
+# PyTorch finds no GPU in a process that TensorFlow came to first, and says so.
+pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
+STEPS, STOPPED, RATE = 12, 7, 0.01
+FLAGS = [
+    f"--steps={STEPS}",
+    "--evaluate_every=5",
+    "--checkpoint_every=1",
+    "--keep_checkpoints=20",
+    f"--learning_rate={RATE}",
+    "--dropout=0.2",
+    "--best_by=loss",
+]
+EVALUATED = [5, 10, 12]
+SAME = {"loss": 1.0}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quickly(tmp_path_factory):
+    """Equal programs of JAX are compiled once for all tests here, and no loss curve is drawn."""
+    with (
+        compiled_once(tmp_path_factory.mktemp("compiled")),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(trainers.run.start, "draw_curve", lambda *_, **__: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory):
+    """Two sets of each trainer's task by its name."""
+    folder = tmp_path_factory.mktemp("sets")
+    for trainer in TRAINERS:
+        trainer.write_set(folder / trainer.name)
+        trainer.write_set(folder / f"{trainer.name}-more", train=18)
+    return folder
+
+
+@pytest.fixture(scope="module", params=TRAINERS, ids=lambda trainer: trainer.name)
+def trainer(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def train(trainer, sets):
+    """A function of an output directory and more flags; a later one replaces one before."""
+
+    def train(output, *more):
+        flags = [f"--shards={sets / trainer.name}", *trainer.small, *FLAGS]
+        given = dict(flag.partition("=")[::2] for flag in [*flags, *more])
+        words = [f"{name}={value}" if value else name for name, value in given.items()]
+        trainer.main([f"--output={output}", *words])
+
+    return train
+
+
+@pytest.fixture(scope="module")
+def whole(train, tmp_path_factory):
+    """The directory of a run that nothing broke; its weights are in `exported` beside it."""
+    output = tmp_path_factory.mktemp("whole") / "run"
+    train(output, f"--export={output.parent / 'exported'}")
+    assert evaluated(output) == EVALUATED
+    return output
+
+
+@pytest.fixture(scope="module")
+def stopped(train, tmp_path_factory):
+    """The directory of a run that --stop_after ended: the best is after 5 steps, the last after 7.
+
+    Whoever changes it takes a copy.
+    """
+    output = tmp_path_factory.mktemp("stopped") / "run"
+    train(output, f"--stop_after={STOPPED}")
+    assert evaluated(output) == [5]
+    return output
+
+
+def lines_of(output):
+    """Of metrics.jsonl, but for times."""
+    timed = ("tokens_per_second", "waiting")
+    lines = read_metrics(str(output / "metrics.jsonl"))
+    return [{name: line[name] for name in line if name not in timed} for line in lines]
+
+
+def evaluated(output):
+    return [line["step"] for line in lines_of(output) if line["kind"] == "evaluation"]
+
+
+def files_of(*folders):
+    """Content of all files by their paths below their folder's parent."""
+    return {
+        str(path.relative_to(folder.parent)): path.read_bytes()
+        for folder in folders
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def checkpoints_of(output):
+    return files_of(output / "checkpoints", output / "best")
+
+
+def states_of(output):
+    """Weights and optimizer's state after the last step, and the best weights."""
+    last, best = numbered(output / "checkpoints"), numbered(output / "best")
+    found = {name: folder[max(folder)] for name, folder in (("last", last), ("best", best))}
+    return {
+        name: (path.name, (path / "state.safetensors").read_bytes()) for name, path in found.items()
+    }
+
+
+def command_after(said, words):
+    """The arguments of the command that a run printed after these words."""
+    command = said.split(words)[1].split("\n")[0]
+    return shlex.split(command)[3:]  # python -m trainers.flax_mlm
+
+
+def norms_of(weights):
+    """Arrays that are the same in every layout, and another after each step."""
+    return {value.tobytes() for name, value in weights.items() if name.endswith("norm.weight")}
+
+
+def test_it_goes_on_after_every_step_by_the_command_it_printed(
+    trainer, train, whole, tmp_path, capsys
+):
+    """Twelve parts of a step each: all that an unbroken run writes, to the bit."""
+    train(tmp_path / "run", "--stop_after=1", f"--export={tmp_path / 'exported'}")
+    assert (tmp_path / "exported" / "model.safetensors").is_file()
+    for step in range(2, STEPS + 1):
+        command = command_after(capsys.readouterr().out, "  to go on    ")
+        assert "--resume" in command
+        trainer.main([*command, f"--stop_after={step}"])
+    assert "to go on" not in capsys.readouterr().out
+    assert lines_of(tmp_path / "run") == lines_of(whole)
+    assert checkpoints_of(tmp_path / "run") == checkpoints_of(whole)
+
+
+def test_a_mixture_goes_on_with_the_rows_that_are_due(trainer, train, sets, tmp_path):
+    mixture = f"--shards={sets / trainer.name}:0.7,{sets / trainer.name}-more:0.3"
+    train(tmp_path / "whole", mixture)
+    for stop in (4, 9, STEPS):
+        train(tmp_path / "broken", mixture, f"--stop_after={stop}", *["--resume"] * (stop > 4))
+    assert lines_of(tmp_path / "broken") == lines_of(tmp_path / "whole")
+    assert checkpoints_of(tmp_path / "broken") == checkpoints_of(tmp_path / "whole")
+
+
+def test_patience_ends_a_broken_run_where_it_ends_an_unbroken_one(
+    train, tmp_path, capsys, monkeypatch
+):
+    """No evaluation counts as better than the first."""
+    count, flags = Progress.count, ["--evaluate_every=2", "--patience=2"]
+    monkeypatch.setattr(
+        Progress, "count", lambda self, step, _, task: count(self, step, SAME, task)
+    )
+    train(tmp_path / "whole", *flags)
+    assert evaluated(tmp_path / "whole") == [2, 4, 6]
+    train(tmp_path / "broken", *flags, "--stop_after=3")
+    train(tmp_path / "broken", *flags, "--resume", "--stop_after=4")
+    train(tmp_path / "broken", *flags, "--resume")
+    assert "stopping after step 6; the best was after step 2" in capsys.readouterr().err
+    assert lines_of(tmp_path / "broken") == lines_of(tmp_path / "whole")
+    assert checkpoints_of(tmp_path / "broken") == checkpoints_of(tmp_path / "whole")
+    train(tmp_path / "broken", *flags, "--resume")
+    assert "nothing to do" in capsys.readouterr().err
+
+
+def test_another_schedule_begins_with_the_first_step_after_it_was_given(
+    train, whole, stopped, tmp_path
+):
+    """One step from one state: it is as long as the rate is high."""
+    run = shutil.copytree(stopped, tmp_path / "run")
+    train(run, "--steps=40", "--resume", f"--stop_after={STOPPED + 1}")
+    due = RATE * Schedule(40, None)(STOPPED)
+    assert lines_of(run)[-1]["learning_rate"] == pytest.approx(due, rel=1e-5)
+    before = read_weights(stopped / "checkpoints" / str(STOPPED))
+
+    def length(output):
+        after = read_weights(output / "checkpoints" / str(STOPPED + 1))
+        return np.sqrt(sum(np.square(after[name] - before[name]).sum() for name in before))
+
+    ratio = Schedule(40, None)(STOPPED) / Schedule(STEPS, None)(STOPPED)
+    assert length(run) / length(whole) == pytest.approx(ratio, rel=1e-3)
+
+
+def test_signals_before_an_evaluation(trainer, train, whole, tmp_path, capsys, monkeypatch):
+    """SIGTERM as the evaluations of steps 5 and 12 begin, and --stop_after=7 in between."""
+    write = MetricsFile.write
+
+    def write_then_end(self, metrics):
+        write(self, metrics)
+        if metrics["step"] in (5, 12) and metrics["kind"] == "train":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(MetricsFile, "write", write_then_end)
+    with pytest.raises(SystemExit, match="143"):
+        train(tmp_path / "run")
+    assert evaluated(tmp_path / "run") == []
+    assert not any((tmp_path / "run" / name).exists() for name in trainer.evaluation_files)
+    train(tmp_path / "run", "--resume", "--stop_after=7")
+    assert evaluated(tmp_path / "run") == [5]
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match="143"):
+        train(tmp_path / "run", "--resume", f"--export={tmp_path / 'exported'}")
+    assert evaluated(tmp_path / "run") == [5, 10]
+    assert not (tmp_path / "exported").exists()
+    monkeypatch.undo()
+    trainer.main(command_after(capsys.readouterr().err, "Go on with:\n  "))
+    assert lines_of(tmp_path / "run") == lines_of(whole)
+    assert states_of(tmp_path / "run") == states_of(whole)
+    exported = "exported/model.safetensors"
+    assert (tmp_path / exported).read_bytes() == (whole.parent / exported).read_bytes()
+
+
+def test_ctrl_c_in_an_evaluation(trainer, train, whole, tmp_path, monkeypatch):
+    """After a batch of the evaluations of steps 10 and 12: both are made up, nothing is lost."""
+    evaluate, files = trainers.run.loop.evaluate, []
+
+    def evaluate_then_interrupt(*arguments):
+        files.append({name: os.stat(tmp_path / name).st_mtime_ns for name in names if files})
+        with closing(evaluate(*arguments)) as pairs:
+            for pair in pairs:
+                yield pair
+                if len(files) in (2, 4):  # the third makes up for the second
+                    os.kill(os.getpid(), signal.SIGINT)
+
+    names = trainer.evaluation_files
+    monkeypatch.setattr(trainers.run.loop, "evaluate", evaluate_then_interrupt)
+    for resume, due in ([], [5]), (["--resume"], [5, 10]):
+        with pytest.raises(SystemExit, match="130"):
+            train(tmp_path, *resume)
+        assert evaluated(tmp_path) == due
+        assert files[-1] == {name: os.stat(tmp_path / name).st_mtime_ns for name in names}
+    train(tmp_path, "--resume")
+    assert len(files) == 5
+    assert lines_of(tmp_path) == lines_of(whole)
+    assert states_of(tmp_path) == states_of(whole)
+    assert sorted(numbered(tmp_path / "best")) == sorted(numbered(whole / "best"))
+
+
+def test_a_damaged_run_goes_on_from_what_is_whole(train, whole, stopped, tmp_path, capfd):
+    """The newest checkpoint with a bit flipped, metrics.jsonl with a torn line and NUL bytes."""
+    run = shutil.copytree(stopped, tmp_path / "run")
+    newest = run / "checkpoints" / str(STOPPED)
+    damaged = newest / "state.safetensors"
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    metrics = run / "metrics.jsonl"
+    lines = metrics.read_bytes().split(b"\n")
+    lines[1] = lines[1][:20] + lines[1]
+    metrics.write_bytes(b"\n".join(lines) + bytes(100))
+    train(run, "--resume")
+    said = capfd.readouterr().err
+    assert f"note: the checkpoint after step 7 is damaged: {damaged} is not what was" in said
+    assert f"It is kept as {newest}.damaged; the run goes on from the one after step 6" in said
+    assert "resuming after step 6 of 12" in said
+    assert f"note: {metrics}: cannot be read in line 2; moved to {metrics}.damaged" in said
+    assert f"note: {metrics}: NUL bytes at its end" in said
+    assert lines_of(run) == [line for line in lines_of(whole) if line["step"] != 2]
+    assert states_of(run) == states_of(whole)
+
+
+def test_a_run_is_refused_by_every_other_trainer(trainer, stopped, sets, tmp_path):
+    before = files_of(stopped)
+    for other in TRAINERS:
+        if other is trainer:
+            continue
+        shards = f"--shards={sets / other.name}"
+        for flags in (
+            [shards, "--resume", *other.small],
+            [shards, "--evaluate_only", *other.device],
+            [f"--export={tmp_path / 'exported'}", *other.device],
+        ):
+            with pytest.raises(UsageError, match=f"a run of trainers.{trainer.name}, not of"):
+                other.main([f"--output={stopped}", *flags])
+    assert files_of(stopped) == before
+    assert not any(tmp_path.iterdir())
+
+
+def test_all_uses_take_the_weights_that_checkpoint_names(trainer, stopped, tmp_path):
+    """By default the best, since --best_by keeps one: without --stop_after and with it alike."""
+    (tmp_path / "text.txt").write_text("w7 w8 w9\nw20 w21\n")
+    losses, predictions = {}, {}
+    for flag, step in (
+        ((), 5),
+        (("--checkpoint=best",), 5),
+        (("--checkpoint=last",), 7),
+        (
+            ("--checkpoint=6",),
+            6,
+        ),
+    ):
+        folder = tmp_path / "-".join(["used", *flag])
+        use = ["--evaluate_only", f"--report={folder}.json", f"--export={folder}", *flag]
+        if trainer.predicts:
+            use += [f"--predict={tmp_path / 'text.txt'}", f"--predictions={folder}.txt"]
+        run = shutil.copytree(stopped, tmp_path / "run", dirs_exist_ok=True)
+        trainer.main([f"--output={run}", "--batch_size=4", *trainer.device, *use])
+        weights = norms_of(read_weights(run / ("best" if step == 5 else "checkpoints") / str(step)))
+        exported = load_file(folder / "model.safetensors").values()
+        assert weights <= {value.tobytes() for value in exported}
+        losses.setdefault(step, set()).add(json.loads(Path(f"{folder}.json").read_text())["loss"])
+        if trainer.predicts:
+            predictions.setdefault(step, set()).add(Path(f"{folder}.txt").read_text())
+    assert losses[5] == {line["loss"] for line in lines_of(stopped) if line["kind"] == "evaluation"}
+    assert all(len(found) == 1 for found in [*losses.values(), *predictions.values()])
+    assert len(set.union(*losses.values())) == 3
+    assert len(set.union(set(), *predictions.values())) == 3 * trainer.predicts
+
+
+def test_evaluate_only_measures_what_the_run_measured(trainer, whole):
+    flags = ["--evaluate_only", "--checkpoint=all", "--batch_size=4", *trainer.device]
+    trainer.main([f"--output={whole}", *flags])
+    [path] = whole.glob("evaluation/*/measures.jsonl")
+    found = {line["step"]: line for line in map(json.loads, path.read_text().splitlines())}
+    assert list(found) == list(range(1, STEPS + 1))
+    told = [dict(line) for line in lines_of(whole) if line.pop("kind") == "evaluation"]
+    assert [found[line["step"]] for line in told] == told
+
+
+def test_ctrl_c_waits_for_an_import():
+    """TensorFlow's says ImportError if it is cut off."""
+    done = []
+
+    def import_program(plan, task) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append("imported")
+
+    nothing: Any = None
+    maker = Trainer(nothing, nothing, import_program, nothing, "NumPy", 0.1)
+    with pytest.raises(KeyboardInterrupt):
+        maker.make_program(nothing, nothing)
+    assert done == ["imported"]

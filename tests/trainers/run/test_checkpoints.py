@@ -1,0 +1,386 @@
+"""Checkpoints: whole or not at all, bit for bit, kept and chosen as asked; real disks that fail."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from schemas.errors import DataError, UsageError
+from tests.tools.places import ROOT
+from trainers.run.checkpoints import (
+    Checkpoints,
+    numbered,
+    read_checkpoint,
+    read_weights,
+    write_sums,
+)
+from trainers.run.progress import Progress
+
+NOBODY = 65534
+FILES = ["SHA256SUMS", "progress.json", "state.safetensors"]
+
+
+def weights_of(step: int) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(step)
+    return {
+        "layers.0.qkv.weight": random.standard_normal((12, 4)).astype(np.float32),
+        "head.bias": np.full(3, step, np.float32),
+    }
+
+
+def state_of(step: int) -> dict[str, np.ndarray]:
+    return {"count": np.int64(step), "momentum/head.bias": np.full(3, -step, np.float32)}  # type: ignore
+
+
+def save(checkpoints: Checkpoints, step: int, best_step: int | None = None) -> None:
+    progress = Progress(step, best_step=best_step)
+    checkpoints.save(progress, weights_of(step), state_of(step))
+
+
+def save_best(checkpoints: Checkpoints, step: int) -> None:
+    checkpoints.save_best(Progress(step, best_step=step), weights_of(step))
+
+
+def same_bits(found, due) -> None:
+    assert set(found) == set(due)
+    for name, value in due.items():
+        value = np.asarray(value)
+        assert found[name].dtype == value.dtype.newbyteorder("="), name
+        assert found[name].shape == value.shape, name
+        assert found[name].tobytes() == value.astype(value.dtype.newbyteorder("=")).tobytes(), name
+
+
+def names_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_what_goes_in_comes_out(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    assert (checkpoints.steps, checkpoints.latest, checkpoints.best) == ([], 0, None)
+    progress = Progress(500, best=0.75, best_step=480, without_better=1, evaluated=500)
+    checkpoints.save(progress, weights_of(500), state_of(500))
+    assert (checkpoints.steps, checkpoints.latest, checkpoints.best) == ([500], 500, None)
+    assert names_in(tmp_path / "checkpoints" / "500") == FILES
+    modes = {(path.stat().st_mode & 0o777) for path in (tmp_path / "checkpoints" / "500").iterdir()}
+    assert len(modes) == 1, "who may read one of them may read all"
+    stored = checkpoints.read(500)
+    assert Progress(**stored.progress) == progress
+    same_bits(stored.weights, weights_of(500))
+    same_bits(stored.state, state_of(500))
+    same_bits(read_weights(tmp_path / "checkpoints" / "500"), weights_of(500))
+    assert read_checkpoint(tmp_path / "checkpoints" / "500", weights_only=True).state is None
+
+
+NANS = np.array([0x7FC00001, 0xFFC00000, 0x80000000, 1], np.uint32).view(np.float32)
+ODD = {
+    "a number": np.float32(1.5),
+    "a 0-d array": np.array(7, np.int64),
+    "uint32": np.array([0, 2**32 - 1], np.uint32),
+    "a transpose": np.arange(6, dtype=np.float32).reshape(2, 3).T,
+    "every other": np.arange(10, dtype=np.float32)[::2],
+    "backwards": np.arange(5, dtype=np.int32)[::-1],
+    "Fortran's order": np.asfortranarray(np.arange(24.0).reshape(2, 3, 4)),
+    "repeated by strides": np.broadcast_to(np.float32(3), (2, 5)),
+    "empty": np.zeros((0, 3), np.float32),
+    "signs, NaNs, denormals": NANS,
+    "the other byte order": np.arange(3, dtype=">f4"),
+    "bool": np.array([True, False]),
+    "half": np.array([1.0, 65504.0], np.float16),
+    "a/name.with/both": np.zeros(1, np.float32),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_arrays_come_back_bitwise(tmp_path, name):
+    value = {name: ODD[name]}
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(Progress(1), value, value)
+    stored = checkpoints.read(1)
+    same_bits(stored.weights, value)
+    same_bits(stored.state, value)
+
+
+def test_the_newest_are_kept(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    kept = []
+    for step in (5, 10, 100, 105):
+        save(checkpoints, step)
+        kept.append(checkpoints.steps)
+    assert kept == [[5], [5, 10], [10, 100], [100, 105]]
+    before = (tmp_path / "checkpoints" / "105" / "state.safetensors").stat().st_mtime_ns
+    save(checkpoints, 105)  # is there already
+    assert (tmp_path / "checkpoints" / "105" / "state.safetensors").stat().st_mtime_ns == before
+
+
+def test_a_best_is_kept_until_a_checkpoint_knows_the_newer(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    save_best(checkpoints, 2)
+    save(checkpoints, 3, best_step=2)
+    save_best(checkpoints, 4)
+    assert names_in(tmp_path / "best") == ["2", "4"], "a run that is killed now goes on from 3"
+    assert checkpoints.best == 4
+    assert names_in(tmp_path / "best" / "4") == FILES
+    assert read_checkpoint(tmp_path / "best" / "4").state is None
+    same_bits(read_weights(tmp_path / "best" / "4"), weights_of(4))
+    checkpoints.remove_other_best(Progress(3, best_step=2))  # as that does
+    assert names_in(tmp_path / "best") == ["2"]
+    save_best(checkpoints, 4)
+    save(checkpoints, 6, best_step=4)
+    assert names_in(tmp_path / "best") == ["4"]
+    save(checkpoints, 8, best_step=4)
+    assert (checkpoints.best, checkpoints.steps) == (4, [8])
+
+
+def chosen(tmp_path: Path, which: str | None) -> list[str]:
+    paths = Checkpoints(tmp_path).choose(which)
+    return ["/".join(path.parts[-2:]) for path in paths]
+
+
+def test_choices(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    for step in (8, 10):
+        save(checkpoints, step)
+    assert chosen(tmp_path, None) == chosen(tmp_path, "best") == ["checkpoints/10"]
+    save_best(checkpoints, 4)
+    assert chosen(tmp_path, None) == chosen(tmp_path, "best") == ["best/4"]
+    assert chosen(tmp_path, "last") == ["checkpoints/10"]
+    assert chosen(tmp_path, "8") == ["checkpoints/8"]
+    assert chosen(tmp_path, "4") == ["best/4"]
+    assert chosen(tmp_path, "all") == ["best/4", "checkpoints/8", "checkpoints/10"]
+    save_best(checkpoints, 10)
+    assert chosen(tmp_path, "all") == ["best/4", "checkpoints/8", "checkpoints/10"]
+
+
+@pytest.mark.parametrize("which", ["9", "-1", "newest", "²"])
+def test_what_is_not_there_is_refused_with_what_is(tmp_path, which):
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    for step in (8, 10):
+        save(checkpoints, step)
+    save_best(checkpoints, 4)
+    with pytest.raises(UsageError) as refused:
+        checkpoints.choose(which)
+    assert str(refused.value) == (
+        f"{tmp_path} has no checkpoint {which!r}: its steps are 8, 10, and the best is 4"
+    )
+
+
+@pytest.mark.parametrize("which", ["best", "last", "all", "5", None])
+def test_of_none_there_is_none_to_choose(tmp_path, which):
+    with pytest.raises(UsageError) as refused:
+        Checkpoints(tmp_path).choose(which)
+    assert str(refused.value) == (
+        f"{tmp_path} has no checkpoint {which or 'last'!r}: its steps are none, and the best is "
+        "not known"
+    )
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["state.safetensors", "progress.json", "SHA256SUMS"])
+def test_a_damaged_one_is_named_with_what_else_to_give(tmp_path, name):
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    for step in (8, 10):
+        save(checkpoints, step)
+    save_best(checkpoints, 4)
+    flip_a_bit(tmp_path / "checkpoints" / "10" / name)
+    for which in ("last", "10", "all"):
+        with pytest.raises(DataError) as refused:
+            checkpoints.choose(which)
+        said = str(refused.value)
+        assert said.startswith(f"the checkpoint {tmp_path}/checkpoints/10 is damaged: ")
+        assert name in said and said.endswith(". Give another --checkpoint: 4, 8")
+    assert chosen(tmp_path, "8") == ["checkpoints/8"]
+    said = []
+    checkpoints.prepare(said.append)
+    assert checkpoints.steps == [8] and "10 is damaged" in said[0]
+    assert names_in(tmp_path / "checkpoints") == ["10.damaged", "8"]
+    assert chosen(tmp_path, "last") == ["checkpoints/8"]
+
+
+def test_the_only_one_is_damaged(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    save(checkpoints, 8)
+    flip_a_bit(tmp_path / "checkpoints" / "8" / "progress.json")
+    with pytest.raises(DataError, match="Give another --checkpoint: there is none"):
+        checkpoints.choose(None)
+    with pytest.raises(DataError, match="no checkpoint is whole: .* Copy one from a backup, or st"):
+        checkpoints.prepare(print)
+    assert names_in(tmp_path / "checkpoints") == ["8"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"step": 8, "new": 1}', b'{"stop": 8}', b"\xff", b"[" * 100_000]
+)
+def test_progress_that_says_nothing_is_refused_in_words(tmp_path, content):
+    """As a hand would change it that signs what it did."""
+    checkpoints = Checkpoints(tmp_path)
+    save(checkpoints, 8)
+    path = tmp_path / "checkpoints" / "8"
+    (path / "progress.json").write_bytes(content)
+    write_sums(path)
+    with pytest.raises(DataError, match=f"the checkpoint {path} cannot be read: .*Move it away to"):
+        checkpoints.read(8)
+
+
+@pytest.mark.parametrize("cut", [0, 7, 100])
+def test_tensors_that_are_cut_are_refused_in_words(tmp_path, cut):
+    checkpoints = Checkpoints(tmp_path)
+    save(checkpoints, 8)
+    path = tmp_path / "checkpoints" / "8" / "state.safetensors"
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(DataError, match="8 cannot be read: "):
+        checkpoints.read(8)
+
+
+# JAX's, where another test has imported it.
+@pytest.mark.filterwarnings(r"ignore:os.fork\(\) was called:RuntimeWarning")
+def test_a_process_that_is_killed_while_it_writes_leaves_no_half(tmp_path):
+    """At every line of what writes; what is there afterwards is whole."""
+    outcomes = []
+    for line in range(1, 200):
+        output = tmp_path / str(line)
+        save(Checkpoints(output), 2)
+        child = os.fork()
+        if not child:
+            _save_and_die(output, line)
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
+            break  # it had fewer lines
+        checkpoints = Checkpoints(output)
+        checkpoints.prepare(pytest.fail)
+        outcomes.append(checkpoints.latest)
+        for step in checkpoints.steps:
+            same_bits(checkpoints.read(step).weights, weights_of(step))
+        assert names_in(output / "checkpoints") == list(map(str, checkpoints.steps))
+        save(checkpoints, 4)  # what a resumed run does
+        assert checkpoints.latest == 4
+    assert outcomes == sorted(outcomes) and set(outcomes) == {2, 4} and len(outcomes) > 20
+
+
+def _save_and_die(output: Path, line: int) -> None:
+    """Writes a checkpoint, and leaves without any ado at the how-manieth line of ours."""
+    left = [line]
+
+    def trace(frame, event, _):
+        if "/trainers/run/" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            left[0] -= 1
+            if not left[0]:
+                os._exit(9)
+        return trace
+
+    try:
+        sys.settrace(trace)
+        save(Checkpoints(output), 4)
+    finally:
+        os._exit(0)
+
+
+FULL = """
+import sys
+import numpy as np
+from schemas.errors import DataError
+from trainers.run.checkpoints import Checkpoints
+from trainers.run.progress import Progress
+if sys.argv[2]:
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))
+checkpoints = Checkpoints(__import__("pathlib").Path(sys.argv[1]), keep=1)
+few, many = ({"w": np.ones(size, np.float32)} for size in (25_000, 250_000))
+checkpoints.save(Progress(2, best_step=2), few, few)
+checkpoints.save_best(Progress(2, best_step=2), few)
+for save in (
+    lambda: checkpoints.save(Progress(4, best_step=4), many, few),
+    lambda: checkpoints.save_best(Progress(4, best_step=4), many),
+):
+    try:
+        save()
+    except DataError as error:
+        print(error)
+assert (checkpoints.read(2).weights["w"] == 1).all() and checkpoints.choose("best")
+checkpoints.save(Progress(5, best_step=2), few, few)  # there is room again
+print(sorted(str(path.relative_to(sys.argv[1])) for path in checkpoints.directory.parent.rglob("*")
+             if path.is_dir()))
+"""
+# In a namespace of its own: the disk is gone with the command.
+ON_A_SMALL_DISK = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=1m none "$0" && "$@"']
+
+
+def can_mount(place: Path) -> bool:
+    try:
+        return not subprocess.run([*ON_A_SMALL_DISK, place, "true"], capture_output=True).returncode
+    except OSError:
+        return False
+
+
+def test_a_full_disk_is_said_in_words(tmp_path):
+    """Where no disk may be mounted, files of a size that the system refuses."""
+    has_disk = can_mount(tmp_path)
+    command = [sys.executable, "-c", FULL, str(tmp_path), "" if has_disk else "limit"]
+    done = subprocess.run(
+        [*ON_A_SMALL_DISK, str(tmp_path), *command] if has_disk else command,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    *refused, left = done.stdout.splitlines()
+    for said, folder in zip(refused, ("checkpoints", "best"), strict=True):
+        assert said.startswith(f"{tmp_path}/{folder}: the checkpoint after step 4 cannot be writte")
+        assert ("No space left" if has_disk else "File too large") in said
+        assert said.endswith("The newest whole one is after step 2; make room, then add --resume")
+    assert left == str(["best", "best/2", "checkpoints", "checkpoints/5"])
+
+
+def test_a_directory_that_may_not_be_written_to(tmp_path):
+    # Others may enter it, unlike pytest's own.
+    folder = Path(tempfile.mkdtemp(prefix="textmill-test-"))
+    folder.chmod(0o755)
+    save(Checkpoints(folder), 2)
+    (folder / "checkpoints").chmod(0o555)
+    is_root = os.geteuid() == 0
+    try:
+        if is_root:  # who may write everywhere
+            os.seteuid(NOBODY)
+        with pytest.raises(DataError) as refused:
+            save(Checkpoints(folder), 4)
+        with pytest.raises(DataError, match="best: the checkpoint after step 4 cannot be written"):
+            save_best(Checkpoints(folder / "checkpoints"), 4)
+        same_bits(Checkpoints(folder).read(2).weights, weights_of(2))
+    finally:
+        if is_root:
+            os.seteuid(0)
+        (folder / "checkpoints").chmod(0o755)
+        assert names_in(folder / "checkpoints") == ["2"]
+        shutil.rmtree(folder)
+    said = str(refused.value)
+    assert said.startswith(f"{folder}/checkpoints: the checkpoint after step 4 cannot be written: ")
+    assert "Permission denied" in said and "after step 2; make room, then add --resume" in said
+
+
+def test_names_that_are_no_steps_are_left_alone(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    save(checkpoints, 2)
+    for name in ("notes", "3.damaged", "-1"):
+        (tmp_path / "checkpoints" / name).mkdir()
+    assert list(numbered(tmp_path / "checkpoints")) == [2]
+    checkpoints.prepare(pytest.fail)
+    assert names_in(tmp_path / "checkpoints") == ["-1", "2", "3.damaged", "notes"]
+
+
+def test_progress_is_text(tmp_path):
+    progress = Progress(8, best=0.1, best_step=4, without_better=1, evaluated=8)
+    Checkpoints(tmp_path).save(progress, {}, {})
+    text = (tmp_path / "checkpoints" / "8" / "progress.json").read_text()
+    assert json.loads(text) == asdict(progress)

@@ -1,0 +1,387 @@
+"""The flags of all five trainers: what two of them have means the same, and is refused alike."""
+
+import ast
+import inspect
+import shlex
+from dataclasses import MISSING, fields
+from importlib import import_module
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+
+from schemas.errors import DataError, TextmillError, UsageError
+from tests.tools.class_factory import write_class_set
+from tests.tools.clm_factory import write_clm_set
+from tests.tools.numpy_program import Diary, NumpyFlags, numpy_trainer
+from tests.tools.shard_factory import write_mlm_set
+from tests.tools.trainer_list import BY_NAME
+from trainers.models import decoder, encoder
+from trainers.models.model_flags import SIZES, ModelFlags
+from trainers.run.flags import RunFlags
+from trainers.run.run_directory import claimed
+from trainers.run.start import run
+from trainers.run.trainer import parse_flags
+
+TRAINERS = {
+    "flax_mlm": "FlaxMlmFlags",
+    "flax_clm": "FlaxClmFlags",
+    "tf_classifier": "TfClassifierFlags",
+    "tf_qa": "TfQaFlags",
+    "poptorch_classifier": "PoptorchClassifierFlags",
+}
+FLAGS: dict[str, Any] = {
+    name: getattr(import_module(f"trainers.{name}"), flags) for name, flags in TRAINERS.items()
+}
+every = pytest.mark.parametrize("flags", FLAGS.values(), ids=FLAGS)
+# Which models a trainer has is its own matter.
+OF_MODELS = {"family", "model"}
+# Those that suit a task, as papers and transformers have them.
+OWN_DEFAULTS = {"learning_rate", "beta2", "epsilon", "dropout", "best_by", *OF_MODELS}
+
+
+def docs_of(flags: type) -> dict[str, str]:
+    """The docstring below each field, that of the class nearest to `flags`."""
+    docs = {}
+    for kind in reversed(inspect.getmro(flags)[:-1]):
+        [body] = ast.parse(inspect.getsource(kind)).body
+        assert isinstance(body, ast.ClassDef)
+        for field, below in zip(body.body, body.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+                assert isinstance(field.target, ast.Name) and isinstance(below.value, ast.Constant)
+                docs[field.target.id] = inspect.cleandoc(str(below.value.value))
+    return docs
+
+
+def names_of(flags: type) -> set[str]:
+    return {field.name for field in fields(flags)}
+
+
+COMMON = set.intersection(*map(names_of, FLAGS.values()))
+
+
+def test_all_have_what_a_run_and_a_model_have():
+    assert names_of(RunFlags) | names_of(ModelFlags) | {"family"} == COMMON
+    assert all(flags.entry == name for name, flags in FLAGS.items())
+    assert {flags.task for flags in FLAGS.values()} == {"mlm", "clm", "classification", "qa"}
+
+
+def head(doc: str) -> str:
+    """What comes before the details, which may be a trainer's own."""
+    for sign in ".,;:(":
+        doc = doc.split(sign)[0]
+    return doc
+
+
+@pytest.mark.parametrize("name", sorted(COMMON - OF_MODELS))
+def test_a_flag_that_all_have_means_the_same(name):
+    docs = {docs_of(flags)[name] for flags in FLAGS.values()}
+    assert len({head(doc) for doc in docs}) == 1, docs
+    if name not in ("best_by", "dropout", "precision"):
+        assert len(docs) == 1, docs
+    kinds = [get_type_hints(flags)[name] for flags in FLAGS.values()]
+    due = get_type_hints(ModelFlags)[name]
+    for kind in kinds:
+        if get_origin(kind) is Literal:
+            assert set(get_args(kind)) >= set(get_args(due)), "choices may be added"
+        else:
+            assert kind == due
+
+
+def test_flags_that_two_have_mean_the_same():
+    """Of devices each framework has its own."""
+    for name in set.union(*map(names_of, FLAGS.values())) - COMMON - {"device"}:
+        having = [flags for flags in FLAGS.values() if name in names_of(flags)]
+        assert len({docs_of(flags)[name] for flags in having}) == 1, name
+        assert len({str(get_type_hints(flags)[name]) for flags in having}) == 1, name
+        assert len({defaults_of(flags)[name] for flags in having}) == 1, name
+
+
+def defaults_of(flags: type) -> dict[str, Any]:
+    defaults = {field.name: field.default for field in fields(flags)}
+    assert MISSING not in defaults.values()
+    return defaults
+
+
+def test_defaults_differ_where_tasks_do():
+    found = [defaults_of(flags) for flags in FLAGS.values()]
+    differing = {name for name in COMMON if len({repr(some[name]) for some in found}) > 1}
+    assert differing == OWN_DEFAULTS
+    assert {name: [some[name] for some in found] for name in sorted(differing)} == {
+        "best_by": ["none", "none", "accuracy", "f1", "accuracy"],
+        "beta2": [0.98, 0.98, 0.999, 0.999, 0.999],
+        "dropout": [0.0, 0.0, None, None, None],
+        "epsilon": [1e-6, 1e-6, 1e-8, 1e-8, 1e-8],
+        "family": ["roberta", "gpt2", "bert", "gpt2", "electra"],
+        "learning_rate": [5e-4, 5e-4, 5e-5, 5e-5, 5e-5],
+        "model": ["small", "small", "tiny", "tiny", "electra_small"],
+    }
+
+
+@every
+def test_every_flag_has_a_docstring_of_sentences(flags):
+    docs = docs_of(flags)
+    for name in names_of(flags):
+        assert docs[name].endswith("."), name
+        assert docs[name][0].isupper() or docs[name].split()[0].endswith(":"), name
+
+
+@every
+def test_sizes_and_families_stand_in_one_table(flags):
+    hints = get_type_hints(flags)
+    assert set(get_args(hints["model"])) <= set(SIZES)
+    families = encoder.FAMILIES if flags.task in ("mlm", "classification") else decoder.FAMILIES
+    assert set(get_args(hints["family"])) <= set(families)
+
+
+def refusal(flags: Any, **values: object) -> str:
+    with pytest.raises(UsageError) as refused:
+        flags(**values)
+    return str(refused.value)
+
+
+NO_RUN = "without training there must be a run to use: give --output"
+REFUSED = [
+    ({"shards": ""}, "give the directory of a shard set with --shards"),
+    ({"shards": "", "output": "run"}, "give the directory of a shard set with --shards"),
+    ({"evaluate_only": True}, NO_RUN),
+    ({"evaluate_only": True, "shards": ""}, NO_RUN),
+    ({"evaluate_only": True, "checkpoint": "last"}, NO_RUN),
+    ({"evaluate_only": True, "checkpoint": "500"}, NO_RUN),
+    ({"shards": "", "export": "there"}, NO_RUN),
+    ({"report": "r.jsonl"}, "--report=r.jsonl needs --evaluate_only"),
+    (
+        {"checkpoint": "all"},
+        "--checkpoint=all is for --evaluate_only alone: give one checkpoint",
+    ),
+    (
+        {"checkpoint": "all", "evaluate_only": True, "output": "run", "export": "there"},
+        "--checkpoint=all is for --evaluate_only alone: give one checkpoint",
+    ),
+    (
+        {"patience": 2, "best_by": "none"},
+        "--patience=2 needs --best_by: better in what?",
+    ),
+    ({"patience": 0, "best_by": "loss"}, "--patience=0: must be at least 1"),
+    ({"steps": 0}, "--steps=0: must be at least 1"),
+    ({"stop_after": 0}, "--stop_after=0: must be at least 1"),
+    ({"batch_size": -4}, "--batch_size=-4: must be at least 1"),
+    ({"accumulation": 0}, "--accumulation=0: must be at least 1"),
+    ({"evaluate_every": 0}, "--evaluate_every=0: must be at least 1"),
+    ({"checkpoint_every": 0}, "--checkpoint_every=0: must be at least 1"),
+    ({"keep_checkpoints": 0}, "--keep_checkpoints=0: must be at least 1"),
+    ({"layers": 0}, "--layers=0: must be at least 1"),
+    ({"max_positions": 0}, "--max_positions=0: must be at least 1"),
+    ({"epochs": 0.0}, "--epochs=0.0: must be above 0"),
+    ({"epochs": float("inf")}, "--epochs=inf: must be above 0"),
+    ({"learning_rate": float("nan")}, "--learning_rate=nan: must be above 0"),
+    ({"epsilon": -1.0}, "--epsilon=-1.0: must be above 0"),
+    ({"weight_decay": float("nan")}, "--weight_decay=nan: must be at least 0"),
+    ({"clip_norm": -1.0}, "--clip_norm=-1.0: must be at least 0"),
+    ({"warmup_steps": -1}, "--warmup_steps=-1: must be at least 0"),
+    ({"seed": -1}, "--seed=-1: must be at least 0"),
+    ({"seed": 1 << 31}, "--seed=2147483648: must be below 2**31"),
+    ({"beta1": 1.0}, "--beta1=1.0: a share from 0 to below 1"),
+    ({"beta2": float("nan")}, "--beta2=nan: a share from 0 to below 1"),
+    ({"dropout": 1.0}, "--dropout=1.0: a share from 0 to below 1"),
+    ({"cache_gigabytes": 0.0}, "--cache_gigabytes=0.0: must be above 0"),
+    (
+        {"batch_size": 6, "accumulation": 4},
+        "--batch_size=6 is no multiple of --accumulation=4: microbatches are of one size",
+    ),
+    (
+        {"output": "gs://bucket/run"},
+        "--output=gs://bucket/run: give a directory on this machine; only --shards may be on a "
+        "store",
+    ),
+    (
+        {"log_to": "mlflow"},
+        "--log_to=mlflow: there is no 'mlflow'; give tensorboard or wandb, or both with a comma "
+        "between (metrics.jsonl is written in any case)",
+    ),
+]
+
+
+@every
+@pytest.mark.parametrize(("values", "said"), REFUSED, ids=lambda value: str(value)[:40])
+def test_all_refuse_with_the_same_words(flags, values, said):
+    assert refusal(flags, **{"shards": "set", **values}) == said
+
+
+@every
+def test_what_is_taken_is_not_exported_to(flags, tmp_path):
+    flags(shards="set", export=str(tmp_path))  # is empty
+    (tmp_path / "model.safetensors").touch()
+    said = refusal(flags, shards="set", export=str(tmp_path))
+    assert said.startswith(f"--export={tmp_path}") and "give another" in said
+
+
+ACCEPTED = [
+    ({}, True),
+    ({"checkpoint": "best"}, True),
+    ({"export": "there"}, True),
+    ({"patience": 3, "best_by": "loss"}, True),
+    ({"evaluate_only": True, "output": "run"}, False),
+    ({"evaluate_only": True, "output": "run", "shards": ""}, False),
+    ({"evaluate_only": True, "output": "run", "checkpoint": "all", "report": "r.jsonl"}, False),
+    ({"evaluate_only": True, "checkpoint": "published", "report": "r.jsonl"}, False),
+    ({"evaluate_only": True, "output": "run", "export": "there"}, False),
+    ({"shards": "", "output": "run", "export": "there", "checkpoint": "500"}, False),
+    ({"shards": "", "export": "there", "checkpoint": "run/checkpoints/500"}, False),
+]
+
+
+@every
+@pytest.mark.parametrize(("values", "trains"), ACCEPTED, ids=lambda value: str(value)[:60])
+def test_all_accept_the_same(flags, values, trains):
+    accepted = flags(**{"shards": "set", **values})
+    assert accepted.trains is trains
+    path = values.get("checkpoint", "best")
+    assert accepted.checkpoint_path == (None if path in ("best", "all", "500") else path)
+
+
+@every
+def test_the_command_to_go_on_gives_the_same_flags(flags, tmp_path):
+    """For a shell; without --export, which would be taken."""
+    given = flags(
+        shards="a set:0.7,b:0.3",
+        output="it's there",
+        verify=False,
+        batch_size=8,
+        learning_rate=3e-4,
+        best_by="loss",
+        patience=2,
+        warmup_steps=0,
+    )
+    python, m, module, *argv = shlex.split(given.command(resume=True))
+    assert (python, m, module) == ("python", "-m", f"trainers.{flags.entry}")
+    found = parse_flags(argv, flags)
+    assert found.resume and found == flags(**{**vars(given), "resume": True})
+
+
+@every
+def test_hyphens_and_older_names_are_taken(flags, tmp_path):
+    parsed = parse_flags(["--evaluate-only", "--output=run", "--keep-checkpoints=5"], flags)
+    assert (parsed.evaluate_only, parsed.keep_checkpoints) == (True, 5)
+    assert not parse_flags(["--shards=set", "--no-verify"], flags).verify
+    family = parsed.family
+    for argv in (["--architecture", family], [f"--architecture={family}"]):
+        assert parse_flags(["--shards=set", *argv], flags).family == family
+
+
+@every
+def test_flags_of_a_file_may_have_hyphens_beside_them(flags, tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text("output: run\nseed: 3\nverify: false\nevaluate_only: true\n")
+    argv = [f"--config={path}", "--seed=4", "--no-evaluate-only", "--shards=set"]
+    parsed = parse_flags(argv, flags)
+    assert (parsed.output, parsed.seed, parsed.verify, parsed.trains) == ("run", 4, False, True)
+    path.write_text("no_such_flag: 3\n")
+    with pytest.raises(UsageError, match=f"{flags.entry} has no flag 'no_such_flag'"):
+        parse_flags([f"--config={path}"], flags)
+
+
+@every
+@pytest.mark.parametrize(
+    ("argument", "named"),
+    [
+        ("--steps=many", "--steps"),
+        ("--no_such_flag=3", "--no_such_flag"),
+        ("--family=t5", "--family"),
+        ("--model=huge", "--model"),
+        ("--precision=float8", "--precision"),
+        ("--optimizer=adam", "--optimizer"),
+        ("--best_by=luck", "--best"),
+    ],
+)
+def test_wrong_values_are_named(flags, argument, named, capfd):
+    with pytest.raises(SystemExit, match="2"):
+        parse_flags(["--shards=set", argument], flags)
+    said = "".join(capfd.readouterr()).replace("-", "_")
+    assert named.replace("-", "_") in said and "Traceback" not in said
+
+
+ENTRIES = pytest.mark.parametrize("name", TRAINERS)
+
+
+def main_refuses(name: str, *argv: str) -> str:
+    """What a trainer refuses with, which is an error of ours and not a library's."""
+    with pytest.raises(TextmillError) as refused:
+        import_module(f"trainers.{name}").main(list(argv))
+    return str(refused.value)
+
+
+@ENTRIES
+def test_what_is_not_there_is_named(name, tmp_path):
+    none = str(tmp_path / "none")
+    assert main_refuses(name) == "give the directory of a shard set with --shards"
+    assert main_refuses(name, f"--shards={none}").startswith(f"{none} is not a finished shard set")
+    for use in ("--evaluate_only", f"--export={tmp_path}/new"):
+        said = main_refuses(name, use, f"--output={none}")
+        assert said == f"--output={none} holds no run: it has no config.json"
+        said = main_refuses(name, use, f"--checkpoint={none}")
+        assert said.startswith(f"--checkpoint={none} is neither the output directory of a run nor")
+    assert not list(tmp_path.iterdir())
+
+
+@ENTRIES
+def test_a_set_of_another_task_is_refused(name, tmp_path):
+    task = FLAGS[name].task
+    write = write_class_set if task != "classification" else write_mlm_set
+    write(tmp_path / "set")
+    other = "classification" if task != "classification" else "mlm"
+    said = main_refuses(name, f"--shards={tmp_path}/set", f"--output={tmp_path}/run")
+    assert said == (
+        f"{tmp_path}/set holds rows for task {other!r}; this trainer takes {task!r}. Build a set "
+        f"with build_shards --task={task}, or use that task's trainer"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+@ENTRIES
+def test_published_weights_that_are_not_there(name, tmp_path):
+    BY_NAME[name].write_set(tmp_path / "set")
+    said = main_refuses(name, f"--shards={tmp_path}/set", f"--init_from={tmp_path}/none")
+    assert said.startswith(f"--init_from={tmp_path}/none")
+    assert not (tmp_path / "runs").exists()
+
+
+@ENTRIES
+def test_a_model_that_the_rows_do_not_fit(name, tmp_path):
+    BY_NAME[name].write_set(tmp_path / "set")
+    place = f"--shards={tmp_path}/set"
+    assert "--max_positions=5" in main_refuses(name, place, "--max_positions=5")
+    assert "--hidden_size=10 is no mul" in main_refuses(
+        name, place, "--hidden_size=10", "--heads=3"
+    )
+    assert "--vocab_size=7, but the rows of" in main_refuses(name, place, "--vocab_size=7")
+    assert "--activation=step is not known" in main_refuses(name, place, "--activation=step")
+
+
+def test_a_directory_in_use_is_refused(tmp_path):
+    """Of the loop, which is everyone's."""
+    write_clm_set(tmp_path / "set")
+    flags = NumpyFlags(shards=f"{tmp_path}/set", output=f"{tmp_path}/run", steps=1)
+    with claimed(tmp_path / "run"):
+        message = f"--output={tmp_path}/run is in use by another run: wait for it, or give"
+        with pytest.raises(UsageError, match=message):
+            run(flags, numpy_trainer())
+    (tmp_path / "file").write_text("")
+    flags = NumpyFlags(shards=f"{tmp_path}/set", output=f"{tmp_path}/file", steps=1)
+    with pytest.raises(UsageError, match=f"--output={tmp_path}/file cannot be written to: "):
+        run(flags, numpy_trainer())
+
+
+def test_a_directory_that_came_while_a_run_was_at_work_is_not_exported_to(tmp_path):
+    write_clm_set(tmp_path / "set")
+    flags = NumpyFlags(
+        shards=f"{tmp_path}/set", output=f"{tmp_path}/run", steps=1, export=f"{tmp_path}/hf"
+    )
+
+    def listen(name, count):
+        if name == "train":
+            (tmp_path / "hf").mkdir()
+            (tmp_path / "hf" / "config.json").touch()
+
+    with pytest.raises((UsageError, DataError), match=f"--export={tmp_path}/hf"):
+        run(flags, numpy_trainer(Diary(listener=listen)))
+    assert [path.name for path in (tmp_path / "hf").iterdir()] == ["config.json"]

@@ -1,0 +1,141 @@
+"""TensorBoard and Weights & Biases get what metrics.jsonl gets."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from tensorboardX.proto import event_pb2
+
+from schemas.errors import UsageError
+from tests.tools.places import ROOT
+from trainers.run.journal import MetricsFile, read_metrics
+from trainers.run.metric_sinks import MetricSink, open_sinks, parse_log_to, scalars
+
+LINE = {"kind": "train", "step": 3, "loss": 2.5, "learning_rate": 1e-4, "split": "train"}
+
+
+def test_names():
+    assert parse_log_to("") == ()
+    assert parse_log_to("wandb, tensorboard") == ("wandb", "tensorboard")
+    with pytest.raises(UsageError, match="there is no 'mlflow'; give tensorboard or wandb"):
+        parse_log_to("tensorboard,mlflow")
+    with pytest.raises(UsageError, match="wandb comes twice"):
+        parse_log_to("wandb,wandb")
+
+
+def test_what_is_not_installed_is_told(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="tensorboardX is not installed: pip install tensorboardX"):
+        parse_log_to("tensorboard")
+
+
+def test_numbers_get_tags():
+    assert scalars(dict(LINE, whole=3, right=True)) == {
+        "train/loss": 2.5,
+        "train/learning_rate": 1e-4,
+        "train/whole": 3.0,
+    }
+
+
+class Noted(MetricSink):
+    """Keeps what it is given."""
+
+    def __init__(self):
+        self.lines, self.closed = [], False
+
+    def write(self, metrics):
+        self.lines.append(metrics)
+
+    def close(self):
+        self.closed = True
+
+
+def test_the_metrics_file_passes_lines_on(tmp_path):
+    sink = Noted()
+    file = MetricsFile(str(tmp_path / "m.jsonl"), start_step=0, also=[sink])
+    file.write(LINE)
+    file.close()
+    assert sink.lines == [LINE] == read_metrics(file.path) and sink.closed
+
+
+def records(content):
+    """The records of a TFRecord file: length uint64, its CRC, the bytes, their CRC."""
+    while content:
+        length = int.from_bytes(content[:8], "little")
+        yield content[12 : 12 + length]
+        content = content[16 + length :]
+
+
+def points(directory):
+    """(tag, step) -> value of all event files in a directory, the later file's last."""
+    found = {}
+    for path in sorted(directory.iterdir(), key=lambda path: path.stat().st_mtime_ns):
+        for record in records(path.read_bytes()):
+            event = event_pb2.Event.FromString(record)  # type: ignore[attr-defined]
+            if event.session_log.status == event_pb2.SessionLog.START:  # type: ignore
+                found = {k: v for k, v in found.items() if k[1] < event.step}
+            for value in event.summary.value:
+                found[value.tag, event.step] = value.simple_value
+    return found
+
+
+def test_tensorboard(tmp_path):
+    """A resumed run takes back the points after its checkpoint."""
+    for start, steps in ((0, (1, 2, 3)), (2, (3, 4))):
+        sinks = open_sinks("tensorboard", str(tmp_path), start_step=start, name="run", settings={})
+        for step in steps:
+            sinks[0].write({"kind": "train", "step": step, "loss": step + start * 100.0})
+        sinks[0].close()
+    found = points(tmp_path / "tensorboard")
+    wanted = {1: 1.0, 2: 2.0, 3: 203.0, 4: 204.0}
+    assert found == {("train/loss", step): loss for step, loss in wanted.items()}
+
+
+WANDB_CODE = """
+import sys
+from trainers.run.metric_sinks import open_sinks
+for start in (0, 1):
+    sink, = open_sinks("wandb", sys.argv[1], start_step=start, name="a-run", settings={"seed": 4})
+    for step in (start + 1, start + 2):
+        sink.write({"kind": "train", "step": step, "loss": 8.0 / step})
+    sink.close()
+"""
+
+
+def test_wandb_offline(tmp_path):
+    """Two parts of one run, without an account or a network, under one name."""
+    environment = dict(os.environ, WANDB_MODE="offline", WANDB_SILENT="true")
+    done = subprocess.run(
+        [sys.executable, "-c", WANDB_CODE, str(tmp_path)],
+        cwd=ROOT,
+        env=dict(environment, HOME=str(tmp_path)),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    run_id = (tmp_path / "wandb_id").read_text().strip()
+    runs = list((tmp_path / "wandb").glob(f"offline-run-*-{run_id}"))
+    assert runs
+    content = b"".join((run / f"run-{run_id}.wandb").read_bytes() for run in runs)
+    assert b"train/loss" in content and b"a-run" in content and b"seed" in content
+
+
+def test_wandb_without_a_login_says_what_to_do(tmp_path):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")}
+    code = (
+        "from schemas.errors import run_entry; from trainers.run.metric_sinks import *\n"
+        "run_entry(lambda argv: open_sinks('wandb', argv[0], start_step=0, name='r', settings={}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        cwd=ROOT,
+        env=dict(environment, HOME=str(tmp_path), WANDB_SILENT="true"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "WANDB_MODE=offline" in done.stderr
+    assert json.dumps(done.stderr).count("Traceback") == 0

@@ -1,0 +1,286 @@
+"""A trained model in use, without a framework: measured, exported, and refused in words."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from schemas.errors import DataError, UsageError
+from tests.tools.clm_factory import clm_rows, clm_schema, write_clm_set
+from tests.tools.numpy_program import TABLE, Diary, NumpyFlags, numpy_trainer
+from tests.tools.shard_factory import replace_tokenizer, tokenizer_json, write_mlm_set, write_set
+from trainers.models.decoder import DecoderConfig
+from trainers.run import start
+from trainers.run.checkpoints import Checkpoints, read_weights
+from trainers.run.journal import read_metrics
+from trainers.run.start import run
+from trainers.run.use import find_trained
+
+SPEED = ("tokens_per_second", "batch_median_seconds", "batch_p95_seconds", "compile_seconds")
+
+
+@pytest.fixture(autouse=True)
+def no_picture(monkeypatch):
+    monkeypatch.setattr(start, "draw_curve", lambda lines, path, *_, **__: Path(path).touch())
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A set, a run of it (best after step 8 of 12), and its weights for transformers."""
+    place = tmp_path_factory.mktemp("place")
+    write_clm_set(place / "set", step=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(start, "draw_curve", lambda lines, path, *_, **__: Path(path).touch())
+        run(
+            NumpyFlags(
+                shards=f"{place}/set",
+                output=f"{place}/run",
+                steps=24,
+                stop_after=12,
+                evaluate_every=4,
+                checkpoint_every=6,
+                best_by="loss",
+                export=f"{place}/hf",
+            ),
+            numpy_trainer(),
+        )
+    return place
+
+
+def evaluated_in(place: Path) -> dict[int, dict]:
+    """The evaluations of the run as it trained."""
+    lines = read_metrics(str(place / "run" / "metrics.jsonl"))
+    return {
+        line["step"]: {name: value for name, value in line.items() if name not in ("kind", "step")}
+        for line in lines
+        if line["kind"] == "evaluation"
+    }
+
+
+def measure(place: Path, diary: Diary | None = None, **changes) -> NumpyFlags:
+    given = {"output": f"{place}/run", "evaluate_only": True}
+    flags = NumpyFlags(**{**given, **changes})
+    run(flags, numpy_trainer(diary))
+    return flags
+
+
+def measures_in(place: Path, step: int, split: str = "set-validation") -> dict:
+    folder = place / "run" / "evaluation" / split
+    return json.loads((folder / str(step) / "measures.json").read_text())
+
+
+def test_the_best_weights_are_measured_as_in_training(place, capfd):
+    diary = Diary()
+    measure(place, diary)
+    due = evaluated_in(place)
+    assert min(due, key=lambda step: due[step]["loss"]) == 8
+    assert measures_in(place, 8) == due[8]
+    said = capfd.readouterr().out.splitlines()
+    assert said[0].startswith(f"{place}/run, step 8 on validation of {place}/set: loss 3.6")
+    assert re.fullmatch(
+        r"  ready in \d\.\d s; [\d,]+ tokens/s; a batch of 4 rows takes [\d.]+ ms \(median\), "
+        r"[\d.]+ ms \(95th percentile\)",
+        said[1],
+    )
+    assert said[2:] == [
+        f"Measures, and what goes with them, lie in {place}/run/evaluation/set-validation"
+    ]
+    assert [entry for entry in diary.entries if entry[0] in ("load", "compile", "train")] == [
+        ("load", 0),
+        ("compile", 2),
+    ], "nothing for training is made"
+
+
+def test_every_checkpoint_is_measured(place, tmp_path, capfd):
+    diary, report = Diary(), tmp_path / "report.jsonl"
+    report.write_text('{"before": 1}\n')
+    measure(place, diary, checkpoint="all", report=str(report))
+    folder = place / "run" / "evaluation" / "set-validation"
+    lines = [json.loads(line) for line in (folder / "measures.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [6, 8, 12]
+    due = evaluated_in(place)
+    for line in lines:
+        step = line.pop("step")
+        assert line == measures_in(place, step)
+        assert step not in due or line == due[step]
+    assert [name for name, _ in diary.entries].count("compile") == 1
+    before, *told = [json.loads(line) for line in report.read_text().splitlines()]
+    assert before == {"before": 1}
+    for line, step in zip(told, (6, 8, 12), strict=True):
+        assert all(line.pop(name) >= 0 for name in SPEED)
+        where = {"checkpoint": f"{place}/run, step {step}", "shards": f"{place}/set"}
+        assert line == {**where, "split": "validation", **measures_in(place, step), "batches": 3}
+    assert capfd.readouterr().out.count(" on validation of ") == 3
+
+
+WHERE = {"best": 8, "last": 12, "6": 6, None: 8}
+
+
+@pytest.mark.parametrize("which", WHERE)
+def test_a_checkpoint_is_named(place, capfd, which):
+    measure(place, checkpoint=which)
+    assert f"run, step {WHERE[which]} on validation" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("path", "step"), [("run", 8), ("run/checkpoints/6", 6), ("run/best/8", 8)]
+)
+def test_a_directory_names_one_too(place, capfd, path, step):
+    measure(place, output=None, checkpoint=f"{place}/{path}")
+    assert f"{place}/run, step {step} on validation of {place}/set" in capfd.readouterr().out
+
+
+def test_published_weights_are_measured(place, tmp_path, capfd):
+    """There is no run to keep the measures in; they are those of the run's best."""
+    flags = {"output": None, "checkpoint": f"{place}/hf", "report": f"{tmp_path}/r.jsonl"}
+    measure(place, shards=f"{place}/set", **flags)
+    [line] = (tmp_path / "r.jsonl").read_text().splitlines()
+    found = json.loads(line)
+    assert found["checkpoint"] == f"{place}/hf"
+    assert {name: found[name] for name in evaluated_in(place)[8]} == evaluated_in(place)[8]
+    out = capfd.readouterr().out
+    assert f"{place}/hf on validation of {place}/set: loss" in out and "lie in" not in out
+    assert not (place / "hf" / "evaluation").exists()
+    with pytest.raises(UsageError, match="--evaluate_only: give the set to measure on with --shar"):
+        measure(place, **flags)
+
+
+def test_another_split_and_another_set(place, tmp_path):
+    measure(place, validation_split="train")
+    assert measures_in(place, 8, "set-train")["predicted"] > measures_in(place, 8)["predicted"]
+    write_clm_set(tmp_path / "web", validation=3, step=0, seed=9)
+    measure(place, shards=f"{tmp_path}/web")
+    assert measures_in(place, 8, "web-validation")["predicted"] > 0
+    measure(place, shards=f"{place}/set:1,{tmp_path}/web:1")
+    both = measures_in(place, 8, "set+web-validation")
+    alone = [measures_in(place, 8, f"{name}-validation")["predicted"] for name in ("set", "web")]
+    assert both["predicted"] == sum(alone)
+
+
+def test_what_cannot_be_measured_is_said(place, tmp_path):
+    with pytest.raises(UsageError, match="has no split 'test': it has train, validation"):
+        measure(place, validation_split="test")
+    write_clm_set(tmp_path / "none", validation=0)
+    with pytest.raises(DataError, match="split 'validation' has no rows"):
+        measure(place, shards=f"{tmp_path}/none")
+    columns = {name: clm_rows(clm_schema(), 5, 0) for name in ("train", "validation")}
+    columns["validation"]["loss_weights"][:] = 0
+    write_set(tmp_path / "unweighted", clm_schema(), columns)
+    message = "no token of split 'validation' counts, its loss_weights are all 0: there is nothing"
+    with pytest.raises(DataError, match=message):
+        measure(place, shards=f"{tmp_path}/unweighted")
+
+
+def test_a_set_that_does_not_go_with_the_model_is_refused(place, tmp_path):
+    write_clm_set(tmp_path / "long", max_length=32)
+    with pytest.raises(UsageError, match="the model places 16 tokens, fewer than the 32 of a row"):
+        measure(place, shards=f"{tmp_path}/long")
+    write_clm_set(tmp_path / "large", vocab_size=60)
+    with pytest.raises(UsageError, match="the model has a vocabulary of 50, but the rows of"):
+        measure(place, shards=f"{tmp_path}/large")
+    write_mlm_set(tmp_path / "mlm")
+    with pytest.raises(UsageError, match="holds rows for task 'mlm'; this trainer takes 'clm'"):
+        measure(place, shards=f"{tmp_path}/mlm")
+    write_clm_set(tmp_path / "other")
+    content = tokenizer_json(50).replace(b'"w7"', b'"seven"')
+    replace_tokenizer(tmp_path / "other", content)
+    with pytest.raises(UsageError, match=f"--checkpoint={place}/run.*tokeni[sz]"):
+        measure(place, shards=f"{tmp_path}/other")
+
+
+def test_what_is_no_run_is_refused(place, tmp_path):
+    with pytest.raises(UsageError, match=f"--output={tmp_path} holds no run: it has no config.js"):
+        measure(place, output=str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="is neither the output directory of a run nor one with"):
+        measure(place, output=None, checkpoint=str(tmp_path / "empty"))
+    with pytest.raises(UsageError, match=r"has no checkpoint '7': its steps are 6, 12, and the be"):
+        measure(place, checkpoint="7")
+
+    class OthersFlags(NumpyFlags):
+        entry = "numpy_mlm"
+
+    with pytest.raises(UsageError, match="holds a run of trainers.numpy_clm, not of trainers.nump"):
+        run(OthersFlags(output=f"{place}/run", evaluate_only=True), numpy_trainer())
+
+
+def test_a_damaged_checkpoint_is_not_measured(place, tmp_path):
+    shutil.copytree(place / "run", tmp_path / "run")
+    path = tmp_path / "run" / "best" / "8" / "state.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    with pytest.raises(DataError, match=f"{path} is not what was written.* --checkpoint: 6, 12"):
+        measure(place, output=str(tmp_path / "run"))
+    measure(place, output=str(tmp_path / "run"), checkpoint="last")
+
+
+def test_a_report_that_cannot_be_written(place, tmp_path):
+    with pytest.raises(DataError, match=f"--report={tmp_path}/none/r.jsonl cannot be written: "):
+        measure(place, report=f"{tmp_path}/none/r.jsonl")
+
+
+def exported(directory: Path) -> np.ndarray:
+    return load_file(directory / "model.safetensors")["transformer.wte.weight"]
+
+
+@pytest.mark.parametrize("which", WHERE)
+def test_weights_of_a_run_are_exported_later(place, tmp_path, capfd, which):
+    diary = Diary()
+    flags = NumpyFlags(output=f"{place}/run", checkpoint=which, export=f"{tmp_path}/hf")
+    run(flags, numpy_trainer(diary))
+    step = WHERE[which]
+    [path] = Checkpoints(place / "run").choose(str(step))
+    np.testing.assert_array_equal(exported(tmp_path / "hf"), read_weights(path)[TABLE])
+    said = capfd.readouterr().err
+    assert f"the weights after step {step}\n" in said
+    assert f"weights for transformers: {tmp_path}/hf\n" in said
+    assert diary.entries == [], "no framework is needed for that"
+    names = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+    assert sorted(path.name for path in (tmp_path / "hf").iterdir()) == names
+    if step == 8:  # what the run itself left
+        for name in names:
+            assert (tmp_path / "hf" / name).read_bytes() == (place / "hf" / name).read_bytes()
+
+
+def test_measured_and_exported_at_once(place, tmp_path):
+    measure(place, checkpoint="6", export=f"{tmp_path}/hf")
+    assert measures_in(place, 6)
+    [path] = Checkpoints(place / "run").choose("6")
+    np.testing.assert_array_equal(exported(tmp_path / "hf"), read_weights(path)[TABLE])
+
+
+def test_what_is_published_is_not_exported_again(place, tmp_path):
+    flags = NumpyFlags(checkpoint=f"{place}/hf", export=f"{tmp_path}/hf")
+    with pytest.raises(UsageError, match=f"--checkpoint={place}/hf is no run: give a run's direc"):
+        run(flags, numpy_trainer())
+
+
+def test_what_was_trained_is_found(place):
+    flags = NumpyFlags(output=f"{place}/run", evaluate_only=True, checkpoint="all")
+    trained = find_trained(flags, DecoderConfig)
+    assert [name for name, _ in trained.weights] == ["6", "8", "12"]
+    assert trained.config == DecoderConfig(
+        family="gpt2",
+        vocab_size=50,
+        max_positions=16,
+        layers=1,
+        hidden_size=8,
+        heads=1,
+        intermediate_size=8,
+        embedding_size=8,
+        activation="gelu_new",
+        dropout=trained.config.dropout,
+    )
+    assert (trained.prefix_ids, trained.eos_ids, trained.shards) == ((0,), (2,), f"{place}/set")
+    assert trained.schema == clm_schema() and trained.tokenizer_json == tokenizer_json(50)
+    published = find_trained(replace(flags, checkpoint=f"{place}/hf"), DecoderConfig)
+    assert published.schema is None and published.shards is None
+    assert (published.prefix_ids, published.eos_ids) == ((0,), (2,))
+    assert replace(published.config, dropout=0.0) == replace(trained.config, dropout=0.0)
+    [(name, read)] = published.weights
+    assert name == "published"
+    np.testing.assert_array_equal(read()[TABLE], dict(trained.weights)["8"]()[TABLE])

@@ -1,0 +1,305 @@
+"""What each task measures of a split, says and leaves, from outputs made by hand; no framework."""
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.tasks.qa import Qa
+from schemas.errors import UsageError
+from tests.tools.class_factory import class_schema, write_class_set
+from tests.tools.clm_factory import clm_schema, write_clm_set
+from tests.tools.question_factory import schema_of, write_qa_set
+from tests.tools.shard_factory import mlm_schema, tokenizer_json
+from trainers.flax_clm import FlaxClmFlags
+from trainers.flax_mlm import FlaxMlmFlags
+from trainers.reader import ShardSet
+from trainers.tasks.class_texts import write_predictions
+from trainers.tasks.classification import ClassificationTask, count_labels
+from trainers.tasks.clm import ClmTask
+from trainers.tasks.language import add_up, token_measures
+from trainers.tasks.mlm import MaskRates, MlmTask, mask_rates
+from trainers.tasks.qa import QaTask
+from trainers.tf_classifier import TfClassifierFlags
+from trainers.tf_qa import TfQaFlags
+
+SUMS = {"loss": 6.0, "correct": 2.0, "counted": 4.0}
+BATCH = {"segment_ids": np.array([[1, 1, 1, 0], [1, 2, 2, 2]])}
+
+
+def sums_of(**values):
+    return {name: np.array(value, np.float32) for name, value in {**SUMS, **values}.items()}
+
+
+def measure(task, found) -> dict[str, float]:
+    measures = task.measure(iter(found))
+    assert measures is not None
+    return measures
+
+
+def test_token_measures_by_hand():
+    found = [(BATCH, sums_of()), (BATCH, sums_of(loss=2.0, correct=4.0))]
+    sums, tokens = add_up(iter(found))
+    assert (sums, tokens) == ({"loss": 8.0, "correct": 6.0, "counted": 8.0}, 14)
+    assert token_measures(sums) == {"loss": 1.0, "accuracy": 0.75, "perplexity": math.e}
+    assert token_measures({**sums, "counted": 0.0}) is None
+    assert token_measures({"loss": 1e9, "correct": 0.0, "counted": 1.0}) == {
+        "loss": 1e9,
+        "accuracy": 0.0,
+        "perplexity": math.exp(700),
+    }
+
+
+def test_sums_are_counted_beyond_24_bits():
+    many = [(BATCH, sums_of(counted=2.0**24)), *[(BATCH, sums_of(counted=1.0))] * 9]
+    assert add_up(iter(many))[0]["counted"] == 2**24 + 9
+    by_row = {name: np.full(2, value / 2, np.float32) for name, value in SUMS.items()}
+    assert add_up(iter([(BATCH, by_row)]))[0] == SUMS, "of each row, or of them all"
+
+
+def test_masked_language_modeling():
+    task = MlmTask(FlaxMlmFlags(shards="set", best_by="loss"), mlm_schema())
+    measures = measure(task, [(BATCH, sums_of())])
+    assert measures == {"loss": 1.5, "accuracy": 0.5, "perplexity": math.exp(1.5), "masked": 4.0}
+    assert task.describe(measures) == "loss 1.5000, accuracy 50.00%, perplexity 4.5"
+    assert task.measure(iter([(BATCH, sums_of(counted=0.0))])) is None
+    assert (task.best_by, task.best_is_highest, task.counts) == ("loss", False, "masked")
+    assert MlmTask(FlaxMlmFlags(shards="set"), mlm_schema()).best_by is None
+
+
+def test_which_masks_a_run_takes():
+    """Those of an evaluation are the stored ones in any case, so that runs compare."""
+    stored, none = mlm_schema(mask_rate=0.2), mlm_schema(static_masking=False, mask_rate=0.0)
+
+    def rates(schema, **flags):
+        return mask_rates(FlaxMlmFlags(shards="set", **flags), schema)
+
+    assert rates(stored) == rates(stored, masking="static") == MaskRates(None, None)
+    assert rates(stored, masking="dynamic") == MaskRates(0.2, None)
+    assert rates(stored, masking="dynamic", mask_rate=0.4) == MaskRates(0.4, None)
+    assert rates(none) == rates(none, masking="dynamic") == MaskRates(0.15, 0.15)
+    assert rates(none, mask_rate=0.3) == MaskRates(0.3, 0.3)
+    with pytest.raises(UsageError, match="--masking=static, but the rows of set carry no masks"):
+        rates(none, masking="static")
+    with pytest.raises(UsageError, match="--mask_rate=0.3 has no effect on the masks that the row"):
+        rates(stored, mask_rate=0.3)
+
+
+def test_masks_of_words_and_of_tokens_are_told_apart():
+    flags = FlaxMlmFlags(shards="set", masking="dynamic")
+    words = mlm_schema(mask_unit="word")
+    [note] = MlmTask(flags, words).notes()
+    assert note == "masks made on the device pick single tokens, not words as the set's do"
+    assert MlmTask(FlaxMlmFlags(shards="set"), words).notes() == []
+    assert MlmTask(flags, mlm_schema()).notes() == []
+
+
+def test_causal_language_modeling(tmp_path):
+    write_clm_set(tmp_path / "set", validation=1)
+    shards = ShardSet(str(tmp_path / "set"))
+    task = ClmTask(FlaxClmFlags(shards="set"), shards.schema, shards)
+    measures = measure(task, [(BATCH, sums_of())])
+    text = shards.stats.split("validation")
+    assert text.text_bytes and not text.words
+    assert measures == {
+        "loss": 1.5,
+        "accuracy": 0.5,
+        "perplexity": math.exp(1.5),
+        "predicted": 4.0,
+        "unpredicted": 3.0,
+        "bits_per_byte": 6 / math.log(2) / text.text_bytes,
+    }
+    bits = measures["bits_per_byte"]
+    said = f"loss 1.5000, accuracy 50.00%, perplexity 4.48, {bits:.4f} bits per byte"
+    assert task.describe(measures) == said
+    told = task.describe({**measures, "word_perplexity": 1234.56})
+    assert told == f"{said}, perplexity per word 1,234.6"
+    bare = ClmTask(FlaxClmFlags(shards="set"), shards.schema).measure(iter([(BATCH, sums_of())]))
+    assert bare is not None and "bits_per_byte" not in bare
+
+
+@pytest.fixture
+def classes(tmp_path):
+    write_class_set(tmp_path / "classes")
+    return ShardSet(str(tmp_path / "classes"))
+
+
+def class_task(shards, **flags):
+    given = TfClassifierFlags(shards="set", **flags)
+    return ClassificationTask(given, class_schema(), shards)
+
+
+def rows_of(labels, weights):
+    return {"label": np.array(labels), "row_weights": np.array(weights, np.uint8)}
+
+
+def test_classification(classes, tmp_path, capsys):
+    task = class_task(classes, best_by="auc")
+    assert (task.best_by, task.best_is_highest) == ("auc", True)
+    logits = np.log([[3.0, 1.0], [1.0, 3.0], [1.0, 3.0], [9.0, 1.0]]).astype(np.float32)
+    found = [
+        (rows_of([0, 1], [1, 1]), {"logits": logits[:2]}),
+        (rows_of([0, 0], [1, 0]), {"logits": logits[2:]}),  # the last is a filling row
+    ]
+    measures = measure(task, found)
+    assert measures["rows"] == 3 and measures["accuracy"] == pytest.approx(2 / 3)
+    assert measures["loss"] == pytest.approx(-np.log([0.75, 0.75, 0.25]).mean())
+    said = task.describe(measures)
+    assert said.startswith("loss 0.6539, accuracy 66.67%, AUC 0.7500, F1 0.6667, ECE ")
+    task.write_files(tmp_path)
+    assert {path.name for path in tmp_path.glob("*.png")} == {"confusion.png", "reliability.png"}
+
+
+def test_logits_that_are_no_numbers_draw_no_picture(classes, tmp_path):
+    task = class_task(classes)
+    broken = {"logits": np.array([[np.nan, 1.0]])}
+    measures = measure(task, [(rows_of([0], [1]), broken)])
+    assert math.isnan(measures["loss"]) and task.describe(measures) == "loss nan"
+    task.write_files(tmp_path)
+    assert not list(tmp_path.glob("*.png"))
+
+
+def test_weights_of_classes(classes):
+    labels = classes.read("train", np.arange(64))["label"]
+    counts = np.bincount(labels).tolist()
+    assert count_labels(classes, "train") == counts
+    task = class_task(classes, class_weights="balanced")
+    assert task.weights == [32 / count for count in counts]
+    assert task.notes() == [
+        f"{name}: {count} training rows, weight {32 / count:.4g}"
+        for name, count in zip(("neg", "pos"), counts, strict=True)
+    ]
+    assert class_task(None).weights == [1.0, 1.0] and class_task(None).notes() == []
+    message = r"--class_weights=1,2,3: 3 weights for 2 classes: give one for each \(the classes are"
+    with pytest.raises(UsageError, match=message):
+        class_task(classes, class_weights="1,2,3")
+    used = class_task(classes, class_weights="1,2,3", evaluate_only=True, output="run")
+    assert used.weights == [1.0, 1.0], "nothing is weighed where nothing is trained"
+
+
+def test_rows_of_other_classes_do_not_go_with_a_model():
+    task, own = class_task(None), class_schema()
+    task.check_same_rows("set", own, class_schema())
+    for other, said in (
+        (class_schema(classes=("pos", "neg")), r"its classes is \['pos', 'neg'\], the model's"),
+        (class_schema(vocab_size=60), "its tokenizer is"),
+        (class_schema(pairs=True), "its features is .*'token_type_ids'"),
+    ):
+        with pytest.raises(UsageError, match=f"set does not go with the model: {said}"):
+            task.check_same_rows("set", other, own)
+
+
+def test_predictions_are_a_line_each(tmp_path, capsys):
+    """A name that holds what separates is written so that a line stays one."""
+    logits = [np.log([[3.0, 1.0]]), np.log([[1.0, 1.0], [1.0, 9.0]])]
+    write_predictions(iter(logits), ["a\tb", "c\nd"], None)
+    due = ["a\\tb\t0.750000", "a\\tb\t0.500000", "c\\nd\t0.900000"]
+    assert capsys.readouterr().out.split("\n")[:3] == due
+    path = tmp_path / "predictions.tsv"
+    write_predictions(iter(logits), ["a\tb", "c\nd"], str(path))
+    assert path.read_text().splitlines() == due
+
+    def failing():
+        yield logits[0]
+        raise UsageError("no such line")
+
+    with pytest.raises(UsageError):
+        write_predictions(failing(), ["a", "b"], str(path))
+    assert path.read_text().splitlines() == due, "the ones before stay"
+
+
+QA = Qa(
+    qa_template="w5 {question} w6 {context} w7 {answer}", max_question_length=3, max_answer_length=4
+)
+WORDS = LoadedTokenizer(tokenizer_json(50))
+ASKED = [
+    ("w10", "w11 w12", [("w12", 4)], "first"),
+    ("w13", "w14 w15", [("w14", 0)], "second"),
+    ("w16", "w17 w18", [("w18", 4)], "third"),
+]
+
+
+@pytest.fixture
+def questions(tmp_path):
+    write_qa_set(tmp_path / "qa", {"validation": ASKED}, QA, WORDS, 24)
+    return ShardSet(str(tmp_path / "qa"))
+
+
+def answered(shards):
+    """The rows in batches of two, and what would be right of the first, wrong of the others."""
+    right = {"first": [12, 2], "second": [15, 2], "third": []}
+    lines = (shards.locate("evaluation.jsonl"),)
+    with open(*lines, encoding="utf-8") as file:
+        names = {line["example_id"]: line["id"] for line in map(json.loads, file)}
+    for batch in shards.in_order("validation", batch_size=2):
+        ids, lengths = np.full((2, 4), 49, np.int32), np.zeros(2, np.int32)
+        for row, (high, low) in enumerate(batch["example_id"].tolist()):
+            answer = right[names[f"{high:08x}{low:08x}"]] if batch["row_weights"][row] else [49] * 4
+            ids[row, : len(answer)], lengths[row] = answer, len(answer)
+        sums = {name: np.full(2, value, np.float32) for name, value in SUMS.items()}
+        yield batch, {**sums, "answer_ids": ids, "answer_lengths": lengths}
+
+
+def test_question_answering(questions, tmp_path):
+    task = QaTask(TfQaFlags(shards="set"), questions.schema, questions)
+    measures = measure(task, answered(questions))
+    assert measures == {
+        **{"loss": 1.5, "accuracy": 0.5},  # of three rows: the filling one is left out
+        **{"exact": pytest.approx(100 / 3), "f1": pytest.approx(100 / 3), "total": 3},
+    }
+    assert task.answers == {"first": "w12", "second": "w15", "third": ""}
+    assert task.describe(measures) == "loss 1.5000, exact match 33.33, F1 33.33, 3 questions"
+    task.write_files(tmp_path)
+    assert json.loads((tmp_path / "predictions.json").read_text()) == task.answers
+    said = task.report(tmp_path, [{"step": 5, **measures}], "title")
+    assert said[1].split() == ["5", "1.5000", "33.33", "33.33"]
+    assert (tmp_path / "scores.png").exists()
+    assert (task.best_by, task.best_is_highest) == ("f1", True)
+
+
+def test_without_scores_the_loss_is_all(questions, tmp_path):
+    task = QaTask(TfQaFlags(shards="set", score=False), questions.schema, questions)
+    assert (task.best_by, task.best_is_highest) == ("loss", False)
+    assert task.measure(answered(questions)) == {"loss": 1.5, "accuracy": 0.5}
+    task.write_files(tmp_path)
+    assert task.report(tmp_path, [], "title") == []
+    assert not list(tmp_path.glob("*.json"))
+    none = TfQaFlags(shards="set", score=False, best_by="none")
+    assert QaTask(none, questions.schema, questions).best_by is None
+
+
+def test_questions_put_in_another_way_do_not_go_with_a_model(questions):
+    task = QaTask(TfQaFlags(shards="set"), questions.schema)
+    task.check_same_rows("set", questions.schema, questions.schema)
+    prefix = replace(QA, qa_form="prefix")
+    others = (
+        (schema_of(prefix, WORDS, 24), "qa_form is 'prefix' and was 'causal'"),
+        (schema_of(QA, LoadedTokenizer(tokenizer_json(60)), 24), "the tokenizer is another"),
+    )
+    for other, said in others:
+        with pytest.raises(UsageError, match=f"not put as those the run was trained on: {said}"):
+            task.check_same_rows("set", other, questions.schema)
+
+
+def test_a_question_takes_all_three_flags():
+    asked: dict[str, Any] = {"ask": "Who?", "context": "Ann.", "saved_model": "dir"}
+    assert TfQaFlags(**asked).ask == "Who?"
+    for name in asked:
+        given = {other: value for other, value in asked.items() if other != name}
+        with pytest.raises(UsageError, match="a question takes --ask=QUESTION, --context=TEXT and"):
+            TfQaFlags(**given)
+
+
+def test_a_mixture_has_the_text_of_all_its_sets(tmp_path):
+    write_clm_set(tmp_path / "books", validation=4)
+    write_clm_set(tmp_path / "web", validation=2)
+    both = ShardSet.mix({f"{tmp_path}/books": 1, f"{tmp_path}/web": 1})
+    task = ClmTask(FlaxClmFlags(shards="set"), clm_schema(), both)
+    measures = measure(task, [(BATCH, sums_of())])
+    text = sum(part.stats.split("validation").text_bytes for part in both.parts)
+    assert measures is not None
+    assert measures["bits_per_byte"] == 6 / math.log(2) / text
