@@ -26,15 +26,9 @@ from schemas.errors import DataError
 BLOCK, BLOCK_HEADER, CHUNK_HEADER = 1 << 16, 24, 40
 IN_BLOCK = BLOCK - BLOCK_HEADER  # bytes of the stream that a block holds
 MAGIC = 0x71930E704FDAE05E  # of the postscript
-_HASHED_ROWS = 2048  # at a time: many for numpy, few enough for the cache
 
-# HighwayHash (Alakuijala, Cox and Wassenberg, "Fast keyed hash/pseudo-random function using SIMD
-# multiply and permute", 2016) with the key that Riegeli gives it.
-HASH_KEY = tuple(struct.unpack("<4Q", b"Riegeli/records\n" * 2))
-HASH_MUL0 = (0xDBE6D5D5FE4CCE2F, 0xA4093822299F31D0, 0x13198A2E03707344, 0x243F6A8885A308D3)
-HASH_MUL1 = (0x3BD39E10CB0EF593, 0xC0ACF169B5F18A8C, 0xBE5466CF34E90C6C, 0x452821E638D01377)
 _Indices = Union[Sequence[int], np.ndarray]
-HashRows = Callable[[np.ndarray], np.ndarray]  # as highway_hash
+HashRows = Callable[[np.ndarray], np.ndarray]  # uint8 [B, n] -> HighwayHash-64, uint64 [B]
 
 
 def varint(value: int) -> bytes:
@@ -89,114 +83,17 @@ def largest_file(rows: int, stride: int) -> int:
     return (stream // IN_BLOCK + 4) * BLOCK
 
 
-def highway_hash(rows: np.ndarray) -> np.ndarray:
-    """HighwayHash-64 of each row, as Riegeli keys it.
-
-    Args:
-      rows: uint8 [B, n].
-
-    Returns:
-      uint64 [B].
-    """
-    hashes = np.empty(len(rows), np.uint64)
-    for start in range(0, len(rows), _HASHED_ROWS):
-        part = rows[start : start + _HASHED_ROWS]
-        hashes[start : start + len(part)] = _HashStates(len(part)).of(part)
-    return hashes
-
-
-class _HashStates:
-    """The states of B hashes, side by side.
-
-    Arrays are uint64 [2, 2, B]: lanes 0 to 3 as [lane % 2, lane // 2], since even lanes mix with
-    odd ones.
-    """
-
-    def __init__(self, count: int):
-        def lanes(*values: int) -> np.ndarray:
-            square = np.array(values, np.uint64).reshape(2, 2).T
-            return np.repeat(square[:, :, None], count, axis=2)
-
-        self._v0 = lanes(*(m ^ k for m, k in zip(HASH_MUL0, HASH_KEY)))
-        self._v1 = lanes(*(m ^ (k >> 32 | (k << 32) % 2**64) for m, k in zip(HASH_MUL1, HASH_KEY)))
-        self._mul0, self._mul1 = lanes(*HASH_MUL0), lanes(*HASH_MUL1)
-        self._scratch = np.empty((2, 2, count), np.uint64)
-        self._merged = np.empty((2, 2, count), np.uint64)
-
-    def of(self, rows: np.ndarray) -> np.ndarray:
-        count, length = rows.shape
-        whole = length // 32
-        words = np.ascontiguousarray(rows[:, : whole * 32]).view("<u8")
-        for packet in np.ascontiguousarray(words.reshape(count, whole, 2, 2).transpose(1, 3, 2, 0)):
-            self._update(packet)
-        if length % 32:
-            self._last(rows[:, whole * 32 :])
-        for _ in range(4):
-            self._update(_rotate(self._v0[:, ::-1], 32))
-        return (self._v0 + self._v1 + self._mul0 + self._mul1)[0, 0]
-
-    def _last(self, rest: np.ndarray) -> None:
-        """Fewer than 32 bytes, and how many they are."""
-        count, length = rest.shape
-        self._v0 += np.uint64((length << 32) + length)
-        low, high = self._v1 & np.uint64(0xFFFFFFFF), self._v1 >> np.uint64(32)
-        low, high = (_rotate(half, length, 32) & np.uint64(0xFFFFFFFF) for half in (low, high))
-        self._v1 = low | high << np.uint64(32)
-        packet = np.zeros((count, 32), np.uint8)
-        words = length & ~3
-        packet[:, :words] = rest[:, :words]
-        if length & 16:
-            packet[:, 28:] = rest[:, length - 4 :]
-        elif length & 3:
-            packet[:, 16] = rest[:, words]
-            packet[:, 17] = rest[:, words + (length & 3) // 2]
-            packet[:, 18] = rest[:, length - 1]
-        self._update(packet.view("<u8").reshape(count, 2, 2).transpose(2, 1, 0))
-
-    def _update(self, packet: np.ndarray) -> None:
-        """Takes in 32 bytes of each row: uint64 [2, 2, B]."""
-        v0, v1, mul0, mul1, scratch = self._v0, self._v1, self._mul0, self._mul1, self._scratch
-        low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
-        v1 += packet
-        v1 += mul0
-        np.bitwise_and(v1, low, out=scratch)
-        scratch *= v0 >> half
-        mul0 ^= scratch
-        v0 += mul1
-        np.bitwise_and(v0, low, out=scratch)
-        scratch *= v1 >> half
-        mul1 ^= scratch
-        self._merge(v1, v0)
-        self._merge(v0, v1)
-
-    def _merge(self, lanes: np.ndarray, into: np.ndarray) -> None:
-        """Adds the lanes to others, after the bytes of each even and odd lane changed places.
-
-        Together they are 16 bytes; 3 12 2 5 14 1 15 0 of them become the even lane, 11 4 10 13 9 6
-        8 7 the odd one. (Copying bytes takes numpy a third of the calls that shifts would.)
-        """
-        # [B, 8] for each lane: byte 0 is the lowest.
-        taken, put = lanes.view(np.uint8), self._merged.view(np.uint8)
-        taken, put = (x.reshape(2, 2, -1, 8) for x in (taken, put))
-        put[..., 0] = taken[..., 3]
-        put[..., 1] = taken[::-1, ..., 4]
-        put[..., 2] = taken[..., 2]
-        put[..., 3] = taken[..., 5]
-        put[0, ..., 4], put[1, ..., 4] = taken[1, ..., 6], taken[1, ..., 1]
-        put[0, ..., 5], put[1, ..., 5] = taken[0, ..., 1], taken[0, ..., 6]
-        put[0, ..., 6], put[1, ..., 6] = taken[1, ..., 7], taken[1, ..., 0]
-        put[0, ..., 7], put[1, ..., 7] = taken[0, ..., 0], taken[0, ..., 7]
-        into += self._merged
-
-
-def _rotate(values: np.ndarray, bits: int, width: int = 64) -> np.ndarray:
-    return values << np.uint64(bits) | values >> np.uint64(width - bits)
-
-
 class PlainArrayRecordReader:
     """Random access to an ArrayRecord file that is laid out as this file's head says."""
 
-    def __init__(self, path: str, stride: int, mapped: np.ndarray, count: int, hash_rows: HashRows):
+    def __init__(
+        self,
+        path: str,
+        stride: int,
+        mapped: np.ndarray,
+        count: int,
+        hash_rows: Optional[HashRows],
+    ):
         """Takes what `open_plain` found; call that instead."""
         self._hash_rows = hash_rows
         self.path = path
@@ -235,7 +132,9 @@ class PlainArrayRecordReader:
         return rows
 
     def read_range(self, start: int, stop: int) -> np.ndarray:
-        """Rows start to stop, with all that surrounds them checked: uint8 [stop - start, stride].
+        """Rows start to stop, with their headers checked: uint8 [stop - start, stride].
+
+        Hashes are checked where the file was opened with what computes them.
 
         Raises:
           DataError: a header or a hash is not as written; names the record.
@@ -247,7 +146,7 @@ class PlainArrayRecordReader:
         known = chunks[:, :head].copy()
         known[:, :8] = known[:, 16:24] = 0
         good = (known == self._head).all(axis=1)
-        if len(chunks):
+        if len(chunks) and self._hash_rows:
             for at, hashed in ((16, chunks[:, CHUNK_HEADER:]), (0, chunks[:, 8:CHUNK_HEADER])):
                 stored = np.ascontiguousarray(chunks[:, at : at + 8]).view("<u8")[:, 0]
                 good &= stored == self._hash_rows(hashed)
@@ -276,7 +175,7 @@ def _stream(file: np.ndarray, start: int, length: int) -> np.ndarray:
 
 
 def open_plain(
-    path: str, stride: int, hash_rows: HashRows = highway_hash
+    path: str, stride: int, hash_rows: Optional[HashRows] = None
 ) -> Optional[PlainArrayRecordReader]:
     """Opens a file of the layout above; None if it is of any other, or damaged.
 

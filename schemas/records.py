@@ -7,11 +7,11 @@ ArrayRecord (github.com/google/array_record) is read through its own library, im
 """
 
 import os
-from typing import Callable, List, Sequence, Union
+from typing import Callable, List, Optional, Sequence, Union
 
 import numpy as np
 
-from schemas.array_record import HashRows, PlainArrayRecordReader, highway_hash, open_plain
+from schemas.array_record import HashRows, PlainArrayRecordReader, open_plain
 from schemas.errors import DataError, refused
 
 FORMATS = ("array_record", "tfrecord")
@@ -220,13 +220,13 @@ class ArrayRecordReader:
 RowReader = Union[TFRecordReader, PlainArrayRecordReader, ArrayRecordReader]
 
 
-def open_rows(path: str, stride: int, hash_rows: HashRows = highway_hash) -> RowReader:
+def open_rows(path: str, stride: int, hash_rows: Optional[HashRows] = None) -> RowReader:
     """Opens a shard by its file name's extension.
 
     Args:
       path: a local file, `*.array_record` or `*.tfrecord`.
       stride: bytes of a row, `RowCodec.stride`.
-      hash_rows: a quicker `schemas.array_record.highway_hash`, where there is one.
+      hash_rows: computes the hashes of ArrayRecord, which are then checked with ranges of rows.
 
     Raises:
       DataError: the file is missing, may not be read, or is cut or of another kind.

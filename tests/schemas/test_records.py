@@ -11,6 +11,7 @@ from array_record.python.array_record_module import (  # pyright: ignore[reportA
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.writers.highway_hash import highway_hash
 from schemas.errors import DataError
 from schemas.records import crc32c, frame, masked_crc32c, open_rows, write_tfrecord
 
@@ -167,7 +168,7 @@ def test_a_flipped_byte_of_an_array_record_is_noticed_where_it_matters(tmp_path)
         whole[place] ^= 0x10
         path.write_bytes(whole)
         try:
-            reader = open_rows(str(path), 171)
+            reader = open_rows(str(path), 171, highway_hash)
             read = reader.read_range(0, len(reader))
         except DataError as error:
             assert str(path) in str(error)

@@ -21,7 +21,6 @@ from pipelines.rows.evaluation import EVALUATION, evaluation_names, example_name
 from pipelines.tasks.task import task_class
 from pipelines.writers.token_counts import TOKEN_COUNTS, count_problems
 from schemas.agreement import disagreements
-from schemas.array_record import HashRows, highway_hash
 from schemas.errors import DataError
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256
 from schemas.set_cache import Cache
@@ -33,7 +32,6 @@ from schemas.typed_json import load_json, read_bounded, shown
 _Found = dict[str, tuple[int, str] | None]  # path to size and sha256, None where it is missing
 SHOWN = 20  # problems of a set that are printed
 _OF_TOKENIZER = ("vocab_size", "special_ids", "all_special_ids")
-_COMPILED_PAYS_BYTES = 300_000_000
 
 
 @dataclass
@@ -137,8 +135,7 @@ def _check_files(files: SetFiles, on_bytes: Callable[[int], None]) -> Report:
             problems: list[str] = []
             contract = _contract(files, set(_find_damage(manifest, found)), tokenizer, problems)
             if contract is not None:
-                hash_rows = _choose_row_hash(manifest)
-                checks.update(_shard_checks(shards, contract, on_bytes, hash_rows))
+                checks.update(_shard_checks(shards, contract, on_bytes))
             for hashes in pool.map(check_shard, shards):
                 found.update(hashes)
         except BaseException:  # Ctrl-C too: what runs ends at its next batch
@@ -157,15 +154,6 @@ def _check_files(files: SetFiles, on_bytes: Callable[[int], None]) -> Report:
     return report
 
 
-def _choose_row_hash(manifest: Manifest) -> HashRows:
-    """Compiled where that pays: 2.6 s less for a GB, and 0.5 s to load."""
-    if sum(file.bytes for file in manifest.files) < _COMPILED_PAYS_BYTES:
-        return highway_hash
-    from pipelines.writers.highway_hash import highway_hash as compiled_hash  # imports numba
-
-    return compiled_hash
-
-
 def _shards(manifest: Manifest) -> dict[str, list[ManifestFile]]:
     """Name of a shard to its files, one a format."""
     shards: dict[str, list[ManifestFile]] = {}
@@ -179,12 +167,8 @@ def _shard_checks(
     shards: dict[str, list[ManifestFile]],
     contract: Contract,
     on_bytes: Callable[[int], None],
-    hash_rows: HashRows,
 ) -> dict[str, ShardCheck]:
-    return {
-        name: ShardCheck(name, files, contract, on_bytes, hash_rows)
-        for name, files in shards.items()
-    }
+    return {name: ShardCheck(name, files, contract, on_bytes) for name, files in shards.items()}
 
 
 def _check_shard(

@@ -9,7 +9,6 @@ import numpy as np
 
 from pipelines.inspection.checks.example_checks import example_names
 from pipelines.inspection.checks.row_checks import COUNTED, Columns, count, row_problems
-from schemas.array_record import HashRows
 from schemas.errors import DataError
 from schemas.features import unmask
 from schemas.manifest import ManifestFile
@@ -57,7 +56,6 @@ class ShardCheck:
         files: list[ManifestFile],
         contract: Contract,
         on_bytes: Callable[[int], None],
-        hash_rows: HashRows,
     ):
         """Nothing is read yet.
 
@@ -66,7 +64,6 @@ class ShardCheck:
           files: the shard in each of its formats.
           contract: what its rows are checked against.
           on_bytes: called with numbers of bytes as they are done.
-          hash_rows: see `schemas.records.open_rows`.
         """
         self.problems: list[str] = []
         self.examples: list[np.ndarray] = []
@@ -75,7 +72,6 @@ class ShardCheck:
         self._contract = contract
         self._codec = contract.schema.codec()
         self._on_bytes = on_bytes
-        self._hash_rows = hash_rows
         self._counts: Counter[str] = Counter()
         self._labels: Counter[str] = Counter()
         self._row_hashes: list[np.ndarray] = []
@@ -114,13 +110,16 @@ class ShardCheck:
 
     def _open(self, located: Mapping[str, str]) -> dict[str, RowReader]:
         """Path to reader, of the files that open."""
+        # Imports numba, which --help spares.
+        from pipelines.writers.highway_hash import highway_hash
+
         readers: dict[str, RowReader] = {}
         for file in self.files:
             if file.path not in located:
                 continue  # hashing told of it
             path = located[file.path]
             try:
-                reader = readers[file.path] = open_rows(path, self._codec.stride, self._hash_rows)
+                reader = readers[file.path] = open_rows(path, self._codec.stride, highway_hash)
             except DataError as error:
                 self.problems.append(str(error))
                 continue

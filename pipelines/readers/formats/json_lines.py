@@ -29,7 +29,7 @@ from pipelines.readers.formats.role_columns import UNEVEN, column_of, take_roles
 from pipelines.readers.source import Source
 from pipelines.readers.stored import Part
 
-SQUAD_ANSWERS = pa.list_(pa.struct([("text", pa.large_string()), ("answer_start", pa.int64())]))
+_SQUAD_ANSWERS = pa.list_(pa.struct([("text", pa.large_string()), ("answer_start", pa.int64())]))
 _PEEKED = 50  # lines that are looked at for the types of fields
 _OPEN, _CLOSE = b"{}"
 _Refusal = tuple[str, str]  # reason, detail
@@ -262,14 +262,14 @@ def _arrow_json(
     data: bytes, starts: np.ndarray, stops: np.ndarray, roles: tuple[Role, ...], path: str
 ) -> Documents | None:
     """The documents of lines that are all plainly good; None if any is not."""
-    batch = _arrow_table(data, starts, stops, roles) if is_utf8(data) else None
+    batch = _arrow_table(data, starts, stops, roles) if _is_utf8(data) else None
     if batch is None:
         return None
     documents = take_roles(batch, roles, path, 0, source_bytes=len(data))
     return None if documents.rejects else documents
 
 
-def is_utf8(data: bytes) -> bool:
+def _is_utf8(data: bytes) -> bool:
     """Whether all of it is, keys and other fields too: Arrow looks at what it takes alone."""
     bounds = pa.py_buffer(np.array([0, len(data)]))
     whole = pa.LargeBinaryArray.from_buffers(
@@ -293,7 +293,7 @@ def _arrow_table(
     schema = _explicit_schema(data, starts, stops, roles)
     if schema is None:
         return None
-    batch = parse_objects(memoryview(data)[int(starts[0]) :], schema)
+    batch = _parse_objects(memoryview(data)[int(starts[0]) :], schema)
     if batch is None or len(batch) != len(starts):
         return None
     for role in roles:
@@ -305,7 +305,7 @@ def _arrow_table(
     return batch
 
 
-def parse_objects(data: bytes | memoryview, schema: pa.Schema) -> pa.RecordBatch | None:
+def _parse_objects(data: bytes | memoryview, schema: pa.Schema) -> pa.RecordBatch | None:
     """A row for each object in JSON text, by Arrow's parser; None if it finds fault with any.
 
     Args:
@@ -367,7 +367,7 @@ def _peeked_type(
         if value in (None, [], ""):
             continue
         return _arrow_type(value, role.kind)
-    return pa.large_string() if role.kind != "answers" else SQUAD_ANSWERS
+    return pa.large_string() if role.kind != "answers" else _SQUAD_ANSWERS
 
 
 def _arrow_type(value: Any, kind: str) -> pa.DataType | None:
@@ -382,5 +382,5 @@ def _arrow_type(value: Any, kind: str) -> pa.DataType | None:
     if isinstance(value, list) and isinstance(value[0], str):
         return pa.list_(pa.large_string())
     if isinstance(value, list) and isinstance(value[0], dict):
-        return SQUAD_ANSWERS
+        return _SQUAD_ANSWERS
     return None

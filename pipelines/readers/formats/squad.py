@@ -1,8 +1,7 @@
 """SQuAD's JSON, v1.1 and v2.0 -> documents, a question each.
 
-A file is one JSON document of tens of megabytes, which is parsed as a whole. A question's fields
-are its own, its paragraph's (context) and its article's (title). Arrow's parser takes a file that
-has nothing odd; any other is gone through question by question. Both give the same documents.
+A file is one JSON document of tens of megabytes, which is parsed as a whole: 30 MB a second. A
+question's fields are its own, its paragraph's (context) and its article's (title).
 """
 
 import json
@@ -11,27 +10,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, BinaryIO
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from pipelines.readers.documents import BOM, Documents, Role
-from pipelines.readers.formats.json_lines import (
-    SQUAD_ANSWERS,
-    is_utf8,
-    parse_objects,
-    record_documents,
-)
-from pipelines.readers.formats.role_columns import missing_field, take_roles
+from pipelines.readers.formats.json_lines import record_documents
+from pipelines.readers.formats.role_columns import missing_field
 from pipelines.readers.signatures import PEEKED, refuse_foreign
 from pipelines.readers.source import Source
 from pipelines.readers.stored import Chunks, Part, is_compressed
 from schemas.errors import DataError, UsageError
 
 FIELDS = ("answers", "context", "id", "is_impossible", "question", "title")
-_STRUCTURE = {"data", "is_impossible", "paragraphs", "qas"}
 _PEEK_BYTES = 1 << 16
-_LOOK_BACK = 64  # bytes, for the colon before a null
 _LARGEST = 512 << 20  # SQuAD has 30 MB; parsed, a file takes some times its size
 _SIMPLE = rb'(?:"[^"\\]*"|[-+.\w]+)'
 # {"version": "1.1", "data": [{ ... with "data" after any number of simple values.
@@ -85,92 +73,16 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
                 "whole: cut it into several, or make JSON Lines of it"
             )
     data = b"".join(pieces)
-    documents = _plain_documents(data.removeprefix(BOM), roles, part.path)
-    if documents is None:
-        documents = _odd_documents(data.removeprefix(BOM), roles, part.path)
     yield replace(
-        documents,
+        _documents(data.removeprefix(BOM), roles, part.path),
         source_bytes=len(data),
         stored_bytes=chunks.new_bytes(),
         digests=chunks.digests(),
     )
 
 
-def _plain_documents(data: bytes, roles: tuple[Role, ...], path: str) -> Documents | None:
-    """The documents of a file in which nothing is odd, a column at a time; else None."""
-    fields = {role.field for role in roles}
-    is_plain = not any("." in field for field in fields) and not fields & _STRUCTURE
-    if not is_plain or _may_hold_null(data) or not is_utf8(data):
-        return None
-    batch = parse_objects(data, _schema(roles))
-    if batch is None or len(batch) != 1 or batch["data"].null_count:
-        return None
-    questions = _flat(batch["data"].flatten(), roles)
-    if questions is None:
-        return None
-    documents = take_roles(questions, roles, path, 0, source_bytes=len(data))
-    return None if documents.rejects else documents
-
-
-def _may_hold_null(data: bytes) -> bool:
-    """Whether a field is null, which hides the same field further out as one not there does not."""
-    place = -1
-    while (place := data.find(b"null", place + 1)) >= 0:
-        before = data[max(place - _LOOK_BACK, 0) : place].rstrip()
-        if not before or before.endswith(b":"):
-            return True
-    return False
-
-
-def _schema(roles: tuple[Role, ...]) -> pa.Schema:
-    """Any of the roles' fields may stand with articles, paragraphs or questions."""
-    fields = {role.field: pa.large_string() for role in roles if role.kind != "answers"}
-    fields |= {role.field: SQUAD_ANSWERS for role in roles if role.kind == "answers"}
-    fields["is_impossible"] = pa.bool_()
-    inner = list(fields.items())
-    question = pa.struct(inner)
-    paragraph = pa.struct([*inner, ("qas", pa.list_(question))])
-    article = pa.struct([*inner, ("paragraphs", pa.list_(paragraph))])
-    return pa.schema([("data", pa.list_(article))])
-
-
-def _flat(articles: pa.StructArray, roles: tuple[Role, ...]) -> pa.RecordBatch | None:
-    """The roles' fields of all questions; None if one of them stands here for some, there for all.
-
-    Nulls are of what is not there: the file holds none.
-    """
-    paragraphs_A = articles.field("paragraphs")
-    paragraphs = paragraphs_A.flatten()
-    questions_P = paragraphs.field("qas")
-    questions = questions_P.flatten()
-    whole = articles, paragraphs_A, paragraphs, questions_P, questions
-    outside = [side.field("is_impossible") for side in (articles, paragraphs)]
-    if any(side.null_count for side in whole) or any(s.null_count < len(s) for s in outside):
-        return None
-    paragraph_Q = np.repeat(np.arange(len(paragraphs)), _lengths(questions_P))
-    article_Q = np.repeat(np.arange(len(articles)), _lengths(paragraphs_A))[paragraph_Q]
-    is_impossible = questions.field("is_impossible").fill_null(False)
-    columns: dict[str, pa.Array] = {}
-    for role in roles:
-        own = questions.field(role.field)
-        if role.field == "answers" and own.type == SQUAD_ANSWERS and is_impossible.true_count:
-            own = pc.if_else(is_impossible, pa.scalar([], own.type), own)  # pyright: ignore[reportAttributeAccessIssue]
-        column = own
-        for side, side_Q in ((paragraphs, paragraph_Q), (articles, article_Q)):
-            if column.null_count == len(column):
-                column = side.field(role.field).take(pa.array(side_Q))
-        if column.null_count and not (role.optional and column.null_count == len(column)):
-            return None
-        columns[role.field] = column
-    return pa.record_batch(columns)
-
-
-def _lengths(lists: pa.ListArray) -> np.ndarray:
-    return pc.list_value_length(lists).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def _odd_documents(data: bytes, roles: tuple[Role, ...], path: str) -> Documents:
-    """The documents of any file, with a reason for each question that is refused."""
+def _documents(data: bytes, roles: tuple[Role, ...], path: str) -> Documents:
+    """The documents of a file, with a reason for each question that is refused."""
     try:
         content = json.loads(data)
     except UnicodeDecodeError as error:
