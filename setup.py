@@ -59,6 +59,7 @@ _TEST = [
     "pre-commit>=4.5",
     "pyright[nodejs]>=1.1.414",
     "pytest>=9,<10",
+    "pytest-timeout>=2.4",
     "pytest-xdist>=3.8",
     "ruff>=0.17,<0.18",
     "tensorflow-datasets>=4.9.10,<5",

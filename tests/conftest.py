@@ -1,8 +1,10 @@
 """What many tests share: real text that every Python carries, a tokenizer of it, stores."""
 
 import contextlib
+import gc
 import json
 import pydoc_data.topics
+import signal
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -17,6 +19,16 @@ from tests.tools.store_servers import (  # noqa: F401  fixtures
 
 with contextlib.suppress(ImportError):
     import triton  # noqa: F401  of PyTorch; the process aborts where it comes after TensorFlow
+
+
+@pytest.fixture(autouse=True)
+def process_that_goes_on():
+    """Undoes what a command that ran in this process did to the process's end."""
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, handler)
+    gc.unfreeze()
+
 
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
