@@ -1,6 +1,6 @@
 """Bytes as printable characters, and back: how byte-level vocabularies are written. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
 
@@ -13,6 +13,11 @@ def byte_characters() -> list[str]:
     itself = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in itself]
     return [chr(byte) if byte in itself else chr(256 + others.index(byte)) for byte in range(256)]
+
+
+def first_tokens(special_tokens: Sequence[str]) -> list[str]:
+    """The vocabulary before any merge: special tokens, then the byte characters not among them."""
+    return list(dict.fromkeys([*special_tokens, *sorted(byte_characters())]))
 
 
 def spelt_bytes(tokens: Iterable[str]) -> list[bytes]:

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.encoding.byte_alphabet import byte_characters
+from pipelines.encoding.byte_alphabet import byte_characters, first_tokens, spelt_bytes
+from pipelines.train.merge_loop import merge_all
+from pipelines.train.word_counts import buffers_of
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,6 @@ class TrainedBpe:
     tokens: list[str]
     merges: list[tuple[str, str]]
     word_tokens: np.ndarray
-
-
-def first_tokens(special_tokens: Sequence[str]) -> list[str]:
-    """The vocabulary before any merge: special tokens, then the byte characters not among them."""
-    return list(dict.fromkeys([*special_tokens, *sorted(byte_characters())]))
 
 
 def train_bpe(
@@ -72,84 +68,44 @@ def train_bpe(
         ValueError: a count is below 1, a word is empty, or `vocab_size` does not hold the first
             tokens.
     """
-    # numba takes a second to import: not before it is needed.
-    from pipelines.train import merge_loop
-
     first = first_tokens(special_tokens)
     if vocab_size < len(first):
         raise ValueError(f"vocab_size is {vocab_size}, but {len(first)} tokens come before merges")
     if len(counts) and counts.min() < 1:
         raise ValueError(f"a word has the count {counts.min()}")
-    offsets, data = _buffers(words)
+    offsets, data = buffers_of(words)
     if len(words) and np.diff(offsets).min() < 1:
         raise ValueError(f"word {np.diff(offsets).argmin()} is empty")
-    ids = np.array([first.index(character) for character in byte_characters()])
-    room = min(vocab_size, len(first) + len(data))  # a new token takes at least one byte's place
-    tokens, spellings = _first_rows(first, room)
-    spelled = np.flatnonzero(tokens[: len(special_tokens), merge_loop.LENGTH] > 1)
-    sizes = np.zeros(6, np.int64)
-    sizes[merge_loop.TOKENS] = len(first)
-    merges, word_tokens = merge_loop.merge_all(
+    special, spelled = _spelled_by_merges(special_tokens)
+    merges, word_tokens = merge_all(
         data,
         offsets,
-        _read_only(counts.astype(np.int64)),
-        ids,
-        spellings,
-        tokens,
-        spelled,
-        sizes,
-        max(1, min_frequency),
-        np.zeros(2, np.int64) if progress is None else progress,
+        counts.astype(np.int64),
+        ids=np.array([first.index(character) for character in byte_characters()]),
+        special=special,
+        spelled=spelled,
+        first=len(first),
+        room=min(vocab_size, len(first) + len(data)),  # a new token takes a byte's place
+        min_count=max(1, min_frequency),
+        progress=np.zeros(2, np.int64) if progress is None else progress,
     )
-    strings = first + _strings(data, tokens[len(first) : sizes[merge_loop.TOKENS]])
-    return TrainedBpe(
-        tokens=strings,
-        merges=[(strings[left], strings[right]) for left, right, _ in merges.tolist()],
-        word_tokens=word_tokens,
-    )
+    tokens = first + [""] * (int(merges[:, 2].max(initial=0)) + 1 - len(first))
+    for left, right, new in merges.tolist():
+        tokens[new] = tokens[left] + tokens[right]
+    named = [(tokens[left], tokens[right]) for left, right, _ in merges.tolist()]
+    return TrainedBpe(tokens, named, word_tokens)
 
 
-def _buffers(words: pa.LargeBinaryArray) -> tuple[np.ndarray, np.ndarray]:
-    """Where words begin, int64[words + 1], in their bytes, uint8."""
-    _, offsets, data = words.buffers()
-    if not len(words) or offsets is None or data is None:
-        return _read_only(np.zeros(1, np.int64)), _read_only(np.zeros(0, np.uint8))
-    bounds = np.frombuffer(offsets, np.int64)[words.offset :][: len(words) + 1]
-    return _read_only(bounds), _read_only(np.frombuffer(data, np.uint8))
+def _spelled_by_merges(special_tokens: Sequence[str]) -> tuple[bytes, np.ndarray]:
+    """Special tokens that merges can spell, as `Ġthe` by the bytes of ` the`.
 
-
-def _read_only(array: np.ndarray) -> np.ndarray:
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-def _strings(data: np.ndarray, tokens: np.ndarray) -> list[str]:
-    """How tokens, int64[tokens, 2] of (start, length) in `data`, are written."""
-    starts, lengths = tokens[:, 0], tokens[:, 1]
-    stops = np.cumsum(lengths)
-    where = np.repeat(starts - stops + lengths, lengths) + np.arange(lengths.sum())
-    written = data[where].tobytes().decode("latin-1").translate(dict(enumerate(byte_characters())))
-    bounds = [0, *stops.tolist()]
-    return [written[start:stop] for start, stop in pairwise(bounds)]
-
-
-def _first_rows(first: Sequence[str], room: int) -> tuple[np.ndarray, np.ndarray]:
-    """The table of `room` tokens with the first filled in, and the bytes that these stand for."""
-    byte_of = {character: byte for byte, character in enumerate(byte_characters())}
-    spelled = [_spelling(token, byte_of) for token in first]
-    lengths = np.array([len(spelling) for spelling in spelled])
-    tokens = np.zeros((room, 2), np.int64)
-    tokens[: len(first), 0] = np.cumsum(lengths) - lengths
-    tokens[: len(first), 1] = lengths
-    return tokens, np.frombuffer(b"".join(spelled), np.uint8)
-
-
-def _spelling(token: str, byte_of: dict[str, int]) -> bytes:
-    """The bytes a token stands for, or none if some character stands for no byte.
-
-    A special token can be spelled by merges too: `Ġthe` by the bytes of ` the`.
+    Returns:
+        their bytes, one after another; int64[tokens, 3], the id of each and where its bytes are.
     """
-    if all(character in byte_of for character in token):
-        return bytes(byte_of[character] for character in token)
-    return b""
+    alphabet, special, spelled = set(byte_characters()), b"", []
+    for token, text in enumerate(special_tokens):
+        if len(text) > 1 and alphabet.issuperset(text):
+            [spelling] = spelt_bytes([text])
+            spelled.append((token, len(special), len(special) + len(spelling)))
+            special += spelling
+    return special, np.array(spelled, np.int64).reshape(-1, 3)

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 
 from pipelines.storage import store
 from pipelines.train import word_counts
+from pipelines.train.patterns.table import GPT2, PATTERNS
 from schemas.errors import DataError, UsageError
 
 FORMAT_VERSION = 1
-PRE_TOKENIZER = "ByteLevel, GPT-2 pattern"
 _KEY = b"textmill.histogram"
 _REMEDY = "give the histogram.parquet of an earlier run, or the text itself with --input"
 
@@ -30,14 +30,14 @@ class Origin:
       documents: that were counted.
       bytes: of their text, without added spaces.
       format_version: of the file.
-      pre_tokenizer: what cut the words.
+      pre_tokenizer: the splitting pattern, as `patterns.table.PATTERNS` describes it.
     """
 
     add_prefix_space: bool
     documents: int
     bytes: int
     format_version: int = FORMAT_VERSION
-    pre_tokenizer: str = PRE_TOKENIZER
+    pre_tokenizer: str = PATTERNS[GPT2]
 
 
 @dataclass(frozen=True)
@@ -81,22 +81,21 @@ def read_histogram(path: str) -> Histogram:
     """
     if not store.exists(path) or os.path.isdir(path):
         raise UsageError(f"--from_histogram={path}: there is no such file; {_REMEDY}")
+    known = PATTERNS.values()
     try:
         table = pq.read_table(pa.BufferReader(store.read(path)))
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{path} cannot be read as Parquet ({reason}); {_REMEDY}") from error
     try:
-        values = json.loads((table.schema.metadata or {})[_KEY])
-        made_by = (values["format_version"], values["pre_tokenizer"])
-        if made_by != (FORMAT_VERSION, PRE_TOKENIZER):
+        origin = Origin(**json.loads((table.schema.metadata or {})[_KEY]))
+        if origin.format_version != FORMAT_VERSION or origin.pre_tokenizer not in known:
             raise DataError(
-                f"{path} has the format {made_by[0]} and words cut by {made_by[1]!r}; this version "
-                f"reads format {FORMAT_VERSION} with {PRE_TOKENIZER!r}; count the text again"
+                f"{path} has the format {origin.format_version} and words cut by "
+                f"{origin.pre_tokenizer!r}; this version reads format {FORMAT_VERSION} with "
+                f"{' or '.join(map(repr, known))}; count the text again"
             )
-        histogram = Histogram(
-            table.replace_schema_metadata().cast(word_counts.SCHEMA), Origin(**values)
-        )
+        histogram = Histogram(table.replace_schema_metadata().cast(word_counts.SCHEMA), origin)
     except (KeyError, ValueError, TypeError) as error:
         raise DataError(f"{path} holds no word counts of train_tokenizer; {_REMEDY}") from error
     _check(path, histogram)

@@ -29,6 +29,7 @@ Legend: N bytes and walls, W words, T tokens, P pairs.
 from __future__ import annotations
 
 from functools import cache
+from heapq import heappop, heappush, heapreplace
 from typing import Any
 
 import numpy as np
@@ -45,31 +46,19 @@ _ODD = np.int64(-7046029254386353131)  # 2**64 / golden ratio, as a signed numbe
 _LOW = 0xFFFFFFFF  # a pair as one number: left << 32 | right
 
 KEY, COUNT = range(2)  # pairs[2**k > 2 P, 2], a hash table: the pair, how often it occurs now
-THEN, PAIR, BIRTH = range(3)  # heap[P, 3]: the count when put in; the row of its birth
 BORN, FROM, NUMBER = range(3)  # births[P, 3]: the pair; its positions in the pool, 0 when merged
 WEIGHT, TIMES, PLACE, MET = range(4)  # side[T, 4]: what one merge met on one side, by token
-START, LENGTH = range(2)  # tokens[T, 2]: the string, in the words' bytes or, at first, in `first`
-TOKENS, MERGES, PAIRS, HEAP, BIRTHS, POOL = range(6)  # sizes[6]: how full each table is
+TOKEN, START, STOP = range(3)  # spelled[n, 3]: a special token, where its bytes are in `special`
+TOKENS, MERGES, PAIRS, BIRTHS, POOL = range(5)  # sizes[5]: how full each is
 
 
 @inner
-def _grow(array, needed):
-    """`array`, or a copy of it with room for `needed` items and as many again."""
-    if needed <= array.size:
-        return array
-    larger = np.empty(2 * needed, array.dtype)
-    for i in range(array.size):  # a slice assignment would take two seconds to compile
-        larger[i] = array[i]
-    return larger
-
-
-@inner
-def _grow_table(table, needed):
+def _grow(table, needed):
     """`table`, or a copy of it with room for `needed` rows and as many again."""
     if needed <= table.shape[0]:
         return table
     larger = np.empty((2 * needed, table.shape[1]), table.dtype)
-    for i in range(table.shape[0]):
+    for i in range(table.shape[0]):  # a slice assignment would take two seconds to compile
         for j in range(table.shape[1]):
             larger[i, j] = table[i, j]
     return larger
@@ -131,72 +120,34 @@ def _room_for_pairs(pairs, more, sizes):
     return larger
 
 
-# ---- the queue, a heap: the highest count first, of equal ones the smallest pair ----
-
-
-@inner
-def _before(heap, a, b):
-    """Whether row a is merged before row b."""
-    if heap[a, THEN] != heap[b, THEN]:
-        return heap[a, THEN] > heap[b, THEN]
-    return heap[a, PAIR] < heap[b, PAIR]
-
-
-@inner
-def _swap(heap, a, b):
-    for column in range(3):
-        heap[a, column], heap[b, column] = heap[b, column], heap[a, column]
-
-
-@inner
-def _sift_down(heap, size):
-    """Moves the first row down to its place among `size` rows."""
-    at, child = 0, 1
-    while child < size:
-        if child + 1 < size and _before(heap, child + 1, child):
-            child += 1
-        if not _before(heap, child, at):
-            break
-        _swap(heap, at, child)
-        at, child = child, 2 * child + 1
+# ---- the queue: the highest count first, of equal ones the smallest pair ----
 
 
 @inner
 def _put(heap, births, pair, count, start, number, sizes):
     """A pair begins to wait with the positions where it was born."""
-    birth, at = sizes[BIRTHS], sizes[HEAP]
+    birth = sizes[BIRTHS]
     sizes[BIRTHS] += 1
-    sizes[HEAP] += 1
     births[birth, BORN] = pair
     births[birth, FROM] = start
     births[birth, NUMBER] = number
-    heap[at, THEN] = count
-    heap[at, PAIR] = pair
-    heap[at, BIRTH] = birth
-    while at > 0 and _before(heap, at, (at - 1) >> 1):
-        _swap(heap, at, (at - 1) >> 1)
-        at = (at - 1) >> 1
+    heappush(heap, (-count, pair, birth))
 
 
 @inner
-def _take_first(heap, pairs, sizes, min_count):
-    """Takes the pair that is merged next off the heap and leaves it in the row behind the heap.
-
-    Returns whether there is one that occurs `min_count` times.
-    """
-    while sizes[HEAP] > 0:
-        count = pairs[_slot(pairs, heap[0, PAIR]), COUNT]
-        if heap[0, THEN] != count:  # changed since it was put in: it goes where it belongs now
-            heap[0, THEN] = count
-            _sift_down(heap, sizes[HEAP])
+def _take_first(heap, pairs, min_count):
+    """Takes the pair that is merged next; returns the row of its birth, -1 if it is too rare."""
+    while len(heap) > 0:
+        then, pair, birth = heap[0]
+        count = pairs[_slot(pairs, pair), COUNT]
+        if then != -count:  # changed since it was put in: it goes where it belongs now
+            heapreplace(heap, (-count, pair, birth))
         elif count < min_count:
-            return False
+            return -1
         else:
-            sizes[HEAP] -= 1
-            _swap(heap, 0, sizes[HEAP])
-            _sift_down(heap, sizes[HEAP])
-            return True
-    return False
+            heappop(heap)
+            return birth
+    return -1
 
 
 # ---- one merge ----
@@ -206,27 +157,26 @@ def _take_first(heap, pairs, sizes, min_count):
 def _first_fresh(symbols, positions, left, right, left_length):
     """The first position where left still stands before right; there is one if they count."""
     i = 0
-    while symbols[positions[i]] != left or symbols[positions[i] + left_length] != right:
+    while symbols[positions[i, 0]] != left or symbols[positions[i, 0] + left_length] != right:
         i += 1
-    return np.int64(positions[i])
+    return np.int64(positions[i, 0])
 
 
 @inner
-def _make_token(tokens, data, start, length, first, spelled, sizes):
+def _make_token(lengths, data, start, length, special, spelled, sizes):
     """The id of the token data[start : start + length]: a new one, or that of a special token."""
-    for i in range(spelled.size):
-        token = spelled[i]
-        same = tokens[token, LENGTH] == length
+    for i in range(spelled.shape[0]):
+        first = spelled[i, START]
+        same = spelled[i, STOP] - first == length
         j = 0
         while same and j < length:
-            same = first[tokens[token, START] + j] == data[start + j]
+            same = special[first + j] == data[start + j]
             j += 1
         if same:
-            return token
+            return spelled[i, TOKEN]
     token = sizes[TOKENS]
     sizes[TOKENS] += 1
-    tokens[token, START] = start
-    tokens[token, LENGTH] = length
+    lengths[token] = length
     return token
 
 
@@ -247,14 +197,14 @@ def _note(side, met, where, token, weight, position):
 
 
 @inner
-def _rewrite(symbols, word_of, counts, tokens, positions, merge, before, after):
+def _rewrite(symbols, word_of, counts, lengths, positions, merge, before, after):
     """Writes the new token over every fresh left + right, and notes what stands beside it."""
     left, right, new = merge
     side_before, met_before, where_before = before
     side_after, met_after, where_after = after
-    left_length, right_length = tokens[left, LENGTH], tokens[right, LENGTH]
-    for i in range(positions.size):
-        p = np.int64(positions[i])
+    left_length, right_length = lengths[left], lengths[right]
+    for i in range(positions.shape[0]):
+        p = np.int64(positions[i, 0])
         q = p + left_length
         if symbols[p] != left or symbols[q] != right:
             continue
@@ -312,14 +262,14 @@ def _enqueue(pairs, heap, births, pool, noted, new, new_is_right, min_count, siz
     for i in range(met[1]):
         token = where[i, 0]
         if side[token, PLACE] >= 0:
-            pool[side[token, PLACE]] = where[i, 1]
+            pool[side[token, PLACE], 0] = where[i, 1]
             side[token, PLACE] += 1
     met[0] = 0
     met[1] = 0
 
 
 @inner
-def _fresh_only(pool, births, symbols, tokens, sizes):
+def _fresh_only(pool, births, symbols, lengths, sizes):
     """Forgets the stale positions of every pair that waits, and closes the gaps."""
     to = np.int64(0)
     for birth in range(sizes[BIRTHS]):
@@ -327,9 +277,9 @@ def _fresh_only(pool, births, symbols, tokens, sizes):
         start, number = births[birth, FROM], births[birth, NUMBER]
         births[birth, FROM] = to
         for i in range(start, start + number):
-            p = np.int64(pool[i])
-            if symbols[p] == left and symbols[p + tokens[left, LENGTH]] == right:
-                pool[to] = p
+            p = np.int64(pool[i, 0])
+            if symbols[p] == left and symbols[p + lengths[left]] == right:
+                pool[to, 0] = p
                 to += 1
         births[birth, NUMBER] = to - births[birth, FROM]
     sizes[POOL] = to
@@ -373,17 +323,18 @@ def _first_positions(data, offsets, counts, ids, pool, pairs, heap, births, min_
         for i in range(offsets[word], offsets[word + 1] - 1):
             pair = np.int64(data[i]) << 8 | data[i + 1]
             if count[pair] >= min_count:
-                pool[place[pair]] = i + wall
+                pool[place[pair], 0] = i + wall
                 place[pair] += 1
 
 
 def _merge_all(
-    data, offsets, counts, ids, first, tokens, spelled, symbols, word_of, pool, sizes, min_count,
+    data, offsets, counts, ids, special, spelled, lengths, symbols, word_of, pool, sizes, min_count,
     progress,
 ):  # fmt: skip
-    room = tokens.shape[0]
+    room = lengths.size
     pairs = _no_pairs(1 << 17)
-    heap, births = np.zeros((1 << 16, 3), np.int64), np.zeros((1 << 16, 3), np.int64)
+    births = np.zeros((1 << 16, 3), np.int64)
+    heap = [(np.int64(0), np.int64(0), np.int64(0)) for _ in range(0)]
     _lay_out(data, offsets, ids, symbols, word_of)
     _first_positions(data, offsets, counts, ids, pool, pairs, heap, births, min_count, sizes)
     side_before, met_before = np.zeros((room, 4), np.int64), np.zeros(2, np.int64)
@@ -392,33 +343,34 @@ def _merge_all(
     where_after = where_before.copy()
     merges = np.zeros((1024, 3), np.int64)
 
-    while sizes[TOKENS] < room and progress[1] == 0 and _take_first(heap, pairs, sizes, min_count):
-        pair, birth = heap[sizes[HEAP], PAIR], heap[sizes[HEAP], BIRTH]
-        left, right = pair >> 32, pair & _LOW
+    while sizes[TOKENS] < room and progress[1] == 0:
+        birth = _take_first(heap, pairs, min_count)
+        if birth < 0:
+            break
+        left, right = births[birth, BORN] >> 32, births[birth, BORN] & _LOW
         positions = pool[births[birth, FROM] : births[birth, FROM] + births[birth, NUMBER]]
         births[birth, NUMBER] = 0
-        p = _first_fresh(symbols, positions, left, right, tokens[left, LENGTH])
+        p = _first_fresh(symbols, positions, left, right, lengths[left])
         start = p - 1 - word_of[p] + offsets[0]
-        length = tokens[left, LENGTH] + tokens[right, LENGTH]
-        new = _make_token(tokens, data, start, length, first, spelled, sizes)
-        merges = _grow_table(merges, sizes[MERGES] + 1)
+        length = lengths[left] + lengths[right]
+        new = _make_token(lengths, data, start, length, special, spelled, sizes)
+        merges = _grow(merges, sizes[MERGES] + 1)
         merges[sizes[MERGES], 0] = left
         merges[sizes[MERGES], 1] = right
         merges[sizes[MERGES], 2] = new
         sizes[MERGES] += 1
 
         merge = (left, right, new)
-        where_before = _grow_table(where_before, positions.size)
-        where_after = _grow_table(where_after, positions.size)
+        where_before = _grow(where_before, positions.shape[0])
+        where_after = _grow(where_after, positions.shape[0])
         before = (side_before, met_before, where_before)
         after = (side_after, met_after, where_after)
-        _rewrite(symbols, word_of, counts, tokens, positions, merge, before, after)
+        _rewrite(symbols, word_of, counts, lengths, positions, merge, before, after)
         born = met_before[0] + met_after[0]
         pairs = _room_for_pairs(pairs, born, sizes)
-        heap = _grow_table(heap, sizes[HEAP] + born)
-        births = _grow_table(births, sizes[BIRTHS] + born)
-        if sizes[POOL] + met_before[1] + met_after[1] > pool.size:
-            _fresh_only(pool, births, symbols, tokens, sizes)
+        births = _grow(births, sizes[BIRTHS] + born)
+        if sizes[POOL] + met_before[1] + met_after[1] > pool.shape[0]:
+            _fresh_only(pool, births, symbols, lengths, sizes)
             pool = _grow(pool, sizes[POOL] + met_before[1] + met_after[1])
         _recount(pairs, merge, before, after, min_count, sizes)
         _enqueue(pairs, heap, births, pool, before, new, True, min_count, sizes)
@@ -437,10 +389,10 @@ def _compiled_for(index: Any) -> Any:
     """The loop for positions of a type."""
     numbers, table, positions = types.int64[::1], types.int64[:, ::1], types.Array(index, 1, "C")
     text = types.Array(types.uint8, 1, "C", readonly=True)
-    offsets = types.Array(types.int64, 1, "C", readonly=True)
+    given = types.Array(types.int64, 1, "C", readonly=True)
     signature = types.Tuple((table, numbers))(
-        text, offsets, offsets, numbers, text, table, numbers, positions, positions, positions,
-        numbers, types.int64, numbers,
+        text, given, given, numbers, text, table, numbers, positions, positions,
+        types.Array(index, 2, "C"), numbers, types.int64, numbers,
     )  # fmt: skip
     return entry(signature)(_merge_all)
 
@@ -449,25 +401,26 @@ def merge_all(
     data: np.ndarray,
     offsets: np.ndarray,
     counts: np.ndarray,
+    *,
     ids: np.ndarray,
-    first: np.ndarray,
-    tokens: np.ndarray,
+    special: bytes,
     spelled: np.ndarray,
-    sizes: np.ndarray,
+    first: int,
+    room: int,
     min_count: int,
     progress: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Merges until every row of `tokens` is used or no pair is left with `min_count` (1 or more).
+    """Merges until there are `room` tokens or no pair is left with `min_count` (1 or more).
 
     Args:
-        data: uint8, the bytes of the words, read-only as the next two.
+        data: uint8, the bytes of the words.
         offsets: int64[W + 1], where words begin in it.
         counts: int64[W], how often each occurs.
         ids: int64[256], of the tokens of one byte.
-        first: uint8, the strings of special tokens, read-only.
-        tokens: int64[T, 2], with the first tokens filled in. New ones are added.
-        spelled: int64, the special tokens that merges can spell.
-        sizes: int64[6], with TOKENS filled in; at the end the number of tokens.
+        special: the bytes of special tokens, one after another.
+        spelled: int64[n, 3], the special tokens that merges can spell: TOKEN, START, STOP.
+        first: how many tokens there are before the first merge.
+        room: how many there may be at the end.
         min_count: the smallest count that is still merged.
         progress: int64[2]: the first item tells another thread the number of tokens, the second
             set to 1 by it stops the loop.
@@ -478,9 +431,12 @@ def merge_all(
     number = int(offsets[-1] - offsets[0]) + len(counts) + 1
     index = np.int32 if number < LARGE else np.int64
     symbols, word_of = np.empty(number, index), np.empty(number, index)
-    pool = np.empty(POOL_ROOM * number, index)  # what is not used of it takes no memory
+    pool = np.empty((POOL_ROOM * number, 1), index)  # what is not used of it takes no memory
+    lengths, sizes = np.ones(room, np.int64), np.zeros(5, np.int64)
+    lengths[spelled[:, TOKEN]] = spelled[:, STOP] - spelled[:, START]
+    sizes[TOKENS] = first
     loop = _compiled_for(types.int32 if index is np.int32 else types.int64)
     return loop(
-        data, offsets, counts, ids, first, tokens, spelled, symbols, word_of, pool, sizes,
-        min_count, progress,
+        data, offsets, counts, ids, np.frombuffer(special, np.uint8), spelled, lengths, symbols,
+        word_of, pool, sizes, min_count, progress,
     )  # fmt: skip

@@ -1,8 +1,11 @@
 """The command line of train_tokenizer -> frozen configuration that refuses."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Annotated, Any
 
+import tyro
+
+from pipelines.encoding.byte_alphabet import first_tokens
 from pipelines.filters.filters import Filters
 from pipelines.input_options import (
     FilterFlags,
@@ -15,11 +18,8 @@ from pipelines.input_options import (
 )
 from pipelines.readers.documents import MAX_DOCUMENT_BYTES, Role
 from pipelines.readers.source import AUTO, Source
-from pipelines.train.bpe import first_tokens
+from pipelines.train.patterns.table import GPT2, PATTERNS
 from schemas.errors import UsageError
-
-if TYPE_CHECKING:  # --help needs none of these, and they load much
-    from pipelines.train.report import Parameters
 
 MAX_VOCABULARY = 1 << 24
 
@@ -43,6 +43,8 @@ class TokenizerOptions:
     """Pairs that occur less often are not merged."""
     special_tokens: str = "<s>,<pad>,</s>,<unk>,<mask>"
     """They take the first ids, in this order."""
+    pattern: Annotated[str | None, tyro.conf.arg(metavar="|".join(PATTERNS))] = None
+    """How text is cut into words, within which tokens stay; gpt2 if not given."""
     add_prefix_space: bool = False
     """Treat the first word of a document like any other: with a space before it."""
     document: TextDocument = "line"
@@ -78,6 +80,8 @@ class TokenizerOptions:
             )
         if self.min_frequency < 0:
             raise UsageError(f"--min_frequency={self.min_frequency}: at least 0")
+        if self.splitting_pattern() not in PATTERNS:
+            raise UsageError(f"--pattern={self.pattern}: give one of {', '.join(PATTERNS)}")
         if self.from_histogram is None:
             self.source()
         elif self.input:
@@ -92,23 +96,29 @@ class TokenizerOptions:
         """The tokens of --special_tokens, in their order."""
         return tuple(self.special_tokens.split(",")) if self.special_tokens else ()
 
+    def splitting_pattern(self) -> str:
+        """The name of the pattern that cuts words."""
+        return self.pattern or GPT2
+
     def source(self) -> Source:
         """What the flags ask to be read."""
         return source_of(self, self.input, (Role("text", "string", self.text_field),))
 
-    def parameters(self) -> "Parameters":
-        """What decides the tokenizer, besides the text."""
-        from pipelines.train.report import Parameters
+    def parameters(self) -> dict[str, Any]:
+        """What decides the tokenizer besides the text, for report.json.
 
+        What is said of text is empty where there is none; --pattern is left out if it was.
+        """
         from_text = self.from_histogram is None
-        return Parameters(
-            vocab_size=self.vocab_size,
-            min_frequency=self.min_frequency,
-            special_tokens=self.specials(),
-            add_prefix_space=self.add_prefix_space,
-            document=self.document if from_text else "",
-            text_field=self.text_field if from_text else "",
-            input_format=self.input_format if from_text else "",
-            max_document_bytes=self.max_document_bytes if from_text else 0,
-            filters=self.filters.parameters() if from_text else {},
-        )
+        return {
+            "vocab_size": self.vocab_size,
+            "min_frequency": self.min_frequency,
+            "special_tokens": list(self.specials()),
+            "add_prefix_space": self.add_prefix_space,
+            "document": self.document if from_text else "",
+            "text_field": self.text_field if from_text else "",
+            "input_format": self.input_format if from_text else "",
+            "max_document_bytes": self.max_document_bytes if from_text else 0,
+            "filters": self.filters.parameters() if from_text else {},
+            **({"pattern": self.pattern} if self.pattern else {}),
+        }

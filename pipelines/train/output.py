@@ -2,11 +2,11 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict
+from typing import Any
 
 from pipelines.storage import store
 from pipelines.storage.store import disk_errors, is_remote
-from pipelines.train.report import FORMAT_VERSION, Parameters, Report
+from pipelines.train.report import FORMAT_VERSION, Report
 from pipelines.writers.refusals import TOKENIZER_REPORT
 from pipelines.writers.rejects import FILTERED, REJECTS
 from pipelines.writers.staging import STAGING
@@ -22,7 +22,7 @@ _NEW = (HISTOGRAM, REJECTS, FILTERED, REPORT, CONFIG, RUN, TOKENIZER)  # in the 
 
 
 def finished_tokenizer(
-    output: str, parameters: Parameters, digest: Callable[[], str]
+    output: str, parameters: dict[str, Any], digest: Callable[[], str]
 ) -> Report | None:
     """The report of the tokenizer in `output`, if it is the one that is asked for.
 
@@ -49,7 +49,7 @@ def finished_tokenizer(
     return _report(output)
 
 
-def _differences(output: str, parameters: Parameters, digest: Callable[[], str]) -> list[str]:
+def _differences(output: str, parameters: dict[str, Any], digest: Callable[[], str]) -> list[str]:
     try:
         report = _report(output)
         if report.format_version != FORMAT_VERSION:
@@ -62,9 +62,13 @@ def _differences(output: str, parameters: Parameters, digest: Callable[[], str])
                 return [f"its {name} is not the one that {REPORT} tells of"]
     except (DataError, OSError):
         return [f"without a whole {REPORT} and {HISTOGRAM} of this program"]
-    there, here = asdict(report.parameters), asdict(parameters)
-    differing = [f"{k} {there[k]!r}, not {here[k]!r}" for k in here if there[k] != here[k]]
-    if bool(report.parameters.document) != bool(parameters.document):
+    there, here = report.parameters, parameters
+    differing = [
+        f"{name} {there.get(name)!r}, not {here.get(name)!r}"
+        for name in {**here, **there}
+        if there.get(name) != here.get(name)
+    ]
+    if bool(there.get("document")) != bool(here["document"]):
         differing = ["trained from text and not from a histogram, or the reverse"]
     return differing or ([] if report.text.digest == digest() else ["made from other text"])
 
@@ -78,7 +82,14 @@ def publish(output: str) -> None:
     """Moves the staged files into place, tokenizer.json last; an older tokenizer goes first."""
     staging = os.path.join(output, STAGING)
     if is_remote(output):
-        _publish_in_store(output, store.sizes(staging))
+        staged = store.sizes(staging)
+        store.delete(os.path.join(output, name) for name in _OLD)
+        for names in (_NEW[:-1], _NEW[-1:]):
+            due = [name for name in names if name in staged]
+            store.copy_all(
+                {f"{staging}/{name}": f"{output}/{name}" for name in due},
+                {f"{output}/{name}": staged[name] for name in due},
+            )
         return
     with disk_errors(output):
         for name in _OLD:
@@ -88,13 +99,3 @@ def publish(output: str) -> None:
             if os.path.exists(os.path.join(staging, name)):
                 os.makedirs(os.path.dirname(os.path.join(output, name)), exist_ok=True)
                 os.replace(os.path.join(staging, name), os.path.join(output, name))
-
-
-def _publish_in_store(output: str, staged: dict[str, int]) -> None:
-    store.delete(os.path.join(output, name) for name in _OLD)
-    for names in (_NEW[:-1], _NEW[-1:]):
-        due = [name for name in names if name in staged]
-        store.copy_all(
-            {f"{output}/{STAGING}/{name}": f"{output}/{name}" for name in due},
-            {f"{output}/{name}": staged[name] for name in due},
-        )

@@ -66,25 +66,11 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Parameters:
-    """What decides the tokenizer besides the text; from a histogram, the last five are empty."""
-
-    vocab_size: int
-    min_frequency: int
-    special_tokens: tuple[str, ...]
-    add_prefix_space: bool
-    document: str
-    text_field: str
-    input_format: str
-    max_document_bytes: int
-    filters: dict[str, Any]
-
-
-@dataclass(frozen=True)
 class Report:
     """report.json.
 
     Attributes:
+      parameters: what decides the tokenizer besides the text, see `TokenizerOptions`.
       words: occurrences of words in the text.
       distinct_words: different ones.
       vocab_size: tokens found; fewer than asked for if no pair was left to merge.
@@ -97,7 +83,7 @@ class Report:
 
     format_version: int
     code_version: str
-    parameters: Parameters
+    parameters: dict[str, Any]
     text: Text
     words: int
     distinct_words: int
@@ -171,7 +157,7 @@ def inputs_digest(inputs: Inputs) -> str:
 
 
 def report_of(
-    parameters: Parameters,
+    parameters: dict[str, Any],
     text: Text,
     histogram: Histogram,
     trained: TrainedBpe,

@@ -2,9 +2,9 @@
 
 import os
 import shlex
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +33,7 @@ from pipelines.train.output import (
     finished_tokenizer,
     publish,
 )
+from pipelines.train.patterns.table import PATTERNS
 from pipelines.train.report import Report, Text, inputs_digest, report_of
 from pipelines.train.tokenizer_json import tokenizer_config, tokenizer_json
 from pipelines.writers.refusals import refuse_own_inputs, refuse_shard_set
@@ -90,7 +91,10 @@ def _train(
         histogram, text = _count(options, blocks, beam_arguments, staging)
     trained = _merge(options, histogram)
     specials = {"special_tokens": options.specials(), "add_prefix_space": options.add_prefix_space}
-    write_file(os.path.join(folder, TOKENIZER), tokenizer_json(trained, **specials))
+    pattern = options.splitting_pattern()
+    write_file(
+        os.path.join(folder, TOKENIZER), tokenizer_json(trained, **specials, pattern=pattern)
+    )
     write_file(os.path.join(folder, CONFIG), tokenizer_config(**specials))
     report = report_of(
         options.parameters(),
@@ -113,6 +117,11 @@ def _given_histogram(options: TokenizerOptions, path: str) -> tuple[Histogram, T
         raise UsageError(
             f"{path} was counted {counted} --add_prefix_space and this command is not: the words "
             f"differ; run it {counted} the flag, or count the text again with --input"
+        )
+    if origin.pre_tokenizer != PATTERNS[options.splitting_pattern()]:
+        raise UsageError(
+            f"{path} holds words cut by {origin.pre_tokenizer!r}: give the --pattern with which it "
+            "was counted, or count the text again with --input"
         )
     digest = store.sha256(path)
     return histogram, Text(digest, 0, origin.documents, origin.bytes, {})
@@ -156,11 +165,13 @@ def wire_counting(
     """Gives what adds the transforms to a pipeline."""
 
     def build(pipeline: "beam.Pipeline") -> None:
-        from pipelines.train.transforms import CountJob, CountWords  # imports Beam
+        # Beam takes a second to import, and training from a histogram needs none of it.
+        from pipelines.train.transforms import CountJob, CountWords
 
         job = CountJob(
             options.source(),
             options.filters,
+            options.splitting_pattern(),
             options.add_prefix_space,
             staging.folder,
             staging.local,
@@ -177,38 +188,29 @@ def wire_counting(
 def _merge(options: TokenizerOptions, histogram: Histogram) -> TrainedBpe:
     """Trains in a thread, so that progress is seen and Ctrl-C heard."""
     progress = np.zeros(2, np.int64)
-    outcome: list[TrainedBpe | BaseException] = []
-
-    def train() -> None:
-        try:
-            trained = train_bpe(
-                histogram.words,
-                histogram.counts["count"].to_numpy(),
-                vocab_size=options.vocab_size,
-                min_frequency=options.min_frequency,
-                special_tokens=options.specials(),
-                progress=progress,
-            )
-            outcome.append(trained)
-        except BaseException as error:  # handed to the main thread
-            outcome.append(error)
-
     _say(f"merging: {histogram.counts.num_rows:,} distinct words")
-    thread = threading.Thread(target=train, name="merge", daemon=True)
     console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with (
+        Progress(console=console, transient=True, disable=not console.is_terminal) as bar,
+        ThreadPoolExecutor(1) as pool,
+    ):
         task = bar.add_task("tokens", total=options.vocab_size)
-        thread.start()
+        training = pool.submit(
+            train_bpe,
+            histogram.words,
+            histogram.counts["count"].to_numpy(),
+            vocab_size=options.vocab_size,
+            min_frequency=options.min_frequency,
+            special_tokens=options.specials(),
+            progress=progress,
+        )
         try:
-            while thread.is_alive():
-                thread.join(0.1)
+            while not wait([training], timeout=0.1).done:
                 bar.update(task, completed=int(progress[0]))
         except KeyboardInterrupt:
             progress[1] = 1  # stops the loop
             raise
-    if isinstance(outcome[0], BaseException):
-        raise outcome[0]
-    return outcome[0]
+        return training.result()
 
 
 def _print_summary(options: TokenizerOptions, report: Report, seconds: float) -> None:

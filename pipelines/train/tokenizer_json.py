@@ -3,9 +3,10 @@
 import json
 from collections.abc import Sequence
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import AddedToken, Tokenizer, decoders, models, processors
 
 from pipelines.train.bpe import TrainedBpe
+from pipelines.train.patterns.table import load_pattern
 
 _NAMES = {  # what transformers calls them, for the special tokens that RoBERTa has
     "bos_token": "<s>",
@@ -19,9 +20,9 @@ _NAMES = {  # what transformers calls them, for the special tokens that RoBERTa 
 
 
 def tokenizer_json(
-    trained: TrainedBpe, *, special_tokens: Sequence[str], add_prefix_space: bool
+    trained: TrainedBpe, *, special_tokens: Sequence[str], add_prefix_space: bool, pattern: str
 ) -> bytes:
-    """The file's content: a byte-level BPE as GPT-2's, and RoBERTa's `<s> text </s>` if it can.
+    """The file's content: a byte-level BPE, and RoBERTa's `<s> text </s>` if it can.
 
     Ids, merges and added tokens are as `tokenizers` itself would save them after training. As in
     RoBERTa as it was published, `<mask>` takes the space before it along, because it stands for a
@@ -29,7 +30,7 @@ def tokenizer_json(
     """
     vocabulary = {token: i for i, token in enumerate(trained.tokens)}
     tokenizer = Tokenizer(models.BPE(vocabulary, trained.merges))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    tokenizer.pre_tokenizer = load_pattern(pattern).pre_tokenizer(add_prefix_space)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(
         [

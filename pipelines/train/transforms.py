@@ -20,16 +20,12 @@ from pipelines.filters.filters import Filtered, Filters, load_filter
 from pipelines.readers.block_list import read_blocks
 from pipelines.readers.source import Source
 from pipelines.readers.sources import Block, read_block
-from pipelines.runners.deliveries import (
-    Deliveries,
-    add_tallies,
-    check_deliveries,
-    tally,
-)
+from pipelines.runners.deliveries import Deliveries, add_tallies, check_deliveries, tally
 from pipelines.runners.progress import Journal
 from pipelines.storage.store import write_file
 from pipelines.train import histogram, word_counts
 from pipelines.train.output import HISTOGRAM, READ
+from pipelines.train.patterns.table import PATTERNS
 from pipelines.train.report import Read, add_read, check_read, text_of
 from pipelines.train.word_counter import WordCounter, add_counts
 from pipelines.writers.rejects import Stashed, collect, rejects_file, stash
@@ -47,6 +43,7 @@ class CountJob:
     Attributes:
       source: what is read.
       filters: which documents count.
+      pattern: how words are cut.
       add_prefix_space: put a space before documents that do not begin with one.
       staging: the folder for the finished histogram.
       local: a folder of the machine that launched the run, for those who watch it.
@@ -58,6 +55,7 @@ class CountJob:
 
     source: Source
     filters: Filters
+    pattern: str
     add_prefix_space: bool
     staging: str
     local: str
@@ -106,7 +104,11 @@ class CountBlocks(beam.DoFn):
             filtered = job.filters.apply(documents, job.source.roles)
             stashed = stash(filtered.lines, job.scratch, block.index, piece)
             self._read.append(read_of(filtered, stashed))
-            self._counts.count(filtered.documents.text, add_prefix_space=job.add_prefix_space)
+            self._counts.count(
+                filtered.documents.text,
+                pattern=job.pattern,
+                add_prefix_space=job.add_prefix_space,
+            )
             self._journal.add(bytes_read=documents.stored_bytes)
         self._read.append(Read(deliveries=Deliveries(blocks=(block.index,))))
 
@@ -155,7 +157,12 @@ class WriteHistogram(beam.DoFn):
         check_read(read, self._job.max_rejects)
         check_turn(self._job.staging, self._job.run, publishes=True)
         counts = pa.concat_tables(word_counts.from_bytes(table) for table in tables if table)
-        origin = histogram.Origin(self._job.add_prefix_space, read.documents, read.bytes)
+        origin = histogram.Origin(
+            self._job.add_prefix_space,
+            read.documents,
+            read.bytes,
+            pre_tokenizer=PATTERNS[self._job.pattern],
+        )
         sorted_counts = histogram.Histogram(counts.sort_by("word"), origin)
         files = {
             READ: to_json(text_of(read)),

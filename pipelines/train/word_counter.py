@@ -1,26 +1,25 @@
 """Documents -> how often each word occurs. Pure: pyarrow, numpy and a compiled loop.
 
-A word is a pre-token of GPT-2's pattern (as in `tokenizers`' ByteLevel), as raw bytes: `it's a dog`
-gives `it`, `'s`, ` a`, ` dog`. Which code points are letters, numbers and white space is what the
-installed `tokenizers` says. Tables of counts are those of `word_counts`.
+A word is what a splitting pattern cuts (see `patterns`), as raw bytes: `it's a dog` gives `it`,
+`'s`, ` a`, ` dog`. Tables of counts are those of `word_counts`.
 """
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import, where pyright cannot see them.)
 
 from collections.abc import Iterable, Iterator
-from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.encoding.unicode_guard import classes_in_tokenizers
 from pipelines.train import count_loop
-from pipelines.train.word_counts import SCHEMA
+from pipelines.train.patterns.table import GPT2, load_pattern
+from pipelines.train.word_counts import SCHEMA, buffers_of
 
 BUCKETS = 64  # a power of two
 _BINARY = pa.large_binary()
-_PLANES = 0x40000  # code points from here on are private, or will never be letters
+_CHUNK = 1 << 16  # words that are added at once
 
 
 class WordCounter:
@@ -35,98 +34,88 @@ class WordCounter:
         self._slots = np.zeros((1 << 12, 3), np.int64)
         self._long_starts = np.zeros(1 << 8, np.int64)
         self._long_words = np.zeros(1 << 12, np.uint8)
-        self._scratch = np.empty((6, count_loop.SCRATCH), np.int64)
-        self._at = np.zeros(9, np.int64)
+        self._scratch = np.empty((3, 0), np.int64)
+        self._at = np.zeros(2, np.int64)
 
-    def count(self, text: pa.LargeStringArray, *, add_prefix_space: bool = False) -> None:
+    def count(
+        self, text: pa.LargeStringArray, *, pattern: str = GPT2, add_prefix_space: bool = False
+    ) -> None:
         """Adds the words of some documents.
 
         Args:
           text: documents, UTF-8, no nulls; may be a slice.
+          pattern: cuts them, see `patterns`.
           add_prefix_space: put a space before each document that does not begin with one.
         """
-        offsets, data = _buffers(_prefix_spaces(text) if add_prefix_space else text)
-        kinds, eights = character_classes(), _eights(data)
-        self._begin(offsets[0])
-        while not count_loop.count_documents(
-            data, eights, offsets, kinds, self._scratch, self._tables(), self._at
-        ):
-            self._grow(int(self._at[count_loop.FOUND]))
+        offsets, data = buffers_of(_prefix_spaces(text) if add_prefix_space else text)
+        eights, once = _eights(data), np.ones(0, np.int64)
+        for starts in load_pattern(pattern).cut(data, offsets):
+            if len(once) < len(starts):
+                once = np.ones(2 * len(starts), np.int64)
+            self._count(data, eights, starts, once[: len(starts) - 1])
 
     def add(self, counts: pa.Table) -> None:
         """Adds the counts of another table."""
-        for batch in counts.to_batches():
-            offsets, data = _buffers(batch["word"])
-            eights, numbers = _eights(data), _read_only(batch["count"].to_numpy())
-            self._begin(0)
-            while not count_loop.add_words(
-                data, eights, offsets, numbers, self._tables(), self._at
-            ):
-                self._grow(len(numbers) >> 4)
-
-    def buckets(self, number: int = BUCKETS) -> Iterator[tuple[int, pa.Table]]:
-        """The counts, cut by the hash of the word: (bucket, table), the same for a word anywhere.
-
-        Args:
-          number: of buckets, a power of two; those without words are left out.
-        """
-        sizes = np.zeros((number, 2), np.int64)
-        count_loop.measure_buckets(self._slots, self._long_starts, sizes)
-        stops = np.cumsum(sizes, axis=0)
-        begins = stops - sizes
-        offsets, counts = np.empty(stops[-1, 0] + 1, np.int64), np.empty(stops[-1, 0], np.int64)
-        words = np.empty(stops[-1, 1], np.uint8)
-        offsets[-1] = len(words)
-        count_loop.fill_buckets(
-            self._slots, self._long_starts, self._long_words, begins, offsets, words, counts
-        )
-        table = pa.table([_binary(offsets, words), pa.array(counts)], schema=SCHEMA)
-        for bucket in np.flatnonzero(sizes[:, 0]).tolist():
-            size = int(sizes[bucket, 0])
-            yield bucket, table.slice(int(stops[bucket, 0]) - size, size)
+        for batch in counts.to_batches(max_chunksize=_CHUNK):
+            offsets, data = buffers_of(batch["word"])
+            self._count(data, _eights(data), offsets, batch["count"].to_numpy())
 
     def table(self) -> pa.Table:
         """The counts, in the order of the table's slots."""
-        return next((table for _, table in self.buckets(1)), SCHEMA.empty_table())
+        return self._words()[0]
 
-    def _begin(self, place: int) -> None:
-        at = self._at
-        at[count_loop.DOCUMENT] = at[count_loop.STEP] = at[count_loop.FOUND] = 0
-        at[count_loop.PLACE], at[count_loop.KIND] = place, count_loop.NOTHING
+    def buckets(self) -> Iterator[tuple[int, pa.Table]]:
+        """The counts, cut by the hash of the word: (bucket, table), the same for a word anywhere.
 
-    def _tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        long_words = self._long_words
-        return self._slots, self._long_starts, long_words, _eights(long_words)
+        Buckets without words are left out.
+        """
+        table, hashes = self._words()
+        buckets = (hashes >> 48 & BUCKETS - 1).astype(np.uint8)
+        table = table.take(np.argsort(buckets, kind="stable"))
+        stops = np.cumsum(np.bincount(buckets, minlength=BUCKETS)).tolist()
+        for bucket, (start, stop) in enumerate(pairwise([0, *stops])):
+            if stop > start:
+                yield bucket, table.slice(start, stop - start)
 
-    def _grow(self, words: int) -> None:
-        """Makes room for so many words more, and for the long words that the loop wants."""
-        at = self._at
-        size = len(self._slots)
-        while 4 * (at[count_loop.USED] + words) > 3 * size:
-            size *= 2
-        if size > len(self._slots):
-            larger = np.zeros((size, 3), np.int64)
+    def _words(self) -> tuple[pa.Table, np.ndarray]:
+        """The counts and the hashes of their words."""
+        used, long = self._at[count_loop.USED], self._at[count_loop.LONG]
+        offsets, counts = np.empty(used + 1, np.int64), np.empty(used, np.int64)
+        words = np.empty(count_loop.SHORT * used + self._long_starts[long], np.uint8)
+        hashes = np.empty(used, np.int64)
+        count_loop.read_slots(
+            self._slots, self._long_starts, self._long_words, offsets, words, counts, hashes
+        )
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(words)]
+        column = pa.LargeBinaryArray.from_buffers(SCHEMA.field("word").type, used, buffers)
+        return pa.table([column, pa.array(counts)], schema=SCHEMA), hashes
+
+    def _count(
+        self, data: np.ndarray, eights: np.ndarray, starts: np.ndarray, counts: np.ndarray
+    ) -> None:
+        if self._scratch.shape[1] < len(counts):
+            self._scratch = np.empty((3, 2 * len(counts)), np.int64)
+        tables = self._slots, self._long_starts, self._long_words, _eights(self._long_words)
+        if not count_loop.count_words(
+            data, eights, starts, counts, self._scratch, tables, self._at
+        ):
+            self._grow(np.diff(starts))
+            self._count(data, eights, starts, counts)
+
+    def _grow(self, sizes: np.ndarray) -> None:
+        """Makes room for words of such sizes."""
+        used, long = self._at.tolist()
+        number = len(self._slots)
+        while 4 * (used + len(sizes) + 1) > 3 * number:
+            number *= 2
+        if number > len(self._slots):
+            larger = np.zeros((number, 3), np.int64)
             count_loop.move_slots(self._slots, larger)
             self._slots = larger
-        long = int(at[count_loop.LONG])
-        self._long_starts = _grown(
-            self._long_starts, long + 1, int(at[count_loop.WORDS_WANTED]) + 1
-        )
-        used = int(self._long_starts[long])
-        self._long_words = _grown(self._long_words, used, int(at[count_loop.BYTES_WANTED]))
-
-
-@cache
-def character_classes() -> np.ndarray:
-    """Whether a code point is a letter, a number, white space or another: uint8[code points].
-
-    Takes 0.05 s.
-    """
-    classes = np.full(0x110000, count_loop.OTHER, np.uint8)
-    points = np.arange(_PLANES, dtype=np.uint32)
-    points = points[(points < 0xD800) | (points >= 0xE000)]
-    classes[points] = classes_in_tokenizers(points)
-    return _read_only(classes)
+        sizes = sizes[sizes > count_loop.SHORT]
+        begin = int(self._long_starts[long])
+        self._long_starts = _grown(self._long_starts, long + 1, len(sizes) + 1)
+        self._long_words = _grown(self._long_words, begin, int(sizes.sum()))
 
 
 def add_counts(tables: Iterable[pa.Table]) -> pa.Table:
@@ -145,23 +134,9 @@ def _prefix_spaces(text: pa.LargeStringArray) -> pa.LargeBinaryArray:
     return pc.binary_join_element_wise(prefix, binary, nothing)
 
 
-def _buffers(values: pa.LargeStringArray | pa.LargeBinaryArray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the values begin, int64[values + 1], in their bytes, uint8. No copy."""
-    _, offsets, data = values.buffers()
-    if not len(values) or offsets is None:
-        return _read_only(np.zeros(1, np.int64)), _read_only(np.zeros(0, np.uint8))
-    bounds = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
-    return _read_only(bounds), _read_only(np.frombuffer(data or b"", np.uint8))
-
-
-def _binary(offsets: np.ndarray, data: np.ndarray) -> pa.LargeBinaryArray:
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.LargeBinaryArray.from_buffers(_BINARY, len(offsets) - 1, buffers)
-
-
 def _eights(data: np.ndarray) -> np.ndarray:
     """The eight bytes from each byte on, as numbers that overlap; less than eight are none."""
-    return _read_only(np.ndarray(max(len(data) - 7, 0), "<i8", data.data, 0, 1))
+    return np.ndarray(max(len(data) - 7, 0), "<i8", data.data, 0, 1)
 
 
 def _grown(array: np.ndarray, used: int, more: int) -> np.ndarray:
@@ -171,9 +146,3 @@ def _grown(array: np.ndarray, used: int, more: int) -> np.ndarray:
     larger = np.zeros(2 * (used + more), array.dtype)
     larger[:used] = array[:used]
     return larger
-
-
-def _read_only(array: np.ndarray) -> np.ndarray:
-    view = array.view()
-    view.flags.writeable = False
-    return view

@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 from filelock import FileLock
-from tokenizers import ByteLevelBPETokenizer, Tokenizer
+from tokenizers import ByteLevelBPETokenizer, Regex, Tokenizer, models, pre_tokenizers, trainers
 
 from pipelines import train_tokenizer
 from pipelines.filters.filters import Filters
@@ -26,6 +28,7 @@ from pipelines.train import run as tokenizer_run
 from pipelines.train import word_counts
 from pipelines.train.histogram import Histogram, Origin, read_histogram, to_parquet
 from pipelines.train.options import TokenizerOptions
+from pipelines.train.patterns.table import GPT2, PATTERNS
 from pipelines.train.transforms import CountBlocks, CountJob
 from pipelines.train.word_counter import BUCKETS
 from schemas.errors import DataError, UsageError
@@ -293,6 +296,58 @@ def test_from_histogram(tmp_path, text, trained):
     assert not (tmp_path / "other" / "tokenizer.json").exists()
 
 
+@pytest.fixture
+def three_digits(monkeypatch):
+    """A second pattern, as another module of the folder would add it: words of up to 3 digits."""
+    split = pre_tokenizers.Split(Regex(r"\p{N}{1,3}|[^\p{N}]+"), "isolated")
+
+    def cut(data, offsets):
+        for start, stop in pairwise(offsets.tolist()):
+            words = split.pre_tokenize_str(data[start:stop].tobytes().decode())
+            yield start + np.cumsum([0, *(len(word.encode()) for word, _ in words)])
+
+    module = ModuleType("three_digits")
+    bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    module.pre_tokenizer = lambda _: pre_tokenizers.Sequence([split, bytes_only])  # type: ignore
+    module.cut = cut  # type: ignore
+    monkeypatch.setitem(sys.modules, "pipelines.train.patterns.three_digits", module)
+    monkeypatch.setitem(PATTERNS, "three_digits", "up to three digits")
+    return module
+
+
+def test_a_pattern_is_a_module_and_a_line(tmp_path, text, trained, three_digits):
+    text.write_text("12345 123 1234\n45 12345, low 3\n" * 2)
+    flags = ("--vocab_size=300", "--pattern=three_digits")
+    report = train(tmp_path / "out", f"--input={text}", *flags)
+    theirs = Tokenizer(models.BPE())
+    theirs.pre_tokenizer = three_digits.pre_tokenizer(False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        min_frequency=2,
+        initial_alphabet=alphabet,
+        special_tokens=SPECIALS,
+        show_progress=False,
+    )
+    theirs.train_from_iterator(text.read_text().splitlines(), trainer)
+    expected = json.loads(theirs.to_str())["model"]
+    found = model(tmp_path / "out" / "tokenizer.json")
+    assert (found["vocab"], found["merges"]) == (expected["vocab"], expected["merges"])
+    ours = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    assert ours.encode("12345", add_special_tokens=False).tokens == ["123", "45"]
+    assert report["parameters"]["pattern"] == "three_digits"
+
+    histogram = f"--from_histogram={tmp_path / 'out' / 'histogram.parquet'}"
+    train(tmp_path / "again", histogram, *flags)
+    assert sha256(tmp_path / "again" / "tokenizer.json") == sha256(
+        tmp_path / "out" / "tokenizer.json"
+    )
+    with pytest.raises(UsageError, match="words cut by 'up to three digits': give the --pattern"):
+        train(tmp_path / "other", histogram, "--vocab_size=300")
+    with pytest.raises(UsageError, match="pattern 'three_digits', not None"):
+        train(tmp_path / "out", f"--input={text}", "--vocab_size=300")
+
+
 def test_a_run_that_fails_leaves_what_was_there(tmp_path, text, trained, monkeypatch):
     before = {name: sha256(trained / name) for name in FILES}
 
@@ -364,6 +419,7 @@ def test_a_vocabulary_that_the_text_cannot_fill_is_said(tmp_path, text, capsys):
         (["--vocab_size=300", "--special_tokens=<s>, <x>"], UsageError, "' <x>' is empty or has w"),
         (["--vocab_size=300", "--special_tokens=a,b,a"], UsageError, "a stands twice"),
         (["--vocab_size=300", "--from_histogram=h"], UsageError, "give one of them"),
+        (["--vocab_size=300", "--pattern=gpt3"], UsageError, "--pattern=gpt3: give one of gpt2"),
         (["--vocab_size=300", "--input=/no/such"], DataError, "no file matches --input=/no/such"),
         (["--vocab_size=300", "--vocab_sise=3"], UsageError, "did you mean --vocab_size?"),
     ],
@@ -497,7 +553,7 @@ def test_what_travels_between_workers(tmp_path):
     blocks = plan_blocks(source)
     assert len(blocks) > 20
     at = str(tmp_path)
-    counting = CountBlocks(CountJob(source, Filters(), False, at, at, at, 0))
+    counting = CountBlocks(CountJob(source, Filters(), GPT2, False, at, at, at, 0))
     counting.setup()
     counting.start_bundle()
     for block in blocks:

@@ -1,0 +1,1 @@
+"""Splitting patterns, a file each: how text is cut into words."""
