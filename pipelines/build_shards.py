@@ -2,7 +2,7 @@
 
 from pipelines.build.options import BuildOptions, parse_options
 from pipelines.configs.config_file import with_config
-from pipelines.runners.launch import check_arguments, spare_pandas
+from pipelines.runners.launch import check_arguments
 from pipelines.runners.runner_check import refuse_bad_runner
 from pipelines.storage import store_calls
 from pipelines.tasks.task import task_class
@@ -22,7 +22,6 @@ def main(argv: list[str]) -> None:
     options, beam_arguments = parse_options(argv)
     want_addresses(2.4, "build_shards")
     check_arguments(beam_arguments, BuildOptions, type(options.settings))
-    spare_pandas(options.filters)
     store_calls.use_options(beam_arguments)
     # Not before: --help and a wrong flag are answered without what a run takes.
     from pipelines.build.run import build_or_find

@@ -3,7 +3,7 @@
 import tyro
 
 from pipelines.configs.config_file import with_config
-from pipelines.runners.launch import check_arguments, spare_pandas
+from pipelines.runners.launch import check_arguments
 from pipelines.runners.runner_check import refuse_bad_runner
 from pipelines.storage import store_calls
 from pipelines.train.options import TokenizerOptions
@@ -27,7 +27,6 @@ def main(argv: list[str]) -> None:
     )
     want_addresses(2, "train_tokenizer")
     check_arguments(beam_arguments, TokenizerOptions)
-    spare_pandas(options.filters)
     store_calls.use_options(beam_arguments)
     # Not before: --help and a wrong flag are answered without what a run takes.
     from pipelines.runners.preflight.command import preflight_tokenizer

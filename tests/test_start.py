@@ -1,7 +1,6 @@
 """What an entry may load before it shows its help or refuses a flag: modules, not seconds."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -78,42 +77,3 @@ def test_a_wrong_flag_loads_little(entry):
     ended, modules = loaded_by(entry, "--no_such_flag=3")
     assert ended[0] in ("SystemExit", "UsageError") and ended[1] != "0"
     assert not modules & HEAVY
-
-
-PANDAS = """
-import json, sys
-from pipelines.build_shards import main
-main(sys.argv[1:])
-print(json.dumps("pandas" in sys.modules))
-"""
-
-
-@pytest.mark.parametrize("wanted", [False, True])
-def test_a_run_loads_pandas_for_a_filter_only(wanted, corpus, tokenizer_path, tmp_path):
-    """Of a second and a half that a run takes to start, it would be 0.2."""
-    (tmp_path / "wants_pandas.py").write_text(
-        "def keep(document):\n    import pandas\n    return None if pandas.DataFrame else 'none'\n"
-    )
-    flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--output={tmp_path / 'set'}"]
-    flags += ["--filter=wants_pandas:keep"] if wanted else []
-    done = subprocess.run(
-        [sys.executable, "-c", PANDAS, *flags],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(done.stdout.splitlines()[-1]) == wanted
-
-
-def test_pandas_is_spared_and_found_by_who_wants_it(tmp_path):
-    datasets = pytest.importorskip("datasets")
-    rows = {"text": [f"A document, number {i}." for i in range(50)]}
-    datasets.Dataset.from_dict(rows).save_to_disk(str(tmp_path / "saved"))
-    (tmp_path / "text.txt").write_text("\n".join(rows["text"]))
-    for given, wanted in ((tmp_path / "text.txt", False), (f"hf:{tmp_path / 'saved'}", True)):
-        flags = [f"--input={given}", f"--output={tmp_path / f'tokenizer-{wanted}'}"]
-        ended, modules = loaded_by("pipelines.train_tokenizer", *flags, "--vocab_size=300")
-        assert ended == ["", ""]
-        assert ("pandas" in modules) == wanted

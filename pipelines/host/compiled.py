@@ -1,32 +1,13 @@
 """How loops are compiled: by numba, without the interpreter's lock, and kept on disk.
 
-Import files that compile loops where the loops are run, not before: numba takes 0.2 s to import and
-0.2 to load the first loop it kept.
+Import files that compile loops where the loops are run, not before: numba takes 0.2 s to import,
+and the first loop 0.6 to load: numba then imports scipy.linalg and what else is installed for it.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 import numba
-import numba.core.entrypoints as _entrypoints
-import numba.np.linalg as _linalg
-
-
-def _without_blas() -> None:
-    raise ImportError
-
-
-# numba asks for scipy.linalg, which takes 0.15 s, and does without it where it is not installed:
-# only products of matrices need it, and no loop here has any. (Those of a user's filter are
-# compiled before, when it is called.)
-_ensure_blas, _linalg.ensure_blas = _linalg.ensure_blas, _without_blas
-import numba.np.arraymath  # noqa: E402
-
-_linalg.ensure_blas = _ensure_blas
-
-# numba imports what else is installed to extend it (awkward: 0.25 s); no loop here takes any of
-# that. (A user's filter that does says so: `awkward.numba.register()`.)
-_entrypoints._already_initialized = True
 
 
 def entry(*signature: Any) -> Callable[[Callable], Any]:

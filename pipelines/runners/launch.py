@@ -30,12 +30,9 @@ if TYPE_CHECKING:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from pipelines.filters.filters import Filters
-
 # For a run of which a worker died: it may just be ending its workers; if its last step has run, it
 # is, and on a crowded machine that takes a while.
 _LAST_WORDS_SECONDS, _ENDING_SECONDS = 10, 120
-_SAMPLING_MS = 10
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
 # Measured with two cores (L = 128, MLM): two threads take 0.94 of the time of one for 50 MB, 0.88
 # for 110 MB, 0.75 for 400 MB. Two processes take half as long again for 1 GB as two threads, and
@@ -44,7 +41,6 @@ IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunne
 THREADS_PAY_BYTES = 50_000_000
 PROCESSES_PAY_BYTES = 600_000_000
 MOST_THREADS = 4
-_USELESS = ("pymongo", "apache_beam.io.gcp.bigquery", "pandas")  # 0.4 s of 0.8
 _LOCAL_RUNNERS = ("DirectRunner", "FnApiRunner", "BundleBasedDirectRunner", "PrismRunner")
 
 
@@ -126,56 +122,16 @@ def check_arguments(beam_arguments: list[str], *ours: type) -> None:
         raise UsageError(f"unknown flag {unknown[0]}: neither Textmill nor Beam has it{hint}")
 
 
-class _Hidden:
-    """Finds none of some modules: one of sys.meta_path."""
-
-    def __init__(self, names: tuple[str, ...]):
-        self._names = names
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
-        if fullname in self._names:
-            raise ModuleNotFoundError(f"{fullname} is hidden", name=fullname)
-
-
-@contextmanager
-def without(*names: str) -> Iterator[None]:
-    """Modules are as if they were not installed, unless they are loaded already."""
-    hidden = _Hidden(names)
-    sys.meta_path.insert(0, hidden)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(hidden)
-
-
-def spare_pandas(filters: "Filters") -> None:
-    """Spares a run the import of pandas, 0.2 s, which pyarrow takes for the first array it makes.
-
-    It asks once whether there is one, and is told that there is none. Who imports pandas finds it;
-    where a user's function may hand its columns to pyarrow, pyarrow does too.
-    """
-    if not filters.filter:
-        import pyarrow as pa
-
-        with without("pandas"):
-            pa.array([0])
-
-
 @functools.cache
 def import_beam() -> None:
-    """Imports Beam, quickly and quietly, the first time.
-
-    It does without some modules where they are not installed; we have no use for them, so it finds
-    none of them. Its log repeats an error for each layer; ours says it once.
-    """
+    """Imports Beam quietly, the first time: its log repeats an error for each layer; ours once."""
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.CRITICAL)  # what it warns of while it is imported comes from the root
-    gc.disable()  # a quarter of the time: what modules make is no garbage
+    gc.disable()  # what modules make is no garbage: looking for it in them takes a run 0.7 s
     try:
-        with without(*_USELESS):
-            from apache_beam.runners.portability.fn_api_runner import worker_handlers
-            from apache_beam.runners.worker import sdk_worker, statesampler
+        from apache_beam.runners.portability.fn_api_runner import worker_handlers
+        from apache_beam.runners.worker import sdk_worker
     finally:
         gc.freeze()
         gc.enable()
@@ -187,8 +143,6 @@ def import_beam() -> None:
     # The local runner flushes what is sent once a second, from a thread of its own, and so loses
     # what is written meanwhile: docs/beam_local_runner.md. 0: when a buffer is full, or closed.
     worker_handlers.DATA_BUFFER_TIME_LIMIT_MS = 0
-    # A bundle ends when Beam's sampler next wakes up, by default after as much as 200 ms.
-    statesampler.StateSampler.__init__.__defaults__ = (_SAMPLING_MS,)
 
 
 def run_pipeline(
