@@ -10,7 +10,7 @@ import json
 import os
 import re
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from schemas.errors import DataError, refused
 from schemas.typed_json import MAX_BYTES, from_json, parse_json, shown
@@ -76,19 +76,6 @@ class ManifestFile:
             "rows",
             self.rows,
             "a number for a shard, with its split, not above its bytes; null for another file",
-        )
-
-    @staticmethod
-    def all_good(columns: Dict[str, Sequence[Any]]) -> bool:
-        """Whether `__post_init__` refuses none of many, given field by field."""
-        return (
-            all(map(_is_inside, columns["path"]))
-            and all(map(_SHA256.fullmatch, columns["sha256"]))
-            and 0 <= min(columns["bytes"]) <= max(columns["bytes"]) < _MOST_BYTES
-            and all(
-                (rows is None) == (split is None) and 0 <= (rows or 0) <= size
-                for rows, split, size in zip(columns["rows"], columns["split"], columns["bytes"])
-            )
         )
 
 

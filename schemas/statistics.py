@@ -5,9 +5,8 @@ Counts are kept per shard and only ever added up, so that workers combine them i
 
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from itertools import chain
 from operator import attrgetter
-from typing import Any, Dict, Iterable, List, Sequence, Tuple
+from typing import Any, Collection, Dict, Iterable, List, Tuple
 
 import numpy as np
 
@@ -77,20 +76,10 @@ class ShardStatistics:
             raise DataError(
                 f"length_histogram has {len(self.length_histogram)} bins, not {HISTOGRAM_BINS}"
             )
-        _check_counts({name: getattr(self, name) for name in COUNTS})
+        _check_counts(dict(zip(COUNTS, _counts_of(self))))
         _check_counts(self.labels)
-        _check_counts({f"length_histogram[{i}]": n for i, n in enumerate(self.length_histogram)})
-
-    @staticmethod
-    def all_good(columns: Dict[str, Sequence[Any]]) -> bool:
-        """Whether `__post_init__` refuses none of many, given field by field."""
-        histograms, labels = columns["length_histogram"], columns["labels"]
-        counts = [columns[name] for name in COUNTS]
-        counts += [list(chain.from_iterable(histograms))]
-        counts += [[count for shard in labels for count in shard.values()] or [0]]
-        return set(map(len, histograms)) == {HISTOGRAM_BINS} and all(
-            min(column) >= 0 and max(column) < MOST for column in counts
-        )
+        if not _are_counts(self.length_histogram):
+            _check_counts({f"length_histogram[{i}]": n for i, n in enumerate(self.length_histogram)})
 
     def __add__(self, other: "ShardStatistics") -> "ShardStatistics":
         """Adds the counts of two shards."""
@@ -102,20 +91,25 @@ class ShardStatistics:
 
 
 COUNTS = tuple(f.name for f in fields(ShardStatistics) if f.type in (int, "int"))
+_counts_of = attrgetter(*COUNTS)
 DERIVED = ("row_tokens", "splits", "total")  # in stats.json beside the fields of Statistics
 
 
+def _are_counts(counts: Collection[int]) -> bool:
+    return not counts or (min(counts) >= 0 and max(counts) < MOST)
+
+
 def _check_counts(counts: Dict[str, int]) -> None:
-    for name, count in counts.items():
-        if not 0 <= count < MOST:
-            raise DataError(f"{name} is {shown(count)}: a count is at least 0, and below 2**53")
+    if not _are_counts(counts.values()):
+        name = next(name for name, count in counts.items() if not 0 <= count < MOST)
+        raise DataError(f"{name} is {shown(counts[name])}: a count is at least 0, and below 2**53")
 
 
 def _sum(shards: Iterable[ShardStatistics]) -> ShardStatistics:
     shards = tuple(shards)
     if not shards:
         return ShardStatistics()
-    counts = dict(zip(COUNTS, map(sum, zip(*map(attrgetter(*COUNTS), shards)))))
+    counts = dict(zip(COUNTS, map(sum, zip(*map(_counts_of, shards)))))
     bins = zip(*(shard.length_histogram for shard in shards))
     labels: Dict[str, int] = {}
     for shard in shards:
