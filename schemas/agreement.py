@@ -6,13 +6,14 @@ must be. What takes reading (rows, tokenizer.json, config.yaml, the files for Te
 is for `pipelines.verify`. Python 3.8 syntax.
 """
 
-from typing import TYPE_CHECKING, Callable, Dict, Iterator, Optional, Set
+from typing import TYPE_CHECKING, Dict, Iterator, Set
 
 from schemas.array_record import largest_file
 from schemas.features import is_training
 from schemas.manifest import EVALUATION, REJECTED, Manifest, ManifestFile
 from schemas.records import framed_bytes
-from schemas.statistics import ShardStatistics, Statistics
+from schemas.statistics import Statistics
+from schemas.task_rules import specials_due
 
 if TYPE_CHECKING:
     from schemas.sidecar import Schema
@@ -91,7 +92,6 @@ def _odd_sizes(schema: "Schema", stats: Statistics, manifest: Manifest) -> Itera
 
 def _odd_counts(schema: "Schema", stats: Statistics) -> Iterator[str]:
     """Counts of each shard that the rows of this contract cannot have."""
-    specials_due = _specials(schema)
     classes = set(schema.parameters.get("classes", ()))
     places, slots, one_a_row = schema.row_tokens, schema.max_masked, schema.packing == "none"
     for name, shard in stats.shards.items():
@@ -105,26 +105,11 @@ def _odd_counts(schema: "Schema", stats: Statistics) -> Iterator[str]:
             classes and sum(shard.labels.values()) != shard.documents
         ):
             what = "labels are the classes, and add up to the documents"
-        elif specials_due and specials_due(shard) != shard.specials_added * schema.mask_copies:
+        elif specials_due(schema, shard) not in (None, shard.specials_added * schema.mask_copies):
             what = "specials added are those that parameters name"
         else:
             continue
         yield f"stats.json: {name}: the counts contradict each other: {what}"
-
-
-def _specials(schema: "Schema") -> Optional[Callable[[ShardStatistics], int]]:
-    """What gives a shard's special tokens, in all masked copies; None where no rule is known."""
-    given = schema.parameters
-    if "prefix_ids" not in given and schema.task != "qa":
-        return None
-    added = sum(len(given.get(n, ())) for n in ("prefix_ids", "middle_ids", "suffix_ids"))
-    if schema.task == "qa":
-        return lambda shard: shard.segments * (1 + given["bos"])
-    if schema.task == "mlm" and schema.packing != "concat":
-        return lambda shard: shard.segments * added
-    if schema.task in ("mlm", "clm", "classification"):
-        return lambda shard: shard.documents * added * schema.mask_copies
-    return None
 
 
 def _odd_files(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:

@@ -10,24 +10,18 @@ import json
 import os
 import re
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 from schemas.errors import DataError, refused
-from schemas.typed_json import MAX_BYTES, from_json, parse_json, shown
+from schemas.kinds import SHA256, Kind, check, check_kinds, number
+from schemas.typed_json import MAX_BYTES, from_json, parse_json
 
 FORMAT_VERSION = 2  # of rows and sidecars, as they are written
 READ_VERSIONS = (1, 2)  # 1 has no digest in MANIFEST.json, and may lack files that 2 has
 MANIFEST = "MANIFEST.json"
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_MOST_BYTES = 1 << 60  # of a file
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # What may be as large as the documents; others are read whole, and are bounded.
 EVALUATION, REJECTED = "evaluation.jsonl", ("rejects/filtered.jsonl", "rejects/rejects.jsonl")
-
-
-def check(good: bool, name: str, value: Any, remedy: str) -> None:
-    """Raises DataError for a value that is not good, with what to do."""
-    if not good:
-        raise DataError(f"{name} is {shown(value)}: {remedy}")
 
 
 def check_version(version: int) -> None:
@@ -41,9 +35,19 @@ def check_version(version: int) -> None:
     )
 
 
-def is_sha256(text: str) -> bool:
-    """Whether it is 64 hexadecimal digits."""
-    return bool(_SHA256.fullmatch(text))
+def _is_inside(path: str) -> bool:
+    """Whether a path stays inside the set's directory, and can be printed."""
+    if _PLAIN_NAME.fullmatch(path):
+        return True
+    parts = path.replace("\\", "/").split("/")
+    return path.isprintable() and not os.path.isabs(path) and not {"", ".", ".."} & set(parts)
+
+
+_KINDS = {
+    "path": Kind(_is_inside, "a relative path inside the set's directory"),
+    "bytes": number(0, (1 << 60) - 1),
+    "sha256": SHA256,
+}
 
 
 @dataclass(frozen=True)
@@ -66,28 +70,13 @@ class ManifestFile:
 
     def __post_init__(self) -> None:
         """Refuses paths that lead outside the set, and what is no size or no hash."""
-        check(
-            _is_inside(self.path), "path", self.path, "a relative path inside the set's directory"
-        )
-        check(0 <= self.bytes < _MOST_BYTES, "bytes", self.bytes, "at least 0, below 2**60")
-        check(is_sha256(self.sha256), "sha256", self.sha256, "64 hex digits")
+        check_kinds(vars(self), _KINDS)
         check(
             (self.split is None) == (self.rows is None) and 0 <= (self.rows or 0) <= self.bytes,
             "rows",
             self.rows,
             "a number for a shard, with its split, not above its bytes; null for another file",
         )
-
-
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-
-
-def _is_inside(path: str) -> bool:
-    """Whether a path stays inside the set's directory, and can be printed."""
-    if _PLAIN_NAME.fullmatch(path):
-        return True
-    parts = path.replace("\\", "/").split("/")
-    return path.isprintable() and not os.path.isabs(path) and not {"", ".", ".."} & set(parts)
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,13 @@ from schemas.features import (
     max_masked_slots,
     task_features,
 )
-from schemas.manifest import MANIFEST, Manifest, check, check_version, is_sha256
-from schemas.parameters import check_parameters
+from schemas.kinds import SHA256, Kind, check, check_kinds, number, one_of, text_like
+from schemas.manifest import MANIFEST, Manifest, check_version
 from schemas.records import FORMATS
 from schemas.set_cache import Cache
 from schemas.set_files import CachedFiles, LocalFiles, SetFiles, open_files
 from schemas.statistics import Statistics
+from schemas.task_rules import check_parameters
 from schemas.typed_json import from_json, parse_json, read_bounded
 
 SIDECARS = ("schema.json", "stats.json", "inputs.json")
@@ -38,8 +39,20 @@ MASK_UNITS = ("token", "word", "span")
 MAX_COPIES = 1 << 16  # each is a copy of the whole set
 MAX_SHARDS = 99_999  # of a split: five digits in a file's name
 ROLES = ("bos", "eos", "pad", "mask", "unk")
-_HEXADECIMAL = re.compile("[0-9a-f]+")
 _SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_DIGEST = text_like("[0-9a-f]+", "hex digits")
+_KINDS = {
+    "task": one_of(*TASKS),
+    "max_length": number(1, MAX_TOKENS - 1),
+    "vocab_size": number(1, MAX_VOCABULARY),
+    "tokenizer_sha256": SHA256,
+    "packing": one_of(*PACKINGS),
+    "mask_rate": Kind(lambda v: 0 <= v < 1, "a share from 0 to below 1"),
+    "mask_unit": one_of(*MASK_UNITS),
+    "mask_copies": number(1, MAX_COPIES),
+    "seed": number(0, (1 << 64) - 1),
+    "encoding": one_of(*ENCODINGS),
+}
 
 
 @dataclass(frozen=True)
@@ -98,118 +111,103 @@ class Schema:
 
     def __post_init__(self) -> None:
         """Refuses what no trainer could use."""
-
-        def check_field(good: bool, name: str, remedy: str) -> None:
-            check(good, name, getattr(self, name), remedy)
-
         check_version(self.format_version)
-        check_field(self.task in TASKS, "task", "one of " + ", ".join(TASKS))
-        check_field(0 < self.max_length < MAX_TOKENS, "max_length", f"1 to {MAX_TOKENS - 1}")
-        check_field(0 < self.vocab_size <= MAX_VOCABULARY, "vocab_size", f"1 to {MAX_VOCABULARY}")
-        check_field(
-            set(self.special_ids) <= set(ROLES), "special_ids", "roles are " + ", ".join(ROLES)
+        check_kinds(vars(self), _KINDS)
+        self._check_ids()
+        self._check_masks()
+        self._check_shards()
+        self._check_features()
+        expected = self.computed_fingerprint()
+        if not self.fingerprint:
+            object.__setattr__(self, "fingerprint", expected)
+        self._check(
+            "fingerprint",
+            self.fingerprint == expected,
+            f"the other fields give {expected}: the file was edited; build the set anew",
         )
-        check_field(
-            not self.static_masking
-            or list(self.special_ids.values()).count(self.special_ids.get("mask", -1)) == 1,
-            "special_ids",
-            "rows with masks have a mask token, which is no other",
+
+    def _check(self, name: str, good: bool, remedy: str) -> None:
+        check(good, name, getattr(self, name), remedy)
+
+    def _check_ids(self) -> None:
+        self._check(
+            "special_ids", set(self.special_ids) <= set(ROLES), "roles are " + ", ".join(ROLES)
         )
-        check_field(
+        self._check(
+            "all_special_ids",
             list(self.all_special_ids) == sorted(set(self.all_special_ids))
             and all(0 <= i < self.vocab_size for i in self.all_special_ids)
             and set(self.special_ids.values()) <= set(self.all_special_ids),
-            "all_special_ids",
             "ascending ids below vocab_size that include those of special_ids",
         )
-        check_field(is_sha256(self.tokenizer_sha256), "tokenizer_sha256", "64 hex digits")
-        check_field(self.packing in PACKINGS, "packing", "one of " + ", ".join(PACKINGS))
-        check_field(0 <= self.mask_rate < 1, "mask_rate", "a share from 0 to below 1")
-        check_field(
-            self.static_masking or (self.mask_unit, self.mask_copies) == ("token", 1),
-            "mask_copies" if self.mask_copies != 1 else "mask_unit",
-            "rows without masks have none of one kind, and no copies",
-        )
-        check_field(
-            not self.mask_rate
-            or self.task not in ("classification", "clm", "qa", "span_corruption"),
-            "mask_rate",
-            "0 in rows that are not masked",
-        )
-        check_field(self.mask_unit in MASK_UNITS, "mask_unit", "one of " + ", ".join(MASK_UNITS))
-        check_field(
-            1 <= self.mask_copies <= MAX_COPIES, "mask_copies", f"at least 1, up to {MAX_COPIES}"
-        )
-        check_field(
-            0 < self.max_masked <= self.max_length if self.static_masking else not self.max_masked,
-            "max_masked",
-            "1 to max_length with static masking, 0 without",
-        )
-        check_field(
-            not self.static_masking
-            or self.max_masked == max_masked_slots(self.max_length, self.mask_rate),
-            "max_masked",
-            "as many slots as mask_rate picks of max_length",
-        )
-        check_field(
-            bool(self.splits)
-            and all(_SPLIT_NAME.fullmatch(name) for name in self.splits)
-            and (
-                self.splits_given
-                or (
-                    all(share > 0 for share in self.splits.values())
-                    and abs(sum(self.splits.values()) - 1) < 1e-9
-                )
-            ),
-            "splits",
-            "names of letters, digits and _ with shares above 0 that add up to 1, or all 0",
-        )
-        check_field(
-            set(self.shards) == set(self.splits)
-            and all(0 < count <= MAX_SHARDS for count in self.shards.values()),
-            "shards",
-            f"a positive number for every split, up to {MAX_SHARDS}",
-        )
-        check_field(0 <= self.seed < 1 << 64, "seed", "0 to 2**64 - 1")
-        check_field(self.encoding in ENCODINGS, "encoding", "one of " + ", ".join(ENCODINGS))
-        check_field(
-            bool(self.file_formats)
-            and list(self.file_formats) == sorted(set(self.file_formats) & set(FORMATS)),
-            "file_formats",
-            "some of " + ", ".join(FORMATS),
-        )
-        check_field(
-            all(0 <= i < self.vocab_size for _, ids in self.golden for i in ids),
-            "golden",
-            "ids below vocab_size",
-        )
+        known = all(0 <= i < self.vocab_size for _, ids in self.golden for i in ids)
+        self._check("golden", known, "ids below vocab_size")
         check_parameters(
             self.task,
             self.parameters,
             vocab_size=self.vocab_size,
             special_ids=self.special_ids,
         )
-        due = task_features(
+
+    def _check_masks(self) -> None:
+        maskable = any(feature.name == "masked_ids" for feature in self._features_due(1))
+        self._check("mask_rate", maskable or not self.mask_rate, "0 in rows that are not masked")
+        if not self.static_masking:
+            remedy = "rows without masks have none of one kind, no copies and no slots"
+            self._check("mask_unit", self.mask_unit == "token", remedy)
+            self._check("mask_copies", self.mask_copies == 1, remedy)
+            self._check("max_masked", self.max_masked == 0, "0 without static masking")
+            return
+        self._check(
+            "special_ids",
+            list(self.special_ids.values()).count(self.special_ids.get("mask", -1)) == 1,
+            "rows with masks have a mask token, which is no other",
+        )
+        self._check(
+            "max_masked",
+            0 < self.max_masked <= self.max_length
+            and self.max_masked == max_masked_slots(self.max_length, self.mask_rate),
+            "as many slots as mask_rate picks of max_length, 1 to max_length",
+        )
+
+    def _check_shards(self) -> None:
+        shares = self.splits.values()
+        self._check(
+            "splits",
+            bool(self.splits)
+            and all(map(_SPLIT_NAME.fullmatch, self.splits))
+            and (self.splits_given or (min(shares) > 0 and abs(sum(shares) - 1) < 1e-9)),
+            "names of letters, digits and _ with shares above 0 that add up to 1, or all 0",
+        )
+        self._check(
+            "shards",
+            set(self.shards) == set(self.splits)
+            and all(0 < count <= MAX_SHARDS for count in self.shards.values()),
+            f"a positive number for every split, up to {MAX_SHARDS}",
+        )
+        self._check(
+            "file_formats",
+            bool(self.file_formats)
+            and list(self.file_formats) == sorted(set(self.file_formats) & set(FORMATS)),
+            "some of " + ", ".join(FORMATS),
+        )
+
+    def _features_due(self, max_masked: int) -> Tuple[Feature, ...]:
+        return task_features(
             self.task,
             max_length=self.max_length,
             vocab_size=self.vocab_size,
-            max_masked=self.max_masked,
+            max_masked=max_masked,
             parameters=self.parameters,
         )
-        check_field(
-            [(f.name, f.dtype, f.shape) for f in self.features]
-            == [(f.name, f.dtype, f.shape) for f in due],
-            "features",
-            "those of the task are " + ", ".join(f"{f.name} {f.dtype}{list(f.shape)}" for f in due),
+
+    def _check_features(self) -> None:
+        here, due = (
+            [(f.name, f.dtype, f.shape) for f in features]
+            for features in (self.features, self._features_due(self.max_masked))
         )
-        expected = self.computed_fingerprint()
-        if not self.fingerprint:
-            object.__setattr__(self, "fingerprint", expected)
-        check_field(
-            self.fingerprint == expected,
-            "fingerprint",
-            f"the other fields give {expected}: the file was edited; build the set anew",
-        )
+        told = ", ".join(f"{name} {dtype}{list(shape)}" for name, dtype, shape in due)
+        self._check("features", here == due, f"those of the task are {told}")
 
     def computed_fingerprint(self) -> str:
         """The sha256 of every field but `fingerprint`, as canonical JSON."""
@@ -279,7 +277,7 @@ class InputFile:
     def __post_init__(self) -> None:
         """Refuses what is no size or no hash."""
         check(self.bytes >= 0, "bytes", self.bytes, "at least 0")
-        check(bool(_HEXADECIMAL.fullmatch(self.digest)), "digest", self.digest, "hex digits")
+        check_kinds(vars(self), {"digest": _DIGEST})
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,9 @@ class ShardStatistics:
         _check_counts(dict(zip(COUNTS, _counts_of(self))))
         _check_counts(self.labels)
         if not _are_counts(self.length_histogram):
-            _check_counts({f"length_histogram[{i}]": n for i, n in enumerate(self.length_histogram)})
+            _check_counts(
+                {f"length_histogram[{i}]": n for i, n in enumerate(self.length_histogram)}
+            )
 
     def __add__(self, other: "ShardStatistics") -> "ShardStatistics":
         """Adds the counts of two shards."""
