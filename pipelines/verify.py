@@ -8,7 +8,6 @@ import time
 
 import tyro
 
-from pipelines.inspection.checks.set_check import verify_set
 from pipelines.inspection.options import VerifyOptions
 from schemas.errors import DataError, run_entry
 from schemas.terminal import say
@@ -19,21 +18,24 @@ def main(argv: list[str]) -> None:
     options = tyro.cli(
         VerifyOptions, prog="python -m pipelines.verify", args=argv, use_underscores=True
     )
+    # Imports numba and tokenizers, 1 s that --help spares.
+    from pipelines.inspection.checks.set_check import verify_set
+
     began = time.monotonic()
     rows = tokens = 0
     failures = []
     for directory in options.directories:
         try:
-            report = verify_set(directory, follow_links=options.follow_links)
+            findings = verify_set(directory, follow_links=options.follow_links)
         except DataError as error:
             failures.append(str(error))
             continue
-        for note in report.notes:
+        for note in findings.notes:
             say(f"note: {directory}: {note}", sys.stderr)
-        if report.problems:
-            failures.append(report.failure(directory))
-        rows += report.rows
-        tokens += report.tokens
+        if findings.problems:
+            failures.append(findings.failure(directory))
+        rows += findings.rows
+        tokens += findings.tokens
     if failures:
         raise DataError("\n".join(failures))
     sets = len(options.directories)

@@ -10,7 +10,7 @@ import json
 import os
 import re
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, ContextManager, Dict, Iterator, List, Optional, Tuple
 
 from schemas.agreement import disagreements
@@ -28,7 +28,7 @@ from schemas.kinds import SHA256, Kind, check, check_kinds, number, one_of, text
 from schemas.manifest import MANIFEST, Manifest, check_version
 from schemas.records import FORMATS
 from schemas.set_cache import Cache
-from schemas.set_files import CachedFiles, LocalFiles, SetFiles, open_files
+from schemas.set_files import LocalFiles, SetFiles, open_files
 from schemas.statistics import Statistics
 from schemas.task_rules import check_parameters
 from schemas.typed_json import from_json, parse_json, read_bounded
@@ -306,7 +306,7 @@ class SetInfo:
       stats: stats.json.
       inputs: inputs.json.
       manifest: MANIFEST.json.
-      files: what brings them here, where that is not the directory alone.
+      files: what brings its files here.
     """
 
     directory: str
@@ -314,7 +314,7 @@ class SetInfo:
     stats: Statistics
     inputs: Inputs
     manifest: Manifest
-    files: Optional[SetFiles] = field(default=None, compare=False, repr=False)
+    files: SetFiles = field(compare=False, repr=False)
 
     def locate(self, path: str) -> str:
         """Where a file of the set lies on this machine; from a store it is fetched first.
@@ -322,14 +322,11 @@ class SetInfo:
         Raises:
           DataError: the store does not give it.
         """
-        if self.files is None:
-            return os.path.join(self.directory, path)
         return self.files.fetch(path)
 
     def borrow(self, path: str) -> ContextManager[str]:
         """The same for one pass: what is fetched for it is not kept."""
-        files = self.files or LocalFiles(self.directory, self.manifest)
-        return files.borrow(path)
+        return self.files.borrow(path)
 
 
 def read_set(
@@ -354,46 +351,15 @@ def read_set(
       DataError: not a shard set, or not as it was published; names the file.
       UsageError: no package for this kind of store, or the cache cannot be written to.
     """
-    with _collector_paused():
-        return _read_set(os.fspath(directory), cache, verify, follow_links)
-
-
-def _read_set(directory: str, cache: Optional[Cache], verify: bool, follow_links: bool) -> SetInfo:
-    files = open_files(directory, cache, verify=verify, follow_links=follow_links)
-    if isinstance(files, CachedFiles):
-        files.reserve([name for name in SIDECARS if name in files.listed])
-        for name in SIDECARS:
-            if name in files.listed:
-                files.fetch(name)
-        info = read_sidecars(files.folder, files.manifest)
-        return replace(info, directory=files.directory, files=files)
-    files.check_sizes()
-    return read_sidecars(directory, files.manifest)
-
-
-def read_manifest(directory: str) -> Manifest:
-    """Reads MANIFEST.json alone.
-
-    Raises:
-      DataError: there is none, or it is not as Textmill writes it.
-    """
-    return open_files(directory).manifest
-
-
-def read_sidecars(directory: str, manifest: Manifest) -> SetInfo:
-    """Reads the other sidecars and checks that they and the manifest are of one set.
-
-    Raises:
-      DataError: a sidecar is missing, changed, or at odds with another; names the file.
-    """
-    info = load_sidecars(directory, manifest)
-    for problem in disagreements(info.schema, info.stats, manifest):
-        raise DataError(f"{directory}: {problem}; copy the set again or build it anew")
-    return info
+    with _without_collector():
+        files = open_files(os.fspath(directory), cache, verify=verify, follow_links=follow_links)
+        if isinstance(files, LocalFiles):
+            files.check_sizes()
+        return read_sidecars(files)
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
+def _without_collector() -> Iterator[None]:
     """Spares 65,536 shards the garbage collector, which looks for cycles where none are: 1 s."""
     was_on = gc.isenabled()
     gc.disable()
@@ -404,21 +370,33 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def load_sidecars(directory: str, manifest: Manifest) -> SetInfo:
-    """Reads the other sidecars, each of which is right by itself, and as it was published.
+def read_sidecars(files: SetFiles) -> SetInfo:
+    """Reads the sidecars and checks that they and the manifest are of one set.
+
+    Raises:
+      DataError: a sidecar is missing, changed, or at odds with another; names the file.
+    """
+    info = load_sidecars(files)
+    for problem in disagreements(info.schema, info.stats, info.manifest):
+        raise DataError(f"{files.directory}: {problem}; copy the set again or build it anew")
+    return info
+
+
+def load_sidecars(files: SetFiles) -> SetInfo:
+    """Reads the sidecars, each of which is right by itself, and as it was published.
 
     Raises:
       DataError: a sidecar is missing or changed; names the file.
     """
-    listed = {file.path: file for file in manifest.files}
+    sha256_of = {file.path: file.sha256 for file in files.manifest.files}
     loaded = {}
     for name in SIDECARS:
-        path = os.path.join(directory, name)
-        if name not in listed:
-            manifest_path = os.path.join(directory, MANIFEST)
-            raise DataError(f"{manifest_path} does not list {name}: build the set anew")
+        if name not in sha256_of:
+            place = os.path.join(files.directory, MANIFEST)
+            raise DataError(f"{place} does not list {name}: build the set anew")
+        path = files.fetch(name)
         content = read_bounded(path)
-        if hashlib.sha256(content).hexdigest() != listed[name].sha256:
+        if hashlib.sha256(content).hexdigest() != sha256_of[name]:
             raise DataError(
                 f"{path} was changed after the set was published: its sha256 is not the "
                 "manifest's; copy the set again or build it anew"
@@ -426,10 +404,10 @@ def load_sidecars(directory: str, manifest: Manifest) -> SetInfo:
         loaded[name] = parse_json(content, path), path
     schema = Schema.from_dict(*loaded["schema.json"])
     stats = Statistics.from_dict(*loaded["stats.json"])
-    row_tokens, path = loaded["stats.json"][0]["row_tokens"], loaded["stats.json"][1]
-    if row_tokens != schema.row_tokens:
+    values, path = loaded["stats.json"]
+    if values["row_tokens"] != schema.row_tokens:
         raise DataError(
-            f"{path}: row_tokens is {row_tokens}, not schema.json's {schema.row_tokens}"
+            f"{path}: row_tokens is {values['row_tokens']}, not schema.json's {schema.row_tokens}"
         )
     inputs = Inputs.from_dict(*loaded["inputs.json"])
-    return SetInfo(directory, schema, stats, inputs, manifest)
+    return SetInfo(files.directory, schema, stats, inputs, files.manifest, files)

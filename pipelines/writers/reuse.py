@@ -8,7 +8,8 @@ from pipelines.readers.sources import Block, hash_inputs
 from pipelines.storage import store
 from schemas.errors import DataError, UsageError
 from schemas.manifest import MANIFEST
-from schemas.sidecar import SIDECARS, Schema, SetInfo, read_manifest, read_set, read_sidecars
+from schemas.set_files import open_files
+from schemas.sidecar import SIDECARS, Schema, SetInfo, read_set, read_sidecars
 
 
 def finished_set(output: str, schema: Schema, blocks: list[Block]) -> SetInfo | None:
@@ -48,12 +49,11 @@ def set_of(output: str) -> SetInfo:
             with contextlib.suppress(FileNotFoundError):  # read_sidecars says so
                 store.local_copy(f"{output}/{name}", folder)
         try:
-            manifest = read_manifest(folder)
-            found = replace(read_sidecars(folder, manifest), directory=output)
+            found = replace(read_sidecars(open_files(folder)), directory=output)
         except DataError as error:
             raise DataError(str(error).replace(folder, output)) from error
     there = store.sizes(output)
-    for file in manifest.files:
+    for file in found.manifest.files:
         path = f"{output}/{file.path}"
         if there.get(file.path) != file.bytes != store.size(path):  # a listing may lag
             raise DataError(

@@ -537,6 +537,8 @@ def mutate(
     """Level to counts of the words for so many mutations of a set, chosen by `seed`."""
     chosen = in_turn(mutations(directory), seed)
     counts = {level: Counter() for level in LEVELS}
+    for opener in OPENERS.values():  # what they import is there before the fork
+        opener(str(directory), task)
     good = in_child(str(directory), task)
     if any(outcome != "opened" for outcome, _ in good.values()):
         raise SystemExit(f"{directory} is no good set: {good}")
@@ -583,8 +585,6 @@ def main() -> None:
         for reason in (f"{field}: {why}" for field, why in {**STATED_ONCE, **BY_VERIFY}.items()):
             print("listed:", reason)
         for task, directory in source.items():
-            for opener in OPENERS.values():  # what they import is there before the fork
-                opener(str(directory), task)
             began = time.monotonic()
             counts = mutate(directory, task, options.mutations, options.seed, print)
             for level in LEVELS:

@@ -40,6 +40,7 @@ from schemas.errors import DataError, UsageError
 from schemas.manifest import ManifestFile, check_unchanged
 from schemas.records import RowReader, open_rows
 from schemas.set_cache import CACHE_GIGABYTES, Cache, default_directory
+from schemas.set_files import LocalFiles
 from schemas.sidecar import SetInfo, read_set
 from trainers.data.batches import Batch, BatchReader
 from trainers.data.row_order import epoch_and_row
@@ -94,7 +95,7 @@ class ShardSet(BatchReader):
         self.stats, self.manifest = info.stats, info.manifest
         self.file_format = _choose_format(info, file_format)
         self._info, self._files = info, info.files
-        if verify and self._files is None:
+        if verify and isinstance(self._files, LocalFiles):
             _verify_files(info)
         self._codec = self.schema.codec()
         self._splits = {
@@ -104,8 +105,7 @@ class ShardSet(BatchReader):
             name: np.cumsum([file.rows or 0 for file in files])
             for name, files in self._splits.items()
         }
-        if self._files is not None:
-            self._files.reserve([f.path for files in self._splits.values() for f in files])
+        self._files.reserve([f.path for files in self._splits.values() for f in files])
         self._open_nothing()
 
     def _open_nothing(self) -> None:
@@ -169,8 +169,6 @@ class ShardSet(BatchReader):
 
     def fetching(self, split: str) -> bool:
         """Whether files of a split may have to be fetched from a store first."""
-        if self._files is None:
-            return False
         return not self._files.all_here([file.path for file in self._shards(split)])
 
     def decode(self, record: bytes) -> Batch:
@@ -204,7 +202,7 @@ class ShardSet(BatchReader):
 
     def _bring(self, split: str, shards: np.ndarray) -> None:
         """Fetches these shards of a split; the others follow in the background, in their order."""
-        if self._files is None or not len(shards):
+        if not len(shards):
             return
         paths = [file.path for file in self._shards(split)]
         if self._files.all_here(paths):

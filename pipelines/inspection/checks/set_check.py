@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
@@ -16,7 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.host.console import Console
 from pipelines.inspection.checks.config_check import config_problems, tfds_problems
-from pipelines.inspection.checks.shard_check import Contract, ShardCheck
+from pipelines.inspection.checks.shard_check import ExpectedRows, ShardCheck
 from pipelines.rows.evaluation import EVALUATION, evaluation_names, example_name
 from pipelines.tasks.task import task_class
 from pipelines.writers.token_counts import TOKEN_COUNTS, count_problems
@@ -24,18 +24,18 @@ from schemas.agreement import disagreements
 from schemas.errors import DataError
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256
 from schemas.set_cache import Cache
-from schemas.set_files import CachedFiles, MissingFile, SetFiles, WrongFile, open_files
+from schemas.set_files import MissingFile, SetFiles, WrongFile, open_files
 from schemas.sidecar import SIDECARS, Schema, SetInfo, load_sidecars
 from schemas.store import is_url
 from schemas.typed_json import load_json, read_bounded, shown
 
-_Found = dict[str, tuple[int, str] | None]  # path to size and sha256, None where it is missing
+_Hashes = dict[str, tuple[int, str] | None]  # path to size and sha256, None where it is missing
 SHOWN = 20  # problems of a set that are printed
 _OF_TOKENIZER = ("vocab_size", "special_ids", "all_special_ids")
 
 
 @dataclass
-class Report:
+class Findings:
     """What `verify_set` found.
 
     Attributes:
@@ -87,7 +87,7 @@ def verify_set(
     on_bytes: Callable[[int], None] | None = None,
     *,
     follow_links: bool = False,
-) -> Report:
+) -> Findings:
     """Checks everything that a set says of itself.
 
     Every file: size and sha256. Every shard: the format's own checksums, number of rows, layout,
@@ -112,46 +112,46 @@ def verify_set(
             return _check_files(files, on_bytes)
 
 
-def _check_files(files: SetFiles, on_bytes: Callable[[int], None]) -> Report:
-    manifest = files.manifest
-    report = Report(notes=_note_unlisted(files))
-    stop = threading.Event()
+def _check_files(files: SetFiles, on_bytes: Callable[[int], None]) -> Findings:
+    manifest, stop = files.manifest, threading.Event()
     others = [file for file in manifest.files if file.split is None]
     shards = _shards(manifest)
-    checks: dict[str, ShardCheck] = {}
+    hashes: _Hashes = {}
+    problems: list[str] = []
 
-    def hash_only(file: ManifestFile) -> tuple[int, str] | None:
-        return _hash(file, files.fetch, on_bytes)[0]
+    def hash_file(file: ManifestFile, take: Callable[[str], str] = files.fetch) -> str | None:
+        hashes[file.path], path = _hash(file, take, on_bytes)
+        return path
 
-    def check_shard(name: str) -> _Found:
-        return _check_shard(files, shards[name], checks.get(name), on_bytes, stop)
+    def check_shard(name: str) -> ShardCheck | None:
+        """Hashes a shard's files, and reads their rows while they are here."""
+        with ExitStack() as stack:
+            located = {}
+            for file in shards[name]:
+                if stop.is_set():
+                    return None
+                path = hash_file(file, lambda path: stack.enter_context(files.borrow(path)))
+                if path is not None:
+                    located[file.path] = path
+            if expected is None:
+                return None
+            check = ShardCheck(name, shards[name], expected, on_bytes)
+            check.run(stop, located)
+            return check
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
             tokenizer = pool.submit(_load_tokenizer, files)  # takes a while
-            found: _Found = {}
-            for file, hashed in zip(others, pool.map(hash_only, others), strict=True):
-                found[file.path] = hashed
-            problems: list[str] = []
-            contract = _contract(files, set(_find_damage(manifest, found)), tokenizer, problems)
-            if contract is not None:
-                checks.update(_shard_checks(shards, contract, on_bytes))
-            for hashes in pool.map(check_shard, shards):
-                found.update(hashes)
+            list(pool.map(hash_file, others))
+            damaged = set(_find_damage(manifest, hashes))
+            expected = _expected_rows(files, damaged, tokenizer, problems)
+            checks = [check for check in pool.map(check_shard, shards) if check is not None]
         except BaseException:  # Ctrl-C too: what runs ends at its next batch
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
-    report.problems = [*_find_damage(manifest, found).values(), *problems]
-    if contract is None:
-        report.notes.append("no row was read, since schema.json cannot be trusted")
-        return report
-    for check in checks.values():
-        report.problems += check.problems
-        report.rows += check.rows
-        report.tokens += check.tokens
-    report.problems += _without_rows(contract, list(checks.values()))
-    return report
+    problems = [*_find_damage(manifest, hashes).values(), *problems]
+    return _sum_up(Findings(problems, _note_unlisted(files)), expected, checks)
 
 
 def _shards(manifest: Manifest) -> dict[str, list[ManifestFile]]:
@@ -163,46 +163,27 @@ def _shards(manifest: Manifest) -> dict[str, list[ManifestFile]]:
     return shards
 
 
-def _shard_checks(
-    shards: dict[str, list[ManifestFile]],
-    contract: Contract,
-    on_bytes: Callable[[int], None],
-) -> dict[str, ShardCheck]:
-    return {name: ShardCheck(name, files, contract, on_bytes) for name, files in shards.items()}
+def _sum_up(
+    findings: Findings, expected: ExpectedRows | None, checks: list[ShardCheck]
+) -> Findings:
+    """Adds what was found in the rows."""
+    if expected is None:
+        findings.notes.append("no row was read, since schema.json cannot be trusted")
+        return findings
+    for check in checks:
+        findings.problems += check.problems
+        findings.rows += check.rows
+        findings.tokens += check.tokens
+    findings.problems += _find_lines_without_rows(expected, checks)
+    return findings
 
 
-def _check_shard(
-    files: SetFiles,
-    shard: list[ManifestFile],
-    check: ShardCheck | None,
-    on_bytes: Callable[[int], None],
-    stop: threading.Event,
-) -> _Found:
-    """Hashes a shard's files, and reads their rows while they are here."""
-    found: _Found = {}
-    with ExitStack() as stack:
-        located = {}
-
-        def take(path: str) -> str:
-            return stack.enter_context(files.borrow(path))
-
-        for file in shard:
-            if stop.is_set():
-                break
-            found[file.path], path = _hash(file, take, on_bytes)
-            if path is not None:
-                located[file.path] = path
-        if check is not None:
-            check.run(stop, located)
-    return found
-
-
-def _without_rows(contract: Contract, checks: list[ShardCheck]) -> list[str]:
+def _find_lines_without_rows(expected: ExpectedRows, checks: list[ShardCheck]) -> list[str]:
     """Lines of evaluation.jsonl that no row names."""
-    if contract.evaluation is None:
+    if expected.evaluation is None:
         return []
     named = [names for check in checks for names in check.examples]
-    lines = np.setdiff1d(contract.evaluation, np.concatenate(named or [contract.evaluation[:0]]))
+    lines = np.setdiff1d(expected.evaluation, np.concatenate(named or [expected.evaluation[:0]]))
     return [f"{EVALUATION}: no row is of {example_name(int(line))}" for line in lines[:SHOWN]]
 
 
@@ -229,7 +210,7 @@ def _hash(
     return found, path
 
 
-def _find_damage(manifest: Manifest, hashes: _Found) -> dict[str, str]:
+def _find_damage(manifest: Manifest, hashes: _Hashes) -> dict[str, str]:
     """Path to what is wrong with the file, for those that are not as the manifest says."""
     owner = {file.sha256: file.path for file in manifest.files}
     damaged = {}
@@ -250,47 +231,47 @@ def _find_damage(manifest: Manifest, hashes: _Found) -> dict[str, str]:
     return damaged
 
 
-def _contract(
+@contextmanager
+def _note_error(problems: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except DataError as error:
+        problems.append(str(error))
+
+
+def _expected_rows(
     files: SetFiles,
     damaged: set[str],
     tokenizer: Future[LoadedTokenizer],
     problems: list[str],
-) -> Contract | None:
-    """What undamaged sidecars say; what is wrong with them goes into `problems`.
+) -> ExpectedRows | None:
+    """What undamaged sidecars say of rows; what is wrong with them goes into `problems`.
 
     Returns:
       None if schema.json is not to be trusted.
     """
-    if "schema.json" in damaged:
+    schema, shards, surroundings, evaluation = None, {}, ((), ()), None
+    if "schema.json" not in damaged:
+        with _note_error(problems):
+            path = files.fetch("schema.json")
+            schema = Schema.from_dict(load_json(path), path)
+    if schema is None:
         return None
-    path = files.fetch("schema.json")
-    try:
-        schema = Schema.from_dict(load_json(path), path)
-    except DataError as error:
-        problems.append(str(error))
-        return None
-    shards, prefix, suffix, evaluation = {}, (), (), None
     if not damaged.intersection(SIDECARS):
-        try:
-            info = _sidecars(files)
+        with _note_error(problems):
+            info = load_sidecars(files)
             problems += disagreements(schema, info.stats, files.manifest)
             shards = info.stats.shards
             if TOKEN_COUNTS not in damaged:
                 problems += count_problems(info)
             problems += _retelling_problems(info, files, damaged)
-        except DataError as error:
-            problems.append(str(error))
     if "tokenizer.json" not in damaged:
-        try:
-            prefix, suffix = _surroundings(files, schema, tokenizer)
-        except DataError as error:
-            problems.append(str(error))
+        with _note_error(problems):
+            surroundings = _surroundings(files, schema, tokenizer)
     if EVALUATION not in damaged and any(f.name == "example_id" for f in schema.features):
-        try:
+        with _note_error(problems):
             evaluation = _evaluation(files)
-        except DataError as error:
-            problems.append(str(error))
-    return Contract(schema, shards, prefix, suffix, evaluation)
+    return ExpectedRows(schema, shards, *surroundings, evaluation)
 
 
 def _retelling_problems(info: SetInfo, files: SetFiles, damaged: set[str]) -> list[str]:
@@ -302,13 +283,6 @@ def _retelling_problems(info: SetInfo, files: SetFiles, damaged: set[str]) -> li
     if "config.yaml" in contents:
         problems += config_problems(contents["config.yaml"], info.schema)
     return problems
-
-
-def _sidecars(files: SetFiles) -> SetInfo:
-    for name in SIDECARS:
-        files.fetch(name)
-    folder = files.folder if isinstance(files, CachedFiles) else files.directory
-    return replace(load_sidecars(folder, files.manifest), files=files)
 
 
 def _evaluation(files: SetFiles) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 
 from pipelines.inspection.checks.example_checks import example_names
 from pipelines.inspection.checks.row_checks import COUNTED, Columns, count, row_problems
+from pipelines.writers.highway_hash import highway_hash
 from schemas.errors import DataError
 from schemas.features import unmask
 from schemas.manifest import ManifestFile
@@ -20,7 +21,7 @@ _BATCH_ROWS = 2048  # some hundred KB a column, which stay in the cache
 
 
 @dataclass(frozen=True)
-class Contract:
+class ExpectedRows:
     """What rows are checked against.
 
     Attributes:
@@ -54,23 +55,23 @@ class ShardCheck:
         self,
         name: str,
         files: list[ManifestFile],
-        contract: Contract,
+        expected: ExpectedRows,
         on_bytes: Callable[[int], None],
     ):
-        """Nothing is read yet.
+        """Prepares to read the shard, when `run` is called.
 
         Args:
           name: of the shard: "train-00000-of-00004".
           files: the shard in each of its formats.
-          contract: what its rows are checked against.
+          expected: what its rows are checked against.
           on_bytes: called with numbers of bytes as they are done.
         """
         self.problems: list[str] = []
         self.examples: list[np.ndarray] = []
         self.files = files
         self._name = name
-        self._contract = contract
-        self._codec = contract.schema.codec()
+        self._expected = expected
+        self._codec = expected.schema.codec()
         self._on_bytes = on_bytes
         self._counts: Counter[str] = Counter()
         self._labels: Counter[str] = Counter()
@@ -110,9 +111,6 @@ class ShardCheck:
 
     def _open(self, located: Mapping[str, str]) -> dict[str, RowReader]:
         """Path to reader, of the files that open."""
-        # Imports numba, which --help spares.
-        from pipelines.writers.highway_hash import highway_hash
-
         readers: dict[str, RowReader] = {}
         for file in self.files:
             if file.path not in located:
@@ -168,29 +166,29 @@ class ShardCheck:
             self.problems.append(f"{two[0]}: row {row} is another than in {one[0]}")
 
     def _check_rows(self, path: str, columns: Columns, start: int) -> None:
-        contract = self._contract
+        expected = self._expected
         problems = row_problems(
             columns,
-            contract.schema,
+            expected.schema,
             split=self._name.rsplit("-", 3)[0],
-            prefix=contract.prefix,
-            suffix=contract.suffix,
-            evaluation=contract.evaluation,
+            prefix=expected.prefix,
+            suffix=expected.suffix,
+            evaluation=expected.evaluation,
         )
         self.problems += [f"{path}: row {start + p.row}: {p.message}" for p in problems]
         self._counts.update(count(columns))
         if "label" in columns:
-            self._labels.update(_count_labels(columns, contract.schema))
-        if contract.evaluation is not None:
+            self._labels.update(_count_labels(columns, expected.schema))
+        if expected.evaluation is not None:
             self.examples.append(example_names(columns))
-        if contract.schema.mask_copies > 1 and not problems:
+        if expected.schema.mask_copies > 1 and not problems:
             self._row_hashes.append(_hash_rows(unmask(columns)))
 
     def _check_counts(self) -> None:
         """What was counted is what stats.json says."""
-        if self._name not in self._contract.stats:
+        if self._name not in self._expected.stats:
             return
-        stats = self._contract.stats[self._name]
+        stats = self._expected.stats[self._name]
         for name, due in stats.labels.items():
             if self._labels[name] != due:
                 self.problems.append(
@@ -206,7 +204,7 @@ class ShardCheck:
 
     def _check_copies(self) -> None:
         """Without its masks, each row is there `mask_copies` times."""
-        copies = self._contract.schema.mask_copies
+        copies = self._expected.schema.mask_copies
         if not self._row_hashes or self.problems:
             return
         hashes = np.concatenate(self._row_hashes)
