@@ -10,6 +10,7 @@ from typing import Any, Collection, Dict, Iterable, List, Tuple
 
 import numpy as np
 
+from schemas.drops import BY_SHARD, describe_dropped, total_counts
 from schemas.errors import DataError
 from schemas.features import MAX_TOKENS
 from schemas.typed_json import from_json, shown
@@ -38,8 +39,7 @@ class ShardStatistics:
 
     Attributes:
       documents: kept.
-      duplicates: exact repeats that were dropped.
-      held_out: dropped from a training split, because a given evaluation split has them too.
+      dropped: reason to number, of those that are counted by shard; none is 0. See `schemas.drops`.
       text_bytes: UTF-8 bytes of the kept documents.
       words: of them, between white space; 0 where the task counts none.
       tokens: that the tokenizer made of the kept documents.
@@ -55,8 +55,7 @@ class ShardStatistics:
     """
 
     documents: int = 0
-    duplicates: int = 0
-    held_out: int = 0
+    dropped: Dict[str, int] = field(default_factory=dict)
     text_bytes: int = 0
     words: int = 0
     tokens: int = 0
@@ -78,6 +77,7 @@ class ShardStatistics:
             )
         _check_counts(dict(zip(COUNTS, _counts_of(self))))
         _check_counts(self.labels)
+        _check_counts(self.dropped)
         if not _are_counts(self.length_histogram):
             _check_counts(
                 {f"length_histogram[{i}]": n for i, n in enumerate(self.length_histogram)}
@@ -95,6 +95,7 @@ class ShardStatistics:
 COUNTS = tuple(f.name for f in fields(ShardStatistics) if f.type in (int, "int"))
 _counts_of = attrgetter(*COUNTS)
 DERIVED = ("row_tokens", "splits", "total")  # in stats.json beside the fields of Statistics
+_REJECTED = "documents_rejected"  # what stats.json calls Statistics.dropped
 
 
 def _are_counts(counts: Collection[int]) -> bool:
@@ -115,20 +116,36 @@ def _sum(shards: Iterable[ShardStatistics]) -> ShardStatistics:
     bins = zip(*(shard.length_histogram for shard in shards))
     labels: Dict[str, int] = {}
     for shard in shards:
-        add_counts(labels, shard.labels)
-    return ShardStatistics(length_histogram=tuple(map(sum, bins)), labels=labels, **counts)
-
-
-def add_counts(counts: Dict[str, int], more: Dict[str, int]) -> None:
-    """Adds counts by name, in place."""
-    for name, count in more.items():
-        counts[name] = counts.get(name, 0) + count
+        for name, count in shard.labels.items():  # a class that no document has stays, with 0
+            labels[name] = labels.get(name, 0) + count
+    dropped = total_counts(*(shard.dropped for shard in shards))
+    histogram = tuple(map(sum, bins))
+    return ShardStatistics(length_histogram=histogram, labels=labels, dropped=dropped, **counts)
 
 
 def _plain(counts: ShardStatistics) -> Dict[str, Any]:
-    """As parsed JSON would have it."""
+    """As stats.json has it, where each reason of a shard's is a field."""
     values: Dict[str, Any] = {name: getattr(counts, name) for name in COUNTS}
+    values.update((drop.name, counts.dropped.get(drop.name, 0)) for drop in BY_SHARD)
     return dict(values, length_histogram=list(counts.length_histogram), labels=counts.labels)
+
+
+def _gather_dropped(shard: Any, place: str) -> Any:
+    """A shard's counts as stats.json has them -> its reasons in one `dropped`."""
+    if not isinstance(shard, dict):
+        return shard  # which is refused with its type
+    gathered = dict(shard)
+    try:
+        dropped = {drop.name: gathered.pop(drop.name) for drop in BY_SHARD}
+    except KeyError as error:
+        raise DataError(f"{place}: {error} is missing: build the set anew") from error
+    return _with_dropped(gathered, {n: count for n, count in dropped.items() if count != 0}, place)
+
+
+def _with_dropped(counts: Dict[str, Any], dropped: Any, place: str) -> Dict[str, Any]:
+    if "dropped" in counts:
+        raise DataError(f"{place}: the field 'dropped' is unknown: build the set anew")
+    return dict(counts, dropped=dropped)
 
 
 def _dense(counts: ShardStatistics, row_tokens: int) -> Dict[str, Any]:
@@ -141,21 +158,22 @@ class Statistics:
 
     Attributes:
       documents_read: found in the inputs.
-      documents_rejected: reason to number; refused documents are in rejects/.
+      dropped: reason to number, of those that are counted where documents are read: in stats.json
+        documents_rejected. Refused documents are in rejects/.
       source_bytes: read from the inputs, after decompression.
       documents_guarded: encoded by the reference tokenizer, because the fast engine might differ.
       shards: name ("train-00000-of-00004") to its counts.
     """
 
     documents_read: int = 0
-    documents_rejected: Dict[str, int] = field(default_factory=dict)
+    dropped: Dict[str, int] = field(default_factory=dict)
     source_bytes: int = 0
     documents_guarded: int = 0
     shards: Dict[str, ShardStatistics] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuses counts that are below zero."""
-        _check_counts(self.documents_rejected)
+        _check_counts(self.dropped)
         for name in ("documents_read", "source_bytes", "documents_guarded"):
             _check_counts({name: getattr(self, name)})
 
@@ -167,10 +185,8 @@ class Statistics:
     def sum(parts: Iterable["Statistics"]) -> "Statistics":
         """The counts of all; a shard may be counted once only."""
         parts = tuple(parts)
-        rejected: Dict[str, int] = {}
         shards: Dict[str, ShardStatistics] = {}
         for part in parts:
-            add_counts(rejected, part.documents_rejected)
             shards.update(part.shards)
         if len(shards) < sum(len(part.shards) for part in parts):
             raise DataError(
@@ -179,7 +195,7 @@ class Statistics:
             )
         return Statistics(
             documents_read=sum(part.documents_read for part in parts),
-            documents_rejected=rejected,
+            dropped=total_counts(*(part.dropped for part in parts)),
             source_bytes=sum(part.source_bytes for part in parts),
             documents_guarded=sum(part.documents_guarded for part in parts),
             shards=shards,
@@ -204,6 +220,10 @@ class Statistics:
         """The counts of all splits together."""
         return _sum(self._of_splits.values())
 
+    def all_dropped(self) -> Dict[str, int]:
+        """Reason to number of all documents that were left out."""
+        return total_counts(self.total().dropped, self.dropped)
+
     def to_dict(self, row_tokens: int) -> Dict[str, Any]:
         """What stats.json holds: the fields, and sums with densities for people to read.
 
@@ -211,6 +231,7 @@ class Statistics:
         them, and are checked when read.
         """
         own = {f.name: getattr(self, f.name) for f in fields(self)}
+        own[_REJECTED] = own.pop("dropped")
         shards = {name: _plain(counts) for name, counts in self.shards.items()}
         return dict(own, shards=shards, **self.derived(row_tokens))
 
@@ -237,6 +258,12 @@ class Statistics:
                 "build the set anew"
             )
         own = {name: value for name, value in values.items() if name not in DERIVED}
+        own = _with_dropped(own, own.pop(_REJECTED, None), source)
+        if isinstance(own.get("shards"), dict):
+            own["shards"] = {
+                name: _gather_dropped(shard, f"{source}: shards.{name}")
+                for name, shard in own["shards"].items()
+            }
         stats = from_json(Statistics, own, source)
         due = stats.derived(row_tokens)
         for name in DERIVED:
@@ -251,12 +278,12 @@ class Statistics:
         """The conservation equations that do not hold, each as a sentence; [] if all is well."""
         broken = []
         total = self.total()
-        rejected = sum(self.documents_rejected.values())
-        held_out = total.held_out
-        if self.documents_read != total.documents + total.duplicates + held_out + rejected:
+        dropped = self.all_dropped()
+        if self.documents_read != total.documents + sum(dropped.values()):
+            left_out = "; ".join(f"{t}: {said}" for t, said in describe_dropped(dropped).items())
             broken.append(
-                f"documents read {self.documents_read:,} != kept {total.documents:,} + "
-                f"duplicates {total.duplicates:,} + held out {held_out:,} + rejected {rejected:,}"
+                f"documents read {self.documents_read:,} != kept {total.documents:,} + left out "
+                f"{sum(dropped.values()):,} ({left_out or 'none'})"
             )
         for name, shard in sorted(self.shards.items()):
             due = shard.tokens + shard.tokens_repeated + shard.specials_added

@@ -9,7 +9,6 @@ import itertools
 import tempfile
 import time
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -29,6 +28,7 @@ from pipelines.rows.repeats import keep
 from pipelines.rows.routing import Routes
 from pipelines.tasks.task import Task, is_training
 from pipelines.writers.sinks import write_shard
+from schemas.drops import total_counts
 from schemas.errors import DataError
 from schemas.sidecar import Schema
 from schemas.statistics import ShardStatistics
@@ -59,8 +59,8 @@ class Estimate:
       sampled_bytes: as stored, that were read.
       text_bytes: after decompression.
       documents: found.
-      rejected: reason to number of those that are refused or dropped by filters.
-      duplicates: of those in the sample only, where that is not all: there will be more.
+      dropped: reason to number of those that are left out; of repeats those in the sample only,
+        where that is not all: there will be more.
       tokens: that the tokenizer makes.
       specials: tokens added.
       tokens_in_rows: not padding, masked copies included.
@@ -75,8 +75,7 @@ class Estimate:
     sampled_bytes: int
     text_bytes: float
     documents: float
-    rejected: dict[str, float]
-    duplicates: float
+    dropped: dict[str, float]
     tokens: float
     specials: float
     tokens_in_rows: float
@@ -91,11 +90,11 @@ class Estimate:
         numbers = {
             name: getattr(self, name) + getattr(other, name)
             for name in self.__dataclass_fields__
-            if name not in ("whole", "rejected", "rows")
+            if name not in ("whole", "dropped", "rows")
         }
         return Estimate(
             whole=self.whole and other.whole,
-            rejected=_add_counts(self.rejected, other.rejected),
+            dropped=_add_counts(self.dropped, other.dropped),
             rows=_add_counts(self.rows, other.rows),
             **numbers,
         )
@@ -136,14 +135,14 @@ class _RoutedSample:
 
     Attributes:
       documents: found.
-      rejected: reason to number.
+      dropped: reason to number.
       batches: by the split that they go to.
       seconds: on one core, warm.
       warm_up: what the first time took more.
     """
 
     documents: int
-    rejected: dict[str, int]
+    dropped: dict[str, int]
     batches: dict[str, list[ExampleBatch]]
     seconds: float
     warm_up: float
@@ -178,8 +177,10 @@ def _estimate(making: Making, blocks: list[Block]) -> Estimate:
         sampled_bytes=sample.stored,
         text_bytes=text_bytes,
         documents=routed.documents * scale,
-        rejected={reason: number * scale for reason, number in routed.rejected.items() if number},
-        duplicates=counted.duplicates * scale,
+        dropped={
+            reason: number * scale
+            for reason, number in total_counts(counted.dropped, routed.dropped).items()
+        },
         tokens=counted.tokens * scale,
         specials=counted.specials_added * scale,
         tokens_in_rows=counted.tokens_in_rows * scale,
@@ -275,14 +276,13 @@ def _route_sample(documents: Documents, making: Making, split: str) -> _RoutedSa
             filtered.documents, making.task, making.tokenizer, schema, routes, split
         )
         seconds.append(time.perf_counter() - began)
-    rejected = Counter(reject.reason for reject in (*documents.rejects, *routed.rejects))
-    rejected.update({"empty": documents.empty, "no_tokens": routed.blank, **filtered.dropped})
+    dropped = total_counts(filtered.dropped, routed.dropped)
     names = routes.split_names()
     batches: dict[str, list[ExampleBatch]] = {}
     for route, example_batch in routed.batches:
         if not split or names[route] == split:  # others only say what a held-out split has
             batches.setdefault(names[route], []).append(example_batch)
-    return _RoutedSample(documents.read, dict(rejected), batches, seconds[1], _more(seconds))
+    return _RoutedSample(documents.read, dropped, batches, seconds[1], _more(seconds))
 
 
 @dataclass(frozen=True)

@@ -48,11 +48,7 @@ class RowMaker:
         segments = self.task.segments(examples, self.schema)
         method = self.task.packing_of(split, self.schema)
         packing = pack(segments.offsets, self.schema.max_length, method, segments.room_S)
-        statistics = replace(
-            self._count(examples, segments, packing),
-            duplicates=kept.duplicates,
-            held_out=kept.held_out,
-        )
+        statistics = replace(self._count(examples, segments, packing), dropped=kept.dropped)
         keys_R = self._keys(segments, packing, high, kept.low_E, examples.scalar("part"))
         ids_E = np.zeros((len(high), 2), np.uint32) if is_training(split) else example_ids(high)
         return Shard(self, kept, segments, packing, keys_R, ids_E, statistics)

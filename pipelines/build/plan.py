@@ -11,12 +11,12 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from pipelines.build.estimate import Estimate
-from pipelines.filters.filters import describe_dropped
 from pipelines.readers.sources import Block
 from pipelines.readers.spread import CLUSTER_WORKERS, uneven
 from pipelines.storage import store
 from pipelines.writers.reuse import differences, set_of
 from pipelines.writers.staging import LOCK
+from schemas.drops import Drop, describe_dropped
 from schemas.errors import DataError
 from schemas.manifest import MANIFEST
 from schemas.sidecar import Schema
@@ -144,7 +144,12 @@ def plan_table(plan: Plan) -> Table:
         if estimate.whole
         else f"estimated from {decimal(estimate.sampled_bytes)} spread over them"
     )
-    gone = describe_dropped(estimate.rejected, lambda number: _round_number(number, plan))
+
+    def write(drop: Drop, number: float) -> str:
+        # Of repeats a sample knows its own alone.
+        about = "" if estimate.whole else "at least " if drop.by_shard else "about "
+        return about + _round_number(number, plan)
+
     length = schema.row_tokens
     rows = sum(estimate.rows.values())
     density = estimate.tokens_in_rows / max(rows * length, 1)
@@ -156,9 +161,7 @@ def plan_table(plan: Plan) -> Table:
         f"{len(plan.blocks):,} blocks; {sample}",
         "text": f"{about}{decimal(int(estimate.text_bytes))}",
         "documents": f"{about}{_round_number(estimate.documents, plan)}",
-        **{kind: f"{about}{said}" for kind, said in gone.items() if said},
-        "duplicates": f"{'' if estimate.whole else 'at least '}"
-        f"{_round_number(estimate.duplicates, plan)}",
+        **describe_dropped(estimate.dropped, ("duplicates",), write),
         "tokens": f"{about}{_round_number(estimate.tokens, plan)} + "
         f"{_round_number(estimate.specials, plan)} special",
         "rows": ", ".join(

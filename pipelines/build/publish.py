@@ -127,7 +127,7 @@ def check_report(report: Report, job: Job) -> None:
     if broken:
         raise DataError("tokens or documents were lost, this is a defect: " + "; ".join(broken))
     if not statistics.total().documents:
-        reasons = ", ".join(f"{n:,} {r}" for r, n in statistics.documents_rejected.items())
+        reasons = ", ".join(f"{n:,} {r}" for r, n in statistics.all_dropped().items())
         raise DataError(
             f"no document is left to write; read: {statistics.documents_read:,} "
             f"({reasons or 'only blank lines'})"

@@ -1,17 +1,19 @@
 """Documents -> example batches, a route each: tokenized, hashed, sorted by where they go. Pure."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.readers.documents import Documents, Reject
+from pipelines.readers.documents import Documents, Reject, count_reasons
 from pipelines.rows.example_batch import COPIES, ExampleBatch
 from pipelines.rows.repeats import without_repeats
 from pipelines.rows.routing import Routes, joint_digests
 from pipelines.tasks.task import Examples, Task, is_training
+from schemas.drops import total_counts
 from schemas.sidecar import Schema
 
 
@@ -22,13 +24,13 @@ class RoutedExamples:
     Attributes:
       batches: (route, examples); a route may be there more than once.
       rejects: what the task refused.
-      blank: documents that gave no token.
+      dropped: reason to number of documents that gave no example.
       guarded: documents that the reference tokenizer encoded.
     """
 
     batches: list[tuple[int, ExampleBatch]]
     rejects: tuple[Reject, ...] = ()
-    blank: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
     guarded: int = 0
 
 
@@ -79,7 +81,8 @@ def route_examples(
         Reject(documents.path, None, reason, detail)
         for _, (reason, detail) in sorted(made.rejects.items())
     )
-    return RoutedExamples(batches, rejects, int(gone.sum()), made.guarded)
+    dropped = total_counts({"no_tokens": int(gone.sum())}, count_reasons(rejects))
+    return RoutedExamples(batches, rejects, dropped, made.guarded)
 
 
 def _example_batch(

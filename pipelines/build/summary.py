@@ -6,10 +6,10 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from pipelines.build.plan import Plan, plan_table, warnings
-from pipelines.filters.filters import describe_dropped
 from pipelines.host.console import Console
 from pipelines.inspection.set_tables import labels_table
 from pipelines.tasks.task import task_class
+from schemas.drops import FILTERED, REFUSED, describe_dropped
 from schemas.sidecar import SetInfo
 
 
@@ -43,8 +43,6 @@ def print_summary(info: SetInfo, console: Console, *, seconds: float | None = No
 def _facts(info: SetInfo, seconds: float | None) -> dict[str, str]:
     """The lines of the summary, by their heads."""
     statistics, total = info.stats, info.stats.total()
-    dropped = describe_dropped(statistics.documents_rejected)
-    held_out = f", {total.held_out:,} of train are held out" if total.held_out else ""
     moved = "".join(
         f"{sign} {number:,} {what} "
         for sign, number, what in (
@@ -57,9 +55,7 @@ def _facts(info: SetInfo, seconds: float | None) -> dict[str, str]:
     length, splits = info.schema.row_tokens, sorted(info.schema.splits)
     facts = {
         "documents": f"{statistics.documents_read:,} read, {total.documents:,} kept",
-        "duplicates": f"{total.duplicates:,} dropped{held_out}",
-        "refused": dropped["refused"] or "none",
-        "filtered": dropped["filtered"] or "none",
+        **describe_dropped(statistics.all_dropped(), ("duplicates", FILTERED, REFUSED)),
         "tokens": f"{total.tokens:,} {moved}= all in rows",
         "rows": ", ".join(f"{split} {statistics.split(split).rows:,}" for split in splits),
         "density": f"{total.density(length):.2%} of the places in rows of {length}",

@@ -6,7 +6,6 @@ One GroupByKey carries the data. What is done on either side of it lies in files
 import gc
 import os
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -45,6 +44,7 @@ from pipelines.writers.token_counts import (
     NO_COUNTS,
     count_tokens,
 )
+from schemas.drops import total_counts
 from schemas.manifest import Manifest, ManifestFile
 from schemas.statistics import ShardStatistics, Statistics
 
@@ -130,17 +130,13 @@ def _read_report(
     filtered: Filtered, routed: RoutedExamples, stashed: tuple[Stashed, ...]
 ) -> Report:
     documents = filtered.documents
-    rejects = (*documents.rejects, *routed.rejects)
-    rejected = dict(Counter(reject.reason for reject in rejects)) | filtered.dropped
-    for reason, number in (("empty", documents.empty), ("no_tokens", routed.blank)):
-        if number:
-            rejected[reason] = number
     statistics = Statistics(
-        documents_read=documents.read + sum(filtered.dropped.values()),
-        documents_rejected=rejected,
+        documents_read=filtered.read,
+        dropped=total_counts(filtered.dropped, routed.dropped),
         source_bytes=documents.source_bytes,
         documents_guarded=routed.guarded,
     )
+    rejects = (*documents.rejects, *routed.rejects)
     return Report(statistics, (), rejects, documents.digests, stashed=stashed)
 
 
@@ -191,8 +187,7 @@ class WriteShard(beam.DoFn):
             finished, token_counts = found
             statistics = finished.statistics
             if kept:  # there may be other copies of the same documents
-                dropped = {"duplicates": kept.duplicates, "held_out": kept.held_out}
-                statistics = replace(statistics, **dropped)
+                statistics = replace(statistics, dropped=kept.dropped)
             run_metrics.count_kept_shard()
             return statistics, finished.files, token_counts
         shard = self._maker.make(kept, split) if kept else None

@@ -10,21 +10,19 @@ import importlib
 import json
 import sys
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.readers.documents import Documents, Role
+from schemas.drops import total_counts
 from schemas.errors import DataError, UsageError
 
-if TYPE_CHECKING:
-    from pipelines.filters.normalization import Form
-
 Normalize = Literal["none", "nfc", "nfkc"]
-_REASONS = ("min_chars", "max_chars", "min_words", "max_repetition")
 _LONGEST_REASON = 60
 _MOST_REASONS = 100  # of a user's function in one block: more are no reasons but remarks
 
@@ -35,13 +33,19 @@ class Filtered:
 
     Attributes:
       documents: those that are kept, normalized.
-      dropped: reason to number of the others; reasons of the user's function begin with `filter:`.
+      dropped: reason to number of the others, with those that were refused when they were read;
+        reasons of the user's function begin with `filter:`.
       lines: the dropped documents as JSON Lines with their reasons, if they are to be kept.
     """
 
     documents: Documents
     dropped: dict[str, int]
     lines: bytes = b""
+
+    @property
+    def read(self) -> int:
+        """Documents found, kept or not."""
+        return len(self.documents.text) + sum(self.dropped.values())
 
 
 @dataclass(frozen=True)
@@ -113,67 +117,32 @@ class Filters:
           UsageError: the function cannot be imported here.
           DataError: the function failed or returned no reason; names it and the document.
         """
+        if self == Filters():
+            return Filtered(documents, documents.dropped)
+        # Imports numba and pyarrow.compute: --help needs the flags alone.
+        from pipelines.filters.normalization import normalize_texts
+        from pipelines.filters.rules import find_dropped
+
         texts = [role.name for role in roles if role.kind == "string"]
-        columns = self._normalize(documents.columns, texts)
-        reasons = self._reasons(columns, texts, documents.path)
+        columns = documents.columns
+        if self.normalize != "none":
+            columns = normalize_texts(columns, texts, self.normalize)
+        reasons = find_dropped(columns, texts, self)
+        if self.filter:
+            left = np.delete(np.arange(len(columns)), list(reasons))
+            asked = columns.take(pa.array(left))
+            reasons |= _ask_function(self.filter, asked, left, documents.path)
+        reasons = dict(sorted(reasons.items()))
         if not reasons:
-            return Filtered(replace(documents, columns=columns), {})
+            return Filtered(replace(documents, columns=columns), documents.dropped)
         kept = np.ones(len(columns), bool)
         kept[list(reasons)] = False
-        dropped: dict[str, int] = {}
-        for reason in reasons.values():
-            dropped[reason] = dropped.get(reason, 0) + 1
+        dropped = total_counts(documents.dropped, Counter(reasons.values()))
         return Filtered(
             replace(documents, columns=columns.filter(pa.array(kept))),
             dropped,
             _lines(columns, reasons) if self.keep_rejects else b"",
         )
-
-    def _normalize(self, columns: pa.RecordBatch, texts: list[str]) -> pa.RecordBatch:
-        if self.normalize == "none":
-            return columns
-        from pipelines.filters.normalization import normalized, normalized_answers
-
-        form: Form = "NFC" if self.normalize == "nfc" else "NFKC"
-        arrays = {name: columns[name] for name in columns.schema.names}
-        arrays.update({name: normalized(columns[name], form) for name in texts})
-        if "answers" in arrays and "context" in arrays:
-            arrays["answers"] = normalized_answers(
-                columns["answers"], columns["context"], arrays["context"], form
-            )
-        return pa.RecordBatch.from_arrays(list(arrays.values()), schema=columns.schema)
-
-    def _reasons(self, columns: pa.RecordBatch, texts: list[str], path: str) -> dict[int, str]:
-        """Document to reason, of those that are dropped, in their order."""
-        if self == replace(Filters(), normalize=self.normalize, keep_rejects=self.keep_rejects):
-            return {}
-        import pyarrow.compute as pc  # here, as what follows: --help needs the flags alone
-
-        from pipelines.filters.repetition import repetition
-        from pipelines.filters.words import count_words
-
-        code = np.full(len(columns), -1)  # of the reason
-        text = columns[texts[0]]
-        if len(texts) > 1:
-            join = pc.binary_join_element_wise  # pyright: ignore[reportAttributeAccessIssue]
-            text = join(*(columns[name] for name in texts), pa.scalar("\n", pa.large_string()))
-        if self.min_chars or self.max_chars:
-            chars = pc.utf8_length(text).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
-            chars = chars - (len(texts) - 1)  # without what joins them
-            code[chars < self.min_chars] = _REASONS.index("min_chars")
-            if self.max_chars:
-                code[chars > self.max_chars] = _REASONS.index("max_chars")
-        if self.min_words:
-            code[(code < 0) & (count_words(text) < self.min_words)] = _REASONS.index("min_words")
-        if self.max_repetition < 1:
-            left = np.flatnonzero(code < 0)
-            shares = repetition(text.take(pa.array(left)))
-            code[left[shares > self.max_repetition]] = _REASONS.index("max_repetition")
-        reasons = {place: _REASONS[code[place]] for place in np.flatnonzero(code >= 0).tolist()}
-        if self.filter:
-            left = np.flatnonzero(code < 0)
-            reasons |= _ask_function(self.filter, columns.take(pa.array(left)), left, path)
-        return dict(sorted(reasons.items()))
 
 
 def _ask_function(
@@ -243,24 +212,6 @@ def _source_sha256(name: str) -> str:
         return ""
     with open(path, "rb") as file:
         return hashlib.sha256(file.read()).hexdigest()
-
-
-def describe_dropped(
-    dropped: Mapping[str, float], write: Callable[[float], str] = "{:,}".format
-) -> dict[str, str]:
-    """What became of documents that were left out, in two lines; "" where there were none.
-
-        {"too_long": 2, "min_words": 9} -> {"refused": "2 too_long", "filtered": "9 min_words"}
-
-    Args:
-      dropped: reason to number.
-      write: puts a number into words.
-    """
-    kinds: dict[str, list[str]] = {"refused": [], "filtered": []}
-    for reason, number in sorted(dropped.items()):
-        is_filters = reason in _REASONS or reason.startswith("filter:")
-        kinds["filtered" if is_filters else "refused"].append(f"{write(number)} {reason}")
-    return {kind: ", ".join(told) for kind, told in kinds.items()}
 
 
 def _brief(document: dict[str, Any]) -> str:

@@ -20,6 +20,24 @@ _FIRST = {"NFC": 0xC0, "NFKC": 0xA0}  # no character below it is other than norm
 _JAMO = {*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)}
 
 
+def normalize_texts(columns: pa.RecordBatch, texts: list[str], form: str) -> pa.RecordBatch:
+    """Brings the text of documents into a normal form, and answers along with their context.
+
+    Args:
+      columns: of all roles.
+      texts: names of those that are text.
+      form: nfc or nfkc.
+    """
+    upper: Form = "NFC" if form == "nfc" else "NFKC"
+    arrays = {name: columns[name] for name in columns.schema.names}
+    arrays.update({name: normalized(columns[name], upper) for name in texts})
+    if "answers" in arrays and "context" in arrays:
+        arrays["answers"] = normalized_answers(
+            columns["answers"], columns["context"], arrays["context"], upper
+        )
+    return pa.RecordBatch.from_arrays(list(arrays.values()), schema=columns.schema)
+
+
 def normalized(text: pa.LargeStringArray, form: Form) -> pa.LargeStringArray:
     """The documents in a normal form; the very same array if all of them are.
 

@@ -130,8 +130,8 @@ def _documents(stats: Statistics) -> dict[str, str]:
         "source bytes": stats.source_bytes,
         "guarded": stats.documents_guarded,
     }
-    for reason, count in sorted(stats.documents_rejected.items()):
-        counts[f"rejected: {reason}"] = count
+    for reason, count in sorted(stats.all_dropped().items()):
+        counts[f"dropped: {reason}"] = count
     return {name: f"{count:,}" for name, count in counts.items()}
 
 
@@ -148,6 +148,8 @@ def _counts(stats: ShardStatistics) -> dict[str, str]:
         value = getattr(stats, field.name)
         if isinstance(value, int):
             counts[field.name.replace("_", " ")] = value
+    for reason, count in stats.dropped.items():
+        counts[f"dropped: {reason}"] = count
     for label, count in stats.labels.items():
         counts[f"label {label}"] = count
     for bin_, count in enumerate(stats.length_histogram):

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from pipelines.inspection.row_text import TokenTexts
 from pipelines.inspection.set_diff import Difference
+from schemas.drops import REFUSED, describe_dropped
 from schemas.sidecar import Schema, SetInfo
 from schemas.statistics import Statistics
 from schemas.terminal import visible
@@ -133,15 +134,9 @@ def _documents(stats: Statistics) -> Table:
     facts = {
         "read": f"{stats.documents_read:,} of {decimal(stats.source_bytes)}",
         "kept": f"{total.documents:,} of {decimal(total.text_bytes)}",
-        "duplicates": f"{total.duplicates:,}",
+        **describe_dropped(stats.all_dropped(), ("duplicates", REFUSED)),
+        "guarded": f"{stats.documents_guarded:,} encoded by the reference tokenizer",
     }
-    if total.held_out:
-        facts["held out"] = f"{total.held_out:,}, since a given evaluation split has them"
-    for reason, number in sorted(stats.documents_rejected.items()):
-        facts[f"rejected: {reason}"] = f"{number:,}"
-    if not stats.documents_rejected:
-        facts["rejected"] = "0"
-    facts["guarded"] = f"{stats.documents_guarded:,} encoded by the reference tokenizer"
     return _facts(facts)
 
 

@@ -5,10 +5,14 @@ not part of the line. Empty lines separate documents and are none.
 """
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+
+from schemas.drops import total_counts
 
 _BLANK = rb"[ \t\r\v\f]*"
 # What ends a document, by kind: a cut after a match never cuts a document.
@@ -85,6 +89,11 @@ class Reject:
         return self.path if self.offset is None else f"{self.path} at {self.unit} {self.offset:,}"
 
 
+def count_reasons(rejects: Iterable[Reject]) -> dict[str, int]:
+    """Reason to number of refused documents."""
+    return Counter(reject.reason for reject in rejects)
+
+
 def too_long(path: str, offset: int, longest: int) -> Reject:
     """A document, or the line that holds it, that is longer than it may be."""
     detail = f"longer than {longest:,} bytes: cut it, or raise --max_document_bytes"
@@ -123,6 +132,11 @@ class Documents:
     def read(self) -> int:
         """Documents found, kept or not."""
         return len(self.text) + self.empty + len(self.rejects)
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Reason to number of those that were not kept."""
+        return total_counts(count_reasons(self.rejects), {"empty": self.empty})
 
 
 def text_documents(

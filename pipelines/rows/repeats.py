@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.rows.example_batch import COPIES, ExampleBatch
+from schemas.drops import total_counts
 
 
 @dataclass(frozen=True)
@@ -63,15 +64,13 @@ class Kept:
       examples: in the order in which rows are made of them, no two equal.
       high_E: uint64, the upper halves of their documents' hashes.
       low_E: uint64, the lower halves.
-      duplicates: documents that were dropped as repeats.
-      held_out: documents that were dropped because a held-out split has them.
+      dropped: reason to number of documents that are not left.
     """
 
     examples: ExampleBatch
     high_E: np.ndarray
     low_E: np.ndarray
-    duplicates: int
-    held_out: int
+    dropped: dict[str, int]
 
 
 def keep(examples: ExampleBatch) -> Kept:
@@ -83,12 +82,13 @@ def keep(examples: ExampleBatch) -> Kept:
     taken = (np.bincount(document, held_out) > 0)[document]
     kept = found.fresh_E & ~taken
     is_first = found.part_E == 0
+    repeats = int(copies[is_first & ~taken].sum()) - int((is_first & kept).sum())
+    in_others = int(copies[is_first & taken & ~held_out].sum())
     return Kept(
         examples.take(found.order_E[kept]),
         found.high_E[kept],
         found.low_E[kept],
-        int(copies[is_first & ~taken].sum()) - int((is_first & kept).sum()),
-        int(copies[is_first & taken & ~held_out].sum()),
+        total_counts({"duplicates": repeats, "held_out": in_others}),
     )
 
 

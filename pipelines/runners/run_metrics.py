@@ -5,6 +5,8 @@ runner that repeats a bundle may count it twice; stats.json takes its numbers fr
 test holds the two equal where nothing is repeated.
 """
 
+from collections.abc import Mapping
+
 from apache_beam.metrics.metric import Metrics
 
 from schemas.statistics import ShardStatistics, Statistics
@@ -17,8 +19,7 @@ def count_read(statistics: Statistics) -> None:
     _count("documents_read", statistics.documents_read)
     _count("source_bytes", statistics.source_bytes)
     _count("documents_guarded", statistics.documents_guarded)
-    for reason, number in statistics.documents_rejected.items():
-        _count(f"documents_rejected_{reason}", number)
+    _count_dropped(statistics.dropped)
 
 
 def count_shard(
@@ -33,8 +34,7 @@ def count_shard(
       seconds: to write it: the longest shows a slow worker.
     """
     _count("documents_kept", statistics.documents)
-    _count("documents_duplicate", statistics.duplicates)
-    _count("documents_held_out", statistics.held_out)
+    _count_dropped(statistics.dropped)
     _count("tokens", statistics.tokens)
     _count("rows", statistics.rows)
     _count("shard_bytes", file_bytes)
@@ -45,6 +45,11 @@ def count_shard(
 def count_kept_shard() -> None:
     """A shard that an earlier run had finished."""
     _count("shards_kept", 1)
+
+
+def _count_dropped(dropped: Mapping[str, int]) -> None:
+    for reason, number in dropped.items():
+        _count(f"documents_dropped_{reason}", number)
 
 
 def _count(name: str, number: int) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ from pipelines.runners.deliveries import Deliveries, add_deliveries
 from pipelines.train.bpe import TrainedBpe
 from pipelines.train.histogram import Histogram
 from pipelines.writers.rejects import Stashed
+from schemas.drops import total_counts
 from schemas.errors import DataError
 from schemas.sidecar import Inputs
 from schemas.version import VERSION
@@ -27,19 +27,17 @@ class Read:
     Attributes:
       documents: that were counted.
       bytes: of their text.
-      empty: documents without text.
       rejects: refused documents.
-      filtered: reason to number of documents that filters dropped.
-      stashed: where these are, if they are to be kept.
+      dropped: reason to number of all that were left out.
+      stashed: where those are that filters dropped, if they are to be kept.
       digests: of the stored ranges, see `Documents`.
       deliveries: which blocks these were, and what was sent and received of their words.
     """
 
     documents: int = 0
     bytes: int = 0
-    empty: int = 0
     rejects: tuple[Reject, ...] = ()
-    filtered: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
     stashed: tuple[Stashed, ...] = ()
     digests: tuple[tuple[str, int, int, str], ...] = ()
     deliveries: Deliveries = field(default_factory=Deliveries)
@@ -100,15 +98,11 @@ class Report:
 def add_read(parts: Iterable[Read]) -> Read:
     """Puts together what several bundles read."""
     parts = list(parts)
-    filtered = Counter[str]()
-    for part in parts:
-        filtered.update(part.filtered)
     return Read(
         sum(part.documents for part in parts),
         sum(part.bytes for part in parts),
-        sum(part.empty for part in parts),
         tuple(reject for part in parts for reject in part.rejects),
-        dict(filtered),
+        total_counts(*(part.dropped for part in parts)),
         tuple(stashed for part in parts for stashed in part.stashed),
         tuple(digest for part in parts for digest in part.digests),
         add_deliveries([part.deliveries for part in parts]),
@@ -129,7 +123,7 @@ def check_read(read: Read, max_rejects: int) -> None:
             f"{first.reason}, {first.detail}. Mend the input, or allow more (-1: any number)"
         )
     if not read.documents:
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in text_of(read).refused.items())
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in read.dropped.items())
         raise DataError(
             f"no document is left to train on; refused: {reasons or 'none, there were blank lines'}"
         )
@@ -137,17 +131,13 @@ def check_read(read: Read, max_rejects: int) -> None:
 
 def text_of(read: Read) -> Text:
     """The report of what was read."""
-    refused = Counter(reject.reason for reject in read.rejects)
-    refused.update(read.filtered)
-    if read.empty:
-        refused["empty"] = read.empty
     inputs = file_digests(read.digests)
     return Text(
         digest=inputs_digest(inputs),
         files=len(inputs.files),
         documents=read.documents,
         bytes=read.bytes,
-        refused=dict(refused),
+        refused=read.dropped,
     )
 
 

@@ -38,6 +38,7 @@ from pipelines.train.report import Report, Text, inputs_digest, report_of
 from pipelines.train.tokenizer_json import tokenizer_config, tokenizer_json
 from pipelines.writers.refusals import refuse_own_inputs, refuse_shard_set
 from pipelines.writers.staging import Staging, check_turn, staged
+from schemas.drops import REFUSED, describe_dropped
 from schemas.errors import DataError, UsageError
 from schemas.typed_json import from_json, to_json
 
@@ -215,9 +216,9 @@ def _merge(options: TokenizerOptions, histogram: Histogram) -> TrainedBpe:
 
 def _print_summary(options: TokenizerOptions, report: Report, seconds: float) -> None:
     text = report.text
-    refused = ", ".join(f"{n:,} {reason}" for reason, n in sorted(text.refused.items())) or "none"
     rows = {
-        "text": f"{text.documents:,} documents, {text.bytes / 1e6:,.1f} MB; refused: {refused}",
+        "text": f"{text.documents:,} documents, {text.bytes / 1e6:,.1f} MB",
+        **describe_dropped(text.refused, (REFUSED,)),
         "words": f"{report.words:,}, {report.distinct_words:,} distinct",
         "vocabulary": f"{report.vocab_size:,} tokens, {report.merges:,} merges",
         "coverage": f"{report.words_of_one_token:.1%} of words are one token, "

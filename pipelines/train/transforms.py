@@ -71,9 +71,8 @@ def read_of(filtered: Filtered, stashed: tuple[Stashed, ...] = ()) -> Read:
     return Read(
         documents=len(documents.text),
         bytes=word_counts.array_bytes(documents.text),
-        empty=documents.empty,
         rejects=documents.rejects,
-        filtered=filtered.dropped,
+        dropped=filtered.dropped,
         stashed=stashed,
         digests=documents.digests,
     )

@@ -39,7 +39,8 @@ def link_copies(one: Path, many: Path, rows: int) -> int:
     of_shard = info.stats.shards[shard_name("train", 0, 1)]
     other = {name: stats for name, stats in info.stats.shards.items() if "train" not in name}
     stats = Statistics(shards={**other, **dict.fromkeys(names, of_shard)})
-    stats = replace(stats, documents_read=stats.total().documents + stats.total().duplicates)
+    kept = stats.total().documents
+    stats = replace(stats, documents_read=kept + sum(stats.all_dropped().values()))
     schema = replace(info.schema, shards={**info.schema.shards, "train": copies}, fingerprint="")
     many.mkdir()
     listed = []

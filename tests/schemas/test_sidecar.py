@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import codec, features, records, sidecar, statistics
+from schemas.drops import BY_SHARD
 from schemas.errors import DataError
 from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
 from schemas.sidecar import InputFile, Inputs, Schema, read_set
@@ -342,7 +343,7 @@ def test_statistics_add_up():
     three = Statistics(shards={"a-00000-of-00001": _shard(rows=9)})
     total = one + two + three
     assert (total.documents_read, total.source_bytes, total.documents_guarded) == (12, 150, 1)
-    assert total.documents_rejected == {"not UTF-8": 3}
+    assert total.dropped == {"not UTF-8": 3}
     assert {name: split.rows for name, split in total.splits().items()} == {"a": 9, "a_b": 7}
     assert (total.split("a_b").rows, total.split("c").rows, total.total().rows) == (7, 0, 16)
     with pytest.raises(DataError, match="counted twice"):
@@ -353,7 +354,7 @@ def test_broken_equations_are_told_in_numbers():
     histogram = length_histogram(np.array([9, 20]))
     good = _shard(
         documents=2,
-        duplicates=3,
+        dropped={"duplicates": 3},
         tokens=29,
         specials_added=4,
         tokens_truncated=1,
@@ -368,9 +369,9 @@ def test_broken_equations_are_told_in_numbers():
         "!= tokens in rows 64"
     ]
     assert dataclasses.replace(stats, documents_read=8).broken_equations(2) == [
-        "documents read 8 != kept 2 + duplicates 3 + held out 0 + rejected 2"
+        "documents read 8 != kept 2 + left out 5 (duplicates: 3 dropped; refused: 2 empty)"
     ]
-    short = dataclasses.replace(good, documents=1, duplicates=4)
+    short = dataclasses.replace(good, documents=1, dropped={"duplicates": 4})
     assert Statistics(7, {"empty": 2}, shards={"t": short}).broken_equations(2) == [
         "t: documents in the length histogram 2 != documents 1"
     ]
@@ -480,6 +481,10 @@ def _break(values: dict, path: str, value) -> dict:
         ("stats.json", "shards.train-00000-of-00002.density", 0.5),
         ("stats.json", "shards.train", {}),
         ("stats.json", "documents_rejected", {"empty": -1}),
+        ("stats.json", "dropped", {}),
+        ("stats.json", "shards.train-00000-of-00002.dropped", {}),
+        ("stats.json", "shards.train-00000-of-00002.held_out", -1),
+        ("stats.json", "shards.train-00000-of-00002.duplicates", None),
         ("inputs.json", "files.0.bytes", None),
         ("inputs.json", "files.0.digest", "xyz"),
         ("MANIFEST.json", "files.0.path", "/a"),
@@ -510,8 +515,11 @@ def test_json_schemas_list_the_fields_of_the_dataclasses():
     for listed, expected in (
         (schema, _fields(Schema)),
         (schema["properties"]["features"]["items"], _fields(features.Feature)),
-        (stats, _fields(Statistics) | derived),
-        (stats["$defs"]["counts"], _fields(ShardStatistics)),
+        (stats, _fields(Statistics) - {"dropped"} | {"documents_rejected"} | derived),
+        (
+            stats["$defs"]["counts"],
+            _fields(ShardStatistics) - {"dropped"} | {drop.name for drop in BY_SHARD},
+        ),
         (stats["$defs"]["dense_counts"], {"density"}),
         (inputs, _fields(Inputs)),
         (inputs["properties"]["files"]["items"], _fields(InputFile)),

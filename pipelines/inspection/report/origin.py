@@ -9,6 +9,7 @@ from pipelines.inspection.report.content import LISTED, SetContent, most, percen
 from pipelines.inspection.report.figures import compact, flow
 from pipelines.readers.documents import Reject
 from pipelines.tasks.task import task_class
+from schemas.drops import BY_SHARD, drop_of
 
 
 def overview(content: SetContent) -> dict[str, Any]:
@@ -79,15 +80,17 @@ def went(content: SetContent) -> dict[str, Any]:
     """Where documents and tokens went: the conservation equations as flows."""
     total, splits = content.total, content.splits
     left = "documents read"
-    kinds = {left: "ink", "duplicates": "amber", "held out": "violet", "padding": "grey"}
+    kinds = {left: "ink", "padding": "grey"}
     links = []
     for number, (split, counts) in enumerate(splits.items()):
         kinds[split] = "blue" if number == 0 else "teal"
         links.append((left, split, counts.documents))
-    links += [(left, "duplicates", total.duplicates), (left, "held out", total.held_out)]
-    for reason, count in most(content.statistics.documents_rejected, 6):
+    for drop in BY_SHARD:
+        kinds[drop.title] = drop.color
+        links.append((left, drop.title, total.dropped.get(drop.name, 0)))
+    for reason, count in most(content.statistics.dropped, 6):
         name = reason.replace("_", " ")
-        kinds[name] = "red"
+        kinds[name] = drop_of(reason).color
         links.append((left, name, count))
     return {
         "documents": flow(links, kinds),
@@ -123,19 +126,19 @@ def _token_links(content: SetContent) -> list[tuple[str, str, int]]:
 
 def rejects(content: SetContent) -> dict[str, Any] | None:
     """Documents that were not used, by reason, with the first of each that was kept on record."""
-    rejected = content.statistics.documents_rejected
-    if not any(rejected.values()):
+    dropped = content.statistics.dropped
+    if not any(dropped.values()):
         return None
     first: dict[str, Reject] = {}
     for reject in sorted(content.rejects, key=lambda r: (r.path, r.offset or 0, r.detail)):
         first.setdefault(reject.reason, reject)
     read = content.statistics.documents_read
     return {
-        "number": sum(rejected.values()),
+        "number": sum(dropped.values()),
         "read": read,
         "reasons": [
             (reason.replace("_", " "), count, count / read, _place(first.get(reason)))
-            for reason, count in most(rejected, LISTED)
+            for reason, count in most(dropped, LISTED)
         ],
     }
 

@@ -33,6 +33,7 @@ from pipelines.runners.preflight.scale import Corpus, Rates, costs
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.run import wire_counting
 from pipelines.writers.staging import STAGING, Staging
+from schemas.drops import BY_SHARD
 from schemas.errors import DataError, TextmillError, UsageError
 from schemas.features import token_dtype
 from schemas.sidecar import Schema
@@ -178,12 +179,13 @@ def _add_costs(
         look.add(Check("keys", "failed", str(error), "mend the inputs"))
         return
     rows = sum(found.rows.values()) or 1.0
-    wanted = found.documents - sum(found.rejected.values())
+    kept = found.documents - sum(found.dropped.values())
+    wanted = kept + sum(found.dropped.get(drop.name, 0.0) for drop in BY_SHARD)
     fullest = max(schema.shards, key=lambda split: found.rows.get(split, 0) / schema.shards[split])
     corpus = Corpus(
         text_bytes=found.text_bytes,
         documents=found.documents,
-        tokens=found.tokens * wanted / max(wanted - found.duplicates, 1.0),  # all copies travel
+        tokens=found.tokens * wanted / max(kept, 1.0),  # all copies travel
         shards=schema.shards[fullest],
         workers=_workers(asked),
         share=found.rows.get(fullest, 0) / rows,

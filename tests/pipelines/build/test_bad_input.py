@@ -1406,7 +1406,7 @@ def test_bad_input(name, tmp_path, tokenizer_path, monkeypatch, capfd):
         return
     if case.command == "build_shards":
         output = next(f for f in sys.argv if f.startswith("--output=")).partition("=")[2]
-        assert read_set(output).stats.documents_rejected == case.refused
+        assert read_set(output).stats.dropped == case.refused
         if case.kept:
             assert sorted(documents_of(Path(output))) == sorted(case.kept)
 
@@ -1459,6 +1459,6 @@ def test_a_gigabyte_takes_at_most_512_mb_more_than_the_usual(tmp_path, tokenizer
         more = peak_of(lambda name=name: build(name)) - usual
         print(f"{name}: {more >> 20} MB more")
         made = read_set(str(tmp_path / f"{name} set"))
-        assert made.stats.documents_rejected == {"too_long": 1}
+        assert made.stats.dropped == {"too_long": 1}
         assert sorted(documents_of(Path(made.directory))) == sorted(GOOD)
         assert more < 512 << 20

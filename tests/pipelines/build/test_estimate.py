@@ -63,9 +63,9 @@ def test_what_is_read_whole_is_exact(corpus, tokenizer_path, tmp_path, more):
     total = info.stats.total()
     assert found.whole
     assert found.documents == info.stats.documents_read
-    assert found.rejected == info.stats.documents_rejected
+    assert found.dropped == info.stats.all_dropped()
     assert (found.tokens, found.specials) == (total.tokens, total.specials_added)
-    assert (found.duplicates, found.rows) == (total.duplicates, {"train": total.rows})
+    assert total.dropped["duplicates"] and found.rows == {"train": total.rows}
     assert found.tokens_in_rows == total.tokens_in_rows
     assert found.text_bytes == info.stats.source_bytes
     assert found.shard_bytes == sum(f.bytes for f in info.manifest.files if f.split)

@@ -52,8 +52,8 @@ def test_train_loses_what_validation_and_test_have(documents, tokenizer_path, tm
     splits = made.stats.splits()
     assert splits["validation"].documents == 60 and splits["test"].documents == 30
     both = set(documents["train"]) & set(documents["validation"])
-    assert len(both) == 30 == splits["train"].held_out
-    assert splits["train"].duplicates == 7
+    assert len(both) == 30 == splits["train"].dropped["held_out"]
+    assert splits["train"].dropped["duplicates"] == 7
     assert splits["train"].documents == len(set(documents["train"])) - 30
     assert made.stats.documents_read == sum(map(len, documents.values()))
     train, validation = firsts(made, "train"), firsts(made, "validation")

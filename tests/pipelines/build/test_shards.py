@@ -145,7 +145,7 @@ def test_the_order_of_arrival_never_shows(documents, random):
 
 def test_repeats_are_dropped_and_counted():
     shard, columns = make([[7, 8], [9], [7, 8], [7, 8]], [5, 6, 5, 5])
-    assert (shard.statistics.documents, shard.statistics.duplicates) == (2, 2)
+    assert (shard.statistics.documents, shard.statistics.dropped["duplicates"]) == (2, 2)
     assert sorted(segments(columns)) == [(0, 7, 8, 2), (0, 9, 2)]
 
 

@@ -61,7 +61,7 @@ def test_sets_are_as_verify_wants_them(made, task):
     report = verify_set(made(task))
     assert report.problems == [] and report.rows > 100
     stats = read_set(made(task)).stats
-    assert stats.total().duplicates >= 40 and stats.total().tokens > 10_000
+    assert stats.total().dropped["duplicates"] >= 40 and stats.total().tokens > 10_000
 
 
 def content(directory):

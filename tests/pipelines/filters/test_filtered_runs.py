@@ -47,9 +47,9 @@ def test_what_filters_drop_is_counted_apart_from_what_is_refused(
         main(arguments(source, tokenizer_path, tmp_path / name, *flags, *more))
     assert "1 filter:spam, 1 min_chars" in capsys.readouterr().out
     info = read_set(str(tmp_path / "plain"))
-    assert info.stats.documents_rejected == {"filter:spam": 1, "min_chars": 1, "broken_json": 1}
+    assert info.stats.dropped == {"filter:spam": 1, "min_chars": 1, "broken_json": 1}
     # One document after normalization: the other is its duplicate.
-    assert (info.stats.total().documents, info.stats.total().duplicates) == (1, 1)
+    assert (info.stats.total().documents, info.stats.total().dropped["duplicates"]) == (1, 1)
     assert info.stats.broken_equations() == []
     assert not (tmp_path / "plain/rejects/filtered.jsonl").exists()
     assert shards(tmp_path / "plain") == shards(tmp_path / "kept") == shards(tmp_path / "runner")
@@ -96,7 +96,7 @@ def test_a_worker_process_finds_the_filter_where_the_command_is_run(
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert read_set(str(tmp_path / "set")).stats.documents_rejected["filter:short"] > 0
+    assert read_set(str(tmp_path / "set")).stats.dropped["filter:short"] > 0
 
 
 def test_a_set_is_made_again_with_the_file_it_carries(corpus, tokenizer_path, tmp_path):

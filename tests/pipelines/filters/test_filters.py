@@ -25,9 +25,12 @@ QUESTION = (
 )
 
 
+BLANK = {"empty": 3}  # dropped before any filter
+
+
 def documents(*columns, roles=TEXT):
     arrays = [pa.array(c, role.type) for c, role in zip(columns, roles, strict=True)]
-    return Documents(batch_of(arrays, roles), 3, (), 100)
+    return Documents(batch_of(arrays, roles), BLANK["empty"], (), 100)
 
 
 @pytest.fixture
@@ -48,7 +51,8 @@ def test_each_document_is_dropped_for_one_reason_and_counted():
     filters = Filters(min_chars=3, max_chars=39, min_words=2, max_repetition=0.5)
     made = filters.apply(documents(texts), TEXT)
     assert made.documents.text.to_pylist() == ["a text that stays", "as long as this one"]
-    assert made.dropped == {"min_chars": 1, "max_chars": 1, "min_words": 1, "max_repetition": 1}
+    rules = {"min_chars": 1, "max_chars": 1, "min_words": 1, "max_repetition": 1}
+    assert made.dropped == {**BLANK, **rules} and made.read == len(texts) + 3
     assert made.lines == b""
     assert (made.documents.empty, made.documents.source_bytes) == (3, 100)
 
@@ -69,14 +73,14 @@ def test_without_filters_nothing_is_touched():
     given = documents(["e\u0301", ""])
     made = Filters(keep_rejects=True).apply(given, TEXT)
     assert made.documents.columns is given.columns
-    assert (made.dropped, made.lines) == ({}, b"")
+    assert (made.dropped, made.lines) == (BLANK, b"")
 
 
 def test_texts_of_a_document_count_together():
     columns = (["abc", "abc"], ["d e", "d"], ["0", "1"])
     made = Filters(min_chars=6, min_words=3).apply(documents(*columns, roles=PAIR), PAIR)
     assert made.documents.columns.to_pylist() == [{"text": "abc", "text_pair": "d e", "label": "0"}]
-    assert made.dropped == {"min_chars": 1}
+    assert made.dropped == {**BLANK, "min_chars": 1}
 
 
 def test_normalization_comes_before_what_is_measured():
@@ -125,7 +129,7 @@ def test_a_function_is_asked_about_what_the_others_keep(module):
         documents(*columns, roles=PAIR), PAIR
     )
     assert made.documents.columns.to_pylist() == []
-    assert made.dropped == {"min_chars": 1, "filter:spam": 3}
+    assert made.dropped == {**BLANK, "min_chars": 1, "filter:spam": 3}
     first = json.loads(made.lines.splitlines()[0])
     assert first == {"reason": "min_chars", "text": "ab", "text_pair": "c", "label": "0"}
 

@@ -52,7 +52,7 @@ def directory(tmp_path_factory) -> Path:
     stats = replace(
         info.stats,
         documents_read=info.stats.documents_read + 4,
-        documents_rejected={"not UTF-8": 3, "empty": 1},
+        dropped={"not UTF-8": 3, "empty": 1},
         source_bytes=4_200_000,
     )
     replace_file(directory, "stats.json", to_json(stats.to_dict(12)))
@@ -108,8 +108,7 @@ def test_tables(directory, capsys):
     assert " inputs            1 file, 5.0 kB" in lines
     assert " segment_ids       uint8[12]: 0 is padding, 1..n" in text
     assert read_set(str(directory)).schema.fingerprint in text
-    assert " rejected: empty      1" in lines
-    assert " rejected: not UTF-8  3" in lines
+    assert " refused     1 empty, 3 not UTF-8" in lines
     total = read_set(str(directory)).stats.total()
     words = [line.split() for line in lines]
     splits = words.index(["splits"])
@@ -282,7 +281,7 @@ def test_what_differs_is_told_by_name_and_count(directory, tmp_path, capsys):
     assert ["max_length", "12", "16"] in words
     assert ["features.input_ids", "uint16[12]", "uint16[16]"] in words
     assert ["a.txt", "5,000", "bytes", "-"] in words
-    assert ["rejected:", "empty", "1", "-"] in words
+    assert ["dropped:", "empty", "1", "-"] in words
     assert ["rows", "4", "6", "+2"] in words
     assert " shards of train  2 files, 2 not there  2 files, 2 not here" in lines
     assert not any("fingerprint" in line or "golden" in line for line in lines)

@@ -99,7 +99,7 @@ def test_what_it_says(made, folder):
     total, stats = info.stats.total(), info.stats
     assert f"{total.documents:,} documents in {total.rows:,} rows of 64 tokens" in text
     assert info.schema.fingerprint in text and f"Textmill {info.schema.code_version}" in text
-    assert f"duplicates {total.duplicates:,}" in text
+    assert f"duplicates {total.dropped['duplicates']:,}" in text
     assert "broken json 1" in text and "not a string 1" in text
     assert "corpus &amp; co.jsonl" in text
     assert f"{stats.documents_read:,}" in text
@@ -220,7 +220,7 @@ def test_250_000_ids_and_65_536_shards_are_a_small_page(tmp_path):
     names = [*schema.shard_names("train"), *schema.shard_names("validation")]
     stats = Statistics(
         documents_read=2 * len(names) + 90,
-        documents_rejected={f"reason_{number}": number for number in range(13)},
+        dropped={f"reason_{number}": number for number in range(13)},
         shards=dict.fromkeys(names, shard),
     )
     sha256 = "0" * 64

@@ -47,16 +47,13 @@ def test_metrics_are_what_the_sidecar_says(way, corpus, tokenizer_path, tmp_path
     [result] = results
     found = result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))
     counted = {metric.key.metric.name: metric.committed for metric in found["counters"]}
-    rejected = info.stats.documents_rejected
-    assert len(rejected) >= 2 and total.duplicates
+    assert len(info.stats.dropped) >= 2 and total.dropped["duplicates"]
     expected = {
         "documents_read": info.stats.documents_read,
         "source_bytes": info.stats.source_bytes,
         "documents_guarded": info.stats.documents_guarded,
-        **{f"documents_rejected_{reason}": number for reason, number in rejected.items()},
+        **{f"documents_dropped_{r}": number for r, number in info.stats.all_dropped().items()},
         "documents_kept": total.documents,
-        "documents_duplicate": total.duplicates,
-        "documents_held_out": total.held_out,
         "tokens": total.tokens,
         "rows": total.rows,
         "shard_bytes": sum(file.bytes for file in info.manifest.files if file.split),

@@ -131,7 +131,7 @@ def test_counts_add_up(documents, length, truncation):
     made = make_rows(TOKENIZER, fields, *flags)
     statistics, columns = made.shards["train"].statistics, made.columns["train"]
     assert statistics.documents == len(set(documents)) == len(columns["label"])
-    assert statistics.duplicates == len(documents) - len(set(documents))
+    assert statistics.dropped.get("duplicates", 0) == len(documents) - len(set(documents))
     due = statistics.tokens + statistics.specials_added - statistics.tokens_truncated
     assert due == statistics.tokens_in_rows == int((columns["segment_ids"] > 0).sum())
     assert list(statistics.labels.values()) == np.bincount(columns["label"], minlength=3).tolist()
@@ -145,7 +145,7 @@ def test_a_label_that_is_no_class_is_refused():
         ("unknown_label", "\"who's 12 years old?\": label 'C\\n' is none of the classes a, b"),
     ]
     assert made.shards["train"].statistics.labels == {"a": 1, "b": 1}
-    assert made.routed.blank == 0
+    assert made.routed.dropped == {"unknown_label": 2}
 
 
 def test_the_same_text_is_in_one_split_whatever_its_label():

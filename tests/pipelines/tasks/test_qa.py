@@ -171,7 +171,7 @@ def test_answers_that_are_not_as_said_are_refused_with_their_id(answers, reason,
 def test_questions_of_another_id_are_others_and_equal_ones_are_not():
     twice = [LONG, LONG, (*LONG[:3], "another id")]
     shard, _ = shard_and_rows(twice)
-    assert (shard.statistics.documents, shard.statistics.duplicates) == (2, 1)
+    assert (shard.statistics.documents, shard.statistics.dropped["duplicates"]) == (2, 1)
 
 
 def test_what_cannot_work_is_said():
@@ -387,7 +387,7 @@ def test_every_answer_of_squad_comes_back(gpt2, tmp_path):
         if columns["id"] not in refused
     ]
     counts = shard.statistics
-    assert (len(asked), counts.documents, counts.duplicates) == (87_569, 87_569, 0)
+    assert (len(asked), counts.documents, counts.dropped) == (87_569, 87_569, {})
     assert counts.segments == 88_018 and counts.rows == 42_709
     oracle = Tokenizer.from_str(gpt2.json.decode())
     first_tokens = [

@@ -1,0 +1,92 @@
+"""Why documents are left out: one table of reasons, which counts, stats.json and printers share.
+
+Counts are `dropped: {reason: number}` everywhere. A reason without a row is that of a reader or a
+task which refused a document, such as not_utf8; one that begins with `filter:` is of the user's
+function. Documents read = kept + all that were dropped. Python 3.8 syntax.
+"""
+
+from dataclasses import dataclass
+from typing import Callable, Dict, List, Mapping, Sequence
+
+FILTERED, REFUSED = "filtered", "refused"
+
+
+@dataclass(frozen=True)
+class Drop:
+    """A reason for which documents are left out.
+
+    Attributes:
+      name: in counts, {"held_out": 30}, and in stats.json.
+      title: of the line where people read the number; reasons of one title share a line.
+      by_shard: whether it is counted shard by shard, in a field of its own in stats.json. Others
+        are counted where documents are read, in documents_rejected.
+      words: that follow the number; "" for the reason's name.
+      color: in the report's flow of documents.
+    """
+
+    name: str
+    title: str
+    by_shard: bool = False
+    words: str = ""
+    color: str = "red"
+
+
+DROPS = {
+    drop.name: drop
+    for drop in (
+        Drop("duplicates", "duplicates", True, "dropped", "amber"),
+        Drop("held_out", "held out", True, "that a given evaluation split has", "violet"),
+        Drop("min_chars", FILTERED),
+        Drop("max_chars", FILTERED),
+        Drop("min_words", FILTERED),
+        Drop("max_repetition", FILTERED),
+    )
+}
+BY_SHARD = tuple(drop for drop in DROPS.values() if drop.by_shard)
+
+
+def drop_of(reason: str) -> Drop:
+    """The row of a reason; of one that has none, what can be said of it."""
+    by_function = reason.startswith("filter:")
+    return DROPS.get(reason) or Drop(reason, FILTERED if by_function else REFUSED)
+
+
+def add_counts(counts: Dict[str, int], more: Mapping[str, int]) -> None:
+    """Adds counts by name, in place; those of 0 are left out."""
+    for name, count in more.items():
+        if count:
+            counts[name] = counts.get(name, 0) + count
+
+
+def total_counts(*parts: Mapping[str, int]) -> Dict[str, int]:
+    """Adds counts by name, without those of 0."""
+    counts: Dict[str, int] = {}
+    for part in parts:
+        add_counts(counts, part)
+    return counts
+
+
+def describe_dropped(
+    dropped: Mapping[str, float],
+    always: Sequence[str] = (),
+    write: Callable[[Drop, float], str] = lambda drop, number: f"{number:,}",
+) -> Dict[str, str]:
+    """What became of documents that were left out, a line a title.
+
+        {"duplicates": 7, "too_long": 2, "empty": 1} ->
+        {"duplicates": "7 dropped", "refused": "1 empty, 2 too_long"}
+
+    Args:
+      dropped: reason to number.
+      always: titles that have a line even where there is nothing to say.
+      write: puts the number of a reason into words.
+    """
+    order = list(dict.fromkeys(drop.title for drop in DROPS.values())) + [REFUSED]
+    lines: Dict[str, List[str]] = {title: [] for title in order}
+    for reason, number in sorted(dropped.items()):
+        drop = drop_of(reason)
+        if number:
+            lines[drop.title].append(f"{write(drop, number)} {drop.words or reason}")
+    return {
+        title: ", ".join(told) or "none" for title, told in lines.items() if told or title in always
+    }
