@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import pipelines.inspection.checks.set_check  # noqa: F401  nobody may not import all
 from pipelines import build_shards, export, inspect_shards, train_tokenizer, verify
 from schemas.errors import DataError, run_entry
 from tests.tools.shard_factory import write_mlm_set
