@@ -6,7 +6,7 @@ name and the same order of rows; export.json is written last and tells what was 
 
 import tyro
 
-from pipelines.inspection.export_set import ExportOptions, export_set
+from pipelines.inspection.options import ExportOptions
 from schemas.errors import run_entry
 
 
@@ -15,6 +15,9 @@ def main(argv: list[str]) -> None:
     options = tyro.cli(
         ExportOptions, prog="python -m pipelines.export", args=argv, use_underscores=True
     )
+    # Imports pyarrow and tokenizers, which --help spares.
+    from pipelines.inspection.export_set import export_set
+
     export_set(options)
 
 

@@ -1,58 +1,29 @@
-"""Rows of a shard set as Parquet, JSON Lines or Arrow: a file a shard, export.json last."""
+"""Rows of a shard set in the files of another format: a file a shard, export.json last."""
 
 import os
 import sys
 import time
-from contextlib import closing
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
 
-import tyro
 from rich.filesize import decimal
 
 from pipelines.host.console import Console
+from pipelines.inspection.export_formats.export_file import writer_class
+from pipelines.inspection.options import ExportOptions
+from pipelines.inspection.read_rows import read_rows
+from pipelines.inspection.row_export import RowTable
+from pipelines.inspection.show_row import find_split
 from pipelines.runners.progress import Display, Journal
 from pipelines.storage.store import disk_errors, write_file
 from pipelines.writers.staging import staged
 from schemas.errors import UsageError
-from schemas.manifest import MANIFEST, ManifestFile, check_unchanged
-from schemas.records import open_rows
+from schemas.manifest import MANIFEST, ManifestFile
 from schemas.sidecar import SetInfo, read_set
 from schemas.terminal import say
 from schemas.typed_json import from_json, load_json, to_json
 
-if TYPE_CHECKING:
-    from pipelines.inspection.row_export import RowTable
-
 RECORD = "export.json"
 _UPDATE_SECONDS = 0.2
-
-
-@dataclass(frozen=True)
-class ExportOptions:
-    """Writes the rows of a shard set as Parquet, JSON Lines or Arrow files.
-
-    Attributes:
-      directory: of the set, with a MANIFEST.json; or its URL: gs://bucket/set.
-      to: parquet; jsonl, numbers in lists, a row a line; or arrow, Arrow's stream, which
-        datasets.Dataset.from_file maps.
-      output: directory of the export.
-      split: export this one only.
-      unmask: input_ids as they were before static masking, and no masked_* columns.
-      text: beside the ids a column `text`, a list of strings: each segment decoded, as it was
-        before masking, without special tokens.
-      overwrite: replace another export in the output directory.
-      follow_links: open files that are links out of the set's directory, too.
-    """
-
-    directory: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
-    to: Literal["parquet", "jsonl", "arrow"]
-    output: str
-    split: str | None = None
-    unmask: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    text: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    follow_links: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
 
 
 @dataclass(frozen=True)
@@ -108,12 +79,8 @@ def export_set(options: ExportOptions) -> None:
 
 
 def _shards(info: SetInfo, options: ExportOptions) -> list[ManifestFile]:
-    splits = sorted(info.schema.splits)
-    if options.split is not None and options.split not in splits:
-        raise UsageError(
-            f"--split={options.split}: {info.directory} has no such split, only {', '.join(splits)}"
-        )
-    wanted = splits if options.split is None else [options.split]
+    every = options.split is None
+    wanted = sorted(info.schema.splits) if every else [find_split(info, options.split)]
     file_format = sorted(info.schema.file_formats)[0]
     return [file for split in wanted for file in info.manifest.shards(split, file_format)]
 
@@ -134,9 +101,7 @@ def _file_name(shard: ManifestFile, file_format: str) -> str:
     return f"{shard.path.rsplit('.', 1)[0]}.{file_format}"
 
 
-def _table(info: SetInfo, options: ExportOptions) -> "RowTable":
-    from pipelines.inspection.row_export import RowTable  # imports Parquet, and `tokenizers`
-
+def _table(info: SetInfo, options: ExportOptions) -> RowTable:
     if options.unmask and not info.schema.static_masking:
         raise UsageError(
             f"--unmask: the rows of {info.directory} carry no masks, their ids are as they were; "
@@ -184,11 +149,9 @@ def _is_finished(asked: ExportRecord, options: ExportOptions) -> bool:
 
 
 def _write(
-    info: SetInfo, shards: list[ManifestFile], table: "RowTable", file_format: str, staging: str
+    info: SetInfo, shards: list[ManifestFile], table: RowTable, file_format: str, staging: str
 ) -> None:
     """Writes every shard into the staging folder."""
-    from pipelines.inspection.row_export import export_rows
-
     stride = info.schema.codec().stride
     journal = Journal(staging)
     console = Console(file=sys.stderr, soft_wrap=True)
@@ -197,17 +160,23 @@ def _write(
     try:
         for shard in shards:
             path = os.path.join(staging, _file_name(shard, file_format))
-            with info.borrow(shard.path) as here, closing(open_rows(here, stride)) as reader:
-                # The export says that it holds the rows of the manifest.
-                check_unchanged(here, shard)
-                with disk_errors(path), open(path, "xb") as file:
-                    for rows in export_rows(reader, table, file, file_format):
-                        journal.add(bytes_read=rows * stride, rows=rows)
+            rows = range(0, shard.rows or 0, table.rows_a_chunk)
+            with disk_errors(path), open(path, "xb") as file:
+                writer = writer_class(file_format)(file, table.schema)
+                try:
+                    for _, columns in read_rows(info, shard, rows):
+                        chunk = table.batch(columns)
+                        writer.write(chunk)
+                        journal.add(bytes_read=len(chunk) * stride, rows=len(chunk))
                         if time.monotonic() - shown > _UPDATE_SECONDS:
                             shown = time.monotonic()
                             display.update()
-                    file.flush()
-                    os.fsync(file.fileno())
+                    writer.close()
+                except BaseException:
+                    writer.abandon()
+                    raise
+                file.flush()
+                os.fsync(file.fileno())
     finally:
         display.close()
 

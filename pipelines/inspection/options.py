@@ -1,4 +1,4 @@
-"""The command lines of inspect_shards and verify -> frozen configurations that refuse."""
+"""The command lines of inspect_shards, verify and export -> frozen configurations that refuse."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -7,6 +7,13 @@ import tyro
 
 from schemas.errors import UsageError
 from schemas.set_cache import CACHE_GIGABYTES
+
+# Name of an export's format, which is a module of `pipelines.inspection.export_formats` -> help.
+EXPORT_FORMATS = {
+    "parquet": "for anything that reads tables",
+    "jsonl": "numbers in lists, a row a line",
+    "arrow": "Arrow's stream, which datasets.Dataset.from_file maps",
+}
 
 
 @dataclass(frozen=True)
@@ -67,3 +74,40 @@ class VerifyOptions:
         """Refuses a command line without a directory."""
         if not self.directories:
             raise UsageError("give the directory of a shard set: python -m pipelines.verify DIR")
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Writes the rows of a shard set in the files of another format.
+
+    Attributes:
+      directory: of the set, with a MANIFEST.json; or its URL: gs://bucket/set.
+      to: the format, one of EXPORT_FORMATS.
+      output: directory of the export.
+      split: export this one only.
+      unmask: input_ids as they were before static masking, and no masked_* columns.
+      text: beside the ids a column `text`, a list of strings: each segment decoded, as it was
+        before masking, without special tokens.
+      overwrite: replace another export in the output directory.
+      follow_links: open files that are links out of the set's directory, too.
+    """
+
+    directory: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
+    to: Annotated[
+        str,
+        tyro.conf.arg(
+            metavar=f"{{{','.join(EXPORT_FORMATS)}}}",
+            help="; ".join(f"{name}: {told}" for name, told in EXPORT_FORMATS.items()),
+        ),
+    ]
+    output: str
+    split: str | None = None
+    unmask: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    text: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    follow_links: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+
+    def __post_init__(self) -> None:
+        """Refuses a format that there is not."""
+        if self.to not in EXPORT_FORMATS:
+            raise UsageError(f"--to={self.to}: one of {', '.join(EXPORT_FORMATS)}")

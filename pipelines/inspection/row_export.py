@@ -1,22 +1,16 @@
-"""Rows of a shard set as Parquet, JSON Lines or Arrow files. Pure: one chunk of rows at a time."""
+"""What an export makes of a set's rows: one table, whatever the format. Pure."""
 
 import json
-from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
-from schemas.errors import DataError
 from schemas.features import Feature, segment_name, unmask
-from schemas.records import RowReader
 from schemas.sidecar import Schema
 
 Columns = dict[str, np.ndarray]
 CHUNK_BYTES = 4 << 20  # of rows on disk that are in memory at once; a row group of Parquet
-_JSON_ROWS = 256  # rows that are Python numbers at once
 _MASKS = ("masked_positions", "masked_ids", "masked_weights")
 
 
@@ -56,23 +50,8 @@ class RowTable:
         """Rows of a chunk, at least one."""
         return max(1, CHUNK_BYTES // self._codec.stride)
 
-    def chunks(self, reader: RowReader) -> Iterator[pa.RecordBatch]:
-        """All rows of a shard, in its order.
-
-        Raises:
-          DataError: rows are damaged or of another set.
-        """
-        for start in range(0, len(reader), self.rows_a_chunk):
-            rows = reader.read_range(start, min(start + self.rows_a_chunk, len(reader)))
-            try:
-                columns = self._codec.decode(rows, first_row=start)
-            except DataError as error:
-                raise DataError(
-                    f"{reader.path}: {error}; copy the set again or build it anew"
-                ) from error
-            yield self._batch(columns)
-
-    def _batch(self, columns: Columns) -> pa.RecordBatch:
+    def batch(self, columns: Columns) -> pa.RecordBatch:
+        """The table's part of these rows, as they were decoded."""
         before = unmask(columns) if "input_ids" in columns else None
         arrays = []
         for feature in self._features:
@@ -125,107 +104,3 @@ class _SegmentTexts:
         texts = self._tokenizer.decode_batch(segments, skip_special_tokens=True)
         ends = np.cumsum(counts).tolist()
         return [texts[end - count : end] for count, end in zip(counts, ends, strict=True)]
-
-
-class ExportFile(Protocol):
-    """A file that is written chunk by chunk."""
-
-    def write(self, chunk: pa.RecordBatch) -> None:
-        """Appends some rows to the file."""
-
-    def close(self) -> None:
-        """Ends the file; without it, it cannot be read."""
-
-    def abandon(self) -> None:
-        """Leaves the file as it is, since writing failed."""
-
-
-class _Parquet:
-    def __init__(self, file: BinaryIO, schema: pa.Schema):
-        self._writer = pq.ParquetWriter(file, schema, compression="zstd", compression_level=1)
-
-    def write(self, chunk: pa.RecordBatch) -> None:
-        self._writer.write_batch(chunk)
-
-    def close(self) -> None:
-        self._writer.close()
-
-    def abandon(self) -> None:
-        self._writer.is_open = False  # or it would try to write the footer when it is deleted
-
-
-class _Arrow:
-    """Arrow's streaming format, which `datasets.Dataset.from_file` maps into memory."""
-
-    def __init__(self, file: BinaryIO, schema: pa.Schema):
-        self._writer = pa.ipc.new_stream(file, schema)
-
-    def write(self, chunk: pa.RecordBatch) -> None:
-        self._writer.write_batch(chunk)
-
-    def close(self) -> None:
-        self._writer.close()
-
-    def abandon(self) -> None:
-        """Does nothing: no footer is waiting to be written."""
-
-
-class _JsonLines:
-    """A row a line: `{"input_ids": [0, 17, 2], "segment_ids": [1, 1, 1]}`."""
-
-    def __init__(self, file: BinaryIO, schema: pa.Schema):
-        self._file = file
-        self._encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-    def write(self, chunk: pa.RecordBatch) -> None:
-        for start in range(0, len(chunk), _JSON_ROWS):
-            part = chunk.slice(start, _JSON_ROWS)
-            columns = [_python_values(column) for column in part.columns]
-            names = part.schema.names
-            lines = [
-                self._encode(dict(zip(names, row, strict=True)))
-                for row in zip(*columns, strict=True)
-            ]
-            self._file.write(("\n".join(lines) + "\n").encode())
-
-    def close(self) -> None:
-        """Does nothing: every row is in the file already."""
-
-    def abandon(self) -> None:
-        """Does nothing: no footer is waiting to be written."""
-
-
-def _python_values(column: pa.Array) -> list[Any]:
-    if isinstance(column, pa.FixedSizeListArray):  # by numpy: ten times as fast as to_pylist
-        flat = column.flatten().to_numpy()
-        return flat.reshape(len(column), column.type.list_size).tolist()
-    return column.to_pylist()
-
-
-WRITERS: dict[str, Callable[[BinaryIO, pa.Schema], ExportFile]] = {
-    "parquet": _Parquet,
-    "jsonl": _JsonLines,
-    "arrow": _Arrow,
-}
-
-
-def export_rows(
-    reader: RowReader, table: RowTable, file: BinaryIO, file_format: str
-) -> Iterator[int]:
-    """Writes a shard into a file; yields the number of rows after every chunk.
-
-    Args:
-      reader: of the shard.
-      table: what to make of its rows.
-      file: open for writing; left open.
-      file_format: one of WRITERS.
-    """
-    writer = WRITERS[file_format](file, table.schema)
-    try:
-        for chunk in table.chunks(reader):
-            writer.write(chunk)
-            yield len(chunk)
-        writer.close()
-    except BaseException:
-        writer.abandon()
-        raise

@@ -1,15 +1,13 @@
 """Finds a text in the rows of a set, a batch at a time, without a loop over rows."""
 
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pipelines.inspection.read_rows import read_rows
 from pipelines.inspection.row_text import TokenTexts, sequences
 from schemas.features import unmask
-from schemas.manifest import check_unchanged
-from schemas.records import open_rows
 from schemas.sidecar import Schema, SetInfo
 from schemas.terminal import visible
 
@@ -52,18 +50,12 @@ def search_rows(info: SetInfo, split: str, text: str, texts: TokenTexts) -> Iter
     Raises:
       DataError: a shard is damaged.
     """
-    codec, wanted, first = info.schema.codec(), text.encode(), 0
-    for file in info.manifest.shards(split, sorted(info.schema.file_formats)[0]):
-        rows = file.rows or 0
-        with info.borrow(file.path) as path, closing(open_rows(path, codec.stride)) as reader:
-            check_unchanged(path, file)
-            for start in range(0, rows, _BATCH_ROWS):
-                stop = min(start + _BATCH_ROWS, rows)
-                columns = codec.decode(reader.read_range(start, stop), first_row=start)
-                yield from _search_batch(
-                    columns, info.schema, wanted, texts, (split, first + start)
-                )
-        first += rows
+    wanted, first = text.encode(), 0
+    for shard in info.manifest.shards(split, sorted(info.schema.file_formats)[0]):
+        count = shard.rows or 0
+        for start, columns in read_rows(info, shard, range(0, count, _BATCH_ROWS)):
+            yield from _search_batch(columns, info.schema, wanted, texts, (split, first + start))
+        first += count
 
 
 def _search_batch(

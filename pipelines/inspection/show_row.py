@@ -1,6 +1,5 @@
 """A row of a set for people: its text with masks and marks, and what its features say."""
 
-from contextlib import closing
 from itertools import groupby
 
 import numpy as np
@@ -8,6 +7,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.inspection.read_rows import read_rows
 from pipelines.inspection.row_text import (
     KEPT,
     LOSS,
@@ -25,8 +25,7 @@ from pipelines.inspection.row_text import (
 )
 from pipelines.inspection.set_tables import number_of, table
 from schemas.errors import UsageError
-from schemas.manifest import ManifestFile, check_unchanged
-from schemas.records import open_rows
+from schemas.manifest import ManifestFile
 from schemas.sidecar import SetInfo
 
 SEGMENT_STYLES = ("cyan", "green")  # neighbours differ
@@ -45,11 +44,7 @@ def show_row(info: SetInfo, split: str | None, row: int) -> list[RenderableType]
     """
     split = find_split(info, split)
     file, number = _find(info, split, row)
-    codec = info.schema.codec()
-    path = info.locate(file.path)
-    with closing(open_rows(path, codec.stride)) as reader:
-        check_unchanged(path, file)
-        columns = codec.decode(reader.read_range(number, number + 1), first_row=number)
+    [(_, columns)] = read_rows(info, file, range(number, number + 1), keep=True)
     texts = token_texts(info)
     values = {name: column[0] for name, column in columns.items()}
     title = f"{split} row {row:,}, which is row {number:,} of {file.path}"

@@ -249,7 +249,7 @@ def test_interrupted_it_leaves_nothing(made, tmp_path):
         "import time\nfrom pipelines.inspection import row_export\n"
         "from schemas.errors import run_entry\n"
         "from pipelines.export import main\n"
-        "row_export.RowTable._batch = lambda *arguments: time.sleep(60)\nrun_entry(main)"
+        "row_export.RowTable.batch = lambda *arguments: time.sleep(60)\nrun_entry(main)"
     )
     output = tmp_path / "out"
     process = subprocess.Popen(
