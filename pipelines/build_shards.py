@@ -2,8 +2,7 @@
 
 from pipelines.build.options import BuildOptions, parse_options
 from pipelines.configs.config_file import with_config
-from pipelines.runners.launch import check_arguments
-from pipelines.runners.runner_check import refuse_bad_runner
+from pipelines.runners.launch import check_arguments, with_beam
 from pipelines.storage import store_calls
 from pipelines.tasks.task import task_class
 from schemas.errors import run_entry
@@ -21,17 +20,17 @@ def main(argv: list[str]) -> None:
     )
     options, beam_arguments = parse_options(argv)
     want_addresses(2.4, "build_shards")
-    check_arguments(beam_arguments, BuildOptions, type(options.settings))
+    check_arguments(
+        beam_arguments, BuildOptions, type(options.settings), runner=not options.preflight
+    )
     store_calls.use_options(beam_arguments)
-    # Not before: --help and a wrong flag are answered without what a run takes.
-    from pipelines.build.run import build_or_find
-    from pipelines.runners.preflight.command import preflight_shards
-
+    # --help and a wrong flag are answered without what these import.
     if options.preflight:
-        preflight_shards(options, beam_arguments)
-        return
-    refuse_bad_runner(beam_arguments)
-    build_or_find(options, beam_arguments)
+        with_beam()
+        from pipelines.runners.preflight.command import preflight_shards as command
+    else:
+        from pipelines.build.run import build_or_find as command
+    command(options, beam_arguments)
 
 
 def _all_flags() -> tuple[type, ...]:

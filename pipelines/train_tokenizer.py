@@ -3,8 +3,7 @@
 import tyro
 
 from pipelines.configs.config_file import with_config
-from pipelines.runners.launch import check_arguments
-from pipelines.runners.runner_check import refuse_bad_runner
+from pipelines.runners.launch import check_arguments, with_beam
 from pipelines.storage import store_calls
 from pipelines.train.options import TokenizerOptions
 from schemas.errors import run_entry
@@ -26,17 +25,15 @@ def main(argv: list[str]) -> None:
         use_underscores=True,
     )
     want_addresses(2, "train_tokenizer")
-    check_arguments(beam_arguments, TokenizerOptions)
+    check_arguments(beam_arguments, TokenizerOptions, runner=not options.preflight)
     store_calls.use_options(beam_arguments)
-    # Not before: --help and a wrong flag are answered without what a run takes.
-    from pipelines.runners.preflight.command import preflight_tokenizer
-    from pipelines.train.run import train_or_find
-
+    # --help and a wrong flag are answered without what these import.
     if options.preflight:
-        preflight_tokenizer(options, beam_arguments)
-        return
-    refuse_bad_runner(beam_arguments)
-    train_or_find(options, beam_arguments)
+        with_beam()
+        from pipelines.runners.preflight.command import preflight_tokenizer as command
+    else:
+        from pipelines.train.run import train_or_find as command
+    command(options, beam_arguments)
 
 
 if __name__ == "__main__":

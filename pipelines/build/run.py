@@ -19,7 +19,7 @@ from pipelines.readers.block_list import has_blocks, write_blocks
 from pipelines.readers.sources import Block
 from pipelines.readers.spread import CLUSTER_WORKERS, uneven, worker_count
 from pipelines.runners.deliveries import LOST_END
-from pipelines.runners.launch import choose_runner, import_beam, is_local, run_pipeline
+from pipelines.runners.launch import choose_runner, is_local, with_beam
 from pipelines.storage.store import is_remote, write_file
 from pipelines.writers.finished import count_finished, keep_finished
 from pipelines.writers.refusals import refuse_own_inputs, refuse_tokenizer
@@ -128,7 +128,7 @@ def _build(run: Run, staging: Staging) -> None:
         os.mkdir(scratch)
     write_file(os.path.join(folder, "tokenizer.json"), run.tokenizer.json)
     write_blocks(folder, run.blocks)
-    run_pipeline(
+    with_beam().run_pipeline(
         wire(run, staging),
         run.beam_arguments,
         local=staging.local,
@@ -180,7 +180,7 @@ def _plan(run: Run) -> Plan:
     making = Making(run.schema, options.settings, source, options.filters, run.tokenizer)
     found = estimate(making, run.blocks)
     began = time.monotonic()
-    import_beam()
+    with_beam()
     workers, processes = worker_count(run.beam_arguments)
     return Plan(
         output=options.output,

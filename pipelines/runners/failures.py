@@ -5,6 +5,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import grpc
+
 from schemas.errors import DataError, TextmillError
 from schemas.memory import shortage_of
 
@@ -33,8 +35,6 @@ def overheard(died: threading.Event) -> Iterator[None]:
     Args:
       died: set when a worker process has.
     """
-    import grpc  # Beam has loaded it
-
     usual = threading.excepthook
 
     def hook(arguments: threading.ExceptHookArgs) -> None:

@@ -6,25 +6,22 @@ Beam waits five minutes for one that is not there, and says the end of one in th
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import grpc
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+
+from pipelines.runners.beam_flags import flag_parser
 from schemas.errors import DataError, UsageError
-
-if TYPE_CHECKING:
-    from apache_beam.options.pipeline_options import PortableOptions
 
 _ANSWER_SECONDS = 10
 _CANCEL_SECONDS = 5
 
 
-def _portable_options(beam_arguments: list[str]) -> "PortableOptions | None":
-    """Beam's options, if they name a job server."""
-    if not any(argument.startswith("--job_endpoint") for argument in beam_arguments):
-        return None
-    from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
-
-    options = PipelineOptions(beam_arguments).view_as(PortableOptions)
-    return options if options.job_endpoint not in (None, "", "embed") else None
+def job_endpoint(beam_arguments: list[str]) -> str:
+    """The address of the job server that is named; "" for none, and for one in this process."""
+    endpoint = flag_parser("job_endpoint").parse_known_args(beam_arguments)[0].job_endpoint
+    return "" if endpoint in (None, "embed") else endpoint
 
 
 def offered_flags(beam_arguments: list[str]) -> list[str]:
@@ -33,20 +30,17 @@ def offered_flags(beam_arguments: list[str]) -> list[str]:
     Raises:
       UsageError: nobody answers at `--job_endpoint`.
     """
-    options = _portable_options(beam_arguments)
-    if options is None:
+    endpoint = job_endpoint(beam_arguments)
+    if not endpoint:
         return []
-    import grpc
-    from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
-
-    with grpc.insecure_channel(options.job_endpoint) as channel:
-        _wait_for(channel, options.job_endpoint)
+    with grpc.insecure_channel(endpoint) as channel:
+        _wait_for(channel, endpoint)
         stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
         try:
             request = beam_job_api_pb2.DescribePipelineOptionsRequest()
             answer = stub.DescribePipelineOptions(request, timeout=_ANSWER_SECONDS)
         except grpc.RpcError as error:
-            raise _no_job_server(options.job_endpoint) from error
+            raise _no_job_server(endpoint) from error
     return [f"--{option.name}" for option in answer.options]
 
 
@@ -58,19 +52,17 @@ def reached(beam_arguments: list[str]) -> Iterator[list[str]]:
       UsageError: nobody answers at `--job_endpoint`.
       DataError: whoever answered there is gone.
     """
-    options = _portable_options(beam_arguments)
-    if options is None:
+    endpoint = job_endpoint(beam_arguments)
+    if not endpoint:
         yield beam_arguments
         return
-    import grpc
-
-    with grpc.insecure_channel(options.job_endpoint) as channel:
-        _wait_for(channel, options.job_endpoint)
+    with grpc.insecure_channel(endpoint) as channel:
+        _wait_for(channel, endpoint)
     try:
         yield beam_arguments
     except (grpc.RpcError, grpc.FutureTimeoutError) as error:
         raise DataError(
-            f"the job server at {options.job_endpoint} ended while the job ran, or the network to "
+            f"the job server at {endpoint} ended while the job ran, or the network to "
             "it was cut: nothing was published. The cluster may go on with the job for a while; of "
             "that nothing is published either: start the job server, run the same command again"
         ) from error
@@ -91,8 +83,6 @@ def cancel(job: Any) -> None:
 
 
 def _wait_for(channel: Any, endpoint: str) -> None:
-    import grpc
-
     try:
         grpc.channel_ready_future(channel).result(timeout=_ANSWER_SECONDS)
     except grpc.FutureTimeoutError as error:

@@ -1,13 +1,22 @@
-"""Refuses flags of Beam's that cannot work, before anything is read: a runner, its workers."""
+"""Refuses, before anything is read, flags that nobody knows and runners that cannot work."""
 
 import argparse
+import contextlib
+import difflib
 import importlib
 import inspect
 import os
 import shutil
 import zipfile
+from typing import NoReturn
 
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.runners.runner import PipelineRunner
+
+from pipelines.runners.beam_flags import flag_parser
+from pipelines.runners.job_server import offered_flags
 from schemas.errors import UsageError
+from schemas.flag_file import kinds_of
 
 MOST_WORKERS = 1024  # threads of one process, or processes of one machine
 # Runners whose job server is a Java program, and the flags that say where it lies.
@@ -22,6 +31,32 @@ _OTHERS = (
 )
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def refuse_unknown_flags(beam_arguments: list[str], ours: tuple[type, ...]) -> None:
+    """Refuses a flag that neither Textmill nor Beam knows: see `launch.check_arguments`."""
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    for options_class in PipelineOptions.__subclasses__():
+        with contextlib.suppress(argparse.ArgumentError):  # two classes offer the same flag
+            options_class._add_argparse_args(parser)  # pyright: ignore[reportArgumentType]
+    _, unknown = parser.parse_known_args(beam_arguments)
+    if unknown:
+        for flag in offered_flags(beam_arguments):
+            with contextlib.suppress(argparse.ArgumentError):
+                parser.add_argument(flag, nargs="?")
+        _, unknown = parser.parse_known_args(beam_arguments)
+    if unknown:
+        flag = unknown[0].partition("=")[0]
+        known = [o for action in parser._actions for o in action.option_strings]
+        known += [f"--{name}" for name in kinds_of(*ours)]
+        near = difflib.get_close_matches(flag, known, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"unknown flag {unknown[0]}: neither Textmill nor Beam has it{hint}")
+
+
 def refuse_bad_runner(beam_arguments: list[str]) -> None:
     """Refuses a runner that is none, or has nothing to run on; and workers of no number.
 
@@ -31,9 +66,7 @@ def refuse_bad_runner(beam_arguments: list[str]) -> None:
     Raises:
       UsageError: names the flag, and what to give instead.
     """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for flag in ("runner", "job_endpoint", *_JARS.values()):
-        parser.add_argument(f"--{flag}")
+    parser = flag_parser("runner", "job_endpoint", *_JARS.values())
     parser.add_argument("--direct_num_workers", type=int, default=1)
     given = vars(parser.parse_known_args(beam_arguments)[0])
     workers, name = given["direct_num_workers"], given["runner"]
@@ -52,9 +85,6 @@ def refuse_bad_runner(beam_arguments: list[str]) -> None:
 
 def _find_runner(name: str) -> str:
     """The name of the runner's class: flink -> FlinkRunner. Imports it, but makes none."""
-    from apache_beam.options.pipeline_options import StandardOptions
-    from apache_beam.runners.runner import PipelineRunner
-
     known = {path.rpartition(".")[2]: path for path in StandardOptions.ALL_KNOWN_RUNNERS}
     meant = {path.lower(): path for path in known}
     short = meant.get(name.lower()) or meant.get(f"{name.lower()}runner")

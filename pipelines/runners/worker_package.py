@@ -8,7 +8,6 @@ installed Textmill, and takes neither build tools nor an index. What it requires
 bytes, or unpickle nothing.
 """
 
-import argparse
 import base64
 import hashlib
 import importlib.metadata
@@ -27,6 +26,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from pipelines.runners.beam_flags import flag_parser
 from schemas.errors import UsageError
 from schemas.version import VERSION
 
@@ -64,9 +64,8 @@ class Workers:
 
 def workers_of(beam_arguments: list[str]) -> Workers:
     """What Beam's flags say of the workers, with Beam's defaults."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for flag in ("runner", "environment_type", "environment_config", "sdk_container_image"):
-        parser.add_argument(f"--{flag}", default="")
+    parser = flag_parser("environment_type", "environment_config", "sdk_container_image")
+    parser.add_argument("--runner", default="")
     parser.add_argument("--worker_harness_container_image", default="")
     parser.add_argument("--environment_option", "--environment_options", action="append")
     parser.add_argument("--extra_package", "--extra_packages", action="append")
@@ -89,7 +88,7 @@ def workers_of(beam_arguments: list[str]) -> Workers:
     )
     environment = given.environment_type or ("LOOPBACK" if in_this_process else "DOCKER")
     if environment == "DOCKER":
-        image = options.get("docker_container_image", "") or given.environment_config
+        image = options.get("docker_container_image", "") or given.environment_config or ""
     return Workers(runner, environment.upper(), image, packages)
 
 

@@ -17,7 +17,7 @@ from pipelines.readers.block_list import write_blocks
 from pipelines.readers.sources import Block, hash_inputs, plan_blocks
 from pipelines.readers.spread import CLUSTER_WORKERS, uneven, worker_count
 from pipelines.runners.deliveries import LOST_END
-from pipelines.runners.launch import choose_runner, is_local, run_pipeline
+from pipelines.runners.launch import choose_runner, is_local, with_beam
 from pipelines.storage import store
 from pipelines.storage.store import write_file
 from pipelines.train.bpe import TrainedBpe, train_bpe
@@ -145,7 +145,7 @@ def _count(
         os.mkdir(scratch)
     write_blocks(folder, blocks)
 
-    run_pipeline(
+    with_beam().run_pipeline(
         wire_counting(options, len(blocks), beam_arguments, staging),
         beam_arguments,
         local=staging.local,

@@ -28,7 +28,7 @@ from pathlib import Path
 import tyro
 
 from pipelines import build_shards, train_tokenizer
-from pipelines.runners.launch import IN_PROCESS, import_beam
+from pipelines.runners.launch import IN_PROCESS, with_beam
 from schemas.errors import DataError, TextmillError, run_entry
 
 COMMANDS = {"train_tokenizer": train_tokenizer.main, "build_shards": build_shards.main}
@@ -76,7 +76,7 @@ def main(argv: list[str]) -> None:
         _write_text(folder, options.megabytes)
         with _quiet(folder):
             _call(train_tokenizer.main, _flags(folder, "train_tokenizer", "bpe"))
-        import_beam()
+        with_beam()
         defects = 0
         print("| command | mode | runs | as one alone | what else | seconds a run |\n" + "|---" * 6)
         with _crowd(options.busy):

@@ -6,8 +6,9 @@ Nothing is written and no job is started.
 import os
 import tempfile
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import apache_beam as beam
 import numpy as np
 
 from pipelines.build.estimate import Making, estimate
@@ -38,11 +39,7 @@ from schemas.errors import DataError, TextmillError, UsageError
 from schemas.features import token_dtype
 from schemas.sidecar import Schema
 
-if TYPE_CHECKING:
-    import apache_beam as beam
-
-    Wiring = Callable[[beam.Pipeline], Any]
-
+Wiring = Callable[[beam.Pipeline], Any]
 _NO_INPUTS = "the inputs could not be read from here"
 
 
@@ -87,7 +84,7 @@ class Preflight:
             self.add(check_filter(asked))
         return blocks
 
-    def job(self, wiring: "Wiring") -> None:
+    def job(self, wiring: Wiring) -> None:
         """The job as the runner would get it, and the package of its workers."""
         runner_failed = self.checks[0].state == "failed"
         if not is_local(self._asked.beam_arguments) and not runner_failed:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import psutil
 from rich.filesize import decimal
 
-from pipelines.runners.preflight.cloud_flags import DEFAULT_MACHINE, Check, flags_of, memory_of
+from pipelines.runners.preflight.cloud_flags import Check, flags_of
 from pipelines.runners.preflight.places import Asked
 from pipelines.runners.preflight.scale import Costs, Rates
 
@@ -51,24 +51,18 @@ def _memory(asked: Asked, need: float, remedy: str) -> Check:
     Args:
       asked: the command.
       need: bytes.
-      remedy: besides larger machines.
+      remedy: what makes it less.
     """
     needs = f"a worker takes up to {decimal(int(need))}"
-    if not asked.on_dataflow:
-        if asked.here:
-            has = psutil.virtual_memory().total
-            said = f"{needs}; this machine has {decimal(has)} for all of them"
-            return Check("memory", "ok" if need < has else "failed", said, remedy * (need >= has))
-        return Check("memory", "not checked", f"{needs}; what one has is the cluster's to say")
-    machine_type = flags_of(asked.beam_arguments).machine_type
-    has, machine = memory_of(machine_type), machine_type or DEFAULT_MACHINE
-    if has is None:
-        return Check("memory", "not checked", f"{needs}; what {machine} has is not known here")
-    said = f"{needs}; {machine} has {decimal(int(has))} a vCPU"
-    if need < has:
-        return Check("memory", "ok", said)
-    larger = "--worker_machine_type=n2-highmem-2"
-    return Check("memory", "failed", said, f"{remedy}, or {larger}" if remedy else larger)
+    if asked.here:
+        has = psutil.virtual_memory().total
+        said = f"{needs}; this machine has {decimal(has)} for all of them"
+        return Check("memory", "ok" if need < has else "failed", said, remedy * (need >= has))
+    if asked.on_dataflow:
+        return Check(
+            "memory", "not checked", f"{needs}, of which Dataflow starts one a vCPU", remedy
+        )
+    return Check("memory", "not checked", f"{needs}; what one has is the cluster's to say", remedy)
 
 
 def _work(asked: Asked, cpu_hours: float, shuffle_bytes: float | None) -> Check:

@@ -8,27 +8,31 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import apache_beam as beam
+from apache_beam.options.pipeline_options import (
+    GoogleCloudOptions,
+    PipelineOptions,
+    SetupOptions,
+    TestOptions,
+)
+from apache_beam.portability.api import beam_runner_api_pb2 as api
+from apache_beam.runners.runner import create_runner
 from rich.filesize import decimal
 
 from pipelines.host.console import Console
 from pipelines.readers.files import is_remote
-from pipelines.runners.launch import import_beam
 from pipelines.runners.preflight.clean_environment import Installed, install, load_job
 from pipelines.runners.preflight.cloud_flags import Check, check_flags
 from pipelines.runners.preflight.places import Asked
 from pipelines.runners.worker_package import Workers, packaged, workers_of
 from schemas.errors import TextmillError
 
-if TYPE_CHECKING:
-    import apache_beam as beam
-    from apache_beam.portability.api import beam_runner_api_pb2 as api
-
 _MOST_JOB_BYTES = 10_000_000  # Dataflow refuses a larger job
 
 
-def check_job(asked: Asked, build: "Callable[[beam.Pipeline], Any]") -> Iterator[Check]:
+def check_job(asked: Asked, build: Callable[[beam.Pipeline], Any]) -> Iterator[Check]:
     """Translates the job, and unpickles it where only the workers' package is installed."""
     workers = asked.workers
     try:
@@ -48,22 +52,13 @@ def check_job(asked: Asked, build: "Callable[[beam.Pipeline], Any]") -> Iterator
         yield _check_environment(workers)
 
 
-def translated(arguments: list[str], build: "Callable[[beam.Pipeline], Any]") -> "api.Pipeline":
+def translated(arguments: list[str], build: Callable[[beam.Pipeline], Any]) -> api.Pipeline:
     """The job as the runner would get it; nobody is asked and nothing is sent.
 
     Args:
       arguments: Beam's; where those for Dataflow are not complete, others stand in.
       build: adds the transforms.
     """
-    import_beam()
-    import apache_beam as beam
-    from apache_beam.options.pipeline_options import (
-        GoogleCloudOptions,
-        PipelineOptions,
-        TestOptions,
-    )
-    from apache_beam.runners.runner import create_runner
-
     runner_name = workers_of(arguments).runner
     on_dataflow = runner_name.endswith("DataflowRunner")
     stand_ins = []
@@ -83,10 +78,8 @@ def translated(arguments: list[str], build: "Callable[[beam.Pipeline], Any]") ->
     return pipeline.to_runner_api(default_environment=runner.default_environment(options))
 
 
-def side_inputs(job: "api.Pipeline") -> list[str]:
+def side_inputs(job: api.Pipeline) -> list[str]:
     """The steps of the job that have side inputs."""
-    from apache_beam.portability.api import beam_runner_api_pb2 as api
-
     return [
         step.unique_name
         for step in job.components.transforms.values()
@@ -95,7 +88,7 @@ def side_inputs(job: "api.Pipeline") -> list[str]:
     ]
 
 
-def _check_graph(job: "api.Pipeline") -> Check:
+def _check_graph(job: api.Pipeline) -> Check:
     steps, size = len(job.components.transforms), job.ByteSize()
     said = f"{steps} steps, {decimal(size)}, whatever the number of files"
     if sided := side_inputs(job):
@@ -118,7 +111,7 @@ def _check_environment(workers: Workers) -> Check:
     return Check(name, "not checked", said, "deploy/Dockerfile makes one")
 
 
-def _check_package(asked: Asked, package: str, job: "api.Pipeline") -> Iterator[Check]:
+def _check_package(asked: Asked, package: str, job: api.Pipeline) -> Iterator[Check]:
     """Installs it where nothing else is, and unpickles the job there."""
     name = "workers' package"
     serialized = job.SerializeToString()
@@ -157,9 +150,6 @@ def _check_package(asked: Asked, package: str, job: "api.Pipeline") -> Iterator[
 
 def _install_package(asked: Asked, folder: str, package: str) -> Installed:
     """Installs into a clean environment what workers would install."""
-    import_beam()
-    from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
-
     setup = PipelineOptions(asked.beam_arguments).view_as(SetupOptions)
     folders = [os.path.dirname(os.path.abspath(setup.setup_file))] if setup.setup_file else []
     others = [path for path in setup.extra_packages or () if not is_remote(path)]

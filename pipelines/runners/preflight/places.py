@@ -3,7 +3,6 @@
 What takes credentials, where there are none, is said not to have been checked.
 """
 
-import argparse
 import importlib.util
 import socket
 import sys
@@ -16,8 +15,9 @@ from rich.filesize import decimal
 
 from pipelines.filters.filters import load_filter
 from pipelines.readers.files import HUGGING_FACE, expand_lists, is_remote
-from pipelines.runners.launch import import_beam, is_local
-from pipelines.runners.preflight.cloud_flags import Check, bucket_problem
+from pipelines.runners.beam_flags import flag_parser
+from pipelines.runners.launch import is_local
+from pipelines.runners.preflight.cloud_flags import Check
 from pipelines.runners.runner_check import refuse_bad_runner
 from pipelines.runners.worker_package import Workers, workers_of
 from pipelines.storage import store_calls
@@ -77,7 +77,6 @@ def check_runner(asked: Asked) -> Check:
     if asked.on_dataflow and importlib.util.find_spec("google.cloud.dataflow_v1beta3") is None:
         remedy = "pip install 'apache-beam[gcp]'"
         return Check("runner", "failed", "Beam's part for Dataflow is not installed", remedy)
-    import_beam()
     if workers.runner == "PortableRunner" and (problem := _endpoint_problem(asked)):
         remedy = "--job_endpoint=HOST:PORT of a job server that runs"
         return Check("runner", "failed", problem, remedy)
@@ -97,9 +96,9 @@ def check_runner(asked: Asked) -> Check:
 
 def _endpoint_problem(asked: Asked) -> str:
     """What is wrong with --job_endpoint; "" for nothing."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--job_endpoint", default="")
-    endpoint = parser.parse_known_args(asked.beam_arguments)[0].job_endpoint
+    endpoint = (
+        flag_parser("job_endpoint").parse_known_args(asked.beam_arguments)[0].job_endpoint or ""
+    )
     host, _, port = endpoint.rpartition(":")
     if endpoint == "embed":
         return ""
@@ -118,10 +117,6 @@ def check_inputs(asked: Asked) -> "tuple[Check, list[Block] | None]":
     patterns = asked.patterns
     try:
         patterns = tuple(expand_lists(asked.patterns))
-        for pattern in patterns:
-            if problem := bucket_problem(pattern):
-                said = f"--input={pattern}: {problem}"
-                return Check(name, "failed", said, "mend the name of the bucket"), None
         for pattern in filter(is_remote, patterns):
             if problem := unreachable(pattern):
                 return Check(name, "not checked", f"{pattern}: {problem}"), None
@@ -148,8 +143,6 @@ def check_inputs(asked: Asked) -> "tuple[Check, list[Block] | None]":
 def check_output(asked: Asked) -> Check:
     """Whether workers reach it; whether they may write there is the store's to say."""
     name, path = "output", asked.output
-    if problem := bucket_problem(path):
-        return Check(name, "failed", f"--output={path}: {problem}", "--output=gs://BUCKET/folder")
     if is_remote(path):
         if problem := unreachable(path.rstrip("/") + "/MANIFEST.json"):
             return Check(name, "not checked", f"{path}: {problem}")
@@ -183,7 +176,6 @@ def unreachable(path: str) -> str:
             said = " ".join(str(error).split())
             outcome.append(f"the store refuses: {said[:200]}")
 
-    import_beam()
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
     thread.join(_PATIENCE)

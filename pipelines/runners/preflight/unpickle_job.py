@@ -4,6 +4,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from apache_beam.internal import pickler
+from apache_beam.portability.api import beam_runner_api_pb2 as api
+from apache_beam.runners.pipeline_context import PipelineContext
+
 from pipelines.filters.filters import load_filter
 from schemas.errors import TextmillError
 
@@ -16,10 +20,6 @@ def main(argv: list[str]) -> None:
     Args:
       argv: the path of a serialized pipeline; `package.module:function`, if there is a filter.
     """
-    from apache_beam.internal import pickler
-    from apache_beam.portability.api import beam_runner_api_pb2 as api
-    from apache_beam.runners.pipeline_context import PipelineContext
-
     pickler.set_library("cloudpickle")  # as Beam pickles where nobody chooses
     path, *filters = argv
     with open(path, "rb") as file:

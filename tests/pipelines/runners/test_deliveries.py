@@ -20,6 +20,7 @@ from pipelines import build_shards, train_tokenizer
 from pipelines.build import transforms
 from pipelines.readers.sources import Block
 from pipelines.readers.stored import Part
+from pipelines.runners.beam_run import run_pipeline
 from pipelines.runners.deliveries import (
     Deliveries,
     add_deliveries,
@@ -27,7 +28,7 @@ from pipelines.runners.deliveries import (
     check_deliveries,
     tally,
 )
-from pipelines.runners.launch import IN_PROCESS, run_pipeline
+from pipelines.runners.launch import IN_PROCESS
 from pipelines.train import transforms as counting
 from schemas.errors import DataError
 from tests.tools.places import ROOT

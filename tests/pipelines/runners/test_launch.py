@@ -14,15 +14,14 @@ from apache_beam.runners.worker import sdk_worker
 from apache_beam.runners.worker.sdk_worker import SdkHarness
 
 from pipelines.build.options import BuildOptions
-from pipelines.runners import launch
+from pipelines.runners import beam_run
+from pipelines.runners.failures import in_words
 from pipelines.runners.launch import (
     IN_PROCESS,
     PROCESSES_PAY_BYTES,
     THREADS_PAY_BYTES,
     check_arguments,
     choose_runner,
-    import_beam,
-    in_words,
     is_local,
 )
 from pipelines.runners.runner_check import refuse_bad_runner
@@ -138,7 +137,7 @@ def test_a_workers_error_is_its_own_paragraph():
 
 def test_what_a_bundle_fails_with_is_handed_on_and_not_printed(capsys, monkeypatch):
     """A thread that is a worker may end after the run: its traceback would follow our paragraph."""
-    import_beam()
+    beam_run.mend_beam()
     responses: Any = Queue()
     harness: Any = SimpleNamespace(_responses=responses)
     request: Any = SimpleNamespace(instruction_id="a-bundle")
@@ -146,7 +145,7 @@ def test_what_a_bundle_fails_with_is_handed_on_and_not_printed(capsys, monkeypat
     SdkHarness._execute(harness, bundle, request)
     assert "ZeroDivisionError" in responses.get().error
     assert capsys.readouterr().err == ""
-    # Else Beam has changed, and import_beam need not silence it any more.
+    # Else Beam has changed, and mend_beam need not silence it any more.
     monkeypatch.delattr(sdk_worker, "print")
     SdkHarness._execute(harness, bundle, request)
     assert "ZeroDivisionError" in capsys.readouterr().err
@@ -154,7 +153,7 @@ def test_what_a_bundle_fails_with_is_handed_on_and_not_printed(capsys, monkeypat
 
 def test_the_local_runner_sends_by_size_alone():
     """What is lost else, test_deliveries shows; here: Beam still reads the setting we change."""
-    import_beam()
+    beam_run.mend_beam()
     assert worker_handlers.DATA_BUFFER_TIME_LIMIT_MS == 0
     source = inspect.getsource(worker_handlers)
     assert source.count("\nDATA_BUFFER_TIME_LIMIT_MS = 1000\n") == 1  # Beam's own
@@ -163,10 +162,10 @@ def test_the_local_runner_sends_by_size_alone():
 
 def test_a_worker_that_dies_after_publishing_is_no_failure(monkeypatch):
     """On a crowded machine the others take longer to end than a run waits that lost a worker."""
-    monkeypatch.setattr(launch, "_LAST_WORDS_SECONDS", 0.01)
+    monkeypatch.setattr(beam_run, "_LAST_WORDS_SECONDS", 0.01)
     died = threading.Event()
     died.set()
     display: Any = SimpleNamespace(update=lambda: None, close=lambda: None)
     ending = threading.Thread(target=time.sleep, args=(1,))
-    launch._watch(ending, display, died, lambda: True)
+    beam_run._watch(ending, display, died, lambda: True)
     assert not ending.is_alive()

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pipelines.runners.launch import _stderr_in
+from pipelines.runners.beam_run import _stderr_in
 from tests.tools.places import ROOT
 
 MODES = {
