@@ -123,7 +123,7 @@ class Filters:
         from pipelines.filters.normalization import normalize_texts
         from pipelines.filters.rules import find_dropped
 
-        texts = [role.name for role in roles if role.kind == "string"]
+        texts = [role.name for role in roles if role.values.is_text]
         columns = documents.columns
         if self.normalize != "none":
             columns = normalize_texts(columns, texts, self.normalize)

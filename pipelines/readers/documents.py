@@ -30,11 +30,45 @@ _NEWLINE, _RETURN = 10, 13
 # `start` in characters from the context's first, -1 where the input does not say; no answers at
 # all: the question cannot be answered.
 ANSWERS = pa.list_(pa.struct([("text", pa.string()), ("start", pa.int64())]))
-COLUMN_TYPES = {
-    "string": pa.large_string(),
-    "label": pa.large_string(),
-    "id": pa.large_string(),
-    "answers": ANSWERS,
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the values of a role are.
+
+    Attributes:
+      wanted: what a field of the input must hold, in words.
+      refusal: the reason for which a value of another type is refused.
+      type: of the role's column.
+      is_text: whether it is normalized, measured and filtered.
+      is_name: whether whole numbers and truth values are values too, kept as strings, and "" is
+        none.
+      is_content: whether documents that differ in it alone are two.
+      is_folder: whether a text file's folder says it.
+    """
+
+    wanted: str
+    refusal: str
+    type: pa.DataType = pa.large_string()
+    is_text: bool = False
+    is_name: bool = False
+    is_content: bool = True
+    is_folder: bool = False
+
+    @property
+    def nothing(self) -> str | list:
+        """The value of a document that lacks one."""
+        return [] if pa.types.is_list(self.type) else ""
+
+
+_NAME = "a string, a whole number or a truth value"
+KINDS = {
+    "string": Kind("text", "not_a_string", is_text=True),
+    "label": Kind(f"a label: {_NAME}", "not_a_label", is_name=True, is_folder=True),
+    "id": Kind(f"an id: {_NAME}", "not_an_id", is_name=True, is_content=False),
+    "answers": Kind(
+        "answers: strings, or {text, answer_start} as SQuAD has them", "not_answers", ANSWERS
+    ),
 }
 
 
@@ -44,8 +78,7 @@ class Role:
 
     Attributes:
       name: what tasks call it: text, text_pair, label, id, question, context, answers.
-      kind: string; label (a string, a whole number or a truth value, kept as a string); id (like a
-        label); answers (texts with their places, in any of the forms that SQuAD is found in).
+      kind: of its values, a key of KINDS.
       field: what the input calls it; `a.b` is the field b of the object a.
       optional: a document may lack it, and then has "" or no answers.
     """
@@ -56,9 +89,14 @@ class Role:
     optional: bool = False
 
     @property
+    def values(self) -> Kind:
+        """What its values are."""
+        return KINDS[self.kind]
+
+    @property
     def type(self) -> pa.DataType:
         """The Arrow type of the role's column."""
-        return COLUMN_TYPES[self.kind]
+        return self.values.type
 
 
 TEXT_ROLES = (Role("text", "string", "text"),)
@@ -180,7 +218,7 @@ def text_documents(
     ]
     columns = [text]
     for role in roles[1:]:
-        value = label if role.kind == "label" else [] if role.kind == "answers" else ""
+        value = label if role.values.is_folder else role.values.nothing
         columns.append(pa.repeat(pa.scalar(value, role.type), len(text)))
     return Documents(batch_of(columns, roles), empty, tuple(rejects), len(data))
 

@@ -60,7 +60,7 @@ class Source:
     @property
     def has_labels(self) -> bool:
         """Whether a label is asked for."""
-        return any(role.kind == "label" for role in self.roles)
+        return any(role.values.is_folder for role in self.roles)
 
     @property
     def text_document(self) -> str:

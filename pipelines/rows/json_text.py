@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 # What has an escape of its own beside quotes and backslashes.
 _ODD = r"[\x00-\x1f]"
@@ -59,14 +60,19 @@ def _together(*parts: pa.LargeStringArray | str) -> pa.LargeStringArray:
     return pc.binary_join_element_wise(*columns, nothing)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def answers_text(answers: pa.ListArray) -> pa.LargeStringArray:
-    """Answers: [{"text": "Ada", "start": 0}] -> '[{"text": "Ada", "start": 0}]'.
+def json_of(column: pa.Array) -> pa.LargeStringArray:
+    """Any values without nulls: [[{"text": "Ada", "start": 0}]] -> ['[{"text": "Ada", ...}]'].
 
-    Args:
-      answers: as `pipelines.readers.documents.ANSWERS`.
+    Raises:
+      TypeError: of a type that no role has.
     """
-    flat = answers.flatten()
-    texts = flat.field("text").cast(pa.large_string())
-    starts = flat.field("start").cast(pa.large_string())
-    items = objects({"text": quoted(texts, in_ascii=True), "start": starts})
-    return listed(items, pc.list_value_length(answers).to_numpy())  # pyright: ignore[reportAttributeAccessIssue]
+    if pt.is_list(column.type):
+        lengths = pc.list_value_length(column).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
+        return listed(json_of(column.flatten()), lengths)
+    if pt.is_struct(column.type):
+        return objects({field.name: json_of(column.field(field.name)) for field in column.type})
+    if pt.is_string(column.type) or pt.is_large_string(column.type):
+        return quoted(column.cast(pa.large_string()), in_ascii=True)
+    if pt.is_integer(column.type):
+        return column.cast(pa.large_string())
+    raise TypeError(f"values of type {column.type} have no JSON here")

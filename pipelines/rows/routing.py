@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from pipelines.rows.json_text import answers_text
+from pipelines.rows.json_text import json_of
 from schemas.sidecar import shard_name
 
 
@@ -29,23 +29,18 @@ def joint_digests(columns: Sequence[pa.Array]) -> np.ndarray:
     """One hash of several columns' values: of the text alone if there is one column.
 
     Args:
-      columns: [n] each; answers count as their JSON.
+      columns: [n] each; what is no string counts as its JSON.
 
     Returns:
       uint8 [n, 16].
     """
-    digests = [content_digests(_as_text(column)) for column in columns]
+    texts = (c if pa.types.is_large_string(c.type) else json_of(c) for c in columns)
+    digests = [content_digests(text) for text in texts]
     if len(digests) == 1:
         return digests[0]
     digest = xxhash.xxh3_128_digest
     joined = b"".join([digest(row.tobytes()) for row in np.hstack(digests)])
     return np.frombuffer(joined, np.uint8).reshape(-1, 16)
-
-
-def _as_text(column: pa.Array) -> pa.LargeStringArray:
-    if pa.types.is_large_string(column.type):
-        return column
-    return answers_text(column)
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ class Classification(Task):
         """Finds the classes that were not given."""
         if self.classes:
             return self
-        [role] = (role for role in self.roles() if role.kind == "label")
+        [role] = (role for role in self.roles() if role.values.is_folder)
         names = values_of(role)
         if len(names) < 2:
             raise UsageError(
@@ -109,7 +109,7 @@ class Classification(Task):
 
     def routed_by(self) -> tuple[str, ...]:
         """The texts: the same text with another label is in the same split."""
-        return tuple(role.name for role in self.roles() if role.kind == "string")
+        return tuple(role.name for role in self.roles() if role.values.is_text)
 
     def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """Rows need room for text, and pairs something that tells the texts apart."""

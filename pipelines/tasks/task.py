@@ -146,7 +146,7 @@ class Task(ABC):
 
     def identity(self) -> tuple[str, ...]:
         """The roles whose content makes a document; documents equal in them are duplicates."""
-        return tuple(role.name for role in self.roles() if role.kind != "id")
+        return tuple(role.name for role in self.roles() if role.values.is_content)
 
     def routed_by(self) -> tuple[str, ...]:
         """The roles whose content decides on the shard, so that it is in one split only."""

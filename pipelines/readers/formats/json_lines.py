@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from pipelines.readers.documents import (
+    ANSWERS,
     BOM,
     MAX_DOCUMENT_BYTES,
     Documents,
@@ -130,23 +131,22 @@ def record_documents(
 def role_value(record: dict[str, Any], role: Role) -> str | list[dict[str, Any]] | _Refusal:
     """A record's value for a role as its column holds it, or why it is refused."""
     value, there = _look_up(record, role.field)
-    if value is None and role.kind == "answers" and (there or role.optional):
+    if value is None and role.type == ANSWERS and there:
         return []
-    if value is None or (value == "" and role.kind in ("label", "id")):
+    if value is None or (value == "" and role.values.is_name):
         if role.optional:
-            return ""
+            return role.values.nothing
         fields = ", ".join(sorted(record)) or "none"
         if there:
             what = "null" if value is None else "empty"
             return "missing_field", f"field {role.field!r} is {what}; fields there: {fields}"
         return "missing_field", f"no field {role.field!r}; fields there: {fields}"
-    if role.kind == "answers":
+    if role.type == ANSWERS:
         return _answers_of(value, role.field)
-    if role.kind != "string" and isinstance(value, int):
+    if role.values.is_name and isinstance(value, int):
         return str(value).lower() if isinstance(value, bool) else str(value)
     if not isinstance(value, str):
-        reason = {"string": "not_a_string", "label": "not_a_label", "id": "not_an_id"}[role.kind]
-        return reason, f"field {role.field!r} is a {type(value).__name__}"
+        return role.values.refusal, f"field {role.field!r} is a {type(value).__name__}"
     return _surrogate(value, role.field) or value
 
 
@@ -333,7 +333,7 @@ def _explicit_schema(
     tree: dict[str, Any] = {}
     for role in roles:
         found = pa.large_string()
-        if role.kind != "string":
+        if not role.values.is_text:
             found = _peeked_type(data, starts, stops, role)
         if found is None:
             return None
@@ -366,15 +366,15 @@ def _peeked_type(
         value, _ = _look_up(record, role.field)
         if value in (None, [], ""):
             continue
-        return _arrow_type(value, role.kind)
-    return pa.large_string() if role.kind != "answers" else _SQUAD_ANSWERS
+        return _arrow_type(value, role)
+    return _SQUAD_ANSWERS if role.type == ANSWERS else pa.large_string()
 
 
-def _arrow_type(value: Any, kind: str) -> pa.DataType | None:
+def _arrow_type(value: Any, role: Role) -> pa.DataType | None:
     """The type of fields whose values look like this one; None if Arrow should not try."""
     if isinstance(value, str):
         return pa.large_string()
-    if kind != "answers":
+    if role.type != ANSWERS:
         return {bool: pa.bool_(), int: pa.int64()}.get(type(value))
     if isinstance(value, dict):
         texts, starts = pa.list_(pa.large_string()), pa.list_(pa.int64())

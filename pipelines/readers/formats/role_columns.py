@@ -39,10 +39,10 @@ def check_fields(schema: pa.Schema, roles: tuple[Role, ...], path: str, classes:
         if found is None:
             if not role.optional:
                 raise UsageError(missing_field(role, path, schema.names))
-        elif not (role.field in classes and pt.is_integer(found)) and not _serves(found, role.kind):
+        elif not (role.field in classes and pt.is_integer(found)) and not _serves(found, role):
             raise UsageError(
                 f"{path}: --{role.name}_field={role.field} is of type {found}, which cannot be "
-                f"{_WANTED[role.kind]}"
+                f"{role.values.wanted}"
             )
 
 
@@ -52,14 +52,6 @@ def missing_field(role: Role, path: str, names: Sequence[str]) -> str:
         f"{path} has no field {role.field!r}, which --{role.name}_field names; the fields there: "
         f"{', '.join(sorted(names)) or 'none'}"
     )
-
-
-_WANTED = {
-    "string": "text",
-    "label": "a label: a string, a whole number or a truth value",
-    "id": "an id: a string, a whole number or a truth value",
-    "answers": "answers: strings, or {text, answer_start} as SQuAD has them",
-}
 
 
 def field_type(schema: pa.Schema, field: str) -> pa.DataType | None:
@@ -155,7 +147,7 @@ def _role_column(
         column = column.storage
     if pt.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if role.kind == "answers":
+    if role.type == ANSWERS:
         return _answers(column, role)
     refused: Refused = {}
     if names is not None and pt.is_integer(column.type):
@@ -169,7 +161,7 @@ def _role_column(
         for row in _rows(column.is_null()):
             refused.setdefault(row, ("missing_field", detail))
     column = column.fill_null("")
-    if role.kind != "string" and not role.optional:
+    if role.values.is_name and not role.optional:
         for row in np.flatnonzero(_lengths(column) == 0).tolist():
             refused.setdefault(row, ("missing_field", f"field {role.field!r} is empty"))
     return column, refused
@@ -278,18 +270,16 @@ def _side_by_side(
     return pc.list_flatten(texts), pa.array(start_A), lengths  # pyright: ignore
 
 
-def _serves(found: pa.DataType, kind: str) -> bool:
-    """Whether a field of this type can play a role of this kind."""
+def _serves(found: pa.DataType, role: Role) -> bool:
+    """Whether a field of this type can play a role."""
     if isinstance(found, pa.BaseExtensionType):
         found = found.storage_type
     if pt.is_dictionary(found):
         found = found.value_type
     if _is_text(found) or pt.is_null(found):
         return True
-    if kind in ("label", "id"):
-        return pt.is_integer(found) or pt.is_boolean(found)
-    if kind != "answers":
-        return False
+    if role.type != ANSWERS:
+        return role.values.is_name and (pt.is_integer(found) or pt.is_boolean(found))
     if pt.is_struct(found):
         inner = _struct_types(found)
         starts = inner.get(_START)

@@ -19,7 +19,7 @@ def check_roles(roles: tuple[Role, ...], path: str) -> None:
       UsageError: names the field.
     """
     for role in roles[1:]:
-        if role.kind != "label" and not role.optional:
+        if not role.values.is_folder and not role.optional:
             raise UsageError(
                 f"{path} is a text file, which has no field {role.field!r} for the {role.name}: "
                 "give JSON Lines, CSV, Parquet or another format with fields; if it is of one, say "

@@ -4,11 +4,12 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.readers.documents import ANSWERS
-from pipelines.rows.json_text import answers_text, listed, quoted
+from pipelines.rows.json_text import json_of, listed, quoted
 
 # No surrogates: what documents hold is UTF-8.
 CHARACTERS = st.one_of(
@@ -44,4 +45,15 @@ def test_lists():
 )
 def test_answers(values, skipped):
     answers = pa.array(values, ANSWERS)[skipped:]
-    assert answers_text(answers).to_pylist() == [json.dumps(v) for v in answers.to_pylist()]
+    assert json_of(answers).to_pylist() == [json.dumps(v) for v in answers.to_pylist()]
+
+
+def test_columns_of_other_types_are_json_too():
+    messages = [[{"role": "user", "content": "Who?\n", "weight": 1}], []]
+    kind = pa.list_(
+        pa.struct([("role", pa.string()), ("content", pa.large_string()), ("weight", pa.int8())])
+    )
+    found = json_of(pa.array([*messages, *messages], kind).slice(1, 3)).to_pylist()
+    assert found == [json.dumps(value) for value in [[], *messages]]
+    with pytest.raises(TypeError, match="double have no JSON"):
+        json_of(pa.array([1.5]))
