@@ -156,7 +156,7 @@ class TFRecordReader:
         return rows
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file: what it maps or holds open is given back."""
         self._framed = self._framed[:0]
 
 
@@ -213,7 +213,7 @@ class ArrayRecordReader:
         return np.frombuffer(joined, np.uint8).reshape(count, self._stride)
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file: what it maps or holds open is given back."""
         self._reader.close()
 
 

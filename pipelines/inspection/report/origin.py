@@ -34,7 +34,7 @@ def overview(content: SetContent) -> dict[str, Any]:
     }
 
 
-def made(content: SetContent) -> dict[str, Any]:
+def describe_making(content: SetContent) -> dict[str, Any]:
     """The command, the facts of the contract, the inputs, the features of a row."""
     schema, files = content.schema, content.inputs.files
     listed = [(file.path, decimal(file.bytes)) for file in files[:LISTED]]
@@ -76,7 +76,7 @@ def _value(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def went(content: SetContent) -> dict[str, Any]:
+def trace_flows(content: SetContent) -> dict[str, Any]:
     """Where documents and tokens went: the conservation equations as flows."""
     total, splits = content.total, content.splits
     left = "documents read"

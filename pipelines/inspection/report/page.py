@@ -19,7 +19,7 @@ from pipelines.inspection.report.content import SetContent
 from pipelines.inspection.report.examples import examples
 from pipelines.inspection.report.figures import compact
 from pipelines.inspection.report.measures import classes, lengths, masks, packing
-from pipelines.inspection.report.origin import made, overview, rejects, went
+from pipelines.inspection.report.origin import describe_making, overview, rejects, trace_flows
 from pipelines.inspection.report.vocabulary import tokens
 from schemas.terminal import visible
 
@@ -28,7 +28,7 @@ REPORT = "report.html"
 # Title; the macro of sections.html.jinja that writes the section; what gives its numbers.
 _SECTIONS: tuple[tuple[str, str, Callable[[SetContent], dict[str, Any] | None]], ...] = (
     ("", "overview", overview),
-    ("Where it all went", "went", went),
+    ("Where it all went", "went", trace_flows),
     ("Rows", "examples", examples),
     ("Length of documents", "lengths", lengths),
     ("Packing", "packing", packing),
@@ -36,13 +36,13 @@ _SECTIONS: tuple[tuple[str, str, Callable[[SetContent], dict[str, Any] | None]],
     ("Classes", "classes", classes),
     ("Tokens", "tokens", tokens),
     ("Documents left out", "rejects", rejects),
-    ("How it was made", "made", made),
+    ("How it was made", "made", describe_making),
 )
 _log = logging.getLogger(__name__)
 
 
 def report_html(content: SetContent) -> bytes:
-    """Renders the page, as UTF-8."""
+    """Renders all sections of the page, and the page around them, as UTF-8."""
     environment = _environment()
     macros = environment.get_template("sections.html.jinja").module
     sections = []
