@@ -86,7 +86,8 @@ def _end(error: Exception) -> NoReturn:
     A user's mistake is one paragraph without a traceback, and so is what a disk or memory refuses;
     any other exception is a defect and keeps its traceback.
     """
-    from schemas.memory import shortage_of  # it knows the errors of this file
+    # It imports the errors of this file.
+    from schemas.memory import shortage_of
 
     short = shortage_of(error)
     if short is None and isinstance(error, OSError) and error.errno in _REMEDIES:

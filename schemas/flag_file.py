@@ -158,7 +158,7 @@ def _load(path: str, yaml: Any) -> Dict[str, Any]:
             )
         loader = yaml.SafeLoader(content.decode("utf-8"))
         node = loader.get_single_node()
-        _refuse_growth(node, yaml, path)
+        _refuse_traps(node, yaml, path)
         values = loader.construct_document(node) if node else None
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         said = " ".join(str(error).split())
@@ -168,12 +168,15 @@ def _load(path: str, yaml: Any) -> Dict[str, Any]:
             f"{path} holds {'nothing' if values is None else type(values).__name__}, and must be a "
             "mapping of flags to values, as in `max_length: 128`"
         )
-    _refuse_repeats(node, yaml, path)
     return values
 
 
-def _refuse_growth(top: Any, yaml: Any, path: str) -> None:
-    """Aliases let a few lines stand for 10**12 values, and 100 kB of digits for one number."""
+def _refuse_traps(top: Any, yaml: Any, path: str) -> None:
+    """Refuses what YAML's own readers take without a word.
+
+    Aliases let a few lines stand for 10**12 values, and 100 kB of digits for one number; of two
+    equal keys the last counts.
+    """
     sizes: Dict[int, float] = {}
 
     def size(node: Any) -> float:
@@ -186,6 +189,7 @@ def _refuse_growth(top: Any, yaml: Any, path: str) -> None:
                     raise UsageError(f"{path}, line {line}: a number of {len(items):,} digits")
                 items = ()
             elif isinstance(node, yaml.MappingNode):
+                _refuse_repeats([key for key, _ in items], path)
                 items = [part for pair in items for part in pair]
             sizes[id(node)] = 1 + sum(map(size, items))
         return sizes[id(node)]
@@ -197,24 +201,13 @@ def _refuse_growth(top: Any, yaml: Any, path: str) -> None:
         )
 
 
-def _refuse_repeats(top: Any, yaml: Any, path: str) -> None:
-    """YAML's own readers take the last of two equal keys and say nothing."""
-    waiting, met = [top], set()
-    while waiting:
-        node = waiting.pop()
-        if id(node) in met:  # an alias: it may stand in many places, even in itself
-            continue
-        met.add(id(node))
-        seen = set()
-        for key, value in node.value:
-            name = str(key.value)
-            if name in seen:
-                raise UsageError(
-                    f"{path}, line {key.start_mark.line + 1}: {name} stands there twice"
-                )
-            seen.add(name)
-            if isinstance(value, yaml.MappingNode):
-                waiting.append(value)
+def _refuse_repeats(keys: List[Any], path: str) -> None:
+    seen = set()
+    for key in keys:
+        name = str(key.value)
+        if name in seen:
+            raise UsageError(f"{path}, line {key.start_mark.line + 1}: {name} stands there twice")
+        seen.add(name)
 
 
 def _part(

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from filelock import FileLock, Timeout
+
 from pipelines.storage import store, store_lock
 from pipelines.storage.store import disk_errors, is_remote
 from schemas.errors import DataError, UsageError
@@ -85,8 +87,6 @@ def staged(output: str, *, resume: Callable[[str, str], None] | None = None) -> 
 @contextmanager
 def _lock_directory(output: str) -> Iterator[str]:
     """Makes the directory and keeps it to this process; yields the name of this run."""
-    from filelock import FileLock, Timeout
-
     with disk_errors(os.path.join(output, STAGING)):
         try:
             os.makedirs(output, exist_ok=True)

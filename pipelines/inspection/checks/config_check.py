@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import yaml
+
 from pipelines.writers.tfds_info import tfds_files
 from schemas.errors import DataError
 from schemas.sidecar import Schema, SetInfo
@@ -34,8 +36,6 @@ _RECORDED = frozenset(
 
 def config_problems(content: bytes, schema: Schema) -> list[str]:
     """Flags of config.yaml that did not make this contract: each a sentence."""
-    import yaml  # not for --help
-
     if len(content) > _MOST_BYTES:
         return [f"config.yaml has {len(content):,} bytes, more than the {_MOST_BYTES:,} of flags"]
     try:

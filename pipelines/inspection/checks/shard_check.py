@@ -7,8 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.inspection.checks.example_checks import example_names
-from pipelines.inspection.checks.row_checks import COUNTED, Columns, count, row_problems
+from pipelines.inspection.checks.row_checks import (
+    COUNTED,
+    Columns,
+    count,
+    example_names,
+    row_problems,
+)
 from pipelines.writers.highway_hash import highway_hash
 from schemas.errors import DataError
 from schemas.features import unmask

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipelines.inspection.checks.example_checks import example_names, example_problems
+from pipelines.inspection.checks.row_checks import example_names, example_problems
 from pipelines.tasks.clm import _loss_problems as clm_problems
 from pipelines.tasks.qa import _loss_problems as qa_problems
 
