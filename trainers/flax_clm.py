@@ -12,8 +12,7 @@ from typing import ClassVar, List
 
 from schemas.errors import run_entry
 from schemas.memory import want_addresses
-from trainers.models.decoder import DecoderConfig
-from trainers.models.model_flags import DecoderFlags, plan_decoder
+from trainers.models.decoder import DecoderConfig, DecoderFlags, plan_decoder
 from trainers.run.program import Plan, Program
 from trainers.run.start import run
 from trainers.run.trainer import Trainer, parse_flags

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar, List
 
 from schemas.errors import run_entry
-from trainers.models.encoder import EncoderConfig
-from trainers.models.model_flags import EncoderFlags, plan_encoder
+from trainers.models.encoder import EncoderConfig, EncoderFlags, plan_encoder
 from trainers.run.program import Plan, Program
 from trainers.run.start import run_trainer
 from trainers.run.trainer import Trainer

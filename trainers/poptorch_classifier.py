@@ -11,8 +11,7 @@ from typing import ClassVar, List, Literal, Optional
 
 from schemas.errors import run_entry
 from trainers.data.flag_values import above_0, at_least
-from trainers.models.encoder import EncoderConfig
-from trainers.models.model_flags import EncoderFlags, plan_encoder
+from trainers.models.encoder import EncoderConfig, EncoderFlags, plan_encoder
 from trainers.run.program import Plan, Program
 from trainers.run.start import run_trainer
 from trainers.run.trainer import Trainer

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar, List, Literal
 
 from schemas.errors import run_entry
-from trainers.models.encoder import EncoderConfig
-from trainers.models.model_flags import EncoderFlags, plan_encoder
+from trainers.models.encoder import EncoderConfig, EncoderFlags, plan_encoder
 from trainers.on_tf.tf_flags import TfFlags
 from trainers.run.program import Plan, Program
 from trainers.run.start import run_trainer

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, List, Literal
 
 from schemas.errors import run_entry
-from trainers.models.decoder import DecoderConfig
-from trainers.models.model_flags import DecoderFlags, plan_decoder
+from trainers.models.decoder import DecoderConfig, DecoderFlags, plan_decoder
 from trainers.on_tf.tf_flags import TfFlags
 from trainers.run.program import Plan, Program
 from trainers.run.start import run

@@ -35,9 +35,8 @@ from trainers import flax_clm
 from trainers.data.batches import Batch
 from trainers.data.shard_set import ShardSet
 from trainers.flax_clm import FlaxClmFlags
-from trainers.models.hf_config import decoder_to_json
+from trainers.models.decoder import plan_decoder
 from trainers.models.hf_files import write_directory
-from trainers.models.model_flags import plan_decoder
 from trainers.models.weights import fresh, to_published
 from trainers.on_flax.clm_objective import ClmObjective
 from trainers.on_flax.layers import to_params
@@ -97,7 +96,7 @@ def _loops(
     model = plan_decoder(flags, shards.schema).config
     plan = Plan(flags, shards.schema, model, total, scratch / "run")
     weights = fresh(model, flags.seed)
-    settings = decoder_to_json(model, shards.schema.special_ids)
+    settings = model.to_json(shards.schema.special_ids)
     write_directory(str(first), settings, to_published(weights, model))
     batches = list(
         shards.batches("train", batch_size=options.batch_size, seed=flags.seed, stop_step=total)

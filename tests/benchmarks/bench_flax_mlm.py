@@ -32,7 +32,8 @@ from tests.tools.shard_factory import mlm_schema, packed_rows, write_set
 from trainers.data.shard_set import ShardSet
 from trainers.flax_mlm import FlaxMlmFlags
 from trainers.flax_mlm import main as train
-from trainers.models.model_flags import SIZES, plan_encoder
+from trainers.models.encoder import plan_encoder
+from trainers.models.model_flags import SIZES
 from trainers.models.weights import fresh
 from trainers.on_flax.flax_encoder import EncoderForMaskedLM
 from trainers.on_flax.flax_program import compute_dtype

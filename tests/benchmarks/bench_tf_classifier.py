@@ -27,7 +27,8 @@ from tests.benchmarks.steps import TrainerRounds, step_records
 from tests.tools.class_factory import class_rows, class_schema
 from tests.tools.shard_factory import write_set
 from trainers.data.shard_set import ShardSet
-from trainers.models.model_flags import SIZES, plan_encoder
+from trainers.models.encoder import plan_encoder
+from trainers.models.model_flags import SIZES
 from trainers.models.weights import fresh
 from trainers.on_tf.backend import tf
 from trainers.on_tf.tf_encoder import Encoder

@@ -29,7 +29,7 @@ from tests.tools.question_factory import write_qa_set
 from tests.tools.shard_factory import tokenizer_json
 from tests.tools.torch_gpt2 import PlainLoop
 from trainers.data.shard_set import ShardSet
-from trainers.models.model_flags import plan_decoder
+from trainers.models.decoder import plan_decoder
 from trainers.models.weights import fresh
 from trainers.on_tf.backend import tf
 from trainers.on_tf.tf_decoder import Decoder

@@ -25,10 +25,8 @@ from tests.tools.torch_gpt2 import PlainLoop, greedy, open_model, perplexity
 from trainers import flax_clm
 from trainers.data.shard_set import ShardSet
 from trainers.flax_clm import FlaxClmFlags
-from trainers.models.decoder import DecoderConfig
-from trainers.models.hf_config import decoder_to_json
+from trainers.models.decoder import DecoderConfig, plan_decoder
 from trainers.models.hf_files import write_directory
-from trainers.models.model_flags import plan_decoder
 from trainers.models.weights import fresh, to_published
 from trainers.on_flax.flax_decoder import DecoderForCausalLM
 from trainers.on_flax.generation import generator, row_keys
@@ -130,7 +128,7 @@ def _train_theirs(options: Comparison) -> tuple[float, float]:
     flags = FlaxClmFlags(shards=options.shards, model=options.model, steps=options.steps)
     if not first.exists():
         config = plan_decoder(flags, shards.schema).config
-        settings = decoder_to_json(config, shards.schema.special_ids)
+        settings = config.to_json(shards.schema.special_ids)
         write_directory(str(first), settings, to_published(fresh(config, flags.seed), config))
     model, seconds = open_model(str(first)), []
     loop = PlainLoop(model, steps=options.steps, learning_rate=options.learning_rate)

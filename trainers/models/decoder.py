@@ -5,10 +5,33 @@ Fields of DecoderConfig that it has no key for keep their default, or the value 
 """
 
 from dataclasses import dataclass
-from typing import Any, Callable, ClassVar, Dict, List, Mapping, NamedTuple, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    List,
+    Literal,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
-from schemas.errors import UsageError
-from trainers.models.modules import Key, ModelConfig, Module, modules_at
+from schemas.errors import DataError, UsageError
+from schemas.sidecar import Schema
+from schemas.typed_json import shown
+from trainers.models.hf_config import ROLES, Key, common_json, complete, make_config, read_fields
+from trainers.models.model_flags import (
+    DROPOUT,
+    ModelFlags,
+    PlannedModel,
+    fit_to_set,
+    must_agree,
+    new_dimensions,
+    read_published,
+)
+from trainers.models.modules import ModelConfig, Module, modules_at
 
 
 @dataclass(frozen=True)
@@ -27,7 +50,6 @@ class DecoderConfig(ModelConfig):
     final_norm: bool = True
     scale_attention: bool = True
     scale_by_layer: bool = False
-    other_heads: ClassVar[Tuple[str, ...]] = ()  # than for causal language modeling: there are none
 
     def __post_init__(self) -> None:
         """Refuses dimensions that make no model, and switches that its family does not have."""
@@ -62,8 +84,40 @@ class DecoderConfig(ModelConfig):
 
     def attention_scale(self, layer: int) -> float:
         """What the logits of attention in a layer (from 0) are multiplied with."""
-        scale = (self.hidden_size // self.heads) ** -0.5 if self.scale_attention else 1.0
+        scale = super().attention_scale(layer) if self.scale_attention else 1.0
         return scale / (layer + 1) if self.scale_by_layer else scale
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any], *, dropout: float, place: str) -> "DecoderConfig":
+        """The decoder that a config.json describes, but for its dropout."""
+        values = read_fields(found, cls, FAMILIES, place)
+        if not values.get("norm_first", True):  # nothing follows post-norm layers, whatever is said
+            values["final_norm"] = False
+        always = FAMILIES[values["family"]].always
+        return make_config(cls, {**values, **always, "dropout": dropout}, place)
+
+    @classmethod
+    def find_published(
+        cls, found: Mapping[str, Any], *, place: str
+    ) -> Tuple["DecoderConfig", Tuple[int, ...], Tuple[int, ...]]:
+        """What a config.json describes: the model, and what texts begin with and end with."""
+        prefix_ids, eos_ids = decoder_ids(found, place=place)
+        return cls.from_json(found, dropout=0.0, place=place), prefix_ids, eos_ids
+
+    def to_json(
+        self, special_ids: Mapping[str, int], prefix_ids: Sequence[int] = ()
+    ) -> Dict[str, Any]:
+        """The config.json that transformers opens as this model; prefix_ids is a key of our own."""
+        row = FAMILIES[self.family]
+        found = {
+            **common_json(self, row, special_ids),
+            **dict.fromkeys(row.dropout_keys, self.dropout),
+            "architectures": [row.class_name],
+            "prefix_ids": [int(number) for number in prefix_ids],
+        }
+        if prefix_ids:
+            found["bos_token_id"] = found["prefix_ids"][0]
+        return found
 
 
 def _gpt2(config: DecoderConfig) -> List[Module]:
@@ -188,3 +242,43 @@ FAMILIES = {
         begins_with_bos=True,
     ),
 }
+
+
+def decoder_ids(found: Mapping[str, Any], *, place: str) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
+    """What a published decoder's texts begin with, and which end them, by its config.json."""
+    row = FAMILIES[found["model_type"]]
+    bos, eos = (found.get(f"{role}_token_id", n) for role, n in zip(ROLES, row.ids))
+    ids = []
+    for value in (found.get("prefix_ids", bos if row.begins_with_bos else None), eos):
+        given = [] if value is None else value if isinstance(value, list) else [value]
+        if not all(type(number) is int for number in given):
+            raise DataError(f"{place}: config.json names a token {shown(value)}, which is no id")
+        ids.append(tuple(given))
+    return ids[0], ids[1]
+
+
+@dataclass(frozen=True)
+class DecoderFlags(ModelFlags):
+    """Which decoder."""
+
+    family: Literal["gpt2", "opt"] = "gpt2"
+    model: Literal["tiny", "small", "base", "medium", "gpt2"] = "small"
+    norm: Optional[Literal["pre", "post"]] = None
+    """LayerNorm before each block, or after it (opt only, as OPT-350m). None: pre."""
+    tied: Optional[bool] = None
+    """Whether the output layer is the embedding. None: it is."""
+
+
+def plan_decoder(flags: Any, schema: Schema) -> PlannedModel:
+    """The decoder that flags, set and --init_from make."""
+    dropout = DROPOUT if flags.dropout is None else flags.dropout
+    if flags.init_from is not None:
+        place, found, tensors = read_published(flags)
+        config = DecoderConfig.from_json(found, dropout=dropout, place=place)
+        must_agree("norm", flags.norm, "pre" if config.norm_first else "post", place)
+        return fit_to_set(config, tensors, flags, schema)
+    row, given = FAMILIES[flags.family], new_dimensions(flags, schema, DecoderConfig)
+    if flags.norm == "post":
+        given.update(norm_first=False, final_norm=False)
+    config = DecoderConfig(**complete({**row.always, **given, "dropout": dropout}, row.keys))
+    return fit_to_set(config, None, flags, schema)

@@ -1,11 +1,22 @@
 """BERT, RoBERTa and ELECTRA: dimensions and switches, and a row for each of what they differ in."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
+from typing import Any, Dict, List, Literal, Mapping, NamedTuple, Sequence, Tuple
 
-from schemas.errors import UsageError
+from schemas.errors import DataError, UsageError
+from schemas.sidecar import Schema
+from schemas.typed_json import shown
 from trainers.data.flag_values import at_least, share
-from trainers.models.modules import Key, ModelConfig, Module, modules_at
+from trainers.models.hf_config import Key, common_json, complete, make_config, read_fields
+from trainers.models.model_flags import (
+    DROPOUT,
+    ModelFlags,
+    PlannedModel,
+    fit_to_set,
+    new_dimensions,
+    read_published,
+)
+from trainers.models.modules import ModelConfig, Module, modules_at
 
 ELECTRA_EMBEDDING = 128  # of ELECTRA's small model; wider ones have it as wide as hidden states
 _KEYS = (
@@ -150,10 +161,60 @@ class EncoderConfig(ModelConfig):
         """Beginnings of names of heads that this model has no use for."""
         return _BESIDES_CLASSES if self.classes else _BESIDES_MASKED
 
+    @classmethod
+    def from_json(
+        cls, found: Mapping[str, Any], *, classes: Sequence[str] = (), place: str
+    ) -> "EncoderConfig":
+        """The encoder that a config.json describes, with a head for these classes."""
+        values = read_fields(found, cls, FAMILIES, place)
+        if "position_offset" in values:  # theirs are the padding's id, and all rows of the table
+            values["position_offset"] += 1
+            values["max_positions"] -= values["position_offset"]
+        return make_config(cls, {**values, "classes": tuple(classes)}, place)
 
-def with_dropout(config: EncoderConfig, rate: float) -> EncoderConfig:
-    """The same model with one rate of dropout everywhere."""
-    return replace(config, dropout=rate, attention_dropout=rate, classifier_dropout=rate)
+    @classmethod
+    def find_published(
+        cls, found: Mapping[str, Any], *, place: str
+    ) -> Tuple["EncoderConfig", Tuple[int, ...], Tuple[int, ...]]:
+        """What a config.json describes, with the head that it was published with."""
+        classes = published_classes(found, place=place)
+        return cls.from_json(found, classes=classes, place=place), (), ()
+
+    def to_json(
+        self, special_ids: Mapping[str, int], prefix_ids: Sequence[int] = ()
+    ) -> Dict[str, Any]:
+        """The config.json that transformers opens as this model."""
+        row = FAMILIES[self.family]
+        head = "ForSequenceClassification" if self.classes else "ForMaskedLM"
+        found = {
+            **common_json(self, row, special_ids),
+            "architectures": [row.class_name + head],
+            "max_position_embeddings": self.position_rows,
+        }
+        if self.family == "roberta":  # transformers derives positions from this id
+            found["pad_token_id"] = self.position_offset - 1
+        if self.classes:
+            found["problem_type"] = "single_label_classification"
+            found["id2label"] = {str(number): name for number, name in enumerate(self.classes)}
+            found["label2id"] = {name: number for number, name in enumerate(self.classes)}
+        return found
+
+    def check_fits(self, schema: Schema, *, place: str, shards: str) -> None:
+        """Refuses a model, which comes from `place`, that cannot read the rows of --shards."""
+        super().check_fits(schema, place=place, shards=shards)
+        pad = schema.special_ids.get("pad", -1)
+        if self.family == "roberta" and self.position_offset != pad + 1:
+            raise UsageError(
+                f"{place}: its pad_token_id is {self.position_offset - 1} and that of {shards} "
+                f"{pad}; RoBERTa counts positions from it. Build the set with the "
+                "tokenizer of these weights"
+            )
+        has_pairs = any(feature.name == "token_type_ids" for feature in schema.features)
+        if has_pairs and self.token_types < 2 and self.family != "roberta":  # RoBERTa has no types
+            raise UsageError(
+                f"{place} knows one token type, and the pairs of {shards} have two: "
+                "give other weights"
+            )
 
 
 def _body(config: EncoderConfig) -> List[Module]:
@@ -199,3 +260,50 @@ def _head(config: EncoderConfig) -> List[Module]:
     if not config.tied:
         modules.append(Module("head.table", (table,), "table", (tokens,), width))
     return [module._replace(part="the output head") for module in modules]
+
+
+def published_classes(found: Mapping[str, Any], *, place: str) -> Tuple[str, ...]:
+    """Names of the classes that a published encoder tells apart, if it is a classifier."""
+    if "SequenceClassification" not in str(found.get("architectures")):
+        return ()
+    named = found.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})
+    names = named if isinstance(named, dict) else {}
+    classes = [names.get(str(number)) for number in range(len(names))]
+    texts = tuple(name for name in classes if isinstance(name, str))
+    if not texts or len(texts) < len(names):
+        raise DataError(
+            f"{place}: config.json says that id2label is {shown(named)}, and it has to name every "
+            'class by its number: {"0": "no", "1": "yes"}'
+        )
+    return texts
+
+
+@dataclass(frozen=True)
+class EncoderFlags(ModelFlags):
+    """Which encoder."""
+
+    family: Literal["roberta", "bert", "electra"] = "roberta"
+    model: Literal["tiny", "small", "base", "electra_small"] = "small"
+
+
+def plan_encoder(flags: Any, schema: Schema) -> PlannedModel:
+    """The encoder that flags, set and --init_from make; a set with classes gives it their head."""
+    classes, rate = tuple(schema.parameters.get("classes", ())), flags.dropout
+    if flags.init_from is not None:
+        place, found, tensors = read_published(flags)
+        config = EncoderConfig.from_json(found, classes=classes, place=place)
+        config = config if rate is None else with_dropout(config, rate)
+        return fit_to_set(config, tensors, flags, schema)
+    row, given = FAMILIES[flags.family], new_dimensions(flags, schema, EncoderConfig)
+    if flags.family == "roberta":
+        given["position_offset"] = schema.special_ids.get("pad", -1) + 1
+    if flags.family == "electra" and given["hidden_size"] > 2 * ELECTRA_EMBEDDING:
+        given.setdefault("embedding_size", given["hidden_size"])
+    config = EncoderConfig(classes=classes, **complete({**row.new, **given}, row.keys))
+    config = with_dropout(config, DROPOUT if rate is None else rate)
+    return fit_to_set(config, None, flags, schema)
+
+
+def with_dropout(config: EncoderConfig, rate: float) -> EncoderConfig:
+    """The same model with one rate of dropout everywhere."""
+    return replace(config, dropout=rate, attention_dropout=rate, classifier_dropout=rate)

@@ -5,17 +5,13 @@ are broken, or not those of their config.json, are a DataError.
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Dict, List, Literal, NamedTuple, Optional, Tuple, get_args, get_type_hints
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, get_args, get_type_hints
 
 from schemas.errors import UsageError
 from schemas.sidecar import Schema
 from trainers.data.flag_values import at_least, share
-from trainers.models import decoder, encoder
-from trainers.models.decoder import DecoderConfig
-from trainers.models.encoder import ELECTRA_EMBEDDING, EncoderConfig, with_dropout
-from trainers.models.hf_config import decoder_from_json, encoder_from_json
 from trainers.models.hf_files import Tensors, read_directory
-from trainers.models.modules import DIMENSIONS, Weights, complete
+from trainers.models.modules import DIMENSIONS, Weights
 from trainers.models.weights import check_published, fresh, from_published
 from trainers.run.flags import RunFlags
 
@@ -70,64 +66,11 @@ class ModelFlags(RunFlags):
         share(self, "dropout")
 
 
-@dataclass(frozen=True)
-class EncoderFlags(ModelFlags):
-    """Which encoder."""
-
-    family: Literal["roberta", "bert", "electra"] = "roberta"
-    model: Literal["tiny", "small", "base", "electra_small"] = "small"
-
-
-@dataclass(frozen=True)
-class DecoderFlags(ModelFlags):
-    """Which decoder."""
-
-    family: Literal["gpt2", "opt"] = "gpt2"
-    model: Literal["tiny", "small", "base", "medium", "gpt2"] = "small"
-    norm: Optional[Literal["pre", "post"]] = None
-    """LayerNorm before each block, or after it (opt only, as OPT-350m). None: pre."""
-    tied: Optional[bool] = None
-    """Whether the output layer is the embedding. None: it is."""
-
-
 class PlannedModel(NamedTuple):
-    """An EncoderConfig or a DecoderConfig, and the tensors of --init_from."""
+    """A model, and the tensors of --init_from."""
 
-    config: Any
+    config: Any  # a ModelConfig
     tensors: Optional[Tensors]
-
-
-def plan_encoder(flags: Any, schema: Schema) -> PlannedModel:
-    """The encoder that flags, set and --init_from make; a set with classes gives it their head."""
-    classes, rate = tuple(schema.parameters.get("classes", ())), flags.dropout
-    if flags.init_from is not None:
-        place, found, tensors = _read_published(flags)
-        config = encoder_from_json(found, classes=classes, place=place)
-        config = config if rate is None else with_dropout(config, rate)
-        return _fitting(config, tensors, flags, schema)
-    row, given = encoder.FAMILIES[flags.family], _new_dimensions(flags, schema, EncoderConfig)
-    if flags.family == "roberta":
-        given["position_offset"] = schema.special_ids.get("pad", -1) + 1
-    if flags.family == "electra" and given["hidden_size"] > 2 * ELECTRA_EMBEDDING:
-        given.setdefault("embedding_size", given["hidden_size"])
-    config = EncoderConfig(classes=classes, **complete({**row.new, **given}, row.keys))
-    config = with_dropout(config, DROPOUT if rate is None else rate)
-    return _fitting(config, None, flags, schema)
-
-
-def plan_decoder(flags: Any, schema: Schema) -> PlannedModel:
-    """The decoder that flags, set and --init_from make."""
-    dropout = DROPOUT if flags.dropout is None else flags.dropout
-    if flags.init_from is not None:
-        place, found, tensors = _read_published(flags)
-        config = decoder_from_json(found, dropout=dropout, place=place)
-        _must_agree("norm", flags.norm, "pre" if config.norm_first else "post", place)
-        return _fitting(config, tensors, flags, schema)
-    row, given = decoder.FAMILIES[flags.family], _new_dimensions(flags, schema, DecoderConfig)
-    if flags.norm == "post":
-        given.update(norm_first=False, final_norm=False)
-    config = DecoderConfig(**complete({**row.always, **given, "dropout": dropout}, row.keys))
-    return _fitting(config, None, flags, schema)
 
 
 def _asked(flags: Any, config: Any) -> Dict[str, Any]:
@@ -138,22 +81,22 @@ def _asked(flags: Any, config: Any) -> Dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _new_dimensions(flags: Any, schema: Schema, config_class: type) -> Dict[str, Any]:
+def new_dimensions(flags: Any, schema: Schema, config_class: type) -> Dict[str, Any]:
     """What flags and set say of a new model."""
     of_set = {"vocab_size": schema.vocab_size, "max_positions": schema.max_length}
     sizes = {**SIZES[flags.model], **_asked(flags, config_class)}
     return {"family": flags.family, **of_set, **sizes}
 
 
-def _read_published(flags: Any) -> Tuple[str, Dict[str, Any], Tensors]:
+def read_published(flags: Any) -> Tuple[str, Dict[str, Any], Tensors]:
     """Says --init_from=DIR, and gives its config.json and its tensors."""
     families = get_args(get_type_hints(type(flags))["family"])
     found, tensors = read_directory(flags.init_from, model_types=families)
     return f"--init_from={flags.init_from}", found, tensors
 
 
-def _fitting(config: Any, tensors: Optional[Tensors], flags: Any, schema: Schema) -> PlannedModel:
-    """A model that goes with the set and the flags; published tensors are all there, none read."""
+def fit_to_set(config: Any, tensors: Optional[Tensors], flags: Any, schema: Schema) -> PlannedModel:
+    """Makes a model fit the set; refuses one that cannot, or whose tensors are not all there."""
     if flags.vocab_size not in (None, schema.vocab_size):
         raise UsageError(
             f"--vocab_size={flags.vocab_size}, but the rows of {flags.shards} were written with "
@@ -164,48 +107,20 @@ def _fitting(config: Any, tensors: Optional[Tensors], flags: Any, schema: Schema
     if tensors is not None:
         place = f"--init_from={flags.init_from}"
         for name, asked in _asked(flags, config).items():
-            _must_agree(name, asked, getattr(config, name), place)
+            must_agree(name, asked, getattr(config, name), place)
         check_published(tensors, config, place=place)
         # Rows beyond the set's vocabulary stay: a table is often filled up to a round number.
         rows = max(config.vocab_size, schema.vocab_size)
         config = replace(config, vocab_size=rows)
-    check_fits(config, schema, place=place, shards=flags.shards)
+    config.check_fits(schema, place=place, shards=flags.shards)
     return PlannedModel(config, tensors)
 
 
-def _must_agree(name: str, asked: object, value: object, place: str) -> None:
+def must_agree(name: str, asked: object, value: object, place: str) -> None:
+    """Refuses a flag that asks for something else than published weights have."""
     if asked not in (None, value):
         raise UsageError(
             f"--{name}={asked}, but the weights of {place} have {value}: leave the flag out"
-        )
-
-
-def check_fits(config: Any, schema: Schema, *, place: str, shards: str) -> None:
-    """Refuses a model, which comes from `place`, that cannot read the rows of --shards."""
-    if config.max_positions < schema.max_length:
-        raise UsageError(
-            f"{place} places {config.max_positions} tokens, fewer than the {schema.max_length} of "
-            f"a row of {shards}: build a set with --max_length={config.max_positions}, or take a "
-            "model of more --max_positions"
-        )
-    if config.vocab_size < schema.vocab_size:
-        raise UsageError(
-            f"{place} has a vocabulary of {config.vocab_size:,}, but the rows of {shards} were "
-            f"written with one of {schema.vocab_size:,}: build a set with the model's tokenizer"
-        )
-    if not isinstance(config, EncoderConfig):
-        return
-    pad = schema.special_ids.get("pad", -1)
-    if config.family == "roberta" and config.position_offset != pad + 1:
-        raise UsageError(
-            f"{place}: its pad_token_id is {config.position_offset - 1} and that of {shards} "
-            f"{pad}; RoBERTa counts positions from it. Build the set with the "
-            "tokenizer of these weights"
-        )
-    has_pairs = any(feature.name == "token_type_ids" for feature in schema.features)
-    if has_pairs and config.token_types < 2 and config.family != "roberta":  # RoBERTa has no types
-        raise UsageError(
-            f"{place} knows one token type, and the pairs of {shards} have two: give other weights"
         )
 
 

@@ -1,11 +1,13 @@
 """What encoders and decoders have in common: dimensions, and modules with weights by both names."""
 
+from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
 from schemas.errors import UsageError
+from schemas.sidecar import Schema
 from trainers.data.flag_values import at_least, share
 
 Weights = Dict[str, np.ndarray]
@@ -88,7 +90,7 @@ def modules_at(ours: str, theirs: str, table: Iterable[Tuple[Any, ...]]) -> List
 
 
 @dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(ABC):
     """Dimensions and switches that every model has.
 
     Attributes:
@@ -153,32 +155,66 @@ class ModelConfig:
         """Fields that have a default: what a run had that an older version began without them."""
         return {f.name: f.default for f in fields(self) if f.default is not MISSING}
 
+    @property
+    def norm_first(self) -> bool:
+        """Whether a norm comes before its block, or after the residual."""
+        return False
 
-class Key(NamedTuple):
-    """A field of a configuration in Hugging Face's config.json.
+    @property
+    def attention_dropout(self) -> float:
+        """Dropout on the probabilities of attention."""
+        return self.dropout
 
-    Attributes:
-      ours: the field.
-      theirs: the key.
-      absent: the field where config.json leaves the key out, as in transformers; or a function
-        that makes it of the fields of the keys before.
-      is_opposite: whether theirs is true where ours is false.
-    """
+    def attention_scale(self, layer: int) -> float:
+        """What the logits of attention in a layer (from 0) are multiplied with."""
+        return (self.hidden_size // self.heads) ** -0.5
 
-    ours: str
-    theirs: str
-    absent: Any
-    is_opposite: bool = False
+    @property
+    @abstractmethod
+    def modules(self) -> List[Module]:
+        """All that have weights."""
 
-    def turn(self, value: Any) -> Any:
-        """A value of theirs as ours, or the other way round."""
-        return not value if self.is_opposite else value
+    @property
+    @abstractmethod
+    def base(self) -> str:
+        """What names begin with in files; left out where the model was saved without its head."""
 
+    @property
+    @abstractmethod
+    def doubles(self) -> Dict[str, str]:
+        """Tensors of theirs that files may hold and no model reads -> which of ours they repeat."""
 
-def complete(given: Mapping[str, Any], keys: Iterable[Key]) -> Dict[str, Any]:
-    """Adds to the fields that are given what a model with these keys has where nothing is said."""
-    values = dict(given)
-    for key in keys:
-        if key.ours not in values:
-            values[key.ours] = key.absent(values) if callable(key.absent) else key.absent
-    return {"embedding_size": values["hidden_size"], **values}
+    @property
+    def other_heads(self) -> Tuple[str, ...]:
+        """Beginnings of names of heads that this model has no use for."""
+        return ()
+
+    @abstractmethod
+    def to_json(
+        self, special_ids: Mapping[str, int], prefix_ids: Sequence[int] = ()
+    ) -> Dict[str, Any]:
+        """The config.json that transformers opens as this model; roles to ids are the contract's.
+
+        `prefix_ids` are what texts begin with, where the model goes on with texts.
+        """
+
+    @classmethod
+    @abstractmethod
+    def find_published(
+        cls, found: Mapping[str, Any], *, place: str
+    ) -> Tuple["ModelConfig", Tuple[int, ...], Tuple[int, ...]]:
+        """What a config.json describes: the model, and what texts begin with and end with."""
+
+    def check_fits(self, schema: Schema, *, place: str, shards: str) -> None:
+        """Refuses a model, which comes from `place`, that cannot read the rows of --shards."""
+        if self.max_positions < schema.max_length:
+            raise UsageError(
+                f"{place} places {self.max_positions} tokens, fewer than the {schema.max_length} "
+                f"of a row of {shards}: build a set with --max_length={self.max_positions}, or "
+                "take a model of more --max_positions"
+            )
+        if self.vocab_size < schema.vocab_size:
+            raise UsageError(
+                f"{place} has a vocabulary of {self.vocab_size:,}, but the rows of {shards} were "
+                f"written with one of {schema.vocab_size:,}: build a set with the model's tokenizer"
+            )

@@ -9,7 +9,6 @@ Legend: B rows, L tokens a row, H hidden, E embedding, V vocabulary.
 """
 
 from collections.abc import Sequence
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -19,60 +18,28 @@ from trainers.models.decoder import DecoderConfig
 from trainers.on_flax.layers import (
     Cache,
     Context,
-    Layer,
-    dropped,
+    Embeddings,
+    add_parts,
     head_logits,
-    norm,
+    layers_of,
     packed_context,
     split_keys,
 )
 
 
-class DecoderEmbeddings(nnx.Module):
-    """Tokens and positions to the hidden states before the first layer."""
-
-    def __init__(self, config: DecoderConfig, dtype: jnp.dtype, rngs: nnx.Rngs):
-        """Makes the modules; `dtype` is of the computation."""
-        self.config = config
-        narrow, hidden = config.embedding_size, config.hidden_size
-        self.tokens = nnx.Embed(config.vocab_size, narrow, dtype=dtype, rngs=rngs)
-        self.positions = nnx.Embed(config.position_rows, hidden, dtype=dtype, rngs=rngs)
-        if config.is_projected:
-            self.projection = nnx.Linear(narrow, hidden, use_bias=False, dtype=dtype, rngs=rngs)
-
-    def __call__(
-        self, input_ids_BxL: jax.Array, positions_BxL: jax.Array, key: jax.Array | None
-    ) -> jax.Array:
-        """Hidden states [B, L, H]; `key` turns dropout on."""
-        x_BxLxH = self.tokens(input_ids_BxL)
-        if self.config.is_projected:
-            x_BxLxH = self.projection(x_BxLxH)
-        x_BxLxH = x_BxLxH + self.positions(positions_BxL + self.config.position_offset)
-        return dropped(x_BxLxH, self.config.dropout, key)
-
-
 class DecoderForCausalLM(nnx.Module):
     """Packed rows to the logits of each next token."""
 
+    final_norm: nnx.LayerNorm | None = None
+    project_out: nnx.Linear | None = None
+    head: nnx.Linear | None = None
+
     def __init__(self, config: DecoderConfig, dtype: jnp.dtype, rngs: nnx.Rngs):
         """Makes the modules; `dtype` is of the computation."""
         self.config = config
-        hidden, narrow = config.hidden_size, config.embedding_size
-        matrix = partial(nnx.Linear, use_bias=False, dtype=dtype, rngs=rngs)
-        self.embeddings = DecoderEmbeddings(config, dtype, rngs)
-        layer = partial(Layer, norm_first=config.norm_first, attention_dropout=config.dropout)
-        self.layers = nnx.List(
-            [
-                layer(config, dtype, rngs, scale=config.attention_scale(index))
-                for index in range(config.layers)
-            ]
-        )
-        if config.final_norm:
-            self.final_norm = norm(config, hidden, dtype, rngs)
-        if config.is_projected:
-            self.project_out = matrix(hidden, narrow)
-        if not config.tied:
-            self.head = matrix(narrow, config.vocab_size)
+        self.embeddings = Embeddings(config, dtype, rngs)
+        self.layers = layers_of(config, dtype, rngs)
+        add_parts(self, "", config, dtype, rngs)
 
     def hidden(
         self,
@@ -97,13 +64,13 @@ class DecoderForCausalLM(nnx.Module):
         for layer, before, layer_key in zip(self.layers, befores, keys[1:], strict=True):
             x_BxLxH, cache = layer(x_BxLxH, context, cache=before, key=layer_key)
             after.append(cache)
-        if self.config.final_norm:
+        if self.final_norm is not None:
             x_BxLxH = self.final_norm(x_BxLxH)
-        return self.project_out(x_BxLxH) if self.config.is_projected else x_BxLxH, after
+        return x_BxLxH if self.project_out is None else self.project_out(x_BxLxH), after
 
     def logits(self, x_BxLxE: jax.Array) -> jax.Array:
         """What `hidden` gave to f32 logits [B, L, V]."""
-        if self.config.tied:
+        if self.head is None:
             return head_logits(x_BxLxE, self.embeddings.tokens.embedding[...])
         return head_logits(x_BxLxE, self.head.kernel[...].T)
 

@@ -6,7 +6,7 @@ Legend: B rows, L tokens a row, M tokens to attend to, H hidden, I feed-forward 
 D = H / N.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from trainers.models.modules import Weights
+from trainers.models.modules import ModelConfig, Weights
 from trainers.models.weights import Layout, from_layout, to_layout
 
 Params: TypeAlias = Any  # nested dicts of f32 arrays, lists as dicts by index
@@ -25,7 +25,6 @@ _LAYOUT = Layout(
     leaves={
         "table": {"weight": "embedding"},
         "norm": {"weight": "scale", "bias": "bias"},
-        "scale": {"weight": "scale"},
         "linear": {"weight": "kernel", "bias": "bias"},
         "matrix": {"weight": "kernel"},
         "vector": {"bias": "bias"},
@@ -113,35 +112,76 @@ def head_logits(x_BxLxE: jax.Array, table_VxE: jax.Array) -> jax.Array:
     return jnp.einsum("ble,ve->blv", x_BxLxE, table_VxE, preferred_element_type=jnp.float32)
 
 
-def norm(config: Any, width: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> nnx.LayerNorm:
-    """The norm of a model's hidden states."""
-    return nnx.LayerNorm(width, epsilon=config.layer_norm_epsilon, dtype=dtype, rngs=rngs)
+def add_parts(
+    model: nnx.Module, place: str, config: ModelConfig, dtype: jnp.dtype, rngs: nnx.Rngs
+) -> None:
+    """Gives a Flax module what `config.modules` lists at a place: "layers.0." has "qkv" and others.
+
+    `dtype` is of the computation.
+    """
+    how: Any = {"dtype": dtype, "rngs": rngs}
+    make: dict[str, Callable[[int, int], nnx.Module]] = {
+        "table": lambda rows, width: nnx.Embed(rows, width, **how),
+        "norm": lambda rows, _: nnx.LayerNorm(rows, epsilon=config.layer_norm_epsilon, **how),
+        "linear": lambda rows, width: nnx.Linear(width, rows, **how),
+        "matrix": lambda rows, width: nnx.Linear(width, rows, use_bias=False, **how),
+    }
+    for module in config.modules:
+        outer, dot, name = module.ours.rpartition(".")
+        if outer + dot == place:
+            setattr(model, name, make[module.kind](sum(module.rows), module.width))
+
+
+class Embeddings(nnx.Module):
+    """Tokens, positions and token types to the hidden states before the first layer."""
+
+    tokens: nnx.Embed
+    positions: nnx.Embed
+    token_types: nnx.Embed | None = None
+    norm: nnx.LayerNorm | None = None
+    projection: nnx.Linear
+
+    def __init__(self, config: ModelConfig, dtype: jnp.dtype, rngs: nnx.Rngs):
+        """Makes the modules."""
+        self.config = config
+        add_parts(self, "embeddings.", config, dtype, rngs)
+
+    def __call__(
+        self,
+        input_ids_BxL: jax.Array,
+        positions_BxL: jax.Array,
+        key: jax.Array | None,
+        token_type_ids_BxL: jax.Array | None = None,
+    ) -> jax.Array:
+        """Hidden states [B, L, H]; `key` turns dropout on, no token types are 0 everywhere."""
+        x = self.tokens(input_ids_BxL)
+        places = self.positions(positions_BxL + self.config.position_offset)
+        if x.shape[-1] < places.shape[-1]:
+            x = self.projection(x)
+        x = x + places
+        if self.token_types is not None:
+            no_types = jnp.zeros((1, 1), jnp.int32)
+            x = x + self.token_types(no_types if token_type_ids_BxL is None else token_type_ids_BxL)
+        if self.norm is not None:
+            x = self.norm(x)
+        x = dropped(x, self.config.dropout, key)
+        return x if x.shape[-1] == self.config.hidden_size else self.projection(x)
 
 
 class Layer(nnx.Module):
     """Self-attention and a feed-forward block, each with a norm before it or after its residual."""
 
-    def __init__(
-        self,
-        config: Any,
-        dtype: jnp.dtype,
-        rngs: nnx.Rngs,
-        *,
-        norm_first: bool,
-        scale: float,
-        attention_dropout: float,
-    ):
-        """Makes the modules; `dtype` is of the computation, `scale` of the logits of attention."""
-        self.config, self.dtype, self.norm_first = config, dtype, norm_first
-        self.scale, self.attention_dropout = scale, attention_dropout
-        hidden, linear = config.hidden_size, partial(nnx.Linear, dtype=dtype, rngs=rngs)
-        # Query, key and value in one product: columns 0..H-1, H..2H-1, 2H..3H-1.
-        self.qkv = linear(hidden, 3 * hidden)
-        self.attention_out = linear(hidden, hidden)
-        self.attention_norm = norm(config, hidden, dtype, rngs)
-        self.mlp_in = linear(hidden, config.intermediate_size)
-        self.mlp_out = linear(config.intermediate_size, hidden)
-        self.mlp_norm = norm(config, hidden, dtype, rngs)
+    qkv: nnx.Linear  # in one product: columns 0..H-1 are queries, H..2H-1 keys, 2H..3H-1 values
+    attention_out: nnx.Linear
+    attention_norm: nnx.LayerNorm
+    mlp_in: nnx.Linear
+    mlp_out: nnx.Linear
+    mlp_norm: nnx.LayerNorm
+
+    def __init__(self, config: ModelConfig, index: int, dtype: jnp.dtype, rngs: nnx.Rngs):
+        """Makes the modules of a layer, which count from 0."""
+        self.config, self.dtype, self.scale = config, dtype, config.attention_scale(index)
+        add_parts(self, f"layers.{index}.", config, dtype, rngs)
 
     def __call__(
         self,
@@ -163,14 +203,14 @@ class Layer(nnx.Module):
           Hidden states [B, L, H], and the cache with these tokens in it.
         """
         probability_key, attention_key, mlp_key = split_keys(key, 3)
-        normed = self.attention_norm(x_BxLxH) if self.norm_first else x_BxLxH
+        normed = self.attention_norm(x_BxLxH) if self.config.norm_first else x_BxLxH
         mixed, cache = self._attend(normed, context, cache, probability_key)
         x_BxLxH = x_BxLxH + dropped(mixed, self.config.dropout, attention_key)
-        if not self.norm_first:
+        if not self.config.norm_first:
             x_BxLxH = self.attention_norm(x_BxLxH)
-        normed = self.mlp_norm(x_BxLxH) if self.norm_first else x_BxLxH
+        normed = self.mlp_norm(x_BxLxH) if self.config.norm_first else x_BxLxH
         x_BxLxH = x_BxLxH + dropped(self._feed_forward(normed), self.config.dropout, mlp_key)
-        return x_BxLxH if self.norm_first else self.mlp_norm(x_BxLxH), cache
+        return x_BxLxH if self.config.norm_first else self.mlp_norm(x_BxLxH), cache
 
     # Not jax.nn.dot_product_attention: it gives the same bits, but knows no dropout, and takes 15 %
     # longer in f32 and 50 % in bf16, with its gradient, on a CPU (B 8, L 128, N 8, D 64; JAX 0.10).
@@ -189,7 +229,7 @@ class Layer(nnx.Module):
         )
         # The softmax is f32 whatever the computation is: bf16 cannot tell close logits apart.
         shares = jax.nn.softmax(logits_BxNxLxM + context.bias, axis=-1).astype(values.dtype)
-        shares = dropped(shares, self.attention_dropout, key)
+        shares = dropped(shares, self.config.attention_dropout, key)
         mixed_BxLxNxD = jnp.einsum("bnlm,bmnd->blnd", shares, values)
         return self.attention_out(mixed_BxLxNxD.reshape(rows, length, -1)), Cache(keys, values)
 
@@ -203,7 +243,12 @@ class Layer(nnx.Module):
         return Cache(jnp.zeros(shape, self.dtype), jnp.zeros(shape, self.dtype))
 
 
-def graph_of(kind: type[Model], config: Any, dtype: jnp.dtype) -> nnx.GraphDef[Model]:
+def layers_of(config: ModelConfig, dtype: jnp.dtype, rngs: nnx.Rngs) -> Sequence[Layer]:
+    """All layers of a model."""
+    return nnx.List([Layer(config, index, dtype, rngs) for index in range(config.layers)])
+
+
+def graph_of(kind: type[Model], config: ModelConfig, dtype: jnp.dtype) -> nnx.GraphDef[Model]:
     """The model without its weights: `nnx.merge(graph, params)` is a model to call."""
     make: Any = partial(kind, config, dtype)
     return nnx.split(nnx.eval_shape(lambda: make(nnx.Rngs(0))))[0]
@@ -215,7 +260,7 @@ def named_leaves(tree: Any) -> dict[str, Any]:
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in pairs}
 
 
-def to_params(weights: Weights, config: Any) -> Params:
+def to_params(weights: Weights, config: ModelConfig) -> Params:
     """Weights by the names of `trainers.models.weights.shapes`, as a model here takes them."""
     params: dict = {}
     for name, value in to_layout(weights, config, _LAYOUT).items():
@@ -227,7 +272,7 @@ def to_params(weights: Weights, config: Any) -> Params:
     return params
 
 
-def to_weights(params: Params, config: Any) -> Weights:
+def to_weights(params: Params, config: ModelConfig) -> Weights:
     """What `to_params` gave, or gradients of it, by our names again: copies on the host."""
     # A view instead of a copy would keep the next step from using the device's buffer again.
     values = {name: np.array(value) for name, value in named_leaves(params).items()}

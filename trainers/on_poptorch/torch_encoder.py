@@ -56,7 +56,7 @@ class EncoderLayer(nn.Module):
         hidden, wide = config.hidden_size, config.intermediate_size
         # Numbers, not sizes of tensors, of which tracing would make operators.
         self.parts = (3, config.heads, hidden // config.heads)
-        self.scale = (hidden // config.heads) ** -0.5
+        self.scale = config.attention_scale(0)
         self.attention_dropout = config.attention_dropout
         # PopTorch is known to compile it taken apart into matrix products and a softmax.
         self.fused_attention = not on_ipus

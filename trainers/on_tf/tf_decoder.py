@@ -64,15 +64,12 @@ class Decoder(keras.Model):
                 "only: give weights of a gpt2, or take trainers.flax_clm"
             )
         super().__init__(name=config.family)
-        self.config, hidden, rate = config, config.hidden_size, config.dropout
+        self.config, hidden = config, config.hidden_size
         with keras.name_scope("embeddings"):
             self.tokens = table("tokens", config.vocab_size, hidden)
             self.positions = table("positions", config.position_rows, hidden)
         with keras.name_scope("layers"):
-            self.blocks = [
-                Block(config, i, norm_first=True, scale=config.attention_scale(i), dropout=rate)
-                for i in range(config.layers)
-            ]
+            self.blocks = [Block(config, index) for index in range(config.layers)]
         self.final_norm = norm("final_norm", hidden, config.layer_norm_epsilon)
         if not config.tied:
             self.head = dense("head", hidden, config.vocab_size, use_bias=False)

@@ -29,12 +29,8 @@ class Encoder(keras.Model):
             self.embedding_norm = norm("norm", width, config.layer_norm_epsilon)
             if config.is_projected:
                 self.projection = dense("projection", width, hidden)
-        scale, rate = (hidden // config.heads) ** -0.5, config.attention_dropout
         with keras.name_scope("layers"):
-            self.blocks = [
-                Block(config, index, norm_first=False, scale=scale, dropout=rate)
-                for index in range(config.layers)
-            ]
+            self.blocks = [Block(config, index) for index in range(config.layers)]
         # In float32 whatever the computation is: rounded logits would tie in an AUC.
         with keras.name_scope("head"):
             self.head_dense = dense("dense", hidden, hidden, dtype="float32")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from trainers.models.modules import Weights
+from trainers.models.modules import ModelConfig, Weights
 from trainers.models.weights import Layout, from_layout, to_layout
 from trainers.on_tf.backend import keras, tf
 
@@ -138,19 +138,10 @@ def attend(
 class Block(keras.layers.Layer):
     """Self-attention and a feed-forward block, each with a residual and a LayerNorm."""
 
-    def __init__(self, config: Any, index: int, *, norm_first: bool, scale: float, dropout: float):
-        """Makes the parts, with weights of no meaning yet.
-
-        Args:
-          config: EncoderConfig or DecoderConfig.
-          index: of the layer, from 0.
-          norm_first: whether a norm comes before its block, or after the residual.
-          scale: of the logits of attention.
-          dropout: of the probabilities of attention.
-        """
+    def __init__(self, config: ModelConfig, index: int):
+        """Makes the parts of a layer, which count from 0, with weights of no meaning yet."""
         super().__init__(name=str(index))
-        self.config, self.norm_first = config, norm_first
-        self.scale, self.attention_dropout = scale, dropout
+        self.config, self.scale = config, config.attention_scale(index)
         hidden, wide = config.hidden_size, config.intermediate_size
         epsilon = config.layer_norm_epsilon
         with keras.name_scope(str(index)):
@@ -164,7 +155,7 @@ class Block(keras.layers.Layer):
 
     def queries_keys_values(self, x_BxLxH: Any) -> tuple[Any, Any, Any]:
         """What attention takes of hidden states, each [B, N, L, D]."""
-        qkv = self.qkv(self.attention_norm(x_BxLxH) if self.norm_first else x_BxLxH)
+        qkv = self.qkv(self.attention_norm(x_BxLxH) if self.config.norm_first else x_BxLxH)
         heads, hidden = self.config.heads, self.config.hidden_size
         shape = (-1, qkv.shape[1] or tf.shape(qkv)[1], 3, heads, hidden // heads)
         q, k, v = tf.unstack(tf.transpose(tf.reshape(qkv, shape), (2, 0, 3, 1, 4)))
@@ -173,9 +164,10 @@ class Block(keras.layers.Layer):
     def rest(self, x_BxLxH: Any, queries: Any, seen: Sequence[Seen], seed: Seed = None) -> Any:
         """The layer from attention on, of what came in, its queries and what they attend."""
         rate, grow = self.config.dropout, ACTIVATION[self.config.activation]
-        mixed = attend(queries, seen, scale=self.scale, dropout=self.attention_dropout, seed=seed)
+        among = self.config.attention_dropout
+        mixed = attend(queries, seen, scale=self.scale, dropout=among, seed=seed)
         x_BxLxH += dropped(self.attention_out(mixed), rate, seed, 1)
-        if self.norm_first:
+        if self.config.norm_first:
             grown = grow(self.mlp_in(self.mlp_norm(x_BxLxH)))
             return x_BxLxH + dropped(self.mlp_out(grown), rate, seed, 2)
         x_BxLxH = self.attention_norm(x_BxLxH)

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Type, Union
 
 import numpy as np
 
@@ -22,19 +22,8 @@ from trainers.data.batches import Batch, BatchReader
 from trainers.data.flag_values import shards_name
 from trainers.data.mixture import Mixture
 from trainers.data.shard_set import ShardSet
-from trainers.models.decoder import DecoderConfig
-from trainers.models.encoder import EncoderConfig
-from trainers.models.hf_config import (
-    decoder_from_json,
-    decoder_ids,
-    decoder_to_json,
-    encoder_from_json,
-    encoder_to_json,
-    published_classes,
-)
 from trainers.models.hf_files import read_directory, tokenizer_settings, write_directory
-from trainers.models.model_flags import check_fits
-from trainers.models.modules import Weights
+from trainers.models.modules import ModelConfig, Weights
 from trainers.models.set_tokenizer import (
     TOKENIZER,
     check_same_tokens,
@@ -60,7 +49,7 @@ class Trained:
       weights: their names for people, and what reads them; several with --checkpoint=all.
     """
 
-    config: Any  # EncoderConfig or DecoderConfig
+    config: ModelConfig
     directory: Path  # a run's, or one of Hugging Face's form
     weights: Tuple[Tuple[str, Callable[[], Weights]], ...]
     schema: Optional[Schema]  # of the rows it was trained on
@@ -70,7 +59,7 @@ class Trained:
     shards: Optional[str] = None  # what it was trained on
 
 
-def find_trained(flags: Any, config: type) -> Trained:
+def find_trained(flags: Any, config: Type[ModelConfig]) -> Trained:
     """What --checkpoint and --output name.
 
     Raises:
@@ -94,11 +83,15 @@ def find_trained(flags: Any, config: type) -> Trained:
         return _find_published(config, directory)
 
 
-def _find_run(flags: RunFlags, config: type, output: Path, which: Optional[str]) -> Trained:
+def _find_run(
+    flags: RunFlags, config: Type[ModelConfig], output: Path, which: Optional[str]
+) -> Trained:
     settings = read_settings(output, flags.entry)
     schema = kept_schema(output)
     # JSON knows lists only.
-    model = {n: tuple(v) if isinstance(v, list) else v for n, v in settings["model"].items()}
+    model: Dict[str, Any] = {
+        n: tuple(v) if isinstance(v, list) else v for n, v in settings["model"].items()
+    }
     paths = Checkpoints(output).choose(which)
     eos = schema.special_ids.get("eos")
     return Trained(
@@ -113,16 +106,10 @@ def _find_run(flags: RunFlags, config: type, output: Path, which: Optional[str])
     )
 
 
-def _find_published(config: type, directory: Path) -> Trained:
+def _find_published(config: Type[ModelConfig], directory: Path) -> Trained:
     place = f"--checkpoint={directory}"
     found, tensors = read_directory(str(directory), flag="--checkpoint")
-    prefix_ids, eos_ids = (), ()
-    if config is DecoderConfig:
-        model = decoder_from_json(found, dropout=0.0, place=place)
-        prefix_ids, eos_ids = decoder_ids(found, place=place)
-    else:
-        classes = published_classes(found, place=place)
-        model = encoder_from_json(found, classes=classes, place=place)
+    model, prefix_ids, eos_ids = config.find_published(found, place=place)
     has_tokenizer = (directory / TOKENIZER).is_file()
     return Trained(
         config=model,
@@ -216,7 +203,7 @@ def _open_fitting(flags: Any, trained: Trained, place: str) -> Union[ShardSet, M
     """The set to measure on, once it goes with the model."""
     shards, at = open_set(flags, place), f"--checkpoint={trained.directory}"
     check_task(flags.task, shards.schema, place)
-    check_fits(trained.config, shards.schema, place=f"{at}: the model", shards=place)
+    trained.config.check_fits(shards.schema, place=f"{at}: the model", shards=place)
     check_same_tokens(set_file(shards, TOKENIZER), str(trained.directory), flag="--checkpoint")
     if not shards.rows(flags.validation_split):
         raise shards.no_rows(flags.validation_split)
@@ -306,13 +293,9 @@ def export_weights(
     flags, schema, model = plan.flags, plan.schema, plan.model
     if flags.export is not None:
         ids = schema.special_ids
-        if isinstance(model, EncoderConfig):
-            config_json = encoder_to_json(model, ids)
-        else:
-            config_json = decoder_to_json(model, ids, schema.parameters.get("prefix_ids", ()))
         write_directory(
             flags.export,
-            config_json,
+            model.to_json(ids, schema.parameters.get("prefix_ids", ())),
             to_published(read(), model),
             tokenizer_json,
             tokenizer_settings(tokenizer_json, ids, max_length=model.max_positions),

@@ -18,25 +18,16 @@ from tests.tools.class_factory import class_schema
 from tests.tools.clm_factory import clm_schema
 from tests.tools.shard_factory import mlm_schema
 from trainers.models import decoder, encoder
-from trainers.models.decoder import DecoderConfig
-from trainers.models.encoder import EncoderConfig, with_dropout
-from trainers.models.hf_config import (
-    decoder_from_json,
-    decoder_ids,
-    decoder_to_json,
-    encoder_from_json,
-    encoder_to_json,
+from trainers.models.decoder import DecoderConfig, DecoderFlags, decoder_ids, plan_decoder
+from trainers.models.encoder import (
+    EncoderConfig,
+    EncoderFlags,
+    plan_encoder,
     published_classes,
+    with_dropout,
 )
 from trainers.models.hf_files import read_directory, write_directory
-from trainers.models.model_flags import (
-    DecoderFlags,
-    EncoderFlags,
-    check_fits,
-    initial_weights,
-    plan_decoder,
-    plan_encoder,
-)
+from trainers.models.model_flags import initial_weights
 from trainers.models.weights import (
     Layout,
     fresh,
@@ -164,14 +155,14 @@ def saved(path, fields, head, **changes):
 
 def config_of(found, head):
     if head == "CausalLM":
-        return decoder_from_json(found, dropout=0.0, place="here")
-    return encoder_from_json(found, classes=CLASSES if "Seq" in head else (), place="here")
+        return DecoderConfig.from_json(found, dropout=0.0, place="here")
+    return EncoderConfig.from_json(found, classes=CLASSES if "Seq" in head else (), place="here")
 
 
 def json_of(config):
     if isinstance(config, DecoderConfig):
-        return decoder_to_json(config, {"eos": 2}, [0, 7])
-    return encoder_to_json(config, {"bos": 0, "pad": 1, "eos": 2})
+        return config.to_json({"eos": 2}, [0, 7])
+    return config.to_json({"bos": 0, "pad": 1, "eos": 2})
 
 
 def imported(path, head="MaskedLM", **changes):
@@ -236,7 +227,7 @@ def test_config_json_goes_out_and_in(name):
 @pytest.mark.parametrize("kind", ["bert", "roberta", "electra", "gpt2", "opt"])
 def test_what_config_json_leaves_out_is_as_in_transformers(kind):
     whole = AutoConfig.for_model(kind).to_dict()
-    of = decoder_from_json if kind in decoder.FAMILIES else encoder_from_json
+    of = DecoderConfig.from_json if kind in decoder.FAMILIES else EncoderConfig.from_json
     more: dict[str, Any] = {"dropout": 0.0} if kind in decoder.FAMILIES else {}
     short = of({"model_type": kind}, place="here", **more)
     assert short == of(whole, place="here", **more)
@@ -472,7 +463,7 @@ def test_fresh_weights():
 def test_a_real_bert():
     """MiniLM, as its package ships it: a bare encoder with a pooler, old buffers, to the bit."""
     found, tensors = read_directory(str(MINILM), model_types=("bert",))
-    config = encoder_from_json(found, place="here")
+    config = EncoderConfig.from_json(found, place="here")
     assert (config.layers, config.hidden_size, config.vocab_size) == (6, 384, 30522)
     weights, notes = from_published(tensors, config, seed=0, place="here")
     assert notes[0] == "the output head is new"
@@ -481,7 +472,7 @@ def test_a_real_bert():
     for name in held:
         np.testing.assert_array_equal(back[f"bert.{name}"], tensors[name])
     assert len([name for name in back if name.startswith("bert.")]) == len(held)
-    written = encoder_to_json(config, {"pad": 0})
+    written = config.to_json({"pad": 0})
     same = ("hidden_act", "layer_norm_eps", "type_vocab_size", "max_position_embeddings")
     assert [written[name] for name in same] == [found[name] for name in same]
     classes = replace(config, classes=("no", "yes"))
@@ -701,6 +692,6 @@ def test_pairs_need_two_token_types(tmp_path):
 
 def test_a_set_that_a_model_cannot_read():
     config = plan_decoder(DecoderFlags(shards="set", model="tiny"), clm_schema()).config
-    check_fits(config, clm_schema(), place="--checkpoint=x", shards="set")
+    config.check_fits(clm_schema(), place="--checkpoint=x", shards="set")
     with pytest.raises(UsageError, match="--checkpoint=x has a vocabulary of 50, but .* one of 57"):
-        check_fits(config, clm_schema(vocab_size=57), place="--checkpoint=x", shards="set")
+        config.check_fits(clm_schema(vocab_size=57), place="--checkpoint=x", shards="set")

@@ -16,7 +16,7 @@ from flax import nnx
 
 from tests.tools.clm_factory import clm_rows, clm_schema
 from trainers.flax_clm import FlaxClmFlags
-from trainers.models.hf_config import decoder_from_json
+from trainers.models.decoder import DecoderConfig
 from trainers.models.weights import from_published, shapes, to_published
 from trainers.on_flax.clm_objective import ClmObjective
 from trainers.on_flax.flax_decoder import DecoderForCausalLM
@@ -76,7 +76,7 @@ def reference_of(kind):
 
 def ours_of(reference):
     """Our configuration and weights of their model."""
-    config = decoder_from_json(reference.config.to_dict(), dropout=0.0, place="test")
+    config = DecoderConfig.from_json(reference.config.to_dict(), dropout=0.0, place="test")
     tensors = {name: value.detach().numpy() for name, value in reference.named_parameters()}
     return config, from_published(tensors, config, seed=0, place="test")[0]
 

@@ -23,9 +23,9 @@ from tests.tools.shard_factory import replace_tokenizer, tokenizer_json, write_m
 from tests.tools.torch_gpt2 import greedy, nats_of, open_model
 from trainers.data.shard_set import ShardSet
 from trainers.flax_clm import FlaxClmFlags, main
-from trainers.models.decoder import DecoderConfig
+from trainers.models.decoder import DecoderConfig, plan_decoder
 from trainers.models.hf_files import read_directory, write_directory
-from trainers.models.model_flags import initial_weights, plan_decoder
+from trainers.models.model_flags import initial_weights
 from trainers.run.journal import MetricsFile, read_metrics
 from trainers.run.run_directory import write_settings
 from trainers.run.use import find_trained

@@ -24,9 +24,9 @@ from tests.tools.shard_factory import mlm_schema, packed_rows
 from tests.tools.torch_gpt2 import PlainLoop, open_model
 from trainers.flax_clm import FlaxClmFlags
 from trainers.flax_mlm import FlaxMlmFlags
-from trainers.models.hf_config import decoder_to_json
+from trainers.models.decoder import plan_decoder
+from trainers.models.encoder import plan_encoder
 from trainers.models.hf_files import write_directory
-from trainers.models.model_flags import plan_decoder, plan_encoder
 from trainers.models.weights import fresh, to_published
 from trainers.on_flax.clm_objective import ClmObjective
 from trainers.on_flax.flax_program import FlaxProgram, dropout_key
@@ -322,7 +322,7 @@ def test_twenty_steps_of_adamw_are_pytorch_s(tmp_path, capsys):
     begin = fresh(plan.model, 0)
     program.load(begin, None)
     program.compile(trains=True, evaluates=False)
-    settings = decoder_to_json(plan.model, schema.special_ids)
+    settings = plan.model.to_json(schema.special_ids)
     write_directory(str(tmp_path / "first"), settings, to_published(begin, plan.model))
     theirs = PlainLoop(open_model(str(tmp_path / "first")), steps=20, learning_rate=1e-3)
     worst = 0.0

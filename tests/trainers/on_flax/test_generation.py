@@ -13,7 +13,6 @@ from flax import nnx
 
 from schemas.errors import UsageError
 from trainers.models.decoder import DecoderConfig
-from trainers.models.hf_config import decoder_to_json
 from trainers.models.weights import fresh, to_published
 from trainers.on_flax.flax_decoder import DecoderForCausalLM
 from trainers.on_flax.generation import allowed_logits, choose, generator, row_keys
@@ -85,9 +84,7 @@ def arguments(config):
 def test_greedy_equals_transformers(name):
     config = CONFIGS[name]
     greedy = generate(config, Sampling(NEW))
-    model = AutoModelForCausalLM.from_config(
-        AutoConfig.for_model(**decoder_to_json(config, {}, []))
-    )
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config.to_json({}, [])))
     model.eval()
     weights = to_published(to_weights(weights_of(config), config), config)
     tensors = {name: torch.tensor(value) for name, value in weights.items()}

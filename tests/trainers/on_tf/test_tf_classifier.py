@@ -20,9 +20,8 @@ from tests.tools.places import ROOT
 from tests.tools.shard_factory import replace_file, write_mlm_set
 from trainers.data.shard_set import ShardSet
 from trainers.measures.class_scores import class_measures, probabilities
-from trainers.models.encoder import EncoderConfig
+from trainers.models.encoder import EncoderConfig, plan_encoder
 from trainers.models.hf_files import read_directory
-from trainers.models.model_flags import plan_encoder
 from trainers.models.weights import fresh
 from trainers.on_tf.backend import keras, tf
 from trainers.on_tf.classification_objective import ClassificationObjective

@@ -23,10 +23,9 @@ from tests.tools.places import ROOT
 from tests.tools.question_factory import schema_of, write_qa_set
 from tests.tools.shard_factory import tokenizer_json, write_mlm_set
 from trainers.data.shard_set import ShardSet
-from trainers.models.decoder import DecoderConfig
-from trainers.models.hf_config import decoder_from_json
+from trainers.models.decoder import DecoderConfig, plan_decoder
 from trainers.models.hf_files import read_directory
-from trainers.models.model_flags import initial_weights, plan_decoder
+from trainers.models.model_flags import initial_weights
 from trainers.models.weights import fresh, from_layout, from_published, to_published
 from trainers.on_tf.backend import keras, tf
 from trainers.on_tf.decoding import answer_prompts
@@ -175,7 +174,7 @@ SCHEMA = schema_of(TASK, WORDS, LENGTH)
 
 def loaded(path) -> QaObjective:
     found, tensors = read_directory(str(path), model_types=("gpt2",))
-    config = decoder_from_json(found, dropout=0.0, place="here")
+    config = DecoderConfig.from_json(found, dropout=0.0, place="here")
     objective = QaObjective(config, SCHEMA, answers=False)
     fill(objective.model, from_published(tensors, config, seed=0, place="here")[0])
     return objective
