@@ -13,9 +13,9 @@ from typing import ClassVar, List
 from schemas.errors import run_entry
 from schemas.memory import want_addresses
 from trainers.models.decoder import DecoderConfig, DecoderFlags, plan_decoder
-from trainers.run.program import Plan, Program
+from trainers.run.flags import parse_flags
+from trainers.run.program import Plan, Program, Trainer
 from trainers.run.start import run
-from trainers.run.trainer import Trainer, parse_flags
 from trainers.tasks.clm import ClmTask, GenerationFlags
 from trainers.tasks.language import PretrainingFlags
 

@@ -11,9 +11,8 @@ from typing import ClassVar, List
 
 from schemas.errors import run_entry
 from trainers.models.encoder import EncoderConfig, EncoderFlags, plan_encoder
-from trainers.run.program import Plan, Program
+from trainers.run.program import Plan, Program, Trainer
 from trainers.run.start import run_trainer
-from trainers.run.trainer import Trainer
 from trainers.tasks.language import PretrainingFlags
 from trainers.tasks.mlm import MlmFlags, MlmTask
 

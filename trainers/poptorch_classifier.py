@@ -12,9 +12,8 @@ from typing import ClassVar, List, Literal, Optional
 from schemas.errors import run_entry
 from trainers.data.flag_values import above_0, at_least
 from trainers.models.encoder import EncoderConfig, EncoderFlags, plan_encoder
-from trainers.run.program import Plan, Program
+from trainers.run.program import Plan, Program, Trainer
 from trainers.run.start import run_trainer
-from trainers.run.trainer import Trainer
 from trainers.tasks.classification import ClassificationFlags, ClassificationTask
 
 

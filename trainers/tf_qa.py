@@ -13,9 +13,9 @@ from typing import ClassVar, List, Literal
 from schemas.errors import run_entry
 from trainers.models.decoder import DecoderConfig, DecoderFlags, plan_decoder
 from trainers.on_tf.tf_flags import TfFlags
-from trainers.run.program import Plan, Program
+from trainers.run.flags import parse_flags
+from trainers.run.program import Plan, Program, Trainer
 from trainers.run.start import run
-from trainers.run.trainer import Trainer, parse_flags
 from trainers.tasks.qa import QaFlags, QaTask
 
 

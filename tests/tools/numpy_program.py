@@ -16,9 +16,8 @@ import numpy as np
 from schemas.errors import DataError, UsageError
 from trainers.data.batches import Batch
 from trainers.models.decoder import DecoderConfig, DecoderFlags, plan_decoder
-from trainers.run.program import Arrays, Plan, Program, only_whole_state
+from trainers.run.program import Arrays, Plan, Program, Trainer, only_whole_state
 from trainers.run.schedule import Schedule
-from trainers.run.trainer import Trainer
 from trainers.tasks.clm import ClmFlags, ClmTask
 
 TABLE = "embeddings.tokens.weight"

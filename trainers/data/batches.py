@@ -1,14 +1,17 @@
 """Rows that can be read by their index, as batches for a loop and as a dataset of single rows."""
 
+import queue
+import sys
+import threading
 from abc import ABC, abstractmethod
-from typing import Dict, Generator, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Generator, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
-from trainers.data.read_ahead import read_ahead
 
+T = TypeVar("T")
 Batch = Dict[str, np.ndarray]
 _BYTES_A_READ = 4 << 20  # a shard that is touched costs as much as some hundred rows
 
@@ -204,3 +207,49 @@ class SplitRows:
     def __repr__(self) -> str:
         """What it reads: grain compares this when it resumes."""
         return f"SplitRows({self._reader.name!r}, {self._split!r}, {self._rows} rows)"
+
+
+def read_ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
+    """The same items, made by a background thread up to `depth` ahead; 0 starts no thread.
+
+    An error in the thread is raised where its item would have come. Closing the generator (or
+    leaving its `for` loop and dropping it) ends the thread.
+    """
+    if not depth:
+        yield from items
+        return
+    ready = queue.Queue(depth)  # type: queue.Queue[tuple]
+    stopped = threading.Event()
+
+    def put(message: tuple) -> None:
+        while not stopped.is_set():
+            try:
+                return ready.put(message, timeout=0.1)
+            except queue.Full:
+                continue
+
+    def fill() -> None:
+        try:
+            for item in items:
+                put(("item", item))
+                if stopped.is_set():
+                    return
+            put(("end", None))
+        except BaseException as error:  # noqa: B036  raised again in the consumer's thread
+            put(("error", error))
+
+    thread = threading.Thread(target=fill, name="read_ahead", daemon=True)
+    thread.start()
+    at_exit = sys.is_finalizing  # bound now: when Python exits, modules lose their names
+    try:
+        while True:
+            kind, value = ready.get()
+            if kind == "end":
+                return
+            if kind == "error":
+                raise value
+            yield value
+    finally:
+        stopped.set()
+        if not at_exit():
+            thread.join()

@@ -1,4 +1,6 @@
-"""How good a classifier is: accuracy, AUC, F1, calibration, confusion. Numpy only, Python 3.8.
+"""How good a classifier is, in numbers and pictures: accuracy, AUC, F1, calibration, confusion.
+
+Python 3.8 syntax.
 
 Legend: B rows, C classes, M bins.
 """
@@ -6,6 +8,8 @@ Legend: B rows, C classes, M bins.
 from typing import Dict, List, NamedTuple, Sequence
 
 import numpy as np
+
+from trainers.measures.pictures import new_figure, save_figure
 
 
 class Calibration(NamedTuple):
@@ -136,3 +140,48 @@ def class_weights(text: str, counts: Sequence[int]) -> List[float]:
     if not all(0 <= weight < float("inf") for weight in weights) or not any(weights):
         raise ValueError("weights are numbers from 0 on, and not all of them 0")
     return weights
+
+
+def draw_confusion(
+    confusion_CxC: np.ndarray, classes: Sequence[str], path: str, title: str
+) -> None:
+    """Draws counts of rows, true class by chosen class; colours are shares of the true class.
+
+    Of up to 30 classes, names and counts are written on it.
+    """
+    number = len(classes)
+    side = min(12.0, 3.5 + 0.5 * number)
+    figure, axes = new_figure((side + 1.0, side))
+    share = confusion_CxC / np.maximum(confusion_CxC.sum(axis=1, keepdims=True), 1)
+    image = axes.imshow(share, cmap="Blues", vmin=0.0, vmax=1.0)
+    figure.colorbar(image, ax=axes, label="share of the true class", shrink=0.8)
+    if number <= 30:
+        for row, column in np.ndindex(number, number):
+            color = "white" if share[row, column] > 0.5 else "black"
+            count = f"{confusion_CxC[row, column]:,}"
+            axes.text(column, row, count, ha="center", va="center", color=color)
+        labels = [name.replace("$", r"\$") for name in classes]  # no mathematics
+        axes.set_xticks(range(number), labels, rotation=45 if number > 4 else 0)
+        axes.set_yticks(range(number), labels)
+    axes.set(xlabel="chosen class", ylabel="true class", title=title)
+    save_figure(figure, path)
+
+
+def draw_reliability(found: Calibration, path: str, title: str) -> None:
+    """Draws accuracy over confidence, with the rows of each bin, and the calibration error."""
+    figure, axes = new_figure((6.0, 5.0))
+    bins = len(found.rows)
+    some = found.rows > 0
+    left = np.arange(bins) / bins
+    axes.bar(left[some], found.accuracy[some], 1 / bins, align="edge", alpha=0.7, edgecolor="white")
+    axes.plot([0, 1], [0, 1], "--", color="gray", linewidth=1, label="perfect calibration")
+    axes.plot(found.confidence[some], found.accuracy[some], "o-", color="C1", label="measured")
+    share = axes.twinx()
+    shares = np.append(found.rows, found.rows[-1]) / max(1, found.rows.sum())
+    share.step(np.append(left, 1.0), shares, where="post", color="C2", linewidth=1)
+    share.set(ylabel="share of the rows (line)", ylim=(0, 1))
+    axes.set(xlabel="probability of the chosen class", ylabel="share that is right")
+    title = f"{title}\nexpected calibration error {found.error:.4f}"
+    axes.set(xlim=(0, 1), ylim=(0, 1), title=title)
+    axes.legend(loc="upper left")
+    save_figure(figure, path)

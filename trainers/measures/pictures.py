@@ -1,14 +1,10 @@
-"""Pictures as PNGs, each there whole or not at all: the loss curve, a classifier's, SQuAD's scores.
+"""Pictures as PNGs, each there whole or not at all: the loss curve, and SQuAD's scores.
 
 Python 3.8 syntax.
 """
 
 import os
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
-
-import numpy as np
-
-from trainers.measures.class_scores import Calibration
 
 
 def new_figure(size: Tuple[float, float]) -> Tuple[Any, Any]:
@@ -42,51 +38,6 @@ def draw_curve(metrics: List[Dict[str, Any]], path: str, title: str, *, unit: st
     axes.grid(alpha=0.3)
     if axes.get_legend_handles_labels()[0]:
         axes.legend()
-    save_figure(figure, path)
-
-
-def draw_confusion(
-    confusion_CxC: np.ndarray, classes: Sequence[str], path: str, title: str
-) -> None:
-    """Draws counts of rows, true class by chosen class; colours are shares of the true class.
-
-    Of up to 30 classes, names and counts are written on it.
-    """
-    number = len(classes)
-    side = min(12.0, 3.5 + 0.5 * number)
-    figure, axes = new_figure((side + 1.0, side))
-    share = confusion_CxC / np.maximum(confusion_CxC.sum(axis=1, keepdims=True), 1)
-    image = axes.imshow(share, cmap="Blues", vmin=0.0, vmax=1.0)
-    figure.colorbar(image, ax=axes, label="share of the true class", shrink=0.8)
-    if number <= 30:
-        for row, column in np.ndindex(number, number):
-            color = "white" if share[row, column] > 0.5 else "black"
-            count = f"{confusion_CxC[row, column]:,}"
-            axes.text(column, row, count, ha="center", va="center", color=color)
-        labels = [name.replace("$", r"\$") for name in classes]  # no mathematics
-        axes.set_xticks(range(number), labels, rotation=45 if number > 4 else 0)
-        axes.set_yticks(range(number), labels)
-    axes.set(xlabel="chosen class", ylabel="true class", title=title)
-    save_figure(figure, path)
-
-
-def draw_reliability(found: Calibration, path: str, title: str) -> None:
-    """Draws accuracy over confidence, with the rows of each bin, and the calibration error."""
-    figure, axes = new_figure((6.0, 5.0))
-    bins = len(found.rows)
-    some = found.rows > 0
-    left = np.arange(bins) / bins
-    axes.bar(left[some], found.accuracy[some], 1 / bins, align="edge", alpha=0.7, edgecolor="white")
-    axes.plot([0, 1], [0, 1], "--", color="gray", linewidth=1, label="perfect calibration")
-    axes.plot(found.confidence[some], found.accuracy[some], "o-", color="C1", label="measured")
-    share = axes.twinx()
-    shares = np.append(found.rows, found.rows[-1]) / max(1, found.rows.sum())
-    share.step(np.append(left, 1.0), shares, where="post", color="C2", linewidth=1)
-    share.set(ylabel="share of the rows (line)", ylim=(0, 1))
-    axes.set(xlabel="probability of the chosen class", ylabel="share that is right")
-    title = f"{title}\nexpected calibration error {found.error:.4f}"
-    axes.set(xlim=(0, 1), ylim=(0, 1), title=title)
-    axes.legend(loc="upper left")
     save_figure(figure, path)
 
 

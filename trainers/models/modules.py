@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -14,24 +14,26 @@ Weights = Dict[str, np.ndarray]
 """Our name of each weight, "layers.0.qkv.weight", to a float32 array in PyTorch's layout: a linear
 layer is [out, in]; query, key and value are joined along the first axis, in this order."""
 
-LEAVES: Dict[str, Tuple[str, ...]] = {
-    "table": ("weight",),
-    "norm": ("weight", "bias"),
-    "linear": ("weight", "bias"),
-    "matrix": ("weight",),  # a linear layer without a bias
-    "vector": ("bias",),
+NORMAL = None
+LEAVES: Dict[str, Dict[str, Optional[float]]] = {
+    "table": {"weight": NORMAL},
+    "norm": {"weight": 1.0, "bias": 0.0},
+    "linear": {"weight": NORMAL, "bias": 0.0},
+    "matrix": {"weight": NORMAL},  # a linear layer without a bias
+    "vector": {"bias": 0.0},
 }
-"""Kind of module -> its weights."""
+"""Kind of module -> its weights -> what fresh ones are filled with, or NORMAL numbers."""
 
 DIMENSIONS = (
     *("vocab_size", "max_positions", "layers", "hidden_size", "heads"),
     *("intermediate_size", "embedding_size"),
 )
-# Hugging Face's names; silu and swish are one formula, and so are the last three.
-ACTIVATIONS = (
-    *("relu", "tanh", "silu", "swish"),
-    *("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh"),
-)
+ACTIVATIONS = {
+    **{name: name for name in ("relu", "tanh", "silu", "gelu")},
+    "swish": "silu",
+    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), "tanh_gelu"),
+}
+"""Hugging Face's names of activations -> formulas, by which each framework finds its functions."""
 
 
 class Module(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Tup
 import numpy as np
 
 from schemas.errors import DataError
-from trainers.models.modules import Module, Weights
+from trainers.models.modules import LEAVES, NORMAL, Module, Weights
 
 _VOCABULARY = ("embeddings.tokens", "head", "head.table")  # have a row for each token
 _SHOWN = 5  # names in an error, before "and so many more"
@@ -47,8 +47,9 @@ def fresh(config: Any, seed: int) -> Weights:
 
 
 def _fresh(module: Module, leaf: str, shape: Tuple[int, ...], seed: int) -> np.ndarray:
-    if leaf == "bias" or module.kind == "norm":
-        return np.full(shape, 0.0 if leaf == "bias" else 1.0, np.float32)
+    constant = LEAVES[module.kind][leaf]
+    if constant is not NORMAL:
+        return np.full(shape, constant, np.float32)
     drawn = []
     for theirs, rows in zip(module.theirs, module.rows):
         # By name, so that a weight does not depend on what others there are.

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from trainers.models.encoder import EncoderConfig
+from trainers.models.modules import ACTIVATIONS
 from trainers.on_flax.layers import (
-    ACTIVATIONS,
+    FORMULAS,
     Embeddings,
     add_parts,
     head_logits,
@@ -38,7 +39,8 @@ class MaskedHead(nnx.Module):
 
     def __call__(self, x_BxKxH: jax.Array, tokens: nnx.Embed) -> jax.Array:
         """F32 logits [B, K, V]; `tokens` is the output layer where the model has no other."""
-        x_BxKxE = self.norm(ACTIVATIONS[self.config.head_activation](self.dense(x_BxKxH)))
+        activation = FORMULAS[ACTIVATIONS[self.config.head_activation]]
+        x_BxKxE = self.norm(activation(self.dense(x_BxKxH)))
         table = tokens if self.table is None else self.table
         return head_logits(x_BxKxE, table.embedding[...]) + self.bias[...]
 

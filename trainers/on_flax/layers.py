@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from trainers.models.modules import ModelConfig, Weights
+from trainers.models.modules import ACTIVATIONS, ModelConfig, Weights
 from trainers.models.weights import Layout, from_layout, to_layout
 
 Params: TypeAlias = Any  # nested dicts of f32 arrays, lists as dicts by index
@@ -31,16 +31,12 @@ _LAYOUT = Layout(
     },
     is_turned=True,
 )
-_TANH_GELU = partial(jax.nn.gelu, approximate=True)
-ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {  # by Hugging Face's names
+FORMULAS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": jax.nn.relu,
     "tanh": jnp.tanh,
     "silu": jax.nn.silu,
-    "swish": jax.nn.silu,
     "gelu": partial(jax.nn.gelu, approximate=False),
-    "gelu_new": _TANH_GELU,
-    "gelu_fast": _TANH_GELU,
-    "gelu_pytorch_tanh": _TANH_GELU,
+    "tanh_gelu": partial(jax.nn.gelu, approximate=True),
 }
 MASKED = -1e9  # added to the logits of what may not be attended; exp() of it is 0 in f32
 
@@ -234,7 +230,7 @@ class Layer(nnx.Module):
         return self.attention_out(mixed_BxLxNxD.reshape(rows, length, -1)), Cache(keys, values)
 
     def _feed_forward(self, x_BxLxH: jax.Array) -> jax.Array:
-        return self.mlp_out(ACTIVATIONS[self.config.activation](self.mlp_in(x_BxLxH)))
+        return self.mlp_out(FORMULAS[ACTIVATIONS[self.config.activation]](self.mlp_in(x_BxLxH)))
 
     def empty_cache(self, rows: int, places: int) -> Cache:
         """A cache for so many tokens of each row, with nothing in it."""

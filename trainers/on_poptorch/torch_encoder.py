@@ -11,17 +11,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainers.models.encoder import EncoderConfig
+from trainers.models.modules import ACTIVATIONS
 
 # Added to the scores of padding. exp(-10,000) is 0 in every precision, float16 can hold it, and a
 # row that is all padding gives a mean instead of not-a-number.
 HIDDEN_SCORE = -1e4
-_TANH_GELU = functools.partial(functional.gelu, approximate="tanh")
-ACTIVATIONS: Dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": functional.gelu,
-    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), _TANH_GELU),
-    **dict.fromkeys(("silu", "swish"), functional.silu),
+FORMULAS: Dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
     "tanh": torch.tanh,
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "tanh_gelu": functools.partial(functional.gelu, approximate="tanh"),
 }
 
 
@@ -67,7 +67,7 @@ class EncoderLayer(nn.Module):
         self.mlp_out = nn.Linear(wide, hidden)
         self.mlp_norm = nn.LayerNorm(hidden, eps=config.layer_norm_epsilon)
         self.dropout = nn.Dropout(config.dropout)
-        self.activation = ACTIVATIONS[config.activation]
+        self.activation = FORMULAS[ACTIVATIONS[config.activation]]
 
     def forward(self, hidden_BxLxH: Tensor, scores_Bx1x1xL: Tensor) -> Tensor:
         """New hidden states [B, L, H]; scores are 0 on the example, HIDDEN_SCORE on padding."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from trainers.models.modules import ModelConfig, Weights
+from trainers.models.modules import ACTIVATIONS, ModelConfig, Weights
 from trainers.models.weights import Layout, from_layout, to_layout
 from trainers.on_tf.backend import keras, tf
 
@@ -27,15 +27,12 @@ KERAS = Layout(
     },
     is_turned=True,
 )
-ACTIVATION: dict[str, Callable[[Any], Any]] = {
+FORMULAS: dict[str, Callable[[Any], Any]] = {
     "relu": tf.nn.relu,
     "tanh": tf.tanh,
     "silu": tf.nn.silu,
-    "swish": tf.nn.silu,
     "gelu": partial(tf.nn.gelu, approximate=False),
-    **dict.fromkeys(
-        ("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), partial(tf.nn.gelu, approximate=True)
-    ),
+    "tanh_gelu": partial(tf.nn.gelu, approximate=True),
 }
 fold: Any = tf.random.fold_in
 
@@ -163,7 +160,7 @@ class Block(keras.layers.Layer):
 
     def rest(self, x_BxLxH: Any, queries: Any, seen: Sequence[Seen], seed: Seed = None) -> Any:
         """The layer from attention on, of what came in, its queries and what they attend."""
-        rate, grow = self.config.dropout, ACTIVATION[self.config.activation]
+        rate, grow = self.config.dropout, FORMULAS[ACTIVATIONS[self.config.activation]]
         among = self.config.attention_dropout
         mixed = attend(queries, seen, scale=self.scale, dropout=among, seed=seed)
         x_BxLxH += dropped(self.attention_out(mixed), rate, seed, 1)

@@ -1,17 +1,23 @@
-"""Flags that every trainer has and that mean the same in all, with the checks that go with them."""
+"""Flags that every trainer has and that mean the same in all: checked, and read from files too."""
 
 import dataclasses
 import math
 import os
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, Optional, Tuple
+from typing import Any, ClassVar, List, Literal, Optional, Tuple, Type, TypeVar, Union
+
+import tyro
 
 from schemas.errors import DataError, UsageError
+from schemas.flag_file import expand, flag_file, kinds_of
 from schemas.set_cache import CACHE_GIGABYTES, Cache, default_directory
 from schemas.sidecar import Schema
 from trainers.data.flag_values import above_0, at_least, on_disk, shards_name, share
+from trainers.data.mixture import Mixture, open_shards
+from trainers.data.shard_set import ShardSet
 from trainers.models.hf_files import refuse_existing
 from trainers.run.metric_sinks import parse_log_to
 
@@ -207,3 +213,49 @@ def check_task(task: str, schema: Schema, place: str) -> None:
             f"{place} holds rows for task {schema.task!r}; this trainer takes {task!r}. Build a "
             f"set with build_shards --task={task}, or use that task's trainer"
         )
+
+
+Flags = TypeVar("Flags", bound=RunFlags)
+
+
+def parse_flags(argv: List[str], kind: Type[Flags]) -> Flags:
+    """The flags of a command line and of the file that its --config names.
+
+    Raises:
+      UsageError: they make no sense.
+      SystemExit: after --help, and with 2 where there is no such flag.
+    """
+    argv = [re.sub("^--architecture(?==|$)", "--family", argument) for argument in argv]
+    argv = with_config(argv, kind.entry, kind)
+    return tyro.cli(kind, args=argv, prog=f"trainers.{kind.entry}", use_underscores=True)
+
+
+def open_set(flags: RunFlags, place: str) -> Union[ShardSet, Mixture]:
+    """Opens a set, or a mixture, as the flags say."""
+    names = ("seed", "verify", "cache_dir", "cache_gigabytes", "follow_links")
+    return open_shards(place, **{name: getattr(flags, name) for name in names})
+
+
+_CONFIGS = Path(__file__).resolve().parents[2] / "pipelines" / "configs"  # read, never imported
+CONFIG = "config.yaml"
+
+
+def with_config(argv: List[str], command: str, *options: type) -> List[str]:
+    """The arguments, with a command's (flax_mlm's) of the file that --config names before them.
+
+    Raises:
+      UsageError: see `schemas.flag_file.expand`.
+    """
+    if not any(argument.startswith("--config") for argument in argv):
+        return argv
+    import yaml
+
+    return expand(argv, command, kinds_of(*options), folder=os.fspath(_CONFIGS), yaml=yaml)
+
+
+def config_bytes(command: str, options: Any) -> bytes:
+    """The file that repeats a run: all its flags but where it was put and how far it went."""
+    import yaml
+
+    head = f"Again: python -m trainers.{command} --config=THIS_FILE --output=DIR"
+    return flag_file(head, options, ("output", "resume", "stop_after"), yaml)

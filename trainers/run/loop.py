@@ -4,6 +4,8 @@ The loop never waits for the step it has just started: it reads the measurements
 while the device works. Rows come through a thread that also places them on the devices.
 """
 
+import math
+import os
 import sys
 import time
 from contextlib import closing
@@ -13,15 +15,13 @@ from typing import Any, Callable, Dict, Generator, Iterator, List, NamedTuple, O
 import numpy as np
 
 from schemas.errors import DataError
-from trainers.data.batches import Batch, BatchReader
-from trainers.data.read_ahead import read_ahead
+from trainers.data.batches import Batch, BatchReader, read_ahead
 from trainers.models.modules import Weights
 from trainers.run.checkpoints import Checkpoints
-from trainers.run.finite_loss import check_finite
 from trainers.run.interruption import Interruption
 from trainers.run.journal import METRICS, MetricsFile, ProgressLine, Rates, duration, read_metrics
 from trainers.run.metric_sinks import open_sinks
-from trainers.run.program import Arrays, Measures, Plan, Program, Task
+from trainers.run.program import Arrays, Plan, Program, Task
 from trainers.run.progress import Progress, is_due
 
 AHEAD = 2  # calls whose rows lie on the devices before their turn
@@ -287,18 +287,32 @@ class Loop:
             self.checkpoints.save(self.progress, self.program.weights(), self.program.state())
 
 
-def summarize(lines: List[Dict[str, Any]], task: Task, best_step: Optional[int]) -> List[str]:
-    """What metrics.jsonl says of a run: the losses, the last evaluation and the best."""
-    trained = [line["loss"] for line in lines if line["kind"] == "train"]
-    by_step: Dict[int, Measures] = {
-        line["step"]: {name: value for name, value in line.items() if name not in ("kind", "step")}
-        for line in lines
-        if line["kind"] == "evaluation"
-    }
-    said = []
-    if trained:
-        said.append(f"  training    loss {trained[0]:.4f} at first, {trained[-1]:.4f} at last")
-    for name, step in (("last", max(by_step, default=None)), ("best", best_step)):
-        if step in by_step:
-            said.append(f"  {name:<12}step {step}: {task.describe(by_step[step])}")
-    return said
+def check_finite(
+    values: Dict[str, float],
+    batch: Batch,
+    *,
+    step: int,
+    output: str,
+    checkpoint: int,
+) -> None:
+    """Passes where all values are finite; else saves the batch in `output` and stops.
+
+    Values are such as {"loss": 2.3, "gradient norm": 1.1}; the batch is as the reader gave it, with
+    `row_index`. Steps count from 1; `checkpoint` is that of the newest checkpoint, 0 for none.
+
+    Raises:
+      DataError: a value is infinite or not a number; names the step, the rows and the file.
+    """
+    if all(math.isfinite(value) for value in values.values()):
+        return
+    path = os.path.join(output, f"stopped-at-step-{step}.npz")
+    with open(path, "wb") as file:
+        np.savez(file, **{name: np.asarray(value) for name, value in batch.items()})  # type: ignore
+    rows, most = [int(row) for row in batch["row_index"]], 64  # all of them are in the file
+    more = f" and {len(rows) - most} more" if len(rows) > most else ""
+    said = " and ".join(f"the {name} is {value}" for name, value in values.items())
+    raise DataError(
+        f"step {step}: {said}, on rows {', '.join(map(str, rows[:most]))}{more} of the split. "
+        f"The batch lies in {path} (numpy.load opens it). Look at it, lower --learning_rate or "
+        f"lengthen --warmup_steps; checkpoints up to step {checkpoint} are kept"
+    )

@@ -9,12 +9,15 @@ read()                                        # [{"loss": 10.8, "counted": 210.0
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
+from schemas.memory import want_addresses
 from schemas.sidecar import Schema
-from trainers.data.batches import Batch
+from trainers.data.batches import Batch, BatchReader
+from trainers.models.model_flags import PlannedModel
+from trainers.run.interruption import Interruption
 
 Arrays = Dict[str, np.ndarray]
 
@@ -148,3 +151,22 @@ class Task(ABC):
     def report(self, folder: Path, rows: List[Measures], title: str) -> List[str]:
         """Writes what compares checkpoints, whose measures have their "step"; lines to print."""
         return []
+
+
+class Trainer(NamedTuple):
+    """What an entry is made of; the functions take its flags, or the plan made of them."""
+
+    plan_model: Callable[[Any, Schema], PlannedModel]  # with published weights where asked for
+    make_task: Callable[[Any, Schema, Optional[BatchReader]], Task]  # with the set if there is one
+    import_program: Callable[[Plan, Any], Program]  # imports the framework
+    config: type  # EncoderConfig or DecoderConfig: what a run's config.json holds
+    framework: str  # its name, for people
+    gigabytes: float  # of addresses that it takes at least
+
+    def make_program(self, plan: Plan, task: Task) -> Program:
+        """The program of a plan; refuses where the framework could not be loaded."""
+        want_addresses(self.gigabytes, self.framework)
+        with Interruption() as interruption:  # a library whose import was cut off fails otherwise
+            program = self.import_program(plan, task)
+        interruption.deliver()
+        return program

@@ -3,7 +3,7 @@
 import sys
 import time
 from dataclasses import asdict
-from typing import Any, List, Type
+from typing import Any, Dict, List, Optional, Type
 
 from schemas.terminal import say
 from trainers.data.batches import BatchReader
@@ -12,13 +12,12 @@ from trainers.models.model_flags import initial_weights
 from trainers.models.modules import Weights
 from trainers.models.set_tokenizer import TOKENIZER, check_same_tokens, keep_set_files, set_file
 from trainers.run.checkpoints import Checkpoints
-from trainers.run.flags import check_task
+from trainers.run.flags import CONFIG, Flags, check_task, config_bytes, open_set, parse_flags
 from trainers.run.interruption import Interruption
 from trainers.run.journal import METRICS, ProgressLine, duration, mend_metrics, read_metrics
-from trainers.run.loop import Loop, summarize
-from trainers.run.program import Plan
+from trainers.run.loop import Loop
+from trainers.run.program import Measures, Plan, Task, Trainer
 from trainers.run.run_directory import claimed, start_or_resume
-from trainers.run.trainer import CONFIG, Flags, Trainer, config_bytes, open_set, parse_flags
 from trainers.run.use import export_run, use
 
 
@@ -113,3 +112,20 @@ def _say_last_word(loop: Loop) -> None:
         # What was exported is there, and would be refused.
         exported = {name: None for name in asdict(flags) if name.startswith("export")}
         say(f"  to go on    {flags.command(resume=True, stop_after=None, **exported)}")
+
+
+def summarize(lines: List[Dict[str, Any]], task: Task, best_step: Optional[int]) -> List[str]:
+    """What metrics.jsonl says of a run: the losses, the last evaluation and the best."""
+    trained = [line["loss"] for line in lines if line["kind"] == "train"]
+    by_step: Dict[int, Measures] = {
+        line["step"]: {name: value for name, value in line.items() if name not in ("kind", "step")}
+        for line in lines
+        if line["kind"] == "evaluation"
+    }
+    said = []
+    if trained:
+        said.append(f"  training    loss {trained[0]:.4f} at first, {trained[-1]:.4f} at last")
+    for name, step in (("last", max(by_step, default=None)), ("best", best_step)):
+        if step in by_step:
+            said.append(f"  {name:<12}step {step}: {task.describe(by_step[step])}")
+    return said

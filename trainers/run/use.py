@@ -33,12 +33,11 @@ from trainers.models.set_tokenizer import (
 )
 from trainers.models.weights import from_published, to_published
 from trainers.run.checkpoints import Checkpoints, read_weights
-from trainers.run.flags import BEST, RunFlags, check_task
+from trainers.run.flags import BEST, RunFlags, check_task, open_set
 from trainers.run.journal import ProgressLine
 from trainers.run.loop import evaluate
-from trainers.run.program import Arrays, Measures, Plan, Program, Task
+from trainers.run.program import Arrays, Measures, Plan, Program, Task, Trainer
 from trainers.run.run_directory import CHECKPOINTS, SETTINGS, errors_in_words, read_settings
-from trainers.run.trainer import Trainer, open_set
 
 
 @dataclass(frozen=True)

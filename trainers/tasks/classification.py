@@ -10,7 +10,6 @@ from schemas.errors import UsageError
 from schemas.sidecar import Schema
 from trainers.data.batches import Batch, BatchReader
 from trainers.measures import class_scores
-from trainers.measures.pictures import draw_confusion, draw_reliability
 from trainers.models.set_tokenizer import open_tokenizer, sets_of
 from trainers.run.flags import RunFlags
 from trainers.run.program import Arrays, Measures, Program, Task
@@ -153,10 +152,10 @@ class ClassificationTask(Task):
         chosen_B, classes = self._logits_BxC.argmax(axis=1), len(self.classes)
         confusion = class_scores.confusion_matrix(chosen_B, self._label_B, classes)
         title = f"accuracy {self._measures['accuracy']:.2%} of {len(self._label_B):,} rows"
-        draw_confusion(confusion, self.classes, str(folder / "confusion.png"), title)
+        class_scores.draw_confusion(confusion, self.classes, str(folder / "confusion.png"), title)
         probability_BxC = class_scores.probabilities(self._logits_BxC)
         bins = class_scores.calibration(probability_BxC, self._label_B)
-        draw_reliability(bins, str(folder / "reliability.png"), "Reliability")
+        class_scores.draw_reliability(bins, str(folder / "reliability.png"), "Reliability")
 
 
 def count_labels(shards: BatchReader, split: str) -> List[int]:

@@ -127,5 +127,5 @@ class ClmTask(Task):
         if "bits_per_byte" in measures:
             said += f", {measures['bits_per_byte']:.4f} bits per byte"
         if "word_perplexity" in measures:
-            said += f", perplexity per word {measures['word_perplexity']:,.1f}"
+            said += f", perplexity per word {language.shown(measures['word_perplexity'], 1)}"
         return said

@@ -52,9 +52,14 @@ def exponential(value: float) -> float:
     return math.exp(min(value, 700.0))
 
 
+def shown(value: float, digits: int) -> str:
+    """A perplexity for people: "1,234.5", and "1.0e+304" where it would fill lines."""
+    return f"{value:,.{digits}f}" if value < 1e9 else f"{value:.1e}"
+
+
 def describe_tokens(measures: Mapping[str, float], digits: int) -> str:
     """Those measures in a few words: "loss 2.1234, accuracy 51.20%, perplexity 8.4"."""
     return (
         f"loss {measures['loss']:.4f}, accuracy {measures['accuracy']:.2%}, perplexity "
-        f"{measures['perplexity']:,.{digits}f}"
+        f"{shown(measures['perplexity'], digits)}"
     )

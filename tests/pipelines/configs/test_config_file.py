@@ -16,8 +16,8 @@ from pipelines.train.options import TokenizerOptions
 from schemas.errors import UsageError
 from schemas.features import TASKS
 from trainers.flax_mlm import FlaxMlmFlags
-from trainers.run.trainer import config_bytes as repeating_bytes
-from trainers.run.trainer import parse_flags
+from trainers.run.flags import config_bytes as repeating_bytes
+from trainers.run.flags import parse_flags
 
 OPTIONS = TokenizerOptions(
     vocab_size=300,

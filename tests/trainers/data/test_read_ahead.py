@@ -9,7 +9,7 @@ import pytest
 
 from schemas.errors import DataError
 from tests.tools.places import ROOT
-from trainers.data.read_ahead import read_ahead
+from trainers.data.batches import read_ahead
 
 
 def test_read_ahead_keeps_order_and_errors():
@@ -41,7 +41,7 @@ def test_read_ahead_ends_its_thread():
 
 def test_a_process_may_end_in_the_middle():
     code = (
-        "import itertools; from trainers.data.read_ahead import read_ahead\n"
+        "import itertools; from trainers.data.batches import read_ahead\n"
         "seen = read_ahead(itertools.count(), 2); print(next(seen))"
     )
     found = subprocess.run(

@@ -11,10 +11,11 @@ from trainers.measures.class_scores import (
     class_measures,
     class_weights,
     confusion_matrix,
+    draw_confusion,
+    draw_reliability,
     f1_scores,
     probabilities,
 )
-from trainers.measures.pictures import draw_confusion, draw_reliability
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -10,7 +10,7 @@ from schemas.errors import UsageError
 from schemas.features import max_masked_slots, unmask
 from tests.tools.shard_factory import mlm_schema, packed_rows
 from trainers.flax_mlm import FlaxMlmFlags
-from trainers.on_flax.masking import masked_anew, stored_masks, unmasked_ids
+from trainers.on_flax.mlm_objective import masked_anew, stored_masks, unmasked_ids
 from trainers.tasks.mlm import MlmTask
 
 SCHEMA = mlm_schema(max_length=64, vocab_size=60, all_special_ids=(0, 1, 2, 3, 4, 30, 59))

@@ -20,9 +20,9 @@ from tests.tools.compile_cache import compiled_once
 from tests.tools.trainer_list import TRAINERS
 from trainers.run.checkpoints import numbered, read_weights
 from trainers.run.journal import MetricsFile, read_metrics
+from trainers.run.program import Trainer
 from trainers.run.progress import Progress
 from trainers.run.schedule import Schedule
-from trainers.run.trainer import Trainer
 
 # PyTorch finds no GPU in a process that TensorFlow came to first, and says so.
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from schemas.errors import DataError
-from trainers.run.finite_loss import check_finite
+from trainers.run.loop import check_finite
 
 BATCH = {"row_index": np.array([7, 1 << 40]), "input_ids": np.array([[1, 2], [3, 4]], np.uint16)}
 

@@ -17,10 +17,9 @@ from tests.tools.shard_factory import write_mlm_set
 from tests.tools.trainer_list import BY_NAME
 from trainers.models import decoder, encoder
 from trainers.models.model_flags import SIZES, ModelFlags
-from trainers.run.flags import RunFlags
+from trainers.run.flags import RunFlags, parse_flags
 from trainers.run.run_directory import claimed
 from trainers.run.start import run
-from trainers.run.trainer import parse_flags
 
 TRAINERS = {
     "flax_mlm": "FlaxMlmFlags",

@@ -118,6 +118,9 @@ def test_causal_language_modeling(tmp_path):
     assert task.describe(measures) == said
     told = task.describe({**measures, "word_perplexity": 1234.56})
     assert told == f"{said}, perplexity per word 1,234.6"
+    vast = {**measures, "perplexity": math.exp(700), "word_perplexity": 2.5e9}
+    told = task.describe(vast)
+    assert "perplexity 1.0e+304, " in told and told.endswith("perplexity per word 2.5e+09")
     bare = ClmTask(FlaxClmFlags(shards="set"), shards.schema).measure(iter([(BATCH, sums_of())]))
     assert bare is not None and "bits_per_byte" not in bare
 
