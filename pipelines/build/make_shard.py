@@ -153,7 +153,8 @@ class Shard:
 
     def _rows(self, rows_B: np.ndarray) -> Columns:
         """The columns of the rows of these numbers, as the packing lays them."""
-        from pipelines.rows.row_loop import copied, numbered  # imports numba
+        # Imports numba, which the plan of a job spares.
+        from pipelines.rows.row_loop import copied, numbered
 
         schema, segments, packing = self.maker.schema, self.segments, self.packing
         span_B = packing.bounds[rows_B], packing.bounds[rows_B + 1]

@@ -20,6 +20,7 @@ from pipelines.input_options import (
 )
 from pipelines.readers.documents import MAX_DOCUMENT_BYTES
 from pipelines.readers.source import AUTO, Source
+from pipelines.readers.sources import Block, plan_blocks
 from pipelines.tasks.task import Task, task_class
 from schemas.errors import UsageError
 from schemas.features import MAX_TOKENS, TASKS, task_features
@@ -28,9 +29,8 @@ from schemas.records import FORMATS
 from schemas.sidecar import Schema
 from schemas.version import VERSION
 
-if TYPE_CHECKING:  # --help needs none of these, and they load much
-    from pipelines.encoding.tokenizer import LoadedTokenizer
-    from pipelines.readers.sources import Block
+if TYPE_CHECKING:
+    from pipelines.encoding.tokenizer import LoadedTokenizer  # loads much, and --help needs none
 
 N = TypeVar("N", int, float)
 T = TypeVar("T", bound=Task)
@@ -123,14 +123,12 @@ class BuildOptions(Generic[T]):
         roles = self.settings.roles()
         return {split: source_of(self, some, roles) for split, some in patterns.items()}
 
-    def blocks(self) -> "list[Block]":
+    def blocks(self) -> list[Block]:
         """All blocks of all inputs.
 
         Raises:
           DataError: as `plan_blocks`.
         """
-        from pipelines.readers.sources import plan_blocks
-
         blocks = [
             replace(block, split=split)
             for split, source in self.sources().items()
@@ -138,13 +136,14 @@ class BuildOptions(Generic[T]):
         ]
         return [replace(block, index=index) for index, block in enumerate(blocks)]
 
-    def complete(self, blocks: "list[Block]", say: Callable[[str], None]) -> Self:
+    def complete(self, blocks: list[Block], say: Callable[[str], None]) -> Self:
         """These options, with what the task has to know of the inputs before the run.
 
         Args:
           blocks: all inputs.
           say: prints a line, where they have to be read for it.
         """
+        # Imports pyarrow.compute, which --help spares.
         from pipelines.readers.label_values import find_labels
 
         source = next(iter(self.sources().values()))

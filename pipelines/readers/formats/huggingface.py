@@ -45,6 +45,7 @@ def find_split(address: str) -> StoredSplit:
     """
     path, names = _parse(address)
     try:
+        # An extra, which takes two seconds to import.
         import datasets
     except ImportError as error:
         raise UsageError(
@@ -91,7 +92,7 @@ def _parse(address: str) -> tuple[str, list[str]]:
 
 
 def _open(path: str, names: list[str], address: str) -> "Dataset":
-    import datasets
+    import datasets  # as above
 
     if os.path.isdir(path) and any(os.path.exists(os.path.join(path, n)) for n in _SAVED):
         found, config = datasets.load_from_disk(path), ""
