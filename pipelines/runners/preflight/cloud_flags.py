@@ -1,15 +1,12 @@
 """Whether the flags that Dataflow wants are there. Whether they are good, Dataflow says."""
 
-import argparse
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, WorkerOptions
 from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
-
-from pipelines.runners.beam_flags import flag_parser
 
 State = Literal["ok", "failed", "not checked"]
 
@@ -31,33 +28,24 @@ class Check:
     remedy: str = ""
 
 
-def flags_of(beam_arguments: list[str]) -> argparse.Namespace:
-    """The flags of Dataflow's that are looked at here; None where they are not given."""
-    parser = flag_parser(
-        "project", "region", "temp_location", "staging_location", "template_location"
-    )
-    parser.add_argument("--num_workers", type=int)
-    parser.add_argument("--max_num_workers", type=int)
-    return parser.parse_known_args(beam_arguments)[0]
+def most_workers(beam_arguments: list[str]) -> int | None:
+    """How many workers may run at once; None where no flag says it."""
+    options = PipelineOptions(beam_arguments).view_as(WorkerOptions)
+    return options.max_num_workers or options.num_workers
 
 
 def check_flags(beam_arguments: list[str]) -> Iterator[Check]:
     """All that Dataflow wants of flags."""
-    flags = flags_of(beam_arguments)
+    flags = PipelineOptions(beam_arguments).view_as(GoogleCloudOptions)
     region = flags.region or os.environ.get("CLOUDSDK_COMPUTE_REGION")
     remedy = "--project=PROJECT_ID, as `gcloud projects list` has it"
-    yield _given("project", flags.project, "none is given", remedy)
+    yield _given("project", flags.project, remedy)
     remedy = "--region=REGION, where the buckets are, such as europe-west4"
-    yield _given("region", region, "none is given", remedy)
-    name, remedy = "temporary files", "--temp_location=gs://BUCKET/tmp, of a bucket in the region"
-    if problem := _bad_location(beam_arguments):
-        yield Check(name, "failed", problem, remedy)
-    else:
-        place, missing = (
-            flags.temp_location or flags.staging_location,
-            ("neither --temp_location nor --staging_location"),
-        )
-        yield _given(name, place, missing, remedy)
+    yield _given("region", region, remedy)
+    remedy = "--temp_location=gs://BUCKET/tmp, of a bucket in the region"
+    problem = _bad_location(flags) or "neither --temp_location nor --staging_location"
+    place = None if _bad_location(flags) else flags.temp_location or flags.staging_location
+    yield _given("temporary files", place, remedy, problem)
     if flags.template_location:
         yield Check(
             "template",
@@ -68,15 +56,14 @@ def check_flags(beam_arguments: list[str]) -> Iterator[Check]:
         )
 
 
-def _given(name: str, value: str | None, missing: str, remedy: str) -> Check:
-    return Check(name, "ok", value) if value else Check(name, "failed", missing, remedy)
+def _given(name: str, value: str | None, remedy: str, problem: str = "none is given") -> Check:
+    return Check(name, "ok", value) if value else Check(name, "failed", problem, remedy)
 
 
-def _bad_location(beam_arguments: list[str]) -> str:
-    """What Beam says of a place for temporary files, where it would make a bucket instead."""
-    options = PipelineOptions(beam_arguments).view_as(GoogleCloudOptions)
-    validator = PipelineOptionsValidator(options, None)
+def _bad_location(flags: GoogleCloudOptions) -> str:
+    """What Beam's validator says of places for temporary files: a run would make a bucket then."""
+    validator = PipelineOptionsValidator(flags, None)
     for name in ("temp_location", "staging_location"):
-        if getattr(options, name) and (said := validator.validate_gcs_path(options, name)):
+        if getattr(flags, name) and (said := validator.validate_gcs_path(flags, name)):
             return str(said[0])
     return ""

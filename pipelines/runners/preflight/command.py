@@ -19,7 +19,7 @@ from pipelines.host.console import Console
 from pipelines.readers.files import is_remote
 from pipelines.readers.sources import Block, plan_blocks
 from pipelines.runners.launch import is_local
-from pipelines.runners.preflight.cloud_flags import Check, check_flags, flags_of
+from pipelines.runners.preflight.cloud_flags import Check, check_flags, most_workers
 from pipelines.runners.preflight.costs import check_counting, check_shards
 from pipelines.runners.preflight.job import check_job
 from pipelines.runners.preflight.places import (
@@ -184,7 +184,7 @@ def _add_costs(
         documents=found.documents,
         tokens=found.tokens * wanted / max(kept, 1.0),  # all copies travel
         shards=schema.shards[fullest],
-        workers=_workers(asked),
+        workers=most_workers(asked.beam_arguments) or 1,
         share=found.rows.get(fullest, 0) / rows,
         token_bytes=np.dtype(token_dtype(schema.vocab_size)).itemsize,
     )
@@ -220,10 +220,5 @@ def preflight_tokenizer(options: TokenizerOptions, beam_arguments: list[str]) ->
     if blocks is None:
         look.add(Check("work", "not checked", _NO_INPUTS))
     else:
-        look.add(*check_counting(asked, sum(block.bytes for block in blocks), _workers(asked)))
+        look.add(*check_counting(asked, sum(block.bytes for block in blocks)))
     look.end()
-
-
-def _workers(asked: Asked) -> int:
-    flags = flags_of(asked.beam_arguments)
-    return flags.max_num_workers or flags.num_workers or 1

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import psutil
 from rich.filesize import decimal
 
-from pipelines.runners.preflight.cloud_flags import Check, flags_of
+from pipelines.runners.preflight.cloud_flags import Check, most_workers
 from pipelines.runners.preflight.places import Asked
 from pipelines.runners.preflight.scale import Costs, Rates
 
@@ -31,15 +31,14 @@ def check_shards(asked: Asked, taken: Costs, shards: int) -> Iterator[Check]:
     yield _work(asked, taken.cpu_hours, taken.shuffle_bytes)
 
 
-def check_counting(asked: Asked, stored_bytes: int, workers: int) -> Iterator[Check]:
+def check_counting(asked: Asked, stored_bytes: int) -> Iterator[Check]:
     """Memory a worker and work of train_tokenizer.
 
     Args:
       asked: the command.
       stored_bytes: of the inputs, as they lie there.
-      workers: that may run at once.
     """
-    rates = Rates()
+    rates, workers = Rates(), most_workers(asked.beam_arguments) or 1
     yield _memory(asked, _WORKER_BYTES + _COUNT_BYTES, "")
     seconds = stored_bytes / 1e9 * rates.count_ms_a_megabyte + rates.start_seconds * workers
     yield _work(asked, seconds / 3600, None)
@@ -59,15 +58,13 @@ def _memory(asked: Asked, need: float, remedy: str) -> Check:
         said = f"{needs}; this machine has {decimal(has)} for all of them"
         return Check("memory", "ok" if need < has else "failed", said, remedy * (need >= has))
     if asked.on_dataflow:
-        return Check(
-            "memory", "not checked", f"{needs}, of which Dataflow starts one a vCPU", remedy
-        )
+        said = f"{needs}, of which Dataflow starts one a vCPU"
+        return Check("memory", "not checked", said, remedy)
     return Check("memory", "not checked", f"{needs}; what one has is the cluster's to say", remedy)
 
 
 def _work(asked: Asked, cpu_hours: float, shuffle_bytes: float | None) -> Check:
-    flags = flags_of(asked.beam_arguments)
-    workers = flags.max_num_workers or flags.num_workers
+    workers = most_workers(asked.beam_arguments)
     parts = [f"about {cpu_hours:,.2f} hours of a core (a vCPU is half of one)"]
     if workers:
         parts.append(f"{cpu_hours / workers:,.2f} h with {workers:,} workers of one")

@@ -96,14 +96,14 @@ def check_runner(asked: Asked) -> Check:
 
 def _endpoint_problem(asked: Asked) -> str:
     """What is wrong with --job_endpoint; "" for nothing."""
-    endpoint = (
-        flag_parser("job_endpoint").parse_known_args(asked.beam_arguments)[0].job_endpoint or ""
-    )
-    host, _, port = endpoint.rpartition(":")
+    endpoint = flag_parser("job_endpoint").parse_known_args(asked.beam_arguments)[0].job_endpoint
     if endpoint == "embed":
         return ""
+    if not endpoint:
+        return "no --job_endpoint"
+    host, _, port = endpoint.rpartition(":")
     if not host or not port.isdigit():
-        return f"--job_endpoint={endpoint} is not HOST:PORT" if endpoint else "no --job_endpoint"
+        return f"--job_endpoint={endpoint} is not HOST:PORT"
     try:
         socket.create_connection((host, int(port)), _ENDPOINT_SECONDS).close()
     except OSError as error:
