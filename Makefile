@@ -1,4 +1,5 @@
-# make demo | test | check | bench | prism | lock | clean   (PYTHON=python3.12: the interpreter)
+# make demo | test | test-all | flink-test | check | bench | prism | lock | clean
+# (PYTHON=python3.12: the interpreter)
 # Each target installs what it needs into .venv; stamp files in there keep the second time quick.
 PYTHON ?= python3
 UV_VERSION := 0.13.8
@@ -8,12 +9,13 @@ INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/pyth
 	--constraint requirements.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test flink-test check bench prism lock clean
+.PHONY: help demo test test-all flink-test check bench prism lock clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    text -> tokenizer -> shards -> 300 training steps, in a few minutes"
-	@echo "make test    all tests"
+	@echo "make test    the tests that are not slow"
+	@echo "make test-all      all tests, as in continuous integration"
 	@echo "make flink-test    those on a Flink cluster of two hosts (root, Java, Maven)"
 	@echo "make check   ruff and pyright"
 	@echo "make bench   all measurements, into benchmarks/ (25 minutes; text from ../shared/data)"
@@ -24,10 +26,19 @@ help:
 demo: .venv/demo.stamp
 	$(BIN)/python -m pipelines.demo --output=demo
 
-# Tests on Prism say why they are skipped where it could not be built; in CI they fail.
+# worksteal keeps tests of a file in one process, where they share what they made.
+TESTS := $(BIN)/python -m pytest -q -n auto --maxprocesses=4 --dist=worksteal
+
+# Less optimized, programs of JAX compile twice as fast. Tests on Prism say so where there is none.
 test: .venv/all.stamp
+	JAX_DISABLE_MOST_OPTIMIZATIONS=true $(TESTS) -m "not slow"
+
+# Where Prism could not be built, or Flink cannot run, their tests say why they are skipped; in CI
+# they fail. Flink's share one cluster, and so one process.
+test-all: .venv/all.stamp
 	@$(MAKE) --no-print-directory prism || echo "going on without Prism" >&2
-	$(BIN)/python -m pytest -q -n auto --maxprocesses=4 --dist=loadgroup
+	$(TESTS) -m "not flink"
+	@$(MAKE) --no-print-directory flink-test
 
 flink-test: .venv/all.stamp
 	$(BIN)/python -m pytest -q tests/pipelines/runners/test_flink.py

@@ -76,7 +76,10 @@ def test_seven_files_give_the_same_bytes(made, task):
     assert content(made(task, files=7)) == content(made(task))
 
 
-@pytest.mark.parametrize("task", ["clm", "classification", "span_corruption"])
+SLOW = [pytest.param(task, marks=pytest.mark.slow) for task in ("clm", "span_corruption")]
+
+
+@pytest.mark.parametrize("task", ["classification", *SLOW])
 def test_two_workers_give_the_same_bytes(made, task):
     flags = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
     assert content(made(task, *flags, files=7)) == content(made(task))

@@ -9,8 +9,8 @@ import pytest
 from tests.attacks.flink_faults import COMMANDS, Work, run_cell
 from tests.tools.flink_cluster import CannotRun, flink_cluster, why_not
 
-# One cluster for all: --dist=loadgroup keeps them in one of pytest's processes.
-pytestmark = [pytest.mark.flink, pytest.mark.xdist_group("flink")]
+# One cluster for all: `make flink-test` has them in one process.
+pytestmark = [pytest.mark.flink, pytest.mark.slow]
 
 
 def cannot(reason):

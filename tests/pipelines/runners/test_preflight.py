@@ -119,6 +119,7 @@ def test_a_job_that_passes(remote, gs_store, tokenizer_path, capsys):
     assert gs_store.names() == ["in/0.txt", "in/1.txt", "in/2.txt"]
 
 
+@pytest.mark.slow
 def test_one_of_train_tokenizer_without_an_index(remote, gs_store, no_index, capsys):
     train_tokenizer(["--preflight", *remote, "--vocab_size=400"])
     lines = printed(capsys, gs_store, None)

@@ -80,6 +80,7 @@ def measured(output):
     return [tuple(line[name] for name in names) for line in lines if line["kind"] == "train"]
 
 
+@pytest.mark.slow
 def test_devices_may_change_and_batches_do_not(flags, tmp_path):
     """One device for six steps; two for six, for three and three; one for three, then two."""
     one, moved = tmp_path / "one", tmp_path / "moved"
@@ -102,6 +103,7 @@ def test_devices_may_change_and_batches_do_not(flags, tmp_path):
             assert ours[3] == pytest.approx(theirs[3], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_killed_while_a_checkpoint_is_written(flags, tmp_path):
     """The half checkpoint is no checkpoint; the run goes on from the whole one before it."""
     output = tmp_path / "run"

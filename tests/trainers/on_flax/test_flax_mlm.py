@@ -112,7 +112,10 @@ def test_a_whole_run(shards, tmp_path, capsys):
     assert "step 8: validation loss" in said.err
 
 
-@pytest.mark.parametrize("more", [[], ["--masking=dynamic", "--dropout=0.1", "--accumulation=2"]])
+RESUMED = ["--masking=dynamic", "--dropout=0.1", "--accumulation=2"]
+
+
+@pytest.mark.parametrize("more", [[], pytest.param(RESUMED, marks=pytest.mark.slow)])
 def test_resume_is_identical_to_the_bit(shards, tmp_path, more):
     """15 steps (an epoch has 10) in one go; 3, then the rest; weights, optimizer, losses."""
     more = [*more, STEPS]
@@ -166,6 +169,7 @@ def test_resume_of_a_finished_run_only_says_so(shards, tmp_path, capsys):
     assert said.out.count("15 steps done") == 2
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_it_goes_on_from_the_last_checkpoint(shards, tmp_path):
     """SIGKILL leaves no time for anything: measurements beyond the checkpoint are measured anew."""
     output = tmp_path / "run"

@@ -176,7 +176,13 @@ def test_buffers_are_donated_and_none_of_the_host_s(compiled, program):
             assert apart(one, other) == 0
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "adafactor", "sgd_momentum", "lion"])
+OTHERS = [
+    pytest.param(optimizer, marks=pytest.mark.slow)
+    for optimizer in ("adafactor", "sgd_momentum", "lion")
+]
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", *OTHERS])
 def test_weights_and_state_go_on_in_another_program_to_the_bit(optimizer):
     flags = replace(FLAGS, optimizer=optimizer, dropout=0.1, steps=4, learning_rate=1e-3)
     program = program_of(flags)
@@ -355,6 +361,7 @@ assert apart(weights, shared) < 1e-3
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 8])
 def test_several_devices_give_the_losses_of_one(count):
     settings = {

@@ -171,6 +171,7 @@ def test_a_run_that_is_interrupted_and_killed_ends_as_if_it_had_not_been(
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
+@pytest.mark.slow
 def test_resuming_on_two_devices_takes_the_same_batches(shards, tmp_path, monkeypatch):
     """One device and two differ by the order in which gradients are added up, no more.
 
@@ -400,7 +401,7 @@ def same(found, expected):
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
-@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_compiling_changes_nothing(shards, jit):
     """Not a bit of weights and state, though XLA compiles a step by making it."""
     program, batches = program_of(shards, jit_compile=jit)

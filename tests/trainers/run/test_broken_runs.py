@@ -61,7 +61,14 @@ def sets(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module", params=TRAINERS, ids=lambda trainer: trainer.name)
+QUICKEST = "flax_clm"  # of the five
+CHOICE = [
+    trainer if trainer.name == QUICKEST else pytest.param(trainer, marks=pytest.mark.slow)
+    for trainer in TRAINERS
+]
+
+
+@pytest.fixture(scope="module", params=CHOICE, ids=[trainer.name for trainer in TRAINERS])
 def trainer(request):
     return request.param
 

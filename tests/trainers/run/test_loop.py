@@ -371,8 +371,12 @@ def lines(shards, tmp_path) -> list[tuple[str, int]]:
 WRITE = ("checkpoints.py", "journal.py", "run_directory.py")
 
 
+# Every fourth line each.
+PARTS = [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3))]
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of an open file
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", PARTS)
 def test_ctrl_c_at_any_line(shards, whole, tmp_path, lines, part):
     """Also before the first step, and as the run ends."""
     for number, line in enumerate([line for line in lines if line[0] not in WRITE][part::4]):
@@ -384,7 +388,7 @@ def test_ctrl_c_at_any_line(shards, whole, tmp_path, lines, part):
 
 # JAX's, where another test has imported it.
 @pytest.mark.filterwarnings(r"ignore:os.fork\(\) was called:RuntimeWarning")
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", PARTS)
 def test_killed_at_any_line_that_writes(shards, whole, tmp_path, lines, part):
     for number, line in enumerate([line for line in lines if line[0] in WRITE][part::4]):
         flags = flags_of(shards, tmp_path / str(number), **SHORT)
