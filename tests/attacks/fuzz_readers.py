@@ -34,7 +34,8 @@ import numpy as np
 import tyro
 
 from pipelines import export, inspect_shards, verify
-from pipelines.inspection import row_export, row_text, set_tables  # noqa: F401  read before forks
+from pipelines.inspection import export_set, row_text, set_tables
+from pipelines.inspection.checks import set_check
 from schemas.errors import DataError, TextmillError, run_entry
 from schemas.records import open_rows
 from schemas.sidecar import Schema
@@ -46,6 +47,7 @@ CPU_SECONDS, SECONDS = 10, 120  # of one reader: at work; in all, on a machine w
 MORE_BYTES = 100_000_000  # of memory, beyond the set
 _DATA_BYTES = 2_000_000_000  # no reader gets more, whatever it asks for
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+IMPORTED_BEFORE_FORKS = (export_set, row_text, set_check, set_tables)
 TASKS = {
     "mlm": ["--max_length=64", "--static_masking"],
     "clm": ["--max_length=64"],
