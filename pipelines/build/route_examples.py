@@ -67,7 +67,7 @@ def route_examples(
     gone = np.ones(count, bool)
     gone[made.document_E[lengths_E > 0]] = False
     gone[list(made.rejects)] = False
-    texts = [role.name for role in task.roles() if role.values.is_text]
+    texts = [role.name for role in task.roles() if role.values.is_text or role.values.is_json]
     whole = _example_batch(documents, texts, made, digests, schema)
     if "evaluation" in made.ragged:
         whole = _clear(whole, "evaluation", is_trained[route_E])

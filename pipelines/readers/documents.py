@@ -45,6 +45,7 @@ class Kind:
         none.
       is_content: whether documents that differ in it alone are two.
       is_folder: whether a text file's folder says it.
+      is_json: whether it may have any shape, and is kept as JSON with sorted keys.
     """
 
     wanted: str
@@ -54,6 +55,7 @@ class Kind:
     is_name: bool = False
     is_content: bool = True
     is_folder: bool = False
+    is_json: bool = False
 
     @property
     def nothing(self) -> str | list:
@@ -69,6 +71,7 @@ KINDS = {
     "answers": Kind(
         "answers: strings, or {text, answer_start} as SQuAD has them", "not_answers", ANSWERS
     ),
+    "json": Kind("JSON: text, numbers, truth values, lists and objects", "not_json", is_json=True),
 }
 
 

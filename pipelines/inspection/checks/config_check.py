@@ -4,7 +4,7 @@ No reader of rows opens them, so that only `pipelines.verify` looks. Pure.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import yaml
@@ -77,16 +77,16 @@ def _pairs(flags: dict[str, Any], schema: Schema) -> Iterator[tuple[str, Any, An
         unit = "word" if flags.get("whole_word_masking") else flags["mask_unit"]
         yield "mask_unit", unit, schema.mask_unit
     if isinstance(flags.get("splits"), str) and not schema.splits_given:
-        yield "splits", _numbers(flags["splits"]), schema.splits
+        yield "splits", _numbers(flags["splits"], float), schema.splits
     if ":" in str(flags.get("num_shards", "")):
-        yield "num_shards", _numbers(flags["num_shards"]), schema.shards
+        yield "num_shards", _numbers(flags["num_shards"], json.loads), schema.shards
 
 
-def _numbers(text: str) -> dict[str, Any]:
+def _numbers(text: str, parse: Callable[[str], Any]) -> dict[str, Any]:
     """`train:0.9,test:0.1` -> {"test": 0.1, "train": 0.9}, or what of it can be read."""
     pairs = (item.strip().partition(":")[::2] for item in text.split(","))
     try:
-        return {name: json.loads(number) for name, number in sorted(pairs)}
+        return {name: parse(number) for name, number in sorted(pairs)}
     except ValueError:
         return {"": text}
 

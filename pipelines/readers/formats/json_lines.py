@@ -26,7 +26,7 @@ from pipelines.readers.documents import (
 )
 from pipelines.readers.formats import byte_ranges
 from pipelines.readers.formats.byte_ranges import Parser
-from pipelines.readers.formats.role_columns import UNEVEN, column_of, take_roles
+from pipelines.readers.formats.role_columns import UNEVEN, column_of, json_text, take_roles
 from pipelines.readers.source import Source
 from pipelines.readers.stored import Part
 
@@ -143,7 +143,9 @@ def role_value(record: dict[str, Any], role: Role) -> str | list[dict[str, Any]]
         return "missing_field", f"no field {role.field!r}; fields there: {fields}"
     if role.type == ANSWERS:
         return _answers_of(value, role.field)
-    if role.values.is_name and isinstance(value, int):
+    if role.values.is_json:
+        value = json_text(value)
+    elif role.values.is_name and isinstance(value, int):
         return str(value).lower() if isinstance(value, bool) else str(value)
     if not isinstance(value, str):
         return role.values.refusal, f"field {role.field!r} is a {type(value).__name__}"

@@ -4,7 +4,9 @@ What JSON Lines, Parquet, Arrow and others hold comes in many types; a task sees
 of role. Rows that a role refuses are named one by one, the others never become Python objects.
 """
 
+import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +54,11 @@ def missing_field(role: Role, path: str, names: Sequence[str]) -> str:
         f"{path} has no field {role.field!r}, which --{role.name}_field names; the fields there: "
         f"{', '.join(sorted(names)) or 'none'}"
     )
+
+
+def json_text(value: Any) -> str:
+    """A value of any shape as JSON, the same whatever format it was read from."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
 def field_type(schema: pa.Schema, field: str) -> pa.DataType | None:
@@ -149,6 +156,9 @@ def _role_column(
         column = column.dictionary_decode()
     if role.type == ANSWERS:
         return _answers(column, role)
+    if role.values.is_json:
+        texts = (None if value is None else json_text(value) for value in column.to_pylist())
+        column = pa.array(texts, pa.large_string())
     refused: Refused = {}
     if names is not None and pt.is_integer(column.type):
         column, refused = _class_names(column, role, names)
@@ -278,6 +288,10 @@ def _serves(found: pa.DataType, role: Role) -> bool:
         found = found.value_type
     if _is_text(found) or pt.is_null(found):
         return True
+    if role.values.is_json:
+        if pt.is_struct(found) or _is_list(found):
+            return all(_serves(found.field(i).type, role) for i in range(found.num_fields))
+        return pt.is_integer(found) or pt.is_boolean(found) or pt.is_floating(found)
     if role.type != ANSWERS:
         return role.values.is_name and (pt.is_integer(found) or pt.is_boolean(found))
     if pt.is_struct(found):

@@ -1,6 +1,8 @@
 """Parquet, Arrow and saved datasets: what is read of them, and what is damaged."""
 
 import io
+import json
+from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -237,3 +239,25 @@ def test_a_folder_that_datasets_builds(tmp_path, monkeypatch):
     assert rows_of(read_all(f"hf:{folder}:test", LABELED)) == [{"text": "c", "label": "3"}]
     with pytest.raises(UsageError, match="several splits"):
         read_all(f"hf:{folder}")
+
+
+def test_values_of_any_shape_are_kept_as_json(tmp_path):
+    """The same text from every format: one document is the same wherever it lies."""
+    chats = [[{"role": "user", "content": "Blåbær"}], [{"role": "user", "content": "b"}] * 2]
+    expected = [json.dumps(chat, ensure_ascii=False, sort_keys=True) for chat in chats]
+    roles = (Role("messages", "json", "messages"),)
+    table = pa.table({"messages": chats})
+    pq.write_table(table, tmp_path / "x.parquet")
+    with pa.ipc.new_file(tmp_path / "x.arrow", table.schema) as writer:
+        writer.write_table(table)
+    bad = ["{}", '{"messages": null}', '{"messages": ["\\ud800"]}']
+    lines = [json.dumps({"messages": chat}) for chat in chats] + bad
+    (tmp_path / "x.jsonl").write_text("\n".join(lines))
+    for ending in ("parquet", "arrow", "jsonl"):
+        pieces = read_all(tmp_path / f"x.{ending}", roles)
+        assert [row["messages"] for row in rows_of(pieces)] == expected
+    reasons = [reject.reason for piece in pieces for reject in piece.rejects]
+    assert reasons == ["missing_field", "missing_field", "lone_surrogate"]
+    pq.write_table(pa.table({"messages": [datetime(2026, 1, 1)]}), tmp_path / "y.parquet")
+    with pytest.raises(UsageError, match="cannot be JSON: text, numbers"):
+        read_all(tmp_path / "y.parquet", roles)
