@@ -11,16 +11,16 @@ import numpy as np
 
 from pipelines.rows.evaluation import EvaluationLine, example_ids, example_name
 from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.masking import mix
+from pipelines.rows.masking import GAMMA, mix
 from pipelines.rows.packing import Packing, pack
 from pipelines.rows.repeats import Kept
+from pipelines.rows.row_layout import RowLayout
 from pipelines.tasks.task import Columns, Finish, Segments, Task, is_training
 from schemas.features import segment_name, token_dtype
 from schemas.sidecar import Schema
 from schemas.statistics import ShardStatistics, length_histogram
 
 _CHUNK_ROWS = 1024  # small enough for the cache
-_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class RowMaker:
         example_R = segments.example_S[packing.segment_S[first_R]]
         place_R = (begins_R - starts[example_R]).astype(np.uint64)
         place_R |= part[example_R].astype(np.uint64) << np.uint64(32)
-        seed = mix(np.array([self.schema.seed], np.uint64) * _GAMMA)
+        seed = mix(np.array([self.schema.seed], np.uint64) * GAMMA)
         return mix(mix(high[example_R] ^ seed) ^ low[example_R] ^ mix(place_R))
 
 
@@ -138,7 +138,7 @@ class Shard:
         """Encoded rows uint8 [B, stride], in the order of their keys: a shuffle by content."""
         schema = self.maker.schema
         codec = schema.codec()
-        copies = np.arange(schema.mask_copies, dtype=np.uint64) * _GAMMA
+        copies = np.arange(schema.mask_copies, dtype=np.uint64) * GAMMA
         keys = (self.keys_R[None, :] + copies[:, None]).ravel()
         keys = np.where(np.arange(len(keys)) < len(self.keys_R), keys, mix(keys))
         order = np.argsort(keys, kind="stable")
@@ -153,30 +153,25 @@ class Shard:
 
     def _rows(self, rows_B: np.ndarray) -> Columns:
         """The columns of the rows of these numbers, as the packing lays them."""
-        # Imports numba, which the plan of a job spares.
-        from pipelines.rows.row_loop import copied, numbered
-
         schema, segments, packing = self.maker.schema, self.segments, self.packing
         span_B = packing.bounds[rows_B], packing.bounds[rows_B + 1]
         length, pad = schema.max_length, schema.special_ids.get("pad", 0)
-        placed = packing.start_S, packing.length_S, span_B, length
+        layout = RowLayout.of(packing.start_S, packing.length_S, span_B, length)
         columns = {
-            "input_ids": copied(segments.stream, *placed, pad),
-            "segment_ids": numbered(
-                packing.length_S, span_B, length, schema.feature("segment_ids").dtype
-            ),
+            "input_ids": layout.copy(segments.stream, pad),
+            "segment_ids": layout.number(schema.feature("segment_ids").dtype),
         }
         for name, values in segments.beside.items():
-            columns[name] = copied(values, *placed, 0)
+            columns[name] = layout.copy(values, 0)
         first_B = packing.segment_S[span_B[0]]
         columns["example_id"] = self.example_ids_E[segments.example_S[first_B]]
         for name, values in segments.scalars.items():
             columns[name] = values[first_B]
         for name, (values, start_S, length_S) in self._placed_pairs.items():
-            length = schema.feature(name).shape[0]
-            columns[name] = copied(values, start_S, length_S, span_B, length, pad)
+            layout = RowLayout.of(start_S, length_S, span_B, schema.feature(name).shape[0])
+            columns[name] = layout.copy(values, pad)
             name = segment_name(name)
-            columns[name] = numbered(length_S, span_B, length, schema.feature(name).dtype)
+            columns[name] = layout.number(schema.feature(name).dtype)
         return columns
 
     @cached_property

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.readers.documents import Documents, Reject, count_reasons
 from pipelines.rows.example_batch import COPIES, ExampleBatch
+from pipelines.rows.ragged import Ragged
 from pipelines.rows.repeats import without_repeats
 from pipelines.rows.routing import Routes, joint_digests
 from pipelines.tasks.task import Examples, Task, is_training
@@ -132,7 +133,7 @@ def _held_out(digests: np.ndarray, made: Examples) -> ExampleBatch:
     """A hash of each document and nothing else, in the form of the examples."""
     zeros = np.zeros(len(digests), np.int64)
     ragged = {
-        name: (values[:0], np.zeros(len(digests) + 1, np.int64))
+        name: Ragged(values[:0], np.zeros(len(digests) + 1, np.int64))
         for name, (values, _) in made.ragged.items()
     }
     scalars = {name: zeros.astype(values.dtype) for name, values in made.scalars.items()}

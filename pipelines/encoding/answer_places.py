@@ -3,18 +3,20 @@
 Legend: C contexts, D questions, N tokens.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.encoding.engines import Ragged
 from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.encoding.unicode_guard import utf8_buffers
+from pipelines.rows.ragged import Ragged, ranges
+from pipelines.rows.text_bytes import utf8_bytes
 
 _SLOW_BATCH = 256  # contexts whose offsets `tokenizers` tells at once
+_AT_ONCE = 256  # contexts whose bytes are compared at once: an index a byte takes eight
+_IS_PLAIN = np.array([chr(byte).isascii() and chr(byte).isalnum() for byte in range(256)])
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,23 @@ def _match(
     start_A: np.ndarray,
 ) -> np.ndarray:
     """int64 [A]: the byte each answer begins at; -1 where that must be looked at more closely."""
-    from pipelines.encoding.answer_loop import match_all  # imports numba
-
-    bounds, data = utf8_buffers(contexts)
-    text_bounds, text_data = utf8_buffers(texts)
-    place_A = np.empty(len(start_A), np.int64)
-    match_all(data, bounds, context_A, start_A, text_data, text_bounds, place_A)
-    return place_A
+    data, bounds = utf8_bytes(contexts)
+    text_data, text_bounds = utf8_bytes(texts)
+    begins = np.append(_character_begins(data), len(data))
+    first_C = np.searchsorted(begins, bounds)
+    character_A = first_C[context_A] + start_A
+    is_there_A = (start_A >= 0) & (character_A <= first_C[context_A + 1])
+    place_A = begins[np.where(is_there_A, character_A, 0)]
+    length_A = np.diff(text_bounds)
+    is_there_A &= (length_A > 0) & (place_A + length_A <= bounds[context_A + 1])
+    some = np.flatnonzero(is_there_A)
+    if len(some):
+        said = text_data[ranges(text_bounds[some], length_A[some])]
+        is_same = data[ranges(place_A[some], length_A[some])] == said
+        first = np.cumsum(length_A[some]) - length_A[some]
+        is_there_A[some] = np.logical_and.reduceat(is_same, first)
+        is_there_A[some] &= np.logical_or.reduceat(_IS_PLAIN[said], first)
+    return np.where(is_there_A, place_A - bounds[context_A], -1)
 
 
 def _refusal(context: str, text: str, start: int, name: str) -> tuple[str, str]:
@@ -120,24 +132,8 @@ def token_ends(
     Returns:
       int64 [N].
     """
-    from pipelines.encoding.answer_loop import add_up  # imports numba
-
-    bounds, data = utf8_buffers(contexts)
-    spelt = b"".join(tokenizer.token_bytes)
-    spelt_bounds = np.cumsum([0, *map(len, tokenizer.token_bytes)])
-    ends_N = np.empty(len(encoded.ids), np.int64)
-    other_C = np.empty(len(contexts), bool)
-    add_up(
-        encoded.ids,
-        encoded.offsets,
-        data,
-        bounds,
-        np.frombuffer(spelt, np.uint8),
-        spelt_bounds,
-        ends_N,
-        other_C,
-    )
-    others = np.flatnonzero(other_C)
+    ends_N, is_other_C = _add_up(tokenizer.token_bytes, contexts, encoded)
+    others = np.flatnonzero(is_other_C)
     for start in range(0, len(others), _SLOW_BATCH):
         some = others[start : start + _SLOW_BATCH]
         texts = contexts.take(pa.array(some)).to_pylist()
@@ -147,10 +143,43 @@ def token_ends(
     return ends_N
 
 
+def _add_up(
+    token_bytes: Sequence[bytes], contexts: pa.LargeStringArray, encoded: Ragged
+) -> tuple[np.ndarray, np.ndarray]:
+    """int64 [N], the byte after each token, and bool [C], where tokens are not the context."""
+    data, bounds = utf8_bytes(contexts)
+    spelt = np.frombuffer(b"".join(token_bytes), np.uint8)
+    length_V = np.array([len(token) for token in token_bytes])
+    start_V = np.cumsum(length_V) - length_V
+    ends_N = np.empty(len(encoded.values), np.int64)
+    is_other_C = np.empty(len(contexts), bool)
+    for first in range(0, len(contexts), _AT_ONCE):
+        some = slice(first, first + _AT_ONCE)
+        begins, sizes = bounds[:-1][some], np.diff(bounds)[some]
+        offsets = encoded.offsets[first : first + _AT_ONCE + 1]
+        tokens = slice(offsets[0], offsets[-1])
+        ids, offsets = encoded.values[tokens], offsets - offsets[0]
+        ends = np.append(0, np.cumsum(length_V[ids]))
+        ends_N[tokens] = ends[1:] - np.repeat(ends[offsets[:-1]], np.diff(offsets))
+        is_other_C[some] = np.diff(ends[offsets]) != sizes
+        # Bytes are compared in contexts that are as long as their tokens.
+        alike = np.flatnonzero(~is_other_C[some])
+        ids, sizes = Ragged(ids, offsets).take(alike).values, sizes[alike]
+        said = data[ranges(begins[alike], sizes)]
+        wrong = np.flatnonzero(spelt[ranges(start_V[ids], length_V[ids])] != said)
+        is_other_C[first + alike[np.searchsorted(np.cumsum(sizes), wrong, side="right")]] = True
+    return ends_N, is_other_C
+
+
 def _byte_offsets(text: str) -> np.ndarray:
     """int64 [characters + 1]: the byte that each character begins at, and the number of bytes."""
     data = np.frombuffer(text.encode(), np.uint8)
-    return np.append(np.flatnonzero((data & 0xC0) != 0x80), len(data))
+    return np.append(_character_begins(data), len(data))
+
+
+def _character_begins(data: np.ndarray) -> np.ndarray:
+    """Where characters begin in UTF-8: int64."""
+    return np.flatnonzero((data & 0xC0) != 0x80)
 
 
 def token_span(

@@ -1,23 +1,22 @@
 """Two engines that turn documents into token ids, and what keeps the fast one exact.
 
 `tokenizers` owns the truth and takes every tokenizer. gigatoken is some thirty times as fast and
-takes byte-level BPE; it is used for tokenizers of the shapes that were proven equal
-(`why_not_fast`), on documents without a code point that the two class differently
-(`unicode_guard`), after both gave the same ids for hard strings at load. Pure: numpy and pyarrow.
+takes byte-level BPE; `engine_choice.py` says which tokenizers it is used for, and which documents
+are left to the reference even so. Pure: numpy and pyarrow.
 """
 
 import os
 import resource
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.encoding.byte_alphabet import byte_characters, spelt_bytes
 from pipelines.encoding.tokenizer_files import failures_as_data_errors
-from pipelines.encoding.unicode_guard import holds_disputed, utf8_buffers
+from pipelines.encoding.unicode_guard import holds_disputed
+from pipelines.rows.ragged import Ragged
+from pipelines.rows.text_bytes import slices, utf8_bytes
 
 if TYPE_CHECKING:
     import tokenizers
@@ -26,45 +25,7 @@ _REFERENCE_BATCH_BYTES = 2 << 20  # an Encoding takes about 15 bytes a byte of t
 _FAST_BATCH_BYTES = 16 << 20  # how often the fast engine's memory is looked at
 _FAST_CACHE_BYTES = 512 << 20
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
-@dataclass(frozen=True)
-class Ragged:
-    """Token ids of documents, one after another.
-
-    Attributes:
-      ids: uint32 [tokens].
-      offsets: int64 [documents + 1]; document i is ids[offsets[i]:offsets[i + 1]].
-    """
-
-    ids: np.ndarray
-    offsets: np.ndarray
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """Tokens of each document: int64 [documents]."""
-        return np.diff(self.offsets)
-
-    @classmethod
-    def of(cls, ids: np.ndarray, lengths: np.ndarray | Sequence[int]) -> "Ragged":
-        """From lengths: `of([7, 8, 9], [1, 0, 2])` has offsets [0, 1, 1, 3]."""
-        return cls(ids, np.append(0, np.cumsum(lengths)).astype(np.int64))
-
-    @classmethod
-    def joined(cls, parts: "Sequence[Ragged]") -> "Ragged":
-        """The documents of all parts, in order."""
-        if len(parts) == 1:
-            return parts[0]
-        ids = [part.ids for part in parts] or [np.zeros(0, np.uint32)]
-        lengths = [part.lengths for part in parts] or [np.zeros(0, np.int64)]
-        return cls.of(np.concatenate(ids), np.concatenate(lengths))
-
-    def take(self, order: np.ndarray) -> "Ragged":
-        """The documents whose numbers `order` lists, in that order."""
-        lengths = self.lengths[order]
-        taken = np.append(0, np.cumsum(lengths))
-        shift = np.repeat(self.offsets[:-1][order] - taken[:-1], lengths)
-        return Ragged(self.ids[shift + np.arange(taken[-1])], taken)
+Guard = Callable[[pa.LargeStringArray], np.ndarray]  # documents -> bool, which to hold back
 
 
 class Engine(Protocol):
@@ -96,7 +57,7 @@ class ReferenceEngine:
           DataError: the tokenizer failed on a document.
         """
         parts = []
-        for batch in _batches(text, _REFERENCE_BATCH_BYTES):
+        for batch in slices(text, _REFERENCE_BATCH_BYTES):
             ids = encode_each(self._tokenizer, batch.to_pylist())
             lengths = [len(document) for document in ids]
             flat = np.fromiter((i for document in ids for i in document), np.uint32, sum(lengths))
@@ -114,8 +75,22 @@ class FastEngine:
 
     name = "gigatoken"
 
-    def __init__(self, json: bytes, reference: ReferenceEngine, *, parallel: bool = False):
-        """Loads gigatoken and awkward, the form in which it takes and gives arrays (0.7 s)."""
+    def __init__(
+        self,
+        json: bytes,
+        reference: ReferenceEngine,
+        guard: Guard = holds_disputed,
+        *,
+        parallel: bool = False,
+    ):
+        """Loads gigatoken and awkward, the form in which it takes and gives arrays (0.7 s).
+
+        Args:
+          json: of the tokenizer.
+          reference: encodes the documents that the guard holds back.
+          guard: says which these are.
+          parallel: whether to use all cores.
+        """
         import awkward
         import gigatoken
 
@@ -123,14 +98,15 @@ class FastEngine:
         self._load = gigatoken.Tokenizer.from_json
         self._json = json
         self._reference = reference
+        self._guard = guard
         self._parallel = parallel
         self._renew()
 
     def encode(self, text: pa.LargeStringArray) -> tuple[Ragged, int]:
         """Encodes documents, as every `Engine` does."""
         parts, guarded = [], 0
-        for batch in _batches(text, _FAST_BATCH_BYTES):
-            disputed = holds_disputed(batch)
+        for batch in slices(text, _FAST_BATCH_BYTES):
+            disputed = self._guard(batch)
             if disputed.any():
                 guarded += int(disputed.sum())
                 parts.append(self._encode_both(batch, disputed))
@@ -143,7 +119,7 @@ class FastEngine:
     def encode_unguarded(self, text: pa.LargeStringArray) -> Ragged:
         """What gigatoken says, right or wrong. Arrow's memory is handed over, not copied."""
         contents, index = self._awkward.contents, self._awkward.index
-        offsets, data = utf8_buffers(text)
+        data, offsets = utf8_bytes(text)
         characters = contents.NumpyArray(data, parameters={"__array__": "char"})
         strings = contents.ListOffsetArray(
             index.Index64(offsets), characters, parameters={"__array__": "string"}
@@ -180,58 +156,6 @@ def encode_each(tokenizer: "tokenizers.Tokenizer", texts: list[str]) -> list[lis
     ):
         encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
     return [encoding.ids for encoding in encodings]
-
-
-def why_not_fast(config: Mapping[str, Any]) -> str | None:
-    """Why the fast engine may not be used for a tokenizer.json, or None if it may.
-
-    `config` must be as `tokenizers` writes it (ids of added tokens resolved, merges distinct). Each
-    condition was found by fuzzing or by reading, and most of them with a counterexample: see
-    tests/pipelines/encoding/test_engines.py.
-    """
-    model, splitter = config["model"], config["pre_tokenizer"] or {}
-    if model["type"] != "BPE":
-        return f"its model is {model['type']}, not BPE"
-    for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
-        if model.get(option):
-            return f"its model sets {option}"
-    if config["normalizer"] is not None:
-        return "it has a normalizer"
-    if splitter.get("type") != "ByteLevel" or not splitter.get("use_regex", True):
-        return "it does not split text as GPT-2 does"
-    return _odd_added_tokens(config["added_tokens"]) or _odd_vocabulary(model["vocab"])
-
-
-def _odd_added_tokens(added_tokens: Sequence[Mapping[str, Any]]) -> str | None:
-    for token in added_tokens:
-        if token["single_word"]:
-            return f"added token {token['content']!r} is a single word"
-        if any(character.isspace() for character in token["content"]):
-            return f"added token {token['content']!r} holds white space"
-    if len({token["normalized"] for token in added_tokens}) > 1:
-        return "some of its added tokens are normalized and some are not"
-    return None
-
-
-def _odd_vocabulary(vocab: Mapping[str, int]) -> str | None:
-    # A token with other characters stands for itself; it must not meet one that is written in them.
-    spelt = set(spelt_bytes(vocab))
-    if not vocab.keys() >= set(byte_characters()):
-        return "its vocabulary lacks single bytes"
-    if len(spelt) < len(vocab) or len(set(vocab.values())) < len(vocab):
-        return "its vocabulary holds a token twice"
-    return None
-
-
-def _batches(text: pa.LargeStringArray, limit: int) -> Iterator[pa.LargeStringArray]:
-    """Slices of about `limit` bytes, of at least one document each."""
-    offsets, _ = utf8_buffers(text)
-    start = 0
-    while start < len(text):
-        stop = int(np.searchsorted(offsets, offsets[start] + limit, side="right")) - 1
-        stop = max(stop, start + 1)
-        yield text.slice(start, stop - start)
-        start = stop
 
 
 def _resident_bytes() -> int:

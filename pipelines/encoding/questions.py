@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.encoding.answer_places import AnswerPlaces, find_answers, token_ends, token_span
-from pipelines.encoding.engines import Ragged
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.readers.documents import Documents
+from pipelines.rows.ragged import Ragged
 from schemas.template import Slot
 
 FIELDS = ("question", "context", "answer")
@@ -77,13 +77,13 @@ def tokenize_questions(
     which_D = {"question": np.arange(count), "context": context_D, "answer": np.arange(count)}
     first, last = encoded.offsets[firsts[2]], encoded.offsets[firsts[3]]
     offsets = encoded.offsets[firsts[2] : firsts[3] + 1] - first
-    ends_N = token_ends(tokenizer, texts["context"], Ragged(encoded.ids[first:last], offsets))
+    ends_N = token_ends(tokenizer, texts["context"], Ragged(encoded.values[first:last], offsets))
     lead = len(space["context"].encode())
     begin_D, end_D = token_span(
         ends_N, offsets, context_D, places.start_D + lead, places.stop_D + lead
     )
     return Questions(
-        encoded.ids,
+        encoded.values,
         tuple(zip(starts[of["literal"]].tolist(), lengths[of["literal"]].tolist(), strict=True)),
         {name: starts[of[name]][which_D[name]] for name in FIELDS},
         {name: lengths[of[name]][which_D[name]] for name in FIELDS},

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipelines.encoding.pieces import join_slices
-from pipelines.rows.example_batch import Ragged
+from pipelines.rows.ragged import Ragged, join_slices
 from schemas.errors import DataError
 
 if TYPE_CHECKING:
@@ -114,21 +113,6 @@ def longest_first(length_ExT: np.ndarray, room: int) -> np.ndarray:
     return np.stack((first_E, second_E), axis=1)
 
 
-@dataclass(frozen=True)
-class Filled:
-    """Texts in their form.
-
-    Attributes:
-      ids: of all examples.
-      types: uint8, the token type of each.
-      offsets: int64 [E + 1].
-    """
-
-    ids: np.ndarray
-    types: np.ndarray
-    offsets: np.ndarray
-
-
 def fill_form(
     form: Form,
     texts: Sequence[Ragged],
@@ -136,7 +120,7 @@ def fill_form(
     *,
     head_ExT: np.ndarray,
     kept_ExT: np.ndarray,
-) -> Filled:
+) -> tuple[Ragged, Ragged]:
     """Puts texts into a form; what is kept of a text is its first tokens and its last.
 
     Args:
@@ -145,6 +129,9 @@ def fill_form(
       document_E: which documents.
       head_ExT: int64, how many tokens are kept from the text's start.
       kept_ExT: int64, and how many altogether.
+
+    Returns:
+      Ids of the examples, and uint8, the token type of each.
     """
     specials = [part.id for part in form if part.side < 0]
     pool = np.concatenate([ids for ids, _ in texts] + [np.array(specials, texts[0][0].dtype)])
@@ -165,6 +152,6 @@ def fill_form(
             lengths += [head_E, tail_E]
             types += [part.type] * 2
     lengths_ExP = np.stack(lengths, axis=1)
-    ids, offsets = join_slices(pool, np.stack(starts, axis=1), lengths_ExP)
+    ids = join_slices(pool, np.stack(starts, axis=1), lengths_ExP)
     types_ExP = np.tile(np.array(types, np.uint8), len(document_E))
-    return Filled(ids, np.repeat(types_ExP, lengths_ExP.ravel()), offsets)
+    return ids, Ragged(np.repeat(types_ExP, lengths_ExP.ravel()), ids.offsets)

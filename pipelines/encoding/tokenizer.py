@@ -5,9 +5,8 @@ at the first `encode`.
 """
 
 import hashlib
-import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.encoding.byte_alphabet import spelt_bytes
-from pipelines.encoding.engines import (
-    Engine,
-    FastEngine,
-    Ragged,
-    ReferenceEngine,
-    encode_each,
-    why_not_fast,
-)
+from pipelines.encoding.engine_choice import GOLDEN_TEXTS, choose_engine
+from pipelines.encoding.engines import Engine, encode_each
 from pipelines.encoding.text_pairs import Form, find_pair_form
 from pipelines.encoding.tokenizer_files import (
     COMMON_SPECIALS,
@@ -31,32 +24,15 @@ from pipelines.encoding.tokenizer_files import (
     parse_tokenizer,
     read_tokenizer_files,
 )
+from pipelines.rows.ragged import Ragged
 from schemas.errors import DataError
 from schemas.tokenizer_bounds import read_tokenizer_json, resolved_ids
 
 if TYPE_CHECKING:
     import tokenizers
 
-_log = logging.getLogger(__name__)
-_log.setLevel(logging.WARNING)  # its own: the root's is set above warnings while Beam runs
 _ANOTHER = "use another tokenizer"
 _NOT_SPACES = "\x1c\x1d\x1e\x1f"  # Python has them among white space, Unicode has not
-GOLDEN_TEXTS = (
-    "Hello, world! It's 2024, isn't it?",
-    "  two  spaces,\n\na tab\tand 3.14",
-    "Blåbærsyltetøy på Ærø koster 17½ kr.",
-    "Привет, мир: 中文字符 और हिन्दी 🙂",
-)
-_HARD_TEXTS = (
-    "",
-    " ",
-    "   trailing   ",
-    "\r\n\t\u00a0\u3000\u2028x\u0085\u200b\ufeff",
-    "they'LL we'll 'tis ''s 'Ve I'm'd",
-    "e\u0301\u0302 ǅ ʰ ² ½ Ⅷ ١٢٣ ก้ 한국어 \U0001f469\u200d\U0001f469 \ud7ff\ue000\uffff\U0010ffff",
-    "a\0b _x__ --...!? 1a2b3c " + "x" * 300 + " " * 70 + "'s" * 40,
-    "<s> <mask></s><unk>  <pad>\n<mask> [MASK] <|endoftext|>",
-)
 
 
 class LoadedTokenizer:
@@ -272,45 +248,7 @@ class LoadedTokenizer:
 
     @cached_property
     def _engine(self) -> Engine:
-        reference = ReferenceEngine(self._tokenizer)
-        if why_not_fast(self._config) is not None:
-            return reference
-        try:
-            with failures_as_data_errors("it cannot be loaded", "`tokenizers` needs none of it"):
-                fast = FastEngine(self.json, reference, parallel=self._parallel)
-                wrong = self._first_difference(fast)
-            if wrong is None:
-                return fast
-        except DataError as error:
-            wrong = str(error)
-        _log.warning(
-            "The fast engine is not used for %s: %s. Ids stay exact, by `tokenizers`, some thirty "
-            "times slower; please report it.",
-            self._place,
-            wrong,
-        )
-        return reference
-
-    def _first_difference(self, fast: FastEngine) -> str | None:
-        """Both engines on hard strings, also with this tokenizer's added tokens written in them."""
-        texts = [*GOLDEN_TEXTS, *_HARD_TEXTS, *self._texts_with_added_tokens()]
-        found, _ = fast.encode(pa.array(texts, pa.large_string()))
-        for text, ids, expected in zip(
-            texts,
-            np.split(found.ids, found.offsets[1:-1]),
-            encode_each(self._tokenizer, texts),
-            strict=True,
-        ):
-            if ids.tolist() != expected:
-                return f"it encodes {text!r} as {ids.tolist()}, `tokenizers` as {expected}"
-        return None
-
-    def _texts_with_added_tokens(self) -> Iterator[str]:
-        added = [t.content for t in self._tokenizer.get_added_tokens_decoder().values()]
-        for token in added[:64]:
-            yield f"{token}a{token} {token}\n {token}{token[:-1]}x{token[1:]}  {token} "
-        yield "".join(added[:64])
-        yield " ".join(added[:64])
+        return choose_engine(self._tokenizer, self._config, self._place, parallel=self._parallel)
 
 
 def load_tokenizer(path: str | os.PathLike[str], *, parallel: bool = False) -> LoadedTokenizer:

@@ -12,6 +12,8 @@ from importlib.metadata import version
 import numpy as np
 import pyarrow as pa
 
+from pipelines.rows.text_bytes import utf8_bytes
+
 # What `derive_disputed` finds with these versions: 4,657 code points (a test derives them anew).
 DERIVED_WITH = {"gigatoken": "0.10.0", "tokenizers": "0.23.3"}
 DISPUTED_RANGES = (
@@ -64,31 +66,7 @@ def holds_disputed(text: pa.LargeStringArray) -> np.ndarray:
     Args:
       text: UTF-8 without nulls; may be a slice.
     """
-    offsets, data = utf8_buffers(text)
-    return _Finder.of_disputed().find(offsets, data)
-
-
-def utf8_buffers(text: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
-    """A string array's own memory: offsets int64 [documents + 1] into bytes uint8 [...]. No copy.
-
-    A slice of an array has offsets that do not begin at 0.
-
-    Raises:
-      TypeError: not a LargeStringArray.
-      ValueError: it holds nulls.
-    """
-    if not isinstance(text, pa.LargeStringArray):
-        raise TypeError(f"text is {type(text).__name__}, not a pyarrow LargeStringArray")
-    if text.null_count:
-        raise ValueError(f"text holds {text.null_count} nulls; drop them or make them empty")
-    _, offsets, data = text.buffers()
-    if len(text) == 0 or offsets is None:
-        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
-    first = text.offset
-    return (
-        np.frombuffer(offsets, np.int64)[first : first + len(text) + 1],
-        np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8),
-    )
+    return _Finder.of_disputed().find(*utf8_bytes(text))
 
 
 def derive_disputed() -> np.ndarray:
@@ -177,16 +155,14 @@ class _Finder:
         starts[leads << 8 | 0x80 | code_points >> shift & 0x3F] = True
         return cls(tuple(np.unique(leads).tolist()), starts, wanted)
 
-    def find(self, offsets: np.ndarray, data: np.ndarray) -> np.ndarray:
+    def find(self, data: np.ndarray, bounds: np.ndarray) -> np.ndarray:
         """Which documents hold one: bool [documents]."""
-        found = np.zeros(len(offsets) - 1, bool)
-        base = int(offsets[0])
-        data = data[base : int(offsets[-1])]
+        found = np.zeros(len(bounds) - 1, bool)
         for lead in self.leads:
             at = np.flatnonzero(data == lead)
             at = at[self.starts[lead << 8 | data[at + 1].astype(np.int32)]]
             at = at[self.wanted[_code_points_at(data, at, lead)]]
-            found[np.searchsorted(offsets, at + base, side="right") - 1] = True
+            found[np.searchsorted(bounds, at, side="right") - 1] = True
         return found
 
 

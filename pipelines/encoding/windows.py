@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.encoding.pieces import ranges
+from pipelines.rows.ragged import ranges
 
 NONE, FIRST, EVERY, HOLDING = range(4)  # which windows are wanted; HOLDING: those with the answer
 

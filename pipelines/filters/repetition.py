@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.filters.words import flat_text, spans, word_spans
+from pipelines.filters.words import spans, word_spans
+from pipelines.rows.text_bytes import slices, utf8_bytes
 
 _SLICE_BYTES = 2 << 20  # documents looked at together: the tables take many times their text
 _NEWLINE = 10
@@ -23,17 +24,11 @@ def repetition(text: pa.LargeStringArray) -> np.ndarray:
 
     "no no no no" -> 1.0: of 8 characters, the pair `no no` covers all. "a b c" -> 0.0.
     """
-    _, bounds = flat_text(text)
-    cuts = [0]
-    while cuts[-1] < len(text):
-        reach = int(np.searchsorted(bounds, bounds[cuts[-1]] + _SLICE_BYTES, side="right")) - 1
-        cuts.append(max(reach, cuts[-1] + 1))
-    parts = [_of_slice(text.slice(a, b - a)) for a, b in zip(cuts, cuts[1:], strict=False)]
-    return np.concatenate([np.zeros(0), *parts])
+    return np.concatenate([np.zeros(0), *map(_of_slice, slices(text, _SLICE_BYTES))])
 
 
 def _of_slice(text: pa.LargeStringArray) -> np.ndarray:
-    data, bounds = flat_text(text)
+    data, bounds = utf8_bytes(text)
     return np.maximum(_repeated_lines(data, bounds), _most_frequent_pair(data, bounds))
 
 

@@ -6,11 +6,11 @@ A word is what `str.split()` says it is: it ends at white space, of which Unicod
 import numpy as np
 import pyarrow as pa
 
-# Of one byte: \t \n \v \f \r, the separators 0x1c to 0x1f, and the space.
-_IS_SPACE = np.zeros(256, bool)
-_IS_SPACE[[*range(0x09, 0x0E), *range(0x1C, 0x21)]] = True
-# The others, by their first byte: U+0085, U+00A0; U+1680; U+2000 to U+200A, U+2028, U+2029, U+202F,
-# U+205F; U+3000.
+from pipelines.rows.text_bytes import slices, utf8_bytes
+
+_AT_ONCE = 1 << 18  # bytes of which words are counted together, so that the cache holds them
+# White space of several bytes, by its first: U+0085, U+00A0; U+1680; U+2000 to U+200A, U+2028,
+# U+2029, U+202F, U+205F; U+3000.
 _LONG_SPACES = {
     0xC2: (b"\x85", b"\xa0"),
     0xE1: (b"\x9a\x80",),
@@ -20,15 +20,6 @@ _LONG_SPACES = {
     ),
     0xE3: (b"\x80\x80",),
 }
-
-
-def flat_text(text: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
-    """The bytes of all documents, uint8, and int64 [n + 1] where each begins in them."""
-    _, offsets, data = text.buffers()
-    bounds = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text) + 1]
-    first, last = (int(bounds[0]), int(bounds[-1])) if len(bounds) else (0, 0)
-    data = np.frombuffer(data, np.uint8)[first:last] if data is not None else np.zeros(0, np.uint8)
-    return data, bounds - first
 
 
 def word_spans(data: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -43,7 +34,8 @@ def word_spans(data: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.nda
 
 def _white_space(data: np.ndarray) -> np.ndarray:
     """Which bytes are of white space: bool."""
-    space = _IS_SPACE[data]
+    # \t \n \v \f \r; the separators 0x1c to 0x1f, and the space. What is less wraps around.
+    space = (data - np.uint8(0x09) < 5) | (data - np.uint8(0x1C) < 5)
     firsts = np.flatnonzero(data >= min(_LONG_SPACES))  # of characters; few in most languages
     first_bytes = data[firsts]
     for lead, endings in _LONG_SPACES.items():
@@ -86,9 +78,8 @@ def _starts(apart: np.ndarray, bounds: np.ndarray) -> np.ndarray:
 
 def count_words(text: pa.LargeStringArray) -> np.ndarray:
     """int64 [n]: how many words `str.split()` finds in each document."""
-    from pipelines.filters.word_loop import count_all  # imports numba
-
-    data, bounds = flat_text(text)
-    words = np.zeros(len(text), np.int64)
-    count_all(data, bounds, _IS_SPACE.view(np.uint8), words)
-    return words
+    counts = [np.zeros(0, np.int64)]
+    for some in slices(text, _AT_ONCE):
+        data, bounds = utf8_bytes(some)
+        counts.append(np.diff(np.searchsorted(_starts(_white_space(data), bounds), bounds)))
+    return np.concatenate(counts)

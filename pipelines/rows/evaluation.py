@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from pipelines.rows.example_batch import Ragged
+from pipelines.rows.ragged import Ragged
 from schemas.errors import DataError
 from schemas.manifest import EVALUATION as EVALUATION
 from schemas.typed_json import shown
@@ -40,7 +40,7 @@ def evaluation_lines(lines: pa.LargeStringArray, is_evaluated_E: np.ndarray) -> 
     _, offsets, data = lines.buffers()
     lengths_E = np.zeros(len(is_evaluated_E), np.int64)
     lengths_E[is_evaluated_E] = np.diff(np.frombuffer(offsets, np.int64))
-    return np.frombuffer(data or b"", np.uint8), np.append(0, np.cumsum(lengths_E))
+    return Ragged.of(np.frombuffer(data or b"", np.uint8), lengths_E)
 
 
 def evaluation_file(lines: Iterable[EvaluationLine], *, ids_differ: bool) -> dict[str, bytes]:

@@ -7,9 +7,10 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
+from pipelines.rows.ragged import Ragged
+
 DIGEST_BYTES = 16
 COPIES = "copies"  # a scalar column: how many equal examples one stands for
-Ragged = tuple[np.ndarray, np.ndarray]  # values, and int64 [n + 1] offsets of the examples in them
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class ExampleBatch:
         offsets = np.frombuffer(spans, np.int64)[column.offset :][: len(column) + 1]
         offsets = offsets // np.dtype(dtype).itemsize
         values = np.frombuffer(data or b"", dtype)[offsets[0] : offsets[-1]]
-        return values, offsets - offsets[0]
+        return Ragged(values, offsets - offsets[0])
 
     def take(self, order: np.ndarray) -> "ExampleBatch":
         """The examples of these indices, in their order."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipelines.rows.masking import mix
+from pipelines.rows.ragged import Ragged, join_slices, ranges
 
 _STREAMS = np.array([0x5851F42D4C957F2D, 0x14057B7EF767814F], np.uint64)  # of gaps, of spans
 
@@ -66,7 +67,7 @@ class Noise:
           offsets: int64 [P + 1], of the pieces in a stream of tokens.
           key_P: uint64: a piece's spans depend on its key and its length alone.
         """
-        from pipelines.rows.noise_loop import partition_all  # imports numba
+        from pipelines.rows.draw_loops import partition_all  # imports numba
 
         length_P = np.diff(offsets)
         noise_P, spans_P = self.counts(length_P)
@@ -97,28 +98,34 @@ class Spans:
     start_N: np.ndarray
     length_N: np.ndarray
 
-    def pairs(
-        self, ids: np.ndarray, sentinel_ids: np.ndarray, eos: int
-    ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        """Inputs and targets of all pieces: streams, and int64 [P + 1] offsets of the pieces.
+    def pairs(self, ids: np.ndarray, sentinel_ids: np.ndarray, eos: int) -> tuple[Ragged, Ragged]:
+        """Inputs and targets of all pieces.
 
         Args:
           ids: the stream.
           sentinel_ids: for the first, second ... span of a piece.
           eos: what ends both.
         """
-        from pipelines.rows.noise_loop import fill_pairs  # imports numba
-
-        length_P = np.diff(self.offsets)
-        spans_P = np.bincount(self.piece_N, minlength=len(length_P))
+        pieces = len(self.offsets) - 1
+        spans_P = np.bincount(self.piece_N, minlength=pieces)
         if spans_P.max(initial=0) > len(sentinel_ids):
             raise ValueError(f"{spans_P.max()} spans in a piece, {len(sentinel_ids)} sentinels")
-        noise_P = np.bincount(self.piece_N, self.length_N, len(length_P)).astype(np.int64)
-        inputs_P, targets_P = (
-            np.append(0, np.cumsum(text_P + spans_P + 1))
-            for text_P in (length_P - noise_P, noise_P)
-        )
-        inputs, targets = (np.empty(ends_P[-1], ids.dtype) for ends_P in (inputs_P, targets_P))
-        spans = spans_P, self.start_N, self.length_N
-        fill_pairs(ids, self.offsets, *spans, sentinel_ids, eos, inputs, targets)
-        return (inputs, inputs_P), (targets, targets_P)
+        # Parts: each span with the text before it, and the text after a piece's last span.
+        part_N = np.arange(len(self.piece_N)) + self.piece_N
+        end_P = np.cumsum(spans_P + 1) - 1
+        text, noise, special = np.zeros((3, end_P[-1] + 1 if pieces else 0, 2), np.int64)
+        noise[part_N] = np.stack((self.start_N, self.length_N), axis=1)
+        after = self.offsets[np.repeat(np.arange(1, pieces + 1), spans_P + 1)]
+        after[part_N] = self.start_N + self.length_N
+        text[:, 0] = np.append(self.offsets[:1], after[:-1])[: len(text)]
+        after[part_N] = self.start_N
+        text[:, 1] = after - text[:, 0]
+        special[:, 1] = 1
+        special[part_N, 0] = len(ids) + ranges(np.zeros_like(spans_P), spans_P)
+        special[end_P, 0] = len(ids) + len(sentinel_ids)
+        pool = np.concatenate((ids, sentinel_ids, np.array([eos], ids.dtype)))
+        ends = np.append(0, end_P + 1)
+        sides = ((text, special), (special, noise))
+        joined = (join_slices(pool, *np.stack(side, axis=2).transpose(1, 0, 2)) for side in sides)
+        inputs, targets = (Ragged(values, offsets[ends]) for values, offsets in joined)
+        return inputs, targets

@@ -12,16 +12,16 @@ import pyarrow as pa
 import xxhash
 
 from pipelines.rows.json_text import json_of
+from pipelines.rows.text_bytes import utf8_bytes
 from schemas.sidecar import shard_name
 
 
 def content_digests(text: pa.LargeStringArray) -> np.ndarray:
     """xxh3_128 of each document's UTF-8 bytes: uint8 [n, 16]."""
-    _, offsets, data = text.buffers()
-    bounds = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text) + 1].tolist()
-    view = memoryview(data) if data is not None else memoryview(b"")
+    data, bounds = utf8_bytes(text)
+    view, ends = data.data, bounds.tolist()
     digest = xxhash.xxh3_128_digest
-    joined = b"".join([digest(view[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)])
+    joined = b"".join([digest(view[a:b]) for a, b in zip(ends, ends[1:], strict=False)])
     return np.frombuffer(joined, np.uint8).reshape(-1, 16)
 
 

@@ -22,8 +22,9 @@ from pipelines.encoding.text_pairs import (
 )
 from pipelines.readers.documents import Documents, Role
 from pipelines.rows.evaluation import evaluation_lines
-from pipelines.rows.example_batch import ExampleBatch, Ragged
+from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.json_text import objects, quoted
+from pipelines.rows.ragged import Ragged
 from pipelines.rows.row_problem import RowProblem, problems_where
 from pipelines.tasks.task import NO_MASKS, Columns, Examples, Segments, Surroundings, Task
 from schemas.errors import UsageError
@@ -149,7 +150,7 @@ class Classification(Task):
     ) -> Examples:
         """A row each: `<s> text </s>`, `<s> text </s> </s> text_pair </s>`."""
         encoded = [tokenizer.encode(documents.columns[name]) for name in self.routed_by()]
-        length_DxT = np.stack([np.diff(ids.offsets) for ids, _ in encoded], axis=1)
+        length_DxT = np.stack([ids.lengths for ids, _ in encoded], axis=1)
         label_D, rejects = self._labels(documents)
         is_good_D = length_DxT[:, 0] > 0
         is_good_D[list(rejects)] = False
@@ -159,19 +160,19 @@ class Classification(Task):
         length_ExT = length_DxT[document_E]
         kept_ExT = longest_first(length_ExT, schema.max_length - specials)
         dtype = token_dtype(schema.vocab_size)
-        filled = fill_form(
+        ids, types = fill_form(
             form,
-            [(ids.ids.astype(dtype), ids.offsets) for ids, _ in encoded],
+            [ids.astype(dtype) for ids, _ in encoded],
             document_E,
             head_ExT=self._head(length_ExT, kept_ExT),
             kept_ExT=kept_ExT,
         )
         ragged = {
-            "ids": (filled.ids, filled.offsets),
+            "ids": ids,
             "evaluation": self._evaluation(documents, document_E, label_D, is_trained_D),
         }
         if self.text_pair_field:
-            ragged["types"] = filled.types, filled.offsets
+            ragged["types"] = types
         scalars = {
             "specials": np.full(len(document_E), specials),
             "truncated": (length_ExT - kept_ExT).sum(axis=1),

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from pipelines.encoding.pieces import cut, wrap
 from pipelines.filters.words import count_words
 from pipelines.readers.documents import Documents, Role
 from pipelines.rows.example_batch import ExampleBatch
+from pipelines.rows.ragged import cut, wrap
 from pipelines.rows.row_problem import RowProblem, problems_where
 from pipelines.tasks.task import NO_MASKS, Columns, Examples, Finish, Segments, Task
 from schemas.errors import UsageError
@@ -69,10 +69,10 @@ class Clm(Task):
     ) -> Examples:
         """Each document's ids, and its words: perplexity per word is of these."""
         encoded, guarded = tokenizer.encode(documents.text)
-        ids = encoded.ids.astype(token_dtype(schema.vocab_size))
+        ids = encoded.astype(token_dtype(schema.vocab_size))
         return Examples(
             np.arange(len(documents.text)),
-            {"ids": (ids, encoded.offsets)},
+            {"ids": ids},
             {"words": count_words(documents.text)},
             guarded=guarded,
         )

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from pipelines.encoding.pieces import cut, wrap
 from pipelines.readers.documents import Documents, Role
 from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.masking import Masking
+from pipelines.rows.ragged import cut, wrap
 from pipelines.tasks.task import Columns, Examples, Finish, Segments, Task
 from schemas.errors import UsageError
 from schemas.features import max_masked_slots, token_dtype
@@ -109,10 +109,8 @@ class Mlm(Task):
     ) -> Examples:
         """Encodes each document; its ids are one example."""
         encoded, guarded = tokenizer.encode(documents.text)
-        ids = encoded.ids.astype(token_dtype(schema.vocab_size))
-        return Examples(
-            np.arange(len(documents.text)), {"ids": (ids, encoded.offsets)}, guarded=guarded
-        )
+        ids = encoded.astype(token_dtype(schema.vocab_size))
+        return Examples(np.arange(len(documents.text)), {"ids": ids}, guarded=guarded)
 
     def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
         """[5, 6, 7] in rows of 4 -> [<s> 5 6 </s>], [<s> 7 </s>]."""

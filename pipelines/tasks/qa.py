@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.encoding.pieces import join_slices, ranges
 from pipelines.encoding.questions import FIELDS, Questions, name_of, tokenize_questions
 from pipelines.encoding.windows import EVERY, FIRST, HOLDING, NONE, Windows, choose_windows
 from pipelines.readers.documents import Documents, Role
 from pipelines.rows.evaluation import evaluation_lines
-from pipelines.rows.example_batch import ExampleBatch, Ragged
+from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.json_text import listed, objects, quoted
+from pipelines.rows.ragged import Ragged, join_slices, ranges
 from pipelines.rows.row_problem import RowProblem, problems_where
 from pipelines.tasks.task import (
     NO_MASKS,
@@ -117,7 +117,7 @@ class Qa(Task):
                 "--special_tokens"
             )
         literals = pa.array([slot.literal for slot in self.slots], pa.large_string())
-        around = len(tokenizer.encode(literals)[0].ids) + self.bos + 1
+        around = len(tokenizer.encode(literals)[0].values) + self.bos + 1
         least = around + self.max_question_length + self.max_answer_length + 1
         if max_length < least:
             raise UsageError(

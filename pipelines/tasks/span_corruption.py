@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from pipelines.encoding.pieces import cut
 from pipelines.readers.documents import Documents, Role
 from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.masking import mix
 from pipelines.rows.noise_spans import Noise
+from pipelines.rows.ragged import cut
 from pipelines.rows.row_problem import MOST, RowProblem, problems_where
 from pipelines.tasks.task import NO_MASKS, Columns, Examples, Segments, Task
 from schemas.errors import UsageError
@@ -107,19 +107,16 @@ class SpanCorruption(Task):
         is_sentinel = np.zeros(schema.vocab_size, bool)
         is_sentinel[schema.parameters["sentinel_ids"]] = True
         rejects = {}
-        for place in np.flatnonzero(is_sentinel[encoded.ids]).tolist():
+        for place in np.flatnonzero(is_sentinel[encoded.values]).tolist():
             document = int(np.searchsorted(encoded.offsets, place, side="right")) - 1
-            token = tokenizer.decode(encoded.ids[place : place + 1])
+            token = tokenizer.decode(encoded.values[place : place + 1])
             detail = f"the text has {token} written in it, which stands for a span of noise"
             rejects.setdefault(document, ("sentinel_in_text", detail))
         document_E = np.delete(np.arange(len(documents.text)), list(rejects))
-        ids, offsets = encoded.ids.astype(token_dtype(schema.vocab_size)), encoded.offsets
+        ids = encoded.astype(token_dtype(schema.vocab_size))
         if rejects:
-            is_kept = np.ones(len(documents.text), bool)
-            is_kept[list(rejects)] = False
-            ids = ids[np.repeat(is_kept, encoded.lengths)]
-            offsets = np.append(0, np.cumsum(encoded.lengths[is_kept]))
-        return Examples(document_E, {"ids": (ids, offsets)}, {}, rejects, guarded)
+            ids = ids.take(document_E)
+        return Examples(document_E, {"ids": ids}, {}, rejects, guarded)
 
     def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
         """Cuts documents into pieces whose inputs and targets fit, and draws the spans of each.
@@ -137,13 +134,13 @@ class SpanCorruption(Task):
         sentinel_ids = np.array(schema.parameters["sentinel_ids"], ids.dtype)
         inputs, targets = spans.pairs(ids, sentinel_ids, schema.special_ids["eos"])
         # Of both budgets, a piece takes the larger share: what fits one then fits the other.
-        room_P = -(-np.diff(targets[1]) * length // target_length)
+        room_P = -(-targets.lengths * length // target_length)
         return Segments(
             *inputs,
             example_P,
             specials_added=2 * (len(spans.piece_N) + len(example_P)),
             pairs={"target_ids": targets},
-            room_S=np.maximum(np.diff(inputs[1]), room_P),
+            room_S=np.maximum(inputs.lengths, room_P),
         )
 
     def _target_length(self, max_length: int) -> int:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from pipelines.readers.documents import Documents, Role
-from pipelines.rows.example_batch import ExampleBatch, Ragged
+from pipelines.rows.example_batch import ExampleBatch
+from pipelines.rows.ragged import Ragged
 from pipelines.rows.row_problem import RowProblem
 from schemas.errors import UsageError
 from schemas.features import TASKS, token_dtype

@@ -215,7 +215,7 @@ def _outcome(data: bytes, folder: str, *, task: str) -> tuple[str, str]:
         return "failed in words", str(error)
     for i, text in enumerate(_TEXTS):
         expected = reference.encode(text, add_special_tokens=False).ids
-        ids = found.ids[found.offsets[i] : found.offsets[i + 1]].tolist()
+        ids = found.values[found.offsets[i] : found.offsets[i + 1]].tolist()
         if ids != expected:
             return "other ids", f"{loaded.engine}: {text[:80]!r}: {ids[:50]} != {expected[:50]}"
     for text, ids in loaded.golden:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipelines.encoding.pieces import cut
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.rows.packing import pack, try_ways
+from pipelines.rows.ragged import cut
 from tests.benchmarks.clock import timed
 from tests.benchmarks.corpora import reviews, unpacked
 from tests.benchmarks.measure import Options, Record, Runs, Side, entry, needs, versions

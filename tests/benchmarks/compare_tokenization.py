@@ -66,11 +66,11 @@ def compare(
     different = 0
     for i, encoding in enumerate(encodings):
         expected = np.array(encoding.ids, np.uint32)
-        ids = found.ids[found.offsets[i] : found.offsets[i + 1]]
+        ids = found.values[found.offsets[i] : found.offsets[i + 1]]
         if not np.array_equal(ids, expected):
             different += 1
             print(f"different: {documents[i][:200]!r}", file=sys.stderr)
-    return len(documents), text.nbytes / 1e6, len(found.ids), different, guarded
+    return len(documents), text.nbytes / 1e6, len(found.values), different, guarded
 
 
 def corpora(data: Path) -> dict[str, list[str]]:

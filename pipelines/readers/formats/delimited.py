@@ -220,17 +220,9 @@ def _without_long(data: bytes, delimiter: int, longest: int) -> tuple[bytes, lis
     """Whole records but those that are longer than they may be, and the numbers of these."""
     if len(data) <= longest:
         return data, []
-    bytes_ = np.frombuffer(data, np.uint8)
-    records = new_scan(0)
-    kept: list[bytes] = []
-    long: list[int] = []
-    start = 0
-    while start < len(data):
-        number = int(records[csv_scan.RECORDS])
-        stop = start + scan(bytes_[start:], start, delimiter, start + 1, _ALL, records)
-        if stop - start > longest:
-            long.append(number)
-        else:
-            kept.append(data[start:stop])
-        start = stop
-    return b"".join(kept), long
+    ends, counts, _ = csv_scan.find_ends(np.frombuffer(data, np.uint8), delimiter)
+    bounds = [0, *ends.tolist(), len(data)]
+    numbers = np.append(0, counts)
+    is_long = np.diff(bounds) > longest
+    kept = [data[bounds[i] : bounds[i + 1]] for i in np.flatnonzero(~is_long).tolist()]
+    return b"".join(kept), numbers[is_long].tolist()

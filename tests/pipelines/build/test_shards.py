@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pipelines.build.make_shard import RowMaker
 from pipelines.build.shuffle import RouteBuffer
-from pipelines.encoding.pieces import ranges
 from pipelines.rows.example_batch import ExampleBatch, join
+from pipelines.rows.ragged import Ragged, ranges
 from pipelines.rows.repeats import keep
 from pipelines.storage.scratch import load, write_scratch
 from pipelines.tasks.mlm import Mlm
@@ -68,7 +68,7 @@ def example_batch(documents, numbers):
     ids = np.array([i for d in documents for i in d], np.uint16)
     offsets = np.cumsum([0] + [len(d) for d in documents]).astype(np.int64)
     return ExampleBatch.of(
-        digests, np.array([len(d) * 4 for d in documents]), {"ids": (ids, offsets)}
+        digests, np.array([len(d) * 4 for d in documents]), {"ids": Ragged(ids, offsets)}
     )
 
 

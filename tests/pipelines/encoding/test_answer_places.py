@@ -147,7 +147,9 @@ def test_bytes_of_half_a_character_are_told_where_tokenizers_would_not():
     tokenizer = TOKENIZERS["byte-level"]
     encoded, _ = tokenizer.encode(contexts)
     ends = token_ends(tokenizer, contexts, encoded)
-    assert ends.tolist() == np.cumsum([len(tokenizer.token_bytes[i]) for i in encoded.ids]).tolist()
+    assert (
+        ends.tolist() == np.cumsum([len(tokenizer.token_bytes[i]) for i in encoded.values]).tolist()
+    )
     assert ends[-1] == len("🙂🙂 a".encode())
 
 

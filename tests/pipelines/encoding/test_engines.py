@@ -12,14 +12,14 @@ from tokenizers import Tokenizer
 
 from pipelines.encoding import engines
 from pipelines.encoding.byte_alphabet import byte_characters
+from pipelines.encoding.engine_choice import why_not_fast
 from pipelines.encoding.engines import (
     FastEngine,
-    Ragged,
     ReferenceEngine,
     encode_each,
-    why_not_fast,
 )
 from pipelines.encoding.unicode_guard import disputed_code_points
+from pipelines.rows.ragged import Ragged
 from schemas.errors import DataError
 from tests.tools.tokenizer_factory import changed, config_of, data_of, strings, trained_tokenizer
 
@@ -54,7 +54,7 @@ def _different(data: bytes, texts: list[str], *, guarded: bool = True) -> list[s
     fast, tokenizer = _engines(data)
     text = strings(*texts)
     ragged = fast.encode(text)[0] if guarded else fast.encode_unguarded(text)
-    found = [ids.tolist() for ids in np.split(ragged.ids, ragged.offsets[1:-1])]
+    found = [ids.tolist() for ids in np.split(ragged.values, ragged.offsets[1:-1])]
     expected = encode_each(tokenizer, texts)
     return [text for text, a, b in zip(texts, found, expected, strict=True) if a != b]
 
@@ -72,12 +72,12 @@ def test_ragged_by_hand():
     assert ragged.offsets.tolist() == [0, 1, 1, 3] and ragged.offsets.dtype == np.int64
     assert ragged.lengths.tolist() == [1, 0, 2]
     turned = ragged.take(np.array([2, 0, 1]))
-    assert turned.ids.tolist() == [8, 9, 7] and turned.offsets.tolist() == [0, 2, 3, 3]
+    assert turned.values.tolist() == [8, 9, 7] and turned.offsets.tolist() == [0, 2, 3, 3]
     twice = Ragged.joined([ragged, turned])
-    assert twice.ids.tolist() == [7, 8, 9, 8, 9, 7]
+    assert twice.values.tolist() == [7, 8, 9, 8, 9, 7]
     assert twice.offsets.tolist() == [0, 1, 1, 3, 5, 6, 6]
     nothing = Ragged.joined([])
-    assert nothing.ids.dtype == np.uint32 and nothing.offsets.tolist() == [0]
+    assert nothing.values.dtype == np.uint32 and nothing.offsets.tolist() == [0]
 
 
 @pytest.mark.parametrize("add_prefix_space", [False, True])
@@ -225,11 +225,11 @@ def test_slices_and_empty_documents():
     assert guarded == 1
     expected = encode_each(tokenizer, texts[1:7])
     assert ragged.lengths.tolist() == [len(ids) for ids in expected]
-    assert ragged.ids.tolist() == [i for ids in expected for i in ids]
-    assert ragged.ids.dtype == np.uint32 and ragged.offsets.dtype == np.int64
+    assert ragged.values.tolist() == [i for ids in expected for i in ids]
+    assert ragged.values.dtype == np.uint32 and ragged.offsets.dtype == np.int64
     for nothing in (strings(), strings("", ""), strings("a").slice(1)):
         ragged, guarded = fast.encode(nothing)
-        assert ragged.ids.tolist() == [] and guarded == 0
+        assert ragged.values.tolist() == [] and guarded == 0
         assert ragged.offsets.tolist() == [0] * (len(nothing) + 1)
 
 
@@ -241,7 +241,7 @@ def test_small_batches_and_a_full_cache_change_nothing(monkeypatch):
     assert _different(data_of(_config()), texts) == []
     tokenizer = trained_tokenizer()
     ragged, guarded = ReferenceEngine(tokenizer).encode(strings(*texts))
-    assert ragged.ids.tolist() == sum(encode_each(tokenizer, texts), []) and guarded == 0
+    assert ragged.values.tolist() == sum(encode_each(tokenizer, texts), []) and guarded == 0
 
 
 def test_the_cache_is_thrown_away_when_it_is_full(monkeypatch):
@@ -266,7 +266,7 @@ def test_all_cores_give_the_same_ids():
     text = strings(*("".join(random.Random(i).choices(_PIECES, k=250_000)) for i in range(3)))
     one, _ = _engines(data)[0].encode(text)
     many, _ = fast.encode(text)
-    assert np.array_equal(one.ids, many.ids) and np.array_equal(one.offsets, many.offsets)
+    assert np.array_equal(one.values, many.values) and np.array_equal(one.offsets, many.offsets)
 
 
 def test_a_runaway_pattern_ends_in_an_error():

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.encoding.pieces import cut, wrap
+from pipelines.rows.ragged import cut, wrap
 
 
 def ragged(documents):

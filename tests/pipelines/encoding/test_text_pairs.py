@@ -14,6 +14,7 @@ from pipelines.encoding.text_pairs import (
     single_form,
 )
 from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.rows.ragged import Ragged
 from schemas.errors import DataError
 from tests.tools.tokenizer_factory import strings, trained_tokenizer
 
@@ -58,16 +59,17 @@ def test_other_forms_of_a_pair_are_refused():
 def test_parts_worked_by_hand():
     form = single_form([0], [2, 3])
     assert form == (FormPart(-1, 0, 0), FormPart(0, 0, 0), FormPart(-1, 2, 0), FormPart(-1, 3, 0))
-    ids = np.array([11, 12, 13, 14, 15, 21], np.uint16)
-    filled = fill_form(
+    stream = np.array([11, 12, 13, 14, 15, 21], np.uint16)
+    ids, types = fill_form(
         form,
-        [(ids, np.array([0, 5, 6]))],
+        [Ragged(stream, np.array([0, 5, 6]))],
         np.array([0, 1]),
         head_ExT=np.array([[1], [1]]),
         kept_ExT=np.array([[3], [1]]),
     )
-    assert filled.ids.tolist() == [0, 11, 14, 15, 2, 3, 0, 21, 2, 3]
-    assert filled.offsets.tolist() == [0, 6, 10]
+    assert ids.values.tolist() == [0, 11, 14, 15, 2, 3, 0, 21, 2, 3]
+    assert types.values.tolist() == [0] * 10
+    assert ids.offsets.tolist() == types.offsets.tolist() == [0, 6, 10]
 
 
 @settings(deadline=None, max_examples=60)
@@ -86,18 +88,18 @@ def test_pairs_are_cut_and_put_together_as_tokenizers_does(side, room, post_proc
     encoded = [tokenizer.encode(column)[0] for column in columns]
     lengths = np.stack([ragged.lengths for ragged in encoded], axis=1)
     kept = longest_first(lengths, room)
-    filled = fill_form(
+    ids, types = fill_form(
         form,
-        [(ragged.ids, ragged.offsets) for ragged in encoded],
+        encoded,
         np.arange(len(pairs)),
         head_ExT=kept if side == "right" else np.zeros_like(kept),
         kept_ExT=kept,
     )
     for i, pair in enumerate(pairs):
         expected = reference.encode(*pair)
-        part = slice(filled.offsets[i], filled.offsets[i + 1])
-        assert filled.ids[part].tolist() == expected.ids
-        assert filled.types[part].tolist() == expected.type_ids
+        part = slice(ids.offsets[i], ids.offsets[i + 1])
+        assert ids.values[part].tolist() == expected.ids
+        assert types.values[part].tolist() == expected.type_ids
 
 
 _TOKENIZERS = {}

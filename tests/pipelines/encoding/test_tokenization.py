@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from pipelines.encoding.engines import FastEngine, Ragged
+from pipelines.encoding.engines import FastEngine
 from pipelines.encoding.tokenizer import GOLDEN_TEXTS, LoadedTokenizer, load_tokenizer
+from pipelines.rows.ragged import Ragged
 from schemas.errors import DataError
 from tests.tools.tokenizer_factory import (
     ROBERTA_SPECIALS,
@@ -77,7 +78,7 @@ def test_byte_level():
 
 def test_word_starts_of_byte_level_tokens():
     tokenizer = _loaded()
-    ids = tokenizer.encode(strings("the fox, who's\n\tin<mask> a"))[0].ids
+    ids = tokenizer.encode(strings("the fox, who's\n\tin<mask> a"))[0].values
     starts = {tokenizer.token_bytes[i]: bool(tokenizer.is_word_start[i]) for i in ids}
     assert {token: start for token, start in starts.items() if start} == {
         token: True for token in starts if token[:1].isspace()
@@ -93,7 +94,7 @@ def test_word_piece():
     assert tokenizer.special_ids == {"bos": 2, "eos": 3, "pad": 0, "mask": 4, "unk": 1}
     assert (tokenizer.prefix_ids, tokenizer.suffix_ids) == ((2,), (3,))
     ragged, guarded = tokenizer.encode(strings("Unable, able", "", "[MASK] un"))
-    assert ragged.ids.tolist() == [5, 6, 8, 7, 4, 5] and guarded == 0
+    assert ragged.values.tolist() == [5, 6, 8, 7, 4, 5] and guarded == 0
     assert ragged.offsets.tolist() == [0, 4, 4, 6]
     assert tokenizer.is_word_start.tolist() == [False] * 5 + [True, False, True, True]
     assert tokenizer.token_bytes[6] == b"##able"
@@ -104,7 +105,7 @@ def test_unigram():
     tokenizer = _of(_unigram())
     assert tokenizer.special_ids == {"eos": 4, "unk": 0}
     assert (tokenizer.prefix_ids, tokenizer.suffix_ids) == ((), ())
-    assert tokenizer.encode(strings("the aa"))[0].ids.tolist() == [1, 2, 3, 3]
+    assert tokenizer.encode(strings("the aa"))[0].values.tolist() == [1, 2, 3, 3]
     assert tokenizer.is_word_start.tolist() == [False, True, True, False, False]
 
 
@@ -116,7 +117,7 @@ def test_word_level_tokens_are_words():
     assert loaded.special_ids == {"unk": 0} and loaded.all_special_ids == (0,)
     assert loaded.is_word_start.tolist() == [False, True, False, True]
     assert loaded.token_bytes == (b"[UNK]", b"a", b"", b"b")
-    assert loaded.encode(strings("a b c"))[0].ids.tolist() == [1, 3, 0]
+    assert loaded.encode(strings("a b c"))[0].values.tolist() == [1, 3, 0]
 
 
 def test_a_token_that_merges_spell_has_no_role():
@@ -137,8 +138,8 @@ def test_specials_written_out_in_the_text():
     texts = [" = <unk> = ", "a <mask> b", "a\n <mask><mask>", "<s></s><pad>", "<unk", "<mask"]
     expected = trained_tokenizer().encode_batch(texts, add_special_tokens=False)
     ragged, _ = _loaded().encode(strings(*texts))
-    assert ragged.ids.tolist() == [i for encoding in expected for i in encoding.ids]
-    assert _ROLES["mask"] in ragged.ids and _ROLES["unk"] in ragged.ids
+    assert ragged.values.tolist() == [i for encoding in expected for i in encoding.ids]
+    assert _ROLES["mask"] in ragged.values and _ROLES["unk"] in ragged.values
 
 
 @settings(deadline=None)
@@ -147,7 +148,7 @@ def test_encoding_any_text_and_back(texts):
     tokenizer = _kept()
     ragged, _ = tokenizer.encode(strings(*texts))
     for i, text in enumerate(texts):
-        ids = ragged.ids[ragged.offsets[i] : ragged.offsets[i + 1]]
+        ids = ragged.values[ragged.offsets[i] : ragged.offsets[i + 1]]
         assert tokenizer.decode(ids) == text
 
 
@@ -158,7 +159,7 @@ def test_truncation_and_padding_are_taken_out():
     tokenizer.enable_padding(length=8)
     cut = _of(tokenizer)
     assert cut.sha256 == whole.sha256 and cut.golden == whole.golden
-    assert len(cut.encode(strings("one two three four five"))[0].ids) > 4
+    assert len(cut.encode(strings("one two three four five"))[0].values) > 4
 
 
 def test_json_is_canonical():
@@ -176,7 +177,7 @@ def test_pickling_keeps_roles_and_ids():
     copy = pickle.loads(pickle.dumps(tokenizer))
     assert copy.sha256 == tokenizer.sha256 and copy.special_ids["bos"] == 3
     after = copy.encode(text)
-    assert np.array_equal(before[0].ids, after[0].ids) and before[1] == after[1] == 1
+    assert np.array_equal(before[0].values, after[0].values) and before[1] == after[1] == 1
 
 
 def test_named_roles_go_before_common_names(tmp_path):
@@ -210,7 +211,7 @@ def test_a_difference_at_load_leaves_the_fast_engine_out(monkeypatch, caplog):
 
     def encode_wrongly(self, text) -> Ragged:
         ragged = encode(self, text)
-        return Ragged(np.where(ragged.ids == 17, 18, ragged.ids), ragged.offsets)
+        return Ragged(np.where(ragged.values == 17, 18, ragged.values), ragged.offsets)
 
     monkeypatch.setattr(FastEngine, "encode_unguarded", encode_wrongly)
     monkeypatch.setattr(logging.getLogger(), "level", logging.CRITICAL)  # as while Beam runs
@@ -219,7 +220,7 @@ def test_a_difference_at_load_leaves_the_fast_engine_out(monkeypatch, caplog):
     assert "The fast engine is not used for tokenizer.json: it encodes" in caplog.text
     text = "what 17 is: " + trained_tokenizer().decode([17])
     expected = trained_tokenizer().encode(text, add_special_tokens=False).ids
-    assert tokenizer.encode(strings(text))[0].ids.tolist() == expected
+    assert tokenizer.encode(strings(text))[0].values.tolist() == expected
 
 
 def test_a_panic_of_the_fast_engine_at_load_leaves_it_out(monkeypatch, caplog):

@@ -13,8 +13,8 @@ from pipelines.encoding.unicode_guard import (
     derive_disputed,
     disputed_code_points,
     holds_disputed,
-    utf8_buffers,
 )
+from pipelines.rows.text_bytes import utf8_bytes
 
 _CHARACTERS = st.characters(exclude_categories=["Cs"])
 
@@ -65,18 +65,18 @@ def test_documents_with_a_disputed_code_point_are_found(documents, start, length
 def test_any_set_above_ascii_can_be_looked_for(wanted, documents):
     documents = [*documents, *(f"x{chr(c)}" for c in wanted if not 0xD800 <= c < 0xE000)]
     finder = unicode_guard._Finder.of(np.array(sorted(wanted)))
-    found = finder.find(*utf8_buffers(pa.array(documents, pa.large_string())))
+    found = finder.find(*utf8_bytes(pa.array(documents, pa.large_string())))
     assert found.tolist() == [any(ord(c) in wanted for c in document) for document in documents]
 
 
 def test_buffers_are_the_array_itself():
     text = pa.array(["a", "", "bcd", "é"], pa.large_string())
-    offsets, data = utf8_buffers(text.slice(1, 3))
-    assert offsets.tolist() == [1, 1, 4, 6]
-    assert data.tobytes()[1:6] == "bcdé".encode()
-    assert data.ctypes.data == text.buffers()[2].address
-    empty_offsets, empty_data = utf8_buffers(pa.array([], pa.large_string()))
-    assert empty_offsets.tolist() == [0] and len(empty_data) == 0
+    data, bounds = utf8_bytes(text.slice(1, 3))
+    assert bounds.tolist() == [0, 0, 3, 5]
+    assert data.tobytes() == "bcdé".encode()
+    assert data.ctypes.data == text.buffers()[2].address + 1
+    no_data, no_bounds = utf8_bytes(pa.array([], pa.large_string()))
+    assert no_bounds.tolist() == [0] and len(no_data) == 0
 
 
 def test_text_of_another_kind_is_refused():

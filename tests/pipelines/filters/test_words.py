@@ -5,7 +5,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.filters.words import count_words, flat_text, word_spans
+from pipelines.filters.words import count_words, word_spans
+from pipelines.rows.text_bytes import utf8_bytes
 
 # Every kind of white space, what shares its first bytes, and ordinary characters.
 CHARACTERS = st.sampled_from(
@@ -19,7 +20,7 @@ def column(documents):
 
 
 def test_spans_by_hand():
-    data, bounds = flat_text(column(["ab c", "", "d"]))
+    data, bounds = utf8_bytes(column(["ab c", "", "d"]))
     starts, stops = word_spans(data, bounds)
     assert starts.tolist() == [0, 3, 4]
     assert stops.tolist() == [2, 4, 5]
@@ -35,7 +36,7 @@ def test_every_white_space_of_python_and_no_other():
 def test_words_are_those_of_str_split(documents):
     text = column(["before", *documents, "after"]).slice(1, len(documents))
     assert count_words(text).tolist() == [len(document.split()) for document in documents]
-    data, bounds = flat_text(text)
+    data, bounds = utf8_bytes(text)
     starts, stops = word_spans(data, bounds)
     words = [data[a:b].tobytes().decode() for a, b in zip(starts, stops, strict=True)]
     assert words == [word for document in documents for word in document.split()]
@@ -43,4 +44,4 @@ def test_words_are_those_of_str_split(documents):
 
 def test_no_documents():
     assert count_words(column([])).tolist() == []
-    assert np.array_equal(flat_text(column([""]))[1], [0, 0])
+    assert np.array_equal(utf8_bytes(column([""]))[1], [0, 0])

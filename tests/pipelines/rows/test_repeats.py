@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pipelines.build_shards import main
 from pipelines.rows.example_batch import ExampleBatch
+from pipelines.rows.ragged import Ragged
 from pipelines.rows.repeats import ordered, without_repeats
 from schemas.sidecar import read_set
 
@@ -18,7 +19,7 @@ def example_batch(numbers, parts=None, lines=None):
     """Examples of documents whose hashes are these numbers, with one id each: their place."""
     digests = np.zeros((len(numbers), 16), np.uint8)
     digests[:, 15] = numbers
-    ids = np.arange(len(numbers), dtype=np.uint16), np.arange(len(numbers) + 1)
+    ids = Ragged(np.arange(len(numbers), dtype=np.uint16), np.arange(len(numbers) + 1))
     scalars = {} if parts is None else {"part": np.array(parts)}
     found = ExampleBatch.of(digests, np.ones(len(numbers), np.int64), {"ids": ids}, scalars)
     if lines is None:

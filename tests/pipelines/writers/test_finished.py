@@ -14,6 +14,7 @@ import pytest
 
 from pipelines.build_shards import main
 from pipelines.rows.example_batch import COPIES, ExampleBatch
+from pipelines.rows.ragged import Ragged
 from pipelines.writers import sinks
 from pipelines.writers.finished import examples_hash, find_finished, note_finished
 from pipelines.writers.staging import STAGING
@@ -143,7 +144,7 @@ def test_a_hash_of_all_that_decides():
         block = ExampleBatch.of(
             given["digests"],
             given["lengths"],
-            {"ids": (given["ids"], given["places"])},
+            {"ids": Ragged(given["ids"], given["places"])},
             {COPIES: np.array(copies, np.uint32)},
         )
         return examples_hash(contract(fingerprint), name, block)

@@ -1,11 +1,54 @@
-"""Cutting ragged token ids into pieces, joining them, putting special tokens around them. Pure.
+"""Ragged columns: cutting them into pieces, joining them, putting special tokens around. Pure.
 
 Legend: S pieces.
 """
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 
 _CHUNK = 4096  # of what is joined at once: an index a token takes eight bytes
+
+
+class Ragged(NamedTuple):
+    """Values of documents or examples, one after another.
+
+    Attributes:
+      values: [tokens], of all of them.
+      offsets: int64 [n + 1]; number i has values[offsets[i]:offsets[i + 1]].
+    """
+
+    values: np.ndarray
+    offsets: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Values of each: int64 [n]."""
+        return np.diff(self.offsets)
+
+    @classmethod
+    def of(cls, values: np.ndarray, lengths: np.ndarray | Sequence[int]) -> "Ragged":
+        """From lengths: `of([7, 8, 9], [1, 0, 2])` has offsets [0, 1, 1, 3]."""
+        return cls(values, np.append(0, np.cumsum(lengths)).astype(np.int64))
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Ragged]") -> "Ragged":
+        """Token ids of the documents of all parts, in order."""
+        if len(parts) == 1:
+            return parts[0]
+        values = [part.values for part in parts] or [np.zeros(0, np.uint32)]
+        lengths = [part.lengths for part in parts] or [np.zeros(0, np.int64)]
+        return cls.of(np.concatenate(values), np.concatenate(lengths))
+
+    def astype(self, dtype: str) -> "Ragged":
+        """The same values in another type."""
+        return Ragged(self.values.astype(dtype), self.offsets)
+
+    def take(self, order: np.ndarray) -> "Ragged":
+        """Those whose numbers `order` lists, in that order."""
+        lengths = self.lengths[order]
+        return Ragged.of(self.values[ranges(self.offsets[:-1][order], lengths)], lengths)
 
 
 def cut(offsets: np.ndarray, longest: int) -> tuple[np.ndarray, np.ndarray]:
@@ -26,12 +69,8 @@ def cut(offsets: np.ndarray, longest: int) -> tuple[np.ndarray, np.ndarray]:
 
 def wrap(
     ids: np.ndarray, offsets: np.ndarray, prefix: tuple[int, ...], suffix: tuple[int, ...]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Puts ids around each piece: [5, 6, 7], [0, 2, 3] -> [<s> 5 6 </s> <s> 7 </s>], [0, 4, 7].
-
-    Returns:
-      The stream, and offsets [S + 1] of the pieces in it.
-    """
+) -> Ragged:
+    """Puts ids around each piece: [5, 6, 7], [0, 2, 3] -> [<s> 5 6 </s> <s> 7 </s>], [0, 4, 7]."""
     added = len(prefix) + len(suffix)
     count = len(offsets) - 1
     wrapped = offsets + np.arange(count + 1) * added
@@ -45,7 +84,7 @@ def wrap(
         stream[wrapped[1:] - i] = special
         is_text[wrapped[1:] - i] = False
     stream[is_text] = ids
-    return stream, wrapped
+    return Ragged(stream, wrapped)
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -55,18 +94,12 @@ def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
 
 
-def join_slices(
-    pool: np.ndarray, starts_ExP: np.ndarray, lengths_ExP: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Slices of one pool, P joined into each of E: [7 8 9], [[2, 0]], [[1, 2]] -> [9 7 8], [0, 3].
-
-    Returns:
-      Values, and int64 [E + 1] offsets of the joined ones in them.
-    """
+def join_slices(pool: np.ndarray, starts_ExP: np.ndarray, lengths_ExP: np.ndarray) -> Ragged:
+    """P slices of one pool joined E times: [7 8 9], [[2, 0]], [[1, 2]] -> [9 7 8], [0, 3]."""
     offsets = np.append(0, np.cumsum(lengths_ExP.sum(axis=1)))
     joined = np.empty(offsets[-1], pool.dtype)
     for start in range(0, len(starts_ExP), _CHUNK):
         part = slice(start, start + _CHUNK)
         taken = pool[ranges(starts_ExP[part].ravel(), lengths_ExP[part].ravel())]
         joined[offsets[start] : offsets[start] + len(taken)] = taken
-    return joined, offsets
+    return Ragged(joined, offsets)

@@ -1,13 +1,14 @@
-"""The loops of static masking, compiled by numba. Called by `masking.py`, which says what they do.
+"""The loops of static masking and of noise, compiled by numba.
 
-Legend: B rows, L places a row, K slots.
+Called by `masking.py` and `noise_spans.py`, which say what they do. Legend: B rows, L places a row,
+K slots; P pieces, N spans of all pieces.
 """
 
 import numpy as np
 
 from pipelines.host.compiled import entry, inner
+from pipelines.rows.masking import GAMMA
 
-_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _PLACE = np.uint64(0xFFFF)
 _NEVER = np.uint64(0xFFFFFFFFFFFFFFFF)
 _REPLACE, _RANDOM = 0.8, 0.9  # below: the mask token; below: a random token; else kept
@@ -23,30 +24,7 @@ def _mix(value):
 @inner
 def _stream(key, place):
     """A number of its own for each place of each row, not yet mixed."""
-    return key + np.uint64(place + 1) * _GAMMA
-
-
-@entry()
-def fill_order(ids, segment_ids, keys, is_special, order):
-    """Fills uint64 [B, L]: tokens are picked in this order; _NEVER for specials and padding.
-
-    The lowest 16 bits are the place itself, so no two are equal.
-
-    Returns:
-      int64 [B]: ordinary tokens of each row.
-    """
-    rows, length = ids.shape
-    ordinary = np.zeros(rows, np.int64)
-    for row in range(rows):
-        key, numbers = keys[row], order[row]
-        for place in range(length):  # by itself, so that LLVM makes vector instructions of it
-            numbers[place] = (_mix(_stream(key, place)) & ~_PLACE) | np.uint64(place)
-        for place in range(length):
-            never = (segment_ids[row, place] == 0) | is_special[ids[row, place]]
-            if never:
-                numbers[place] = _NEVER
-            ordinary[row] += not never
-    return ordinary
+    return key + np.uint64(place + 1) * GAMMA
 
 
 @inner
@@ -133,7 +111,7 @@ def keep_spans(order, is_start, segment_ids, budgets, keys, bounds, decides):
     spaces, say) keeps its order of single tokens.
 
     Args:
-      order: uint64 [B, L], as `fill_order` made it; changed in place.
+      order: uint64 [B, L], as `Masking` makes it; changed in place.
       is_start: bool [B, L], whether a token begins a word wherever it stands.
       segment_ids: [B, L].
       budgets: int64 [B], tokens.
@@ -178,8 +156,8 @@ def pick(
 
     Args:
       ids: [B, L], changed in place.
-      order: uint64 [B, L], as `fill_order` made it; a token made _NEVER is not picked.
-      ordinary: int64 [B], as `fill_order` counted them.
+      order: uint64 [B, L], as `Masking` makes it; a token made _NEVER is not picked.
+      ordinary: int64 [B], tokens of each row that are not _NEVER at first.
       budgets: int64 [B], how many at most.
       keys: uint64 [B].
       decides: uint16 [B, L], the place whose draw says by what a token is replaced; [0, 0] for its
@@ -211,3 +189,32 @@ def pick(
             elif share < _RANDOM:
                 at = (draw & np.uint64(0xFFFFFFFF)) % np.uint64(drawn_from.size)
                 ids[row, place] = drawn_from[at]
+
+
+@inner
+def _partition(key, items, lengths):
+    """Cuts a number of items into as many parts as there are lengths, none of them empty.
+
+    Every way to cut has the same chance: cuts are drawn by selection sampling (Knuth, The Art of
+    Computer Programming 2, 3.4.2, algorithm S).
+    """
+    cuts, begin = 0, 0
+    for place in range(1, items):
+        wanted = lengths.size - 1 - cuts
+        if not wanted:
+            break
+        draw = _mix(key + np.uint64(place) * GAMMA)
+        if np.float64(draw >> np.uint64(11)) / (1 << 53) * (items - place) < wanted:
+            lengths[cuts] = place - begin
+            cuts, begin = cuts + 1, place
+    lengths[cuts] = items - begin
+
+
+@entry()
+def partition_all(keys, items, counts, lengths):
+    """Fills int64 [N]: for each of P keys `items` cut into `counts` parts at random; 0 for none."""
+    at = 0
+    for piece in range(keys.size):
+        if counts[piece]:
+            _partition(keys[piece], items[piece], lengths[at : at + counts[piece]])
+            at += counts[piece]

@@ -1,0 +1,38 @@
+"""The memory of columns of text, without a copy. Pure."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+
+def utf8_bytes(text: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
+    """The bytes of all texts, uint8, and int64 [n + 1], where each begins in them.
+
+    Args:
+      text: may be a slice.
+
+    Raises:
+      TypeError: not a LargeStringArray.
+      ValueError: it holds nulls.
+    """
+    if not isinstance(text, pa.LargeStringArray):
+        raise TypeError(f"text is {type(text).__name__}, not a pyarrow LargeStringArray")
+    if text.null_count:
+        raise ValueError(f"text holds {text.null_count} nulls; drop them or make them empty")
+    _, offsets, data = text.buffers()
+    if not len(text):
+        return np.zeros(0, np.uint8), np.zeros(1, np.int64)
+    bounds = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text) + 1]
+    return np.frombuffer(data or b"", np.uint8)[bounds[0] : bounds[-1]], bounds - bounds[0]
+
+
+def slices(text: pa.LargeStringArray, limit: int) -> Iterator[pa.LargeStringArray]:
+    """Slices of at most `limit` bytes, or of one longer text."""
+    _, bounds = utf8_bytes(text)
+    start = 0
+    while start < len(text):
+        stop = int(np.searchsorted(bounds, bounds[start] + limit, side="right")) - 1
+        stop = max(stop, start + 1)
+        yield text.slice(start, stop - start)
+        start = stop
