@@ -37,12 +37,11 @@ _TF = [*_TRAINERS, "keras>=3.15,<4", "tensorflow>=2.21,<2.22"]
 _POPTORCH = [*_TRAINERS, "torch>=2.10"]
 _LOGS = ["tensorboardX>=2.6.4", "wandb>=0.28"]  # of the trainers, for --log_to=
 _HF = ["datasets>=5.2,<6"]  # of the pipelines, for --input=hf:
-# For finished sets on gs:// and s3://: trainers, verify, inspect_shards. Others by fsspec's names.
+# For gs:// and s3://. Other protocols by fsspec's names.
 _STORE = ["filelock>=3.16", "fsspec>=2026.9", "tenacity>=9"]
 _GS = [*_STORE, "gcsfs>=2026.9"]
 _S3 = [*_STORE, "s3fs>=2026.9"]
-_GCP = [*_GS, "apache-beam[gcp]"]
-_AWS = [*_S3, "apache-beam[aws]"]
+_GCP = [*_GS, "apache-beam[gcp]"]  # and Dataflow
 _TEST = [
     *_GS,
     *_HF,
@@ -93,8 +92,8 @@ setup(
         "gs": _GS,
         "s3": _S3,
         "gcp": _GCP,
-        "aws": _AWS,
+        "aws": _S3,
         "test": _TEST,
-        "all": sorted({*_PIPELINES, *_FLAX, *_TF, *_POPTORCH, *_GCP, *_AWS, *_TEST}),
+        "all": sorted({*_PIPELINES, *_FLAX, *_TF, *_POPTORCH, *_GCP, *_S3, *_TEST}),
     },
 )

@@ -3,7 +3,7 @@
 from pipelines.build.options import BuildOptions, parse_options
 from pipelines.configs.config_file import with_config
 from pipelines.runners.launch import check_arguments, with_beam
-from pipelines.storage import store_calls
+from pipelines.storage import s3_flags
 from pipelines.tasks.task import task_class
 from schemas.errors import run_entry
 from schemas.features import TASKS
@@ -23,7 +23,7 @@ def main(argv: list[str]) -> None:
     check_arguments(
         beam_arguments, BuildOptions, type(options.settings), runner=not options.preflight
     )
-    store_calls.use_options(beam_arguments)
+    s3_flags.take(beam_arguments)
     # --help and a wrong flag are answered without what these import.
     if options.preflight:
         with_beam()

@@ -4,7 +4,7 @@ import tyro
 
 from pipelines.configs.config_file import with_config
 from pipelines.runners.launch import check_arguments, with_beam
-from pipelines.storage import store_calls
+from pipelines.storage import s3_flags
 from pipelines.train.options import TokenizerOptions
 from schemas.errors import run_entry
 from schemas.memory import want_addresses
@@ -26,7 +26,7 @@ def main(argv: list[str]) -> None:
     )
     want_addresses(2, "train_tokenizer")
     check_arguments(beam_arguments, TokenizerOptions, runner=not options.preflight)
-    store_calls.use_options(beam_arguments)
+    s3_flags.take(beam_arguments)
     # --help and a wrong flag are answered without what these import.
     if options.preflight:
         with_beam()

@@ -33,10 +33,11 @@ from typing import (
     Union,
 )
 
+from schemas import store
 from schemas.errors import DataError, refused
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256, parse_manifest
 from schemas.set_cache import PART, Cache
-from schemas.store import StoreFolder, is_url
+from schemas.store import is_url
 from schemas.typed_json import MAX_BYTES, read_bounded
 
 PIECE_BYTES = 8 << 20  # asked for at once: what a cut or a pause may lose
@@ -174,10 +175,9 @@ class CachedFiles:
           DataError: there is no finished set, or the store does not answer.
           UsageError: no package for this kind of store, or the cache cannot be written to.
         """
-        self._store = StoreFolder(url)
-        self.directory, self._cache, self._verify = self._store.url, cache, verify
+        self.directory, self._cache, self._verify = url.rstrip("/"), cache, verify
         try:
-            content = self._store.read_range(MANIFEST, 0, MAX_BYTES + 1)
+            content = store.read(f"{self.directory}/{MANIFEST}", 0, MAX_BYTES + 1)
         except FileNotFoundError:
             raise no_set(self.directory) from None
         place = f"{self.directory}/{MANIFEST}"
@@ -288,7 +288,7 @@ class CachedFiles:
 
     def names(self) -> List[str]:
         """All files that the store lists for the set, those of the manifest and others."""
-        parts = (name.split("/") for name in self._store.names())
+        parts = (name.split("/") for name in store.sizes(self.directory))
         return ["/".join(part) for part in parts if not any(p.startswith(".") for p in part)]
 
     def _own_lock(self) -> ContextManager:
@@ -391,7 +391,7 @@ class CachedFiles:
 
     def _piece(self, file: ManifestFile, start: int, stop: int) -> bytes:
         try:
-            return self._store.read_range(file.path, start, stop)
+            return store.read(f"{self.directory}/{file.path}", start, stop)
         except FileNotFoundError as error:
             raise MissingFile(
                 f"{self.directory}/{file.path} is missing, although the manifest lists it: copy "

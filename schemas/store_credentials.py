@@ -5,7 +5,7 @@ minutes where the token service does not answer, and gs:// is then read without 
 said after seconds what is waited for, after a minute it is an error, and a store is read without
 credentials only where there are none, or FSSPEC_GS_TOKEN=anon asks for it.
 
-The libraries are imported where they are used; Python 3.8 syntax.
+Python 3.8 syntax.
 """
 
 import functools
@@ -27,7 +27,7 @@ _TRY_SECONDS, _PAUSE_SECONDS = 20, 2.0
 _FRESH_SECONDS = 360.0  # gcsfs would renew a token by itself 300 s before its end
 _AGAIN_SECONDS = 60.0
 _last_told = -_AGAIN_SECONDS
-_SCOPE = "https://www.googleapis.com/auth/devstorage.read_only"
+_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 _GIVEN = "GOOGLE_APPLICATION_CREDENTIALS"
 _KINDS = {"gs": "gs", "gcs": "gs", "s3": "s3", "s3a": "s3"}
 _REMEDY = {
@@ -69,7 +69,7 @@ def current_credentials(url: str) -> Any:
 
     Returns:
       For gs:// what google.auth loads, or None where there are none or FSSPEC_GS_TOKEN=anon asks
-      for none; for s3:// a session of botocore, which may have none; None for any other store.
+      for none; for s3:// what botocore finds, or None; None for any other store.
 
     Raises:
       DataError: there are credentials, and they cannot be loaded or renewed.
@@ -159,8 +159,8 @@ def _renew_google(credentials: Any) -> Tuple[Any, float]:
     Raises:
       Exception: of google.auth, whose kinds are many.
     """
-    import google.auth
-    from google.auth.exceptions import DefaultCredentialsError, TransportError
+    # Who reads s3:// does not have it.
+    from google.auth import default, exceptions
     from google.auth.transport.requests import Request
 
     logging.getLogger("google.auth").setLevel(logging.ERROR)
@@ -168,8 +168,8 @@ def _renew_google(credentials: Any) -> Tuple[Any, float]:
     request: Any = functools.partial(Request(), timeout=_TRY_SECONDS)
     if credentials is None:
         try:
-            credentials, _ = google.auth.default(scopes=[_SCOPE], request=request)
-        except DefaultCredentialsError as error:
+            credentials, _ = default(scopes=[_SCOPE], request=request)
+        except exceptions.DefaultCredentialsError as error:
             if "were not found. To set up" in str(error) and not os.environ.get(_GIVEN):
                 return None, float("inf")
             raise
@@ -177,7 +177,7 @@ def _renew_google(credentials: Any) -> Tuple[Any, float]:
         try:
             credentials.refresh(request)
             break
-        except TransportError:
+        except exceptions.TransportError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(_PAUSE_SECONDS)
@@ -192,17 +192,18 @@ def _seconds_left(credentials: Any) -> float:
     return credentials.expiry.replace(tzinfo=timezone.utc).timestamp() - time.time()
 
 
-def _renew_amazon(session: Any) -> Tuple[Any, float]:
-    """A session of AWS, whose credentials know when to be renewed, and after how long to ask again.
+def _renew_amazon(credentials: Any) -> Tuple[Any, float]:
+    """AWS's credentials, or None, and after how long to ask again; they renew themselves.
 
     Raises:
       Exception: of botocore, whose kinds are many.
     """
-    if session is None:
+    if credentials is None:
+        # Who reads gs:// does not have it.
         from botocore.session import Session
 
         logging.getLogger("botocore.credentials").setLevel(logging.CRITICAL)  # tracebacks
-        session = Session()
-    if credentials := session.get_credentials():
+        credentials = Session().get_credentials()
+    if credentials:
         credentials.get_frozen_credentials()
-    return session, 60.0
+    return credentials, 60.0

@@ -1,17 +1,18 @@
-"""What --input names -> files; opening them, here or in a store that Beam knows."""
+"""What --input names -> files; opening them, here or in a store."""
 
 import glob
 import os
 import re
 import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import BinaryIO
 
 from pipelines.readers.formats.table import FORMATS
 from pipelines.readers.stored import extension, inner_extension, is_compressed
 from pipelines.storage import store
 from pipelines.storage.store import is_remote
+from schemas import store as stores
 from schemas.errors import DataError, UsageError
 
 # What a directory is searched for. A file that is named itself may be called anything.
@@ -22,6 +23,7 @@ HUGGING_FACE = "hf:"
 _SAVED_DATASET = ("dataset_dict.json", "state.json")
 _LIST = "@"
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+_PART_STARS = re.compile(r"[^/]\*\*|\*\*[^/]")  # which stores do not match
 _LIST_BYTES = 64 << 20
 _OURS = ("MANIFEST.json", "tokenizer.json")
 _NO_FILES = (
@@ -39,11 +41,11 @@ def open_file(path: str) -> Iterator[BinaryIO]:
     Raises:
       DataError: it cannot be opened.
     """
-    with ExitStack() as stack:
-        try:
-            file = stack.enter_context(store.opened(path) if is_remote(path) else open(path, "rb"))
-        except OSError as error:
-            raise DataError(f"cannot open {path}: {error.strerror or error}") from error
+    try:
+        file = store.open_file(path)
+    except OSError as error:
+        raise DataError(f"cannot open {path}: {error.strerror or error}") from error
+    with file:
         yield file
 
 
@@ -112,19 +114,21 @@ def find_files(pattern: str, *, label_folders: bool) -> list[tuple[str, int]]:
 
 
 def _remote(pattern: str) -> list[tuple[str, int]]:
+    if _PART_STARS.search(pattern):
+        raise UsageError(f"--input={pattern}: ** stands for whole folders: a/**/b or a/**")
     matched: list[tuple[str, int]] = []
     for alternative in _alternatives(pattern) if not pattern.endswith("/") else ():
         matched += [
             (path, size)
-            for path, size in store.matches(alternative)
+            for path, size in stores.matches(alternative).items()
             if not _is_hidden(_base(path)) or _is_hidden(_base(alternative))  # as on a disk
         ]
     if not matched and not glob.has_magic(pattern):  # perhaps a folder
         folder = pattern.rstrip("/") + "/"
         matched = [
-            (path, size)
-            for path, size in store.matches(folder + "**")
-            if _is_known(path) and not _is_hidden(path.removeprefix(folder))
+            (folder + name, size)
+            for name, size in store.sizes(folder).items()
+            if _is_known(name) and not _is_hidden(name)
         ]
     return sorted(set(matched))
 

@@ -18,7 +18,7 @@ class Source:
 
     Attributes:
       patterns: files, directories, globs (`**` matches folders), `@list.txt` of such, or
-        `hf:PATH_OR_NAME[:config][:split]`; local or of a store that Beam knows.
+        `hf:PATH_OR_NAME[:config][:split]`; local or of a store.
       document: in text files, a document: a line, a paragraph (blank lines between) or a file.
         Where a label is asked for it is a file, and the name of its folder is the label.
       roles: what to take of each document; the first is a string that no document lacks.

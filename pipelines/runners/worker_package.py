@@ -33,7 +33,7 @@ from schemas.version import VERSION
 NAME = "textmill"
 PACKAGES = ("pipelines", "schemas")
 _EXTRA = "pipelines"
-_STORES = {"gcp": "google.cloud.storage", "aws": "boto3"}  # extras of Beam, and how they show
+_STORES = {"gcp": "gcsfs", "aws": "s3fs"}  # extras for stores, and how they show
 _MOST_BYTES = 32 << 20  # of a user's own package: more is data beside it, or the wrong folder
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal files make equal wheels, which runners keep
 
@@ -155,16 +155,21 @@ def write_package(folder: str, filter_name: str = "") -> str:
 def requirements() -> list[str]:
     """What workers need: `numpy==2.4.1` and so on, of the extra [pipelines].
 
-    With what of Beam reads gs:// and s3:// where it is installed here.
+    With what reads gs:// and s3:// where it is installed here.
 
     Raises:
       UsageError: Textmill or a part of the extra is not installed.
     """
+    ours = [
+        _EXTRA,
+        *(extra for extra, module in _STORES.items() if importlib.util.find_spec(module)),
+    ]
     try:
         listed = importlib.metadata.requires(NAME) or []
         versions, extras = {}, {}
         for requirement in map(Requirement, listed):
-            if requirement.marker is None or requirement.marker.evaluate({"extra": _EXTRA}):
+            marker = requirement.marker
+            if marker is None or any(marker.evaluate({"extra": extra}) for extra in ours):
                 name = requirement.name
                 versions[name] = Version(importlib.metadata.version(name)).public
                 extras.setdefault(name, set()).update(requirement.extras)
@@ -174,18 +179,10 @@ def requirements() -> list[str]:
             "install` Textmill with its extra [pipelines] (a checkout: -e .[pipelines]), or give "
             "--sdk_container_image=IMAGE with Textmill in it (deploy/Dockerfile)"
         ) from error
-    extras["apache-beam"].update(name for name, module in _STORES.items() if _is_there(module))
     return [
         f"{name}{'[' + ','.join(sorted(extras[name])) + ']' if extras[name] else ''}=={version}"
         for name, version in versions.items()
     ]
-
-
-def _is_there(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of what it lies in
-        return False
 
 
 def _files_of(package: str) -> Iterator[tuple[str, Path]]:

@@ -1,1 +1,1 @@
-"""Files on a disk or in a store (gs://, s3://), by Beam's file systems."""
+"""Files on a disk or in a store (gs://, s3://)."""

@@ -1,4 +1,4 @@
-"""Files by path: on a disk, or in a store that Beam knows (gs://, s3://). Whole or not at all.
+"""Files by path: on a disk, or in a store (gs://, s3://). Whole or not at all.
 
 A store has no folders, cannot rename, and lies behind a network that breaks. What is put there is
 read again and compared; what fails is tried again, unless the store refused it.
@@ -6,29 +6,32 @@ read again and compared; what fails is tried again, unless the store refused it.
 
 import errno
 import hashlib
+import io
 import os
 import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO
 
 import xxhash
 
-from pipelines.storage import store_calls
+from pipelines.storage import s3_flags
+from schemas import store as stores
 from schemas import typed_json
 from schemas.errors import DataError
 from schemas.manifest import file_sha256
+from schemas.store import is_url as is_remote
 
 _CHUNK_BYTES = 1 << 20
-_AS_IT_IS = "uncompressed"  # CompressionTypes.UNCOMPRESSED: Beam would unpack what ends in .gz
+_BUFFER_BYTES = 8 << 20  # that are asked for at a time
+# Of an upload: the parts that are under way are in memory.
+_PARTS = {"chunksize": 16 << 20, "max_concurrency": 4}
+_THREADS = 16  # that call a store at once
 
-
-def is_remote(path: str) -> bool:
-    """Whether a path names a store (gs://...) instead of a local file."""
-    return "://" in path
+stores.option_finders["s3"] = s3_flags.of_job
 
 
 @contextmanager
@@ -49,21 +52,12 @@ def disk_errors(path: str) -> Iterator[None]:
 
 def exists(path: str) -> bool:
     """Whether there is such a file."""
-    if not is_remote(path):
-        return os.path.exists(path)
-    return store_calls.patiently(path, lambda: store_calls.file_systems().exists(path))
+    return size(path) is not None if is_remote(path) else os.path.exists(path)
 
 
 def size(path: str) -> int | None:
     """Bytes of a file of a store; None if there is none."""
-
-    def get() -> int:
-        return store_calls.file_systems().get_filesystem(path).metadata(path).size_in_bytes
-
-    try:
-        return store_calls.patiently(path, get)
-    except FileNotFoundError:
-        return None
+    return stores.size(path)
 
 
 def read(path: str, start: int = 0, length: int | None = None) -> bytes:
@@ -73,23 +67,16 @@ def read(path: str, start: int = 0, length: int | None = None) -> bytes:
       FileNotFoundError: it is not there.
       DataError: the store does not give it.
     """
-
-    def get() -> bytes:
-        with _open_once(path) as file:
-            if start:
-                file.seek(start)
-            return file.read(-1 if length is None else length)
-
-    return store_calls.patiently(path, get) if is_remote(path) else get()
+    if is_remote(path):
+        return stores.read(path, start, None if length is None else start + length)
+    with open(path, "rb") as file:
+        file.seek(start)
+        return file.read(-1 if length is None else length)
 
 
 def xxh3(path: str) -> bytes:
     """Reads a file and gives its xxh3_128."""
-
-    def digest() -> bytes:
-        return _digest(path, xxhash.xxh3_128()).digest()
-
-    return store_calls.patiently(path, digest) if is_remote(path) else digest()
+    return _digest(path, xxhash.xxh3_128()).digest()
 
 
 def sha256(path: str) -> str:
@@ -97,23 +84,71 @@ def sha256(path: str) -> str:
     try:
         if not is_remote(path):
             return file_sha256(path)
-        return store_calls.patiently(path, lambda: _digest(path, hashlib.sha256()).hexdigest())
+        return _digest(path, hashlib.sha256()).hexdigest()
     except FileNotFoundError:
         return ""
 
 
-def matches(pattern: str) -> list[tuple[str, int]]:
-    """What a store matches to a pattern, with sizes."""
-    [result] = store_calls.patiently(pattern, lambda: store_calls.file_systems().match([pattern]))
-    return [(found.path, found.size_in_bytes) for found in result.metadata_list]
+def _digest(path: str, found: Any) -> Any:
+    """A hash, with all of a file added to it."""
+    with open_file(path) as file:
+        while data := file.read(_CHUNK_BYTES):
+            found.update(data)
+    return found
 
 
 def sizes(folder: str) -> dict[str, int]:
     """Bytes of each file in a folder, by its name; in a store by its path in it, at any depth."""
     if not is_remote(folder):
         return {entry.name: entry.stat().st_size for entry in os.scandir(folder)}
-    prefix = folder.rstrip("/") + "/"
-    return {path.removeprefix(prefix): size for path, size in matches(prefix + "**")}
+    return stores.sizes(folder)
+
+
+def open_file(path: str) -> BinaryIO:
+    """Opens a file for reading its bytes as they are stored.
+
+    Raises:
+      OSError: it cannot be opened, as FileNotFoundError if there is none.
+      DataError: the store does not give it, then or while it is read.
+    """
+    if not is_remote(path):
+        return open(path, "rb")
+    return io.BufferedReader(_StoredFile(path), _BUFFER_BYTES)
+
+
+class _StoredFile(io.RawIOBase):
+    """A file of a store; whatever is read of it is asked for then."""
+
+    def __init__(self, path: str):
+        found = size(path)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "there is no such file", path)
+        self._path, self._size, self._at = path, found, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        due = max(0, min(len(buffer), self._size - self._at))
+        data = read(self._path, self._at, due) if due else b""
+        if len(data) != due:
+            raise DataError(
+                f"{self._path} gave {len(data):,} bytes where it had {due:,} when it was opened: "
+                "let it rest during a run; what is stored with a Content-Encoding is not read"
+            )
+        buffer[:due] = data
+        self._at += due
+        return due
 
 
 def load_json(path: str) -> Any:
@@ -129,7 +164,7 @@ def load_json(path: str) -> Any:
 def write_file(path: str, content: bytes) -> None:
     """Writes a small file whole or not at all."""
     if is_remote(path):
-        _upload(path, lambda file: file.write(content), xxhash.xxh3_128_digest(content))
+        _upload(path, xxhash.xxh3_128_digest(content), "pipe_file", stores.key_of(path), content)
         return
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     with disk_errors(path):
@@ -167,13 +202,8 @@ def put(local: str, path: str, xxh3_digest: bytes) -> None:
       DataError: the disk or the store gives back other bytes.
     """
     if is_remote(path):
-        with open(local, "rb") as source:
-
-            def send(file: BinaryIO) -> None:
-                source.seek(0)
-                shutil.copyfileobj(source, file, _CHUNK_BYTES)
-
-            _upload(path, send, xxh3_digest)
+        options = {"moved": os.path.getsize(local), **(_PARTS if stores.kind_of(path) else {})}
+        _upload(path, xxh3_digest, "put_file", local, stores.key_of(path), **options)
         return
     if xxh3(local) != xxh3_digest:
         raise DataError(
@@ -189,13 +219,20 @@ def local_copy(path: str, folder: str) -> str:
     if not is_remote(path):
         return path
     copy = os.path.join(folder, path.rsplit("/", 1)[-1])
+    with open_file(path) as source, open(copy, "wb") as target:
+        shutil.copyfileobj(source, target, _BUFFER_BYTES)
+    return copy
 
-    def get() -> str:
-        with _open_once(path) as source, open(copy, "wb") as target:
-            shutil.copyfileobj(source, target, _CHUNK_BYTES)
-        return copy
 
-    return store_calls.patiently(path, get)
+def _upload(path: str, xxh3_digest: bytes, method: str, *arguments: Any, **options: Any) -> None:
+    """Sends a file to a store, reads it again, and tries anew if it holds anything else."""
+
+    def attempt() -> None:
+        stores.call(path, method, *arguments, **options)
+        if xxh3(path) != xxh3_digest:
+            raise OSError("it holds other bytes than were sent")
+
+    stores.patiently(path, attempt)
 
 
 def copy_all(copies: dict[str, str], sizes_of: dict[str, int]) -> None:
@@ -208,16 +245,28 @@ def copy_all(copies: dict[str, str], sizes_of: dict[str, int]) -> None:
     Raises:
       DataError: a copy could not be made.
     """
-    with ThreadPoolExecutor(store_calls.THREADS) as threads:
-        sizes = (sizes_of[target] for target in copies.values())
-        list(threads.map(_copy, copies.keys(), copies.values(), sizes))  # raises what they raise
+    _at_once(lambda source: _copy(source, copies[source], sizes_of[copies[source]]), copies)
+
+
+def _copy(source: str, target: str, due: int) -> None:
+    def attempt() -> None:
+        keys = stores.key_of(source), stores.key_of(target)
+        stores.call(target, "cp_file", *keys, moved=due)
+        found = size(target)
+        if found != due:
+            raise OSError(f"the copy has {found} bytes, not {due}")
+
+    stores.patiently(target, attempt)
 
 
 def delete(paths: Iterable[str]) -> None:
     """Deletes files of a store, those that are there."""
-    paths = list(paths)
-    if paths:
-        store_calls.patiently(paths[0], lambda: store_calls.file_systems().delete(paths))
+    _at_once(_delete, paths)
+
+
+def _delete(path: str) -> None:
+    with suppress(FileNotFoundError):
+        stores.call(path, "rm_file", stores.key_of(path))
 
 
 def delete_folder(folder: str) -> None:
@@ -228,73 +277,7 @@ def delete_folder(folder: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _copy(source: str, target: str, bytes_of_it: int) -> None:
-    def copy() -> None:
-        for *_, failure in store_calls.file_systems().copy([source], [target]) or ():
-            if failure:  # s3 raises nothing
-                raise failure
-        found = store_calls.file_systems().get_filesystem(target).metadata(target).size_in_bytes
-        if found != bytes_of_it:
-            raise OSError(f"the copy has {found:,} bytes, not {bytes_of_it:,}")
-
-    store_calls.patiently(target, copy)
-
-
-def _upload(path: str, send: Callable[[BinaryIO], Any], xxh3_digest: bytes) -> None:
-    """Sends a file to a store, reads it again, and tries anew if it holds anything else."""
-
-    def attempt() -> None:
-        if xxh3_digest == xxhash.xxh3_128_digest(b"") and path.startswith("s3://"):
-            _put_nothing(path)
-            return
-        with store_calls.file_systems().create(path, compression_type=_AS_IT_IS) as file:
-            send(file)
-        if _digest(path, xxhash.xxh3_128()).digest() != xxh3_digest:
-            raise OSError("it holds other bytes than were sent")
-
-    store_calls.patiently(path, attempt)
-
-
-def _put_nothing(path: str) -> None:
-    """Makes an empty file: Beam sends parts, and s3 takes no file without one."""
-    from apache_beam.io.aws.s3io import S3IO, parse_s3_path
-
-    bucket, key = parse_s3_path(path)
-    client: Any = S3IO(options=store_calls.file_systems()._pipeline_options).client
-    client.client.put_object(Bucket=bucket, Key=key, Body=b"")
-
-
-def _digest(path: str, found: Any) -> Any:
-    """A hash, with all of a file added to it."""
-    with _open_once(path) as file:
-        while data := file.read(_CHUNK_BYTES):
-            found.update(data)
-    return found
-
-
-@contextmanager
-def _open_once(path: str) -> Iterator[BinaryIO]:
-    with _open(path) if is_remote(path) else open(path, "rb") as file:
-        yield file
-
-
-@contextmanager
-def opened(path: str) -> Iterator[BinaryIO]:
-    """Opens a file of a store for reading; Beam's file systems try again what fails on the way.
-
-    Raises:
-      FileNotFoundError: there is no such file.
-      DataError: the store does not give it, then or while it is read.
-    """
-    file = store_calls.patiently(path, lambda: _open(path))
-    try:
-        with file:
-            yield file
-    except Exception as error:
-        if store_calls.is_of_a_store(error):
-            raise store_calls.in_words(path, error) from error
-        raise
-
-
-def _open(path: str) -> Any:
-    return store_calls.file_systems().open(path, compression_type=_AS_IT_IS)
+def _at_once(operation: Callable[[str], None], paths: Iterable[str]) -> None:
+    """Does it for all paths of a store, many at a time; raises what one of them raises."""
+    with ThreadPoolExecutor(_THREADS) as threads:
+        list(threads.map(operation, paths))

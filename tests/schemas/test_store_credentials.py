@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 import schemas.store_credentials
 from pipelines.storage import store as stores
+from schemas import store as schema_stores
 from schemas.errors import DataError
-from schemas.store import StoreFolder
 from schemas.store_credentials import current_credentials, told_if_slow
 from tests.tools.fault_proxy import FaultProxy
 from tests.tools.places import ROOT
@@ -91,7 +91,7 @@ def unreachable(tokens):
 
 
 @pytest.mark.parametrize("fault", [refused, silent, unreachable])
-@pytest.mark.parametrize("read", [lambda url: StoreFolder(url).read("x"), stores.read])
+@pytest.mark.parametrize("read", [schema_stores.read, stores.read])
 def test_what_cannot_be_renewed_is_told_and_ended(
     fault, read, gs_store, tokens, service_account, monkeypatch, capsys
 ):
@@ -104,7 +104,7 @@ def test_what_cannot_be_renewed_is_told_and_ended(
         fault(tokens)
     began = time.monotonic()
     with pytest.raises(DataError) as caught:
-        read(gs_store.url("x/x") if read is stores.read else gs_store.url("x"))
+        read(gs_store.url("x/x"))
     assert time.monotonic() - began < 20
     said = str(caught.value)
     assert gs_store.url("x") in said and "log in again" in said
@@ -129,14 +129,11 @@ def test_a_file_that_is_none_is_not_passed_over(
     monkeypatch.setenv(GIVEN, str(path) if place == "given" else "")
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
     if content is None and place == "gcloud":  # then there are none
-        assert StoreFolder(gs_store.url("x")).read("x") == b"open to all"
+        assert schema_stores.read(gs_store.url("x/x")) == b"open to all"
         return
-    for read in (
-        lambda: StoreFolder(gs_store.url("x")).read("x"),
-        lambda: stores.read(gs_store.url("x/x")),
-    ):
+    for read in (schema_stores.read, stores.read):
         with pytest.raises(DataError, match=said) as caught:
-            read()
+            read(gs_store.url("x/x"))
         assert str(path) in str(caught.value)
     assert gs_store.proxy.requests == []
 
@@ -145,18 +142,13 @@ def test_a_file_that_is_none_is_not_passed_over(
 def test_without_credentials_where_asked_for_or_where_there_are_none(
     asked, gs_store, tmp_path, monkeypatch
 ):
-    from apache_beam.internal.gcp.auth import _Credentials
-
     gs_store.put("x/x", b"open to all")
-    monkeypatch.setattr(_Credentials, "_credentials", None)
-    monkeypatch.setattr(_Credentials, "_credentials_init", False)
-    monkeypatch.setattr(_Credentials, "_get_service_credentials", None)  # Beam looks for none
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
     monkeypatch.setenv(GIVEN, str(tmp_path / "none") if asked else "")
     if asked:
         monkeypatch.setenv("FSSPEC_GS_TOKEN", "anon")
     assert stores.read(gs_store.url("x/x")) == b"open to all"
-    assert StoreFolder(gs_store.url("x")).read("x") == b"open to all"
+    assert schema_stores.read(gs_store.url("x/x")) == b"open to all"
 
 
 def test_a_token_service_that_comes_back_is_asked_again(
@@ -176,8 +168,8 @@ def test_a_token_service_that_comes_back_is_asked_again(
             answer,
         ),
     )
-    folder = StoreFolder(gs_store.url("x"))
-    assert folder.read("x") == folder.read("x") == b"content" and rule.hits == 2
+    url = gs_store.url("x/x")
+    assert schema_stores.read(url) == schema_stores.read(url) == b"content" and rule.hits == 2
     assert tokens.count("POST", "/token") == 3  # one token for both
     assert current_credentials(gs_store.url()).token == "t"
 
@@ -191,7 +183,7 @@ def test_threads_that_wait_for_one_renewal_end_with_it(
 
     def read():
         try:
-            StoreFolder(gs_store.url("x")).read("x")
+            schema_stores.read(gs_store.url("x/x"))
         except DataError as error:
             found.append(str(error))
 
@@ -206,7 +198,7 @@ def test_threads_that_wait_for_one_renewal_end_with_it(
 
 
 @pytest.mark.parametrize("fault", ["refused", "silent", "process"])
-@pytest.mark.parametrize("read", [lambda url: StoreFolder(url).read("x"), stores.read])
+@pytest.mark.parametrize("read", [schema_stores.read, stores.read])
 def test_credentials_of_aws(fault, read, s3_store, tokens, tmp_path, monkeypatch, capsys):
     s3_store.put("x/x", b"content")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -223,7 +215,7 @@ def test_credentials_of_aws(fault, read, s3_store, tokens, tmp_path, monkeypatch
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{tokens.port}")
     began = time.monotonic()
     with pytest.raises(DataError, match="credentials of AWS .* cannot be loaded or renewed") as e:
-        read(s3_store.url("x/x") if read is stores.read else s3_store.url("x"))
+        read(s3_store.url("x/x"))
     assert time.monotonic() - began < 12 and "log in again" in str(e.value)
     assert fault == "refused" or "waiting for credentials of AWS" in capsys.readouterr().err
     assert s3_store.proxy.requests == []
@@ -248,7 +240,7 @@ def test_commands_say_what_they_wait_for(gs_store, tokens, service_account, tmp_
     assert found.returncode == 1 and found.stdout == ""
     waiting, error = found.stderr.splitlines()
     assert waiting.startswith(f"waiting for credentials of {GIVEN}=")
-    assert error.startswith(f"error: {url} cannot be read: credentials of {GIVEN}=")
+    assert error.startswith(f"error: {url}/MANIFEST.json cannot be read: credentials of {GIVEN}=")
     assert "no answer in 8 s" in error and time.monotonic() - began < 60
 
 
@@ -265,9 +257,8 @@ def test_what_is_slow_is_said_once(capsys):
 def test_what_the_store_itself_refuses_is_told_at_once(status, store):
     if (store.scheme, status) == ("s3", 401):  # which it never says
         return
-    folder = StoreFolder(store.url("x"))
     store.put("x/x", b"content")
     rule = store.proxy.answer(status, "GET", "x/x", times=None)
     with pytest.raises(DataError, match="x/x cannot be read: .*credentials"):
-        folder.read("x")
+        schema_stores.read(store.url("x/x"))
     assert rule.hits <= 5  # of the libraries themselves; ours would be dozens in a minute

@@ -20,7 +20,7 @@ from pipelines.runners.launch import is_local
 from pipelines.runners.preflight.cloud_flags import Check
 from pipelines.runners.runner_check import refuse_bad_runner
 from pipelines.runners.worker_package import Workers, workers_of
-from pipelines.storage import store_calls
+from pipelines.storage import store
 from schemas.errors import TextmillError, UsageError
 
 if TYPE_CHECKING:
@@ -163,14 +163,13 @@ def unreachable(path: str) -> str:
     A look-up without network or credentials may hang: it is waited for in vain, and left behind.
     """
     outcome: list[str] = []
-    store = "/".join(path.split("/")[:3])  # gs://bucket
-    if store in _silent:
-        return _silent[store]
+    bucket = "/".join(path.split("/")[:3])  # gs://bucket
+    if bucket in _silent:
+        return _silent[bucket]
 
     def look() -> None:
         try:
-            store_calls.check_credentials(path)
-            store_calls.file_systems().match([path], limits=[1])
+            store.exists(path)
             outcome.append("")
         except Exception as error:
             said = " ".join(str(error).split())
@@ -180,8 +179,8 @@ def unreachable(path: str) -> str:
     thread.start()
     thread.join(_PATIENCE)
     if not outcome:
-        _silent[store] = f"no answer in {_PATIENCE:g} s: no network here, or no credentials"
-        return _silent[store]
+        _silent[bucket] = f"no answer in {_PATIENCE:g} s: no network here, or no credentials"
+        return _silent[bucket]
     return outcome[0]
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+import schemas.store_calls
 from pipelines.build_shards import main as build_shards
 from pipelines.readers.files import check_size, open_file
 from pipelines.storage import store as stores
-from pipelines.storage import store_calls, store_lock
+from pipelines.storage import store_lock
 from pipelines.train_tokenizer import main as train_tokenizer
 from schemas.errors import DataError, UsageError
 from tests.tools.places import ROOT
@@ -54,8 +55,7 @@ def without_paths(files):
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch):
-    """What has failed is tried again at once, and who seems dead is dead soon."""
-    monkeypatch.setattr(store_calls, "_FIRST_DELAY_SECONDS", 0.01)
+    """Who seems dead is dead soon."""
     monkeypatch.setattr(store_lock, "BEAT_SECONDS", 0.3)
     monkeypatch.setattr(store_lock, "PATIENCE_SECONDS", 1.5)
     monkeypatch.setattr(store_lock, "_SETTLE_SECONDS", 0.1)
@@ -111,14 +111,12 @@ def faults_of_a_bad_day(store, shard):
     """Each strikes some of the requests for a shard; what they hit goes through in the end."""
     proxy = store.proxy
     if store.scheme == "gs":
-        send, read, copy = ("PUT", "/upload/"), "/download/.*", "copyTo/.*"
-        sent = ("POST", "/upload/")
+        send, read, copy = ("POST", "/upload/"), "/download/.*", "rewriteTo/.*"
     else:
-        send, read, copy = ("PUT", f"{shard}.*partNumber"), "", ""
-        sent = ("POST", f"{shard}.*uploads")
+        send, read, copy = ("PUT", f"staging/[^.]*{shard}"), "", ""
     return [
-        proxy.answer(503, sent[0], sent[1], times=2),
-        proxy.cut_upload(send[0], send[1], after=1000),
+        proxy.answer(503, *send, times=2),
+        proxy.cut_upload(*send, after=1000),
         proxy.cut_download("GET", f"{read}{shard}", after=1000),
         proxy.corrupt("GET", f"{read}{shard}", at=20_000),
         proxy.slow("GET", f"{read}{shard}", chunk=50_000, seconds=0.01, times=1),
@@ -173,7 +171,7 @@ def test_an_input_that_changed_or_went_is_told(store):
 @pytest.mark.parametrize("fault", ["refused", "other bytes"])
 def test_a_store_that_goes_on_failing_gets_no_set(gs_store, local, corpus, fault, monkeypatch):
     store, flags = gs_store, shard_flags(corpus, local / "bpe", gs_store.url("set"))
-    monkeypatch.setattr(store_calls, "_TRIES", 3)
+    monkeypatch.setattr(schemas.store_calls, "PATIENCE_SECONDS", 2.0)
     shard = "train-00002-of-00003.tfrecord"
     if fault == "refused":
         store.proxy.answer(403, "PUT|POST", f"set/{shard}", times=None)
@@ -236,7 +234,7 @@ def test_one_run_at_a_time(gs_store, local, corpus, monkeypatch):
 
 def test_a_run_that_was_killed(gs_store, local, corpus):
     flags = shard_flags(corpus, local / "bpe", gs_store.url("set"))
-    gs_store.proxy.hang("POST", "copyTo")
+    gs_store.proxy.hang("POST", "rewriteTo")
     process = subprocess.Popen(
         [sys.executable, "-m", "pipelines.build_shards", *flags],
         start_new_session=True,
@@ -246,7 +244,7 @@ def test_a_run_that_was_killed(gs_store, local, corpus):
     )
     try:
         until = time.monotonic() + 90
-        while not gs_store.proxy.count("POST", "copyTo") and time.monotonic() < until:
+        while not gs_store.proxy.count("POST", "rewriteTo") and time.monotonic() < until:
             time.sleep(0.05)
     finally:
         os.killpg(process.pid, signal.SIGKILL)

@@ -3,10 +3,10 @@
 import io
 import os
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from apache_beam.io.filesystem import BeamIOError, FileMetadata, FileSystem
 
 from pipelines.readers.documents import TEXT_ROLES, Role
 from pipelines.readers.source import Source
@@ -117,66 +117,35 @@ def test_a_compressed_table_is_refused(files):
         rows_of(Source((str(folder / "a.parquet.gz"),)))
 
 
-class Store(FileSystem):
-    """A store in memory, as gs:// or s3:// would be."""
-
-    files: dict[str, bytes] = {}
-
-    @classmethod
-    def scheme(cls):
-        return "store"
-
-    def join(self, basepath, *paths):
-        return "/".join([basepath, *paths])
-
-    def split(self, path):
-        return tuple(path.rsplit("/", 1))
-
-    def has_dirs(self):
-        return False
-
-    def _list(self, dir_or_prefix):
-        for path, content in self.files.items():
-            if path.startswith(dir_or_prefix):
-                yield FileMetadata(path, len(content))
-
-    def open(self, path, mime_type="", compression_type=""):
-        if path not in self.files:
-            raise BeamIOError(f"nothing at {path}")
-        return io.BufferedReader(io.BytesIO(self.files[path]))  # pyright: ignore
-
-    def _path_open(self, *args):
-        raise AssertionError("opened with compression")
-
-    def exists(self, path):
-        return path in self.files
-
-    def size(self, path):
-        return len(self.files[path])
-
-    mkdirs = create = copy = rename = last_updated = _path_open  # pyright: ignore
-    metadata = checksum = delete = _path_open  # pyright: ignore
-
-
 def test_a_store_is_read_as_a_disk_is():
     sink = io.BytesIO()
     pq.write_table(pa.table({"text": ["d", "e"], "n": [1, 2]}), sink, row_group_size=1)
-    Store.files = {
-        "store://b/in/a.txt": b"a\nb\n",
-        "store://b/in/deep/c.csv": b"text\nc\n" * 9,
-        "store://b/in/p.parquet": sink.getvalue(),
-        "store://b/in/.hidden.txt": b"no",
-        "store://b/in/x.py": b"no",
-    }
-    source = Source(("store://b/in/",), block_bytes=20)
+    store = fsspec.filesystem("memory")
+    store.pipe(
+        {
+            "/b/in/a.txt": b"a\nb\n",
+            "/b/in/deep/c.csv": b"text\nc\n" * 9,
+            "/b/in/p.parquet": sink.getvalue(),
+            "/b/in/.hidden.txt": b"no",
+            "/b/in/x.py": b"no",
+        }
+    )
+    source = Source(("memory://b/in/",), block_bytes=20)
     texts = [row["text"] for row in rows_of(source)]
     assert texts == ["a", "b", *"c text".split() * 8, "c", "d", "e"]
     assert len(hash_inputs(plan_blocks(source)).files) == 3
-    assert match_files(Source(("store://b/in/*.{txt,parquet}",))) == [
-        ("store://b/in/a.txt", 4),
-        ("store://b/in/p.parquet", len(sink.getvalue())),
+    assert match_files(Source(("memory://b/in/*.{txt,parquet}",))) == [
+        ("memory://b/in/a.txt", 4),
+        ("memory://b/in/p.parquet", len(sink.getvalue())),
     ]
-    with pytest.raises(DataError, match="no file matches --input=store://b/out"):
-        match_files(Source(("store://b/out",)))
-    with pytest.raises(UsageError, match="odd://b/x cannot be used: .*odd"):
+    assert match_files(Source(("memory://b/**/[cp].*",))) == [
+        ("memory://b/in/deep/c.csv", 63),
+        ("memory://b/in/p.parquet", len(sink.getvalue())),
+    ]
+    with pytest.raises(DataError, match="no file matches --input=memory://b/out"):
+        match_files(Source(("memory://b/out",)))
+    with pytest.raises(UsageError, match="odd://b/x: nothing reads odd://"):
         match_files(Source(("odd://b/x",)))
+    with pytest.raises(UsageError, match=r"memory://b/i\*\*: \*\* stands for whole folders"):
+        match_files(Source(("memory://b/i**",)))
+    store.rm("/b", recursive=True)

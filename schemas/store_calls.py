@@ -1,0 +1,169 @@
+"""Calls of fsspec's file systems: made again while a store fails, and their failures in words.
+
+Imported when the first file of a store is asked for. Python 3.8 syntax.
+"""
+
+import errno
+import logging
+from typing import Any, Callable, Optional, TypeVar
+
+import fsspec
+from fsspec.asyn import sync
+from fsspec.config import apply_config
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+from schemas.errors import DataError, TextmillError, UsageError
+from schemas.store import kind_of, not_installed, option_finders, protocol_of
+from schemas.store_credentials import current_credentials, told_if_slow
+
+T = TypeVar("T")
+# For one answer, with what the package itself tries again; a part of a file at 70 kB/s comes.
+ANSWER_SECONDS = 120.0
+# What fails for so long is given up.
+PATIENCE_SECONDS = 60.0
+_SLOWEST = 70_000  # bytes a second of an upload or a copy that is still waited for
+_DONE = {"pipe_file": "written", "put_file": "written", "cp_file": "written", "rm_file": "deleted"}
+_REFUSALS = (
+    FileNotFoundError,
+    PermissionError,
+    ImportError,
+    TextmillError,
+    TypeError,
+    ValueError,
+)
+
+
+def call(url: str, method: str, *arguments: Any, moved: int = 0, **options: Any) -> Any:
+    """Calls a method of the file system of a URL, again where that may help.
+
+    Args:
+      url: of the file or folder, for errors too.
+      method: of fsspec's file systems, such as cat_file.
+      *arguments: of it.
+      moved: bytes that it sends or copies, for which it may take longer.
+      **options: of it.
+
+    Raises:
+      FileNotFoundError: there is no such file to read or delete.
+      DataError: the store does not do it.
+      UsageError: there is no package for this kind of store, or there are no credentials.
+    """
+    files = _file_system(url)
+    seconds = ANSWER_SECONDS + moved / _SLOWEST
+
+    def ask() -> Any:
+        if not files.async_impl:
+            return getattr(files, method)(*arguments, **options)
+        coroutine = getattr(files, "_" + method)
+        return sync(files.loop, coroutine, *arguments, timeout=seconds, **options)
+
+    done = _DONE.get(method, "read")
+    try:
+        return patiently(url, ask, done)
+    except FileNotFoundError as error:
+        if done == "written":
+            raise _give_up(url, error, done) from error
+        raise
+
+
+def patiently(url: str, operation: Callable[[], T], done: str = "read") -> T:
+    """Does it, again and again while the store or the network fail.
+
+    Args:
+      url: that it is about, for errors.
+      operation: raises OSError, or what the packages for stores raise.
+      done: what is done with the file: read, written, deleted.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      DataError: the store refused, or went on failing.
+      TextmillError: of the operation.
+    """
+    trying = Retrying(
+        retry=retry_if_exception(_may_pass),
+        stop=stop_after_delay(PATIENCE_SECONDS),
+        wait=wait_random_exponential(0.2, max=8),
+        reraise=True,
+    )
+    try:
+        with told_if_slow(f"{url}: no answer yet"):
+            return trying(operation)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(errno.ENOENT, "there is no such file", url) from error
+    except TextmillError:
+        raise
+    except Exception as error:
+        raise _give_up(url, error, done) from error
+
+
+def package_of(url: str) -> Any:
+    """The class of the file system of a URL.
+
+    Raises:
+      UsageError: its package is not installed, or there is none.
+    """
+    try:
+        return fsspec.get_filesystem_class(protocol_of(url))
+    except ImportError as error:
+        raise not_installed(url, error) from error
+    except ValueError as error:
+        raise UsageError(
+            f"{url}: nothing reads {protocol_of(url)}://. Give a directory, or one on gs:// or "
+            "s3://"
+        ) from error
+
+
+def _file_system(url: str) -> Any:
+    """The file system, which fsspec keeps; one made before a fork is not used after it."""
+    package = package_of(url)
+    # They write a traceback for what they raise anyway: here it is told once, in words.
+    for name in ("gcsfs", "s3fs"):
+        if logging.getLogger(name).level == logging.NOTSET:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+    kind = kind_of(url)
+    options = {**apply_config(package, {}), **option_finders.get(kind, dict)()}
+    if kind and not {"token", "key", "anon"} & options.keys():
+        credentials = current_credentials(url)
+        if kind == "gs":  # it would go on without those that do not work
+            options["token"] = credentials or "anon"
+        elif credentials is None:
+            raise UsageError(
+                "s3:// wants credentials and there are none: set AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY, or make a profile with `aws configure`; what is public is "
+                f"read by FSSPEC_S3_ANON=true ({url})"
+            )
+    try:
+        return package(use_listings_cache=False, **options)
+    except Exception as error:  # as of credentials that are missing or broken
+        raise _give_up(url, error, "read") from error
+
+
+def _give_up(url: str, error: Exception, done: str) -> DataError:
+    said = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, TimeoutError):
+        said = f"no answer in {ANSWER_SECONDS:.0f} s"
+    elif isinstance(error, FileNotFoundError):
+        said = "there is no such bucket or file"
+    elif not _may_pass(error):
+        said = f"the store refused: {said}"
+    return DataError(
+        f"{url} cannot be {done}: {said:.500}. Check the address, the network and the credentials"
+    )
+
+
+def is_beyond_end(error: Optional[BaseException]) -> bool:
+    """Whether a range was asked for that begins where a file has ended: HTTP status 416."""
+    return "416" in str(getattr(error, "code", "")) or "satisfiable" in str(error)
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether the same request may succeed a little later."""
+    return not (
+        isinstance(error, _REFUSALS)
+        or not isinstance(error, Exception)
+        or is_beyond_end(error)
+        or str(getattr(error, "code", "")) in ("400", "401", "403", "405", "412")
+        or getattr(error, "errno", None) == errno.EINVAL  # 400 of s3, as for a token that expired
+        or "Credential" in type(error).__name__
+        or str(error).startswith("Forbidden")
+    )

@@ -1,0 +1,145 @@
+"""Files of a store one by one: big ones, changed ones, with the flags of a command, and gone."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import fsspec
+import pytest
+import s3fs.core
+import xxhash
+from apache_beam.options.value_provider import RuntimeValueProvider
+
+import schemas.store_calls
+import schemas.store_credentials
+from pipelines.readers.files import open_file
+from pipelines.storage import s3_flags
+from pipelines.storage import store as stores
+from schemas.errors import DataError, UsageError
+
+ROOT = Path(__file__).parents[3]
+MB = 1 << 20
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:botocore"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:aiobotocore"),
+    pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning"),
+]
+
+
+def put(store, name, content, folder):
+    local = folder / "local"
+    local.write_bytes(content)
+    stores.put(str(local), store.url(name), xxhash.xxh3_128_digest(content))
+
+
+def test_a_big_file_travels_in_parts_on_a_bad_day(store, tmp_path, monkeypatch):
+    monkeypatch.setitem(stores._PARTS, "chunksize", 5 * MB)
+    monkeypatch.setattr(stores, "_BUFFER_BYTES", 4 * MB)
+    content = os.urandom(11 * MB)
+    part = ("PUT", "partNumber=2") if store.scheme == "s3" else ("POST", "upload_id")
+    whole = ("GET", "d/big" if store.scheme == "s3" else "download/.*d/big")
+    rules = [
+        store.proxy.answer(503, *part, times=2),
+        store.proxy.cut_upload(*part, after=MB),
+        store.proxy.cut_download(*whole, after=MB),
+        store.proxy.corrupt(*whole, at=MB),
+    ]
+    put(store, "d/big", content, tmp_path)
+    assert [rule.action for rule in rules if not rule.hits] == []
+    assert store.get("d/big") == content and store.proxy.count(*part) > 3
+    assert stores.sizes(store.url("d")) == {"big": 11 * MB}
+    copy = stores.local_copy(store.url("d/big"), str(tmp_path))
+    assert Path(copy).read_bytes() == content
+
+
+def test_s3_copies_a_very_big_file_in_parts(s3_store, tmp_path, monkeypatch):
+    put(s3_store, "a", b"x" * 1000, tmp_path)
+    monkeypatch.setattr(s3fs.core, "MANAGED_COPY_THRESHOLD", 999)  # of 5 GB
+    stores.copy_all({s3_store.url("a"): s3_store.url("b")}, {s3_store.url("b"): 1000})
+    assert s3_store.get("b") == b"x" * 1000 and s3_store.proxy.count("POST", "b\\?uploads")
+
+
+def test_a_copy_of_another_size_is_refused(store, monkeypatch):
+    monkeypatch.setattr(schemas.store_calls, "PATIENCE_SECONDS", 0.2)
+    store.put("a", b"four")
+    with pytest.raises(DataError, match="b cannot be written: the copy has 4 bytes, not 5"):
+        stores.copy_all({store.url("a"): store.url("b")}, {store.url("b"): 5})
+
+
+def test_empty_files_and_those_that_are_not_there(store, tmp_path):
+    put(store, "empty", b"", tmp_path)
+    stores.write_file(store.url("d/x"), b"")
+    assert store.get("empty") == store.get("d/x") == b""
+    assert stores.read(store.url("empty")) == stores.read(store.url("empty"), 5, 5) == b""
+    assert stores.exists(store.url("d/x")) and not stores.exists(store.url("d"))
+    assert stores.size(store.url("none")) is None and stores.sha256(store.url("none")) == ""
+    with pytest.raises(FileNotFoundError, match="there is no such file: '.*://.*/none'"):
+        stores.read(store.url("none"))
+    stores.delete([store.url("none"), store.url("empty")])
+    stores.delete_folder(store.url("d"))
+    assert store.names() == [] and stores.sizes(store.url("d")) == {}
+    nowhere = f"{store.scheme}://no-bucket-of-ours/x"
+    assert not stores.exists(nowhere) and stores.sizes(nowhere) == {}
+    with pytest.raises(DataError, match="no-bucket-of-ours/x cannot be written: there is no such"):
+        stores.write_file(nowhere, b"x")
+
+
+def test_a_file_that_shrinks_while_it_is_read(store, monkeypatch):
+    monkeypatch.setattr(stores, "_BUFFER_BYTES", 10)
+    store.put("x", b"0123456789" * 3)
+    with open_file(store.url("x")) as file:
+        assert file.read(10) == b"0123456789"
+        store.put("x", b"0123456789" + b"abc")
+        with pytest.raises(DataError, match="x gave 3 bytes where it had 10 when it was opened"):
+            file.read(10)
+
+
+def test_a_store_of_another_package():
+    """A file system that is not asynchronous, and knows nothing of parts."""
+    stores.write_file("memory://b/d/x", b"content")
+    stores.copy_all({"memory://b/d/x": "memory://b/y"}, {"memory://b/y": 7})
+    assert stores.sizes("memory://b") == {"d/x": 7, "y": 7}
+    stores.delete_folder("memory://b")
+    assert not fsspec.filesystem("memory").find("/b")
+
+
+READ = "import sys; from pipelines.storage import store; print(store.read(sys.argv[1]))"
+
+
+@pytest.fixture
+def flags(s3_store, monkeypatch):
+    """Of Beam, that say what the environment would; which says nothing any more."""
+    endpoint = os.environ["AWS_ENDPOINT_URL"]
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv(s3_flags._VARIABLE, "{}")
+    s3_store.put("x", b"content")
+    return {
+        "s3_endpoint_url": endpoint,
+        "s3_access_key_id": "k",
+        "s3_secret_access_key": "s",
+        "s3_region_name": "eu-west-1",
+    }
+
+
+def test_flags_of_beam_are_for_this_process_and_for_those_that_it_starts(s3_store, flags):
+    s3_flags.take(["--runner=x", *(f"--{name}={value}" for name, value in flags.items())])
+    assert stores.read(s3_store.url("x")) == b"content"
+    process = [sys.executable, "-c", READ, s3_store.url("x")]
+    done = subprocess.run(process, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "b'content'\n", done.stderr
+    s3_flags.take(["--s3_verify=/ca.pem", "--s3_disable_ssl"])
+    assert s3_flags.of_job() == {"client_kwargs": {"verify": "/ca.pem"}, "use_ssl": False}
+
+
+def test_flags_of_beam_reach_workers_elsewhere(s3_store, flags, monkeypatch):
+    monkeypatch.setattr(RuntimeValueProvider, "runtime_options", None)
+    schemas.store_credentials._keeper.cache_clear()
+    with pytest.raises(UsageError, match="s3:// wants credentials and there are none"):
+        stores.read(s3_store.url("x"))
+    RuntimeValueProvider.set_runtime_options(flags)  # as Beam does where a worker starts
+    assert stores.read(s3_store.url("x")) == b"content"
