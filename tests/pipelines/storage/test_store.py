@@ -23,7 +23,6 @@ MB = 1 << 20
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:botocore"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:aiobotocore"),
-    pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning"),
 ]
 
 
