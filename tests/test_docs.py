@@ -28,7 +28,7 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FLAG = re.compile(r"(?<![\w-])--([a-z]\w*)")
 COMMAND = re.compile(r"^(?:\$ )?python -m ([\w.]+)(.*)")
 # By who follows docs/extending.md.
-MADE_BY_READER = {"pipelines/tasks/prefix_lm.py"}
+MADE_BY_READER = {"pipelines/tasks/prefix_lm.py", "pipelines/readers/formats/endoftext.py"}
 FLAGS_BY_READER = {"prefix_share"}
 
 

@@ -1,5 +1,6 @@
-"""The task of one's own in docs/extending.md: two files are touched, and a set comes of it."""
+"""What docs/extending.md adds, a task, an input format and a filter: sets come of it."""
 
+import gzip
 import json
 import re
 import subprocess
@@ -10,6 +11,9 @@ import pytest
 from tests.tools.places import ROOT
 
 PAGE = ROOT / "docs" / "extending.md"
+TASK, FEATURES = "pipelines/tasks/prefix_lm.py", "schemas/features.py"
+FORMAT, FORMATS = "pipelines/readers/formats/endoftext.py", "pipelines/readers/formats/table.py"
+FILTER = "my_filters.py"
 SHOW = """
 import json, sys
 from schemas.records import open_rows
@@ -31,28 +35,40 @@ def code_of_page():
     return dict(re.findall(r"^`(\S+\.py)`\n\n```python\n(.*?)^```$", text, re.M | re.S))
 
 
+def link_all_but(changed, here, root):
+    """Makes `root` like `here`, of links, without the files that are going to be written."""
+    root.mkdir()
+    for entry in here.iterdir():
+        if entry.name == "__pycache__" or entry in changed:
+            continue
+        if any(entry in path.parents for path in changed):
+            link_all_but(changed, entry, root / entry.name)
+        else:
+            (root / entry.name).symlink_to(entry)
+
+
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
     """A checkout with the page's code added: all else are links to the real files."""
     root = tmp_path_factory.mktemp("checkout")
-    changed = {"pipelines": "tasks", "schemas": "features.py"}
-    for package, other in changed.items():
-        (root / package).mkdir()
-        for entry in (ROOT / package).iterdir():
-            if entry.name not in (other, "__pycache__" if package == "schemas" else ""):
-                (root / package / entry.name).symlink_to(entry)
-    (root / "pipelines" / "tasks").mkdir()
-    for entry in (ROOT / "pipelines" / "tasks").glob("*.py"):
-        (root / "pipelines" / "tasks" / entry.name).symlink_to(entry)
     code = code_of_page()
-    (root / "pipelines/tasks/prefix_lm.py").write_text(code["pipelines/tasks/prefix_lm.py"])
-    # As a reader of the page would: the function before the table, and a line in the table.
-    function, table = code["schemas/features.py"].split("_TASKS = {..., ")
-    features = (ROOT / "schemas/features.py").read_text()
-    assert features.count("_TASKS = {\n") == 1
-    entry = table.strip().removesuffix("}")
-    features = features.replace("_TASKS = {\n", f"{function}\n_TASKS = {{\n    {entry},\n")
-    (root / "schemas/features.py").write_text(features)
+    for package in ("pipelines", "schemas"):
+        link_all_but([ROOT / path for path in code], ROOT / package, root / package)
+    # As a reader of the page would: a function before its table, and a line in a table.
+    function, row = code.pop(FEATURES).split("_TASKS = {..., ")
+    table = {
+        FEATURES: (
+            "_TASKS = {\n",
+            f"{function}\n_TASKS = {{\n    {row.strip().removesuffix('}')},\n",
+        ),
+        FORMATS: ("    for row in (\n", f"    for row in (\n        {code.pop(FORMATS)}"),
+    }
+    for path, (old, new) in table.items():
+        text = (ROOT / path).read_text()
+        assert text.count(old) == 1
+        (root / path).write_text(text.replace(old, new))
+    for path, text in code.items():
+        (root / path).write_text(text)
     return root
 
 
@@ -66,9 +82,9 @@ def run(checkout, *arguments):
 
 def test_thirty_lines_are_thirty():
     code = code_of_page()
-    assert set(code) == {"pipelines/tasks/prefix_lm.py", "schemas/features.py"}
-    lines = [line for line in code["pipelines/tasks/prefix_lm.py"].splitlines() if line.strip()]
-    assert len(lines) <= 30
+    assert set(code) == {TASK, FEATURES, FORMAT, FORMATS, FILTER}
+    for path in (TASK, FORMAT):
+        assert len([line for line in code[path].splitlines() if line.strip()]) <= 30
 
 
 def test_the_task_makes_a_set(checkout, topics, tokenizer_path, tmp_path):
@@ -94,3 +110,20 @@ def test_the_task_makes_a_set(checkout, topics, tokenizer_path, tmp_path):
             assert [1 - row["loss_weights"][place] for place in places] == mask
             segments += 1
     assert segments >= len(set(texts)) * 0.9
+
+
+def test_the_format_and_the_filter_make_a_set(checkout, tokenizer_path, tmp_path):
+    texts = [b"One document\nof two lines.", b"Buy now!", b"", b"\xff is no UTF-8", b"The last."]
+    (tmp_path / "in.eot.gz").write_bytes(gzip.compress(b"\n<|endoftext|>\n".join(texts)))
+    output = tmp_path / "set"
+    flags = [f"--input={tmp_path}/*", f"--tokenizer={tokenizer_path}", f"--output={output}"]
+    flags += ["--task=clm", "--filter=my_filters:spam", "--max_length=40", "--keep_rejects"]
+    run(checkout, "-m", "pipelines.build_shards", *flags)
+    assert run(checkout, "-m", "pipelines.verify", str(output)).startswith("ok: 1 set")
+    statistics = json.loads((output / "stats.json").read_text())
+    assert statistics["documents_read"] == len(texts)
+    assert statistics["documents_rejected"] == {"empty": 1, "filter:advert": 1, "not_utf8": 1}
+    refused = json.loads((output / "rejects" / "rejects.jsonl").read_text())
+    assert (refused["reason"], refused["offset"]) == ("not_utf8", 3)
+    found = run(checkout, "-m", "pipelines.inspect_shards", str(output), "--search=two lines")
+    assert "One document↵of two lines." in found
