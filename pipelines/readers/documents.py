@@ -4,6 +4,7 @@ Lines end at b"\n" alone: U+2028, U+0085 and a lone b"\r" are text. A b"\r" befo
 not part of the line. Empty lines separate documents and are none.
 """
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -91,12 +92,12 @@ class Role:
     field: str
     optional: bool = False
 
-    @property
+    @functools.cached_property  # asked of each value
     def values(self) -> Kind:
         """What its values are."""
         return KINDS[self.kind]
 
-    @property
+    @functools.cached_property
     def type(self) -> pa.DataType:
         """The Arrow type of the role's column."""
         return self.values.type

@@ -75,7 +75,8 @@ def answers_of(model, given) -> np.ndarray:
 
 def answer_case(folder: Path, name: str, config: dict | None) -> None:
     """Computes and writes one case."""
-    given = np.load(folder / f"{name}.npz")
+    with np.load(folder / f"{name}.npz") as file:
+        given = dict(file)
     model = make_model(folder, name, config)
     with torch.no_grad():
         found = {"answers": answers_of(model, given)}

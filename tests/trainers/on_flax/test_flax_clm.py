@@ -253,7 +253,8 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_its_batch(shards, whol
         main([*data, *RUN, f"--output={tmp_path / 'run'}"])
     (saved,) = (tmp_path / "run").glob("stopped-at-step-*.npz")
     assert str(saved) in str(stopped.value)
-    batch = np.load(saved)
+    with np.load(saved) as file:
+        batch = dict(file)
     assert ", ".join(map(str, batch["row_index"])) in str(stopped.value)
     stored = ShardSet(shards).read("train", batch["row_index"])
     np.testing.assert_array_equal(batch["input_ids"], stored["input_ids"])

@@ -220,7 +220,8 @@ def test_a_loss_that_is_no_number_stops_the_run(shards, tmp_path):
             "--warmup_steps=1",
             "--clip_norm=0",
         )
-    batch = dict(np.load(tmp_path / "stopped-at-step-2.npz"))
+    with np.load(tmp_path / "stopped-at-step-2.npz") as file:
+        batch = dict(file)
     [due] = ShardSet(str(shards)).batches(
         "train", batch_size=8, seed=0, start_step=1, stop_step=2, prefetch=0
     )

@@ -189,7 +189,8 @@ def largest(found, due, part, config):
 @pytest.mark.parametrize("name", CASES)
 def test_logits_loss_gradients_a_step_and_answers_are_those_of_pytorch(name, folder):
     given, batch = case_batch(name)
-    due = np.load(folder / f"{name}-out.npz")
+    with np.load(folder / f"{name}-out.npz") as file:
+        due = dict(file)
     objective = loaded(folder / name)
     model, config = objective.model, objective.model.config
     check_answers(model, given, due["answers"])
@@ -496,8 +497,8 @@ def test_no_number_stops_the_run_with_its_batch(shards, tmp_path):
                 "--no_score",
             ]
         )
-    saved = np.load(tmp_path / "run" / "stopped-at-step-2.npz")
-    assert ", ".join(map(str, saved["row_index"])) in str(error.value)
+    with np.load(tmp_path / "run" / "stopped-at-step-2.npz") as saved:
+        assert ", ".join(map(str, saved["row_index"])) in str(error.value)
 
 
 # What does not fit is refused
