@@ -86,6 +86,7 @@ class FaultProxy:
     def __init__(self, server_port: int):
         self._server_port = server_port
         self._rules: list[Rule] = []
+        self._over: set[str] = set()  # buckets of tests that are over
         self._lag: _Lag | None = None
         self._lock = threading.Lock()
         self._closed = False
@@ -110,9 +111,15 @@ class FaultProxy:
         self._listener.close()
         self._thread.join()
 
-    def clear(self) -> None:
-        """Forgets rules and requests; what hangs goes on."""
+    def clear(self, bucket: str = "") -> None:
+        """Forgets rules and requests; what hangs goes on.
+
+        Args:
+          bucket: whose requests count no more and meet no rule: threads of a test that is over may
+            still read ahead.
+        """
         with self._lock:
+            self._over.update([bucket] if bucket else [])
             self._rules, self._lag = [], None
             self.requests.clear()
             self._cleared.set()
@@ -206,9 +213,11 @@ class FaultProxy:
         head, rest = _read_head(client)
         first_line = head.split(b"\r\n", 1)[0].decode("latin-1")
         method, target, _ = first_line.split(" ", 2)
+        rule = None
         with self._lock:
-            self.requests.append((method, unquote(target)))
-            rule = self._matching(method, unquote(target))
+            if not any(bucket in target for bucket in self._over):
+                self.requests.append((method, unquote(target)))
+                rule = self._matching(method, unquote(target))
             cleared, lag = self._cleared, self._lag
         if b"100-continue" in head.lower():
             client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")

@@ -262,5 +262,6 @@ def store(request):
 def _fresh(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
-    yield Store(server)
-    server.proxy.clear()
+    store = Store(server)
+    yield store
+    server.proxy.clear(store.bucket)
