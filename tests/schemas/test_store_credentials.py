@@ -221,6 +221,7 @@ def test_credentials_of_aws(fault, read, s3_store, tokens, tmp_path, monkeypatch
     assert s3_store.proxy.requests == []
 
 
+@pytest.mark.slow
 def test_commands_say_what_they_wait_for(gs_store, tokens, service_account, tmp_path):
     silent(tokens)
     write_mlm_set(tmp_path / "set", train=20, validation=10, shards={"train": 1, "validation": 1})

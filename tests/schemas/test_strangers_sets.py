@@ -286,6 +286,7 @@ def test_json_with_escapes_of_whole_characters_is_read():
 # Many mutations
 
 
+@pytest.mark.slow
 def test_no_mutation_of_a_sidecar_is_taken_for_the_set(tmp_path):
     """A sample; `python -m tests.attacks.mutate_sets` makes 10,000 of each task."""
     with tempfile.TemporaryDirectory(dir=tmp_path) as folder:

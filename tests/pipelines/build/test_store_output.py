@@ -137,6 +137,7 @@ def test_a_bad_day_changes_nothing(store, local, flags):
     assert in_store(store, "set/") == on_disk(local / "set")
 
 
+@pytest.mark.slow
 def test_an_input_that_is_hard_to_read(store, local, corpus):
     # Through the proxy: gs:// gives out links to where an object was put.
     stores.write_file(store.url("text/corpus.jsonl"), Path(corpus).read_bytes())
@@ -168,7 +169,7 @@ def test_an_input_that_changed_or_went_is_told(store):
             pass
 
 
-@pytest.mark.parametrize("fault", ["refused", "other bytes"])
+@pytest.mark.parametrize("fault", ["refused", pytest.param("other bytes", marks=pytest.mark.slow)])
 def test_a_store_that_goes_on_failing_gets_no_set(gs_store, local, corpus, fault, monkeypatch):
     store, flags = gs_store, shard_flags(corpus, local / "bpe", gs_store.url("set"))
     monkeypatch.setattr(schemas.store_calls, "PATIENCE_SECONDS", 2.0)
@@ -203,6 +204,7 @@ def test_what_was_finished_before_a_cut_is_not_made_again(store, local, flags, w
     assert in_store(store, "set/") == on_disk(local / "set")
 
 
+@pytest.mark.slow
 def test_another_set_is_replaced_whole(gs_store, local, corpus):
     store, flags = gs_store, shard_flags(corpus, local / "bpe", gs_store.url("set"))
     build_shards([*flags[:-3], "--num_shards=5", "--keep_rejects", "--min_chars=30"])
@@ -232,6 +234,7 @@ def test_one_run_at_a_time(gs_store, local, corpus, monkeypatch):
     assert in_store(gs_store, "set/") == on_disk(local / "set")
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed(gs_store, local, corpus):
     flags = shard_flags(corpus, local / "bpe", gs_store.url("set"))
     gs_store.proxy.hang("POST", "rewriteTo")

@@ -147,6 +147,7 @@ def test_shards_travel_as_numbers_and_bytes(gs_store, corpus, tokenizer_path, tm
     check_workers(job, tmp_path)
 
 
+@pytest.mark.slow
 def test_words_travel_to_numbers_of_buckets(gs_store, corpus, tmp_path):
     job = staged(gs_store, train_tokenizer.main, f"--input={corpus}", "--vocab_size=400")
     assert check_shape(job) == "CountWords/Count"
@@ -183,6 +184,7 @@ def test_the_users_filter_goes_along(gs_store, corpus, tokenizer_path, tmp_path,
     check_workers(job, tmp_path, "chooser_of_mine:choose")
 
 
+@pytest.mark.slow
 def test_files_do_not_swell_the_job(gs_store, tokenizer_path, tmp_path):
     sizes: dict[int, tuple[int, int, int]] = {}
     folder, made = tmp_path / "in", 0

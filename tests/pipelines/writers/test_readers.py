@@ -17,8 +17,6 @@ from trainers.reader import ShardSet
 pytestmark = [
     # TFDS 4.9 asks protobuf for what protobuf 6 deprecates.
     pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning"),
-    # JAX's, where a tool forks its workers and another test has imported JAX.
-    pytest.mark.filterwarnings(r"ignore:os.fork\(\) was called:RuntimeWarning"),
 ]
 
 

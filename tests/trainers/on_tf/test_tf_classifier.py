@@ -446,7 +446,7 @@ def test_a_run_with_adafactor_is_interrupted_and_ends_as_if_it_had_not_been(shar
     same(state_of(tmp_path / "two", 6), state_of(tmp_path / "one", 6))
 
 
-@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_microbatches_make_the_same_step(shards, jit):
     """Of 8 rows, 4 and 4, or 2 each; classes weigh differently, and so do microbatches."""
     found = []

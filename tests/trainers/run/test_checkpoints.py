@@ -243,8 +243,7 @@ def test_tensors_that_are_cut_are_refused_in_words(tmp_path, cut):
         checkpoints.read(8)
 
 
-# JAX's, where another test has imported it.
-@pytest.mark.filterwarnings(r"ignore:os.fork\(\) was called:RuntimeWarning")
+@pytest.mark.slow
 def test_a_process_that_is_killed_while_it_writes_leaves_no_half(tmp_path):
     """At every line of what writes; what is there afterwards is whole."""
     outcomes = []

@@ -386,8 +386,6 @@ def test_ctrl_c_at_any_line(shards, whole, tmp_path, lines, part):
         assert remains_of(tmp_path / str(number)) == whole(**SHORT), line
 
 
-# JAX's, where another test has imported it.
-@pytest.mark.filterwarnings(r"ignore:os.fork\(\) was called:RuntimeWarning")
 @pytest.mark.parametrize("part", PARTS)
 def test_killed_at_any_line_that_writes(shards, whole, tmp_path, lines, part):
     for number, line in enumerate([line for line in lines if line[0] in WRITE][part::4]):
