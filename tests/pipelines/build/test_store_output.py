@@ -76,6 +76,7 @@ def flags(store, local, corpus):
     return shard_flags(corpus, local / "bpe", store.url("set"))
 
 
+@pytest.mark.slow
 def test_all_of_it_from_a_store_into_the_store(store, local, corpus, capsys):
     store.put("text/corpus.jsonl", Path(corpus).read_bytes())
     given, bpe, made = (store.url(name) for name in ("text/*.jsonl", "bpe", "set"))
@@ -189,6 +190,7 @@ def test_a_store_that_goes_on_failing_gets_no_set(gs_store, local, corpus, fault
     assert in_store(store, "set/") == on_disk(local / "set")
 
 
+@pytest.mark.slow
 def test_what_was_finished_before_a_cut_is_not_made_again(store, local, flags, written):
     rule = store.proxy.answer(403, "PUT|POST", "set/train-00000-of-00003", times=None)
     with pytest.raises(DataError, match="the store refused"):
