@@ -61,12 +61,12 @@ class Plan:
 
     def disk_bytes(self) -> float:
         """Needed at most of this machine: shards, and the scratch files that they are made of."""
-        shards = 0 if store.is_remote(self.output) else self.estimate.shard_bytes
+        shards = 0 if store.is_url(self.output) else self.estimate.shard_bytes
         return shards + self.estimate.scratch_bytes * self.by_files
 
     def free_bytes(self) -> int:
         """Free on the disk that the output will lie on, or what makes it for a store."""
-        remote = store.is_remote(self.output)
+        remote = store.is_url(self.output)
         path = tempfile.gettempdir() if remote else os.path.abspath(self.output)
         while not os.path.exists(path):
             path = os.path.dirname(path)
@@ -208,7 +208,7 @@ def _duration(seconds: float) -> str:
 def _is_locked(output: str) -> bool:
     """Whether another run is at work there; makes no file."""
     path = os.path.join(output, LOCK)
-    if store.is_remote(output) or not os.path.exists(path):
+    if store.is_url(output) or not os.path.exists(path):
         return False  # in a store it takes a while to tell: the run does
     try:
         with FileLock(path, timeout=0):

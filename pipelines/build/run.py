@@ -20,7 +20,7 @@ from pipelines.readers.sources import Block
 from pipelines.readers.spread import CLUSTER_WORKERS, uneven, worker_count
 from pipelines.runners.deliveries import LOST_END
 from pipelines.runners.launch import choose_runner, is_local, with_beam
-from pipelines.storage.store import is_remote, write_file
+from pipelines.storage.store import is_url, write_file
 from pipelines.writers.finished import count_finished, keep_finished
 from pipelines.writers.refusals import refuse_own_inputs, refuse_tokenizer
 from pipelines.writers.reuse import finished_set, set_of
@@ -124,7 +124,7 @@ def _build(run: Run, staging: Staging) -> None:
     if finished := count_finished(folder):
         _console.print(f"{finished:,} shards are there that an earlier run finished")
     scratch = staging.scratch(local=local)
-    if not is_remote(scratch):
+    if not is_url(scratch):
         os.mkdir(scratch)
     write_file(os.path.join(folder, "tokenizer.json"), run.tokenizer.json)
     write_blocks(folder, run.blocks)
@@ -136,9 +136,7 @@ def _build(run: Run, staging: Staging) -> None:
         label="build_shards",
         filter_name=run.options.filters.filter,
         # Where nobody sees what workers say: else their journal tells.
-        count_finished=(lambda: count_finished(folder))
-        if is_remote(folder) and not local
-        else None,
+        count_finished=(lambda: count_finished(folder)) if is_url(folder) and not local else None,
         is_published=lambda: not has_blocks(folder),
     )
     if has_blocks(folder):  # publishing removes the folder

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pipelines.storage import store
-from pipelines.storage.store import is_remote
+from pipelines.storage.store import is_url
 from schemas.errors import DataError, TextmillError, UsageError
 from schemas.tokenizer_bounds import (
     check_size,
@@ -71,7 +71,7 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
       UsageError: there is no such file, or the directory holds no tokenizer that can be read.
       DataError: a file is broken.
     """
-    if is_remote(path):
+    if is_url(path):
         return _from_store(path)
     if os.path.isfile(path):
         named = _named_roles(os.path.dirname(path)) if path.endswith(_WHOLE) else {}

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from pipelines.readers.formats.table import FORMATS
 from pipelines.readers.stored import extension, inner_extension, is_compressed
 from pipelines.storage import store
-from pipelines.storage.store import is_remote
+from pipelines.storage.store import is_url
 from schemas import store as stores
 from schemas.errors import DataError, UsageError
 
@@ -51,7 +51,7 @@ def open_file(path: str) -> Iterator[BinaryIO]:
 
 def check_size(raw: BinaryIO, path: str, size: int) -> None:
     """Refuses a file that has another size than it had when the run was planned."""
-    if is_remote(path):  # as it was when it was opened
+    if is_url(path):  # as it was when it was opened
         place = raw.tell()
         now = raw.seek(0, os.SEEK_END)
         raw.seek(place)
@@ -107,7 +107,7 @@ def find_files(pattern: str, *, label_folders: bool) -> list[tuple[str, int]]:
       DataError: there is none.
       UsageError: a directory of label folders holds text files of no label.
     """
-    found = _remote(pattern) if is_remote(pattern) else _local(pattern, label_folders)
+    found = _remote(pattern) if is_url(pattern) else _local(pattern, label_folders)
     if not found:
         raise DataError(f"no file matches --input={pattern}")
     return found

@@ -8,7 +8,7 @@ import os
 import uuid
 from dataclasses import dataclass
 
-from pipelines.storage.store import is_remote, read, write_file
+from pipelines.storage.store import is_url, read, write_file
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ def write_scratch(directory: str, values: list[bytes]) -> list[Pointer]:
     for value in values:
         pointers.append(Pointer(path, offset, len(value)))
         offset += len(value)
-    if is_remote(path):
+    if is_url(path):
         write_file(path, b"".join(values))
     else:
         with open(path, "xb") as file:

@@ -23,7 +23,7 @@ from schemas import store as stores
 from schemas import typed_json
 from schemas.errors import DataError
 from schemas.manifest import file_sha256
-from schemas.store import is_url as is_remote
+from schemas.store import is_url
 
 _CHUNK_BYTES = 1 << 20
 _BUFFER_BYTES = 8 << 20  # that are asked for at a time
@@ -41,7 +41,7 @@ def disk_errors(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            here = tempfile.gettempdir() if is_remote(path) else os.path.dirname(path)
+            here = tempfile.gettempdir() if is_url(path) else os.path.dirname(path)
             free = shutil.disk_usage(here).free
             raise DataError(
                 f"no space left while writing {path} ({free / 1e6:,.0f} MB free): free some or "
@@ -52,7 +52,7 @@ def disk_errors(path: str) -> Iterator[None]:
 
 def exists(path: str) -> bool:
     """Whether there is such a file."""
-    return size(path) is not None if is_remote(path) else os.path.exists(path)
+    return size(path) is not None if is_url(path) else os.path.exists(path)
 
 
 def size(path: str) -> int | None:
@@ -67,7 +67,7 @@ def read(path: str, start: int = 0, length: int | None = None) -> bytes:
       FileNotFoundError: it is not there.
       DataError: the store does not give it.
     """
-    if is_remote(path):
+    if is_url(path):
         return stores.read(path, start, None if length is None else start + length)
     with open(path, "rb") as file:
         file.seek(start)
@@ -82,7 +82,7 @@ def xxh3(path: str) -> bytes:
 def sha256(path: str) -> str:
     """The sha256 of a file, as hexadecimal; "" if there is no such file."""
     try:
-        if not is_remote(path):
+        if not is_url(path):
             return file_sha256(path)
         return _digest(path, hashlib.sha256()).hexdigest()
     except FileNotFoundError:
@@ -99,7 +99,7 @@ def _digest(path: str, found: Any) -> Any:
 
 def sizes(folder: str) -> dict[str, int]:
     """Bytes of each file in a folder, by its name; in a store by its path in it, at any depth."""
-    if not is_remote(folder):
+    if not is_url(folder):
         return {entry.name: entry.stat().st_size for entry in os.scandir(folder)}
     return stores.sizes(folder)
 
@@ -111,7 +111,7 @@ def open_file(path: str) -> BinaryIO:
       OSError: it cannot be opened, as FileNotFoundError if there is none.
       DataError: the store does not give it, then or while it is read.
     """
-    if not is_remote(path):
+    if not is_url(path):
         return open(path, "rb")
     return io.BufferedReader(_StoredFile(path), _BUFFER_BYTES)
 
@@ -163,7 +163,7 @@ def load_json(path: str) -> Any:
 
 def write_file(path: str, content: bytes) -> None:
     """Writes a small file whole or not at all."""
-    if is_remote(path):
+    if is_url(path):
         _upload(path, xxhash.xxh3_128_digest(content), "pipe_file", stores.key_of(path), content)
         return
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
@@ -183,7 +183,7 @@ def write_file(path: str, content: bytes) -> None:
 @contextmanager
 def workspace(folder: str) -> Iterator[str]:
     """A local folder for files that `put` then brings into another one: itself, if it is local."""
-    if not is_remote(folder):
+    if not is_url(folder):
         yield folder
         return
     with tempfile.TemporaryDirectory(prefix="textmill-") as local:
@@ -201,7 +201,7 @@ def put(local: str, path: str, xxh3_digest: bytes) -> None:
     Raises:
       DataError: the disk or the store gives back other bytes.
     """
-    if is_remote(path):
+    if is_url(path):
         options = {"moved": os.path.getsize(local), **(_PARTS if stores.kind_of(path) else {})}
         _upload(path, xxh3_digest, "put_file", local, stores.key_of(path), **options)
         return
@@ -216,7 +216,7 @@ def put(local: str, path: str, xxh3_digest: bytes) -> None:
 
 def local_copy(path: str, folder: str) -> str:
     """A file's path on this machine's disk: its own, or that of a copy in a folder."""
-    if not is_remote(path):
+    if not is_url(path):
         return path
     copy = os.path.join(folder, path.rsplit("/", 1)[-1])
     with open_file(path) as source, open(copy, "wb") as target:
@@ -271,7 +271,7 @@ def _delete(path: str) -> None:
 
 def delete_folder(folder: str) -> None:
     """Deletes all files of a folder, on a disk or in a store."""
-    if is_remote(folder):
+    if is_url(folder):
         delete(f"{folder}/{name}" for name in sizes(folder))
     else:
         shutil.rmtree(folder, ignore_errors=True)

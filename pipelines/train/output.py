@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipelines.storage import store
-from pipelines.storage.store import disk_errors, is_remote
+from pipelines.storage.store import disk_errors, is_url
 from pipelines.train.report import FORMAT_VERSION, Report
 from pipelines.writers.refusals import TOKENIZER_REPORT
 from pipelines.writers.rejects import FILTERED, REJECTS
@@ -81,7 +81,7 @@ def _report(output: str) -> Report:
 def publish(output: str) -> None:
     """Moves the staged files into place, tokenizer.json last; an older tokenizer goes first."""
     staging = os.path.join(output, STAGING)
-    if is_remote(output):
+    if is_url(output):
         staged = store.sizes(staging)
         store.delete(os.path.join(output, name) for name in _OLD)
         for names in (_NEW[:-1], _NEW[-1:]):

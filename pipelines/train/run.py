@@ -141,7 +141,7 @@ def _count(
         _say(f"warning: {waiting}")
 
     folder, scratch = staging.folder, staging.scratch(local=local)
-    if not store.is_remote(scratch):
+    if not store.is_url(scratch):
         os.mkdir(scratch)
     write_blocks(folder, blocks)
 

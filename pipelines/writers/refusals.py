@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 
 from pipelines.storage import store
-from pipelines.storage.store import is_remote
+from pipelines.storage.store import is_url
 from schemas.errors import UsageError
 from schemas.manifest import MANIFEST
 
@@ -48,7 +48,7 @@ def refuse_own_inputs(output: str, paths: Iterable[str]) -> None:
     """
 
     def real(folder: str) -> str:
-        return os.path.join(folder if is_remote(folder) else os.path.realpath(folder), "")
+        return os.path.join(folder if is_url(folder) else os.path.realpath(folder), "")
 
     seen: set[str] = set()
     for path in paths:

@@ -42,7 +42,7 @@ def set_of(output: str) -> SetInfo:
     Raises:
       DataError: there is none, or a damaged one.
     """
-    if not store.is_remote(output):
+    if not store.is_url(output):
         return read_set(output)
     with store.workspace(output) as folder:
         for name in (MANIFEST, *SIDECARS):

@@ -19,7 +19,7 @@ import numpy as np
 import xxhash
 
 from pipelines.storage import store
-from pipelines.storage.store import disk_errors, is_remote, write_file
+from pipelines.storage.store import disk_errors, is_url, write_file
 from pipelines.writers.rejects import REJECTS
 from pipelines.writers.staging import STAGING, discard
 from schemas.errors import DataError
@@ -156,7 +156,7 @@ def publish(output: str, manifest: Manifest) -> None:
     Raises:
       DataError: a file of the manifest is neither staged nor in place.
     """
-    if is_remote(output):
+    if is_url(output):
         _publish_in_store(output, manifest)
     else:
         _publish_on_disk(output, manifest)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from filelock import FileLock, Timeout
 
 from pipelines.storage import store, store_lock
-from pipelines.storage.store import disk_errors, is_remote
+from pipelines.storage.store import disk_errors, is_url
 from schemas.errors import DataError, UsageError
 
 STAGING, LOCK = ".staging", ".lock"
@@ -62,7 +62,7 @@ def staged(output: str, *, resume: Callable[[str, str], None] | None = None) -> 
     """
     staging = os.path.join(output, STAGING)
     with ExitStack() as stack:
-        if is_remote(output):
+        if is_url(output):
             if glob.has_magic(output):
                 raise UsageError(f"--output={output}: stores take *, ? and [ for patterns")
             run = stack.enter_context(store_lock.hold(os.path.join(output, LOCK)))
@@ -125,13 +125,13 @@ def check_turn(staging: str, run: str, *, publishes: bool = False) -> None:
     Raises:
       DataError: the run is over.
     """
-    if publishes or not is_remote(staging):
+    if publishes or not is_url(staging):
         store_lock.check(os.path.join(os.path.dirname(staging), LOCK), run)
 
 
 def _begin(staging: str, resume: Callable[[str, str], None] | None) -> None:
     """Makes a new staging folder, with what is worth it of the old one."""
-    if is_remote(staging):  # where names of files tell of their content: none is taken for another
+    if is_url(staging):  # where names of files tell of their content: none is taken for another
         if resume is None:
             discard(staging)
         return
@@ -145,7 +145,7 @@ def _begin(staging: str, resume: Callable[[str, str], None] | None) -> None:
 
 def discard(staging: str) -> None:
     """Removes a staging folder, even under the hands of a worker that still writes into it."""
-    if is_remote(staging):
+    if is_url(staging):
         store.delete_folder(staging)
         return
     left = _set_aside(staging)

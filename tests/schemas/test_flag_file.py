@@ -119,6 +119,11 @@ def test_a_file_may_hold_a_part_for_each_command(expanded):
     assert expanded("splits: {train: 1}\n") == ["--splits=train:1"]
 
 
+def test_what_is_merged_may_be_overridden(expanded):
+    text = "other: &other {rate: 1, max_length: 64}\nmill:\n  <<: *other\n  rate: 2\n"
+    assert sorted(expanded(text)) == ["--max_length=64", "--rate=2"]
+
+
 def test_a_ready_file_by_its_bare_name(expanded):
     assert expanded("", config="classic") == ["--max_length=77"]
 
@@ -147,6 +152,7 @@ WRONG = {
     "nothing like it": ("xyz: 3\n", ["no flag 'xyz'", "there are input, max_length"]),
     "twice": ("rate: 1\nrate: 2\n", ["line 2", "rate stands there twice"]),
     "twice in a part": ("mill:\n  rate: 1\n  rate: 2\n", ["line 3", "twice"]),
+    "twice in a list": ("input:\n  - {a: 1, a: 2}\n", ["line 2", "a stands there twice"]),
     "other parts only": ("other: {a: 1}\nthird: {a: 1}\n", ["no part mill", "other, third"]),
     "a part that is none": ("mill: 3\n", ["mill must be a mapping"]),
     "empty": ("", ["holds nothing"]),

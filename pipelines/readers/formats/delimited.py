@@ -29,7 +29,7 @@ from pipelines.readers.formats.role_columns import Classes, check_fields, take_r
 from pipelines.readers.signatures import PEEKED, refuse_foreign
 from pipelines.readers.source import Source
 from pipelines.readers.stored import Chunks, Part, is_compressed
-from pipelines.storage.store import is_remote
+from pipelines.storage.store import is_url
 from schemas.errors import DataError, UsageError
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
@@ -61,7 +61,7 @@ def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = No
         if names.count(role.field) > 1:
             raise UsageError(f"{part.path}: {names.count(role.field)} columns are {role.field!r}")
     check_fields(pa.schema([(name, pa.string()) for name in names]), roles, part.path, {})
-    is_near = not is_compressed(part.path) and not is_remote(part.path)
+    is_near = not is_compressed(part.path) and not is_url(part.path)
     if not is_near or part.size <= block_bytes:
         return [part]
     parts: list[Part] = []

@@ -16,7 +16,7 @@ from pipelines.build.options import BuildOptions
 from pipelines.build.run import Run, bytes_by_split, wire
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.host.console import Console
-from pipelines.readers.files import is_remote
+from pipelines.readers.files import is_url
 from pipelines.readers.sources import Block, plan_blocks
 from pipelines.runners.launch import is_local
 from pipelines.runners.preflight.cloud_flags import Check, check_flags, most_workers
@@ -128,7 +128,7 @@ def preflight_shards(options: BuildOptions, beam_arguments: list[str]) -> None:
     look = Preflight(asked)
     blocks = look.places()
     path = options.tokenizer
-    if is_remote(path) and (problem := unreachable(path)):
+    if is_url(path) and (problem := unreachable(path)):
         look.add(Check("tokenizer", "not checked", f"{path}: {problem}"))
         look.end()
         return
@@ -154,7 +154,7 @@ def preflight_shards(options: BuildOptions, beam_arguments: list[str]) -> None:
 def as_if_staged(output: str) -> Staging:
     """Where a run would keep its files; nothing is made there."""
     folder = os.path.join(output, STAGING)
-    if is_remote(output):
+    if is_url(output):
         return Staging(folder, os.path.join(tempfile.gettempdir(), STAGING), "preflight")
     return Staging(folder, folder)
 

@@ -22,7 +22,7 @@ from apache_beam.runners.runner import create_runner
 from rich.filesize import decimal
 
 from pipelines.host.console import Console
-from pipelines.readers.files import is_remote
+from pipelines.readers.files import is_url
 from pipelines.runners.preflight.clean_environment import Installed, install, load_job
 from pipelines.runners.preflight.cloud_flags import Check, check_flags
 from pipelines.runners.preflight.places import Asked
@@ -152,5 +152,5 @@ def _install_package(asked: Asked, folder: str, package: str) -> Installed:
     """Installs into a clean environment what workers would install."""
     setup = PipelineOptions(asked.beam_arguments).view_as(SetupOptions)
     folders = [os.path.dirname(os.path.abspath(setup.setup_file))] if setup.setup_file else []
-    others = [path for path in setup.extra_packages or () if not is_remote(path)]
+    others = [path for path in setup.extra_packages or () if not is_url(path)]
     return install(folder, [package, *others, *folders], setup.requirements_file)

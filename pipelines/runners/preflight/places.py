@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rich.filesize import decimal
 
 from pipelines.filters.filters import load_filter
-from pipelines.readers.files import HUGGING_FACE, expand_lists, is_remote
+from pipelines.readers.files import HUGGING_FACE, expand_lists, is_url
 from pipelines.runners.beam_flags import flag_parser
 from pipelines.runners.launch import is_local
 from pipelines.runners.preflight.cloud_flags import Check
@@ -117,7 +117,7 @@ def check_inputs(asked: Asked) -> "tuple[Check, list[Block] | None]":
     patterns = asked.patterns
     try:
         patterns = tuple(expand_lists(asked.patterns))
-        for pattern in filter(is_remote, patterns):
+        for pattern in filter(is_url, patterns):
             if problem := unreachable(pattern):
                 return Check(name, "not checked", f"{pattern}: {problem}"), None
         blocks = asked.blocks()
@@ -128,7 +128,7 @@ def check_inputs(asked: Asked) -> "tuple[Check, list[Block] | None]":
         f"{len(files):,} file{'s' * (len(files) != 1)}, {decimal(sum(files.values()))}, "
         f"{len(blocks):,} block{'s' * (len(blocks) != 1)}"
     )
-    local = [pattern for pattern in patterns if not is_remote(pattern)]
+    local = [pattern for pattern in patterns if not is_url(pattern)]
     if local and asked.on_dataflow:
         what = "in the cache of this machine" if local[0].startswith(HUGGING_FACE) else "local"
         said = f"{local[0]} is {what}: workers of Dataflow do not see it"
@@ -143,7 +143,7 @@ def check_inputs(asked: Asked) -> "tuple[Check, list[Block] | None]":
 def check_output(asked: Asked) -> Check:
     """Whether workers reach it; whether they may write there is the store's to say."""
     name, path = "output", asked.output
-    if is_remote(path):
+    if is_url(path):
         if problem := unreachable(path.rstrip("/") + "/MANIFEST.json"):
             return Check(name, "not checked", f"{path}: {problem}")
         return Check(name, "ok", f"{path} can be reached; whether workers may write is not known")
