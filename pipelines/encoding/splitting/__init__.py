@@ -1,0 +1,1 @@
+"""Splitting patterns: regular expressions that cut text into words, compiled and run here."""

@@ -1,0 +1,110 @@
+"""Cuts text into words, compiled by numba: runs the automaton of any pattern.
+
+Legend: N bytes, P pieces, S states, C classes (a power of two, of which some may be unused).
+"""
+
+import numpy as np
+from numba import types
+
+from pipelines.host.compiled import entry, inner
+
+CHUNK = 1 << 14  # bytes of text, and about as many words, that are cut at once
+ROOM = 2 * CHUNK + 4  # for starts: at most one a byte is found
+# at[6]: the piece, the next byte, the row of the state, where the last match ended, where the last
+# gap did, and how many starts are known
+PIECE, PLACE, STATE, MATCHED, GAP, FOUND = range(6)
+
+
+@inner
+def _code_point(data, i):
+    """The code point that begins at byte i, above ASCII, and how many bytes it takes."""
+    lead = np.int64(data[i])
+    if lead < 0xE0:
+        return (lead & 0x1F) << 6 | (data[i + 1] & 0x3F), 2
+    if lead < 0xF0:
+        return (lead & 0x0F) << 12 | np.int64(data[i + 1] & 0x3F) << 6 | (data[i + 2] & 0x3F), 3
+    code = (lead & 0x07) << 18 | np.int64(data[i + 1] & 0x3F) << 12
+    return code | np.int64(data[i + 2] & 0x3F) << 6 | (data[i + 3] & 0x3F), 4
+
+
+@inner
+def _next_character(data, i):
+    lead = data[i]
+    return i + (1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4)
+
+
+@inner
+def _stop_word(data, starts, found, matched, gap):
+    """Ends the word that no step goes on with: at its last match, or, without one, in a gap.
+
+    Characters that begin no match make one word with those before them that begin none.
+
+    Returns:
+      Where to go on, where the last gap ends, and how many starts are known.
+    """
+    begin = starts[found - 1]
+    if matched > begin:
+        starts[found] = matched
+        return matched, gap, found + 1
+    place = _next_character(data, begin)
+    if gap == begin:
+        starts[found - 1] = place
+        return place, place, found
+    starts[found] = place
+    return place, place, found + 1
+
+
+_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
+_INTS = types.Array(types.int64, 1, "C", readonly=True)
+_STEPS = types.Array(types.int32, 1, "C", readonly=True)
+_TABLES = types.Tuple((_BYTES, _STEPS, _BYTES))
+
+
+@entry(types.int64(_BYTES, _INTS, _TABLES, types.int64, types.int64[::1], types.int64[::1]))
+def cut_chunk(data, offsets, tables, shift, starts, at):
+    """Finds where words start, from where `at` says on.
+
+    Args:
+      data: uint8[N], UTF-8.
+      offsets: int64[P + 1], where pieces begin, and where the last ends.
+      tables: classes uint8[code points], steps int32[S C], ends uint8[S] of an `Automaton`; a step
+        has the place of the next state's row instead of its number.
+      shift: log2 C.
+      starts: int64[ROOM]; those that `at` knows of lie there.
+      at: int64[6].
+
+    Returns:
+      How many words are whole: all but the last, which a gap may still go on with, or all.
+    """
+    classes, steps, ends = tables
+    found, state, matched, gap = at[FOUND], at[STATE], at[MATCHED], at[GAP]
+    place, piece, last = at[PLACE], at[PIECE], offsets.size - 1
+    while found <= CHUNK and piece < last:
+        stop = offsets[piece + 1]
+        until = min(place + CHUNK, stop)
+        while True:
+            while place < until:
+                code, size = np.int64(data[place]), 1
+                if code >= 0x80:
+                    code, size = _code_point(data, place)
+                step = np.int64(steps[state | classes[code]])
+                matched = place if step & 1 else matched
+                if step < 0:
+                    place, gap, found = _stop_word(data, starts, found, matched, gap)
+                    state = 0
+                    continue
+                starts[found] = place
+                found += step >> 1 & 1
+                state = step >> 2
+                place += size
+            if place < stop or place == starts[found - 1]:
+                break
+            matched = place if ends[state >> shift] else matched
+            place, gap, found = _stop_word(data, starts, found, matched, gap)
+            state = 0
+        if place == stop:
+            piece += 1
+            gap = -1
+    at[FOUND], at[STATE], at[MATCHED], at[GAP] = found, state, matched, gap
+    at[PLACE], at[PIECE] = place, piece
+    return found - 1 if piece == last else found - 2

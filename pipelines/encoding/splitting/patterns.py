@@ -1,0 +1,50 @@
+r"""The splitting patterns that have a name, as regular expressions.
+
+| name | who uses it, and what it does |
+|---|---|
+| gpt2 | GPT-2, RoBERTa: a word takes one space along, numbers are of any length |
+| cl100k | GPT-4, Phi-4, OLMo 2: numbers of up to three digits, 'LL as 'll, line ends together |
+| o200k | GPT-4o, gpt-oss: the same, and a word ends where small letters meet capitals |
+| llama3 | Llama 3: cl100k in plainer terms |
+| qwen2 | Qwen 2 and 3: the same with single digits |
+| digits:N | the same with numbers of up to N digits, 1 to 9 |
+
+Sources: Radford et al. 2019, https://github.com/openai/gpt-2/blob/master/src/encoder.py,
+https://github.com/openai/tiktoken/blob/main/tiktoken_ext/openai_public.py, and the tokenizer.json
+of the models.
+"""
+
+import re
+
+GPT2 = "gpt2"
+_LETTERS_OF_ANY_CASE = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_REST = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def _with_digits(digits: str) -> str:
+    return (
+        rf"{_LETTERS_OF_ANY_CASE}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}"
+        rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_REST}"
+    )
+
+
+PATTERNS = {
+    GPT2: r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
+    "o200k": rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_LETTERS_OF_ANY_CASE}?"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_LETTERS_OF_ANY_CASE}?|\p{{N}}{{1,3}}"
+    rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_REST}",
+    "llama3": _with_digits(r"\p{N}{1,3}"),
+    "qwen2": _with_digits(r"\p{N}"),
+}
+NAMES = (*PATTERNS, "digits:N")
+
+
+def pattern_of(name: str) -> str:
+    """The regular expression of a name; what is no name is one itself."""
+    digits = re.fullmatch(r"digits:([1-9])", name)
+    if digits:
+        return _with_digits(rf"\p{{N}}{{1,{digits[1]}}}")
+    return PATTERNS.get(name, name)
