@@ -1,13 +1,14 @@
 """The inner loop of BPE training, compiled by numba. Called by `bpe.py`, which says what it does.
 
-How a word lies in memory: one integer a byte, changed in place. `lower` after the merges l+o, e+r
-and w+er, `#` for the id of a token:
+A symbol is what words are made of before any merge: a byte, or a character. How a word lies in
+memory: one integer a symbol, changed in place. `lower` after the merges l+o, e+r and w+er, `#` for
+the id of a token:
 
-    byte       |   l    o   w    e   r   |
+    letter     |   l    o   w    e   r   |
     symbols   -1  #lo  -2  #wer  .  -3  -1
 
 The id of a token stands where the token starts, minus its length where it ends (a token of one
-byte is its id alone), so both neighbours of a token are one step away; -1 is the wall between
+symbol is its id alone), so both neighbours of a token are one step away; -1 is the wall between
 words; what lies inside a token (`.`) is some negative number that nobody reads.
 
 A pair waits in the queue with the positions where it was born. A position stays when its pair
@@ -23,7 +24,7 @@ only breaks: neither its count nor its positions are kept. Most pairs are such.
 Tables are int64 arrays of few columns, named below: numba compiles these in half the time that
 objects take. A table that can grow is returned by whoever may have grown it.
 
-Legend: N bytes and walls, W words, T tokens, P pairs.
+Legend: N symbols and walls, W words, T tokens, P pairs.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from numba import types
 
 from pipelines.host.compiled import entry, inner
 
-LARGE = 2**31  # from so many bytes of words on, positions take 64 bits
-POOL_ROOM = 2  # positions for each of the words' bytes; when they are used up, stale ones go
+LARGE = 2**31  # from so many symbols of words on, positions take 64 bits
+POOL_ROOM = 2  # positions for each of the words' symbols; when they are used up, stale ones go
 WALL = -1
 _INSIDE = -2
 _FREE = -1  # a slot of the table of pairs that no pair has taken
@@ -48,7 +49,7 @@ _LOW = 0xFFFFFFFF  # a pair as one number: left << 32 | right
 KEY, COUNT = range(2)  # pairs[2**k > 2 P, 2], a hash table: the pair, how often it occurs now
 BORN, FROM, NUMBER = range(3)  # births[P, 3]: the pair; its positions in the pool, 0 when merged
 WEIGHT, TIMES, PLACE, MET = range(4)  # side[T, 4]: what one merge met on one side, by token
-TOKEN, START, STOP = range(3)  # spelled[n, 3]: a special token, where its bytes are in `special`
+TOKEN, START, STOP = range(3)  # spelled[n, 3]: a special token, and where its symbols are
 TOKENS, MERGES, PAIRS, BIRTHS, POOL = range(5)  # sizes[5]: how full each is
 
 
@@ -163,14 +164,14 @@ def _first_fresh(symbols, positions, left, right, left_length):
 
 
 @inner
-def _make_token(lengths, data, start, length, special, spelled, sizes):
-    """The id of the token data[start : start + length]: a new one, or that of a special token."""
+def _make_token(lengths, original, start, length, special, spelled, sizes):
+    """The id of the token original[start : start + length]: a new one, or a special token's."""
     for i in range(spelled.shape[0]):
         first = spelled[i, START]
         same = spelled[i, STOP] - first == length
         j = 0
         while same and j < length:
-            same = special[first + j] == data[start + j]
+            same = special[first + j] == original[start + j]
             j += 1
         if same:
             return spelled[i, TOKEN]
@@ -221,19 +222,27 @@ def _rewrite(symbols, word_of, counts, lengths, positions, merge, before, after)
 
 
 @inner
-def _recount(pairs, merge, before, after, min_count, sizes):
+def _add_new(pairs, lengths, noted, new, new_is_right, limits, sizes):
+    """Begins to count the new pairs of one side that may be merged some time."""
+    side, met, _ = noted
+    min_count, max_length = limits
+    for i in range(met[0]):
+        token = side[i, MET]
+        side[token, PLACE] = -1
+        if side[token, WEIGHT] >= min_count and lengths[token] + lengths[new] <= max_length:
+            left, right = (token, new) if new_is_right else (new, token)
+            _add_pair(pairs, left, right, side[token, WEIGHT], sizes)
+            side[token, PLACE] = 0
+
+
+@inner
+def _recount(pairs, lengths, merge, before, after, limits, sizes):
     """Moves the counts of the broken pairs to the new ones: adds before it takes away."""
     left, right, new = merge
     side_before, met_before, _ = before
     side_after, met_after, _ = after
-    for i in range(met_before[0]):
-        token = side_before[i, MET]
-        if side_before[token, WEIGHT] >= min_count:
-            _add_pair(pairs, token, new, side_before[token, WEIGHT], sizes)
-    for i in range(met_after[0]):
-        token = side_after[i, MET]
-        if side_after[token, WEIGHT] >= min_count:
-            _add_pair(pairs, new, token, side_after[token, WEIGHT], sizes)
+    _add_new(pairs, lengths, before, new, True, limits, sizes)
+    _add_new(pairs, lengths, after, new, False, limits, sizes)
     for i in range(met_before[0]):
         token = side_before[i, MET]
         _take_count(pairs, token, left, side_before[token, WEIGHT])
@@ -249,8 +258,8 @@ def _enqueue(pairs, heap, births, pool, noted, new, new_is_right, min_count, siz
     for i in range(met[0]):
         token = side[i, MET]
         number = side[token, TIMES]
-        side[token, PLACE] = -1
-        if side[token, WEIGHT] >= min_count:
+        if side[token, PLACE] == 0:
+            side[token, PLACE] = -1
             pair = (token << 32) | new if new_is_right else (new << 32) | token
             count = pairs[_slot(pairs, pair), COUNT]
             if count >= min_count:  # the next merge of the same pair in `abab` may have broken it
@@ -289,59 +298,72 @@ def _fresh_only(pool, births, symbols, lengths, sizes):
 
 
 @inner
-def _lay_out(data, offsets, ids, symbols, word_of):
-    """The words in a row with a wall before, between and after: `|ab|c|`."""
-    p = 0
-    for word in range(offsets.size - 1):
-        symbols[p], word_of[p] = WALL, WALL
-        p += 1
-        for i in range(offsets[word], offsets[word + 1]):
-            symbols[p], word_of[p] = ids[data[i]], word
-            p += 1
-    symbols[p], word_of[p] = WALL, WALL
+def _number_words(symbols, word_of):
+    """Notes in which word each symbol stands: |ab|c| gives -1 0 0 -1 1 -1."""
+    word = -1
+    for p in range(symbols.size):
+        word += symbols[p] == WALL
+        word_of[p] = WALL if symbols[p] == WALL else word
 
 
 @inner
-def _first_positions(data, offsets, counts, ids, pool, pairs, heap, births, min_count, sizes):
-    """Puts the pairs of bytes in the queue, and their positions in the pool."""
-    number, count = np.zeros(1 << 16, np.int64), np.zeros(1 << 16, np.int64)
-    for word in range(counts.size):
-        for i in range(offsets[word], offsets[word + 1] - 1):
-            pair = np.int64(data[i]) << 8 | data[i + 1]
-            number[pair] += 1
-            count[pair] += counts[word]
-    place = np.zeros(1 << 16, np.int64)
-    for pair in range(1 << 16):
-        place[pair] = sizes[POOL]
-        if count[pair] >= min_count:
-            both = (ids[pair >> 8] << 32) | ids[pair & 0xFF]
-            _add_pair(pairs, ids[pair >> 8], ids[pair & 0xFF], count[pair], sizes)
-            _put(heap, births, both, count[pair], sizes[POOL], number[pair], sizes)
-            sizes[POOL] += number[pair]
-    for word in range(counts.size):
-        wall = word + 1 - offsets[0]  # as many walls are before it
-        for i in range(offsets[word], offsets[word + 1] - 1):
-            pair = np.int64(data[i]) << 8 | data[i + 1]
-            if count[pair] >= min_count:
-                pool[place[pair], 0] = i + wall
-                place[pair] += 1
+def _sort_by_symbol(symbols, first):
+    """The positions of all symbols that another follows, by symbol, and where each one's begin."""
+    starts = np.zeros(first + 1, np.int64)
+    for p in range(symbols.size - 1):
+        starts[symbols[p] + 1] += symbols[p + 1] != WALL  # those of walls go to the first
+    starts[0] = 0
+    for symbol in range(first):
+        starts[symbol + 1] += starts[symbol]
+    positions = np.empty(starts[first], symbols.dtype)
+    place = starts.copy()
+    for p in range(symbols.size - 1):
+        if symbols[p] != WALL and symbols[p + 1] != WALL:
+            positions[place[symbols[p]]] = p
+            place[symbols[p]] += 1
+    return positions, starts
+
+
+@inner
+def _first_pairs(
+    symbols, word_of, counts, lengths, pairs, heap, births, pool, side, met, where, limits, sizes
+):
+    """Puts the pairs of symbols in the queue, as if each symbol had just been made by a merge."""
+    first = sizes[TOKENS]
+    positions, starts = _sort_by_symbol(symbols, first)
+    for left in range(first):
+        start, stop = starts[left], starts[left + 1]
+        where = _grow(where, stop - start)
+        for i in range(start, stop):
+            p = np.int64(positions[i])
+            _note(side, met, where, symbols[p + 1], counts[word_of[p]], p)
+        noted = (side, met, where)
+        pairs = _room_for_pairs(pairs, met[0], sizes)
+        births = _grow(births, sizes[BIRTHS] + met[0])
+        _add_new(pairs, lengths, noted, left, False, limits, sizes)
+        _enqueue(pairs, heap, births, pool, noted, left, False, limits[0], sizes)
+    return pairs, births, where
 
 
 def _merge_all(
-    data, offsets, counts, ids, special, spelled, lengths, symbols, word_of, pool, sizes, min_count,
-    progress,
+    symbols, original, counts, special, spelled, lengths, word_of, pool, sizes, min_count,
+    max_length, progress,
 ):  # fmt: skip
     room = lengths.size
     pairs = _no_pairs(1 << 17)
     births = np.zeros((1 << 16, 3), np.int64)
     heap = [(np.int64(0), np.int64(0), np.int64(0)) for _ in range(0)]
-    _lay_out(data, offsets, ids, symbols, word_of)
-    _first_positions(data, offsets, counts, ids, pool, pairs, heap, births, min_count, sizes)
     side_before, met_before = np.zeros((room, 4), np.int64), np.zeros(2, np.int64)
     side_after, met_after = side_before.copy(), met_before.copy()
     where_before = np.zeros((1024, 2), symbols.dtype)
     where_after = where_before.copy()
     merges = np.zeros((1024, 3), np.int64)
+    limits = (min_count, max_length)
+    _number_words(symbols, word_of)
+    pairs, births, where_after = _first_pairs(
+        symbols, word_of, counts, lengths, pairs, heap, births, pool, side_after, met_after,
+        where_after, limits, sizes,
+    )  # fmt: skip
 
     while sizes[TOKENS] < room and progress[1] == 0:
         birth = _take_first(heap, pairs, min_count)
@@ -351,9 +373,8 @@ def _merge_all(
         positions = pool[births[birth, FROM] : births[birth, FROM] + births[birth, NUMBER]]
         births[birth, NUMBER] = 0
         p = _first_fresh(symbols, positions, left, right, lengths[left])
-        start = p - 1 - word_of[p] + offsets[0]
         length = lengths[left] + lengths[right]
-        new = _make_token(lengths, data, start, length, special, spelled, sizes)
+        new = _make_token(lengths, original, p, length, special, spelled, sizes)
         merges = _grow(merges, sizes[MERGES] + 1)
         merges[sizes[MERGES], 0] = left
         merges[sizes[MERGES], 1] = right
@@ -372,7 +393,7 @@ def _merge_all(
         if sizes[POOL] + met_before[1] + met_after[1] > pool.shape[0]:
             _fresh_only(pool, births, symbols, lengths, sizes)
             pool = _grow(pool, sizes[POOL] + met_before[1] + met_after[1])
-        _recount(pairs, merge, before, after, min_count, sizes)
+        _recount(pairs, lengths, merge, before, after, limits, sizes)
         _enqueue(pairs, heap, births, pool, before, new, True, min_count, sizes)
         _enqueue(pairs, heap, births, pool, after, new, False, min_count, sizes)
         progress[0] = sizes[TOKENS]
@@ -388,55 +409,68 @@ def _merge_all(
 def _compiled_for(index: Any) -> Any:
     """The loop for positions of a type."""
     numbers, table, positions = types.int64[::1], types.int64[:, ::1], types.Array(index, 1, "C")
-    text = types.Array(types.uint8, 1, "C", readonly=True)
     given = types.Array(types.int64, 1, "C", readonly=True)
     signature = types.Tuple((table, numbers))(
-        text, given, given, numbers, text, table, numbers, positions, positions,
-        types.Array(index, 2, "C"), numbers, types.int64, numbers,
+        positions, positions, given, numbers, table, numbers, positions,
+        types.Array(index, 2, "C"), numbers, types.int64, types.int64, numbers,
     )  # fmt: skip
     return entry(signature)(_merge_all)
 
 
+def lay_out(offsets: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Words in a row with a wall before, between and after, as `merge_all` takes them: |ab|c|.
+
+    Args:
+        offsets: int64[W + 1], where words begin in `ids`; a word may be empty.
+        ids: of the symbols, one after another.
+    """
+    walls = offsets - offsets[0] + np.arange(len(offsets))
+    number = int(walls[-1]) + 1
+    is_symbol = np.ones(number, bool)
+    is_symbol[walls] = False
+    symbols = np.full(number, WALL, np.int32 if number < LARGE else np.int64)
+    symbols[is_symbol] = ids
+    return symbols
+
+
 def merge_all(
-    data: np.ndarray,
-    offsets: np.ndarray,
+    symbols: np.ndarray,
     counts: np.ndarray,
     *,
-    ids: np.ndarray,
-    special: bytes,
+    special: np.ndarray,
     spelled: np.ndarray,
     first: int,
     room: int,
     min_count: int,
+    max_length: int,
     progress: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Merges until there are `room` tokens or no pair is left with `min_count` (1 or more).
 
     Args:
-        data: uint8, the bytes of the words.
-        offsets: int64[W + 1], where words begin in it.
+        symbols: what `lay_out` gave, W words; becomes what is left of them.
         counts: int64[W], how often each occurs.
-        ids: int64[256], of the tokens of one byte.
-        special: the bytes of special tokens, one after another.
+        special: int64, the symbols of special tokens, one after another.
         spelled: int64[n, 3], the special tokens that merges can spell: TOKEN, START, STOP.
         first: how many tokens there are before the first merge.
         room: how many there may be at the end.
         min_count: the smallest count that is still merged.
+        max_length: how many symbols a token may have, at least 2.
         progress: int64[2]: the first item tells another thread the number of tokens, the second
             set to 1 by it stops the loop.
 
     Returns:
         int64[merges, 3] of (left, right, new token); int64[W], how many tokens each word became.
     """
-    number = int(offsets[-1] - offsets[0]) + len(counts) + 1
-    index = np.int32 if number < LARGE else np.int64
-    symbols, word_of = np.empty(number, index), np.empty(number, index)
-    pool = np.empty((POOL_ROOM * number, 1), index)  # what is not used of it takes no memory
+    original = symbols.copy() if len(spelled) else symbols[:0]
+    word_of = np.empty_like(symbols)
+    # What is not used of it takes no memory.
+    pool = np.empty((POOL_ROOM * len(symbols), 1), symbols.dtype)
     lengths, sizes = np.ones(room, np.int64), np.zeros(5, np.int64)
     lengths[spelled[:, TOKEN]] = spelled[:, STOP] - spelled[:, START]
     sizes[TOKENS] = first
-    loop = _compiled_for(types.int32 if index is np.int32 else types.int64)
+    loop = _compiled_for(types.int32 if symbols.dtype == np.int32 else types.int64)
     return loop(
-        data, offsets, counts, ids, np.frombuffer(special, np.uint8), spelled, lengths, symbols,
-        word_of, pool, sizes, min_count, progress,
+        symbols, original, counts, special, spelled, lengths, word_of, pool, sizes, min_count,
+        max_length, progress,
     )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 from pipelines.readers.documents import Reject
 from pipelines.readers.sources import file_digests
 from pipelines.runners.deliveries import Deliveries, add_deliveries
-from pipelines.train.bpe import TrainedBpe
+from pipelines.train.bpe import Trained
 from pipelines.train.histogram import Histogram
 from pipelines.writers.rejects import Stashed
 from schemas.drops import total_counts
@@ -150,7 +150,7 @@ def report_of(
     parameters: dict[str, Any],
     text: Text,
     histogram: Histogram,
-    trained: TrainedBpe,
+    trained: Trained,
     *,
     tokenizer_sha256: str,
     histogram_sha256: str,

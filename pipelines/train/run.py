@@ -20,7 +20,7 @@ from pipelines.runners.deliveries import LOST_END
 from pipelines.runners.launch import choose_runner, is_local, with_beam
 from pipelines.storage import store
 from pipelines.storage.store import write_file
-from pipelines.train.bpe import TrainedBpe, train_bpe
+from pipelines.train.bpe import Trained, train_bpe
 from pipelines.train.histogram import Histogram, read_histogram
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.output import (
@@ -186,7 +186,7 @@ def wire_counting(
     return build
 
 
-def _merge(options: TokenizerOptions, histogram: Histogram) -> TrainedBpe:
+def _merge(options: TokenizerOptions, histogram: Histogram) -> Trained:
     """Trains in a thread, so that progress is seen and Ctrl-C heard."""
     progress = np.zeros(2, np.int64)
     _say(f"merging: {histogram.counts.num_rows:,} distinct words")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, processors
 
-from pipelines.train.bpe import TrainedBpe
+from pipelines.train.bpe import Trained
 from pipelines.train.patterns.table import load_pattern
 
 _NAMES = {  # what transformers calls them, for the special tokens that RoBERTa has
@@ -20,7 +20,7 @@ _NAMES = {  # what transformers calls them, for the special tokens that RoBERTa 
 
 
 def tokenizer_json(
-    trained: TrainedBpe, *, special_tokens: Sequence[str], add_prefix_space: bool, pattern: str
+    trained: Trained, *, special_tokens: Sequence[str], add_prefix_space: bool, pattern: str
 ) -> bytes:
     """The file's content: a byte-level BPE, and RoBERTa's `<s> text </s>` if it can.
 

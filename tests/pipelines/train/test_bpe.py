@@ -15,10 +15,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from pipelines.encoding.byte_alphabet import byte_characters
 from pipelines.host import compiled
 from pipelines.train import merge_loop
-from pipelines.train.bpe import TrainedBpe, first_tokens, train_bpe
+from pipelines.train.bpe import Trained, first_tokens, train_bpe
 
 
-def train(histogram: dict[bytes, int], vocab_size: int, **settings) -> TrainedBpe:
+def train(histogram: dict[bytes, int], vocab_size: int, **settings) -> Trained:
     """Our trainer on a histogram."""
     words = pa.array(list(histogram), pa.large_binary())
     counts = np.array(list(histogram.values()), np.int64)
@@ -26,7 +26,11 @@ def train(histogram: dict[bytes, int], vocab_size: int, **settings) -> TrainedBp
 
 
 def oracle(
-    histogram: dict[bytes, int], vocab_size: int, min_frequency: int = 2, special_tokens=()
+    histogram: dict[bytes, int],
+    vocab_size: int,
+    min_frequency: int = 2,
+    special_tokens=(),
+    max_token_length: int | None = None,
 ) -> tuple[dict[str, int], list[list[str]]]:
     """Vocabulary and merges that `tokenizers` finds in the same words."""
     trainer = trainers.BpeTrainer(
@@ -34,6 +38,7 @@ def oracle(
         min_frequency=min_frequency,
         special_tokens=list(special_tokens),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        max_token_length=max_token_length,
         show_progress=False,
     )
     tokenizer = Tokenizer(models.BPE())
@@ -45,7 +50,7 @@ def oracle(
     return model["vocab"], model["merges"]
 
 
-def as_oracle(trained: TrainedBpe) -> tuple[dict[str, int], list[list[str]]]:
+def as_oracle(trained: Trained) -> tuple[dict[str, int], list[list[str]]]:
     """What we found in the form of `oracle`."""
     vocabulary = {token: i for i, token in enumerate(trained.tokens)}
     return vocabulary, [list(merge) for merge in trained.merges]
@@ -91,6 +96,17 @@ def test_vocabulary_size_and_min_frequency_stop_it():
     assert train({b"abc": 9}, 10**15).tokens[256:] == ["ab", "abc"]  # no memory for what cannot be
 
 
+def test_a_longest_token_is_shorter_than_said_but_two_bytes_always_merge():
+    histogram = {b"abcd": 9, b"abc": 5}
+    longest = {n: train(histogram, 300, max_token_length=n).tokens[256:] for n in (1, 3, 4, 5)}
+    assert longest == {
+        1: ["ab", "cd"],
+        3: ["ab", "cd"],
+        4: ["ab", "abc"],
+        5: ["ab", "abc", "abcd"],
+    }
+
+
 def test_a_merge_that_spells_a_special_token_takes_its_id():
     histogram = {b"ab": 5, b"abc": 3}
     trained = train(histogram, 300, special_tokens=("<s>", "ab"))
@@ -128,12 +144,11 @@ def test_sliced_words():
     min_frequency=st.integers(0, 3),
     # The later ones are spelled by merges, which then take their ids.
     special_tokens=st.sampled_from([(), ("<s>", "é"), ("ab",), ("aa", "bca", "c"), ("aaaa", "Ġa")]),
+    max_token_length=st.sampled_from([None, 0, 1, 2, 3, 4, 5, 8]),
 )
-def test_equals_tokenizers(histogram, vocab_size, min_frequency, special_tokens):
-    trained = train(
-        histogram, vocab_size, min_frequency=min_frequency, special_tokens=special_tokens
-    )
-    assert as_oracle(trained) == oracle(histogram, vocab_size, min_frequency, special_tokens)
+def test_equals_tokenizers(histogram, vocab_size, **settings):
+    trained = train(histogram, vocab_size, **settings)
+    assert as_oracle(trained) == oracle(histogram, vocab_size, **settings)
 
 
 @settings(max_examples=100, deadline=None)
