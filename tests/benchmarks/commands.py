@@ -2,23 +2,29 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 from pipelines.runners.launch import choose_runner
 from tests.benchmarks.clock import Seconds
-from tests.benchmarks.measure import seconds_of
+from tests.benchmarks.measure import run_command, seconds_of
 
 
 def build_set(
     output: Path, text: Path, tokenizer: Path, *flags: str, keep: bool = False
 ) -> Seconds:
     """build_shards on one input; what it wrote is removed unless it is to be kept."""
-    shutil.rmtree(output, ignore_errors=True)
-    given = [f"--input={text}", f"--tokenizer={tokenizer}", f"--output={output}"]
-    seconds = seconds_of("pipelines.build_shards", *given, *flags)
+    seconds, _ = run_command(build_command(output, text, tokenizer, *flags))
     if not keep:
         shutil.rmtree(output)
     return seconds
+
+
+def build_command(output: Path, text: Path, tokenizer: Path, *flags: str) -> list[str]:
+    """build_shards on one input, into a directory that is removed first."""
+    shutil.rmtree(output, ignore_errors=True)
+    given = [f"--input={text}", f"--tokenizer={tokenizer}", f"--output={output}"]
+    return [sys.executable, "-m", "pipelines.build_shards", *given, *flags]
 
 
 def train(output: Path, *flags: str) -> Seconds:
