@@ -9,9 +9,10 @@ from functools import cached_property
 
 import numpy as np
 
+from pipelines.rows.draw_loops import GAMMA
 from pipelines.rows.evaluation import EvaluationLine, example_ids, example_name
 from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.masking import GAMMA, mix
+from pipelines.rows.masking import mix
 from pipelines.rows.packing import Packing, pack
 from pipelines.rows.repeats import Kept
 from pipelines.rows.row_layout import RowLayout

@@ -1,31 +1,57 @@
 """How loops are compiled: by numba, without the interpreter's lock, and kept on disk.
 
-Import files that compile loops where the loops are run, not before: numba takes 0.2 s to import,
-and the first loop 0.6 to load: numba then imports scipy.linalg and what else is installed for it.
+A loop is compiled, or loaded, when it is first called, so that files of loops can be imported
+anywhere: numba takes 0.2 s to import, and the first loop 0.6 to load, as numba then imports
+scipy.linalg and what else is installed for it.
 """
 
+import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
-import numba
+_inner: list[Callable] = []  # not yet known to numba
+_lock = threading.Lock()
 
 
-def entry(*signature: Any) -> Callable[[Callable], Any]:
-    """Compiles a loop that Python calls; with a signature at once, else for whatever it is given.
+def entry(*signature: Any) -> Callable[[Callable], Callable]:
+    """Compiles a loop that Python calls.
 
     The machine code is kept on disk where some directory allows it, until the file changes that the
     loop is in: what it calls (`inner`) belongs into the same file.
+
+    Args:
+      signature: of the loop, as numba writes it, or a function that makes it of `numba.types`; by
+        default it is compiled for whatever it is given.
     """
 
-    def compile_entry(function: Callable) -> Any:
-        try:
-            return numba.njit(*signature, cache=True, nogil=True)(function)
-        except RuntimeError:  # numba found no place it may write to
-            return numba.njit(*signature, nogil=True)(function)
+    def make_lazy(function: Callable) -> Callable:
+        compiled = functools.cache(lambda: _compile(function, signature))
 
-    return compile_entry
+        @functools.wraps(function)
+        def call(*arguments: Any) -> Any:
+            return compiled()(*arguments)
+
+        return call
+
+    return make_lazy
 
 
-def inner(function: Callable) -> Any:
+def inner(function: Callable) -> Callable:
     """Compiles what entries call. It is kept as a part of them."""
-    return numba.njit(nogil=True)(function)
+    _inner.append(function)
+    return function
+
+
+def _compile(function: Callable, signature: tuple[Any, ...]) -> Callable:
+    # Whoever calls no loop does without.
+    import numba.extending
+
+    with _lock:
+        while _inner:
+            numba.extending.register_jitable(nogil=True)(_inner.pop())
+        due: list[Any] = [part(numba.types) if callable(part) else part for part in signature]
+        try:
+            return numba.njit(*due, cache=True, nogil=True)(function)
+        except RuntimeError:  # numba found no place it may write to
+            return numba.njit(*due, nogil=True)(function)

@@ -7,10 +7,10 @@ K slots; P pieces, N spans of all pieces.
 import numpy as np
 
 from pipelines.host.compiled import entry, inner
-from pipelines.rows.masking import GAMMA
 
-_PLACE = np.uint64(0xFFFF)
-_NEVER = np.uint64(0xFFFFFFFFFFFFFFFF)
+GAMMA = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's step from one number to the next
+NEVER = np.uint64(0xFFFFFFFFFFFFFFFF)  # sorts last: not to be masked
+PLACE = np.uint64(0xFFFF)  # no row has a place 65,535: see features.MAX_TOKENS
 _REPLACE, _RANDOM = 0.8, 0.9  # below: the mask token; below: a random token; else kept
 
 
@@ -51,7 +51,7 @@ def _first_ones(values, number, ordinary, some):
         found = _up_to(values, np.uint64(share * 18446744073709551616.0), some)
         if found >= number:
             return found
-    return _up_to(values, _NEVER - np.uint64(1), some)
+    return _up_to(values, NEVER - np.uint64(1), some)
 
 
 @inner
@@ -61,7 +61,7 @@ def _bound_of(values, number):
     Found by interpolation, as the values are spread evenly, and in the end by halving: counting is
     vector instructions, where a selection would be branches that are guessed wrongly.
     """
-    low, high = np.uint64(0), _NEVER
+    low, high = np.uint64(0), NEVER
     below, up_to = 0, values.size  # of the values
     steps = 0
     while True:
@@ -88,10 +88,10 @@ def _first_words(order, is_start, segment_ids, firsts, sizes, stretches):
     """
     words = stretch = 0
     for place in range(order.size):
-        if order[place] == _NEVER:
+        if order[place] == NEVER:
             continue
         opens = (
-            place == 0 or order[place - 1] == _NEVER or segment_ids[place - 1] != segment_ids[place]
+            place == 0 or order[place - 1] == NEVER or segment_ids[place - 1] != segment_ids[place]
         )
         if opens or is_start[place]:
             stretch += opens
@@ -103,7 +103,7 @@ def _first_words(order, is_start, segment_ids, firsts, sizes, stretches):
 
 @entry()
 def keep_spans(order, is_start, segment_ids, budgets, keys, bounds, decides):
-    """Makes _NEVER what is in no span of words.
+    """Makes NEVER what is in no span of words.
 
     Words begin spans in the order of their first tokens, each as long as is drawn for it. A span
     ends early with its segment, at a special token, before a word of another span, and where the
@@ -145,7 +145,7 @@ def keep_spans(order, is_start, segment_ids, budgets, keys, bounds, decides):
         if left < budgets[row]:
             for word in range(words):
                 if not is_kept[word]:
-                    order[row, firsts[word] : firsts[word] + sizes[word]] = _NEVER
+                    order[row, firsts[word] : firsts[word] + sizes[word]] = NEVER
 
 
 @entry()
@@ -156,8 +156,8 @@ def pick(
 
     Args:
       ids: [B, L], changed in place.
-      order: uint64 [B, L], as `Masking` makes it; a token made _NEVER is not picked.
-      ordinary: int64 [B], tokens of each row that are not _NEVER at first.
+      order: uint64 [B, L], as `Masking` makes it; a token made NEVER is not picked.
+      ordinary: int64 [B], tokens of each row that are not NEVER at first.
       budgets: int64 [B], how many at most.
       keys: uint64 [B].
       decides: uint16 [B, L], the place whose draw says by what a token is replaced; [0, 0] for its
@@ -176,7 +176,7 @@ def pick(
             bound = _bound_of(some[:found], budgets[row])
             found = _up_to(some[:found], bound, some)
         for slot in range(found):
-            place = np.int64(some[slot] & _PLACE)
+            place = np.int64(some[slot] & PLACE)
             positions[row, slot], labels[row, slot] = place, ids[row, place]
             weights[row, slot] = 1
             draw = _mix(_mix(_stream(keys[row], place)))  # another stream than that of order

@@ -9,9 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-GAMMA = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's step from one number to the next
-_NEVER = np.uint64(0xFFFFFFFFFFFFFFFF)  # sorts last: not to be masked
-_PLACE = np.uint64(0xFFFF)  # no row has a place 65,535: see features.MAX_TOKENS
+from pipelines.rows.draw_loops import GAMMA, NEVER, PLACE, keep_spans, pick
+
 # Words of a span are geometric with p = 0.2, from 1 to 10, as SpanBERT has them (Joshi et al.,
 # 2020): 3.8 on average. A draw from 0 to 1 gives 1 + as many words as there are bounds up to it.
 SPAN_SHARES = 0.8 ** np.arange(10)
@@ -62,12 +61,9 @@ class Masking:
         Returns:
           The columns input_ids, masked_positions, masked_ids and masked_weights.
         """
-        # Imported when used: numba and what it compiled take a while to load.
-        from pipelines.rows.draw_loops import keep_spans, pick
-
         ids_BxL = np.array(input_ids_BxL, order="C")
         order_BxL = self._order(ids_BxL, segment_ids_BxL, key_B)
-        ordinary_B = np.count_nonzero(order_BxL != _NEVER, axis=1)
+        ordinary_B = np.count_nonzero(order_BxL != NEVER, axis=1)
         budget_B = np.minimum(np.maximum(np.rint(ordinary_B * self.rate), 1), self.slots)
         budget_B = budget_B.astype(np.int64)
         decides_BxL = np.zeros((0, 0), np.uint16)  # nobody but a token itself
@@ -92,15 +88,15 @@ class Masking:
     def _order(
         self, ids_BxL: np.ndarray, segment_ids_BxL: np.ndarray, key_B: np.ndarray
     ) -> np.ndarray:
-        """uint64 [B, L]: tokens are picked in this order; _NEVER for specials and padding.
+        """uint64 [B, L]: tokens are picked in this order; NEVER for specials and padding.
 
         The lowest 16 bits are the place itself, so no two are equal.
         """
         place_L = np.arange(ids_BxL.shape[1], dtype=np.uint64)
         order_BxL = mix(key_B[:, None] + (place_L + np.uint64(1)) * GAMMA)
-        order_BxL &= ~_PLACE
+        order_BxL &= ~PLACE
         order_BxL |= place_L
-        order_BxL[(segment_ids_BxL == 0) | self.is_special[ids_BxL]] = _NEVER
+        order_BxL[(segment_ids_BxL == 0) | self.is_special[ids_BxL]] = NEVER
         return order_BxL
 
     @cached_property
@@ -121,7 +117,7 @@ def _whole_words(
     fits (a script without spaces, say) keeps its order of single tokens.
     """
     rows, length = order_BxL.shape
-    ordinary_BxL = order_BxL != _NEVER
+    ordinary_BxL = order_BxL != NEVER
     before_BxL = np.zeros_like(ordinary_BxL)
     before_BxL[:, 1:] = ordinary_BxL[:, :-1] & (segment_ids_BxL[:, 1:] == segment_ids_BxL[:, :-1])
     starts_BxL = ordinary_BxL & (is_start_BxL | ~before_BxL)
@@ -143,4 +139,4 @@ def _whole_words(
     any_chosen_B = np.bincount(word_row[chosen], minlength=rows) > 0
     keep = np.zeros(rows * length, bool)
     keep[flat] = chosen[word_of] | ~any_chosen_B[flat // length]
-    return np.where(keep.reshape(rows, length), order_BxL, _NEVER)
+    return np.where(keep.reshape(rows, length), order_BxL, NEVER)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipelines.rows.draw_loops import partition_all
 from pipelines.rows.masking import mix
 from pipelines.rows.ragged import Ragged, join_slices, ranges
 
@@ -67,8 +68,6 @@ class Noise:
           offsets: int64 [P + 1], of the pieces in a stream of tokens.
           key_P: uint64: a piece's spans depend on its key and its length alone.
         """
-        from pipelines.rows.draw_loops import partition_all  # imports numba
-
         length_P = np.diff(offsets)
         noise_P, spans_P = self.counts(length_P)
         gap_N, length_N = np.zeros((2, int(spans_P.sum())), np.int64)

@@ -9,6 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
+from pipelines.rows.packing_loop import best_fit, fill
+
 # Searches for full rows: places that a row may leave free, in 512ths of it, and whether rows begin
 # with the length that is left most, not with the longest. Many short segments are packed best by
 # the first, few long ones by the others.
@@ -111,9 +113,6 @@ def try_ways(count_L: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     Yields:
       How many rows, and their parts, int64 [P, 4]: see `packing_loop.py`.
     """
-    # Compiles loops: numba takes time to import.
-    from pipelines.rows.packing_loop import best_fit, fill
-
     max_length = len(count_L) - 1
     tokens_L = count_L * np.arange(max_length + 1)
     order_D = np.argsort(-tokens_L, kind="stable")[: np.count_nonzero(count_L)]

@@ -10,7 +10,6 @@ Legend: the state is four words of four lanes, v0, v1, mul0 and mul1, uint64 [4,
 import struct
 
 import numpy as np
-from numba import types
 
 from pipelines.host.compiled import entry, inner
 
@@ -24,9 +23,6 @@ _MUL1 = np.array(
     [0x3BD39E10CB0EF593, 0xC0ACF169B5F18A8C, 0xBE5466CF34E90C6C, 0x452821E638D01377], np.uint64
 )
 _V0, _V1 = _MUL0 ^ _KEY, _MUL1 ^ (_KEY >> _HALF | _KEY << _HALF)
-# Views of whole words within rows of any length: neither contiguous nor aligned.
-_WORDS = types.Array(types.uint64, 2, "A", readonly=True, aligned=False)
-_BYTES = types.Array(types.uint8, 2, "A", readonly=True)
 
 
 @inner
@@ -124,7 +120,13 @@ def _fill_last(rest, last):
         last[18] = rest[length - 1]
 
 
-@entry(types.void(_WORDS, _BYTES, types.uint64[::1]))
+def _signature(types):
+    """Of views of whole words within rows of any length: neither contiguous nor aligned."""
+    words = types.Array(types.uint64, 2, "A", readonly=True, aligned=False)
+    return types.void(words, types.Array(types.uint8, 2, "A", readonly=True), types.uint64[::1])
+
+
+@entry(_signature)
 def _hash_rows(words, rests, hashes):
     v0, v1 = np.empty((4, _AT_ONCE), np.uint64), np.empty((4, _AT_ONCE), np.uint64)
     mul0, mul1 = np.empty((4, _AT_ONCE), np.uint64), np.empty((4, _AT_ONCE), np.uint64)

@@ -13,22 +13,19 @@ import uuid
 from collections.abc import Iterable
 from contextlib import ExitStack
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xxhash
 
 from pipelines.storage import store
 from pipelines.storage.store import disk_errors, is_url, write_file
+from pipelines.writers.array_record_file import ArrayRecordFile
 from pipelines.writers.rejects import REJECTS
 from pipelines.writers.staging import STAGING, discard
 from schemas.errors import DataError
 from schemas.manifest import MANIFEST, Manifest, ManifestFile
 from schemas.records import FORMATS, frame
 from schemas.typed_json import to_json
-
-if TYPE_CHECKING:
-    from pipelines.writers.array_record_file import ArrayRecordFile
 
 _SHARD_FILE = re.compile(rf"[^/]+-\d{{5}}-of-\d{{5}}\.({'|'.join(FORMATS)})")
 
@@ -77,12 +74,9 @@ class _TFRecordFile:
         pass
 
 
-def _writer(file_format: str, file: _HashedFile, stride: int) -> "ArrayRecordFile | _TFRecordFile":
+def _writer(file_format: str, file: _HashedFile, stride: int) -> ArrayRecordFile | _TFRecordFile:
     if file_format == "tfrecord":
         return _TFRecordFile(file, stride)
-    # Imported when used: numba takes 0.5 s to load what it compiled.
-    from pipelines.writers.array_record_file import ArrayRecordFile
-
     return ArrayRecordFile(file, stride)
 
 
