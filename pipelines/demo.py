@@ -12,7 +12,7 @@ import tyro
 from pipelines.host.console import Console
 from pipelines.readers.docstrings import write_corpus
 from pipelines.runners.demo_commands import DemoOptions, commands, run, show_what_was_made
-from schemas.errors import run_entry
+from schemas.entry import run_entry
 
 
 def main(argv: list[str]) -> None:

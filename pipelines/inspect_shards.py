@@ -12,7 +12,7 @@ from pipelines.inspection.options import InspectOptions
 from pipelines.inspection.set_tables import set_tables
 from pipelines.inspection.show_row import show_row
 from pipelines.inspection.show_sets import print_diff, print_search, show_tokens
-from schemas.errors import run_entry
+from schemas.entry import run_entry
 from schemas.set_cache import Cache, default_directory
 from schemas.sidecar import read_set
 

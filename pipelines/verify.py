@@ -9,7 +9,8 @@ import time
 import tyro
 
 from pipelines.inspection.options import VerifyOptions
-from schemas.errors import DataError, run_entry
+from schemas.entry import run_entry
+from schemas.errors import DataError
 from schemas.terminal import say
 
 

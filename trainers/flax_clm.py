@@ -10,7 +10,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, List
 
-from schemas.errors import run_entry
+from schemas.entry import run_entry
 from schemas.memory import want_addresses
 from trainers.models.decoder import DecoderConfig, DecoderFlags, plan_decoder
 from trainers.run.flags import parse_flags

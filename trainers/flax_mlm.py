@@ -9,7 +9,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, List
 
-from schemas.errors import run_entry
+from schemas.entry import run_entry
 from trainers.models.encoder import EncoderConfig, EncoderFlags, plan_encoder
 from trainers.run.program import Plan, Program, Trainer
 from trainers.run.start import run_trainer

@@ -9,7 +9,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, List, Literal, Optional
 
-from schemas.errors import run_entry
+from schemas.entry import run_entry
 from trainers.data.flag_values import above_0, at_least
 from trainers.models.encoder import EncoderConfig, EncoderFlags, plan_encoder
 from trainers.run.program import Plan, Program, Trainer

@@ -10,7 +10,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, List, Literal
 
-from schemas.errors import run_entry
+from schemas.entry import run_entry
 from trainers.models.decoder import DecoderConfig, DecoderFlags, plan_decoder
 from trainers.on_tf.tf_flags import TfFlags
 from trainers.run.flags import parse_flags

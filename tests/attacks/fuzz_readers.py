@@ -36,7 +36,8 @@ import tyro
 from pipelines import export, inspect_shards, verify
 from pipelines.inspection import export_set, row_text, set_tables
 from pipelines.inspection.checks import set_check
-from schemas.errors import DataError, TextmillError, run_entry
+from schemas.entry import run_entry
+from schemas.errors import DataError, TextmillError
 from schemas.records import open_rows
 from schemas.sidecar import Schema
 from tests.tools.places import ROOT

@@ -23,7 +23,8 @@ from pathlib import Path
 import pyarrow as pa
 import tyro
 
-from schemas.errors import DataError, TextmillError, run_entry
+from schemas.entry import run_entry
+from schemas.errors import DataError, TextmillError
 from tests.tools.tokenizer_mutants import Mutant, draw_mutant, shapes
 
 CPU_SECONDS, WALL_SECONDS = 20, 120

@@ -26,7 +26,8 @@ from pathlib import Path
 import psutil
 import tyro
 
-from schemas.errors import DataError, run_entry
+from schemas.entry import run_entry
+from schemas.errors import DataError
 from tests.tools.places import ROOT
 
 WAYS = (

@@ -21,7 +21,8 @@ from pathlib import Path
 import tyro
 
 from pipelines.runners.launch import IN_PROCESS
-from schemas.errors import DataError, run_entry
+from schemas.entry import run_entry
+from schemas.errors import DataError
 from tests.tools.flink_cluster import flink_cluster
 from tests.tools.places import ROOT
 from tests.tools.store_servers import Server, Store, gs_server, s3_server

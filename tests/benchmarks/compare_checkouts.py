@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 
 import tyro
 
-from schemas.errors import DataError, UsageError, run_entry
+from schemas.entry import run_entry
+from schemas.errors import DataError, UsageError
 from tests.benchmarks.measure import alternated, figure, read_records, run_command
 from tests.tools.places import ROOT
 from tests.tools.trainer_list import BY_NAME, TRAINERS, ListedTrainer

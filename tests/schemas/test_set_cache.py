@@ -309,7 +309,7 @@ def test_a_package_that_is_not_installed():
     script = """
 import sys
 sys.modules[sys.argv[2]] = None
-from schemas.errors import run_entry
+from schemas.entry import run_entry
 from schemas.sidecar import read_set
 run_entry(lambda argv: read_set(argv[0]))
 """

@@ -1,0 +1,86 @@
+"""The way an entry reports errors, and ends."""
+
+import atexit
+import gc
+import os
+import signal
+import sys
+import traceback
+from contextlib import suppress
+from typing import Callable, List, NoReturn
+
+from schemas.errors import REMEDIES, LeftRunning, TextmillError, UsageError, refused
+from schemas.memory import shortage_of
+from schemas.terminal import say
+
+
+def _refuse_odd_bytes(argument: str) -> None:
+    """A path that is not UTF-8 could neither be printed nor written into a report."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the argument {argument!r} is not UTF-8: rename what it names") from error
+
+
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+
+
+def _leave_at_once(code: int) -> None:
+    """Ends the process, though threads of the run are still at work.
+
+    Taking the interpreter down under a thread that is in compiled code lets it abort (SIGABRT).
+    """
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+def _end(error: Exception) -> NoReturn:
+    """Says what was wrong and leaves with the exit code.
+
+    A user's mistake is one paragraph without a traceback, and so is what a disk or memory refuses;
+    any other exception is a defect and keeps its traceback.
+    """
+    short = shortage_of(error)
+    if short is None and isinstance(error, OSError) and error.errno in REMEDIES:
+        error = refused(str(error.filename or "a file"), error)
+    known = short or error
+    if not isinstance(known, TextmillError):
+        say(traceback.format_exc().rstrip("\n"), sys.stderr)
+        sys.exit(1)
+    say(f"error: {known}", sys.stderr)
+    if short or isinstance(error, LeftRunning):  # threads may hang that found no memory
+        _leave_at_once(known.exit_code)
+    sys.exit(known.exit_code)
+
+
+def _prepare_end() -> None:
+    """Makes the end of the interpreter quick, and quiet: there Ctrl-C would show a traceback."""
+    gc.freeze()  # looking for garbage in all modules takes 0.3 s
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def run_entry(main: Callable[[List[str]], None]) -> None:
+    """Runs `main(argv)` and leaves the process with its exit code.
+
+    0 done, 1 data or run failed, 2 wrong usage, 130 interrupted. What is printed of files shows
+    its control characters.
+    """
+    try:
+        for argument in sys.argv[1:]:
+            _refuse_odd_bytes(argument)
+        main(sys.argv[1:])
+    except KeyboardInterrupt:
+        say("interrupted", sys.stderr)
+        _leave_at_once(INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone: nothing more to say, and nothing failed.
+        sys.stderr.close()
+        sys.exit(0)
+    except Exception as error:
+        _end(error)
+    finally:
+        _prepare_end()
