@@ -3,8 +3,7 @@
 A file is a mapping of flags to values, or has one such mapping for each command, by its name, so
 that one file holds a whole job. Flags of the command line win, whatever their place.
 
-PyYAML is passed in by the caller: this package imports nothing beyond the standard library and
-numpy.
+PyYAML is imported with the first file, and only here.
 """
 
 import dataclasses
@@ -30,7 +29,6 @@ def expand(
     known: Mapping[str, str],
     *,
     folder: str,
-    yaml: Any,
     check_unknown: Optional[Callable[[List[str]], None]] = None,
 ) -> List[str]:
     """The arguments with those of `--config=FILE` put before them.
@@ -43,7 +41,6 @@ def expand(
       command: whose part of the file is taken, if it has parts: build_shards.
       known: as `kinds_of` gives it.
       folder: where `--config=NAME` finds NAME.yaml.
-      yaml: the module.
       check_unknown: of flags that are not known, raises UsageError for those that nobody knows;
         None if nobody else knows any.
 
@@ -56,7 +53,7 @@ def expand(
     if len(files) > 1:
         raise UsageError(f"{FLAG} is given {len(files)} times: put the flags into one file")
     path = _find(files[0], folder)
-    values = _part(_load(path, yaml), command, known, path)
+    values = _part(_load(path), command, known, path)
     unknown = [name for name in values if name not in known]
     if unknown and check_unknown is None:
         near = difflib.get_close_matches(unknown[0], known, 1)
@@ -85,17 +82,16 @@ def kinds_of(*options: type) -> Dict[str, str]:
     return kinds
 
 
-def flag_file(head: str, options: Any, leave_out: Iterable[str], yaml: Any) -> bytes:
+def flag_file(head: str, options: Any, leave_out: Iterable[str]) -> bytes:
     """The file that gives these flags again, defaults too.
 
     Args:
       head: a comment for its first line.
       options: a dataclass; one among its fields stands for flags of its own.
       leave_out: flags that are of one run alone.
-      yaml: the module.
     """
     plain = {name: value for name, value in _flags(options) if name not in leave_out}
-    text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
+    text = _import_yaml().safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
     return f"# {head}\n{text}".encode()
 
 
@@ -146,8 +142,16 @@ def _list_names(folder: str) -> List[str]:
     return os.listdir(folder) if os.path.isdir(folder) else []
 
 
-def _load(path: str, yaml: Any) -> Dict[str, Any]:
+def _import_yaml() -> Any:
+    # A command line without a file starts the quicker, and a trainer may have no PyYAML.
+    import yaml
+
+    return yaml
+
+
+def _load(path: str) -> Dict[str, Any]:
     """A mapping whose keys are names, each there once."""
+    yaml = _import_yaml()
     try:
         with open(path, "rb") as file:
             content = file.read(_MOST_BYTES + 1)

@@ -17,6 +17,7 @@ import os
 import shutil
 import time
 from dataclasses import dataclass, field
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from typing import ContextManager, Iterator, List, NamedTuple, Optional
 
 from schemas.errors import DataError, UsageError
@@ -88,15 +89,13 @@ class Cache:
           DataError: there is not so much room; says what takes it.
           UsageError: the cache cannot be written to.
         """
-        from filelock import FileLock, Timeout
-
         folder = self.folder(key)
         try:
-            with FileLock(os.path.join(self.directory, ".lock"), timeout=_LOCK_SECONDS):
+            with _lock(os.path.join(self.directory, ".lock"), _LOCK_SECONDS):
                 self.folder(key)  # another process may have cleared it away
                 self._make_room(folder, due, missing, name)
                 return _use(folder, due)
-        except Timeout as error:
+        except TimeoutError as error:
             raise UsageError(
                 f"--cache_dir={self.directory}: another process has had its lock for "
                 f"{_LOCK_SECONDS:.0f} s. Wait for it, or give another directory"
@@ -108,9 +107,7 @@ class Cache:
 
     def file_lock(self, folder: str, path: str) -> ContextManager:
         """Held by who fetches a file: a context manager."""
-        from filelock import FileLock
-
-        return FileLock(os.path.join(folder, _LOCKS, path.replace("/", "+")))
+        return _lock(os.path.join(folder, _LOCKS, path.replace("/", "+")))
 
     def _make_room(self, folder: str, due: int, missing: int, name: str) -> None:
         bound = self.gigabytes * 1e9
@@ -154,10 +151,16 @@ class Cache:
                 yield entry.path
 
 
+def _lock(path: str, seconds: float = -1) -> ContextManager:
+    """A lock among all processes; without `seconds` it is waited for for ever."""
+    # Who reads a directory does without.
+    from filelock import FileLock
+
+    return FileLock(path, timeout=seconds)
+
+
 def _use(folder: str, due: int) -> int:
     """Marks a set as used by this process; while others use it too, their need counts as well."""
-    from fcntl import LOCK_SH, flock
-
     before = _needed_by_others(folder)
     mark = os.open(os.path.join(folder, _USE), os.O_RDWR | os.O_CREAT, 0o666)
     flock(mark, LOCK_SH)
@@ -167,8 +170,6 @@ def _use(folder: str, due: int) -> int:
 
 def _needed_by_others(folder: str) -> Optional[int]:
     """Bytes that the users of a set need; None if nobody uses it."""
-    from fcntl import LOCK_EX, LOCK_NB, flock
-
     try:
         mark = os.open(os.path.join(folder, _USE), os.O_RDWR)
     except FileNotFoundError:

@@ -13,10 +13,12 @@ Processes that share a cache fetch a file once. Python 3.8 syntax.
 
 import hashlib
 import os
+import random
 import shutil
 import stat
 import tempfile
 import threading
+import time
 import weakref
 from collections import deque
 from contextlib import contextmanager, suppress
@@ -331,17 +333,16 @@ class CachedFiles:
 
     def _download(self, file: ManifestFile, local: str) -> None:
         """Fetches a file to a temporary name, checks it, and gives it its own."""
-        from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
-
         part = local + PART
-        tries = Retrying(
-            retry=retry_if_exception_type(WrongFile),
-            stop=stop_after_attempt(TRIES),
-            wait=wait_random(0, 0.5),
-            reraise=True,
-        )
         try:
-            tries(self._fill, file, part)
+            for tries in range(1, TRIES + 1):
+                try:
+                    self._fill(file, part)
+                    break
+                except WrongFile:
+                    if tries == TRIES:
+                        raise
+                    time.sleep(random.uniform(0, 0.5))
             os.replace(part, local)
         except OSError as error:
             raise DataError(

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pipelines.build.make_shard import RowMaker
 from pipelines.build.route_examples import route_examples
 from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.filters.filter_documents import filter_documents
 from pipelines.filters.filters import Filters
 from pipelines.readers.documents import Documents
 from pipelines.readers.formats.table import FORMATS
@@ -271,7 +272,7 @@ def _route_sample(documents: Documents, making: Making, split: str) -> _RoutedSa
     routes = Routes(schema.splits, schema.shards)
     for _ in range(2):
         began = time.perf_counter()
-        filtered = making.filters.apply(documents, making.source.roles)
+        filtered = filter_documents(making.filters, documents, making.source.roles)
         routed = route_examples(
             filtered.documents, making.task, making.tokenizer, schema, routes, split
         )

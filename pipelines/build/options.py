@@ -4,7 +4,7 @@ import argparse
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Annotated, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Generic, Literal, TypeVar
 
 import tyro
 
@@ -135,20 +135,6 @@ class BuildOptions(Generic[T]):
             for block in plan_blocks(source)
         ]
         return [replace(block, index=index) for index, block in enumerate(blocks)]
-
-    def complete(self, blocks: list[Block], say: Callable[[str], None]) -> Self:
-        """These options, with what the task has to know of the inputs before the run.
-
-        Args:
-          blocks: all inputs.
-          say: prints a line, where they have to be read for it.
-        """
-        # Imports pyarrow.compute, which --help spares.
-        from pipelines.readers.label_values import find_labels
-
-        source = next(iter(self.sources().values()))
-        settings = self.settings.complete(lambda role: find_labels(blocks, source, role, say))
-        return replace(self, settings=settings)
 
     def shares(self) -> dict[str, float]:
         """--splits, parsed: {"train": 0.98, "validation": 0.02}; of given splits all are 0."""

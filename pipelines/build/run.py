@@ -4,7 +4,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pipelines.build.estimate import Making, estimate
@@ -16,6 +16,7 @@ from pipelines.configs.config_file import config_bytes
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.host.console import Console
 from pipelines.readers.block_list import has_blocks, write_blocks
+from pipelines.readers.label_values import find_labels
 from pipelines.readers.sources import Block
 from pipelines.readers.spread import CLUSTER_WORKERS, uneven, worker_count
 from pipelines.runners.deliveries import LOST_END
@@ -83,7 +84,7 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
     refuse_tokenizer(options.output)
     blocks = options.blocks()
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
-    options = options.complete(blocks, _console.print)
+    options = complete(options, blocks, _console.print)
     tokenizer = load_tokenizer(options.tokenizer)
     schema = options.schema(tokenizer, bytes_by_split(blocks))
     beam_arguments, how = choose_runner(beam_arguments, sum(block.bytes for block in blocks))
@@ -101,6 +102,21 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
     with staged(options.output, resume=keep_finished if options.resume else None) as staging:
         _build(run, staging)
     print_summary(set_of(options.output), _console, seconds=time.monotonic() - began)
+
+
+def complete(
+    options: BuildOptions, blocks: list[Block], say: Callable[[str], None]
+) -> BuildOptions:
+    """The options, with what the task has to know of the inputs before the run.
+
+    Args:
+      options: of the command.
+      blocks: all inputs.
+      say: prints a line, where they have to be read for it.
+    """
+    source = next(iter(options.sources().values()))
+    settings = options.settings.complete(lambda role: find_labels(blocks, source, role, say))
+    return replace(options, settings=settings)
 
 
 def bytes_by_split(blocks: list[Block]) -> Counter[str]:

@@ -22,7 +22,8 @@ from pipelines.build.job import Job, Report, add_reports
 from pipelines.build.make_shard import RowMaker, evaluation_of
 from pipelines.build.publish import publish_set
 from pipelines.build.route_examples import RoutedExamples, route_examples
-from pipelines.filters.filters import Filtered, load_filter
+from pipelines.filters.filter_documents import Filtered, filter_documents
+from pipelines.filters.filters import load_filter
 from pipelines.readers.block_list import read_blocks
 from pipelines.readers.sources import Block, read_block
 from pipelines.rows.example_batch import join
@@ -89,7 +90,7 @@ class RouteBlock(beam.DoFn):
         job = self._job
         check_turn(job.staging, job.run)
         for piece, documents in enumerate(read_block(block, job.source)):
-            filtered = job.filters.apply(documents, job.source.roles)
+            filtered = filter_documents(job.filters, documents, job.source.roles)
             documents = filtered.documents
             routed = route_examples(
                 documents, job.task, self._tokenizer, job.schema, job.routes, block.split

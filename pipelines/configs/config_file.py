@@ -38,14 +38,11 @@ def with_config(
     """
     if not any(argument.startswith("--config") for argument in argv):
         return argv
-    import yaml  # with the file only: a command line without one starts the quicker
-
     return expand(
         argv,
         command,
         kinds_of(*options()),
         folder=os.fspath(CONFIGS),
-        yaml=yaml,
         check_unknown=check_unknown,
     )
 
@@ -57,7 +54,5 @@ def config_bytes(command: str, options: "DataclassInstance") -> bytes:
       command: such as build_shards.
       options: its flags; a dataclass among the fields stands for flags of its own.
     """
-    import yaml
-
     head = f"Again: python -m pipelines.{command} --config=THIS_FILE --output=DIR"
-    return flag_file(head, options, _OF_THIS_RUN, yaml)
+    return flag_file(head, options, _OF_THIS_RUN)

@@ -10,7 +10,9 @@ import tempfile
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from pipelines.storage import store
 from pipelines.storage.store import is_url
@@ -21,9 +23,6 @@ from schemas.tokenizer_bounds import (
     read_tokenizer_json,
 )
 from schemas.tokenizer_trial import try_tokenizer
-
-if TYPE_CHECKING:
-    import tokenizers
 
 # transformers' names, the stronger first: a BERT has no bos_token, and its [CLS] does that duty.
 _NAMES = {
@@ -59,7 +58,7 @@ class TokenizerFiles:
       place: the file to name in errors.
     """
 
-    tokenizer: "tokenizers.Tokenizer"
+    tokenizer: Tokenizer
     named: dict[str, str]
     place: str
 
@@ -112,14 +111,12 @@ def _from_store(path: str) -> TokenizerFiles:
             raise type(error)(str(error).replace(local, path)) from error
 
 
-def parse_tokenizer(data: bytes, place: str) -> "tuple[tokenizers.Tokenizer, dict[str, Any]]":
+def parse_tokenizer(data: bytes, place: str) -> tuple[Tokenizer, dict[str, Any]]:
     """A tokenizer from tokenizer.json's bytes, and their parsed content.
 
     Raises:
       DataError: they go beyond what a tokenizer may hold, or `tokenizers` does not understand them.
     """
-    from tokenizers import Tokenizer
-
     config = read_tokenizer_json(data, place)
     try_tokenizer(data, config, place)
     with failures_as_data_errors(f"{place} is not a tokenizer that `tokenizers` can read", _REMEDY):
@@ -192,10 +189,8 @@ def _named_roles(directory: str) -> dict[str, str]:
     return named
 
 
-def _from_vocab_and_merges(vocab_path: str, merges_path: str) -> "tokenizers.Tokenizer":
+def _from_vocab_and_merges(vocab_path: str, merges_path: str) -> Tokenizer:
     """The byte-level BPE that transformers makes of GPT-2's, RoBERTa's or OPT's files."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-
     directory = os.path.dirname(vocab_path)
     config_path = os.path.join(directory, "tokenizer_config.json")
     config = _read_object(config_path) if os.path.isfile(config_path) else {}
@@ -223,12 +218,8 @@ def _from_vocab_and_merges(vocab_path: str, merges_path: str) -> "tokenizers.Tok
     return tokenizer
 
 
-def _add_post_processor(
-    tokenizer: "tokenizers.Tokenizer", named: Mapping[str, str], add_bos: bool
-) -> None:
+def _add_post_processor(tokenizer: Tokenizer, named: Mapping[str, str], add_bos: bool) -> None:
     """`<s> text </s>` for RoBERTa, which is known by its mask; a bos if the configuration says."""
-    from tokenizers import processors
-
     cls, sep, mask = map(tokenizer.token_to_id, ("<s>", "</s>", "<mask>"))
     bos = named.get("bos")
     if cls is not None and sep is not None and mask is not None:

@@ -11,6 +11,8 @@ from importlib.metadata import version
 
 import numpy as np
 import pyarrow as pa
+from tokenizers import Regex
+from tokenizers.normalizers import Replace
 
 from pipelines.rows.text_bytes import utf8_bytes
 
@@ -94,9 +96,6 @@ def classes_in_tokenizers(code_points: np.ndarray) -> np.ndarray:
 
     By its regular expressions, which its byte-level splitting is made of.
     """
-    from tokenizers import Regex
-    from tokenizers.normalizers import Replace
-
     classes = np.full(_CODE_POINTS, _OTHER, np.uint8)
     for which, others in ((_LETTER, r"[^\p{L}]+"), (_NUMBER, r"[^\p{N}]+"), (_SPACE, r"\S+")):
         keep = Replace(Regex(others), "")
@@ -111,6 +110,7 @@ def classes_in_tokenizers(code_points: np.ndarray) -> np.ndarray:
 
 def _classes_in_gigatoken(code_points: np.ndarray) -> np.ndarray:
     """By where it splits `a?1?!?`, each ? being the code point: it joins what is of its class."""
+    # Where the package is missing, there is no engine whose classes would matter.
     from gigatoken import pretokenizer
 
     probes = np.tile(np.frombuffer("a?1?!?\n".encode("utf-32-le"), "<u4"), (len(code_points), 1))

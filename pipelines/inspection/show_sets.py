@@ -1,26 +1,45 @@
-"""What inspect_shards prints of whole sets: tokens, rows that hold a text, what differs."""
+"""What inspect_shards prints: a row, tokens, rows that hold a text, what differs."""
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from pipelines.host.console import Console
+from pipelines.inspection.options import InspectOptions
 from pipelines.inspection.row_search import search_rows
 from pipelines.inspection.set_diff import set_differences, token_differences
-from pipelines.inspection.set_tables import difference_tables, number_of, token_tables
-from pipelines.inspection.show_row import SEGMENT_STYLES, find_split, token_texts
+from pipelines.inspection.set_tables import difference_tables, number_of, set_tables, token_tables
+from pipelines.inspection.show_row import SEGMENT_STYLES, find_split, show_row, token_texts
 from pipelines.writers.token_counts import read_token_counts
-from schemas.sidecar import SetInfo
+from schemas.set_cache import Cache, default_directory
+from schemas.sidecar import SetInfo, read_set
 
 _NOTHING_FOUND = _DIFFERENT = 1  # exit codes, as grep's and diff's
 
 
-def show_tokens(info: SetInfo) -> list[RenderableType]:
+def show_sets(options: InspectOptions) -> int:
+    """Prints what is asked for; gives the exit code."""
+    cache = Cache(options.cache_dir or default_directory(), options.cache_gigabytes)
+    links = options.follow_links
+    info = read_set(options.directory, cache, follow_links=links)
+    console = Console()
+    if options.search is not None:
+        split, limit = options.split, options.limit
+        return _print_search(info, options.search, console, split=split, limit=limit)
+    if options.diff is not None:
+        return _print_diff(info, read_set(options.diff, cache, follow_links=links), console)
+    shown = _show_tokens(info) if options.stats else show_row(info, options.split, options.row)
+    for renderable in (*set_tables(info), *shown):
+        console.print(renderable)
+    return 0
+
+
+def _show_tokens(info: SetInfo) -> list[RenderableType]:
     """Shows how often tokens occur, of a set that counted them."""
     counts = read_token_counts(info)
     return [] if counts is None else token_tables(counts, token_texts(info))
 
 
-def print_search(
+def _print_search(
     info: SetInfo, search: str, console: Console, *, split: str | None, limit: int
 ) -> int:
     """Prints rows that hold a text as they are found; gives the exit code, as grep's.
@@ -54,7 +73,7 @@ def print_search(
     return 0 if found else _NOTHING_FOUND
 
 
-def print_diff(here: SetInfo, there: SetInfo, console: Console) -> int:
+def _print_diff(here: SetInfo, there: SetInfo, console: Console) -> int:
     """Prints what differs between two sets; gives the exit code, as diff's."""
     differences = set_differences(here, there)
     if here.schema.tokenizer_sha256 == there.schema.tokenizer_sha256:

@@ -20,7 +20,7 @@ from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms.environments import Environment
 
 from pipelines.host.console import Console
-from pipelines.runners import job_server
+from pipelines.runners import job_server, runner_check
 from pipelines.runners.failures import WORKER_DIED, WORKER_DIED_LATE, in_words, overheard
 from pipelines.runners.prism_runner import started as started_prism
 from pipelines.runners.progress import Display
@@ -42,6 +42,13 @@ def mend_beam() -> None:
     # The local runner flushes what is sent once a second, from a thread of its own, and so loses
     # what is written meanwhile: docs/beam_local_runner.md. 0: when a buffer is full, or closed.
     worker_handlers.DATA_BUFFER_TIME_LIMIT_MS = 0
+
+
+def check_flags(beam_arguments: list[str], ours: tuple[type, ...], *, runner: bool) -> None:
+    """Refuses what neither Textmill nor Beam knows: see `launch.check_arguments`."""
+    runner_check.refuse_unknown_flags(beam_arguments, ours)
+    if runner:
+        runner_check.refuse_bad_runner(beam_arguments)
 
 
 def run_pipeline(

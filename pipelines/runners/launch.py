@@ -70,13 +70,7 @@ def check_arguments(beam_arguments: list[str], *ours: type, runner: bool = False
     """
     if not beam_arguments:
         return
-    with_beam()
-    # It asks Beam for its flags and runners.
-    from pipelines.runners import runner_check
-
-    runner_check.refuse_unknown_flags(beam_arguments, ours)
-    if runner:
-        runner_check.refuse_bad_runner(beam_arguments)
+    with_beam().check_flags(beam_arguments, ours, runner=runner)
 
 
 @functools.cache

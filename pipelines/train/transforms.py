@@ -16,7 +16,8 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipelines.filters.filters import Filtered, Filters, load_filter
+from pipelines.filters.filter_documents import Filtered, filter_documents
+from pipelines.filters.filters import Filters, load_filter
 from pipelines.readers.block_list import read_blocks
 from pipelines.readers.source import Source
 from pipelines.readers.sources import Block, read_block
@@ -100,7 +101,7 @@ class CountBlocks(beam.DoFn):
         job = self._job
         check_turn(job.staging, job.run)
         for piece, documents in enumerate(read_block(block, job.source)):
-            filtered = job.filters.apply(documents, job.source.roles)
+            filtered = filter_documents(job.filters, documents, job.source.roles)
             stashed = stash(filtered.lines, job.scratch, block.index, piece)
             self._read.append(read_of(filtered, stashed))
             self._counts.count(

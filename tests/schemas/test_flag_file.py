@@ -5,7 +5,6 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 import pytest
 import tyro
-import yaml
 
 from schemas.errors import UsageError
 from schemas.flag_file import expand, kinds_of
@@ -43,7 +42,6 @@ def expanded(tmp_path):
             "mill",
             kinds_of(Options),
             folder=str(tmp_path / "ready"),
-            yaml=yaml,
         )
 
     return run
@@ -132,8 +130,8 @@ def test_the_two_ways_to_name_it(tmp_path):
     path = tmp_path / "job.yaml"
     path.write_text("seed: 1\n")
     for argv in (["--config", str(path), "-v"], ["-v", f"--config={path}"]):
-        assert expand(argv, "mill", {"seed": "value"}, folder="", yaml=yaml) == ["--seed=1", "-v"]
-    assert expand(["--seed=2"], "mill", {}, folder="", yaml=yaml) == ["--seed=2"]
+        assert expand(argv, "mill", {"seed": "value"}, folder="") == ["--seed=1", "-v"]
+    assert expand(["--seed=2"], "mill", {}, folder="") == ["--seed=2"]
 
 
 def test_names_with_hyphens_are_the_same_flags(expanded):
@@ -197,4 +195,4 @@ def test_mistakes_are_said_in_words(expanded, text, said):
 def test_a_file_that_is_not_there(tmp_path, argv, said):
     (tmp_path / "classic.yaml").write_text("")
     with pytest.raises(UsageError, match=said):
-        expand(argv, "mill", {"seed": "value"}, folder=str(tmp_path), yaml=yaml)
+        expand(argv, "mill", {"seed": "value"}, folder=str(tmp_path))

@@ -248,14 +248,10 @@ def with_config(argv: List[str], command: str, *options: type) -> List[str]:
     """
     if not any(argument.startswith("--config") for argument in argv):
         return argv
-    import yaml
-
-    return expand(argv, command, kinds_of(*options), folder=os.fspath(_CONFIGS), yaml=yaml)
+    return expand(argv, command, kinds_of(*options), folder=os.fspath(_CONFIGS))
 
 
 def config_bytes(command: str, options: Any) -> bytes:
     """The file that repeats a run: all its flags but where it was put and how far it went."""
-    import yaml
-
     head = f"Again: python -m trainers.{command} --config=THIS_FILE --output=DIR"
-    return flag_file(head, options, ("output", "resume", "stop_after"), yaml)
+    return flag_file(head, options, ("output", "resume", "stop_after"))

@@ -6,6 +6,7 @@ files as any others and never import it. Nothing is copied but what it builds it
 
 import os
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -54,7 +55,7 @@ def find_split(address: str) -> StoredSplit:
     shown = datasets.is_progress_bar_enabled()
     datasets.disable_progress_bars()
     try:
-        return _find_stored(_open(path, names, address), address)
+        return _find_stored(_open(datasets, path, names, address), address)
     except TextmillError:
         raise
     except Exception as error:  # it raises whatever its builders raise
@@ -91,9 +92,7 @@ def _parse(address: str) -> tuple[str, list[str]]:
     return path, names
 
 
-def _open(path: str, names: list[str], address: str) -> "Dataset":
-    import datasets  # as above
-
+def _open(datasets: ModuleType, path: str, names: list[str], address: str) -> "Dataset":
     if os.path.isdir(path) and any(os.path.exists(os.path.join(path, n)) for n in _SAVED):
         found, config = datasets.load_from_disk(path), ""
         if len(names) == 2 and names[0]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from pipelines.build.estimate import Making, estimate
 from pipelines.build.options import BuildOptions
-from pipelines.build.run import Run, bytes_by_split, wire
+from pipelines.build.run import Run, bytes_by_split, complete, wire
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.host.console import Console
 from pipelines.readers.files import is_url
@@ -134,7 +134,7 @@ def preflight_shards(options: BuildOptions, beam_arguments: list[str]) -> None:
         return
     try:
         tokenizer = load_tokenizer(path)
-        options = options.complete(blocks or [], look.say)
+        options = complete(options, blocks or [], look.say)
         schema = options.schema(tokenizer, bytes_by_split(blocks or []))
     except TextmillError as error:
         look.add(Check("tokenizer", "failed", str(error)))

@@ -7,6 +7,7 @@ import unicodedata
 import pyarrow as pa
 import pytest
 
+from pipelines.filters.filter_documents import filter_documents
 from pipelines.filters.filters import Filters
 from pipelines.readers.documents import ANSWERS, Documents, Role, batch_of
 from schemas.errors import DataError, UsageError
@@ -49,7 +50,7 @@ def module(tmp_path, monkeypatch):
 def test_each_document_is_dropped_for_one_reason_and_counted():
     texts = ["hi", "a text that stays", "x" * 40, "oneword", "no no no no", "as long as this one"]
     filters = Filters(min_chars=3, max_chars=39, min_words=2, max_repetition=0.5)
-    made = filters.apply(documents(texts), TEXT)
+    made = filter_documents(filters, documents(texts), TEXT)
     assert made.documents.text.to_pylist() == ["a text that stays", "as long as this one"]
     rules = {"min_chars": 1, "max_chars": 1, "min_words": 1, "max_repetition": 1}
     assert made.dropped == {**BLANK, **rules} and made.read == len(texts) + 3
@@ -59,41 +60,46 @@ def test_each_document_is_dropped_for_one_reason_and_counted():
 
 def test_limits_themselves_are_kept():
     texts = ["ab", "abc", "abcd", "æøå", "a b", "a b c"]
-    kept = Filters(min_chars=3, max_chars=3).apply(documents(texts), TEXT).documents.text
+    kept = filter_documents(
+        Filters(min_chars=3, max_chars=3), documents(texts), TEXT
+    ).documents.text
     assert kept.to_pylist() == ["abc", "æøå", "a b"]
-    kept = Filters(min_words=2).apply(documents(texts), TEXT).documents.text
+    kept = filter_documents(Filters(min_words=2), documents(texts), TEXT).documents.text
     assert kept.to_pylist() == ["a b", "a b c"]
     # 3 of 10 characters stand in a line that was there before.
     text = ["yes\nyes\nfour"]
-    assert len(Filters(max_repetition=0.3).apply(documents(text), TEXT).documents.text) == 1
-    assert len(Filters(max_repetition=0.29).apply(documents(text), TEXT).documents.text) == 0
+    assert (
+        len(filter_documents(Filters(max_repetition=0.3), documents(text), TEXT).documents.text)
+        == 1
+    )
+    assert (
+        len(filter_documents(Filters(max_repetition=0.29), documents(text), TEXT).documents.text)
+        == 0
+    )
 
 
 def test_without_filters_nothing_is_touched():
     given = documents(["e\u0301", ""])
-    made = Filters(keep_rejects=True).apply(given, TEXT)
+    made = filter_documents(Filters(keep_rejects=True), given, TEXT)
     assert made.documents.columns is given.columns
     assert (made.dropped, made.lines) == (BLANK, b"")
 
 
 def test_texts_of_a_document_count_together():
     columns = (["abc", "abc"], ["d e", "d"], ["0", "1"])
-    made = Filters(min_chars=6, min_words=3).apply(documents(*columns, roles=PAIR), PAIR)
+    made = filter_documents(
+        Filters(min_chars=6, min_words=3), documents(*columns, roles=PAIR), PAIR
+    )
     assert made.documents.columns.to_pylist() == [{"text": "abc", "text_pair": "d e", "label": "0"}]
     assert made.dropped == {**BLANK, "min_chars": 1}
 
 
 def test_normalization_comes_before_what_is_measured():
     given = documents(["e\u0301" * 3, "éé", "ﬁn"])
-    assert Filters(normalize="nfc", max_chars=3).apply(given, TEXT).documents.text.to_pylist() == [
-        "ééé",
-        "éé",
-        "ﬁn",
-    ]
-    assert Filters(normalize="nfkc", min_chars=3).apply(given, TEXT).documents.text.to_pylist() == [
-        "ééé",
-        "fin",
-    ]
+    composed = filter_documents(Filters(normalize="nfc", max_chars=3), given, TEXT).documents
+    assert composed.text.to_pylist() == ["ééé", "éé", "ﬁn"]
+    compatible = filter_documents(Filters(normalize="nfkc", min_chars=3), given, TEXT).documents
+    assert compatible.text.to_pylist() == ["ééé", "fin"]
 
 
 def test_answers_are_found_where_their_context_has_them_after_normalization():
@@ -101,7 +107,8 @@ def test_answers_are_found_where_their_context_has_them_after_normalization():
     given = documents(
         ["Que\u0301?"], [context], [[{"text": answer, "start": 12}]], ["q\u0301"], roles=QUESTION
     )
-    [made] = Filters(normalize="nfc").apply(given, QUESTION).documents.columns.to_pylist()
+    kept = filter_documents(Filters(normalize="nfc"), given, QUESTION).documents
+    [made] = kept.columns.to_pylist()
     assert made["answers"] == [{"text": "café", "start": 11}]
     assert made["context"][11:] == "café"
     assert made["question"] == "Qué?"
@@ -111,7 +118,7 @@ def test_answers_are_found_where_their_context_has_them_after_normalization():
 
 def test_dropped_texts_are_kept_where_asked_for():
     texts = ["line\nbreak", "stays with us", 'q"', "nul\0"]
-    made = Filters(min_words=3, keep_rejects=True).apply(documents(texts), TEXT)
+    made = filter_documents(Filters(min_words=3, keep_rejects=True), documents(texts), TEXT)
     assert [json.loads(line) for line in made.lines.decode().splitlines()] == [
         {"reason": "min_words", "text": text} for text in texts if text != "stays with us"
     ]
@@ -125,8 +132,8 @@ def test_a_function_is_asked_about_what_the_others_keep(module):
         "        return 'spam'\n"
     )
     columns = (["ab", "let us", "buy!", "news"], ["c", "buy now", "x", "y"], ["0", "0", "1", "9"])
-    made = Filters(filter=name, min_chars=4, keep_rejects=True).apply(
-        documents(*columns, roles=PAIR), PAIR
+    made = filter_documents(
+        Filters(filter=name, min_chars=4, keep_rejects=True), documents(*columns, roles=PAIR), PAIR
     )
     assert made.documents.columns.to_pylist() == []
     assert made.dropped == {**BLANK, "min_chars": 1, "filter:spam": 3}
@@ -148,7 +155,7 @@ FAULTY = {
 def test_a_faulty_function_is_named_with_its_document(module, body, said):
     name = module(f"def choose(document):\n    {body}\n")
     with pytest.raises(DataError) as error:
-        Filters(filter=name).apply(documents(["some text"]), TEXT)
+        filter_documents(Filters(filter=name), documents(["some text"]), TEXT)
     for words in (f"--filter={name}", *said):
         assert words in str(error.value)
     assert "\n" not in str(error.value)  # a worker's message comes back as one line
@@ -157,13 +164,13 @@ def test_a_faulty_function_is_named_with_its_document(module, body, said):
 def test_a_function_may_not_give_remarks_for_reasons(module):
     name = module("def choose(document):\n    return 'long: %d' % len(document['text'])\n")
     with pytest.raises(DataError, match="101 different reasons"):
-        Filters(filter=name).apply(documents(["x" * n for n in range(1, 102)]), TEXT)
+        filter_documents(Filters(filter=name), documents(["x" * n for n in range(1, 102)]), TEXT)
 
 
 def test_ids_name_documents():
     given = documents(["Who?"], ["Me."], [[]], ["q7"], roles=QUESTION)
     with pytest.raises(DataError, match="'q7', which begins 'Who[?]'"):
-        Filters(filter="operator:itemgetter").apply(given, QUESTION)
+        filter_documents(Filters(filter="operator:itemgetter"), given, QUESTION)
 
 
 UNUSABLE = {

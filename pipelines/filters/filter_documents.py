@@ -1,0 +1,124 @@
+"""Applies filters to documents.
+
+What is dropped here was good input that is not wanted; `Documents.rejects` are the refused ones.
+Normalization comes first, before the hash, so that documents which it makes equal are duplicates.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.filters.filters import Filters, load_filter
+from pipelines.filters.normalization import normalize_texts
+from pipelines.filters.rules import find_dropped
+from pipelines.readers.documents import Documents, Role
+from schemas.drops import total_counts
+from schemas.errors import DataError
+
+_LONGEST_REASON = 60
+_MOST_REASONS = 100  # of a user's function in one block: more are no reasons but remarks
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """What filters made of documents.
+
+    Attributes:
+      documents: those that are kept, normalized.
+      dropped: reason to number of the others, with those that were refused when they were read;
+        reasons of the user's function begin with `filter:`.
+      lines: the dropped documents as JSON Lines with their reasons, if they are to be kept.
+    """
+
+    documents: Documents
+    dropped: dict[str, int]
+    lines: bytes = b""
+
+    @property
+    def read(self) -> int:
+        """Documents found, kept or not."""
+        return len(self.documents.text) + sum(self.dropped.values())
+
+
+def filter_documents(filters: Filters, documents: Documents, roles: tuple[Role, ...]) -> Filtered:
+    """Normalizes documents and drops what is not wanted; each for the first reason found.
+
+    Raises:
+      UsageError: the function cannot be imported here.
+      DataError: the function failed or returned no reason; names it and the document.
+    """
+    if filters == Filters():
+        return Filtered(documents, documents.dropped)
+    texts = [role.name for role in roles if role.values.is_text]
+    columns = documents.columns
+    if filters.normalize != "none":
+        columns = normalize_texts(columns, texts, filters.normalize)
+    reasons = find_dropped(columns, texts, filters)
+    if filters.filter:
+        left = np.delete(np.arange(len(columns)), list(reasons))
+        asked = columns.take(pa.array(left))
+        reasons |= _ask_function(filters.filter, asked, left, documents.path)
+    reasons = dict(sorted(reasons.items()))
+    if not reasons:
+        return Filtered(replace(documents, columns=columns), documents.dropped)
+    kept = np.ones(len(columns), bool)
+    kept[list(reasons)] = False
+    dropped = total_counts(documents.dropped, Counter(reasons.values()))
+    return Filtered(
+        replace(documents, columns=columns.filter(pa.array(kept))),
+        dropped,
+        _lines(columns, reasons) if filters.keep_rejects else b"",
+    )
+
+
+def _ask_function(
+    name: str, columns: pa.RecordBatch, places: np.ndarray, path: str
+) -> dict[int, str]:
+    """Asks the user's function about every document."""
+    function = load_filter(name)
+    reasons: dict[int, str] = {}
+    for place, document in zip(places.tolist(), columns.to_pylist(), strict=True):
+        try:
+            reason = function(dict(document))
+        except (Exception, SystemExit) as error:
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            raise DataError(
+                f"--filter={name} failed with {said} on a document of {path}, {_brief(document)}: "
+                "mend the function; it is given a dict of the document's roles"
+            ) from error
+        if not reason and not isinstance(reason, bool):
+            continue
+        if not isinstance(reason, str) or len(reason) > _LONGEST_REASON:
+            raise DataError(
+                f"--filter={name} returned {reason!r:.100} for a document of {path}, "
+                f"{_brief(document)}: it must return a reason of at most {_LONGEST_REASON} "
+                "characters to drop the document, or None to keep it"
+            )
+        reasons[place] = f"filter:{reason}"
+    if len(set(reasons.values())) > _MOST_REASONS:
+        raise DataError(
+            f"--filter={name} gave {len(set(reasons.values())):,} different reasons for "
+            f"{len(places):,} documents, such as {min(reasons.values())!r}: reasons are counted, "
+            f"so let there be at most {_MOST_REASONS}"
+        )
+    return reasons
+
+
+def _brief(document: dict[str, Any]) -> str:
+    """A document's id, if it has one, and how it begins."""
+    named = f"with id {document['id']!r}, " if document.get("id") else ""
+    begins = next(value for key, value in document.items() if key != "id")
+    return f"{named}which begins {str(begins)[:60]!r}"
+
+
+def _lines(columns: pa.RecordBatch, reasons: dict[int, str]) -> bytes:
+    """`{"reason": ..., "text": ...}` a dropped document: readable, and an input again."""
+    dropped = columns.take(pa.array(list(reasons), pa.int64())).to_pylist()
+    return "".join(
+        json.dumps({"reason": reason, **document}, ensure_ascii=False) + "\n"
+        for reason, document in zip(reasons.values(), dropped, strict=True)
+    ).encode()
