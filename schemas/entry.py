@@ -73,8 +73,8 @@ def run_entry(main: Callable[[List[str]], None]) -> None:
         for argument in sys.argv[1:]:
             _refuse_odd_bytes(argument)
         main(sys.argv[1:])
-    except KeyboardInterrupt:
-        say("interrupted", sys.stderr)
+    except KeyboardInterrupt as stop:
+        say(": ".join(["interrupted", *map(str, stop.args)]), sys.stderr)
         _leave_at_once(INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output (head, less) has gone: nothing more to say, and nothing failed.

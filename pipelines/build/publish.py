@@ -8,6 +8,7 @@ from pipelines.configs.config_file import CONFIG
 from pipelines.inspection.report.content import SetContent
 from pipelines.inspection.report.page import report_file
 from pipelines.readers.block_list import read_blocks
+from pipelines.readers.documents import refuse_too_many
 from pipelines.readers.sources import file_digests
 from pipelines.rows.evaluation import evaluation_file
 from pipelines.runners.deliveries import AGAIN, and_more, check_deliveries
@@ -116,13 +117,7 @@ def check_report(report: Report, job: Job) -> None:
       DataError: says which.
     """
     statistics = report.statistics
-    if 0 <= job.max_rejects < len(report.rejects):
-        first = report.rejects[0]
-        raise DataError(
-            f"{len(report.rejects):,} documents were refused, more than --max_rejects="
-            f"{job.max_rejects:,}; the first is in {first.place}: "
-            f"{first.reason}, {first.detail}. Mend the input, or allow more (-1: any number)"
-        )
+    refuse_too_many(report.rejects, job.max_rejects)
     broken = statistics.broken_equations(job.schema.mask_copies)
     if broken:
         raise DataError("tokens or documents were lost, this is a defect: " + "; ".join(broken))

@@ -99,8 +99,13 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
         )
         print_summary(found, _console)
         return
-    with staged(options.output, resume=keep_finished if options.resume else None) as staging:
-        _build(run, staging)
+    try:
+        with staged(options.output, resume=keep_finished if options.resume else None) as staging:
+            _build(run, staging)
+    except KeyboardInterrupt as stop:
+        kept = "its finished shards are kept, and the same command goes on with them"
+        lost = "nothing is kept; run it with --resume to keep finished shards"
+        raise KeyboardInterrupt(kept if options.resume else lost) from stop
     print_summary(set_of(options.output), _console, seconds=time.monotonic() - began)
 
 

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import importlib
+import re
 import sys
 import unicodedata
 from collections.abc import Callable
@@ -54,9 +55,10 @@ class Filters:
                 f"--max_repetition={self.max_repetition}: a share from 0 to 1; Gopher's limit is "
                 "0.2, and 1 keeps all"
             )
-        if self.filter and len([part for part in self.filter.split(":") if part]) != 2:
+        if self.filter and (not re.fullmatch(r"[\w.]+:\w+", self.filter) or ".py:" in self.filter):
             raise UsageError(
-                f"--filter={self.filter}: not package.module:function, as in my_filters:is_spam"
+                f"--filter={self.filter}: not package.module:function, as in my_filters:is_spam; "
+                "the module's name as Python imports it, without folders and .py"
             )
 
     def parameters(self) -> dict[str, Any]:

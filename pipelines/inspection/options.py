@@ -7,6 +7,7 @@ import tyro
 
 from schemas.errors import UsageError
 from schemas.set_cache import CACHE_GIGABYTES
+from schemas.store import is_url
 
 # Name of an export's format, which is a module of `pipelines.inspection.export_formats` -> help.
 EXPORT_FORMATS = {
@@ -108,6 +109,11 @@ class ExportOptions:
     follow_links: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
 
     def __post_init__(self) -> None:
-        """Refuses a format that there is not."""
+        """Refuses a format that there is not, and an output that is not local."""
         if self.to not in EXPORT_FORMATS:
             raise UsageError(f"--to={self.to}: one of {', '.join(EXPORT_FORMATS)}")
+        if is_url(self.output):
+            raise UsageError(
+                f"--output={self.output}: exports are written to a disk; give a local directory, "
+                "and copy it"
+            )

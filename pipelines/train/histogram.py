@@ -79,7 +79,9 @@ def read_histogram(path: str) -> Histogram:
       UsageError: there is no such file.
       DataError: it is no histogram, one of another version or pre-tokenizer, or a damaged one.
     """
-    if not store.exists(path) or os.path.isdir(path):
+    if os.path.isdir(path):
+        raise UsageError(f"--from_histogram={path} is a directory; {_REMEDY}")
+    if not store.exists(path):
         raise UsageError(f"--from_histogram={path}: there is no such file; {_REMEDY}")
     known = PATTERNS.values()
     try:

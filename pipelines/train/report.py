@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.readers.documents import Reject
+from pipelines.readers.documents import Reject, refuse_too_many
 from pipelines.readers.sources import file_digests
 from pipelines.runners.deliveries import Deliveries, add_deliveries
 from pipelines.train.bpe import Trained
@@ -115,13 +115,7 @@ def check_read(read: Read, max_rejects: int) -> None:
     Raises:
       DataError: says which.
     """
-    if 0 <= max_rejects < len(read.rejects):
-        first = min(read.rejects, key=lambda reject: (reject.path, reject.offset))
-        raise DataError(
-            f"{len(read.rejects):,} documents were refused, more than --max_rejects="
-            f"{max_rejects:,}; the first is in {first.place}: "
-            f"{first.reason}, {first.detail}. Mend the input, or allow more (-1: any number)"
-        )
+    refuse_too_many(read.rejects, max_rejects)
     if not read.documents:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in read.dropped.items())
         raise DataError(

@@ -12,7 +12,7 @@ from hashlib import sha256
 
 import xxhash
 
-from pipelines.readers.documents import Reject
+from pipelines.readers.documents import Reject, place_of
 from pipelines.storage import store
 from pipelines.storage.scratch import Pointer, load, write_scratch
 from pipelines.storage.store import disk_errors
@@ -25,7 +25,7 @@ _WRITTEN = ("detail", "offset", "path", "reason")  # of a reject
 
 def rejects_file(rejects: Iterable[Reject]) -> dict[str, bytes]:
     """The file's name and content, sorted by place; nothing if none was refused."""
-    ordered = sorted(rejects, key=lambda reject: (reject.path, reject.offset or 0, reject.detail))
+    ordered = sorted(rejects, key=place_of)
     written = ({name: getattr(reject, name) for name in _WRITTEN} for reject in ordered)
     lines = [json.dumps(fields, ensure_ascii=False) for fields in written]
     return {REJECTS: ("\n".join(lines) + "\n").encode()} if lines else {}

@@ -69,6 +69,6 @@ def differences(found: SetInfo, schema: Schema, blocks: list[Block]) -> list[str
     if not differing:
         sizes = sorted((part.size, part.path) for b in blocks for part in b.parts if not part.start)
         if [size for size, _ in sizes] != sorted(file.bytes for file in found.inputs.files):
-            there = f"{len(found.inputs.files)} files"
-            differing = [f"inputs: {there} there, {len(sizes)} files here, of other sizes"]
+            there = len(found.inputs.files)
+            differing = [f"files of the input: {there} there, {len(sizes)} here, of other sizes"]
     return differing

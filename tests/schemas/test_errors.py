@@ -34,6 +34,11 @@ def _run(body: str, *argv: str) -> subprocess.CompletedProcess:
         ("raise DataError('train.txt is cut')", 1, "error: train.txt is cut\n"),
         ("raise UsageError('--seed=x: a number')", 2, "error: --seed=x: a number\n"),
         ("raise KeyboardInterrupt", 130, "interrupted\n"),
+        (
+            "raise KeyboardInterrupt('go on with --resume')",
+            130,
+            "interrupted: go on with --resume\n",
+        ),
         ("raise BrokenPipeError", 0, ""),
         ("raise SystemExit(2)", 2, ""),
         ("raise DataError('\\x1b[2J\\n\u202eé')", 1, "error: \\x1b[2J\n\\u202eé\n"),

@@ -58,7 +58,8 @@ def _memory(asked: Asked, need: float, remedy: str) -> Check:
         said = f"{needs}; this machine has {decimal(has)} for all of them"
         return Check("memory", "ok" if need < has else "failed", said, remedy * (need >= has))
     if asked.on_dataflow:
-        said = f"{needs}, of which Dataflow starts one a vCPU"
+        said = f"{needs}, and Dataflow starts one for each vCPU"
+        remedy = remedy or "take a --machine_type with more memory than that for each vCPU"
         return Check("memory", "not checked", said, remedy)
     return Check("memory", "not checked", f"{needs}; what one has is the cluster's to say", remedy)
 

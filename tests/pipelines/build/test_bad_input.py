@@ -32,6 +32,7 @@ from schemas.entry import run_entry
 from schemas.features import unmask
 from schemas.records import open_rows
 from schemas.sidecar import read_set
+from tests.tools.places import ROOT
 from tests.tools.shard_factory import replace_file, write_mlm_set
 
 GOOD = ("The first good document.", "A second one: blåbær, 漢字.", "And the third, the last.")
@@ -1377,6 +1378,13 @@ def documents_of(directory: Path) -> list[str]:
                 segment = ids[numbers == number][1:-1].tolist()
                 found.append(tokenizer.decode(segment, skip_special_tokens=False))
     return found
+
+
+def test_the_page_of_inputs_explains_every_reason():
+    page = (ROOT / "docs/inputs.md").read_text(encoding="utf-8")
+    explained = page.partition("## Documents that are refused")[2].partition("\n## ")[0]
+    reasons = {reason for case in CASES.values() for reason in case.refused}
+    assert {reason for reason in reasons if f"`{reason}`" not in explained} == set()
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -193,7 +193,11 @@ def test_refused_documents_are_listed_and_the_rest_goes_on(tokenizer_path, tmp_p
     lines = (output / "rejects/rejects.jsonl").read_text().splitlines()
     listed = [(r["offset"], r["reason"]) for r in map(json.loads, lines)]
     assert listed == [(21, "not_utf8"), (35, "missing_field")]
-    with pytest.raises(DataError, match=r"2 documents were refused, more than --max_rejects=1"):
+    with pytest.raises(
+        DataError,
+        match=r"2 documents were refused, more than --max_rejects=1 "
+        r"\(1 missing_field, 1 not_utf8\); the first is in .*mixed.jsonl at byte 21: not_utf8",
+    ):
         main(arguments(source, tokenizer_path, tmp_path / "strict", "--max_rejects=1"))
     assert not (tmp_path / "strict" / "MANIFEST.json").exists()
 
@@ -336,7 +340,8 @@ def test_an_interrupted_run_leaves_nothing_to_open_and_can_be_repeated(
     assert not (output / "MANIFEST.json").exists()
     if how == signal.SIGINT:
         assert process.returncode == 130
-        assert "interrupted" in said and "Traceback" not in said
+        assert "interrupted: nothing is kept; run it with --resume" in said
+        assert "Traceback" not in said
         assert os.listdir(output) in ([], [".lock"])
     main(arguments(slow_corpus, tokenizer_path, output))
     assert read_set(str(output)).stats.broken_equations() == []

@@ -177,6 +177,8 @@ UNUSABLE = {
     "no colon": ("json.loads", "not package.module:function"),
     "no function": ("json:", "not package.module:function"),
     "two colons": ("a:b:c", "not package.module:function"),
+    "a file": ("my_filters.py:spam", "without folders and .py"),
+    "a file in a folder": ("filters/mine:spam", "without folders and .py"),
     "no module": ("nowhere.at_all:f", "No module named 'nowhere'"),
     "not there": ("json:lods", "no function 'lods'; it has"),
     "not callable": ("json:__all__", "no function '__all__'"),

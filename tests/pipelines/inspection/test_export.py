@@ -151,6 +151,7 @@ def test_another_export_is_refused_or_replaced(made, tmp_path):
         (["--split=dev"], "no such split, only test, train, validation"),
         (["--output={set}"], "is a shard set: give the export a directory of its own"),
         (["--output={set}/schema.json"], "it is a file or lies below one"),
+        (["--output=s3://bucket/rows"], "written to a disk; give a local directory"),
     ],
 )
 def test_wrong_flags(made, tmp_path, flags, said):

@@ -59,6 +59,7 @@ def row(state, name, *found):
 
 
 RATES = "by rates of one machine (docs/performance.md, Scale)"
+MACHINE = f"{'':29} -> take a --machine_type with more memory than that for each vCPU"
 NO_INDEX = row(
     "not checked",
     "workers' package",
@@ -106,8 +107,9 @@ def test_a_job_that_passes(remote, gs_store, tokenizer_path, capsys):
         row(
             "not checked",
             "memory",
-            "a worker takes up to 1.2 GB, of which Dataflow starts one a vCPU",
+            "a worker takes up to 1.2 GB, and Dataflow starts one for each vCPU",
         ),
+        MACHINE,
         row(
             "ok",
             "work",
@@ -134,8 +136,9 @@ def test_one_of_train_tokenizer_without_an_index(remote, gs_store, no_index, cap
         row(
             "not checked",
             "memory",
-            "a worker takes up to 700.0 MB, of which Dataflow starts one a vCPU",
+            "a worker takes up to 700.0 MB, and Dataflow starts one for each vCPU",
         ),
+        MACHINE,
         row("ok", "work", "about 0.00 hours of a core (a vCPU is half of one); ", RATES),
         "nothing failed in 11 checks; 2 could not be made",
     ]

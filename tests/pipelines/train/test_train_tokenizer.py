@@ -287,6 +287,8 @@ def test_from_histogram(tmp_path, text, trained):
     train(tmp_path / "again", given, "--vocab_size=300")  # found
     with pytest.raises(UsageError, match="there is no such file"):
         train(tmp_path / "again", "--from_histogram=gone", "--vocab_size=300")
+    with pytest.raises(UsageError, match="is a directory; give the histogram.parquet"):
+        train(tmp_path / "again", f"--from_histogram={trained}", "--vocab_size=300")
     with pytest.raises(UsageError, match="trained from text and not from a histogram"):
         train(trained, given, "--vocab_size=300")
     train(trained, given, "--vocab_size=310", "--overwrite")  # its own histogram
