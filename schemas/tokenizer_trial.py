@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from schemas.errors import DataError
 from schemas.tokenizer_bounds import added_text_may_grow, patterns_of
@@ -68,20 +68,25 @@ def try_tokenizer(content: bytes, config: Dict[str, Any], place: str) -> None:
     Raises:
       DataError: a pattern fails, or something takes too long or too much memory.
     """
-    doubtful = [pattern for pattern in patterns_of(config) if may_run_away(pattern)]
-    if doubtful:
-        failure = _failure_of(_TRY_PATTERNS, json.dumps(doubtful).encode(), _TRIAL_SECONDS)
-        if failure is not None:
-            raise DataError(
-                f"{place}: of its patterns {failure}, for texts of "
-                f"{max(_RUNS):,} characters; write them without a repeat within a repeat, or use "
-                "another tokenizer"
-            )
+    if failure := failure_of_patterns(patterns_of(config)):
+        raise DataError(f"{place}: of its patterns {failure}, or use another tokenizer")
     if added_text_may_grow(config) and _failure_of(_TRY_LOADING, content, _LOADING_SECONDS):
         raise DataError(
             f"{place}: its added tokens, as its normalizer writes them, cannot be loaded within "
             f"{_LOADING_SECONDS} s and {_TRIAL_BYTES >> 30} GiB; use another tokenizer"
         )
+
+
+def failure_of_patterns(patterns: List[str]) -> Optional[str]:
+    """Tries regular expressions that may run away on hard texts: what fails, and the remedy."""
+    doubtful = [pattern for pattern in patterns if may_run_away(pattern)]
+    if not doubtful:
+        return None
+    failure = _failure_of(_TRY_PATTERNS, json.dumps(doubtful).encode(), _TRIAL_SECONDS)
+    return failure and (
+        f"{failure}, for texts of {max(_RUNS):,} characters; write them without a repeat within a "
+        "repeat"
+    )
 
 
 def may_run_away(pattern: str) -> bool:

@@ -8,6 +8,7 @@ Arrow's own `utf8_normalize` decomposes and does not compose up to version 25 (a
 import functools
 import sys
 import unicodedata
+from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
@@ -96,15 +97,30 @@ def _may_change(text: pa.LargeStringArray, form: Form) -> pa.BooleanArray:
 @functools.cache
 def _suspect_characters(form: Form) -> str:
     """A class of all characters whose quick check says no or maybe, or that may be reordered."""
-    suspects = set(_JAMO)
+    suspects = set(joining_characters())
     for point in range(_FIRST[form], sys.maxunicode + 1):
         if 0xD800 <= point < 0xE000:
             continue
         character = chr(point)
-        if unicodedata.combining(character) or unicodedata.normalize(form, character) != character:
+        if unicodedata.normalize(form, character) != character:
             suspects.add(point)
-        elif parts := _composed_of(character):
-            suspects.add(parts[1])
+    return set_of_characters(suspects)
+
+
+@functools.cache
+def joining_characters() -> frozenset[int]:
+    """Code points that may be composed or reordered with a character before them."""
+    found = set(_JAMO)
+    for point in range(_FIRST["NFKC"], sys.maxunicode + 1):
+        if unicodedata.combining(chr(point)):
+            found.add(point)
+        elif parts := _composed_of(chr(point)):
+            found.add(parts[1])
+    return frozenset(found)
+
+
+def set_of_characters(suspects: Iterable[int]) -> str:
+    """Code points as a set of a regular expression."""
     ranges: list[list[int]] = []
     for point in sorted(suspects):
         if ranges and ranges[-1][1] == point - 1:

@@ -7,16 +7,19 @@ cut, so that another vocabulary can be trained without the text, and never from 
 import json
 import os
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.storage import store
 from pipelines.train import word_counts
-from pipelines.train.patterns.table import GPT2, PATTERNS
+from pipelines.train.cutting import Cutting
 from schemas.errors import DataError, UsageError
+from schemas.typed_json import from_json, parse_json
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_GPT2_IN_1 = "ByteLevel, GPT-2 pattern"  # the only one that format 1 knows
 _KEY = b"textmill.histogram"
 _REMEDY = "give the histogram.parquet of an earlier run, or the text itself with --input"
 
@@ -26,18 +29,18 @@ class Origin:
     """Where word counts come from.
 
     Attributes:
-      add_prefix_space: whether a space was put before documents that had none.
+      cutting: how documents became words.
       documents: that were counted.
-      bytes: of their text, without added spaces.
+      bytes: of their text.
+      normalized_bytes: of it as the normalizer wrote it, without added spaces.
       format_version: of the file.
-      pre_tokenizer: the splitting pattern, as `patterns.table.PATTERNS` describes it.
     """
 
-    add_prefix_space: bool
+    cutting: Cutting
     documents: int
     bytes: int
+    normalized_bytes: int
     format_version: int = FORMAT_VERSION
-    pre_tokenizer: str = PATTERNS[GPT2]
 
 
 @dataclass(frozen=True)
@@ -77,26 +80,19 @@ def read_histogram(path: str) -> Histogram:
 
     Raises:
       UsageError: there is no such file.
-      DataError: it is no histogram, one of another version or pre-tokenizer, or a damaged one.
+      DataError: it is no histogram, one of another version, or a damaged one.
     """
     if os.path.isdir(path):
         raise UsageError(f"--from_histogram={path} is a directory; {_REMEDY}")
     if not store.exists(path):
         raise UsageError(f"--from_histogram={path}: there is no such file; {_REMEDY}")
-    known = PATTERNS.values()
     try:
         table = pq.read_table(pa.BufferReader(store.read(path)))
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{path} cannot be read as Parquet ({reason}); {_REMEDY}") from error
     try:
-        origin = Origin(**json.loads((table.schema.metadata or {})[_KEY]))
-        if origin.format_version != FORMAT_VERSION or origin.pre_tokenizer not in known:
-            raise DataError(
-                f"{path} has the format {origin.format_version} and words cut by "
-                f"{origin.pre_tokenizer!r}; this version reads format {FORMAT_VERSION} with "
-                f"{' or '.join(map(repr, known))}; count the text again"
-            )
+        origin = _origin((table.schema.metadata or {})[_KEY], path)
         histogram = Histogram(table.replace_schema_metadata().cast(word_counts.SCHEMA), origin)
     except (KeyError, ValueError, TypeError) as error:
         raise DataError(f"{path} holds no word counts of train_tokenizer; {_REMEDY}") from error
@@ -104,11 +100,27 @@ def read_histogram(path: str) -> Histogram:
     return histogram
 
 
+def _origin(metadata: bytes, path: str) -> Origin:
+    values: dict[str, Any] = dict(parse_json(metadata, path))
+    version = values.get("format_version")
+    if version == 1 and values.pop("pre_tokenizer", "") == _GPT2_IN_1:
+        cutting = {**asdict(Cutting()), "add_prefix_space": values.pop("add_prefix_space", None)}
+        values |= {"cutting": cutting, "normalized_bytes": values.get("bytes")}
+        version = values["format_version"] = FORMAT_VERSION
+    if version != FORMAT_VERSION:
+        raise DataError(
+            f"{path} has the format {version!r}; this version reads formats 1 (of GPT-2's pattern) "
+            f"and {FORMAT_VERSION}; count the text again"
+        )
+    return from_json(Origin, values, path)
+
+
 def _check(path: str, histogram: Histogram) -> None:
     counts, origin = histogram.counts, histogram.origin
-    most = origin.bytes + (origin.documents if origin.add_prefix_space else 0)
+    least = origin.normalized_bytes
+    most = least + (origin.documents if origin.cutting.add_prefix_space else 0)
     there = word_counts.table_bytes(counts)
-    if not word_counts.is_sound(counts) or not origin.bytes <= there <= most:
+    if not word_counts.is_sound(counts) or not least <= there <= most:
         raise DataError(
             f"{path} is damaged: its words are not sorted, or not as many bytes as its metadata "
             f"says; {_REMEDY}"

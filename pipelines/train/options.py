@@ -1,11 +1,13 @@
 """The command line of train_tokenizer -> frozen configuration that refuses."""
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import tyro
 
 from pipelines.encoding.byte_alphabet import first_tokens
+from pipelines.encoding.splitting.patterns import GPT2, NAMES, pattern_of
 from pipelines.filters.filters import Filters
 from pipelines.input_options import (
     FilterFlags,
@@ -18,10 +20,12 @@ from pipelines.input_options import (
 )
 from pipelines.readers.documents import MAX_DOCUMENT_BYTES, Role
 from pipelines.readers.source import AUTO, Source
-from pipelines.train.patterns.table import GPT2, PATTERNS
+from pipelines.train.cutting import NO_NORMALIZER, NORMALIZERS, Cutting
 from schemas.errors import UsageError
 
 MAX_VOCABULARY = 1 << 24
+_NAME = re.compile(r"[\w:-]*")  # a pattern's, as it may be misspelt
+_NORMALIZERS = (NO_NORMALIZER, *NORMALIZERS)
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,10 @@ class TokenizerOptions:
     """Pairs that occur less often are not merged."""
     special_tokens: str = "<s>,<pad>,</s>,<unk>,<mask>"
     """They take the first ids, in this order."""
-    pattern: Annotated[str | None, tyro.conf.arg(metavar="|".join(PATTERNS))] = None
+    pattern: Annotated[str | None, tyro.conf.arg(metavar=f"{'|'.join(NAMES)}|REGEX")] = None
     """How text is cut into words, within which tokens stay; gpt2 if not given."""
+    normalizer: Annotated[str | None, tyro.conf.arg(metavar="|".join(_NORMALIZERS))] = None
+    """What the tokenizer does to text before it cuts it; several are separated by commas."""
     add_prefix_space: bool = False
     """Treat the first word of a document like any other: with a space before it."""
     document: TextDocument = "line"
@@ -80,8 +86,7 @@ class TokenizerOptions:
             )
         if self.min_frequency < 0:
             raise UsageError(f"--min_frequency={self.min_frequency}: at least 0")
-        if self.splitting_pattern() not in PATTERNS:
-            raise UsageError(f"--pattern={self.pattern}: give one of {', '.join(PATTERNS)}")
+        self._check_cutting()
         if self.from_histogram is None:
             self.source()
         elif self.input:
@@ -96,9 +101,24 @@ class TokenizerOptions:
         """The tokens of --special_tokens, in their order."""
         return tuple(self.special_tokens.split(",")) if self.special_tokens else ()
 
-    def splitting_pattern(self) -> str:
-        """The name of the pattern that cuts words."""
-        return self.pattern or GPT2
+    def cutting(self) -> Cutting:
+        """How documents become words, if it does not follow from a histogram."""
+        pattern = pattern_of(self.pattern or GPT2)
+        return Cutting(pattern, self.normalizer or NO_NORMALIZER, self.add_prefix_space)
+
+    def _check_cutting(self) -> None:
+        """Refuses what is no pattern, as far as that is seen without `tokenizers`."""
+        pattern = self.pattern
+        if pattern is not None and pattern_of(pattern) == pattern and _NAME.fullmatch(pattern):
+            raise UsageError(
+                f"--pattern={pattern}: no pattern has this name; give one of {', '.join(NAMES)} "
+                "(N is 1 to 9), or a regular expression, which has more than letters and digits"
+            )
+        for name in self.normalizer.split(",") if self.normalizer is not None else ():
+            if name not in NORMALIZERS and self.normalizer != NO_NORMALIZER:
+                raise UsageError(
+                    f"--normalizer={self.normalizer}: {name!r} is none of {', '.join(_NORMALIZERS)}"
+                )
 
     def source(self) -> Source:
         """What the flags ask to be read."""
@@ -121,4 +141,5 @@ class TokenizerOptions:
             "max_document_bytes": self.max_document_bytes if from_text else 0,
             "filters": self.filters.parameters() if from_text else {},
             **({"pattern": self.pattern} if self.pattern else {}),
+            **({"normalizer": self.normalizer} if self.normalizer else {}),
         }

@@ -27,6 +27,7 @@ class Read:
     Attributes:
       documents: that were counted.
       bytes: of their text.
+      normalized_bytes: of it as the tokenizer's normalizer writes it.
       rejects: refused documents.
       dropped: reason to number of all that were left out.
       stashed: where those are that filters dropped, if they are to be kept.
@@ -36,6 +37,7 @@ class Read:
 
     documents: int = 0
     bytes: int = 0
+    normalized_bytes: int = 0
     rejects: tuple[Reject, ...] = ()
     dropped: dict[str, int] = field(default_factory=dict)
     stashed: tuple[Stashed, ...] = ()
@@ -101,6 +103,7 @@ def add_read(parts: Iterable[Read]) -> Read:
     return Read(
         sum(part.documents for part in parts),
         sum(part.bytes for part in parts),
+        sum(part.normalized_bytes for part in parts),
         tuple(reject for part in parts for reject in part.rejects),
         total_counts(*(part.dropped for part in parts)),
         tuple(stashed for part in parts for stashed in part.stashed),

@@ -12,6 +12,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 from pipelines.configs.config_file import config_bytes
+from pipelines.encoding.splitting.automaton import compile_pattern
+from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
+from pipelines.encoding.splitting.patterns import name_of
 from pipelines.host.console import Console
 from pipelines.readers.block_list import write_blocks
 from pipelines.readers.sources import Block, hash_inputs, plan_blocks
@@ -33,7 +36,7 @@ from pipelines.train.output import (
     finished_tokenizer,
     publish,
 )
-from pipelines.train.patterns.table import PATTERNS
+from pipelines.train.reference_counts import fault_of
 from pipelines.train.report import Report, Text, inputs_digest, report_of
 from pipelines.train.tokenizer_json import tokenizer_config, tokenizer_json
 from pipelines.writers.refusals import refuse_own_inputs, refuse_shard_set
@@ -57,6 +60,7 @@ def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
     """
     began = time.monotonic()
     refuse_shard_set(options.output)
+    _refuse_pattern(options.cutting().pattern, "--pattern")
     blocks = [] if options.from_histogram else plan_blocks(options.source())
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
     report = None if options.overwrite else _find_finished(options, blocks)
@@ -91,12 +95,15 @@ def _train(
     else:
         histogram, text = _count(options, blocks, beam_arguments, staging)
     trained = _merge(options, histogram)
-    specials = {"special_tokens": options.specials(), "add_prefix_space": options.add_prefix_space}
-    pattern = options.splitting_pattern()
+    cutting, specials = histogram.origin.cutting, options.specials()
     write_file(
-        os.path.join(folder, TOKENIZER), tokenizer_json(trained, **specials, pattern=pattern)
+        os.path.join(folder, TOKENIZER),
+        tokenizer_json(trained, special_tokens=specials, cutting=cutting),
     )
-    write_file(os.path.join(folder, CONFIG), tokenizer_config(**specials))
+    write_file(
+        os.path.join(folder, CONFIG),
+        tokenizer_config(special_tokens=specials, add_prefix_space=options.add_prefix_space),
+    )
     report = report_of(
         options.parameters(),
         text,
@@ -110,20 +117,31 @@ def _train(
     return report
 
 
+def _refuse_pattern(pattern: str, place: str) -> None:
+    if name_of(pattern) == pattern and (fault := fault_of(pattern)):
+        raise UsageError(f"{place} {pattern!r}: {fault}")
+
+
 def _given_histogram(options: TokenizerOptions, path: str) -> tuple[Histogram, Text]:
     histogram = read_histogram(path)
-    origin = histogram.origin
-    if origin.add_prefix_space != options.add_prefix_space:
-        counted = "with" if origin.add_prefix_space else "without"
+    origin, cutting = histogram.origin, histogram.origin.cutting
+    _refuse_pattern(cutting.pattern, f"{path}: its pattern")
+    if cutting.add_prefix_space != options.add_prefix_space:
+        counted = "with" if cutting.add_prefix_space else "without"
         raise UsageError(
             f"{path} was counted {counted} --add_prefix_space and this command is not: the words "
             f"differ; run it {counted} the flag, or count the text again with --input"
         )
-    if origin.pre_tokenizer != PATTERNS[options.splitting_pattern()]:
-        raise UsageError(
-            f"{path} holds words cut by {origin.pre_tokenizer!r}: give the --pattern with which it "
-            "was counted, or count the text again with --input"
-        )
+    asked = options.cutting()
+    for flag, given, wanted, counted in (
+        ("pattern", options.pattern, name_of(asked.pattern), name_of(cutting.pattern)),
+        ("normalizer", options.normalizer, asked.normalizer, cutting.normalizer),
+    ):
+        if given is not None and wanted != counted:
+            raise UsageError(
+                f"--{flag}={given}: the words of {path} are of --{flag}={counted}; leave the flag "
+                "out, or count the text again with --input"
+            )
     digest = store.sha256(path)
     return histogram, Text(digest, 0, origin.documents, origin.bytes, {})
 
@@ -135,6 +153,7 @@ def _count(
     total_bytes = sum(block.bytes for block in blocks)
     beam_arguments, how = choose_runner(beam_arguments, total_bytes)
     _say(f"counting words: {total_bytes / 1e6:,.1f} MB, {how}")
+    _say_if_slow(options.cutting().pattern)
     local = is_local(beam_arguments)
     workers = worker_count(beam_arguments)[0] if local else CLUSTER_WORKERS
     if waiting := uneven(blocks, workers):
@@ -160,6 +179,17 @@ def _count(
     return read_histogram(os.path.join(folder, HISTOGRAM)), text
 
 
+def _say_if_slow(pattern: str) -> None:
+    try:
+        if name_of(pattern) == pattern:
+            compile_pattern(pattern)
+    except UnsupportedPattern as error:
+        _say(
+            "note: this --pattern is not compiled here, so `tokenizers` cuts the words, at its own "
+            f"speed: {error}"
+        )
+
+
 def wire_counting(
     options: TokenizerOptions, blocks: int, beam_arguments: list[str], staging: Staging
 ) -> "Callable[[beam.Pipeline], None]":
@@ -172,8 +202,7 @@ def wire_counting(
         job = CountJob(
             options.source(),
             options.filters,
-            options.splitting_pattern(),
-            options.add_prefix_space,
+            options.cutting(),
             staging.folder,
             staging.local,
             staging.scratch(local=is_local(beam_arguments)),

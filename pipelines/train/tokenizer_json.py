@@ -3,10 +3,12 @@
 import json
 from collections.abc import Sequence
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, processors
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
+from pipelines.encoding.splitting.patterns import GPT2, PATTERNS
 from pipelines.train.bpe import Trained
-from pipelines.train.patterns.table import load_pattern
+from pipelines.train.cutting import Cutting
+from pipelines.train.normalizing import normalizer_of
 
 _NAMES = {  # what transformers calls them, for the special tokens that RoBERTa has
     "bos_token": "<s>",
@@ -19,9 +21,7 @@ _NAMES = {  # what transformers calls them, for the special tokens that RoBERTa 
 }
 
 
-def tokenizer_json(
-    trained: Trained, *, special_tokens: Sequence[str], add_prefix_space: bool, pattern: str
-) -> bytes:
+def tokenizer_json(trained: Trained, *, special_tokens: Sequence[str], cutting: Cutting) -> bytes:
     """The file's content: a byte-level BPE, and RoBERTa's `<s> text </s>` if it can.
 
     Ids, merges and added tokens are as `tokenizers` itself would save them after training. As in
@@ -30,7 +30,9 @@ def tokenizer_json(
     """
     vocabulary = {token: i for i, token in enumerate(trained.tokens)}
     tokenizer = Tokenizer(models.BPE(vocabulary, trained.merges))
-    tokenizer.pre_tokenizer = load_pattern(pattern).pre_tokenizer(add_prefix_space)
+    if cutting.normalizers:
+        tokenizer.normalizer = normalizer_of(cutting.normalizers)
+    tokenizer.pre_tokenizer = pre_tokenizer_of(cutting)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(
         [
@@ -42,11 +44,27 @@ def tokenizer_json(
         tokenizer.post_processor = processors.RobertaProcessing(
             ("</s>", vocabulary["</s>"]),
             ("<s>", vocabulary["<s>"]),
-            add_prefix_space=add_prefix_space,
+            add_prefix_space=cutting.add_prefix_space,
         )
     else:
         tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     return tokenizer.to_str(pretty=True).encode()
+
+
+def pre_tokenizer_of(cutting: Cutting) -> pre_tokenizers.PreTokenizer:
+    """What cuts text so, as published tokenizers write it.
+
+    ByteLevel puts a space before each piece that it gets, not before each document, so that with
+    another pattern than its own a step before the others has to: a Metaspace whose mark is a space.
+    """
+    if cutting.pattern == PATTERNS[GPT2]:
+        return pre_tokenizers.ByteLevel(add_prefix_space=cutting.add_prefix_space)
+    steps: list[pre_tokenizers.PreTokenizer] = []
+    if cutting.add_prefix_space:
+        steps.append(pre_tokenizers.Metaspace(" ", prepend_scheme="always", split=False))
+    steps.append(pre_tokenizers.Split(Regex(cutting.pattern), "isolated"))
+    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+    return pre_tokenizers.Sequence(steps)
 
 
 def tokenizer_config(*, special_tokens: Sequence[str], add_prefix_space: bool) -> bytes:

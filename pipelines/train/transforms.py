@@ -6,7 +6,7 @@ happens to them are the functions of `word_counts` and `histogram`.
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
@@ -25,8 +25,8 @@ from pipelines.runners.deliveries import Deliveries, add_tallies, check_deliveri
 from pipelines.runners.progress import Journal
 from pipelines.storage.store import write_file
 from pipelines.train import histogram, word_counts
+from pipelines.train.cutting import Cutting
 from pipelines.train.output import HISTOGRAM, READ
-from pipelines.train.patterns.table import PATTERNS
 from pipelines.train.report import Read, add_read, check_read, text_of
 from pipelines.train.word_counter import WordCounter, add_counts
 from pipelines.writers.rejects import Stashed, collect, rejects_file, stash
@@ -44,8 +44,7 @@ class CountJob:
     Attributes:
       source: what is read.
       filters: which documents count.
-      pattern: how words are cut.
-      add_prefix_space: put a space before documents that do not begin with one.
+      cutting: how documents become words.
       staging: the folder for the finished histogram.
       local: a folder of the machine that launched the run, for those who watch it.
       scratch: the folder for what workers hand on to each other.
@@ -56,8 +55,7 @@ class CountJob:
 
     source: Source
     filters: Filters
-    pattern: str
-    add_prefix_space: bool
+    cutting: Cutting
     staging: str
     local: str
     scratch: str
@@ -103,12 +101,8 @@ class CountBlocks(beam.DoFn):
         for piece, documents in enumerate(read_block(block, job.source)):
             filtered = filter_documents(job.filters, documents, job.source.roles)
             stashed = stash(filtered.lines, job.scratch, block.index, piece)
-            self._read.append(read_of(filtered, stashed))
-            self._counts.count(
-                filtered.documents.text,
-                pattern=job.pattern,
-                add_prefix_space=job.add_prefix_space,
-            )
+            counted = self._counts.count(filtered.documents.text, job.cutting)
+            self._read.append(replace(read_of(filtered, stashed), normalized_bytes=counted))
             self._journal.add(bytes_read=documents.stored_bytes)
         self._read.append(Read(deliveries=Deliveries(blocks=(block.index,))))
 
@@ -158,10 +152,7 @@ class WriteHistogram(beam.DoFn):
         check_turn(self._job.staging, self._job.run, publishes=True)
         counts = pa.concat_tables(word_counts.from_bytes(table) for table in tables if table)
         origin = histogram.Origin(
-            self._job.add_prefix_space,
-            read.documents,
-            read.bytes,
-            pre_tokenizer=PATTERNS[self._job.pattern],
+            self._job.cutting, read.documents, read.bytes, read.normalized_bytes
         )
         sorted_counts = histogram.Histogram(counts.sort_by("word"), origin)
         files = {

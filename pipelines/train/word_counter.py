@@ -1,21 +1,26 @@
 """Documents -> how often each word occurs. Pure: pyarrow, numpy and a compiled loop.
 
-A word is what a splitting pattern cuts (see `patterns`), as raw bytes: `it's a dog` gives `it`,
+A word is what a splitting pattern cuts (see `cutting`), as raw bytes: `it's a dog` gives `it`,
 `'s`, ` a`, ` dog`. Tables of counts are those of `word_counts`.
 """
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import, where pyright cannot see them.)
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
+from pipelines.encoding.splitting.splitter import Splitter, split_by
 from pipelines.train import count_loop
-from pipelines.train.patterns.table import GPT2, load_pattern
-from pipelines.train.word_counts import SCHEMA, buffers_of
+from pipelines.train.cutting import Cutting
+from pipelines.train.normalizing import normalized
+from pipelines.train.reference_counts import count_by_tokenizers
+from pipelines.train.word_counts import SCHEMA, array_bytes, buffers_of
 
 BUCKETS = 64  # a power of two
 _BINARY = pa.large_binary()
@@ -37,19 +42,34 @@ class WordCounter:
         self._scratch = np.empty((3, 0), np.int64)
         self._at = np.zeros(2, np.int64)
 
-    def count(
-        self, text: pa.LargeStringArray, *, pattern: str = GPT2, add_prefix_space: bool = False
-    ) -> None:
+    def count(self, text: pa.LargeStringArray, cutting: Cutting) -> int:
         """Adds the words of some documents.
 
         Args:
           text: documents, UTF-8, no nulls; may be a slice.
-          pattern: cuts them, see `patterns`.
-          add_prefix_space: put a space before each document that does not begin with one.
+          cutting: how they become words.
+
+        Returns:
+          The bytes of the documents as the normalizer wrote them.
+
+        Raises:
+          DataError: the pattern fails on them.
         """
-        offsets, data = buffers_of(_prefix_spaces(text) if add_prefix_space else text)
+        text = normalized(text, cutting.normalizers)
+        size = array_bytes(text)
+        if cutting.add_prefix_space:
+            text = _prefix_spaces(text)
+        splitter = _splitter(cutting.pattern)
+        if splitter:
+            self._count_documents(text, splitter)
+        else:
+            self.add(count_by_tokenizers(text, cutting.pattern))
+        return size
+
+    def _count_documents(self, text: pa.LargeStringArray, splitter: Splitter) -> None:
+        offsets, data = buffers_of(text)
         eights, once = _eights(data), np.ones(0, np.int64)
-        for starts in load_pattern(pattern).cut(data, offsets):
+        for starts in splitter.cut(data, offsets):
             if len(once) < len(starts):
                 once = np.ones(2 * len(starts), np.int64)
             self._count(data, eights, starts, once[: len(starts) - 1])
@@ -126,12 +146,21 @@ def add_counts(tables: Iterable[pa.Table]) -> pa.Table:
     return total.table()
 
 
-def _prefix_spaces(text: pa.LargeStringArray) -> pa.LargeBinaryArray:
+@cache
+def _splitter(pattern: str) -> Splitter | None:
+    """What cuts by a pattern; None where `tokenizers` has to."""
+    try:
+        return split_by(pattern)
+    except UnsupportedPattern:
+        return None
+
+
+def _prefix_spaces(text: pa.LargeStringArray) -> pa.LargeStringArray:
     """The documents with a space before each that does not begin with one."""
     space, nothing = pa.scalar(b" ", _BINARY), pa.scalar(b"", _BINARY)
     binary = text.cast(_BINARY)
     prefix = pc.if_else(pc.starts_with(binary, b" "), nothing, space)
-    return pc.binary_join_element_wise(prefix, binary, nothing)
+    return pc.binary_join_element_wise(prefix, binary, nothing).cast(pa.large_string())
 
 
 def _eights(data: np.ndarray) -> np.ndarray:

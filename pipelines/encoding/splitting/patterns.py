@@ -48,3 +48,9 @@ def pattern_of(name: str) -> str:
     if digits:
         return _with_digits(rf"\p{{N}}{{1,{digits[1]}}}")
     return PATTERNS.get(name, name)
+
+
+def name_of(pattern: str) -> str:
+    """The name of a regular expression; what has none is its own."""
+    names = (*PATTERNS, *(f"digits:{digits}" for digits in range(1, 10)))
+    return next((name for name in names if pattern_of(name) == pattern), pattern)

@@ -8,9 +8,8 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,17 +17,26 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 from filelock import FileLock
-from tokenizers import ByteLevelBPETokenizer, Regex, Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import (
+    ByteLevelBPETokenizer,
+    Regex,
+    Tokenizer,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
 
 from pipelines import train_tokenizer
+from pipelines.encoding.splitting.patterns import PATTERNS, pattern_of
 from pipelines.filters.filters import Filters
 from pipelines.readers.source import Source
 from pipelines.readers.sources import plan_blocks
 from pipelines.train import run as tokenizer_run
 from pipelines.train import word_counts
+from pipelines.train.cutting import Cutting
 from pipelines.train.histogram import Histogram, Origin, read_histogram, to_parquet
 from pipelines.train.options import TokenizerOptions
-from pipelines.train.patterns.table import GPT2, PATTERNS
 from pipelines.train.transforms import CountBlocks, CountJob
 from pipelines.train.word_counter import BUCKETS
 from schemas.errors import DataError, UsageError
@@ -298,56 +306,113 @@ def test_from_histogram(tmp_path, text, trained):
     assert not (tmp_path / "other" / "tokenizer.json").exists()
 
 
-@pytest.fixture
-def three_digits(monkeypatch):
-    """A second pattern, as another module of the folder would add it: words of up to 3 digits."""
-    split = pre_tokenizers.Split(Regex(r"\p{N}{1,3}|[^\p{N}]+"), "isolated")
-
-    def cut(data, offsets):
-        for start, stop in pairwise(offsets.tolist()):
-            words = split.pre_tokenize_str(data[start:stop].tobytes().decode())
-            yield start + np.cumsum([0, *(len(word.encode()) for word, _ in words)])
-
-    module = ModuleType("three_digits")
-    bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    module.pre_tokenizer = lambda _: pre_tokenizers.Sequence([split, bytes_only])  # type: ignore
-    module.cut = cut  # type: ignore
-    monkeypatch.setitem(sys.modules, "pipelines.train.patterns.three_digits", module)
-    monkeypatch.setitem(PATTERNS, "three_digits", "up to three digits")
-    return module
+LOOKS_BACK = r"(?<=\d)\D|\p{L}+|\d+|."  # is not compiled here
 
 
-def test_a_pattern_is_a_module_and_a_line(tmp_path, text, trained, three_digits):
-    text.write_text("12345 123 1234\n45 12345, low 3\n" * 2)
-    flags = ("--vocab_size=300", "--pattern=three_digits")
-    report = train(tmp_path / "out", f"--input={text}", *flags)
-    theirs = Tokenizer(models.BPE())
-    theirs.pre_tokenizer = three_digits.pre_tokenizer(False)
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
+def oracle_of(documents, vocab_size: int, pattern: str, add_prefix_space=False, normalizer=None):
+    """The model that `tokenizers` trains with a pattern, and its pre_tokenizer as JSON."""
+    tokenizer = Tokenizer(models.BPE())
+    steps = [
+        pre_tokenizers.Split(Regex(pattern_of(pattern)), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ]
+    if add_prefix_space:
+        documents = [text if text[:1] == " " else f" {text}" for text in documents]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)  # pyright: ignore[reportAttributeAccessIssue]
+    if normalizer:
+        tokenizer.normalizer = normalizer  # pyright: ignore[reportAttributeAccessIssue]
     trainer = trainers.BpeTrainer(
-        vocab_size=300,
+        vocab_size=vocab_size,
         min_frequency=2,
-        initial_alphabet=alphabet,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         special_tokens=SPECIALS,
         show_progress=False,
     )
-    theirs.train_from_iterator(text.read_text().splitlines(), trainer)
-    expected = json.loads(theirs.to_str())["model"]
-    found = model(tmp_path / "out" / "tokenizer.json")
-    assert (found["vocab"], found["merges"]) == (expected["vocab"], expected["merges"])
-    ours = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
-    assert ours.encode("12345", add_special_tokens=False).tokens == ["123", "45"]
-    assert report["parameters"]["pattern"] == "three_digits"
+    tokenizer.train_from_iterator(documents, trainer)
+    return json.loads(tokenizer.to_str())
 
-    histogram = f"--from_histogram={tmp_path / 'out' / 'histogram.parquet'}"
-    train(tmp_path / "again", histogram, *flags)
-    assert sha256(tmp_path / "again" / "tokenizer.json") == sha256(
-        tmp_path / "out" / "tokenizer.json"
-    )
-    with pytest.raises(UsageError, match="words cut by 'up to three digits': give the --pattern"):
-        train(tmp_path / "other", histogram, "--vocab_size=300")
-    with pytest.raises(UsageError, match="pattern 'three_digits', not None"):
-        train(tmp_path / "out", f"--input={text}", "--vocab_size=300")
+
+@pytest.mark.parametrize("add_prefix_space", [False, True])
+@pytest.mark.parametrize("pattern", ["cl100k", "o200k", "llama3", "qwen2", "digits:2", LOOKS_BACK])
+def test_patterns_equal_tokenizers(tmp_path, text, pattern, add_prefix_space, capsys):
+    text.write_text(TEXT + "12345 12,345 It'S IT'S theirTheir\t\tx 1234\n" * 3)
+    flags = ["--add_prefix_space"] * add_prefix_space
+    flags += ["--vocab_size=320", f"--pattern={pattern}"]
+    report = train(tmp_path / "out", f"--input={text}", *flags)
+    documents = list(filter(None, text.read_text().split("\n")))
+    theirs = oracle_of(documents, 320, pattern, add_prefix_space)
+    ours = json.loads((tmp_path / "out" / "tokenizer.json").read_text())
+    assert ours["model"]["vocab"] == theirs["model"]["vocab"]
+    assert ours["model"]["merges"] == theirs["model"]["merges"]
+    cuts = [step for step in ours["pre_tokenizer"]["pretokenizers"] if step["type"] != "Metaspace"]
+    assert cuts == theirs["pre_tokenizer"]["pretokenizers"]
+    assert report["parameters"]["pattern"] == pattern
+    assert ("`tokenizers` cuts the words" in capsys.readouterr().out) == (pattern == LOOKS_BACK)
+    # The words of the report are those that the tokenizer makes of the text.
+    tokenizer = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    encoded = tokenizer.encode_batch(documents, add_special_tokens=False)
+    assert report["tokens"] == sum(map(len, encoded))
+    for document, encoding in zip(documents, encoded, strict=True):
+        spaced = f" {document}" if add_prefix_space and document[0] != " " else document
+        assert tokenizer.decode(encoding.ids) == spaced
+
+
+def test_normalizers_equal_tokenizers(tmp_path, text):
+    """Of three spellings one is left; where it would be empty, a document has no words."""
+    text.write_text(TEXT + "cafe\u0301 CAFÉ café ﬁne\n\u0301\nﬁn\n" * 3, encoding="utf-8")
+    names = "--normalizer=nfkd,strip_accents,lowercase"
+    flags = [f"--input={text}", "--vocab_size=320", "--pattern=llama3", names]
+    report = train(tmp_path / "out", *flags)
+    steps = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    documents = list(filter(None, text.read_text(encoding="utf-8").split("\n")))
+    theirs = oracle_of(documents, 320, "llama3", normalizer=normalizers.Sequence(steps))
+    ours = json.loads((tmp_path / "out" / "tokenizer.json").read_text(encoding="utf-8"))
+    assert ours["normalizer"] == theirs["normalizer"]
+    assert ours["model"]["merges"] == theirs["model"]["merges"]
+    tokenizer = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    assert len({tuple(tokenizer.encode(f" {word}").ids) for word in ("CAFÉ", "cafe\u0301")}) == 1
+    words = read_histogram(str(tmp_path / "out" / "histogram.parquet"))
+    assert b"cafe" in words.words.to_pylist()
+    assert report["text"]["bytes"] == words.origin.bytes > words.origin.normalized_bytes
+
+
+def test_a_histogram_knows_how_its_words_were_cut(tmp_path, text):
+    first = tmp_path / "first"
+    train(first, f"--input={text}", "--vocab_size=300", "--pattern=llama3", "--normalizer=nfkc")
+    histogram = f"--from_histogram={first}/histogram.parquet"
+    train(tmp_path / "again", histogram, "--vocab_size=300")
+    assert sha256(tmp_path / "again" / "tokenizer.json") == sha256(first / "tokenizer.json")
+    train(tmp_path / "same", histogram, "--vocab_size=300", "--pattern=digits:3")
+    assert sha256(tmp_path / "same" / "tokenizer.json") == sha256(first / "tokenizer.json")
+    for flag, says in (
+        ("--pattern=gpt2", "--pattern=gpt2: the words of .*histogram.parquet are of --pattern=l"),
+        ("--normalizer=none", "--normalizer=none: the words of .* are of --normalizer=nfkc"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            train(tmp_path / "other", histogram, "--vocab_size=300", flag)
+    with pytest.raises(UsageError, match="pattern 'llama3', not None"):
+        train(first, f"--input={text}", "--vocab_size=300")
+
+
+def test_the_page_has_the_patterns_as_they_are():
+    page = (ROOT / "docs" / "build_shards.md").read_text(encoding="utf-8")
+    for name, pattern in PATTERNS.items():
+        assert f"\n{name:7} {pattern}\n" in page
+
+
+@pytest.mark.parametrize(
+    ("pattern", "says"),
+    [
+        ("(a", "--pattern '(a': it is no regular expression of `tokenizers`: Oniguruma error: end"),
+        (r"(a+a+)+b(?<=b)", "--pattern '(a+a+)+b(?<=b)': '(a+a+)+b(?<=b)' fails: Onig: Regex sea"),
+        ("a|" * 5000, "it has 10,000 characters, and no tokenizer.json more than 8192"),
+    ],
+)
+def test_patterns_that_are_refused(tmp_path, text, pattern, says):
+    with pytest.raises(UsageError) as refused:
+        train(tmp_path / "out", f"--input={text}", "--vocab_size=300", f"--pattern={pattern}")
+    assert says in str(refused.value)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_run_that_fails_leaves_what_was_there(tmp_path, text, trained, monkeypatch):
@@ -421,8 +486,15 @@ def test_a_vocabulary_that_the_text_cannot_fill_is_said(tmp_path, text, capsys):
         (["--vocab_size=300", "--special_tokens=<s>, <x>"], UsageError, "' <x>' is empty or has w"),
         (["--vocab_size=300", "--special_tokens=a,b,a"], UsageError, "a stands twice"),
         (["--vocab_size=300", "--from_histogram=h"], UsageError, "give one of them"),
-        (["--vocab_size=300", "--pattern=gpt3"], UsageError, "--pattern=gpt3: give one of gpt2"),
+        (
+            ["--vocab_size=300", "--pattern=gpt3"],
+            UsageError,
+            "--pattern=gpt3: no pattern",
+        ),
         (["--vocab_size=300", "--input=/no/such"], DataError, "no file matches --input=/no/such"),
+        (["--vocab_size=300", "--pattern=digits:0"], UsageError, "--pattern=digits:0: no pattern"),
+        (["--vocab_size=300", "--normalizer=nfx"], UsageError, "'nfx' is none of none, nfc, nfd"),
+        (["--vocab_size=300", "--normalizer=none,nfc"], UsageError, "'none' is none of"),
         (["--vocab_size=300", "--vocab_sise=3"], UsageError, "did you mean --vocab_size?"),
     ],
 )
@@ -465,17 +537,42 @@ def test_an_output_that_cannot_be_written(tmp_path, text):
         train(tmp_path / "file" / "out", f"--input={text}", "--vocab_size=300")
 
 
-def histogram_bytes(counts: dict[bytes, int], **origin) -> bytes:
+def histogram_bytes(counts: dict[bytes, int], metadata: dict | None = None, **origin) -> bytes:
     table = pa.table([list(counts), list(counts.values())], schema=word_counts.SCHEMA)
-    origin = {"add_prefix_space": False, "documents": 1, "bytes": 3} | origin
-    return to_parquet(Histogram(table, Origin(**origin)))
+    given: dict[str, Any] = {"cutting": Cutting(), "documents": 1, "bytes": 3}
+    given |= {"normalized_bytes": 3} | origin
+    content = to_parquet(Histogram(table, Origin(**given)))
+    if metadata is None:
+        return content
+    changed = pq.read_table(pa.BufferReader(content)).replace_schema_metadata(
+        {"textmill.histogram": json.dumps(metadata)}
+    )
+    sink = pa.BufferOutputStream()
+    pq.write_table(changed, sink)
+    return sink.getvalue().to_pybytes()
+
+
+FORMAT_1 = {
+    "add_prefix_space": True,
+    "documents": 1,
+    "bytes": 3,
+    "format_version": 1,
+    "pre_tokenizer": "ByteLevel, GPT-2 pattern",
+}
 
 
 def test_histogram_round_trip(tmp_path):
-    (tmp_path / "h").write_bytes(histogram_bytes({b"\0": 1, b"a\xff": 1}))
+    cutting = Cutting(r"\w+|é", "nfc,lowercase", True)
+    (tmp_path / "h").write_bytes(histogram_bytes({b"\0": 1, b"a\xff": 1}, cutting=cutting))
     found = read_histogram(str(tmp_path / "h"))
     assert found.counts.to_pydict() == {"word": [b"\0", b"a\xff"], "count": [1, 1]}
-    assert found.origin == Origin(False, 1, 3)
+    assert found.origin == Origin(cutting, 1, 3, 3)
+
+
+def test_histograms_of_format_1_are_read(tmp_path):
+    (tmp_path / "h").write_bytes(histogram_bytes({b" abc": 1}, FORMAT_1))
+    origin = read_histogram(str(tmp_path / "h")).origin
+    assert origin == Origin(Cutting(add_prefix_space=True), 1, 3, 3)
 
 
 @pytest.mark.parametrize(
@@ -485,7 +582,10 @@ def test_histogram_round_trip(tmp_path):
         (histogram_bytes({b"b": 1, b"a": 2}), "is damaged"),
         (histogram_bytes({b"a": 1, b"a\0": 0}), "is damaged"),
         (histogram_bytes({b"a": 2}), "is damaged"),
-        (histogram_bytes({b"a": 3}, pre_tokenizer="other"), "words cut by 'other'"),
+        (histogram_bytes({b"a": 3}, FORMAT_1 | {"pre_tokenizer": "other"}), "has the format 1"),
+        (histogram_bytes({b"a": 3}, FORMAT_1 | {"bytes": "3"}), "bytes is '3', not of type int"),
+        (histogram_bytes({b"a": 3}, {"format_version": 2}), "missing fields"),
+        (histogram_bytes({b"a": 3}, {}), "has the format None"),
         (histogram_bytes({b"a": 3}, format_version=9), "has the format 9"),
         (histogram_bytes({b"abc": 1})[:-100], "cannot be read as Parquet"),
     ],
@@ -555,7 +655,7 @@ def test_what_travels_between_workers(tmp_path):
     blocks = plan_blocks(source)
     assert len(blocks) > 20
     at = str(tmp_path)
-    counting = CountBlocks(CountJob(source, Filters(), GPT2, False, at, at, at, 0))
+    counting = CountBlocks(CountJob(source, Filters(), Cutting(), at, at, at, 0))
     counting.setup()
     counting.start_bundle()
     for block in blocks:

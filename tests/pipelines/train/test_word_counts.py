@@ -9,14 +9,18 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tokenizers import pre_tokenizers
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
 from pipelines.encoding.byte_alphabet import byte_characters
-from pipelines.encoding.unicode_guard import classes_in_tokenizers
-from pipelines.train import word_counter, word_counts
-from pipelines.train.patterns import gpt2
+from pipelines.encoding.splitting.automaton import compile_pattern
+from pipelines.encoding.splitting.cut_loop import CHUNK
+from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
+from pipelines.encoding.splitting.patterns import GPT2, NAMES, PATTERNS, pattern_of
+from pipelines.train import reference_counts, word_counter, word_counts
+from pipelines.train.cutting import Cutting
 from pipelines.train.word_counter import WordCounter, add_counts
 from pipelines.train.word_counts import from_bytes, to_bytes
+from schemas.errors import DataError
 from tests.tools.places import DATA
 
 HARD = DATA / "hard"
@@ -30,16 +34,29 @@ def as_dict(table: pa.Table) -> dict[bytes, int]:
     return dict(zip(words, table["count"].to_pylist(), strict=True))
 
 
-def counted(documents: list[str], add_prefix_space: bool = False) -> dict[bytes, int]:
+def counted(
+    documents: list[str], add_prefix_space: bool = False, pattern: str = PATTERNS[GPT2]
+) -> dict[bytes, int]:
     """Our counts."""
     counts = WordCounter()
-    counts.count(pa.array(documents, pa.large_string()), add_prefix_space=add_prefix_space)
+    text = pa.array(documents, pa.large_string())
+    counts.count(text, Cutting(pattern, add_prefix_space=add_prefix_space))
     return as_dict(counts.table())
 
 
-def oracle(documents: list[str], add_prefix_space: bool = False) -> dict[bytes, int]:
+def oracle(
+    documents: list[str], add_prefix_space: bool = False, pattern: str = PATTERNS[GPT2]
+) -> dict[bytes, int]:
     """What `tokenizers` splits the documents into."""
     split = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space).pre_tokenize_str
+    if pattern != PATTERNS[GPT2]:
+        if add_prefix_space:
+            documents = [
+                document if document[:1] == " " else f" {document}" for document in documents
+            ]
+        bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        cut = pre_tokenizers.Split(Regex(pattern), "isolated")
+        split = pre_tokenizers.Sequence([cut, bytes_only]).pre_tokenize_str
     byte_of = {character: byte for byte, character in enumerate(byte_characters())}
     counts = Counter(word for document in documents for word, _ in split(document))
     return {bytes(byte_of[c] for c in word): n for word, n in counts.items()}
@@ -69,7 +86,7 @@ def test_none_and_slices():
     assert counted([]) == {}
     assert counted(["", ""]) == {}
     counts = WordCounter()
-    counts.count(pa.array(["x", "a b", "", "c", "y"], pa.large_string()).slice(1, 3))
+    counts.count(pa.array(["x", "a b", "", "c", "y"], pa.large_string()).slice(1, 3), Cutting())
     assert as_dict(counts.table()) == {b"a": 1, b" b": 1, b"c": 1}
 
 
@@ -106,18 +123,63 @@ def test_equals_tokenizers_on_hard_texts(add_prefix_space):
     assert counted(documents, add_prefix_space) == oracle(documents, add_prefix_space)
 
 
+REFUSED = {
+    "a look back": r"(?<=\d)\D|\p{L}+(?=\d)|.",
+    "a word boundary": r"\b\w+\b| +",
+    "a look at more": r"\s+(?=ab)|\w+",
+    "a look at the end": r"\w+$|\w",
+}
+
+
+@pytest.mark.parametrize("pattern", [*PATTERNS, "digits:1", "digits:2", *REFUSED])
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.one_of(st.lists(hard_characters, min_size=1).map("".join), st.text(min_size=1))),
+    st.booleans(),
+)
+def test_other_patterns_equal_tokenizers(pattern, documents, add_prefix_space):
+    expression = REFUSED.get(pattern) or pattern_of(pattern)
+    found = counted(documents, add_prefix_space, expression)
+    assert found == oracle(documents, add_prefix_space, expression)
+
+
+def test_what_is_refused_here_is_cut_by_tokenizers():
+    assert {*PATTERNS, "digits:N"} == set(NAMES)
+    for pattern in REFUSED.values():
+        with pytest.raises(UnsupportedPattern):
+            compile_pattern(pattern)
+
+
+def test_trainers_keep_their_counts():
+    """If a version of `tokenizers` does not, words of refused patterns must be had elsewhere."""
+    trainer = trainers.WordLevelTrainer(show_progress=False, special_tokens=[])
+    tokenizer = Tokenizer(models.WordLevel())
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\w+"), "isolated")  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer.train_from_iterator(["ab ab\n", 'é\0"'], trainer)
+    state = json.loads(trainer.__getstate__())
+    expected = {"ab": 2, " ": 1, "\n": 1, "é": 1, '\0"': 1}
+    assert state["WordLevelTrainer"]["words"] == expected
+
+
+def test_a_pattern_that_runs_away_is_named():
+    pattern = "(x+x+)+y(?<=y)"
+    with pytest.raises(DataError, match="fails on the text: .*retry-limit.*a repeat") as failed:
+        counted(["x" * 40], pattern=pattern)
+    assert str(failed.value).startswith(f"--pattern={pattern} ")
+
+
+def test_a_text_that_takes_long_is_said(monkeypatch, capfd):
+    monkeypatch.setattr(reference_counts, "_PATIENCE", 0.01)
+    counted(["ab " * 500_000], pattern=REFUSED["a word boundary"])
+    assert r"warning: --pattern=\b\w+\b| + has been cutting 1.5 MB" in capfd.readouterr().err
+
+
 def test_a_text_of_one_word_of_megabytes():
     assert counted(["a" * 3_500_000]) == {b"a" * 3_500_000: 1}
 
 
-def test_character_classes_are_those_of_tokenizers():
-    points = np.arange(0x110000, dtype=np.uint32)
-    points = points[(points < 0xD800) | (points >= 0xE000)]
-    assert np.array_equal(gpt2._character_classes()[points], classes_in_tokenizers(points))
-
-
 def test_a_chunk_may_end_anywhere():
-    for size in range(gpt2.CHUNK - 6, gpt2.CHUNK + 2):
+    for size in range(CHUNK - 6, CHUNK + 2):
         for tail in (" 's b", "\n \n b", "é中 é", "it's 're", " \n", "''s", "1 a1"):
             document = "a" * (size - 2) + tail * 3
             assert counted([document, tail, document[1:]]) == oracle([document, tail, document[1:]])
@@ -139,7 +201,7 @@ def test_the_end_of_the_text_is_not_left():
         whole = pa.array([document + "q" * 20, document], pa.large_string())
         for text in (pa.array([document], pa.large_string()), whole.slice(1)):
             counts = WordCounter()
-            counts.count(text)
+            counts.count(text, Cutting())
             assert as_dict(counts.table()) == oracle([document])
 
 
@@ -208,6 +270,6 @@ def test_no_call_a_word_or_a_document():
         documents = ["".join(words[i % 977 : i % 977 + 500]) for i in range(200 * megabytes)]
         text = pa.array(documents, pa.large_string())
         counts = WordCounter()
-        calls = calls_of(lambda counts=counts, text=text: counts.count(text))
+        calls = calls_of(lambda counts=counts, text=text: counts.count(text, Cutting()))
         assert calls <= 60 + counts.table()["count"].to_numpy().sum() / 1000
         assert text.nbytes > megabytes * 900_000

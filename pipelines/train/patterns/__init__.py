@@ -1,1 +1,0 @@
-"""Splitting patterns, a file each: how text is cut into words."""

@@ -1,0 +1,55 @@
+"""Normalizers: `tokenizers`' own, on every document, as the oracle."""
+
+import sys
+import unicodedata
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.train.cutting import NORMALIZERS
+from pipelines.train.normalizing import normalized, normalizer_of
+
+SEQUENCES = [*((name,) for name in NORMALIZERS), ("nfd", "strip_accents", "lowercase")]
+CHARACTERS = [*"aeAEoσΣİıſßﬁ①Å각가각ก\u0e33कऩ\u093c\u09bc\u0301\u0327\u0345\u1ab0 \n\0\u200d🙂"]
+
+
+def column(documents: list[str]) -> pa.LargeStringArray:
+    """Documents as a column."""
+    return pa.array(documents, pa.large_string())
+
+
+def assert_equal(documents: list[str], names: tuple[str, ...]) -> None:
+    """Held against the library, document by document."""
+    normalizer = normalizer_of(names)
+    expected = [normalizer.normalize_str(document) for document in documents]
+    assert normalized(column(documents), names).to_pylist() == expected
+
+
+@pytest.mark.parametrize("names", SEQUENCES, ids=",".join)
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.one_of(st.lists(st.sampled_from(CHARACTERS)).map("".join), st.text())))
+def test_equals_tokenizers(names, documents):
+    assert_equal(documents, names)
+
+
+@pytest.mark.parametrize("names", SEQUENCES, ids=",".join)
+def test_every_character_between_others(names):
+    """Alone in a document: what the quick check lets pass must be what the library leaves."""
+    points = [p for p in range(sys.maxunicode + 1) if unicodedata.category(chr(p)) != "Cs"]
+    points = [p for p in points if p < 0x40000 or p % 997 == 0]
+    assert_equal([f"e{chr(point)}\u11a8o" for point in points], names)
+    assert_equal([f"e{chr(point)}o" for point in points], names)
+
+
+def test_normal_text_is_not_touched():
+    text = column(["Blåbær på Ærø", "中文字符 и кириллица 🙂", "low"])
+    assert normalized(text, ("nfc",)) is text
+    assert normalized(text, ()) is text
+
+
+def test_slices_and_none():
+    text = column(["x", "e\u0301", "low", "y"]).slice(1, 2)
+    assert normalized(text, ("nfc",)).to_pylist() == ["é", "low"]
+    assert normalized(text.slice(0, 0), ("nfc",)).to_pylist() == []
