@@ -53,6 +53,8 @@ class TokenizerOptions:
     """What the tokenizer does to text before it cuts it; several are separated by commas."""
     add_prefix_space: bool = False
     """Treat the first word of a document like any other: with a space before it."""
+    chat_template: str | None = None
+    """A file with a chat template (Jinja), which goes into tokenizer_config.json."""
     document: TextDocument = "line"
     text_field: str = "text"
     """The field with the text; a.b is the field b of the field a."""

@@ -5,7 +5,7 @@ import shlex
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.progress import Progress
@@ -24,6 +24,7 @@ from pipelines.runners.launch import choose_runner, is_local, with_beam
 from pipelines.storage import store
 from pipelines.storage.store import write_file
 from pipelines.train.bpe import Trained, train_bpe
+from pipelines.train.chat_template import read_chat_template
 from pipelines.train.histogram import Histogram, read_histogram
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.output import (
@@ -61,6 +62,7 @@ def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
     began = time.monotonic()
     refuse_shard_set(options.output)
     _refuse_pattern(options.cutting().pattern, "--pattern")
+    _ = _chat_template(options)  # refuses what is none
     blocks = [] if options.from_histogram else plan_blocks(options.source())
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
     report = None if options.overwrite else _find_finished(options, blocks)
@@ -81,7 +83,7 @@ def _find_finished(options: TokenizerOptions, blocks: list[Block]) -> Report | N
             return store.sha256(options.from_histogram)
         return inputs_digest(hash_inputs(blocks))
 
-    return finished_tokenizer(options.output, options.parameters(), digest)
+    return finished_tokenizer(options.output, _parameters(options), digest)
 
 
 def _train(
@@ -102,10 +104,14 @@ def _train(
     )
     write_file(
         os.path.join(folder, CONFIG),
-        tokenizer_config(special_tokens=specials, add_prefix_space=options.add_prefix_space),
+        tokenizer_config(
+            special_tokens=specials,
+            add_prefix_space=options.add_prefix_space,
+            chat_template=_chat_template(options),
+        ),
     )
     report = report_of(
-        options.parameters(),
+        _parameters(options),
         text,
         histogram,
         trained,
@@ -115,6 +121,16 @@ def _train(
     write_file(os.path.join(folder, REPORT), to_json(report))
     write_file(os.path.join(folder, RUN), config_bytes("train_tokenizer", options))
     return report
+
+
+def _chat_template(options: TokenizerOptions) -> str | None:
+    return read_chat_template(options.chat_template) if options.chat_template else None
+
+
+def _parameters(options: TokenizerOptions) -> dict[str, Any]:
+    """What decides the tokenizer besides the text; of a chat template its content, as a hash."""
+    template = options.chat_template
+    return options.parameters() | ({"chat_template": store.sha256(template)} if template else {})
 
 
 def _refuse_pattern(pattern: str, place: str) -> None:

@@ -67,7 +67,9 @@ def pre_tokenizer_of(cutting: Cutting) -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Sequence(steps)
 
 
-def tokenizer_config(*, special_tokens: Sequence[str], add_prefix_space: bool) -> bytes:
+def tokenizer_config(
+    *, special_tokens: Sequence[str], add_prefix_space: bool, chat_template: str | None = None
+) -> bytes:
     """tokenizer_config.json: the roles of the special tokens, for `AutoTokenizer`."""
     names = {name: token for name, token in _NAMES.items() if token in special_tokens}
     config = {
@@ -75,5 +77,6 @@ def tokenizer_config(*, special_tokens: Sequence[str], add_prefix_space: bool) -
         "add_prefix_space": add_prefix_space,
         "clean_up_tokenization_spaces": False,
         **names,
+        **({"chat_template": chat_template} if chat_template is not None else {}),
     }
     return (json.dumps(config, indent=2, sort_keys=True) + "\n").encode()

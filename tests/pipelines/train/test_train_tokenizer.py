@@ -151,6 +151,61 @@ def test_the_tokenizer_opens_and_works_everywhere(trained):
     assert (auto.mask_token_id, auto.pad_token_id, auto.bos_token_id) == (4, 1, 0)
 
 
+@pytest.mark.parametrize("flags", [(), ("--add_prefix_space",), ("--normalizer=nfc,lowercase",)])
+def test_transformers_opens_other_patterns_too(tmp_path, text, flags):
+    from transformers import AutoTokenizer
+
+    train(tmp_path / "out", f"--input={text}", "--vocab_size=320", "--pattern=llama3", *flags)
+    ours = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    auto = AutoTokenizer.from_pretrained(str(tmp_path / "out"))
+    for sentence in ("lower It's 12345\n\n x", " Blåbær <mask> 中文", "", "\n"):
+        assert auto(sentence)["input_ids"] == ours.encode(sentence).ids
+
+
+TEMPLATE = """{%- for message in messages %}
+    {%- if message.role == 'assistant' %}{% generation %}{{ message.content }}{% endgeneration %}
+    {%- else %}{{ bos_token + message.content }}{% endif %}
+    {%- if loop.last %}{% break %}{% endif %}
+{%- endfor %}"""
+
+
+def test_a_chat_template(tmp_path, text):
+    from transformers import AutoTokenizer
+
+    path = tmp_path / "chat.jinja"
+    path.write_text(TEMPLATE)
+    flags = (f"--input={text}", "--vocab_size=300", f"--chat_template={path}")
+    train(tmp_path / "out", *flags)
+    auto = AutoTokenizer.from_pretrained(str(tmp_path / "out"))
+    chat = [{"role": "user", "content": "low"}, {"role": "assistant", "content": "wide"}]
+    assert auto.apply_chat_template(chat, tokenize=False) == "<s>lowwide"
+    marked = auto.apply_chat_template(
+        chat, return_assistant_tokens_mask=True, return_dict=True, tokenize=True
+    )
+    ids, mask = np.array(marked["input_ids"]), np.array(marked["assistant_masks"], bool)
+    assert auto.decode(ids[mask]) == "wide"
+    train(tmp_path / "out", *flags)  # found
+    path.write_text(TEMPLATE + "\n")
+    with pytest.raises(UsageError, match="holds another tokenizer .chat_template"):
+        train(tmp_path / "out", *flags)
+
+
+def test_chat_templates_that_are_refused(tmp_path, text):
+    path = tmp_path / "chat.jinja"
+    flags = (f"--input={text}", "--vocab_size=300", f"--chat_template={path}")
+    for content, says in (
+        (None, "cannot be read: .*No such file"),
+        (b"\xff", "cannot be read: 'utf-8'"),
+        (b"{% for m in messages %}\n{{ m.content }\n", "chat.jinja, line 2: unexpected '}'"),
+        (b"{% if a %}", "line 1: Unexpected end of template.* it has to be Jinja"),
+    ):
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(UsageError, match=says):
+            train(tmp_path / "out", *flags)
+    assert not (tmp_path / "out").exists()
+
+
 def test_without_sentence_tokens_nothing_is_added(tmp_path, text):
     flags = (f"--input={text}", "--vocab_size=270", "--special_tokens=<|endoftext|>")
     train(tmp_path / "out", *flags)
