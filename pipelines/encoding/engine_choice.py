@@ -1,26 +1,19 @@
-"""Which engine encodes for a tokenizer: a table of those that were proven equal to `tokenizers`.
+"""Which engine encodes for a tokenizer, and why not a faster one.
 
-A fast engine is used for tokenizers of a family in the table, on documents that its guard lets
-pass, after both gave the same ids for hard strings at load. Pure: numpy and pyarrow.
+gigatoken is used for GPT-2's family, the word table for those it knows, each after it gave the same
+ids as `tokenizers` for hard strings at load. Pure: numpy and pyarrow.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.encoding.byte_alphabet import byte_characters, spelt_bytes
-from pipelines.encoding.engines import (
-    Engine,
-    FastEngine,
-    Guard,
-    ReferenceEngine,
-    encode_each,
-)
+from pipelines.encoding.engines import Engine, FastEngine, ReferenceEngine, encode_each
 from pipelines.encoding.tokenizer_files import failures_as_data_errors
-from pipelines.encoding.unicode_guard import holds_disputed
 from schemas.errors import DataError
 
 if TYPE_CHECKING:
@@ -46,22 +39,8 @@ _HARD_TEXTS = (
 )
 
 
-class Family(NamedTuple):
-    """Tokenizers that a fast engine was proven to encode as `tokenizers` does.
-
-    Attributes:
-      why_not: says why a tokenizer.json is not of them, or None if it is.
-      engine: what encodes them.
-      guard: which documents are left to `tokenizers`, for the two would differ on them.
-    """
-
-    why_not: Callable[[Mapping[str, Any]], str | None]
-    engine: type[FastEngine]
-    guard: Guard
-
-
-def why_not_fast(config: Mapping[str, Any]) -> str | None:
-    """Why the fast engine may not be used for a tokenizer.json, or None if it may.
+def why_not_gigatoken(config: Mapping[str, Any]) -> str | None:
+    """Why the gigatoken may not be used for a tokenizer.json, or None if it may.
 
     `config` must be as `tokenizers` writes it (ids of added tokens resolved, merges distinct). Each
     condition was found by fuzzing or by reading, and most of them with a counterexample: see
@@ -101,32 +80,29 @@ def _odd_vocabulary(vocab: Mapping[str, int]) -> str | None:
     return None
 
 
-# Another family is another row. Tokenizers of none are encoded by `tokenizers`.
-FAMILIES = {"byte-level BPE that splits as GPT-2": Family(why_not_fast, FastEngine, holds_disputed)}
-
-
 def choose_engine(
     tokenizer: "tokenizers.Tokenizer", config: Mapping[str, Any], place: str, *, parallel: bool
-) -> Engine:
-    """The engine of the first family that a tokenizer is of, if both give the same ids at load.
+) -> tuple[Engine, str]:
+    """A fast one, if the tokenizer is of a family and both give the same ids at load.
 
     Args:
       tokenizer: without truncation and padding.
       config: its tokenizer.json, as `tokenizers` writes it.
       place: what to call it in the warning that they do not.
-      parallel: whether a fast engine may use all cores.
+      parallel: whether gigatoken may use all cores.
+
+    Returns:
+      The engine, and why it is not a faster one: nothing if it is one.
     """
     reference = ReferenceEngine(tokenizer)
-    family = next((f for f in FAMILIES.values() if f.why_not(config) is None), None)
-    if family is None:
-        return reference
     try:
         with failures_as_data_errors("it cannot be loaded", "`tokenizers` needs none of it"):
-            json = tokenizer.to_str().encode()
-            fast = family.engine(json, reference, family.guard, parallel=parallel)
-            wrong = _find_difference(fast, tokenizer)
+            engine = _make_fast(tokenizer, config, reference, parallel=parallel)
+            if isinstance(engine, str):
+                return reference, engine
+            wrong = _find_difference(engine, tokenizer)
         if wrong is None:
-            return fast
+            return engine, ""
     except DataError as error:
         wrong = str(error)
     _log.warning(
@@ -135,10 +111,26 @@ def choose_engine(
         place,
         wrong,
     )
-    return reference
+    return reference, wrong
 
 
-def _find_difference(fast: FastEngine, tokenizer: "tokenizers.Tokenizer") -> str | None:
+def _make_fast(
+    tokenizer: "tokenizers.Tokenizer",
+    config: Mapping[str, Any],
+    reference: ReferenceEngine,
+    *,
+    parallel: bool,
+) -> Engine | str:
+    """A fast engine for a tokenizer, or why there is none."""
+    if why_not_gigatoken(config) is None:
+        return FastEngine(tokenizer.to_str().encode(), reference, parallel=parallel)
+    # It loads numba, which who only looks at a tokenizer does without.
+    from pipelines.encoding.families import make_engine
+
+    return make_engine(config, tokenizer)
+
+
+def _find_difference(fast: Engine, tokenizer: "tokenizers.Tokenizer") -> str | None:
     """Both engines on hard strings, also with this tokenizer's added tokens written in them."""
     texts = [*GOLDEN_TEXTS, *_HARD_TEXTS, *_texts_with_added_tokens(tokenizer)]
     found, _ = fast.encode(pa.array(texts, pa.large_string()))

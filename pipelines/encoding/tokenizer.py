@@ -112,8 +112,13 @@ class LoadedTokenizer:
 
     @property
     def engine(self) -> str:
-        """Which engine encodes: gigatoken, or tokenizers."""
+        """Which engine encodes: gigatoken, word table, or tokenizers."""
         return self._engine.name
+
+    @property
+    def why_not_faster(self) -> str:
+        """Why the engine is `tokenizers`; nothing if it is another."""
+        return self._choice[1]
 
     def encode(self, text: pa.LargeStringArray) -> tuple[Ragged, int]:
         """Ids of each document, equal to `tokenizers`' with add_special_tokens=False.
@@ -246,8 +251,12 @@ class LoadedTokenizer:
             "be packed into rows: give it a template of the form `<s> $A </s>`"
         )
 
-    @cached_property
+    @property
     def _engine(self) -> Engine:
+        return self._choice[0]
+
+    @cached_property
+    def _choice(self) -> tuple[Engine, str]:
         return choose_engine(self._tokenizer, self._config, self._place, parallel=self._parallel)
 
 

@@ -36,3 +36,8 @@ def slices(text: pa.LargeStringArray, limit: int) -> Iterator[pa.LargeStringArra
         stop = max(stop, start + 1)
         yield text.slice(start, stop - start)
         start = stop
+
+
+def overlapping_eights(data: np.ndarray) -> np.ndarray:
+    """The eight bytes from each byte on, as numbers that overlap; less than eight are none."""
+    return np.ndarray(max(len(data) - 7, 0), "<i8", data.data, 0, 1)

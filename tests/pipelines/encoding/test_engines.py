@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from pipelines.encoding import engines
 from pipelines.encoding.byte_alphabet import byte_characters
-from pipelines.encoding.engine_choice import why_not_fast
+from pipelines.encoding.engine_choice import why_not_gigatoken
 from pipelines.encoding.engines import (
     FastEngine,
     ReferenceEngine,
@@ -87,7 +87,7 @@ def test_equal_on_hard_text_for_every_shape_it_takes(add_prefix_space, strips, n
     config = changed(_config(), "pre_tokenizer", "add_prefix_space", value=add_prefix_space)
     for token in config["added_tokens"]:
         token |= strips | {"normalized": normalized}
-    assert why_not_fast(config) is None
+    assert why_not_gigatoken(config) is None
     assert _different(data_of(config), _random_texts(3000, _PIECES)) == []
 
 
@@ -155,7 +155,7 @@ def test_equal_for_any_small_vocabulary(data):
     ]
     config["post_processor"] = None
     canonical = Tokenizer.from_buffer(data_of(config)).to_str()
-    if why_not_fast(json.loads(canonical)) is not None:
+    if why_not_gigatoken(json.loads(canonical)) is not None:
         return
     pieces = [*letters, *specials, " ", "x", *(letters[i % len(letters)] * i for i in (9, 64, 80))]
     assert _different(canonical.encode(), _random_texts(60, pieces)) == []
@@ -186,18 +186,18 @@ def _added(content: str, **flags) -> dict:
 )
 def test_shapes_not_proven_equal_are_refused(path, value, reason):
     config = _config()
-    assert why_not_fast(config) is None
-    assert reason in str(why_not_fast(changed(config, *path, value=value)))
+    assert why_not_gigatoken(config) is None
+    assert reason in str(why_not_gigatoken(changed(config, *path, value=value)))
 
 
 def test_a_token_spelt_in_two_ways_is_refused():
     # Written out, and in the byte alphabet, where Ġ is a space: both stand for the bytes " x¿中".
     config = _config()
     config["model"]["vocab"] |= {"a\u4e2d": 900, "a" + "ä¸Ń": 901}
-    assert "twice" in str(why_not_fast(config))
+    assert "twice" in str(why_not_gigatoken(config))
     config = _config()
     config["model"]["vocab"]["unused"] = 17
-    assert "twice" in str(why_not_fast(config))
+    assert "twice" in str(why_not_gigatoken(config))
 
 
 @pytest.mark.parametrize(

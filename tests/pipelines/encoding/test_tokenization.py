@@ -90,7 +90,7 @@ def test_word_starts_of_byte_level_tokens():
 
 def test_word_piece():
     tokenizer = _of(_word_piece())
-    assert tokenizer.engine == "tokenizers"
+    assert tokenizer.engine == "word table"
     assert tokenizer.special_ids == {"bos": 2, "eos": 3, "pad": 0, "mask": 4, "unk": 1}
     assert (tokenizer.prefix_ids, tokenizer.suffix_ids) == ((2,), (3,))
     ragged, guarded = tokenizer.encode(strings("Unable, able", "", "[MASK] un"))

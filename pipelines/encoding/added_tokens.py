@@ -1,0 +1,226 @@
+"""Finds added tokens in text as `tokenizers` does, so that what lies between them can be encoded.
+
+The leftmost is taken, of those that begin there the longest, and then the next after its end; one
+with `lstrip` or `rstrip` takes the white space beside it along. A compiled loop looks only where a
+token's first two bytes are, which numpy finds.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+
+from pipelines.host.compiled import entry, inner
+from pipelines.rows.ragged import Ragged
+
+Encode = Callable[[np.ndarray, np.ndarray, np.ndarray], Ragged]
+_START, _STOP, _TOKEN = range(3)  # found[3, M]
+_ID, _LSTRIP, _RSTRIP = range(3)  # flags[T, 3]
+_MOST_PAIRS = 16  # of first two bytes that numpy looks for one by one
+_ANY = -1  # the second byte of a token of one byte
+
+
+class AddedTokens:
+    """Some added tokens of a tokenizer, none of which is a `single_word`."""
+
+    def __init__(self, tokens: Sequence[Mapping[str, Any]]):
+        """From entries of a tokenizer.json."""
+        by_pair = sorted(((t["content"].encode(), t) for t in tokens), key=_by_pair_and_length)
+        contents = [content for content, _ in by_pair]
+        rows = [[t["id"], t["lstrip"], t["rstrip"]] for _, t in by_pair]
+        self._flags = np.array(rows, np.int64).reshape(len(rows), 3)
+        self._letters = np.frombuffer(b"".join(contents), np.uint8)
+        self._starts = np.append(0, np.cumsum([*map(len, contents)])).astype(np.int64)
+        self._pairs = sorted({(c[0], c[1] if len(c) > 1 else _ANY) for c in contents})
+        self._of_pair = np.zeros((1 << 16) + 1, np.int64)
+        self._of_byte = np.full(256, -1, np.int64)
+        for token, content in enumerate(contents):
+            if len(content) > 1:
+                self._of_pair[(content[0] << 8 | content[1]) + 1] += 1
+            else:
+                self._of_byte[content[0]] = token
+        self._of_pair = np.cumsum(self._of_pair)
+
+    def encode_around(
+        self, data: np.ndarray, offsets: np.ndarray, firsts: np.ndarray, encode: Encode
+    ) -> Ragged:
+        """Encodes what lies between added tokens, and puts their ids there.
+
+        Args:
+          data: UTF-8, uint8[bytes].
+          offsets: int64[n + 1]; a text is data[offsets[i] : offsets[i + 1]].
+          firsts: int64, which texts begin documents.
+          encode: the same three of pieces of text -> their ids.
+        """
+        found = self._find(data, offsets)
+        if not found.shape[1]:
+            return encode(data, offsets, firsts)
+        starts, stops, tokens = found
+        edge = np.zeros(len(data) + 1, np.int8)
+        edge[starts] += 1
+        edge[stops] -= 1
+        keep = np.cumsum(edge, dtype=np.int8)[:-1] == 0
+        pieces = _pieces(offsets, starts, stops)
+        ids = encode(data[keep], pieces.offsets, pieces.of_texts[firsts])
+        begins = ids.offsets[pieces.after_tokens]
+        values = np.insert(ids.values, begins, self._flags[tokens, _ID].astype(np.uint32))
+        before = pieces.of_texts - np.arange(len(offsets))
+        return Ragged(values, ids.offsets[pieces.of_texts] + before)
+
+    def _find(self, data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+        """int64[3, found]: where they begin and end, and which they are."""
+        places = self._places(data)
+        found = np.empty((3, len(places)), np.int64)
+        if not len(places):
+            return found
+        count = _match_tokens(
+            data,
+            offsets,
+            places,
+            (self._letters, self._starts, self._of_pair, self._of_byte),
+            self._flags,
+            found,
+        )
+        return found[:, :count]
+
+    def _places(self, data: np.ndarray) -> np.ndarray:
+        """Where the first two bytes of a token are."""
+        if not self._pairs or not len(data):
+            return np.zeros(0, np.int64)
+        if len(self._pairs) > _MOST_PAIRS:
+            begins = np.zeros(256, bool)
+            begins[[first for first, _ in self._pairs]] = True
+            return np.flatnonzero(begins[data])
+        here = np.zeros(len(data), bool)
+        for first, second in self._pairs:
+            if second == _ANY:
+                here |= data == first
+            else:
+                here[:-1] |= (data[:-1] == first) & (data[1:] == second)
+        return np.flatnonzero(here)
+
+
+def _by_pair_and_length(item: tuple[bytes, Any]) -> tuple[bool, bytes, int]:
+    content = item[0]
+    return len(content) == 1, content[:2], -len(content)
+
+
+class _Pieces(NamedTuple):
+    """Text without its added tokens.
+
+    Attributes:
+      offsets: int64[pieces + 1], in what is left of the text.
+      of_texts: int64[n + 1], the first piece of each text.
+      after_tokens: int64[found], the piece that follows each token.
+    """
+
+    offsets: np.ndarray
+    of_texts: np.ndarray
+    after_tokens: np.ndarray
+
+
+def _pieces(offsets: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> _Pieces:
+    number = len(starts)
+    gone = np.append(0, np.cumsum(stops - starts))
+    # A token that begins where a text does is of that text.
+    after_tokens = np.searchsorted(offsets, starts, side="right") + np.arange(number)
+    of_texts = np.arange(len(offsets)) + np.searchsorted(starts, offsets, side="left")
+    where = np.empty(len(offsets) + number, np.int64)
+    where[after_tokens] = starts - gone[:-1]
+    where[of_texts] = offsets - gone[np.searchsorted(starts, offsets, side="left")]
+    return _Pieces(where, of_texts, after_tokens)
+
+
+# ---- the loop ----
+
+
+@inner
+def _space_size(data, i, stop):
+    """How many bytes the white space at byte i takes, as Rust has it; 0 if there is none."""
+    first = data[i]
+    if first == 32 or 9 <= first <= 13:
+        return 1
+    if first == 0xC2 and i + 1 < stop:
+        return 2 if data[i + 1] == 0x85 or data[i + 1] == 0xA0 else 0
+    if i + 2 >= stop:
+        return 0
+    second, third = data[i + 1], data[i + 2]
+    if first == 0xE2 and second == 0x80:
+        is_space = third <= 0x8A or third == 0xA8 or third == 0xA9 or third == 0xAF
+        return 3 if is_space else 0
+    rest = np.int64(first) << 16 | np.int64(second) << 8 | np.int64(third)
+    return 3 if rest == 0xE19A80 or rest == 0xE2819F or rest == 0xE38080 else 0
+
+
+@inner
+def _strip_left(data, start, least):
+    """Where the white space before byte `start` begins, but not before `least`."""
+    while start > least:
+        size = 0
+        for back in range(1, 4):
+            if start - back >= least and _space_size(data, start - back, start) == back:
+                size = back
+                break
+        if size == 0:
+            break
+        start -= size
+    return start
+
+
+@inner
+def _longest(data, i, stop, tokens):
+    """The longest of the tokens that stand at byte i; -1 if none does."""
+    letters, starts, of_pair, of_byte = tokens
+    if i + 1 < stop:
+        pair = np.int64(data[i]) << 8 | np.int64(data[i + 1])
+        for token in range(of_pair[pair], of_pair[pair + 1]):
+            first, size = starts[token], starts[token + 1] - starts[token]
+            same = 2
+            while i + size <= stop and same < size and data[i + same] == letters[first + same]:
+                same += 1
+            if i + size <= stop and same == size:
+                return token
+    return of_byte[data[i]]
+
+
+_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
+_INTS = types.Array(types.int64, 1, "C", readonly=True)
+
+
+@entry(
+    types.int64(
+        _BYTES,
+        _INTS,
+        _INTS,
+        types.Tuple((_BYTES, _INTS, _INTS, _INTS)),
+        types.int64[:, ::1],
+        types.int64[:, ::1],
+    )
+)
+def _match_tokens(data, offsets, places, tokens, flags, found):
+    """Notes the tokens at some places, of those that overlap the first; returns how many."""
+    number, document, after, least = 0, 0, 0, 0
+    for place in places:
+        while offsets[document + 1] <= place:
+            document += 1
+            least = offsets[document]
+        if place < after:
+            continue
+        stop = offsets[document + 1]
+        token = _longest(data, place, stop, tokens)
+        if token < 0:
+            continue
+        start, end = place, place + tokens[1][token + 1] - tokens[1][token]
+        after = end
+        if flags[token, _LSTRIP]:
+            start = _strip_left(data, place, least)
+        while flags[token, _RSTRIP] and end < stop:
+            size = _space_size(data, end, stop)
+            if size == 0:
+                break
+            end += size
+        found[_START, number], found[_STOP, number], found[_TOKEN, number] = start, end, token
+        number += 1
+        least = end
+    return number

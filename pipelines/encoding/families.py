@@ -1,0 +1,331 @@
+r"""Families of tokenizers whose words can be cut by us, and how: a row each in `FAMILIES`.
+
+A word may be cut off where the tokenizer cuts too, or where nothing that it does reaches across. So
+words are not those of a language: ` dog`, `ing`, or a whole line, as the family has it.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+import tokenizers
+from tokenizers import normalizers, pre_tokenizers
+
+from pipelines.encoding.added_tokens import AddedTokens
+from pipelines.encoding.byte_alphabet import byte_characters
+from pipelines.encoding.normal_text import keep_normal
+from pipelines.encoding.splitting.character_sets import CODE_POINTS, property_set
+from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
+from pipelines.encoding.splitting.patterns import GPT2, PATTERNS
+from pipelines.encoding.splitting.splitter import split_by
+from pipelines.encoding.word_table import Merges, Plan, Prefix, WordTableEngine
+
+Config = Mapping[str, Any]
+_PUNCTUATION = r"!-/:-@\[-`{-~"  # of ASCII, as Rust has it
+_CJK = r"\u4E00-\u9FFF\u3400-\u4DBF\uF900-\uFAFF"  # part of what BertNormalizer sets apart
+_SPACE = "▁"
+_ODD_OPTIONS = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
+_WHITE = {
+    _SPACE,
+    *map(chr, (*range(9, 14), 32, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029)),
+    "\u202f",
+    "\u205f",
+    "\u3000",
+}
+_ASSIGNED = 0x32400  # code points from here on are no letters
+# What may be one character with the one before it or with the next (UAX #29), and what is no text.
+_CLINGING = (r"\p{M}", r"\p{C}", r"\p{Lm}", r"\p{Sk}", r"\p{Z}", r"\s", r"\u0E33", r"\u0EB3")
+_PREPENDED = (0xD4E, 0x111C2, 0x111C3, 0x1193F, 0x11941, 0x11A3A, *range(0x11A84, 0x11A8A))
+_PREPENDED += (0x11D46, 0x11F02)
+
+
+class NoPlan(Exception):
+    """A tokenizer is of no family: says why."""
+
+
+class Family(NamedTuple):
+    """Tokenizers that are encoded in one way.
+
+    Attributes:
+      model: the type that tokenizer.json names.
+      is_byte_level: whether its last step of splitting makes words to bytes.
+      plan: how, for a tokenizer.json as `tokenizers` writes it; raises NoPlan.
+    """
+
+    model: str
+    is_byte_level: bool
+    plan: Callable[[Config, tokenizers.Tokenizer], Plan]
+
+
+def make_engine(config: Config, tokenizer: tokenizers.Tokenizer) -> WordTableEngine | str:
+    """The word table for a tokenizer, or why there is none: it is of no family.
+
+    Args:
+      config: its tokenizer.json, as `tokenizers` writes it.
+      tokenizer: without truncation and padding.
+    """
+    model = config["model"]
+    reason = f"its model is {model['type']}"
+    for family in FAMILIES.values():
+        if family.model == model["type"] and family.is_byte_level == _is_byte_level(config):
+            try:
+                return WordTableEngine(family.plan(config, tokenizer))
+            except NoPlan as refused:
+                reason = str(refused)
+    return reason
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise NoPlan(reason)
+
+
+# ---- byte-level BPE ----
+
+
+def _plan_byte_level(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
+    """Text is cut by regular expressions alone, and its bytes are merged within a word."""
+    steps = _steps(config["pre_tokenizer"], "pretokenizers")
+    model = config["model"]
+    for option in (*_ODD_OPTIONS, "byte_fallback"):
+        if model.get(option):
+            _refuse(f"its model sets {option}")
+    if not model["vocab"].keys() >= set(byte_characters()):
+        _refuse("its vocabulary lacks single bytes")
+    if len(set(model["vocab"].values())) < len(model["vocab"]):
+        _refuse("two tokens of its vocabulary have one id")
+    normal = _normalizers(config)
+    if normal not in ([], ["NFC"]):
+        _refuse(f"its normalizer is {', '.join(normal)}")
+    last, patterns = steps[-1], [_pattern(step) for step in steps[:-1]]
+    if last.get("use_regex", True):
+        patterns.append(PATTERNS[GPT2])
+    if not patterns:
+        _refuse("it does not split text")
+    if last["add_prefix_space"] and len(steps) > 1:
+        _refuse("it puts a space before each word")
+    words = tokenizers.Tokenizer(tokenizer.model)
+    words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    raw, normalized = _added_tokens(config, tokenizer)
+    return Plan(
+        _splitter(patterns),
+        words,
+        raw,
+        merges=Merges(model),
+        normalize=keep_normal(tokenizer.normalizer) if normal else None,
+        normalized=normalized,
+        prefix=Prefix(b" ", unless=(b" ",)) if last["add_prefix_space"] else None,
+    )
+
+
+def _is_byte_level(config: Config) -> bool:
+    steps = _steps(config["pre_tokenizer"], "pretokenizers")
+    return bool(steps) and steps[-1]["type"] == "ByteLevel"
+
+
+def _pattern(step: Config) -> str:
+    """The regular expression that cuts as a step of the pre-tokenizer does."""
+    if step["type"] == "Digits" and step["individual_digits"]:
+        return f"[{_as_set(_numeric())}]"
+    if step["type"] != "Split":
+        _refuse(f"its pre_tokenizer has a step {step['type']}")
+    literal = step["pattern"].get("String")
+    pattern = re.escape(literal) if literal is not None else step["pattern"]["Regex"]
+    whole = step["behavior"] == "Removed" and step["invert"] and pattern in PATTERNS.values()
+    if literal == "" or not whole and (step["behavior"] != "Isolated" or step["invert"]):
+        _refuse(f"its pre_tokenizer splits in the way {step['behavior']}")
+    return pattern
+
+
+def _numeric() -> np.ndarray:
+    """The characters that Digits takes for digits: bool[code points]."""
+    points = [p for p in range(_ASSIGNED) if not 0xD800 <= p < 0xE000]
+    text = "".join(f"a{chr(p)}" for p in points)
+    pieces = pre_tokenizers.Digits(individual_digits=True).pre_tokenize_str(text)
+    found = np.zeros(CODE_POINTS, bool)
+    found[[ord(piece) for piece, _ in pieces if len(piece) == 1 and piece != "a"]] = True
+    return found
+
+
+def _as_set(members: np.ndarray) -> str:
+    """The inside of a set of a regular expression, of bool[code points]."""
+    edges = np.flatnonzero(np.diff(members, prepend=False, append=False)).tolist()
+    pairs = zip(edges[::2], edges[1::2], strict=True)
+    return "".join(rf"\x{{{first:X}}}-\x{{{stop - 1:X}}}" for first, stop in pairs)
+
+
+# ---- WordPiece ----
+
+
+def _plan_word_piece(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
+    """BERT's normalizer and splitter see to a character at a time, apart from accents."""
+    normal = _normalizers(config)
+    splits = [step["type"] for step in _steps(config["pre_tokenizer"], "pretokenizers")]
+    if normal not in ([], ["BertNormalizer"]) or splits != ["BertPreTokenizer"]:
+        _refuse("it does not normalize and split text as BERT does")
+    alone = [rf" ?[{_PUNCTUATION}]"]
+    apart = _PUNCTUATION
+    if normal and config["normalizer"]["handle_chinese_chars"]:
+        alone.append(f" ?[{_CJK}]")
+        apart += _CJK
+    pattern = "|".join([*alone, rf" ?[^ \t\n\r{apart}]+", r"[ \t\n\r]+"])
+    raw, normalized = _added_tokens(config, tokenizer)
+    return Plan(_splitter([pattern]), _without_added(tokenizer), raw, normalized=normalized)
+
+
+# ---- Unigram ----
+
+
+def _plan_unigram(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
+    """Text is cut at plain spaces between characters that normalizers leave apart from them."""
+    allowed = {"Precompiled", "NFKC", "NFKD", "NFC", "NFD", "StripAccents", "Lowercase", "Nmt"}
+    for step in _steps(config["normalizer"], "normalizers"):
+        in_a_word = step["type"] == "Replace" and " " not in step["pattern"].get("String", " ")
+        spaces = step["type"] == "Replace" and step["pattern"].get("Regex") == " {2,}"
+        right = step["type"] == "Strip" and not step["strip_left"]
+        if not (step["type"] in allowed or in_a_word or spaces or right):
+            _refuse(f"its normalizer has a step {step['type']}")
+    steps = _steps(config["pre_tokenizer"], "pretokenizers")
+    if [s["type"] for s in steps] not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
+        _refuse("it does not split text at spaces, as T5 does")
+    if steps[-1]["prepend_scheme"] == "first" or not steps[-1]["split"]:
+        _refuse("it does not put a mark before each word")
+    raw, normalized = _added_tokens(config, tokenizer)
+    clinging = _as_set(_clinging(tokenizer))
+    pattern = rf" *(?:[^ {clinging}]|[{clinging}] *| +[{clinging}] *)+| +"
+    return Plan(_splitter([pattern]), _without_added(tokenizer), raw, normalized=normalized)
+
+
+def _clinging(tokenizer: tokenizers.Tokenizer) -> np.ndarray:
+    """The characters beside which a space is not cut at: bool[code points].
+
+    They may be one character with the space, or a normalizer leaves them out or makes them to
+    something that begins or ends with white space.
+    """
+    found = np.any([property_set(atom) for atom in _CLINGING], axis=0)
+    found[list(_PREPENDED)] = True
+    if tokenizer.normalizer is not None:
+        normalize = tokenizer.normalizer.normalize_str
+        for point in np.flatnonzero(~found[:_ASSIGNED]).tolist():
+            text = normalize(chr(point))
+            found[point] = text != chr(point) and (
+                not text or text[0] in _WHITE or text[-1] in _WHITE
+            )
+    found[_ASSIGNED:] = True
+    found[ord(" ")] = False
+    return found
+
+
+# ---- SentencePiece's BPE ----
+
+
+def _plan_sentencepiece(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
+    """Merges could cross spaces, but no token has a space behind another character."""
+    model, vocab = config["model"], config["model"]["vocab"]
+    if not model.get("byte_fallback") or any(f"<0x{i:02X}>" not in vocab for i in range(256)):
+        _refuse("it neither splits text into words of bytes nor has a token for each byte")
+    for option in (*_ODD_OPTIONS, "ignore_merges"):
+        if model.get(option):
+            _refuse(f"its model sets {option}")
+    for left, right in model["merges"]:
+        if re.search(f"[^{_SPACE}]{_SPACE}", left + right):
+            _refuse(f"its merge of {left!r} and {right!r} crosses the end of a word")
+    words = tokenizers.Tokenizer(tokenizer.model)
+    words.normalizer = normalizers.Replace(" ", _SPACE)
+    raw, normalized = _added_tokens(config, tokenizer)
+    pattern = f"[ {_SPACE}]*[^ {_SPACE}]+|[ {_SPACE}]+"
+    prefix = _sentencepiece_prefix(config)
+    return Plan(_splitter([pattern]), words, raw, normalized=normalized, prefix=prefix)
+
+
+def _sentencepiece_prefix(config: Config) -> Prefix | None:
+    """What goes before a text, if all else that happens is that spaces become visible."""
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
+    normal = _steps(config["normalizer"], "normalizers")
+    steps = _steps(config["pre_tokenizer"], "pretokenizers")
+    always = Prefix(b" ")
+    if normal and normal[-1] == replace:
+        cuts_at_spaces = [s["type"] == "Split" and s["pattern"] == {"String": " "} for s in steps]
+        if all(cuts_at_spaces):  # of which there are none left
+            if normal[:-1] == [{"type": "Prepend", "prepend": _SPACE}]:
+                return always
+            if not normal[:-1]:
+                return None
+    if not normal and len(steps) == 1 and steps[0]["type"] == "Metaspace":
+        [step] = steps
+        if step["replacement"] == _SPACE and not step["split"]:
+            prefix = Prefix(
+                b" ", unless=(b" ", _SPACE.encode()), first=step["prepend_scheme"] == "first"
+            )
+            return None if step["prepend_scheme"] == "never" else prefix
+    _refuse("it does not make spaces visible as SentencePiece does")
+
+
+# Another family is another row. Tokenizers of none are encoded by `tokenizers`.
+FAMILIES = {
+    "byte-level BPE": Family("BPE", True, _plan_byte_level),
+    "SentencePiece BPE": Family("BPE", False, _plan_sentencepiece),
+    "WordPiece": Family("WordPiece", False, _plan_word_piece),
+    "Unigram": Family("Unigram", False, _plan_unigram),
+}
+
+
+# ---- parts of a tokenizer.json ----
+
+
+def _steps(part: Config | None, name: str) -> list[Config]:
+    """The steps of a part, without the sequences that hold them."""
+    if part is None:
+        return []
+    if part["type"] != "Sequence":
+        return [part]
+    return [step for inner in part[name] for step in _steps(inner, name)]
+
+
+def _normalizers(config: Config) -> list[str]:
+    return [step["type"] for step in _steps(config["normalizer"], "normalizers")]
+
+
+def _splitter(patterns: Sequence[str]):
+    try:
+        return split_by(*patterns)
+    except UnsupportedPattern as error:
+        _refuse(f"it splits by a pattern that is not compiled here: {error}")
+
+
+def _without_added(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """The tokenizer, but added tokens are text to it."""
+    words = tokenizers.Tokenizer(tokenizer.model)
+    if tokenizer.normalizer is not None:
+        words.normalizer = tokenizer.normalizer
+    words.pre_tokenizer = tokenizer.pre_tokenizer
+    return words
+
+
+def _check_added(token: Config, others: Sequence[Config]) -> None:
+    content = token["content"]
+    if token["single_word"]:
+        _refuse(f"added token {content!r} is a single word")
+    if token["rstrip"] and any(other["content"][:1].isspace() for other in others):
+        _refuse(f"added token {content!r} takes white space along that is a token too")
+
+
+def _added_tokens(
+    config: Config, tokenizer: tokenizers.Tokenizer
+) -> tuple[AddedTokens, AddedTokens | None]:
+    """Those looked for in the text as it is, and those in what the normalizer makes of it."""
+    for token in config["added_tokens"]:
+        _check_added(token, config["added_tokens"])
+    raw = [token for token in config["added_tokens"] if not token["normalized"]]
+    rest = [token for token in config["added_tokens"] if token["normalized"]]
+    if not rest:
+        return AddedTokens(raw), None
+    if _normalizers(config) not in ([], ["NFC"]):
+        _refuse(f"added token {rest[0]['content']!r} is looked for in normalized text")
+    if not raw and tokenizer.normalizer is None:
+        return AddedTokens(rest), None
+    normalize = tokenizer.normalizer.normalize_str if tokenizer.normalizer else str
+    normal = [{**token, "content": normalize(token["content"])} for token in rest]
+    if len({token["content"] for token in normal}) < len(normal):
+        _refuse("two of its added tokens are one when normalized")
+    return AddedTokens(raw), AddedTokens(normal)

@@ -1,0 +1,347 @@
+"""Looks words up and writes their ids, compiled by numba. Called by `word_table.py`.
+
+How words lie in memory: a hash table of four numbers a slot.
+
+    low     bytes 0 to 7 of the word             a word of 16 bytes or more: a hash of it
+    high    bytes 8 to 14 and, on top, its size  2**63 + its number in the table of long words
+    ids     the first two of its ids             where its ids begin in the pool, if more than three
+    rest    the third, and how many there are
+
+`high` is 0 in a free slot. Each pass over a chunk of words does little for one of them, so that a
+processor has many under way at once; functions that take arrays are not called in those passes, for
+numba would count references with each call.
+
+Legend: N bytes of text, W words of a chunk, S slots (a power of two), L long words, U words of a
+chunk that are too long to be kept.
+"""
+
+import numpy as np
+from numba import types
+
+from pipelines.host.compiled import entry, inner
+
+LOW, HIGH, IDS = range(3)  # slots[S, 4], int64
+FIRST_ID, NUMBER = 4, 7  # of the same as uint32[S, 8]
+USED, LONG, POOL, NEW, UNKEPT = range(5)  # at[5]: what the table holds, and what a chunk brought
+DOCUMENT, PLACE, WORD = range(3)  # written[3]: how far the writing of ids has come
+LOWS, HIGHS, MISSED, NEW_WORDS, NEW_SLOTS, UNKEPT_WORDS = range(6)  # scratch[6, W]
+SHORT = 15  # bytes of the longest word that is its own key
+INLINE = 3  # ids that a slot holds
+KEPT = 256  # bytes of the longest word that is kept
+_ODD = np.int64(-7046029254386353131)  # 2**64 / golden ratio, as a signed number
+_MIX = np.int64(-4417276706812531889)  # another odd number
+_LONG = np.int64(-(2**63))
+_NO_MERGE = np.int64(2**62)
+_LOW_MASK = np.array([(1 << 8 * n) - 1 for n in range(8)] + [-1] * 8, np.int64)  # by size
+_HIGH_MASK = np.array([0] * 8 + [(1 << 8 * n) - 1 for n in range(8)], np.int64)
+
+_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
+_EIGHTS = types.Array(types.int64, 1, "A", readonly=True, aligned=False)
+_INTS = types.Array(types.int64, 1, "C", readonly=True)
+_IDS = types.Array(types.uint32, 1, "C", readonly=True)
+_ROWS = types.int64[:, ::1]
+_SLOTS = types.Tuple((_ROWS, types.uint32[:, ::1]))
+_LONG_WORDS = types.Tuple((types.int64[::1], types.uint8[::1], _EIGHTS))
+
+
+# ---- words -> slots ----
+
+
+@inner
+def _short_hash(low, high):
+    mixed = (low * _ODD ^ high) * _MIX
+    return mixed ^ mixed >> 32
+
+
+@inner
+def _key(data, eights, i, size):
+    """The key and the hash of a word; a long one's `high` is -1, for it has no number yet."""
+    if size > SHORT:
+        low = size * _ODD
+        for j in range(0, size - 8, 8):
+            low = (low ^ eights[i + j]) * _MIX
+            low ^= low >> 29
+        low = (low ^ eights[i + size - 8]) * _MIX
+        low ^= low >> 32
+        return low, np.int64(-1), low
+    low, high = np.int64(0), size << 56
+    for j in range(min(size, 8)):
+        low |= np.int64(data[i + j]) << (8 * j)
+    for j in range(8, size):
+        high |= np.int64(data[i + j]) << (8 * (j - 8))
+    return low, high, _short_hash(low, high)
+
+
+@inner
+def _same(eights, i, others, start, size):
+    for j in range(0, size - 8, 8):
+        if eights[i + j] != others[start + j]:
+            return False
+    return eights[i + size - 8] == others[start + size - 8]
+
+
+@inner
+def _find(data, eights, i, size, slots, long_words, at):
+    """The slot of the word at byte i, or, negative, -1 - the one that it has been given now."""
+    starts, letters, letter_eights = long_words
+    low, high, slot = _key(data, eights, i, size)
+    last = slots.shape[0] - 1
+    slot &= last
+    while slots[slot, HIGH] != 0:
+        if slots[slot, LOW] == low:
+            if slots[slot, HIGH] == high:
+                return slot
+            if high < 0 and slots[slot, HIGH] < 0:
+                which = slots[slot, HIGH] ^ _LONG
+                start = starts[which]
+                same_size = starts[which + 1] - start == size
+                if same_size and _same(eights, i, letter_eights, start, size):
+                    return slot
+        slot = (slot + 1) & last
+    at[USED] += 1
+    slots[slot, LOW] = low
+    slots[slot, HIGH] = high
+    if high < 0:
+        slots[slot, HIGH] = _LONG | at[LONG]
+        start = starts[at[LONG]]
+        for j in range(size):
+            letters[start + j] = data[i + j]
+        at[LONG] += 1
+        starts[at[LONG]] = start + size
+    return -1 - slot
+
+
+@entry(
+    types.void(
+        _BYTES, _EIGHTS, _INTS, _ROWS, _LONG_WORDS, types.int64[::1], _ROWS, types.int64[::1]
+    )
+)
+def find_words(data, eights, starts, slots, long_words, at, scratch, found):
+    """Finds the slot of each word. Those that are new get one, which the caller must fill.
+
+    Args:
+      data: uint8[N].
+      eights: int64[N - 7], the eight bytes of it from each byte on.
+      starts: int64[W + 1], where words start in it, and where the last ends.
+      slots: int64[S, 4], all zeros in the beginning, with room for all if all are new.
+      long_words: where they begin, int64[L + 1]; the words one after another, uint8; the eight
+        bytes of these from each byte on. With room for all, too.
+      at: int64[5].
+      scratch: int64[6, W]. Its rows NEW_WORDS and NEW_SLOTS become at[NEW] words that are new, by
+        their number in the chunk, and their slots; UNKEPT_WORDS those too long to be kept.
+      found: int64[W], becomes the slot of each word, or -1 - its place in UNKEPT_WORDS.
+    """
+    last = slots.shape[0] - 1
+    words, near = starts.size - 1, starts.size - 1
+    while near > 0 and starts[near - 1] + 16 > data.size:
+        near -= 1  # from its start on there are no 16 bytes
+    for n in range(near):
+        size = starts[n + 1] - starts[n]
+        masked = min(size, SHORT)
+        low = eights[starts[n]] & _LOW_MASK[masked]
+        high = eights[starts[n] + 8] & _HIGH_MASK[masked] | size << 56
+        high = high if size <= SHORT else -1
+        scratch[LOWS, n], scratch[HIGHS, n] = low, high
+        found[n] = _short_hash(low, high) & last
+    misses = 0
+    for n in range(words):
+        scratch[MISSED, misses] = n
+        slot = found[n] if n < near else 0
+        same = (slots[slot, LOW] == scratch[LOWS, n]) & (slots[slot, HIGH] == scratch[HIGHS, n])
+        misses += not (same & (n < near))
+    new, unkept = 0, 0
+    for miss in range(misses):
+        n = scratch[MISSED, miss]
+        size = starts[n + 1] - starts[n]
+        if size > KEPT:
+            scratch[UNKEPT_WORDS, unkept] = n
+            unkept += 1
+            found[n] = -unkept
+            continue
+        slot = _find(data, eights, starts[n], size, slots, long_words, at)
+        scratch[NEW_WORDS, new], scratch[NEW_SLOTS, new] = n, -1 - slot
+        new += slot < 0
+        found[n] = max(slot, -1 - slot)
+    at[NEW], at[UNKEPT] = new, unkept
+
+
+@entry(types.void(_ROWS, _ROWS))
+def move_slots(slots, larger):
+    """Puts all words into a larger table of zeros."""
+    last = larger.shape[0] - 1
+    for old in range(slots.shape[0]):
+        low, high = slots[old, LOW], slots[old, HIGH]
+        if high != 0:
+            slot = (low if high < 0 else _short_hash(low, high)) & last
+            while larger[slot, HIGH] != 0:
+                slot = (slot + 1) & last
+            for column in range(4):
+                larger[slot, column] = slots[old, column]
+
+
+# ---- the ids of new words ----
+
+
+@entry(types.void(_INTS, _IDS, _INTS, _SLOTS, types.uint32[::1], types.int64[::1]))
+def fill_slots(new_slots, ids, offsets, views, pool, at):
+    """Gives new words their ids: ids[offsets[k] : offsets[k + 1]] those of number k.
+
+    Args:
+      new_slots: int64[words].
+      ids: uint32.
+      offsets: int64[words + 1].
+      views: the slots, as int64[S, 4] and as uint32[S, 8].
+      pool: uint32, with room for all.
+      at: int64[5].
+    """
+    slots, numbers = views
+    for k in range(new_slots.size):
+        slot, first, number = new_slots[k], offsets[k], offsets[k + 1] - offsets[k]
+        numbers[slot, NUMBER] = number
+        if number <= INLINE:
+            for j in range(number):
+                numbers[slot, FIRST_ID + j] = ids[first + j]
+        else:
+            slots[slot, IDS] = at[POOL]
+            for j in range(number):
+                pool[at[POOL] + j] = ids[first + j]
+            at[POOL] += number
+
+
+@entry(types.void(_ROWS, _INTS, _INTS))
+def enter_merges(merges, pairs, results):
+    """Makes the hash table of merges: a row is a pair of ids and its result, -1 in a free one.
+
+    Args:
+      merges: int64[a power of two, 2], all -1.
+      pairs: int64, the left id << 32 | the right one.
+      results: int64, the rank << 32 | the id they are merged to.
+    """
+    last = merges.shape[0] - 1
+    for k in range(pairs.size):
+        slot = pairs[k] * _ODD
+        slot = (slot ^ slot >> 32) & last
+        while merges[slot, 1] >= 0:
+            slot = (slot + 1) & last
+        merges[slot, 0], merges[slot, 1] = pairs[k], results[k]
+
+
+@inner
+def _merge_once(merges, symbols, results, where):
+    """What the pair of symbols at `where` merges to, into `results`."""
+    pair = symbols[where] << 32 | symbols[where + 1]
+    last = merges.shape[0] - 1
+    slot = pair * _ODD
+    slot = (slot ^ slot >> 32) & last
+    while merges[slot, 1] >= 0 and merges[slot, 0] != pair:
+        slot = (slot + 1) & last
+    results[where] = merges[slot, 1] if merges[slot, 1] >= 0 else _NO_MERGE
+
+
+@entry(types.int64(_BYTES, _INTS, _INTS, _INTS, _ROWS, types.uint32[::1], types.int64[::1]))
+def merge_bytes(data, starts, words, byte_ids, merges, ids, offsets):
+    """Byte-level BPE of some words: of all pairs, the one of the lowest rank is merged, and again.
+
+    Args:
+      data: uint8[N].
+      starts: int64[W + 1], of words in it.
+      words: int64, which of these, each of at most KEPT bytes.
+      byte_ids: int64[256].
+      merges: as `enter_merges` makes it.
+      ids: uint32, with room for an id a byte; becomes the ids of all of them.
+      offsets: int64[words + 1], becomes where those of each begin.
+
+    Returns:
+      How many ids there are.
+    """
+    symbols, results = np.empty(KEPT, np.int64), np.empty(KEPT, np.int64)
+    total = 0
+    for k in range(words.size):
+        start = starts[words[k]]
+        number = starts[words[k] + 1] - start
+        for j in range(number):
+            symbols[j] = byte_ids[data[start + j]]
+        for j in range(number - 1):
+            _merge_once(merges, symbols, results, j)
+        while number > 1:
+            where = 0
+            for j in range(1, number - 1):
+                where = j if results[j] < results[where] else where
+            if results[where] == _NO_MERGE:
+                break
+            symbols[where] = results[where] & 0xFFFF_FFFF
+            number -= 1
+            for j in range(where + 1, number):
+                symbols[j], results[j - 1] = symbols[j + 1], results[j]
+            if where > 0:
+                _merge_once(merges, symbols, results, where - 1)
+            if where < number - 1:
+                _merge_once(merges, symbols, results, where)
+        offsets[k] = total
+        for j in range(number):
+            ids[total + j] = symbols[j]
+        total += number
+    offsets[words.size] = total
+    return total
+
+
+# ---- slots -> ids ----
+
+
+@entry(
+    types.void(
+        _INTS,
+        _INTS,
+        _INTS,
+        _SLOTS,
+        _IDS,
+        types.Tuple((_IDS, _INTS)),
+        types.uint32[::1],
+        types.int64[::1],
+        types.int64[::1],
+    )
+)
+def write_ids(found, starts, offsets, views, pool, unkept, ids, id_offsets, written):
+    """Writes the ids of a chunk's words, as far as there is room.
+
+    Args:
+      found: int64[W], slots, or -1 - a number among those not kept.
+      starts: int64[W + 1].
+      offsets: int64[documents + 1], where documents begin in the text.
+      views: the slots, as int64[S, 4] and as uint32[S, 8].
+      pool: uint32.
+      unkept: ids of the words that are not kept, uint32, and where those of each begin, int64[U+1].
+      ids: uint32, written from written[PLACE] on.
+      id_offsets: int64[documents + 1], becomes where those of a document begin.
+      written: int64[3]; WORD becomes W when all is written.
+    """
+    slots, numbers = views
+    long_ids, long_offsets = unkept
+    document, place = written[DOCUMENT], written[PLACE]
+    n = written[WORD]
+    while n < found.size:
+        slot = found[n]
+        if slot >= 0:
+            number = np.int64(numbers[slot, NUMBER])
+        else:
+            number = long_offsets[-slot] - long_offsets[-slot - 1]
+        if place + max(number, INLINE) > ids.size:
+            break
+        while offsets[document + 1] <= starts[n]:
+            document += 1
+            id_offsets[document] = place
+        if slot < 0:
+            first = long_offsets[-slot - 1]
+            for j in range(number):
+                ids[place + j] = long_ids[first + j]
+        elif number <= INLINE:
+            ids[place] = numbers[slot, FIRST_ID]
+            ids[place + 1] = numbers[slot, FIRST_ID + 1]
+            ids[place + 2] = numbers[slot, FIRST_ID + 2]
+        else:
+            first = slots[slot, IDS]
+            for j in range(number):
+                ids[place + j] = pool[first + j]
+        place += number
+        n += 1
+    written[DOCUMENT], written[PLACE], written[WORD] = document, place, n

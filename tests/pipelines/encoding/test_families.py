@@ -1,0 +1,200 @@
+"""The word table against `tokenizers`, for every family of tokenizers that it takes.
+
+More texts: `python -m tests.attacks.fuzz_encoding --texts=100000 --seed=7`.
+"""
+
+import dataclasses
+import random
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tokenizers import Tokenizer, normalizers
+
+from pipelines.encoding import word_table
+from pipelines.encoding.engines import encode_each
+from pipelines.encoding.families import make_engine
+from pipelines.encoding.normal_text import keep_normal
+from pipelines.encoding.splitting.splitter import split_by
+from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
+from pipelines.encoding.word_table import WordTableEngine
+from schemas.errors import DataError
+from tests.attacks.fuzz_encoding import (
+    different,
+    draw_texts,
+    engine_of,
+    find_differences,
+    small_tokenizer,
+)
+from tests.tools.places import DATA
+from tests.tools.tokenizer_factory import changed, config_of, data_of, strings, trained_tokenizer
+from tests.tools.tokenizer_families import FAMILIES
+
+_FLAGS = ("lstrip", "rstrip", "normalized", "single_word", "special")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_equal_on_hard_texts(name):
+    assert find_differences(small_tokenizer(name), 1500, seed=3) == []
+
+
+@pytest.mark.parametrize("name", ["gpt2", "roberta-base", "bert-base-uncased"])
+def test_published_tokenizers_on_hard_texts(name):
+    if not (DATA / "tokenizers" / name).exists():
+        pytest.skip("no data to encode with")
+    tokenizer = Tokenizer.from_buffer(load_tokenizer(DATA / "tokenizers" / name).json)
+    assert find_differences(tokenizer, 2000, seed=4) == []
+
+
+def test_a_word_cut_in_another_place_would_be_seen():
+    tokenizer = small_tokenizer("BERT uncased")
+    plan = dataclasses.replace(engine_of(tokenizer)._plan, splitter=split_by(r"..?"))
+    texts = ["hello thing"]
+    assert different(WordTableEngine(plan), tokenizer, texts) == texts
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_added_tokens_are_found_or_refused(seed):
+    draw = random.Random(seed)
+    name = draw.choice(["GPT-2", "Qwen 2", "BERT uncased", "T5, XLM-R", "Llama 2", "Mistral"])
+    config = config_of(small_tokenizer(name))
+    contents = ["<a>", "<a", "a>", "ab", "a b", " x", "  ", "\n", "é", "e\u0301", "<a><a>", "中"]
+    for content in draw.sample(contents, 4):
+        flags = {flag: draw.random() < 0.3 for flag in _FLAGS}
+        flags["single_word"] &= draw.random() < 0.3
+        number = len(config["added_tokens"]) + 5000
+        config["added_tokens"].append({"id": number, "content": content} | flags)
+    tokenizer = Tokenizer.from_buffer(data_of(config))
+    engine = make_engine(config_of(tokenizer), tokenizer)
+    if isinstance(engine, str):
+        assert "added token" in engine
+        return
+    pool = [*contents, *"<a>b x", " ", "\t", "\u3000", "\u0301", "hello"]
+    texts = ["".join(draw.choices(pool, k=draw.randrange(1, 9))) for _ in range(500)]
+    assert different(engine, tokenizer, texts) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value", "reason"),
+    [
+        ("GPT-2", ("model", "dropout"), 0.1, "dropout"),
+        ("GPT-2", ("model", "end_of_word_suffix"), "</w>", "end_of_word_suffix"),
+        ("GPT-2", ("pre_tokenizer", "use_regex"), False, "does not split"),
+        ("GPT-2", ("normalizer",), {"type": "Lowercase"}, "Lowercase"),
+        ("GPT-2", ("added_tokens", 0, "single_word"), True, "single word"),
+        ("Llama 3", ("pre_tokenizer", "pretokenizers", 0, "behavior"), "Removed", "Removed"),
+        ("Llama 3", ("pre_tokenizer", "pretokenizers", 0, "pattern", "Regex"), "(?<=a)b", "group"),
+        ("Llama 3", ("pre_tokenizer", "pretokenizers", 1, "add_prefix_space"), True, "each word"),
+        ("BERT cased", ("pre_tokenizer",), {"type": "Whitespace"}, "as BERT does"),
+        ("BERT cased", ("added_tokens", 0, "normalized"), True, "normalized text"),
+        ("T5, XLM-R", ("pre_tokenizer",), None, "at spaces"),
+        (
+            "T5, XLM-R",
+            ("pre_tokenizer", "pretokenizers", 1, "prepend_scheme"),
+            "first",
+            "each word",
+        ),
+        ("Llama 2", ("model", "byte_fallback"), False, "each byte"),
+        ("Llama 2", ("normalizer",), {"type": "Prepend", "prepend": "▁"}, "visible"),
+        ("Mistral", ("pre_tokenizer", "split"), True, "visible"),
+    ],
+)
+def test_other_shapes_are_refused_with_the_reason(name, path, value, reason):
+    tokenizer = small_tokenizer(name)
+    assert not isinstance(make_engine(config_of(tokenizer), tokenizer), str)
+    config = changed(config_of(tokenizer), *path, value=value)
+    assert reason in str(make_engine(config, tokenizer))
+
+
+def test_a_merge_across_words_is_refused():
+    tokenizer = small_tokenizer("Llama 2")
+    config = config_of(tokenizer)
+    config["model"]["merges"].append(["a", "▁a"])
+    assert "crosses" in str(make_engine(config, tokenizer))
+
+
+def test_the_reason_is_told():
+    tokenizer = LoadedTokenizer.from_json(small_tokenizer("Llama 3").to_str().encode())
+    assert (tokenizer.engine, tokenizer.why_not_faster) == ("word table", "")
+    config = changed(config_of(trained_tokenizer()), "normalizer", value={"type": "Lowercase"})
+    tokenizer = LoadedTokenizer.from_json(data_of(config))
+    assert tokenizer.engine == "tokenizers"
+    assert tokenizer.why_not_faster == "its normalizer is Lowercase"
+
+
+@pytest.mark.parametrize("name", ["Llama 3", "BERT uncased"])
+def test_a_full_table_starts_anew(name, monkeypatch):
+    tokenizer = small_tokenizer(name)
+    monkeypatch.setattr(word_table, "_MOST_BYTES", 3 << 20)
+    monkeypatch.setattr(word_table, "_BATCH_BYTES", 10_000)
+    draw = random.Random(5)
+    words = ["".join(draw.choices("abcdefghijkl", k=draw.randrange(5, 30))) for _ in range(40_000)]
+    texts = [" ".join(words[start : start + 2000]) for start in range(0, len(words), 2000)]
+    engine = engine_of(tokenizer)
+    assert different(engine, tokenizer, texts) == []
+    assert engine._tables[0]._bytes() < 4 << 20
+    monkeypatch.undo()
+    assert different(engine, tokenizer, texts) == []
+    assert engine._tables[0]._bytes() > 4 << 20  # or the limit would show nothing
+
+
+@pytest.mark.parametrize("unit", ["a", "中", " ", "▁", "'s", "\u0301", "ab "])
+@pytest.mark.parametrize("name", ["GPT-2", "BERT cased", "ALBERT", "Llama 2"])
+def test_words_of_any_length(name, unit):
+    tokenizer = small_tokenizer(name)
+    sizes = (1, 7, 8, 9, 15, 16, 17, 255, 256, 257, 70_000 // len(unit))
+    texts = [f"{before}{unit * size}" for size in sizes for before in ("", "x", " ")]
+    assert different(engine_of(tokenizer), tokenizer, texts) == []
+
+
+def test_slices_and_empty_documents():
+    tokenizer = small_tokenizer("Mistral")
+    engine, texts = engine_of(tokenizer), ["skipped", "", "one <s> two", "", "<s>", "", "skipped"]
+    ragged, guarded = engine.encode(strings(*texts).slice(1, 5))
+    expected = encode_each(tokenizer, texts[1:6])
+    assert ragged.lengths.tolist() == [len(ids) for ids in expected] and guarded == 0
+    assert ragged.values.tolist() == [i for ids in expected for i in ids]
+    assert ragged.values.dtype == np.uint32 and ragged.offsets.dtype == np.int64
+    for nothing in (strings(), strings("", ""), strings("a").slice(1)):
+        ragged, _ = engine.encode(nothing)
+        assert ragged.values.tolist() == [] and ragged.offsets.tolist() == [0] * (len(nothing) + 1)
+
+
+def test_threads_do_not_meet():
+    tokenizer = small_tokenizer("BERT uncased")
+    engine, wrong = engine_of(tokenizer), []
+
+    def work(seed: int) -> None:
+        source = draw_texts(tokenizer, seed)
+        wrong.extend(different(engine, tokenizer, [next(source) for _ in range(3000)]))
+
+    threads = [threading.Thread(target=work, args=[seed]) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == [] and 1 <= len(engine._tables) <= 4
+
+
+def test_after_an_error_no_word_is_left_without_ids(monkeypatch):
+    tokenizer = small_tokenizer("BERT uncased")
+    engine, text = engine_of(tokenizer), strings("hello things")
+
+    def fail(tokenizer, texts):
+        raise DataError("the tokenizer failed")
+
+    with monkeypatch.context() as patched, pytest.raises(DataError):
+        patched.setattr(word_table, "encode_each", fail)
+        engine.encode(text)
+    assert different(engine, tokenizer, text.to_pylist()) == []
+
+
+def test_normal_form_c_next_to_every_character():
+    normalizer = normalizers.NFC()
+    points = [p for p in (*range(0x3400), *range(0xA000, 0x1F000)) if not 0xD800 <= p < 0xE000]
+    texts = [f"{before}{chr(p)}" for p in points for before in ("a", "\u0928", "\u1100", "e\u0323")]
+    data, offsets = word_table.utf8_bytes(pa.array(texts, pa.large_string()))
+    found, bounds = keep_normal(normalizer)(data, offsets)
+    ours = [found[a:b].tobytes().decode() for a, b in zip(bounds, bounds[1:], strict=False)]
+    assert ours == [normalizer.normalize_str(text) for text in texts]
