@@ -82,19 +82,22 @@ def match_files(source: Source) -> list[tuple[str, int]]:
 
 def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
     """Each input file as one part, and the split that it is of if `datasets` named it."""
-    files: dict[str, tuple[int, huggingface.StoredSplit | None]] = {}
-    for pattern in expand_lists(source.patterns):
-        if pattern.startswith(HUGGING_FACE):
-            split = huggingface.find_split(pattern.removeprefix(HUGGING_FACE))
-            files |= {path: (os.path.getsize(path), split) for path in split.paths}
-        else:
-            found = find_files(pattern, label_folders=source.has_labels)
-            files |= {path: (size, None) for path, size in found}
-    if not sum(size for size, _ in files.values()):
+    files: dict[str, tuple[Part, huggingface.StoredSplit | None]] = {}
+    for given in source.patterns:
+        for pattern in expand_lists((given,)):
+            split = None
+            if pattern.startswith(HUGGING_FACE):
+                split = huggingface.find_split(pattern.removeprefix(HUGGING_FACE))
+                found = [(path, os.path.getsize(path)) for path in split.paths]
+            else:
+                found = find_files(pattern, label_folders=source.has_labels)
+            for path, size in found:
+                files[path] = Part(path, size, 0, size, input=given), split
+    if not sum(part.size for part, _ in files.values()):
         raise DataError(
             f"all {len(files)} input files are empty, the first is {min(files)}: there is no text"
         )
-    return [(Part(path, size, 0, size), split) for path, (size, split) in sorted(files.items())]
+    return [files[path] for path in sorted(files)]
 
 
 def _parts(source: Source) -> list[Part]:

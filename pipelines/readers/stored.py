@@ -8,7 +8,7 @@ import os
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -46,6 +46,7 @@ class Part:
       group: in Parquet, the row group.
       spans: the stored bytes that count, where these are not all from start to stop.
       classes: names of class numbers by field, where the file itself says otherwise.
+      input: the --input that names the file; the last one if there are several.
     """
 
     path: str
@@ -57,6 +58,7 @@ class Part:
     group: int = 0
     spans: tuple[tuple[int, int], ...] = ()
     classes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    input: str = field(default="", compare=False)
 
     @property
     def bytes(self) -> int:

@@ -21,6 +21,7 @@ from pipelines.input_options import (
 from pipelines.readers.documents import MAX_DOCUMENT_BYTES, Role
 from pipelines.readers.source import AUTO, Source
 from pipelines.train.cutting import NO_NORMALIZER, NORMALIZERS, Cutting
+from pipelines.train.groups import group_role
 from schemas.errors import UsageError
 
 MAX_VOCABULARY = 1 << 24
@@ -58,6 +59,9 @@ class TokenizerOptions:
     document: TextDocument = "line"
     text_field: str = "text"
     """The field with the text; a.b is the field b of the field a."""
+    group_field: str | None = None
+    """A field such as the language: the report tells how the vocabulary serves each of its values.
+    If not given, each --input is a group, or of a single one each folder that has files."""
     input_format: InputFormat = AUTO
     max_document_bytes: MaxDocumentBytes = MAX_DOCUMENT_BYTES
     filters: FilterFlags = Filters()
@@ -93,6 +97,11 @@ class TokenizerOptions:
             self.source()
         elif self.input:
             raise UsageError("--input and --from_histogram: give one of them")
+        elif self.group_field:
+            raise UsageError(
+                "--group_field names a field of documents, and --from_histogram has words alone: "
+                "give --input for the figures of groups"
+            )
         elif self.filters != Filters():
             raise UsageError(
                 "--from_histogram holds counted words: documents are filtered and normalized when "
@@ -124,12 +133,14 @@ class TokenizerOptions:
 
     def source(self) -> Source:
         """What the flags ask to be read."""
-        return source_of(self, self.input, (Role("text", "string", self.text_field),))
+        text = Role("text", "string", self.text_field)
+        return source_of(self, self.input, (text, *group_role(self.group_field)))
 
     def parameters(self) -> dict[str, Any]:
         """What decides the tokenizer besides the text, for report.json.
 
-        What is said of text is empty where there is none; --pattern is left out if it was.
+        What is said of text is empty where there is none; --pattern, --normalizer and --group_field are
+        left out if they were. The last decides too: a document is refused whose group is no name.
         """
         from_text = self.from_histogram is None
         return {
@@ -144,4 +155,5 @@ class TokenizerOptions:
             "filters": self.filters.parameters() if from_text else {},
             **({"pattern": self.pattern} if self.pattern else {}),
             **({"normalizer": self.normalizer} if self.normalizer else {}),
+            **({"group_field": self.group_field} if self.group_field else {}),
         }

@@ -16,7 +16,7 @@ from schemas.typed_json import from_json
 TOKENIZER, HISTOGRAM, REPORT = "tokenizer.json", "histogram.parquet", TOKENIZER_REPORT
 CONFIG = "tokenizer_config.json"
 RUN = "config.yaml"  # the flags, to run it again
-READ = "read.json"  # in the staging folder only
+READ, SAMPLE = "read.json", "sample.arrow"  # in the staging folder only
 _OLD = (TOKENIZER, REJECTS, FILTERED, RUN)
 _NEW = (HISTOGRAM, REJECTS, FILTERED, REPORT, CONFIG, RUN, TOKENIZER)  # in the order of publishing
 
@@ -75,7 +75,10 @@ def _differences(output: str, parameters: dict[str, Any], digest: Callable[[], s
 
 def _report(output: str) -> Report:
     path = os.path.join(output, REPORT)
-    return from_json(Report, store.load_json(path), path)
+    found = store.load_json(path)
+    if isinstance(found, dict):
+        found.setdefault("fertility", [])  # reports of 2026-11 and before have none
+    return from_json(Report, found, path)
 
 
 def publish(output: str) -> None:

@@ -10,6 +10,7 @@ from pipelines.readers.documents import Reject, refuse_too_many
 from pipelines.readers.sources import file_digests
 from pipelines.runners.deliveries import Deliveries, add_deliveries
 from pipelines.train.bpe import Trained
+from pipelines.train.fertility import Fertility
 from pipelines.train.histogram import Histogram
 from pipelines.writers.rejects import Stashed
 from schemas.drops import total_counts
@@ -79,6 +80,7 @@ class Report:
       bytes_per_token: of the text.
       words_of_one_token: share of the words' occurrences, the coverage.
       distinct_words_of_one_token: share of the different words.
+      fertility: of each group, the one with the most text first; none without text.
     """
 
     format_version: int
@@ -95,6 +97,7 @@ class Report:
     distinct_words_of_one_token: float
     tokenizer_sha256: str
     histogram_sha256: str
+    fertility: tuple[Fertility, ...] = ()
 
 
 def add_read(parts: Iterable[Read]) -> Read:
@@ -151,6 +154,7 @@ def report_of(
     *,
     tokenizer_sha256: str,
     histogram_sha256: str,
+    fertility: tuple[Fertility, ...] = (),
 ) -> Report:
     """Counts what the tokenizer makes of the text; exact, for every word's tokens are known."""
     counts = histogram.counts["count"].to_numpy()
@@ -171,4 +175,5 @@ def report_of(
         distinct_words_of_one_token=int(single.sum()) / len(counts),
         tokenizer_sha256=tokenizer_sha256,
         histogram_sha256=histogram_sha256,
+        fertility=fertility,
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.progress import Progress
 from rich.table import Table
+from tokenizers import Tokenizer
 
 from pipelines.configs.config_file import config_bytes
 from pipelines.encoding.splitting.automaton import compile_pattern
@@ -25,6 +26,9 @@ from pipelines.storage import store
 from pipelines.storage.store import write_file
 from pipelines.train.bpe import Trained, train_bpe
 from pipelines.train.chat_template import read_chat_template
+from pipelines.train.fertility import Fertility, fertility_table, measure_fertility
+from pipelines.train.group_sample import GroupSample
+from pipelines.train.groups import file_groups
 from pipelines.train.histogram import Histogram, read_histogram
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.output import (
@@ -33,6 +37,7 @@ from pipelines.train.output import (
     READ,
     REPORT,
     RUN,
+    SAMPLE,
     TOKENIZER,
     finished_tokenizer,
     publish,
@@ -117,6 +122,7 @@ def _train(
         trained,
         tokenizer_sha256=store.sha256(os.path.join(folder, TOKENIZER)),
         histogram_sha256=store.sha256(os.path.join(folder, HISTOGRAM)),
+        fertility=() if options.from_histogram else _measure_groups(folder),
     )
     write_file(os.path.join(folder, REPORT), to_json(report))
     write_file(os.path.join(folder, RUN), config_bytes("train_tokenizer", options))
@@ -136,6 +142,14 @@ def _parameters(options: TokenizerOptions) -> dict[str, Any]:
 def _refuse_pattern(pattern: str, place: str) -> None:
     if name_of(pattern) == pattern and (fault := fault_of(pattern)):
         raise UsageError(f"{place} {pattern!r}: {fault}")
+
+
+def _measure_groups(folder: str) -> tuple[Fertility, ...]:
+    """Encodes the sample of the text with the new tokenizer."""
+    sample = GroupSample()
+    sample.merge(store.read(os.path.join(folder, SAMPLE)))
+    tokenizer = Tokenizer.from_buffer(store.read(os.path.join(folder, TOKENIZER)))
+    return measure_fertility(sample, tokenizer)
 
 
 def _given_histogram(options: TokenizerOptions, path: str) -> tuple[Histogram, Text]:
@@ -181,7 +195,7 @@ def _count(
     write_blocks(folder, blocks)
 
     with_beam().run_pipeline(
-        wire_counting(options, len(blocks), beam_arguments, staging),
+        wire_counting(options, blocks, beam_arguments, staging),
         beam_arguments,
         local=staging.local,
         total_bytes=total_bytes,
@@ -207,7 +221,7 @@ def _say_if_slow(pattern: str) -> None:
 
 
 def wire_counting(
-    options: TokenizerOptions, blocks: int, beam_arguments: list[str], staging: Staging
+    options: TokenizerOptions, blocks: list[Block], beam_arguments: list[str], staging: Staging
 ) -> "Callable[[beam.Pipeline], None]":
     """Gives what adds the transforms to a pipeline."""
 
@@ -224,7 +238,8 @@ def wire_counting(
             staging.scratch(local=is_local(beam_arguments)),
             options.max_rejects,
             staging.run,
-            blocks,
+            len(blocks),
+            file_groups(blocks),
         )
         _ = pipeline | CountWords(job)
 
@@ -276,6 +291,8 @@ def _print_summary(options: TokenizerOptions, report: Report, seconds: float) ->
     for name, value in rows.items():
         table.add_row(name, value)
     _console.print(table)
+    if report.fertility:
+        _console.print(fertility_table(report.fertility))
     if report.vocab_size < options.vocab_size:
         _say(
             f"note: {report.vocab_size:,} tokens instead of {options.vocab_size:,}: no pair of "

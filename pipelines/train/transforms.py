@@ -7,6 +7,7 @@ happens to them are the functions of `word_counts` and `histogram`.
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import apache_beam as beam
@@ -19,6 +20,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from pipelines.filters.filter_documents import Filtered, filter_documents
 from pipelines.filters.filters import Filters, load_filter
 from pipelines.readers.block_list import read_blocks
+from pipelines.readers.documents import Documents
 from pipelines.readers.source import Source
 from pipelines.readers.sources import Block, read_block
 from pipelines.runners.deliveries import Deliveries, add_tallies, check_deliveries, tally
@@ -26,14 +28,17 @@ from pipelines.runners.progress import Journal
 from pipelines.storage.store import write_file
 from pipelines.train import histogram, word_counts
 from pipelines.train.cutting import Cutting
-from pipelines.train.output import HISTOGRAM, READ
+from pipelines.train.group_sample import GroupSample, add_samples
+from pipelines.train.groups import FileGroups
+from pipelines.train.output import HISTOGRAM, READ, SAMPLE
 from pipelines.train.report import Read, add_read, check_read, text_of
-from pipelines.train.word_counter import WordCounter, add_counts
+from pipelines.train.word_counter import BUCKETS, WordCounter, add_counts
 from pipelines.writers.rejects import Stashed, collect, rejects_file, stash
 from pipelines.writers.staging import check_turn
 from schemas.typed_json import to_json
 
-_READ = -1  # the key of what was read; others are buckets
+_READ = -1  # the key of what was read; others are buckets of words, and one is of the sample
+_SAMPLE = BUCKETS
 _ALL = 0
 
 
@@ -51,6 +56,7 @@ class CountJob:
       max_rejects: a run with more refused documents fails; below 0 for no limit.
       run: names the run that waits for this job.
       blocks: how many the plan has, each of which must be reported.
+      groups: how files make groups, if documents do not say it.
     """
 
     source: Source
@@ -62,6 +68,7 @@ class CountJob:
     max_rejects: int
     run: str = ""
     blocks: int = 0
+    groups: FileGroups = FileGroups()
 
 
 def read_of(filtered: Filtered, stashed: tuple[Stashed, ...] = ()) -> Read:
@@ -77,8 +84,15 @@ def read_of(filtered: Filtered, stashed: tuple[Stashed, ...] = ()) -> Read:
     )
 
 
+def read_groups(block: Block, job: CountJob) -> Iterator[tuple[str, Documents]]:
+    """A block's documents in pieces, each of files of one group."""
+    for group, part_of_block in job.groups.split(block):
+        for documents in read_block(part_of_block, job.source):
+            yield group, documents
+
+
 class CountBlocks(beam.DoFn):
-    """Blocks of a bundle -> (bucket, counts of its words) for each bucket, and what was read."""
+    """Blocks of a bundle -> (bucket, counts of its words), a sample, and what was read."""
 
     def __init__(self, job: CountJob):
         self._job = job
@@ -92,44 +106,50 @@ class CountBlocks(beam.DoFn):
     def start_bundle(self) -> None:
         """Starts empty counts and an empty report for this bundle."""
         self._counts = WordCounter()
+        self._sample = GroupSample()
         self._read = [Read()]
 
     def process(self, block: Block) -> None:
         """Reads a block and counts its words."""
         job = self._job
         check_turn(job.staging, job.run)
-        for piece, documents in enumerate(read_block(block, job.source)):
+        for piece, (group, documents) in enumerate(read_groups(block, job)):
             filtered = filter_documents(job.filters, documents, job.source.roles)
             stashed = stash(filtered.lines, job.scratch, block.index, piece)
             counted = self._counts.count(filtered.documents.text, job.cutting)
             self._read.append(replace(read_of(filtered, stashed), normalized_bytes=counted))
+            columns = filtered.documents.columns
+            self._sample.add(columns[0], group if len(columns.schema) == 1 else columns[1])
             self._journal.add(bytes_read=documents.stored_bytes)
         self._read.append(Read(deliveries=Deliveries(blocks=(block.index,))))
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        """Gives the counts of the bundle, and then what it read."""
-        for bucket, counts in self._counts.buckets():
-            table = word_counts.to_bytes(counts)
-            self._read.append(Read(deliveries=Deliveries(sent=tally([(bucket, table)]))))
-            yield GlobalWindows.windowed_value((bucket, table))
+        """Gives the counts of the bundle, its sample, and then what it read."""
+        tables = ((bucket, word_counts.to_bytes(t)) for bucket, t in self._counts.buckets())
+        for keyed in chain(tables, [(_SAMPLE, self._sample.to_bytes())]):
+            self._read.append(Read(deliveries=Deliveries(sent=tally([keyed]))))
+            yield GlobalWindows.windowed_value(keyed)
         yield GlobalWindows.windowed_value((_READ, add_read(self._read)))
-        del self._counts, self._read
+        del self._counts, self._sample, self._read
 
 
-def add_up(keyed: tuple[int, Iterable[Any]]) -> tuple[int, tuple[Read, bytes]]:
-    """All of a key as one: what was read; or what came for a bucket, and the sum of its tables."""
+def add_up(keyed: tuple[int, Iterable[Any]]) -> tuple[int, tuple[int, Read, bytes]]:
+    """All of a key as one: what was read; or what came for it, and the sum of its tables."""
     key, parts = keyed
     if key == _READ:
-        return _ALL, (add_read(parts), b"")
+        return _ALL, (key, add_read(parts), b"")
     received: list[np.ndarray] = []
 
-    def tables() -> Iterator[pa.Table]:
+    def tallied() -> Iterator[bytes]:
         for part in parts:
             received.append(tally([(key, part)]))
-            yield word_counts.from_bytes(part)
+            yield part
 
-    table = word_counts.to_bytes(add_counts(tables()))
-    return _ALL, (Read(deliveries=Deliveries(received=add_tallies(received))), table)
+    if key == _SAMPLE:
+        total = add_samples(tallied())
+    else:
+        total = word_counts.to_bytes(add_counts(map(word_counts.from_bytes, tallied())))
+    return _ALL, (key, Read(deliveries=Deliveries(received=add_tallies(received))), total)
 
 
 class WriteHistogram(beam.DoFn):
@@ -138,19 +158,22 @@ class WriteHistogram(beam.DoFn):
     def __init__(self, job: CountJob):
         self._job = job
 
-    def process(self, everything: tuple[int, Iterable[tuple[Read, bytes]]]) -> Iterator[str]:
+    def process(self, everything: tuple[int, Iterable[tuple[int, Read, bytes]]]) -> Iterator[str]:
         """Refuses what is not complete or cannot be trained on, and writes the rest."""
-        reads, tables = zip(*everything[1], strict=True)
-        read = add_read(reads)
+        keys, reads, totals = zip(*everything[1], strict=True)
+        read, tables = add_read(reads), dict(zip(keys, totals, strict=True))
+        sample = tables.pop(_SAMPLE, b"")
         check_deliveries(
             read.deliveries,
             lambda: read_blocks(self._job.staging),
             self._job.blocks,
-            lambda bucket: f"bucket {bucket} of the words",
+            lambda key: "the sample" if key == _SAMPLE else f"bucket {key} of the words",
         )
         check_read(read, self._job.max_rejects)
         check_turn(self._job.staging, self._job.run, publishes=True)
-        counts = pa.concat_tables(word_counts.from_bytes(table) for table in tables if table)
+        counts = pa.concat_tables(
+            word_counts.from_bytes(table) for table in tables.values() if table
+        )
         origin = histogram.Origin(
             self._job.cutting, read.documents, read.bytes, read.normalized_bytes
         )
@@ -158,6 +181,7 @@ class WriteHistogram(beam.DoFn):
         files = {
             READ: to_json(text_of(read)),
             HISTOGRAM: histogram.to_parquet(sorted_counts),
+            SAMPLE: sample,
             **rejects_file(read.rejects),
         }
         for name, content in files.items():

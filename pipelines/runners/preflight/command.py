@@ -216,7 +216,7 @@ def preflight_tokenizer(options: TokenizerOptions, beam_arguments: list[str]) ->
     look = Preflight(asked)
     blocks = look.places()
     staging = as_if_staged(options.output)
-    look.job(wire_counting(options, len(blocks or []), beam_arguments, staging))
+    look.job(wire_counting(options, blocks or [], beam_arguments, staging))
     if blocks is None:
         look.add(Check("work", "not checked", _NO_INPUTS))
     else:

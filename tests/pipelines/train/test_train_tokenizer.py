@@ -35,6 +35,7 @@ from pipelines.readers.sources import plan_blocks
 from pipelines.train import run as tokenizer_run
 from pipelines.train import word_counts
 from pipelines.train.cutting import Cutting
+from pipelines.train.group_sample import GROUP_BYTES
 from pipelines.train.histogram import Histogram, Origin, read_histogram, to_parquet
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.transforms import CountBlocks, CountJob
@@ -277,6 +278,110 @@ def test_any_layout_block_size_and_runner_gives_the_same_bytes(tmp_path, monkeyp
         expected = found
 
 
+def languages(tmp_path: Path) -> dict[str, list[str]]:
+    """Documents of three languages, more than their samples hold in two; repeats among them."""
+    random = np.random.default_rng(0)
+    texts: dict[str, list[str]] = {}
+    for name, first, count in (("en", "a", 9000), ("no", "æ", 9000), ("zh", "中", 40)):
+        words = [chr(ord(first) + n % 20) * (1 + n % 5) for n in range(60)]
+        drawn = random.integers(0, 60, (count, 40))
+        texts[name] = [" ".join(words[word] for word in row) for row in drawn]
+        texts[name] += texts[name][:9]
+    return texts
+
+
+def test_any_layout_and_runner_gives_the_same_fertility(tmp_path):
+    texts = languages(tmp_path)
+    for name, documents in texts.items():
+        (tmp_path / "folders" / name / "deeper").mkdir(parents=True)
+        folder = tmp_path / "folders" / name
+        for part in range(3):
+            path = folder / "deeper" / f"{part}.txt" if part else folder / "0.txt"
+            path.write_text("".join(f"{document}\n" for document in documents[part::3]))
+        (tmp_path / name).write_text("".join(f"{document}\n" for document in documents[::-1]))
+    records = [{"text": t, "of": {"lang": name}} for name in texts for t in texts[name]]
+    order = np.random.default_rng(1).permutation(len(records)).tolist()
+    mixed = tmp_path / "mixed.jsonl"
+    mixed.write_text("".join(json.dumps(records[i]) + "\n" for i in order))
+
+    processes = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+    threads = ["--direct_running_mode=multi_threading", "--direct_num_workers=2"]
+    found = {}
+    for layout, inputs in {
+        "folders": [f"--input={tmp_path}/folders"],
+        "inputs": [f"--input={tmp_path}/{name}" for name in ("zh", "no", "en")],
+        "field": [f"--input={mixed}", "--group_field=of.lang"],
+    }.items():
+        runner = {"folders": processes, "inputs": threads}.get(layout, [])
+        flags = ["--vocab_size=400", "--direct_runner_bundle_repeat=1", *runner, *inputs]
+        found[layout] = train(tmp_path / layout / "out", *flags)["fertility"]
+    assert found["folders"] == found["inputs"] == found["field"]
+    assert [group["group"] for group in found["field"]] == ["no", "en", "zh"]
+    no, en, zh = found["field"]
+    assert (no["documents"], en["documents"], zh["documents"]) == (9009, 9009, 49)
+    assert en["sampled_documents"] < 9000 and zh["sampled_documents"] == 40  # repeats once
+    tokenizer = Tokenizer.from_file(str(tmp_path / "field" / "out" / "tokenizer.json"))
+    once = texts["zh"][:40]
+    tokens = sum(len(e) for e in tokenizer.encode_batch(once, add_special_tokens=False))
+    assert zh["tokens_per_word"] == tokens / sum(len(text.split()) for text in once)
+    assert zh["bytes_per_token"] == sum(len(text.encode()) for text in once) / tokens
+    assert zh["characters_per_token"] == sum(map(len, once)) / tokens
+
+
+@needs_data
+def test_a_vocabulary_serves_the_language_it_has_more_of(tmp_path, capsys):
+    texts = {}
+    for name, count in (("imdb", 300), ("norec", 30)):
+        with zstandard.open(DATA / name / "train.jsonl.zst", "rt", encoding="utf-8") as file:
+            texts[name] = [json.loads(next(file))["text"] for _ in range(count)]
+        lines = [json.dumps({"text": text}) for text in texts[name]]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    inputs = [f"--input={tmp_path}/{name}.jsonl" for name in texts]
+    imdb, norec = train(tmp_path / "out", *inputs, "--vocab_size=4000")["fertility"]
+    tokenizer = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    for figures, documents in zip((imdb, norec), texts.values(), strict=True):
+        encoded = tokenizer.encode_batch(documents, add_special_tokens=False)
+        tokens = sum(map(len, encoded))
+        assert figures["documents"] == figures["sampled_documents"] == len(documents)
+        assert figures["bytes_per_token"] == figures["bytes"] / tokens
+        assert figures["tokens_per_word"] == tokens / sum(len(d.split()) for d in documents)
+    assert imdb["tokens_per_word"] < 1.7 < 2 < norec["tokens_per_word"]
+    assert imdb["words_of_over_3_tokens"] < norec["words_of_over_3_tokens"]
+    assert f"{norec['tokens_per_word']:.2f}" in capsys.readouterr().out
+
+
+def test_groups_of_a_field(tmp_path):
+    path = tmp_path / "documents.jsonl"
+    records = [{"text": "low", "n": 1}, {"text": "low", "n": True}, {"text": "low low"}]
+    path.write_text("".join(json.dumps(r) + "\n" for r in [*records, {"text": "x", "n": [1]}]))
+    flags = [f"--input={path}", "--vocab_size=262"]
+    report = train(tmp_path / "out", *flags, "--group_field=n")
+    assert report["text"]["refused"] == {"not_an_id": 1}
+    assert [(g["group"], g["documents"]) for g in report["fertility"]] == [
+        ("", 1),
+        ("1", 1),
+        ("true", 1),
+    ]
+    with pytest.raises(UsageError, match="group_field 'n', not None"):
+        train(tmp_path / "out", *flags)
+    ids = tmp_path / "ids.jsonl"
+    ids.write_text("".join(json.dumps({"text": "low", "n": n}) + "\n" for n in range(1001)))
+    with pytest.raises(UsageError, match="field of more than 1,000 values, such as '0' and '99"):
+        train(tmp_path / "ids", f"--input={ids}", "--vocab_size=262", "--group_field=n")
+
+
+def test_a_tokenizer_of_before_is_found_without_figures_of_groups(text, trained, capsys):
+    path = trained / "report.json"
+    report = json.loads(path.read_text())
+    [everything] = report.pop("fertility")
+    assert (everything["group"], everything["documents"]) == ("all", 12)
+    path.write_text(json.dumps(report))
+    capsys.readouterr()
+    train(trained, f"--input={text}", "--vocab_size=300")
+    printed = capsys.readouterr().out
+    assert "holds this very tokenizer already" in printed and "words of over" not in printed
+
+
 def test_small_blocks_give_the_same_histogram(tmp_path, text, monkeypatch):
     def histogram_of(block_bytes: int) -> str:
         source = TokenizerOptions.source
@@ -347,6 +452,9 @@ def test_from_histogram(tmp_path, text, trained):
     assert sha256(tmp_path / "again" / "tokenizer.json") == sha256(trained / "tokenizer.json")
     assert sha256(tmp_path / "again" / "histogram.parquet") == sha256(trained / "histogram.parquet")
     assert report["text"]["documents"] == 12
+    assert report["fertility"] == []
+    with pytest.raises(UsageError, match="--group_field names a field of documents"):
+        train(tmp_path / "again", given, "--vocab_size=300", "--group_field=lang")
     train(tmp_path / "again", given, "--vocab_size=300")  # found
     with pytest.raises(UsageError, match="there is no such file"):
         train(tmp_path / "again", "--from_histogram=gone", "--vocab_size=300")
@@ -716,10 +824,9 @@ def test_what_travels_between_workers(tmp_path):
     for block in blocks:
         counting.process(block)
     elements = [windowed.value for windowed in counting.finish_bundle()]
-    assert len(elements) == BUCKETS + 1
-    tables = [value for _, value in elements if isinstance(value, bytes)]
+    *tables, sample, read = [value for _, value in elements]
+    assert len(tables) == BUCKETS and len(sample) < GROUP_BYTES + 30 * read.documents
     distinct = sum(word_counts.from_bytes(table).num_rows for table in tables)
     assert distinct == 5002  # the numbers, `w` and ` w`
     assert sum(map(len, tables)) < 64 * 700 + 25 * distinct  # 512 bytes of schema; 8 + 8 + 6 a word
-    [read] = [value for _, value in elements if not isinstance(value, bytes)]
     assert read.documents == len(words) and len(pickle.dumps(read)) < 200 * len(blocks)
