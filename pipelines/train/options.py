@@ -139,8 +139,9 @@ class TokenizerOptions:
     def parameters(self) -> dict[str, Any]:
         """What decides the tokenizer besides the text, for report.json.
 
-        What is said of text is empty where there is none; --pattern, --normalizer and --group_field are
-        left out if they were. The last decides too: a document is refused whose group is no name.
+        What is said of text is empty where there is none; --pattern, --normalizer and --group_field
+        are left out if they were. The last decides too: a document whose group is no name is
+        refused.
         """
         from_text = self.from_histogram is None
         return {
