@@ -1,4 +1,4 @@
-"""Text -> a byte-level BPE tokenizer: `python -m pipelines.train_tokenizer --help`."""
+"""Text -> a tokenizer: `python -m pipelines.train_tokenizer --help`."""
 
 import tyro
 

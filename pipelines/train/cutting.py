@@ -14,6 +14,16 @@ NORMALIZERS = {  # and what `tokenizers` calls them
     "lowercase": "Lowercase",
     "strip_accents": "StripAccents",
 }
+# Words that BertNormalizer and BertPreTokenizer may be given one by one. White space, ASCII
+# punctuation and Chinese characters part words there, whatever stands beside them, and the
+# normalizer changes a text character by character. So words can be counted as they stand in the
+# text, and only distinct ones be normalized, cased or uncased (see `wordpiece`).
+_SPACES, _MARKS = r" \t\r\n", r"!-/:-@\[-`{-~"
+_CHINESE = (  # as BertNormalizer has them
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b81f"
+    "\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f"
+)
+BERT_WORDS = rf" ?[^{_SPACES}{_MARKS}{_CHINESE}]+| ?[{_MARKS}{_CHINESE}]|[{_SPACES}]+"
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,12 @@
 """The command line of train_tokenizer -> frozen configuration that refuses."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 import tyro
 
-from pipelines.encoding.byte_alphabet import first_tokens
-from pipelines.encoding.splitting.patterns import GPT2, NAMES, pattern_of
+from pipelines.encoding.splitting.patterns import NAMES, pattern_of
 from pipelines.filters.filters import Filters
 from pipelines.input_options import (
     FilterFlags,
@@ -22,6 +21,7 @@ from pipelines.readers.documents import MAX_DOCUMENT_BYTES, Role
 from pipelines.readers.source import AUTO, Source
 from pipelines.train.cutting import NO_NORMALIZER, NORMALIZERS, Cutting
 from pipelines.train.groups import group_role
+from pipelines.train.models.table import BPE, MODELS, ModelKind
 from schemas.errors import UsageError
 
 MAX_VOCABULARY = 1 << 24
@@ -31,31 +31,44 @@ _NORMALIZERS = (NO_NORMALIZER, *NORMALIZERS)
 
 @dataclass(frozen=True)
 class TokenizerOptions:
-    """Text in, a byte-level BPE tokenizer out.
+    """Text in, a tokenizer out: byte-level BPE or WordPiece.
 
     Flags that are not listed here go to Beam (--runner=..., --direct_num_workers=...).
     --config=FILE.yaml holds flags; those of the command line win.
     """
 
     vocab_size: int
-    """Tokens of the vocabulary, the 256 bytes and the special tokens included."""
+    """Tokens of the vocabulary, special tokens and the 256 bytes, or characters, included."""
     output: str
     """The directory for tokenizer.json, histogram.parquet and report.json."""
     input: Inputs = ()
+    model: Annotated[str, tyro.conf.arg(metavar="|".join(MODELS))] = BPE
+    """bpe: byte-level BPE, as of GPT-2 and RoBERTa; wordpiece: as of BERT."""
     from_histogram: str | None = None
     """Train from the histogram.parquet of an earlier run instead of from text."""
     min_frequency: int = 2
     """Pairs that occur less often are not merged."""
-    special_tokens: str = "<s>,<pad>,</s>,<unk>,<mask>"
-    """They take the first ids, in this order."""
+    max_token_length: int | None = None
+    """Tokens are shorter than this, in bytes or characters; but two of these may always merge."""
+    special_tokens: str | None = None
+    """They take the first ids, in this order: <s>,<pad>,</s>,<unk>,<mask> if not given; of
+    wordpiece [PAD],[UNK],[CLS],[SEP],[MASK]."""
     pattern: Annotated[str | None, tyro.conf.arg(metavar=f"{'|'.join(NAMES)}|REGEX")] = None
-    """How text is cut into words, within which tokens stay; gpt2 if not given."""
+    """How text is cut into words, within which tokens stay; gpt2 if not given. Of bpe."""
     normalizer: Annotated[str | None, tyro.conf.arg(metavar="|".join(_NORMALIZERS))] = None
-    """What the tokenizer does to text before it cuts it; several are separated by commas."""
+    """What the tokenizer does to text before it cuts it; several are separated by commas. Of
+    bpe."""
     add_prefix_space: bool = False
-    """Treat the first word of a document like any other: with a space before it."""
+    """Treat the first word of a document like any other: with a space before it. Of bpe."""
     chat_template: str | None = None
     """A file with a chat template (Jinja), which goes into tokenizer_config.json."""
+    lowercase: bool = True
+    """Small letters, and no accents: BERT uncased. Of wordpiece."""
+    limit_alphabet: int | None = None
+    """So many characters are kept, the most frequent; words with another are [UNK]. Of
+    wordpiece."""
+    initial_alphabet: str = ""
+    """Characters that are kept before others, in the text or not. Of wordpiece."""
     document: TextDocument = "line"
     text_field: str = "text"
     """The field with the text; a.b is the field b of the field a."""
@@ -75,6 +88,9 @@ class TokenizerOptions:
         """Refuses values that cannot work, before anything is read."""
         if not self.output:
             raise UsageError("--output is empty: give the directory of the tokenizer")
+        if self.model not in MODELS:
+            raise UsageError(f"--model={self.model}: give one of {', '.join(MODELS)}")
+        self._refuse_other_models_flags()
         specials = self.specials()
         for token in specials:
             if not token.strip() or token != token.strip():
@@ -84,14 +100,22 @@ class TokenizerOptions:
                 )
             if specials.count(token) > 1:
                 raise UsageError(f"--special_tokens={self.special_tokens}: {token} stands twice")
-        least = len(first_tokens(specials))
+        kind = self.model_kind()
+        for token in kind.needed:
+            if token not in specials:
+                raise UsageError(
+                    f"--special_tokens={self.special_tokens}: --model={self.model} needs {token}"
+                )
+        least = len(kind.first_tokens(specials))
         if not least <= self.vocab_size <= MAX_VOCABULARY:
             raise UsageError(
-                f"--vocab_size={self.vocab_size}: at least {least}, for the 256 bytes and the "
-                f"special tokens come before any merge, and at most {MAX_VOCABULARY}"
+                f"--vocab_size={self.vocab_size}: at least {least}, for {kind.first_are} come "
+                f"before any merge, and at most {MAX_VOCABULARY}"
             )
-        if self.min_frequency < 0:
-            raise UsageError(f"--min_frequency={self.min_frequency}: at least 0")
+        for name, lowest in (("min_frequency", 0), ("max_token_length", 1), ("limit_alphabet", 1)):
+            value = getattr(self, name)
+            if value is not None and value < lowest:
+                raise UsageError(f"--{name}={value}: at least {lowest}")
         self._check_cutting()
         if self.from_histogram is None:
             self.source()
@@ -108,13 +132,29 @@ class TokenizerOptions:
                 "they are counted, so leave those flags out, or give --input"
             )
 
+    def _refuse_other_models_flags(self) -> None:
+        defaults = {field.name: field.default for field in fields(self)}
+        for model, kind in MODELS.items():
+            for name in kind.flags if model != self.model else ():
+                if getattr(self, name) != defaults[name]:
+                    raise UsageError(
+                        f"--{name} says nothing to --model={self.model}, only to --model={model}: "
+                        "leave it out"
+                    )
+
+    def model_kind(self) -> ModelKind:
+        """What the table of models says of --model."""
+        return MODELS[self.model]
+
     def specials(self) -> tuple[str, ...]:
-        """The tokens of --special_tokens, in their order."""
-        return tuple(self.special_tokens.split(",")) if self.special_tokens else ()
+        """The tokens of --special_tokens, or those of the model, in their order."""
+        given = self.special_tokens
+        tokens = self.model_kind().special_tokens if given is None else given
+        return tuple(tokens.split(",")) if tokens else ()
 
     def cutting(self) -> Cutting:
         """How documents become words, if it does not follow from a histogram."""
-        pattern = pattern_of(self.pattern or GPT2)
+        pattern = pattern_of(self.pattern) if self.pattern else self.model_kind().pattern
         return Cutting(pattern, self.normalizer or NO_NORMALIZER, self.add_prefix_space)
 
     def _check_cutting(self) -> None:
@@ -139,10 +179,13 @@ class TokenizerOptions:
     def parameters(self) -> dict[str, Any]:
         """What decides the tokenizer besides the text, for report.json.
 
-        What is said of text is empty where there is none; --pattern, --normalizer and --group_field
-        are left out if they were. The last decides too: a document whose group is no name is
-        refused.
+        What is said of text is empty where there is none. Flags that came later are left out where
+        they are not given, so that older tokenizers are found. Of these, --group_field decides
+        because a document whose group is no name is refused.
         """
+        later = "max_token_length", "limit_alphabet", "initial_alphabet"
+        later += "pattern", "normalizer", "group_field"
+        of_model = {"model": self.model, "lowercase": self.lowercase}
         from_text = self.from_histogram is None
         return {
             "vocab_size": self.vocab_size,
@@ -154,7 +197,6 @@ class TokenizerOptions:
             "input_format": self.input_format if from_text else "",
             "max_document_bytes": self.max_document_bytes if from_text else 0,
             "filters": self.filters.parameters() if from_text else {},
-            **({"pattern": self.pattern} if self.pattern else {}),
-            **({"normalizer": self.normalizer} if self.normalizer else {}),
-            **({"group_field": self.group_field} if self.group_field else {}),
+            **({} if self.model == BPE else of_model),
+            **{name: getattr(self, name) for name in later if getattr(self, name)},
         }

@@ -24,12 +24,13 @@ from pipelines.runners.deliveries import LOST_END
 from pipelines.runners.launch import choose_runner, is_local, with_beam
 from pipelines.storage import store
 from pipelines.storage.store import write_file
-from pipelines.train.bpe import Trained, train_bpe
+from pipelines.train.bpe import Trained
 from pipelines.train.chat_template import read_chat_template
 from pipelines.train.fertility import Fertility, fertility_table, measure_fertility
 from pipelines.train.group_sample import GroupSample
 from pipelines.train.groups import file_groups
 from pipelines.train.histogram import Histogram, read_histogram
+from pipelines.train.models.table import load_model
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.output import (
     CONFIG,
@@ -44,7 +45,7 @@ from pipelines.train.output import (
 )
 from pipelines.train.reference_counts import fault_of
 from pipelines.train.report import Report, Text, inputs_digest, report_of
-from pipelines.train.tokenizer_json import tokenizer_config, tokenizer_json
+from pipelines.train.tokenizer_json import config_json
 from pipelines.writers.refusals import refuse_own_inputs, refuse_shard_set
 from pipelines.writers.staging import Staging, check_turn, staged
 from schemas.drops import REFUSED, describe_dropped
@@ -101,24 +102,16 @@ def _train(
         write_file(os.path.join(folder, HISTOGRAM), store.read(options.from_histogram))
     else:
         histogram, text = _count(options, blocks, beam_arguments, staging)
-    trained = _merge(options, histogram)
-    cutting, specials = histogram.origin.cutting, options.specials()
-    write_file(
-        os.path.join(folder, TOKENIZER),
-        tokenizer_json(trained, special_tokens=specials, cutting=cutting),
-    )
-    write_file(
-        os.path.join(folder, CONFIG),
-        tokenizer_config(
-            special_tokens=specials,
-            add_prefix_space=options.add_prefix_space,
-            chat_template=_chat_template(options),
-        ),
-    )
+    model = load_model(options.model)
+    words = model.words_of(histogram, options)
+    trained = _merge(options, words)
+    write_file(os.path.join(folder, TOKENIZER), model.tokenizer_json(trained, words, options))
+    config = config_json(model.tokenizer_config(options), _chat_template(options))
+    write_file(os.path.join(folder, CONFIG), config)
     report = report_of(
         _parameters(options),
         text,
-        histogram,
+        words,
         trained,
         tokenizer_sha256=store.sha256(os.path.join(folder, TOKENIZER)),
         histogram_sha256=store.sha256(os.path.join(folder, HISTOGRAM)),
@@ -163,6 +156,11 @@ def _given_histogram(options: TokenizerOptions, path: str) -> tuple[Histogram, T
             f"differ; run it {counted} the flag, or count the text again with --input"
         )
     asked = options.cutting()
+    if "pattern" not in options.model_kind().flags and asked != cutting:
+        raise UsageError(
+            f"--model={options.model}: the words of {path} are of --pattern="
+            f"{name_of(cutting.pattern)}; count the text again with --input"
+        )
     for flag, given, wanted, counted in (
         ("pattern", options.pattern, name_of(asked.pattern), name_of(cutting.pattern)),
         ("normalizer", options.normalizer, asked.normalizer, cutting.normalizer),
@@ -246,25 +244,17 @@ def wire_counting(
     return build
 
 
-def _merge(options: TokenizerOptions, histogram: Histogram) -> Trained:
+def _merge(options: TokenizerOptions, words: Histogram) -> Trained:
     """Trains in a thread, so that progress is seen and Ctrl-C heard."""
     progress = np.zeros(2, np.int64)
-    _say(f"merging: {histogram.counts.num_rows:,} distinct words")
+    _say(f"merging: {words.counts.num_rows:,} distinct words")
     console = Console(stderr=True)
     with (
         Progress(console=console, transient=True, disable=not console.is_terminal) as bar,
         ThreadPoolExecutor(1) as pool,
     ):
         task = bar.add_task("tokens", total=options.vocab_size)
-        training = pool.submit(
-            train_bpe,
-            histogram.words,
-            histogram.counts["count"].to_numpy(),
-            vocab_size=options.vocab_size,
-            min_frequency=options.min_frequency,
-            special_tokens=options.specials(),
-            progress=progress,
-        )
+        training = pool.submit(load_model(options.model).train, words, options, progress)
         try:
             while not wait([training], timeout=0.1).done:
                 bar.update(task, completed=int(progress[0]))

@@ -32,11 +32,11 @@ from pipelines.encoding.splitting.patterns import PATTERNS, pattern_of
 from pipelines.filters.filters import Filters
 from pipelines.readers.source import Source
 from pipelines.readers.sources import plan_blocks
-from pipelines.train import run as tokenizer_run
 from pipelines.train import word_counts
 from pipelines.train.cutting import Cutting
 from pipelines.train.group_sample import GROUP_BYTES
 from pipelines.train.histogram import Histogram, Origin, read_histogram, to_parquet
+from pipelines.train.models import byte_level_bpe
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.transforms import CountBlocks, CountJob
 from pipelines.train.word_counter import BUCKETS
@@ -584,7 +584,7 @@ def test_a_run_that_fails_leaves_what_was_there(tmp_path, text, trained, monkeyp
     def fail(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tokenizer_run, "tokenizer_json", fail)
+    monkeypatch.setattr(byte_level_bpe, "tokenizer_json", fail)
     for output in (trained, tmp_path / "new"):
         with pytest.raises(KeyboardInterrupt):
             train(output, f"--input={text}", "--vocab_size=310", "--overwrite")

@@ -1,0 +1,1 @@
+"""Kinds of tokenizers that can be trained, a file each."""

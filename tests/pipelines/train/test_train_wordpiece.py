@@ -1,0 +1,186 @@
+"""train_tokenizer --model=wordpiece, whole: files in, a BERT tokenizer out, shards made with it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, pre_tokenizers
+
+from pipelines import build_shards, train_tokenizer
+from pipelines.train.histogram import read_histogram
+from pipelines.train.wordpiece import first_tokens, normalized_words, train_wordpiece
+from schemas.errors import DataError, UsageError
+from tests.tools.places import DATA
+from trainers.data.shard_set import ShardSet
+
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+IN_PROCESS = "--runner=apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
+LINES = [
+    "Low lower lowest LOW, newer (wider) newest.",
+    "Blåbær på Ærø: 中文字符 и кириллица 🙂",
+    "  The Café\tis low; the café is wide!",
+] * 3
+
+
+def train(output: Path, *flags: str) -> dict:
+    """Runs the command in this process; returns the report."""
+    train_tokenizer.main([f"--output={output}", IN_PROCESS, "--model=wordpiece", *flags])
+    return json.loads((output / "report.json").read_text())
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    return path
+
+
+def config_of(directory: Path) -> dict:
+    return json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
+
+
+def test_a_whole_run(tmp_path, text, capsys):
+    report = train(tmp_path / "out", f"--input={text}", "--vocab_size=110")
+    found = config_of(tmp_path / "out")["model"]["vocab"]
+    counts = read_histogram(str(tmp_path / "out" / "histogram.parquet")).counts
+    table = normalized_words(counts, lowercase=True)
+    words, times = table["word"].combine_chunks(), table["count"].to_numpy()
+    expected = train_wordpiece(
+        words,
+        times,
+        first=first_tokens(words, times, special_tokens=SPECIALS),
+        vocab_size=110,
+        special_tokens=SPECIALS,
+    )
+    assert found == {token: i for i, token in enumerate(expected.tokens)}
+    assert "low" in found and "cafe" in found and "[UNK]" in found
+
+    tokenizer = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    encodings = tokenizer.encode_batch(LINES, add_special_tokens=False)
+    split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
+    cut = [w for line in LINES for w, _ in split(tokenizer.normalizer.normalize_str(line))]
+    assert report["tokens"] == sum(map(len, encodings))
+    assert report["words"] == len(cut) and report["distinct_words"] == len(set(cut))
+    single = [len(tokenizer.encode(word, add_special_tokens=False)) == 1 for word in cut]
+    assert report["words_of_one_token"] == np.mean(single)
+    assert report["parameters"]["model"] == "wordpiece"
+    train(tmp_path / "out", f"--input={text}", "--vocab_size=110")
+    assert "holds this very tokenizer already" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="lowercase True, not False"):
+        train(tmp_path / "out", f"--input={text}", "--vocab_size=110", "--no_lowercase")
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
+def test_the_file_has_the_form_of_the_published_bert(tmp_path, text):
+    train(tmp_path / "out", f"--input={text}", "--vocab_size=110")
+
+    def without_ids(directory: Path) -> dict:
+        config = config_of(directory)
+        del config["model"]["vocab"], config["truncation"]
+        for token in config["added_tokens"]:
+            del token["id"]
+        for token in config["post_processor"]["special_tokens"].values():
+            del token["ids"]
+        return config
+
+    assert without_ids(tmp_path / "out") == without_ids(DATA / "tokenizers" / "bert-base-uncased")
+
+
+def test_transformers_opens_the_directory(tmp_path, text):
+    from transformers import AutoTokenizer
+
+    train(tmp_path / "out", f"--input={text}", "--vocab_size=110")
+    auto = AutoTokenizer.from_pretrained(str(tmp_path / "out"))
+    ours = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    pair = auto("Low café", "newest [MASK]")
+    encoded = ours.encode("Low café", "newest [MASK]")
+    assert (pair["input_ids"], pair["token_type_ids"]) == (encoded.ids, encoded.type_ids)
+    assert encoded.tokens[:3] == ["[CLS]", "low", "cafe"] and encoded.tokens[-2:] == [
+        "[MASK]",
+        "[SEP]",
+    ]
+    roles = [auto.pad_token, auto.unk_token, auto.cls_token, auto.sep_token, auto.mask_token]
+    assert roles == SPECIALS
+    assert auto.decode(auto("low café!")["input_ids"], skip_special_tokens=True) == "low cafe!"
+
+
+def test_one_histogram_gives_an_uncased_and_a_cased_vocabulary(tmp_path, text):
+    flags = ("--vocab_size=130", "--min_frequency=1")
+    train(tmp_path / "one", f"--input={text}", *flags)
+    histogram = tmp_path / "one" / "histogram.parquet"
+    train(tmp_path / "two", f"--from_histogram={histogram}", "--no_lowercase", *flags)
+    train(tmp_path / "three", f"--input={text}", "--no_lowercase", *flags)
+    two, three = (config_of(tmp_path / name) for name in ("two", "three"))
+    assert two == three
+    assert two["normalizer"]["lowercase"] is False and "Café" in two["model"]["vocab"]
+    train_tokenizer.main([f"--input={text}", f"--output={tmp_path}/gpt2", "--vocab_size=300"])
+    other = f"--from_histogram={tmp_path}/gpt2/histogram.parquet"
+    with pytest.raises(UsageError, match="--model=wordpiece: the words .* of --pattern=gpt2"):
+        train(tmp_path / "four", other, *flags)
+
+
+def test_limits_of_the_alphabet_and_of_tokens(tmp_path, text):
+    flags = ("--limit_alphabet=12", "--max_token_length=4", "--initial_alphabet=zq")
+    report = train(tmp_path / "out", f"--input={text}", "--vocab_size=100", *flags)
+    tokens = set(config_of(tmp_path / "out")["model"]["vocab"]) - set(SPECIALS)
+    characters = {token for token in tokens if len(token) == 1}
+    assert {"z", "q", "e", "w"} < characters and len(characters) == 12
+    assert max(len(token.removeprefix("##")) for token in tokens) == 3
+    assert {
+        name: report["parameters"][name] for name in ("limit_alphabet", "initial_alphabet")
+    } == {
+        "limit_alphabet": 12,
+        "initial_alphabet": "zq",
+    }
+
+
+@pytest.mark.parametrize(
+    ("flags", "error", "says"),
+    [
+        (["--vocab_size=4"], UsageError, "--vocab_size=4: at least 5, for the special tokens"),
+        (["--vocab_size=50"], UsageError, "before any merge; give at least as many, or keep"),
+        (["--special_tokens=[CLS]"], UsageError, "--model=wordpiece needs [UNK]"),
+        (["--pattern=gpt2"], UsageError, "--pattern says nothing to --model=wordpiece"),
+        (["--add_prefix_space"], UsageError, "--add_prefix_space says nothing to"),
+        (["--model=bpe", "--limit_alphabet=9"], UsageError, "--limit_alphabet says nothing to"),
+        (["--model=bpe", "--no_lowercase"], UsageError, "--lowercase says nothing to --model=bpe"),
+        (["--model=unigram"], UsageError, "--model=unigram: give one of bpe, wordpiece"),
+        (["--max_token_length=0"], UsageError, "--max_token_length=0: at least 1"),
+        (["--limit_alphabet=0"], UsageError, "--limit_alphabet=0: at least 1"),
+    ],
+)
+def test_refusals(tmp_path, text, flags, error, says):
+    if not any(flag.startswith("--vocab_size") for flag in flags):
+        flags = [*flags, "--vocab_size=300"]
+    with pytest.raises(error) as refused:
+        train(tmp_path / "out", f"--input={text}", *flags)
+    assert says in str(refused.value)
+    assert not (tmp_path / "out" / "tokenizer.json").exists()
+
+
+def test_a_text_without_words_is_refused(tmp_path):
+    (tmp_path / "text.txt").write_text("\u200b \u0301\n")
+    with pytest.raises(DataError, match="it holds no words"):
+        train(tmp_path / "out", f"--input={tmp_path}/text.txt", "--vocab_size=300")
+
+
+def test_shards_with_whole_words_masked(tmp_path, text):
+    train(tmp_path / "tokenizer", f"--input={text}", "--vocab_size=90")
+    text.write_text("".join(f"{line} {n}\n" for n in range(60) for line in LINES[:3]), "utf-8")
+    flags = [f"--tokenizer={tmp_path}/tokenizer", f"--output={tmp_path}/shards", IN_PROCESS]
+    flags += ["--task=mlm", "--mask_unit=word", "--max_length=32", "--splits=train:1"]
+    build_shards.main([f"--input={text}", *flags])
+    tokens = {i: token for token, i in config_of(tmp_path / "tokenizer")["model"]["vocab"].items()}
+    shards = ShardSet(str(tmp_path / "shards"))
+    batch = shards.read("train", np.arange(shards.rows("train")))
+    row, slot = np.nonzero(batch["masked_weights"])
+    place = batch["masked_positions"][row, slot]
+    original = np.array(batch["input_ids"])
+    original[row, place] = batch["masked_ids"][row, slot]
+    masked = np.zeros(original.shape, bool)
+    masked[row, place] = True
+    goes_on = np.vectorize(lambda i: tokens[i].startswith("##"))(original)[:, 1:]
+    assert (masked[:, 1:][goes_on] == masked[:, :-1][goes_on]).all()
+    assert (masked[:, 1:] & goes_on).sum() > 20
+    assert {tokens[i] for i in original[:, 0]} == {"[CLS]"}

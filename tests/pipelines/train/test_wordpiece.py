@@ -1,0 +1,273 @@
+"""WordPiece training: values worked by hand, and `tokenizers`' trainers as the oracle.
+
+Theirs number `##x` in the order of a hash that differs from run to run, and break ties by these
+numbers. So ours is given the numbers of one of their runs, and then every token has the same id:
+but for that order nothing differs. What our own order is, and that it is one of those that theirs
+may have, is tested apart.
+"""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import zstandard
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from pipelines.train.bpe import Trained
+from pipelines.train.cutting import BERT_WORDS, Cutting
+from pipelines.train.word_counter import WordCounter
+from pipelines.train.wordpiece import first_tokens, normalized_words, train_wordpiece
+from tests.tools.places import DATA
+
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
+
+
+def arrays(histogram: dict[str, int]) -> tuple[pa.LargeBinaryArray, np.ndarray]:
+    words = pa.array([word.encode() for word in histogram], pa.large_binary())
+    return words, np.array(list(histogram.values()), np.int64)
+
+
+def first_of(histogram: dict[str, int], special_tokens=("[UNK]",), **limits) -> list[str]:
+    return first_tokens(*arrays(histogram), special_tokens=special_tokens, **limits)
+
+
+def train(histogram: dict[str, int], vocab_size: int, special_tokens=("[UNK]",), **more) -> Trained:
+    """Our trainer on a histogram, with ids of the first tokens in our order or as given."""
+    first = more.pop("first", None) or first_of(histogram, special_tokens)
+    return train_wordpiece(
+        *arrays(histogram),
+        first=first,
+        vocab_size=vocab_size,
+        special_tokens=special_tokens,
+        **more,
+    )
+
+
+def theirs(histogram: dict[str, int], trainer) -> tuple[list[str], list[tuple[str, str]]]:
+    """Tokens in the order of their ids, and merges if there are any, of one run of `tokenizers`."""
+    is_bpe = isinstance(trainer, trainers.BpeTrainer)
+    tokenizer = Tokenizer(models.BPE() if is_bpe else models.WordPiece(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("\n", "removed")
+    tokenizer.train_from_iterator(("\n".join([w] * n) for w, n in histogram.items()), trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    vocabulary = model["vocab"]
+    assert sorted(vocabulary.values()) == list(range(len(vocabulary)))
+    return sorted(vocabulary, key=vocabulary.get), [tuple(m) for m in model.get("merges", ())]
+
+
+def unmerged(tokens: list[str], special_tokens) -> list[str]:
+    """Those that come before any merge: special tokens, `x` and `##x`."""
+    return [
+        t
+        for t in tokens
+        if t in special_tokens or len(t) == 1 or (len(t) == 3 and t.startswith("##"))
+    ]
+
+
+# ---- words ----
+
+
+def normalized(documents: list[str], lowercase: bool) -> dict[str, int]:
+    counts = WordCounter()
+    counts.count(pa.array(documents, pa.large_string()), Cutting(BERT_WORDS))
+    words = normalized_words(counts.table(), lowercase=lowercase).to_pydict()
+    assert words["word"] == sorted(set(words["word"]))
+    return dict(zip([w.decode() for w in words["word"]], words["count"], strict=True))
+
+
+def normalized_by_tokenizers(documents: list[str], lowercase: bool) -> dict[str, int]:
+    normalize = normalizers.BertNormalizer(lowercase=lowercase).normalize_str
+    split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
+    return dict(Counter(word for document in documents for word, _ in split(normalize(document))))
+
+
+def test_words_worked_by_hand():
+    documents = ["The caf\u00e9, the  CAFE\u0301!", "x\u200b\ty\u4e2d\u6587", " \n", "|a|"]
+    assert normalized(documents, lowercase=True) == {
+        **{"the": 2, "cafe": 2, ",": 1, "!": 1, "x": 1, "y": 1, "\u4e2d": 1, "\u6587": 1},
+        **{"|": 2, "a": 1},
+    }
+    cased = normalized(documents[:1], lowercase=False)
+    assert cased == {"The": 1, "caf\u00e9": 1, ",": 1, "the": 1, "CAFE\u0301": 1, "!": 1}
+
+
+hard = st.sampled_from(
+    [
+        *" \n\t\r\v\f\0\x1c\x7f\u0085\u00a0\u3000\u2028'’|#!_aBé\u0301\u0323\u0338ßİΣжक्षि",
+        *"中\uf900\U0002ceae\U00030000\u1100\u1161\u200d\ufeff\ufffd\ue000ǅﬁ１–“\ud7ff",
+        *"\U0010ffff\u037e\u1fef\u2260\u226e\u212a",
+    ]
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.one_of(st.text(hard), st.text())), st.booleans())
+@example(["a|\u0301b", "\u0301|", "=\u0338", "\u2260 \u037e"], True)
+def test_words_are_those_of_tokenizers(documents, lowercase):
+    assert normalized(documents, lowercase) == normalized_by_tokenizers(documents, lowercase)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_words_around_every_code_point_are_those_of_tokenizers(lowercase):
+    characters = [chr(point) for point in range(0x110000) if not 0xD800 <= point < 0xE000]
+    documents = [
+        "".join(f"x{c}Y.{c}z {c}" for c in characters[start : start + 1000])
+        for start in range(0, len(characters), 1000)
+    ]
+    assert normalized(documents, lowercase) == normalized_by_tokenizers(documents, lowercase)
+
+
+# ---- vocabulary ----
+
+
+def test_merges_worked_by_hand():
+    # [UNK] 0, e l o r w 1 to 5, ##e ##o ##r ##w 6 to 9. l##o and ##o##w 7 each: l##o, by its
+    # smaller left id; low 7; then ##e##r before low##e (2 each), and low##er.
+    trained = train({"low": 5, "lower": 2}, 100)
+    assert trained.tokens[:10] == ["[UNK]", *"elorw", "##e", "##o", "##r", "##w"]
+    assert trained.tokens[10:] == ["lo", "low", "##er", "lower"]
+    assert trained.merges == [("l", "##o"), ("lo", "##w"), ("##e", "##r"), ("low", "##er")]
+    assert trained.word_tokens.tolist() == [1, 1]
+
+
+def test_the_first_tokens_are_in_an_order_of_ours():
+    histogram = {"ba": 3, "cab": 2, "é": 1}
+    assert first_of(histogram) == ["[UNK]", *"abcé", "##a", "##b"]
+    assert first_of(histogram, ("[UNK]", "b", "##b")) == ["[UNK]", "b", "##b", *"acé", "##a"]
+    # a 5, b 5, c 2, é 1; of equally frequent ones the smaller code point stays.
+    assert first_of(histogram, limit_alphabet=1) == ["[UNK]", "a", "##a"]
+    assert first_of(histogram, limit_alphabet=3) == ["[UNK]", *"abc", "##a", "##b"]
+    limits = {"limit_alphabet": 2, "initial_alphabet": "é中"}
+    assert first_of(histogram, **limits) == ["[UNK]", *"é中"]
+    assert first_of(histogram, ("[UNK]", "a"), **limits) == ["[UNK]", *"aé中", "##a"]
+    assert first_of({}) == ["[UNK]"]
+
+
+def test_words_are_encoded_as_the_model_does_and_not_as_they_were_merged():
+    # ##cde is merged before abc, so that abcde becomes ab ##cde; encoded it is abc ##d ##e.
+    histogram = {"xcde": 20, "abc": 9, "abcde": 1, "f" * 101: 1}
+    trained = train(histogram, 100, min_frequency=5)
+    assert {"ab", "##cde", "abc"} < set(trained.tokens) and "##de" not in trained.tokens
+    vocabulary = {token: i for i, token in enumerate(trained.tokens)}
+    model = models.WordPiece(vocabulary, unk_token="[UNK]")
+    assert trained.word_tokens.tolist() == [len(model.tokenize(word)) for word in histogram]
+    assert trained.word_tokens.tolist() == [1, 1, 3, 1]  # [UNK] for more than 100 characters
+
+
+histograms = st.dictionaries(
+    st.text("abcé中", min_size=1, max_size=20), st.integers(1, 6), min_size=1, max_size=10
+)
+# The later ones are spelled by merges, which then take their ids.
+special_tokens = st.sampled_from(
+    [(), ("é", "<s>"), ("ab",), ("##a", "##bc", "c"), ("aaaa", "##aa", "##")]
+).map(lambda tokens: ("[UNK]", *tokens))
+
+
+@settings(max_examples=250, deadline=None)
+@given(
+    histogram=histograms,
+    vocab_size=st.sampled_from([1, 12, 16, 25, 1000]),
+    min_frequency=st.integers(0, 3),
+    special_tokens=special_tokens,
+    max_token_length=st.sampled_from([None, 1, 3, 4, 5, 8]),
+    initial_alphabet=st.sampled_from(["", "zé"]),
+)
+def test_merges_are_those_of_tokenizers_given_its_order(
+    histogram, special_tokens, initial_alphabet, **settings
+):
+    trainer = trainers.BpeTrainer(
+        special_tokens=list(special_tokens),
+        initial_alphabet=list(initial_alphabet),
+        continuing_subword_prefix="##",
+        show_progress=False,
+        **settings,
+    )
+    tokens, merges = theirs(histogram, trainer)
+    first = unmerged(tokens, special_tokens)
+    own = first_of(histogram, special_tokens, initial_alphabet=initial_alphabet)
+    assert sorted(own) == sorted(first)
+    characters = len([token for token in own if not token.startswith("##")])
+    if not any(token.startswith("##") for token in special_tokens):
+        assert own[:characters] == first[:characters]  # theirs, too, are in order so far
+    found = train(histogram, special_tokens=special_tokens, first=first, **settings)
+    assert (found.tokens, found.merges) == (tokens, merges)
+
+
+@settings(max_examples=200, deadline=None)
+@given(histograms, st.sampled_from([14, 25, 1000]), special_tokens, st.integers(1, 5))
+def test_vocabularies_are_those_of_tokenizers_given_its_order(
+    histogram, vocab_size, special_tokens, limit
+):
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        special_tokens=list(special_tokens),
+        limit_alphabet=limit,
+        show_progress=False,
+    )
+    tokens, _ = theirs(histogram, trainer)
+    first = unmerged(tokens, special_tokens)
+    assert train(histogram, vocab_size, special_tokens, first=first).tokens == tokens
+
+    times = Counter(character for word, n in histogram.items() for character in word * n)
+    own = first_of(histogram, special_tokens, limit_alphabet=limit)
+    kept = [
+        sorted(times[token] for token in found if len(token) == 1 and token not in special_tokens)
+        for found in (first, own)
+    ]
+    if not set(times) & set(special_tokens):
+        assert kept[0] == kept[1]  # the same characters but for equally frequent ones
+
+
+def test_an_order_that_is_not_theirs_gives_other_tokens():
+    """The tests above could not fail if ties never mattered."""
+    histogram = {"xab": 2, "xcd": 2}
+    first = first_of(histogram)
+    other = [*first[:6], *reversed(first[6:])]
+    assert train(histogram, len(first) + 1).tokens[-1] == "xa"
+    assert train(histogram, len(first) + 1, first=other).tokens[-1] == "xc"
+
+
+# ---- texts ----
+
+
+def documents_of(corpus: str) -> list[str]:
+    path = {"wikitext-2": "wiki.valid.tokens", "imdb": "test.jsonl", "norec": "valid.jsonl"}[corpus]
+    with zstandard.open(DATA / corpus / f"{path}.zst", "rt", encoding="utf-8") as file:
+        text = file.read(1_000_000)
+    lines = text.split("\n")[:-1]
+    if path.endswith("jsonl"):
+        lines = [json.loads(line)["text"] for line in lines]
+    return [line for line in lines if line]
+
+
+@needs_data
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("corpus", ["wikitext-2", "imdb", "norec"])
+def test_real_texts_give_the_vocabulary_of_tokenizers(corpus, lowercase):
+    documents = documents_of(corpus)
+    histogram = normalized(documents, lowercase)
+    assert histogram == normalized_by_tokenizers(documents, lowercase)
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    for vocab_size, min_frequency in ((1000, 2), (20_000, 1)):
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=vocab_size,
+            min_frequency=min_frequency,
+            special_tokens=list(SPECIALS),
+            show_progress=False,
+        )
+        tokenizer.train_from_iterator(documents, trainer)
+        vocabulary = tokenizer.get_vocab()
+        tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+        first = unmerged(tokens, SPECIALS)
+        assert sorted(first) == sorted(first_of(histogram, SPECIALS))
+        found = train(histogram, vocab_size, SPECIALS, first=first, min_frequency=min_frequency)
+        assert found.tokens == tokens
