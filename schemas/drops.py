@@ -45,6 +45,11 @@ DROPS = {
 BY_SHARD = tuple(drop for drop in DROPS.values() if drop.by_shard)
 
 
+def mark_of(reason: str) -> int:
+    """The number of a reason that has a row, from 1 on."""
+    return list(DROPS).index(reason) + 1
+
+
 def drop_of(reason: str) -> Drop:
     """The row of a reason; of one that has none, what can be said of it."""
     by_function = reason.startswith("filter:")

@@ -3,7 +3,7 @@
 Counts are kept per shard and only ever added up, so that workers combine them in any order.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, Collection, Dict, Iterable, List, Tuple
@@ -176,6 +176,14 @@ class Statistics:
         _check_counts(self.dropped)
         for name in ("documents_read", "source_bytes", "documents_guarded"):
             _check_counts({name: getattr(self, name)})
+
+    @staticmethod
+    def of_shard(name: str, counts: ShardStatistics) -> "Statistics":
+        """Of one shard; reasons that stats.json does not count by shard count in the whole set."""
+        own = {drop.name for drop in BY_SHARD}
+        others = {reason: n for reason, n in counts.dropped.items() if reason not in own}
+        dropped = {reason: n for reason, n in counts.dropped.items() if reason in own}
+        return Statistics(dropped=others, shards={name: replace(counts, dropped=dropped)})
 
     def __add__(self, other: "Statistics") -> "Statistics":
         """The counts of both; a shard may be counted once only."""

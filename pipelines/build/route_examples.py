@@ -9,12 +9,12 @@ import pyarrow.compute as pc
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.readers.documents import Documents, Reject, count_reasons
-from pipelines.rows.example_batch import COPIES, ExampleBatch
+from pipelines.rows.example_batch import COPIES, MARK, ExampleBatch
 from pipelines.rows.ragged import Ragged
 from pipelines.rows.repeats import without_repeats
 from pipelines.rows.routing import Routes, joint_digests
 from pipelines.tasks.task import Examples, Task, is_training
-from schemas.drops import total_counts
+from schemas.drops import mark_of, total_counts
 from schemas.sidecar import Schema
 
 
@@ -69,7 +69,7 @@ def route_examples(
     gone[made.document_E[lengths_E > 0]] = False
     gone[list(made.rejects)] = False
     texts = [role.name for role in task.roles() if role.values.is_text or role.values.is_json]
-    whole = _example_batch(documents, texts, made, digests, schema)
+    whole = _example_batch(documents, texts, made, digests)
     if "evaluation" in made.ragged:
         whole = _clear(whole, "evaluation", is_trained[route_E])
     whole, kept = without_repeats(whole)
@@ -91,15 +91,13 @@ def _example_batch(
     texts: list[str],
     made: Examples,
     digests: np.ndarray,
-    schema: Schema,
 ) -> ExampleBatch:
     text_bytes = np.zeros(len(documents.text), np.int64)
     for name in texts:  # not of ids, which may differ where documents are the same
         text_bytes += pc.binary_length(documents.columns[name]).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
     scalars = dict(made.scalars)
     is_first = scalars["part"] == 0 if "part" in scalars else True
-    if schema.splits_given:
-        scalars["held_out"] = np.zeros(len(made.document_E), np.int64)
+    scalars[MARK] = np.zeros(len(made.document_E), np.uint8)
     return ExampleBatch.of(
         digests[made.document_E],
         np.where(is_first, text_bytes[made.document_E], 0),
@@ -137,5 +135,6 @@ def _held_out(digests: np.ndarray, made: Examples) -> ExampleBatch:
         for name, (values, _) in made.ragged.items()
     }
     scalars = {name: zeros.astype(values.dtype) for name, values in made.scalars.items()}
-    scalars |= {"held_out": zeros + 1, COPIES: zeros.astype(np.uint32)}
+    scalars[MARK] = np.full(len(digests), mark_of("held_out"), np.uint8)
+    scalars[COPIES] = zeros.astype(np.uint32)
     return ExampleBatch.of(digests, zeros, ragged, scalars)

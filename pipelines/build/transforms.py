@@ -171,7 +171,7 @@ class WriteShard(beam.DoFn):
             seconds=time.monotonic() - began,
         )
         report = Report(
-            Statistics(shards={name: statistics}),
+            Statistics.of_shard(name, statistics),
             files,
             evaluation=evaluation_of(kept) if kept else (),
             token_counts=token_counts,

@@ -11,6 +11,7 @@ from pipelines.rows.ragged import Ragged
 
 DIGEST_BYTES = 16
 COPIES = "copies"  # a scalar column: how many equal examples one stands for
+MARK = "mark"  # a scalar column: 0, or why documents equal to this one are dropped
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class ExampleBatch:
         ragged ones, large_binary: values of each example one after another, little-endian. (Arrow
           gathers binaries by memcpy and lists value by value: 20 times slower.) `ids` is always
           there.
-        scalar ones: a number an example; `copies`, where repeats were left out.
+        scalar ones: a number an example; `copies`, where repeats were left out; `mark`, where an
+          example may be none and only say why its document is dropped: see `schemas.drops.mark_of`.
     """
 
     batch: pa.RecordBatch

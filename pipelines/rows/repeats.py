@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.rows.example_batch import COPIES, ExampleBatch
-from schemas.drops import total_counts
+from pipelines.rows.example_batch import COPIES, MARK, ExampleBatch
+from schemas.drops import DROPS, total_counts
 
 
 @dataclass(frozen=True)
@@ -74,21 +74,25 @@ class Kept:
 
 
 def keep(examples: ExampleBatch) -> Kept:
-    """Sorts a shard's examples by hash, and drops repeats and what is held out."""
+    """Sorts a shard's examples by hash, and drops repeats and the documents that are marked."""
     found = ordered(examples)
-    held_out = examples.scalar("held_out")[found.order_E] > 0
+    mark_E = examples.scalar(MARK)[found.order_E]
     copies = examples.copies()[found.order_E]
-    document = np.cumsum(found.other_E) - 1
-    taken = (np.bincount(document, held_out) > 0)[document]
-    kept = found.fresh_E & ~taken
+    starts = np.flatnonzero(found.other_E)
+    reason_E = np.repeat(
+        np.maximum.reduceat(mark_E, starts) if len(starts) else mark_E,
+        np.diff(np.append(starts, len(mark_E))),
+    )
+    kept = found.fresh_E & (reason_E == 0)
     is_first = found.part_E == 0
-    repeats = int(copies[is_first & ~taken].sum()) - int((is_first & kept).sum())
-    in_others = int(copies[is_first & taken & ~held_out].sum())
+    repeats = int(copies[is_first & (reason_E == 0)].sum()) - int((is_first & kept).sum())
+    left_out = is_first & (reason_E > 0) & (mark_E == 0)
+    numbers = np.bincount(reason_E[left_out], copies[left_out], len(DROPS) + 1)[1:].astype(int)
     return Kept(
         examples.take(found.order_E[kept]),
         found.high_E[kept],
         found.low_E[kept],
-        total_counts({"duplicates": repeats, "held_out": in_others}),
+        total_counts({"duplicates": repeats}, dict(zip(DROPS, numbers.tolist(), strict=True))),
     )
 
 

@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 
 from pipelines.build.make_shard import RowMaker
 from pipelines.build.shuffle import RouteBuffer
-from pipelines.rows.example_batch import ExampleBatch, join
+from pipelines.rows.example_batch import MARK, ExampleBatch, join
 from pipelines.rows.ragged import Ragged, ranges
 from pipelines.rows.repeats import keep
 from pipelines.storage.scratch import load, write_scratch
 from pipelines.tasks.mlm import Mlm
+from schemas.drops import mark_of
 from schemas.features import task_features, unmask
 from schemas.manifest import FORMAT_VERSION
 from schemas.sidecar import Schema
-from schemas.statistics import ShardStatistics
+from schemas.statistics import ShardStatistics, Statistics
 
 VOCABULARY = 300
 
@@ -174,7 +175,7 @@ def test_the_seed_changes_masks_and_order_but_no_segment():
 def test_no_documents_make_no_rows():
     contract = schema()
     held_out = example_batch([[]], [1])
-    held_out = ExampleBatch(held_out.batch.append_column("held_out", pa.array([1])))
+    held_out = ExampleBatch(held_out.batch.append_column(MARK, pa.array([mark_of("held_out")])))
     shard = maker(contract).make(keep(held_out), "train")
     assert list(shard.chunks()) == [] and shard.statistics == ShardStatistics()
 
@@ -208,3 +209,20 @@ def test_example_batches_of_a_route_travel_together():
 )
 def test_ranges(starts, lengths, expected):
     assert ranges(np.array(starts, int), np.array(lengths, int)).tolist() == expected
+
+
+def test_marked_documents_are_dropped_for_the_reason_of_the_mark():
+    """Document 1 is there twice, 3 is marked, and 4 for two reasons, of which the later counts."""
+    numbers, marks = [1, 1, 2, 3, 3, 4, 4, 4], [0, 0, 0, 0, 2, 0, 2, 3]
+    batch = example_batch([[5 + n] for n in numbers], numbers).batch
+    kept = keep(ExampleBatch(batch.append_column(MARK, pa.array(marks))))
+    assert sorted(kept.examples.ragged("ids", "uint16")[0]) == [6, 7]
+    assert kept.dropped == {"duplicates": 1, "held_out": 1, "min_chars": 1}
+    assert [mark_of(reason) for reason in ("held_out", "min_chars")] == [2, 3]
+
+
+def test_a_reason_without_a_field_of_the_shards_is_counted_for_the_set():
+    counts = ShardStatistics(documents=2, dropped={"duplicates": 1, "min_chars": 4})
+    stats = Statistics.of_shard("train-00000-of-00001", counts)
+    assert stats.dropped == {"min_chars": 4} and stats.all_dropped() == counts.dropped
+    assert stats.total() == ShardStatistics(documents=2, dropped={"duplicates": 1})
