@@ -11,7 +11,7 @@ import tyro
 from pipelines.inspection.options import VerifyOptions
 from schemas.entry import run_entry
 from schemas.errors import DataError
-from schemas.terminal import say
+from schemas.terminal import number_of, say
 
 
 def main(argv: list[str]) -> None:
@@ -39,11 +39,9 @@ def main(argv: list[str]) -> None:
         tokens += findings.tokens
     if failures:
         raise DataError("\n".join(failures))
-    sets = len(options.directories)
-    say(
-        f"ok: {sets} {'set' if sets == 1 else 'sets'}, {rows:,} rows, {tokens:,} tokens, "
-        f"{time.monotonic() - began:.1f} s"
-    )
+    counts = [number_of(len(options.directories), "set"), number_of(rows, "row")]
+    counts += [number_of(tokens, "token"), f"{time.monotonic() - began:.1f} s"]
+    say(f"ok: {', '.join(counts)}")
 
 
 if __name__ == "__main__":

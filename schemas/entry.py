@@ -9,7 +9,7 @@ import traceback
 from contextlib import suppress
 from typing import Callable, List, NoReturn
 
-from schemas.errors import REMEDIES, LeftRunning, TextmillError, UsageError, refused
+from schemas.errors import REMEDIES, LeftRunning, TextmillError, UsageError, describe_refusal
 from schemas.memory import shortage_of
 from schemas.terminal import say
 
@@ -45,7 +45,7 @@ def _end(error: Exception) -> NoReturn:
     """
     short = shortage_of(error)
     if short is None and isinstance(error, OSError) and error.errno in REMEDIES:
-        error = refused(str(error.filename or "a file"), error)
+        error = describe_refusal(str(error.filename or "a file"), error)
     known = short or error
     if not isinstance(known, TextmillError):
         say(traceback.format_exc().rstrip("\n"), sys.stderr)

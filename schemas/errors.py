@@ -37,7 +37,7 @@ REMEDIES = {
 }
 
 
-def refused(path: str, error: OSError) -> DataError:
+def describe_refusal(path: str, error: OSError) -> DataError:
     """What is said where the system does not give a file, or takes none.
 
     Args:

@@ -4,7 +4,7 @@ import re
 from typing import Any, Callable, Mapping, NamedTuple
 
 from schemas.errors import DataError
-from schemas.typed_json import shown
+from schemas.typed_json import quote
 
 
 class Kind(NamedTuple):
@@ -25,7 +25,7 @@ def share(most: float) -> Kind:
 
 
 def one_of(*names: str) -> Kind:
-    """Some texts and no others."""
+    """One of the given texts, and no other."""
     return Kind(lambda v: type(v) is str and v in names, "one of " + ", ".join(names))
 
 
@@ -53,7 +53,7 @@ SHA256 = text_like("[0-9a-f]{64}", "64 hex digits")
 def check(good: bool, name: str, value: Any, remedy: str) -> None:
     """Raises DataError for a value that is not good, with what to do."""
     if not good:
-        raise DataError(f"{name} is {shown(value)}: {remedy}")
+        raise DataError(f"{name} is {quote(value)}: {remedy}")
 
 
 def check_kinds(values: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:

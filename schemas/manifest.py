@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, List, Optional, Tuple
 
-from schemas.errors import DataError, refused
+from schemas.errors import DataError, describe_refusal
 from schemas.kinds import SHA256, Kind, check, check_kinds, number
 from schemas.typed_json import MAX_BYTES, from_json, parse_json
 
@@ -108,7 +108,7 @@ class Manifest:
                     file.bytes,
                     f"such a file has up to {MAX_BYTES:,}",
                 )
-        expected = self.computed_digest()
+        expected = self.compute_digest()
         if not self.digest:
             object.__setattr__(self, "digest", expected)
         check(
@@ -119,7 +119,7 @@ class Manifest:
             "or build it anew",
         )
 
-    def computed_digest(self) -> str:
+    def compute_digest(self) -> str:
         """The sha256 of every field but `digest`, as canonical JSON; "" for version 1."""
         if self.format_version == 1:
             return ""
@@ -171,7 +171,7 @@ def file_sha256(path: str) -> str:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise refused(path, error) from error
+        raise describe_refusal(path, error) from error
     return digest.hexdigest()
 
 

@@ -12,7 +12,7 @@ from typing import Callable, List, Optional, Sequence, Union
 import numpy as np
 
 from schemas.array_record import HashRows, PlainArrayRecordReader, open_plain
-from schemas.errors import DataError, refused
+from schemas.errors import DataError, describe_refusal
 
 FORMATS = ("array_record", "tfrecord")
 _HEAD, _TAIL = 12, 4  # bytes around the data of a TFRecord: length and its CRC; CRC of the data
@@ -241,5 +241,5 @@ def open_rows(path: str, stride: int, hash_rows: Optional[HashRows] = None) -> R
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing, although the manifest lists it") from error
     except OSError as error:
-        raise refused(path, error) from error
+        raise describe_refusal(path, error) from error
     raise DataError(f"{path}: a shard is *.array_record or *.tfrecord")

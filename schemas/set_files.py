@@ -36,7 +36,7 @@ from typing import (
 )
 
 from schemas import store
-from schemas.errors import DataError, refused
+from schemas.errors import DataError, describe_refusal
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256, parse_manifest
 from schemas.set_cache import PART, Cache
 from schemas.store import is_url
@@ -461,4 +461,4 @@ def open_files(
     except (FileNotFoundError, NotADirectoryError):
         raise no_set(directory) from None
     except OSError as error:
-        raise refused(path, error) from error
+        raise describe_refusal(path, error) from error

@@ -117,7 +117,7 @@ class Schema:
         self._check_masks()
         self._check_shards()
         self._check_features()
-        expected = self.computed_fingerprint()
+        expected = self.compute_fingerprint()
         if not self.fingerprint:
             object.__setattr__(self, "fingerprint", expected)
         self._check(
@@ -209,7 +209,7 @@ class Schema:
         told = ", ".join(f"{name} {dtype}{list(shape)}" for name, dtype, shape in due)
         self._check("features", here == due, f"those of the task are {told}")
 
-    def computed_fingerprint(self) -> str:
+    def compute_fingerprint(self) -> str:
         """The sha256 of every field but `fingerprint`, as canonical JSON."""
         values = asdict(self)
         del values["fingerprint"]

@@ -13,7 +13,7 @@ import numpy as np
 from schemas.drops import BY_SHARD, describe_dropped, total_counts
 from schemas.errors import DataError
 from schemas.features import MAX_TOKENS
-from schemas.typed_json import from_json, shown
+from schemas.typed_json import from_json, quote
 
 MOST = 1 << 53  # of a count: what other languages' numbers hold
 HISTOGRAM_BINS = 33  # bin b counts documents of 2**(b-1) <= tokens < 2**b; bin 0 is empty ones
@@ -105,7 +105,7 @@ def _are_counts(counts: Collection[int]) -> bool:
 def _check_counts(counts: Dict[str, int]) -> None:
     if not _are_counts(counts.values()):
         name = next(name for name, count in counts.items() if not 0 <= count < MOST)
-        raise DataError(f"{name} is {shown(counts[name])}: a count is at least 0, and below 2**53")
+        raise DataError(f"{name} is {quote(counts[name])}: a count is at least 0, and below 2**53")
 
 
 def _sum(shards: Iterable[ShardStatistics]) -> ShardStatistics:
@@ -241,9 +241,9 @@ class Statistics:
         own = {f.name: getattr(self, f.name) for f in fields(self)}
         own[_REJECTED] = own.pop("dropped")
         shards = {name: _plain(counts) for name, counts in self.shards.items()}
-        return dict(own, shards=shards, **self.derived(row_tokens))
+        return dict(own, shards=shards, **self.derive(row_tokens))
 
-    def derived(self, row_tokens: int) -> Dict[str, Any]:
+    def derive(self, row_tokens: int) -> Dict[str, Any]:
         """What stands in stats.json and follows from the other fields."""
         splits = self.splits().items()
         return {
@@ -262,7 +262,7 @@ class Statistics:
         row_tokens = values.get("row_tokens") if isinstance(values, dict) else None
         if type(row_tokens) is not int or not 0 < row_tokens < 2 * MAX_TOKENS:
             raise DataError(
-                f"{source}: row_tokens is {shown(row_tokens)}, not from 1 to {2 * MAX_TOKENS - 1}; "
+                f"{source}: row_tokens is {quote(row_tokens)}, not from 1 to {2 * MAX_TOKENS - 1}; "
                 "build the set anew"
             )
         own = {name: value for name, value in values.items() if name not in DERIVED}
@@ -273,7 +273,7 @@ class Statistics:
                 for name, shard in own["shards"].items()
             }
         stats = from_json(Statistics, own, source)
-        due = stats.derived(row_tokens)
+        due = stats.derive(row_tokens)
         for name in DERIVED:
             if values.get(name) != due[name]:
                 raise DataError(

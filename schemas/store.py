@@ -133,11 +133,11 @@ def calls_for(url: str) -> ModuleType:
         # Who reads a directory needs neither fsspec nor tenacity.
         from schemas import store_calls
     except ImportError as error:
-        raise not_installed(url, error) from error
+        raise missing_package(url, error) from error
     return store_calls
 
 
-def not_installed(url: str, error: ImportError) -> UsageError:
+def missing_package(url: str, error: ImportError) -> UsageError:
     """What is said where a package is missing."""
     remedy = f"pip install textmill[{kind_of(url)}]" if kind_of(url) else f"install it ({error})"
     return UsageError(

@@ -13,8 +13,8 @@ from fsspec.config import apply_config
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from schemas.errors import DataError, TextmillError, UsageError
-from schemas.store import kind_of, not_installed, option_finders, protocol_of
-from schemas.store_credentials import current_credentials, told_if_slow
+from schemas.store import kind_of, missing_package, option_finders, protocol_of
+from schemas.store_credentials import current_credentials, tell_if_slow
 
 T = TypeVar("T")
 # For one answer, with what the package itself tries again; a part of a file at 70 kB/s comes.
@@ -86,7 +86,7 @@ def patiently(url: str, operation: Callable[[], T], done: str = "read") -> T:
         reraise=True,
     )
     try:
-        with told_if_slow(f"{url}: no answer yet"):
+        with tell_if_slow(f"{url}: no answer yet"):
             return trying(operation)
     except FileNotFoundError as error:
         raise FileNotFoundError(errno.ENOENT, "there is no such file", url) from error
@@ -105,7 +105,7 @@ def package_of(url: str) -> Any:
     try:
         return fsspec.get_filesystem_class(protocol_of(url))
     except ImportError as error:
-        raise not_installed(url, error) from error
+        raise missing_package(url, error) from error
     except ValueError as error:
         raise UsageError(
             f"{url}: nothing reads {protocol_of(url)}://. Give a directory, or one on gs:// or "

@@ -40,7 +40,7 @@ _REMEDY = {
 
 
 @contextmanager
-def told_if_slow(what: str) -> Iterator[None]:
+def tell_if_slow(what: str) -> Iterator[None]:
     """Says on stderr what is waited for, if the block takes longer than SILENT_SECONDS.
 
     A process says so once in a minute, whatever its threads wait for.
@@ -122,7 +122,7 @@ class _Keeper:
                 outcome.append(error)
 
         thread = threading.Thread(target=work, name="credentials", daemon=True)
-        with told_if_slow(f"{self._origin} to be renewed: up to {RENEWAL_SECONDS:.0f} s"):
+        with tell_if_slow(f"{self._origin} to be renewed: up to {RENEWAL_SECONDS:.0f} s"):
             thread.start()
             thread.join(RENEWAL_SECONDS)
         if not outcome:

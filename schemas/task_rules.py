@@ -20,7 +20,7 @@ from typing import (
 from schemas.errors import DataError
 from schemas.features import MAX_TOKENS
 from schemas.kinds import TEXT, YES_NO, Kind, check, list_of_ids, number, one_of, share
-from schemas.typed_json import shown
+from schemas.typed_json import quote
 
 if TYPE_CHECKING:
     from schemas.sidecar import Schema
@@ -92,12 +92,12 @@ def _edge_problems(given: _Parameters, special_ids: _SpecialIds) -> Iterator[str
     """Documents begin and end with what has these roles, or with nothing."""
     for name, role in (("prefix_ids", "bos"), ("suffix_ids", "eos")):
         if list(given[name]) not in ([], [special_ids.get(role)]):
-            yield f"parameters.{name} is {shown(given[name])}: [] or the id of {role}"
+            yield f"parameters.{name} is {quote(given[name])}: [] or the id of {role}"
 
 
 def _bos_problems(given: _Parameters, special_ids: _SpecialIds) -> Iterator[str]:
     if given["bos"] and "bos" not in special_ids:
-        yield f"special_ids is {shown(special_ids)}: rows begin with bos"
+        yield f"special_ids is {quote(special_ids)}: rows begin with bos"
 
 
 def _ids_around(schema: "Schema") -> int:

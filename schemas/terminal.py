@@ -41,3 +41,8 @@ def say(text: str, file: Optional[TextIO] = None) -> None:
       file: standard output by default.
     """
     print(visible(text, keep="\n\t"), file=file)
+
+
+def number_of(count: int, one: str, many: str = "") -> str:
+    """Counts things in words: 1 file, 2 files."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -49,7 +49,7 @@ def read_tokenizer_json(content: bytes, place: str) -> Dict[str, Any]:
     """The parsed content of a tokenizer.json that is safe to hand to `tokenizers`.
 
     Its patterns are not judged (`patterns_of`), nor ids that `tokenizers` gives anew
-    (`resolved_ids`). A vocabulary of 50,000 takes 40 ms, nearly all of it parsing.
+    (`resolve_ids`). A vocabulary of 50,000 takes 40 ms, nearly all of it parsing.
 
     Args:
       content: of the file.
@@ -94,7 +94,7 @@ def check_vocabulary(vocab: Any, place: str) -> None:
         raise DataError(f"{place} is not a vocabulary to be used: {error}; {_REMEDY}") from error
 
 
-def resolved_ids(config: Dict[str, Any], place: str) -> Dict[str, int]:
+def resolve_ids(config: Dict[str, Any], place: str) -> Dict[str, int]:
     """Every token and its id: {"<s>": 0, ...}.
 
     Args:

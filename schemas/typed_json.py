@@ -25,7 +25,7 @@ from typing import (
     get_type_hints,
 )
 
-from schemas.errors import DataError, refused
+from schemas.errors import DataError, describe_refusal
 
 T = TypeVar("T")
 MAX_BYTES = 256 << 20  # of a JSON file: stats.json of 300,000 shards
@@ -38,7 +38,7 @@ _short.maxlevel, _short.maxdict, _short.maxlist, _short.maxtuple = 4, 10, 10, 10
 _short.maxlong = 40
 
 
-def shown(value: Any) -> str:
+def quote(value: Any) -> str:
     """A value in an error: whole where it is short, whatever a stranger has put there."""
     return _short.repr(value)
 
@@ -88,7 +88,7 @@ def read_bounded(path: str, most: int = MAX_BYTES) -> bytes:
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing") from error
     except OSError as error:
-        raise refused(path, error) from error
+        raise describe_refusal(path, error) from error
     if size > most:
         raise DataError(
             f"{path} has {size:,} bytes, more than the {most:,} that such a file may have: it is "
@@ -136,7 +136,7 @@ def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {shown(twice)} is there twice")
+        raise ValueError(f"the key {quote(twice)} is there twice")
     return fields
 
 
@@ -186,7 +186,7 @@ def _decode_object(cls: Any, value: Any, place: _Place) -> Any:
     if values.keys() != decoders.keys():
         missing, unknown = sorted(decoders.keys() - values), sorted(values.keys() - decoders)
         raise DataError(
-            f"{_tell(place)}: missing fields {shown(missing)}, unknown fields {shown(unknown)}: it "
+            f"{_tell(place)}: missing fields {quote(missing)}, unknown fields {quote(unknown)}: it "
             "was written by another version of Textmill or edited; build the set anew"
         )
     joint = ": " if isinstance(place, str) and place.endswith(".json") else "."
@@ -238,9 +238,9 @@ def _decode_tuple(kinds: Tuple[Any, ...], value: Any, place: _Place) -> Tuple[An
 def _expect(kind: type, value: Any, place: _Place) -> Any:
     # JSON has one kind of number: 1 may stand for 1.0. A bool is no number, although Python's is.
     if type(value) is not kind and not (kind is float and type(value) is int):
-        raise DataError(f"{_tell(place)} is {shown(value)}, not of type {kind.__name__}")
+        raise DataError(f"{_tell(place)} is {quote(value)}, not of type {kind.__name__}")
     if kind is float and abs(value) > 1e300:
-        raise DataError(f"{_tell(place)} is {shown(value)}, not of type float")
+        raise DataError(f"{_tell(place)} is {quote(value)}, not of type float")
     return value
 
 
@@ -252,5 +252,5 @@ def _plain(value: Any, place: _Place, deeper: int = _DEEPEST) -> Any:
         for part in value.values() if isinstance(value, dict) else value:
             _plain(part, place, deeper - 1)
     if isinstance(value, (int, float)) and abs(value) >= _MOST:
-        raise DataError(f"{_tell(place)} holds {shown(value)}: below 2**64")
+        raise DataError(f"{_tell(place)} holds {quote(value)}: below 2**64")
     return value

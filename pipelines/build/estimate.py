@@ -119,7 +119,7 @@ class _Sample:
     pieces: list[Documents] = field(default_factory=list)
     seconds: float = 0.0
 
-    def joined(self) -> Documents:
+    def join(self) -> Documents:
         """All pieces as one, as large as those of a run: small ones would take longer."""
         return replace(
             self.pieces[0],
@@ -166,7 +166,7 @@ def _estimate(making: Making, blocks: list[Block]) -> Estimate:
     total = sum(block.bytes for block in blocks)
     sample = _sample(making.source, blocks)
     whole = sample.stored == total and sample.taken == sample.text
-    routed = _route_sample(sample.joined(), making, blocks[0].split)
+    routed = _route_sample(sample.join(), making, blocks[0].split)
     if not routed.batches:
         raise DataError("no document of the sample is kept: there is nothing to estimate from")
     made = [_write(routed, splits, making) for splits in _pools(routed, making)]

@@ -20,6 +20,7 @@ from schemas.drops import Drop, describe_dropped
 from schemas.errors import DataError
 from schemas.manifest import MANIFEST
 from schemas.sidecar import Schema
+from schemas.terminal import number_of
 
 # Measured: Beam in memory, and what a worker holds of a block (text, ids, example batches) and of a
 # shard (example batches, segments, a chunk of rows), in times of its bytes of text.
@@ -157,8 +158,8 @@ def plan_table(plan: Plan) -> Table:
     if plan.by_files:
         disk += f" and {decimal(int(estimate.scratch_bytes))} of scratch"
     values = {
-        "inputs": f"{len(files):,} files, {decimal(sum(files.values()))}, "
-        f"{len(plan.blocks):,} blocks; {sample}",
+        "inputs": f"{number_of(len(files), 'file')}, {decimal(sum(files.values()))}, "
+        f"{number_of(len(plan.blocks), 'block')}; {sample}",
         "text": f"{about}{decimal(int(estimate.text_bytes))}",
         "documents": f"{about}{_round_number(estimate.documents, plan)}",
         **describe_dropped(estimate.dropped, ("duplicates",), write),

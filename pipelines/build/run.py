@@ -24,10 +24,11 @@ from pipelines.runners.launch import choose_runner, is_local, with_beam
 from pipelines.storage.store import is_url, write_file
 from pipelines.writers.finished import count_finished, keep_finished
 from pipelines.writers.refusals import refuse_own_inputs, refuse_tokenizer
-from pipelines.writers.reuse import finished_set, set_of
-from pipelines.writers.staging import Staging, staged
+from pipelines.writers.reuse import find_finished_set, set_of
+from pipelines.writers.staging import Staging, stage
 from schemas.errors import DataError
 from schemas.sidecar import Schema
+from schemas.terminal import number_of
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -92,7 +93,7 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
     if options.dry_run:
         print_plan(_plan(run), _console)
         return
-    if not options.overwrite and (found := finished_set(options.output, schema, blocks)):
+    if not options.overwrite and (found := find_finished_set(options.output, schema, blocks)):
         _console.print(
             f"{options.output} holds this very set already (fingerprint "
             f"{schema.fingerprint[:12]}): nothing to do"
@@ -100,7 +101,7 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
         print_summary(found, _console)
         return
     try:
-        with staged(options.output, resume=keep_finished if options.resume else None) as staging:
+        with stage(options.output, resume=keep_finished if options.resume else None) as staging:
             _build(run, staging)
     except KeyboardInterrupt as stop:
         kept = "its finished shards are kept, and the same command goes on with them"
@@ -136,8 +137,8 @@ def _build(run: Run, staging: Staging) -> None:
     """Runs the pipeline, whose last step publishes the set."""
     local, folder = run.is_local, staging.folder
     _console.print(
-        f"{run.total_bytes / 1e6:,.1f} MB in {len(run.blocks):,} "
-        f"block{'s' * (len(run.blocks) != 1)}, {run.how}; shuffle by {run.exchange}"
+        f"{run.total_bytes / 1e6:,.1f} MB in "
+        f"{number_of(len(run.blocks), 'block')}, {run.how}; shuffle by {run.exchange}"
     )
     workers = worker_count(run.beam_arguments)[0] if local else CLUSTER_WORKERS
     if waiting := uneven(run.blocks, workers):

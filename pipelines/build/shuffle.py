@@ -19,7 +19,7 @@ class RouteBuffer:
     """
 
     def __init__(self) -> None:
-        """Starts without any batch."""
+        """Starts with no batches and a size of 0."""
         self.bytes = 0
         self._batches: dict[int, list[pa.RecordBatch]] = {}
 

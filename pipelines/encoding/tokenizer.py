@@ -26,7 +26,7 @@ from pipelines.encoding.tokenizer_files import (
 )
 from pipelines.rows.ragged import Ragged
 from schemas.errors import DataError
-from schemas.tokenizer_bounds import read_tokenizer_json, resolved_ids
+from schemas.tokenizer_bounds import read_tokenizer_json, resolve_ids
 
 if TYPE_CHECKING:
     import tokenizers
@@ -83,7 +83,7 @@ class LoadedTokenizer:
         if config is None or self.json != given:
             config = read_tokenizer_json(self.json, place)
         self._config = config
-        self._ids = resolved_ids(config, place)
+        self._ids = resolve_ids(config, place)
         self.sha256 = hashlib.sha256(self.json).hexdigest()
         self.vocab_size = max(self._ids.values()) + 1
         if self._config["model"].get("dropout"):

@@ -31,15 +31,15 @@ def normalize_texts(columns: pa.RecordBatch, texts: list[str], form: str) -> pa.
     """
     upper: Form = "NFC" if form == "nfc" else "NFKC"
     arrays = {name: columns[name] for name in columns.schema.names}
-    arrays.update({name: normalized(columns[name], upper) for name in texts})
+    arrays.update({name: normalize(columns[name], upper) for name in texts})
     if "answers" in arrays and "context" in arrays:
-        arrays["answers"] = normalized_answers(
+        arrays["answers"] = normalize_answers(
             columns["answers"], columns["context"], arrays["context"], upper
         )
     return pa.RecordBatch.from_arrays(list(arrays.values()), schema=columns.schema)
 
 
-def normalized(text: pa.LargeStringArray, form: Form) -> pa.LargeStringArray:
+def normalize(text: pa.LargeStringArray, form: Form) -> pa.LargeStringArray:
     """The documents in a normal form; the very same array if all of them are.
 
     Args:
@@ -56,7 +56,7 @@ def normalized(text: pa.LargeStringArray, form: Form) -> pa.LargeStringArray:
     )
 
 
-def normalized_answers(
+def normalize_answers(
     answers: pa.ListArray, before: pa.LargeStringArray, after: pa.LargeStringArray, form: Form
 ) -> pa.ListArray:
     """Answers in a normal form, their places moved along with the context's characters.
@@ -71,7 +71,7 @@ def normalized_answers(
     flat = answers.flatten()
     if not len(flat):
         return answers
-    text = normalized(flat.field("text").cast(pa.large_string()), form)
+    text = normalize(flat.field("text").cast(pa.large_string()), form)
     start = flat.field("start").to_numpy(zero_copy_only=False).copy()
     document = answers.value_parent_indices().to_numpy()
     moved = changed.to_numpy(zero_copy_only=False)[document] & (start > 0)

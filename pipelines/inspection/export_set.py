@@ -15,7 +15,7 @@ from pipelines.inspection.row_export import RowTable
 from pipelines.inspection.show_row import find_split
 from pipelines.runners.progress import Display, Journal
 from pipelines.storage.store import disk_errors, write_file
-from pipelines.writers.staging import staged
+from pipelines.writers.staging import stage
 from schemas.errors import UsageError
 from schemas.manifest import MANIFEST, ManifestFile
 from schemas.sidecar import SetInfo, read_set
@@ -63,7 +63,7 @@ def export_set(options: ExportOptions) -> None:
             f"--output={options.output} is a shard set: give the export a directory of its own"
         )
     table = _table(info, options)
-    with staged(options.output) as places:
+    with stage(options.output) as places:
         staging = places.local
         if _is_finished(asked, options):
             say(f"{options.output} holds this very export already: nothing to do")

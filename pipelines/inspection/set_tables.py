@@ -13,7 +13,7 @@ from pipelines.inspection.set_diff import Difference
 from schemas.drops import REFUSED, describe_dropped
 from schemas.sidecar import Schema, SetInfo
 from schemas.statistics import Statistics
-from schemas.terminal import visible
+from schemas.terminal import number_of, visible
 
 _BAR = 40  # characters of the longest bar
 _LISTED = 20  # classes, tokens
@@ -80,11 +80,6 @@ def table(*, header: bool = False) -> Table:
     return Table(box=None, show_header=header)
 
 
-def number_of(count: int, one: str, many: str) -> str:
-    """Counts things in words: 1 file, 2 files."""
-    return f"{count:,} {one if count == 1 else many}"
-
-
 def _one_below_another(titled: _Titled) -> list[RenderableType]:
     shown: list[RenderableType] = []
     for title, own in titled.items():
@@ -118,7 +113,7 @@ def _schema(info: SetInfo) -> Table:
         "masking": masking,
         "seed": str(schema.seed),
         "files": f"{', '.join(schema.file_formats)}; values as {schema.encoding}",
-        "inputs": f"{number_of(len(info.inputs.files), 'file', 'files')}, "
+        "inputs": f"{number_of(len(info.inputs.files), 'file')}, "
         + decimal(sum(file.bytes for file in info.inputs.files)),
         "size": decimal(sum(file.bytes for file in info.manifest.files)),
         "written by": f"Textmill {schema.code_version}",

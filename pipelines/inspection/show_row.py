@@ -23,10 +23,11 @@ from pipelines.inspection.row_text import (
     row_pieces,
     sequences,
 )
-from pipelines.inspection.set_tables import number_of, table
+from pipelines.inspection.set_tables import table
 from schemas.errors import UsageError
 from schemas.manifest import ManifestFile
 from schemas.sidecar import SetInfo
+from schemas.terminal import number_of
 
 SEGMENT_STYLES = ("cyan", "green")  # neighbours differ
 _STYLES = {SPECIAL: "dim", REPLACED: "bold red", RANDOM: "bold magenta", KEPT: "bold yellow"}
@@ -80,7 +81,7 @@ def _summary(pieces: list[Piece]) -> str:
     masked = sum(tokens[kind] for kind in (REPLACED, RANDOM, KEPT))
     told = (
         f"{places} places: {places - tokens[PADDING]} tokens in "
-        f"{number_of(segments, 'segment', 'segments')}, {tokens[PADDING]} padding"
+        f"{number_of(segments, 'segment')}, {tokens[PADDING]} padding"
     )
     return told + (
         f"; {masked} masked ({tokens[REPLACED]} by the mask token, {tokens[RANDOM]} by a random "

@@ -7,11 +7,12 @@ from pipelines.host.console import Console
 from pipelines.inspection.options import InspectOptions
 from pipelines.inspection.row_search import search_rows
 from pipelines.inspection.set_diff import set_differences, token_differences
-from pipelines.inspection.set_tables import difference_tables, number_of, set_tables, token_tables
+from pipelines.inspection.set_tables import difference_tables, set_tables, token_tables
 from pipelines.inspection.show_row import SEGMENT_STYLES, find_split, show_row, token_texts
 from pipelines.writers.token_counts import read_token_counts
 from schemas.set_cache import Cache, default_directory
 from schemas.sidecar import SetInfo, read_set
+from schemas.terminal import number_of
 
 _NOTHING_FOUND = _DIFFERENT = 1  # exit codes, as grep's and diff's
 
@@ -67,9 +68,7 @@ def _print_search(
             console.print(line, soft_wrap=True)
             found, times = found + 1, times + hit.times
     rows = sum(info.stats.split(each).rows for each in splits)
-    console.print(
-        f"{found:,} of {number_of(rows, 'row', 'rows')}, {number_of(times, 'time', 'times')}"
-    )
+    console.print(f"{found:,} of {number_of(rows, 'row')}, {number_of(times, 'time')}")
     return 0 if found else _NOTHING_FOUND
 
 
@@ -81,7 +80,7 @@ def _print_diff(here: SetInfo, there: SetInfo, console: Console) -> int:
         if counts[0] is not None and counts[1] is not None and (counts[0] != counts[1]).any():
             differences += token_differences(counts[0], counts[1], token_texts(here))
     if not differences:
-        rows = number_of(here.stats.total().rows, "row", "rows")
+        rows = number_of(here.stats.total().rows, "row")
         console.print(f"equal: contract, inputs, counts, and the bytes of {rows}")
         return 0
     for renderable in difference_tables(differences):

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from schemas.drops import total_counts
 from schemas.errors import DataError
+from schemas.terminal import number_of
 
 _BLANK = rb"[ \t\r\v\f]*"
 # What ends a document, by kind: a cut after a match never cuts a document.
@@ -95,7 +96,7 @@ class Role:
 
     @functools.cached_property  # asked of each value
     def values(self) -> Kind:
-        """What its values are."""
+        """The row of KINDS that says what its values are."""
         return KINDS[self.kind]
 
     @functools.cached_property
@@ -157,9 +158,9 @@ def refuse_too_many(rejects: Collection[Reject], most: int) -> None:
     first = min(rejects, key=place_of)
     reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(count_reasons(rejects).items()))
     raise DataError(
-        f"{len(rejects):,} documents were refused, more than --max_rejects={most:,} ({reasons}); "
-        f"the first is in {first.place}: {first.reason}, {first.detail}. Mend the input, or allow "
-        "more (-1: any number)"
+        f"{number_of(len(rejects), 'document was', 'documents were')} refused, more than "
+        f"--max_rejects={most:,} ({reasons}); the first is in {first.place}: {first.reason}, "
+        f"{first.detail}. Mend the input, or allow more (-1: any number)"
     )
 
 

@@ -71,15 +71,6 @@ def plan_blocks(source: Source) -> list[Block]:
     return [*blocks, Block(len(blocks), tuple(pending))]
 
 
-def match_files(source: Source) -> list[tuple[str, int]]:
-    """All input files with their sizes, sorted by path; a file named twice counts once.
-
-    Raises:
-      DataError: a pattern matches nothing, or all files are empty.
-    """
-    return [(part.path, part.size) for part, _ in _files(source)]
-
-
 def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
     """Each input file as one part, and the split that it is of if `datasets` named it."""
     files: dict[str, tuple[Part, huggingface.StoredSplit | None]] = {}
@@ -95,7 +86,9 @@ def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
                 files[path] = Part(path, size, 0, size, input=given), split
     if not sum(part.size for part, _ in files.values()):
         raise DataError(
-            f"all {len(files)} input files are empty, the first is {min(files)}: there is no text"
+            f"all {len(files):,} input files are empty, the first is {min(files)}: there is no text"
+            if len(files) > 1
+            else f"{min(files)} is empty: there is no text"
         )
     return [files[path] for path in sorted(files)]
 

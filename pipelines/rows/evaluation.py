@@ -14,7 +14,7 @@ import pyarrow as pa
 from pipelines.rows.ragged import Ragged
 from schemas.errors import DataError
 from schemas.manifest import EVALUATION as EVALUATION
-from schemas.typed_json import shown
+from schemas.typed_json import quote
 
 _LONGEST = 64 << 20  # bytes of a line
 EvaluationLine = tuple[str, bytes]  # example_id, and the task's JSON object, which has fields
@@ -82,7 +82,7 @@ def evaluation_names(path: str) -> np.ndarray:
             except (ValueError, TypeError, KeyError, RecursionError) as error:
                 raise DataError(f"{path}: line {number:,} has no example_id") from error
             if not isinstance(name, str) or not re.fullmatch("[0-9a-f]{16}", name):
-                raise DataError(f"{path}: line {number:,} has the example_id {shown(name)}")
+                raise DataError(f"{path}: line {number:,} has the example_id {quote(name)}")
             names.append(int(name, 16))
     ascending = np.sort(np.array(names, np.uint64))
     twice = ascending[1:][ascending[1:] == ascending[:-1]]

@@ -65,7 +65,7 @@ class ExampleBatch:
         return ExampleBatch(pa.record_batch(columns))
 
     def __len__(self) -> int:
-        """The number of examples."""
+        """The number of examples in the batch."""
         return len(self.batch)
 
     def digests(self) -> tuple[np.ndarray, np.ndarray]:

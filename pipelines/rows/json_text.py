@@ -13,7 +13,7 @@ _ODD = r"[\x00-\x1f]"
 _ODD_IN_ASCII = r"[^ -~]"
 
 
-def quoted(texts: pa.LargeStringArray, *, in_ascii: bool = False) -> pa.LargeStringArray:
+def strings(texts: pa.LargeStringArray, *, in_ascii: bool = False) -> pa.LargeStringArray:
     r"""Strings: ['a', 'say "b"'] -> ['"a"', '"say \"b\""'].
 
     Args:
@@ -30,7 +30,7 @@ def quoted(texts: pa.LargeStringArray, *, in_ascii: bool = False) -> pa.LargeStr
     return pc.replace_with_mask(whole, odd, pa.array(exact, pa.large_string()))  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def listed(items: pa.LargeStringArray, lengths: np.ndarray) -> pa.LargeStringArray:
+def lists(items: pa.LargeStringArray, lengths: np.ndarray) -> pa.LargeStringArray:
     """Lists of what is JSON already: ['1', '2', '3'], [2, 0, 1] -> ['[1, 2]', '[]', '[3]'].
 
     Args:
@@ -38,9 +38,9 @@ def listed(items: pa.LargeStringArray, lengths: np.ndarray) -> pa.LargeStringArr
       lengths: int64 [n], of each list.
     """
     offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int32())
-    lists = pa.ListArray.from_arrays(offsets, items)
+    joined = pa.ListArray.from_arrays(offsets, items)
     comma = pa.scalar(", ", pa.large_string())
-    return _together("[", pc.binary_join(lists, comma), "]")  # pyright: ignore[reportAttributeAccessIssue]
+    return _together("[", pc.binary_join(joined, comma), "]")  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def objects(fields: Mapping[str, pa.LargeStringArray]) -> pa.LargeStringArray:
@@ -68,11 +68,11 @@ def json_of(column: pa.Array) -> pa.LargeStringArray:
     """
     if pt.is_list(column.type):
         lengths = pc.list_value_length(column).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
-        return listed(json_of(column.flatten()), lengths)
+        return lists(json_of(column.flatten()), lengths)
     if pt.is_struct(column.type):
         return objects({field.name: json_of(column.field(field.name)) for field in column.type})
     if pt.is_string(column.type) or pt.is_large_string(column.type):
-        return quoted(column.cast(pa.large_string()), in_ascii=True)
+        return strings(column.cast(pa.large_string()), in_ascii=True)
     if pt.is_integer(column.type):
         return column.cast(pa.large_string())
     raise TypeError(f"values of type {column.type} have no JSON here")

@@ -24,7 +24,7 @@ class Ragged(NamedTuple):
 
     @property
     def lengths(self) -> np.ndarray:
-        """Values of each: int64 [n]."""
+        """How many values each has: int64 [n]."""
         return np.diff(self.offsets)
 
     @classmethod

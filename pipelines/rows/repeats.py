@@ -37,7 +37,7 @@ class Ordered:
     fresh_E: np.ndarray
 
 
-def ordered(examples: ExampleBatch) -> Ordered:
+def sort_examples(examples: ExampleBatch) -> Ordered:
     """Puts equal documents side by side."""
     high, low = examples.digests()
     part = examples.scalar("part")
@@ -75,7 +75,7 @@ class Kept:
 
 def keep(examples: ExampleBatch) -> Kept:
     """Sorts a shard's examples by hash, and drops repeats and the documents that are marked."""
-    found = ordered(examples)
+    found = sort_examples(examples)
     mark_E = examples.scalar(MARK)[found.order_E]
     copies = examples.copies()[found.order_E]
     starts = np.flatnonzero(found.other_E)
@@ -102,7 +102,7 @@ def without_repeats(examples: ExampleBatch) -> tuple[ExampleBatch, np.ndarray]:
     Returns:
       The examples; int64, which of the given ones they are.
     """
-    found = ordered(examples)
+    found = sort_examples(examples)
     firsts = np.flatnonzero(found.fresh_E)
     copies = np.diff(np.append(firsts, len(found.order_E)))
     kept = found.order_E[firsts]

@@ -22,9 +22,9 @@ from apache_beam.transforms.environments import Environment
 from pipelines.host.console import Console
 from pipelines.runners import job_server, runner_check
 from pipelines.runners.failures import WORKER_DIED, WORKER_DIED_LATE, in_words, overheard
-from pipelines.runners.prism_runner import started as started_prism
+from pipelines.runners.prism_runner import start_prism
 from pipelines.runners.progress import Display
-from pipelines.runners.worker_package import packaged
+from pipelines.runners.worker_package import package_code
 from schemas.errors import DataError, LeftRunning, UsageError
 from schemas.memory import want_addresses
 from schemas.terminal import visible
@@ -91,9 +91,9 @@ def run_pipeline(
         try:
             with (
                 overheard(died),
-                started_prism(beam_arguments) as started,
-                job_server.reached(started) as started,
-                packaged(started, filter_name) as arguments,
+                start_prism(beam_arguments) as started,
+                job_server.reach_job_server(started) as started,
+                package_code(started, filter_name) as arguments,
             ):
                 try:
                     options = PipelineOptions([*arguments, "--no_save_main_session"])

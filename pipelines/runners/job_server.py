@@ -24,7 +24,7 @@ def job_endpoint(beam_arguments: list[str]) -> str:
     return "" if endpoint in (None, "embed") else endpoint
 
 
-def offered_flags(beam_arguments: list[str]) -> list[str]:
+def ask_flags(beam_arguments: list[str]) -> list[str]:
     """Flags that a cluster's runner takes beside Beam's, such as `--max_bundle_size`.
 
     Raises:
@@ -45,7 +45,7 @@ def offered_flags(beam_arguments: list[str]) -> list[str]:
 
 
 @contextmanager
-def reached(beam_arguments: list[str]) -> Iterator[list[str]]:
+def reach_job_server(beam_arguments: list[str]) -> Iterator[list[str]]:
     """Passes Beam's arguments on; does nothing more where no job server is named.
 
     Raises:

@@ -50,7 +50,7 @@ class PrismRunner(prism_runner.PrismRunner):
 
 
 @contextmanager
-def started(beam_arguments: list[str]) -> Iterator[list[str]]:
+def start_prism(beam_arguments: list[str]) -> Iterator[list[str]]:
     """Starts Prism, if it is asked for; yields arguments that name where it listens.
 
     Args:

@@ -14,7 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 from apache_beam.runners.runner import PipelineRunner
 
 from pipelines.runners.beam_flags import flag_parser
-from pipelines.runners.job_server import offered_flags
+from pipelines.runners.job_server import ask_flags
 from schemas.errors import UsageError
 from schemas.flag_file import kinds_of
 
@@ -44,7 +44,7 @@ def refuse_unknown_flags(beam_arguments: list[str], ours: tuple[type, ...]) -> N
             options_class._add_argparse_args(parser)  # pyright: ignore[reportArgumentType]
     _, unknown = parser.parse_known_args(beam_arguments)
     if unknown:
-        for flag in offered_flags(beam_arguments):
+        for flag in ask_flags(beam_arguments):
             with contextlib.suppress(argparse.ArgumentError):
                 parser.add_argument(flag, nargs="?")
         _, unknown = parser.parse_known_args(beam_arguments)

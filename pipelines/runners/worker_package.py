@@ -93,7 +93,7 @@ def workers_of(beam_arguments: list[str]) -> Workers:
 
 
 @contextmanager
-def packaged(beam_arguments: list[str], filter_name: str) -> Iterator[list[str]]:
+def package_code(beam_arguments: list[str], filter_name: str) -> Iterator[list[str]]:
     """Beam's arguments, with a package for workers that have no Textmill; it lives as long.
 
     Args:

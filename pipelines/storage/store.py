@@ -52,12 +52,7 @@ def disk_errors(path: str) -> Iterator[None]:
 
 def exists(path: str) -> bool:
     """Whether there is such a file."""
-    return size(path) is not None if is_url(path) else os.path.exists(path)
-
-
-def size(path: str) -> int | None:
-    """Bytes of a file of a store; None if there is none."""
-    return stores.size(path)
+    return stores.size(path) is not None if is_url(path) else os.path.exists(path)
 
 
 def read(path: str, start: int = 0, length: int | None = None) -> bytes:
@@ -120,7 +115,7 @@ class _StoredFile(io.RawIOBase):
     """A file of a store; whatever is read of it is asked for then."""
 
     def __init__(self, path: str):
-        found = size(path)
+        found = stores.size(path)
         if found is None:
             raise FileNotFoundError(errno.ENOENT, "there is no such file", path)
         self._path, self._size, self._at = path, found, 0
@@ -252,7 +247,7 @@ def _copy(source: str, target: str, due: int) -> None:
     def attempt() -> None:
         keys = stores.key_of(source), stores.key_of(target)
         stores.call(target, "cp_file", *keys, moved=due)
-        found = size(target)
+        found = stores.size(target)
         if found != due:
             raise OSError(f"the copy has {found} bytes, not {due}")
 

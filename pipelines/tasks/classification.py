@@ -23,7 +23,7 @@ from pipelines.encoding.text_pairs import (
 from pipelines.readers.documents import Documents, Role
 from pipelines.rows.evaluation import evaluation_lines
 from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.json_text import objects, quoted
+from pipelines.rows.json_text import objects, strings
 from pipelines.rows.ragged import Ragged
 from pipelines.rows.row_problem import RowProblem, problems_where
 from pipelines.tasks.task import NO_MASKS, Columns, Examples, Segments, Surroundings, Task
@@ -234,10 +234,10 @@ class Classification(Task):
         """Lines of evaluation.jsonl, {"id": "17", "label": "pos"}; empty where trained on."""
         is_evaluated_E = ~is_trained_D[document_E]
         document = document_E[is_evaluated_E]
-        names = quoted(pa.array(self.class_names(), pa.large_string()))
+        names = strings(pa.array(self.class_names(), pa.large_string()))
         lines = objects(
             {
-                "id": quoted(documents.columns["id"].take(pa.array(document))),
+                "id": strings(documents.columns["id"].take(pa.array(document))),
                 "label": names.take(pa.array(label_D[document])),
             }
         )

@@ -22,7 +22,7 @@ from pipelines.encoding.windows import EVERY, FIRST, HOLDING, NONE, Windows, cho
 from pipelines.readers.documents import Documents, Role
 from pipelines.rows.evaluation import evaluation_lines
 from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.json_text import listed, objects, quoted
+from pipelines.rows.json_text import lists, objects, strings
 from pipelines.rows.ragged import Ragged, join_slices, ranges
 from pipelines.rows.row_problem import RowProblem, problems_where
 from pipelines.tasks.task import (
@@ -277,12 +277,12 @@ def _evaluation(documents: Documents, document_E: np.ndarray, is_trained_D: np.n
     evaluated = columns.take(pa.array(document_E[is_evaluated_E]))
     answers = evaluated["answers"]
     number = pc.list_value_length(answers).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
-    texts = quoted(answers.flatten().field("text").cast(pa.large_string()))
+    texts = strings(answers.flatten().field("text").cast(pa.large_string()))
     lines = objects(
         {
-            "id": quoted(evaluated["id"]),
-            "question": quoted(evaluated["question"]),
-            "answers": listed(texts, number),
+            "id": strings(evaluated["id"]),
+            "question": strings(evaluated["question"]),
+            "answers": lists(texts, number),
             "is_impossible": pa.array(np.where(number, "false", "true"), pa.large_string()),
         }
     )

@@ -47,7 +47,7 @@ from pipelines.train.reference_counts import fault_of
 from pipelines.train.report import Report, Text, inputs_digest, report_of
 from pipelines.train.tokenizer_json import config_json
 from pipelines.writers.refusals import refuse_own_inputs, refuse_shard_set
-from pipelines.writers.staging import Staging, check_turn, staged
+from pipelines.writers.staging import Staging, check_turn, stage
 from schemas.drops import REFUSED, describe_dropped
 from schemas.errors import DataError, UsageError
 from schemas.typed_json import from_json, to_json
@@ -75,7 +75,7 @@ def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
     if report:
         _say(f"{options.output} holds this very tokenizer already: nothing to do")
     else:
-        with staged(options.output) as staging:
+        with stage(options.output) as staging:
             report = _train(options, blocks, beam_arguments, staging)
             check_turn(staging.folder, staging.run, publishes=True)
             publish(options.output)

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from pipelines.readers.sources import Block, hash_inputs
 from pipelines.storage import store
+from schemas import store as stores
 from schemas.errors import DataError, UsageError
 from schemas.manifest import MANIFEST
 from schemas.set_files import open_files
 from schemas.sidecar import SIDECARS, Schema, SetInfo, read_set, read_sidecars
 
 
-def finished_set(output: str, schema: Schema, blocks: list[Block]) -> SetInfo | None:
+def find_finished_set(output: str, schema: Schema, blocks: list[Block]) -> SetInfo | None:
     """The finished set in `output`, if it was made by these settings from these inputs.
 
     Returns:
@@ -55,7 +56,7 @@ def set_of(output: str) -> SetInfo:
     there = store.sizes(output)
     for file in found.manifest.files:
         path = f"{output}/{file.path}"
-        if there.get(file.path) != file.bytes != store.size(path):  # a listing may lag
+        if there.get(file.path) != file.bytes != stores.size(path):  # a listing may lag
             raise DataError(
                 f"{path} does not have the {file.bytes:,} bytes that the manifest says: copy the "
                 "set again or build it anew"

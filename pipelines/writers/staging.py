@@ -48,7 +48,7 @@ class Staging:
 
 
 @contextmanager
-def staged(output: str, *, resume: Callable[[str, str], None] | None = None) -> Iterator[Staging]:
+def stage(output: str, *, resume: Callable[[str, str], None] | None = None) -> Iterator[Staging]:
     """Makes the directory and an empty staging folder in it, which is removed at the end.
 
     Args:

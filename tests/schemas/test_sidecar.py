@@ -18,7 +18,7 @@ from schemas.errors import DataError
 from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
 from schemas.sidecar import InputFile, Inputs, Schema, read_set
 from schemas.statistics import ShardStatistics, Statistics, length_histogram
-from schemas.typed_json import shown, to_json
+from schemas.typed_json import quote, to_json
 from tests.tools.places import ROOT
 from tests.tools.shard_factory import mlm_schema, replace_file, sign, write_mlm_set
 
@@ -94,7 +94,7 @@ def test_a_wrong_field_is_refused_by_name_value_and_remedy(field, value, remedy)
     good = dataclasses.replace(mlm_schema(), fingerprint="")
     with pytest.raises(DataError, match=f"(?s)^(max_masked|{field}) is .*: .*{remedy}") as refusal:
         dataclasses.replace(good, **{field: value})
-    assert field == "mask_rate" or shown(value)[:20] in str(refusal.value)
+    assert field == "mask_rate" or quote(value)[:20] in str(refusal.value)
 
 
 _OTHER = {

@@ -16,7 +16,7 @@ import schemas.store_credentials
 from pipelines.storage import store as stores
 from schemas import store as schema_stores
 from schemas.errors import DataError
-from schemas.store_credentials import current_credentials, told_if_slow
+from schemas.store_credentials import current_credentials, tell_if_slow
 from tests.tools.fault_proxy import FaultProxy
 from tests.tools.places import ROOT
 from tests.tools.shard_factory import write_mlm_set
@@ -247,9 +247,9 @@ def test_commands_say_what_they_wait_for(gs_store, tokens, service_account, tmp_
 
 def test_what_is_slow_is_said_once(capsys):
     for _ in range(2):
-        with told_if_slow("this"):
+        with tell_if_slow("this"):
             time.sleep(0.4)
-    with told_if_slow("that"):
+    with tell_if_slow("that"):
         pass
     assert capsys.readouterr().err == "waiting for this\n"
 

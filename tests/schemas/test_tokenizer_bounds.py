@@ -18,7 +18,7 @@ from schemas.tokenizer_bounds import (
     added_text_may_grow,
     patterns_of,
     read_tokenizer_json,
-    resolved_ids,
+    resolve_ids,
     token_ids,
 )
 from schemas.tokenizer_trial import may_run_away, try_tokenizer
@@ -201,7 +201,7 @@ def test_sizes_of_files_come_first(tmp_path):
 def test_every_published_shape_is_taken(shape):
     config = shapes()[shape]
     loaded = LoadedTokenizer.from_json(data_of(config))
-    assert resolved_ids(read_tokenizer_json(loaded.json, shape), shape) == {**_ids(data_of(config))}
+    assert resolve_ids(read_tokenizer_json(loaded.json, shape), shape) == {**_ids(data_of(config))}
     assert not any(map(may_run_away, patterns_of(config)))
 
 

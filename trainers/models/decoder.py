@@ -20,7 +20,7 @@ from typing import (
 
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
-from schemas.typed_json import shown
+from schemas.typed_json import quote
 from trainers.models.hf_config import ROLES, Key, common_json, complete, make_config, read_fields
 from trainers.models.model_flags import (
     DROPOUT,
@@ -252,7 +252,7 @@ def decoder_ids(found: Mapping[str, Any], *, place: str) -> Tuple[Tuple[int, ...
     for value in (found.get("prefix_ids", bos if row.begins_with_bos else None), eos):
         given = [] if value is None else value if isinstance(value, list) else [value]
         if not all(type(number) is int for number in given):
-            raise DataError(f"{place}: config.json names a token {shown(value)}, which is no id")
+            raise DataError(f"{place}: config.json names a token {quote(value)}, which is no id")
         ids.append(tuple(given))
     return ids[0], ids[1]
 

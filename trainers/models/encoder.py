@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Literal, Mapping, NamedTuple, Sequence, Tupl
 
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
-from schemas.typed_json import shown
+from schemas.typed_json import quote
 from trainers.data.flag_values import at_least, share
 from trainers.models.hf_config import Key, common_json, complete, make_config, read_fields
 from trainers.models.model_flags import (
@@ -272,7 +272,7 @@ def published_classes(found: Mapping[str, Any], *, place: str) -> Tuple[str, ...
     texts = tuple(name for name in classes if isinstance(name, str))
     if not texts or len(texts) < len(names):
         raise DataError(
-            f"{place}: config.json says that id2label is {shown(named)}, and it has to name every "
+            f"{place}: config.json says that id2label is {quote(named)}, and it has to name every "
             'class by its number: {"0": "no", "1": "yes"}'
         )
     return texts

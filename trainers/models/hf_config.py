@@ -8,7 +8,7 @@ a UsageError, and a value that is not of its type in a DataError. They name a `p
 from typing import Any, Dict, Iterable, Mapping, NamedTuple, get_type_hints
 
 from schemas.errors import DataError, UsageError
-from schemas.typed_json import shown
+from schemas.typed_json import quote
 
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 ROLES = ("bos", "eos", "pad")
@@ -51,13 +51,13 @@ def read_fields(
     family = found.get("model_type")
     if not isinstance(family, str) or family not in families:
         raise UsageError(
-            f"{place}: config.json says model_type {shown(family)}, and {', '.join(families)} are "
+            f"{place}: config.json says model_type {quote(family)}, and {', '.join(families)} are "
             "built here: give weights of one of these"
         )
     row = families[family]
     for name, ours in row.fixed.items():
         if found.get(name) not in (None, ours):
-            raise UsageError(f"{place}: its {name} is {shown(found[name])}; here it is {ours!r}")
+            raise UsageError(f"{place}: its {name} is {quote(found[name])}; here it is {ours!r}")
     kinds = get_type_hints(config_class)
     values: Dict[str, Any] = {"family": family}
     for key in row.keys:
@@ -68,7 +68,7 @@ def read_fields(
             value = float(value)
         if type(value) is not kind:
             raise DataError(
-                f"{place}: config.json says that {key.theirs} is {shown(value)}, and it has to be "
+                f"{place}: config.json says that {key.theirs} is {quote(value)}, and it has to be "
                 f"{_KINDS[kind]}: copy it again"
             )
         values[key.ours] = key.turn(value)

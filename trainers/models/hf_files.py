@@ -30,7 +30,7 @@ import numpy as np
 
 from schemas.errors import DataError, UsageError
 from schemas.tokenizer_bounds import read_tokenizer_json, token_ids
-from schemas.typed_json import load_json, shown, to_json
+from schemas.typed_json import load_json, quote, to_json
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 # Buffers that older versions of transformers saved: causal masks, and the numbers 0, 1, 2, ...
@@ -106,7 +106,7 @@ def read_directory(
     model_type = config.get("model_type")
     if model_types and model_type not in model_types:
         raise UsageError(
-            f"{place}: config.json says model_type {shown(model_type)}, and this trainer takes "
+            f"{place}: config.json says model_type {quote(model_type)}, and this trainer takes "
             f"{', '.join(model_types)}: give weights of one of these"
         )
     places = {
@@ -141,7 +141,7 @@ def _tensor_places(path: str, place: str) -> Iterator[_Place]:
         raise DataError(f"{index} has no weight_map of names to files; copy the directory again")
     for part in sorted(set(promised.values())):
         if part != os.path.basename(part):
-            raise DataError(f"{index} names {shown(part)}, which is no file of its directory")
+            raise DataError(f"{index} names {quote(part)}, which is no file of its directory")
         file = os.path.join(path, part)
         if not os.path.isfile(file):
             raise DataError(f"{file} is missing, and {INDEX} names it: copy the directory again")

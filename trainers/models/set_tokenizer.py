@@ -10,7 +10,7 @@ from typing import Any, Dict, List
 
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
-from schemas.tokenizer_bounds import check_vocabulary, read_tokenizer_json, resolved_ids, token_ids
+from schemas.tokenizer_bounds import check_vocabulary, read_tokenizer_json, resolve_ids, token_ids
 from schemas.tokenizer_trial import try_tokenizer
 from schemas.typed_json import load_json
 from trainers.data.batches import BatchReader
@@ -115,5 +115,5 @@ def open_tokenizer(tokenizer_json: bytes) -> Any:
         raise DataError(
             f"{TOKENIZER} cannot be read: {str(error)[:300]!r}; take it from the set anew"
         ) from error
-    resolved_ids(read_tokenizer_json(written, TOKENIZER), TOKENIZER)
+    resolve_ids(read_tokenizer_json(written, TOKENIZER), TOKENIZER)
     return tokenizer

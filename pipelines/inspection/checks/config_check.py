@@ -12,7 +12,7 @@ import yaml
 from pipelines.writers.tfds_info import tfds_files
 from schemas.errors import DataError
 from schemas.sidecar import Schema, SetInfo
-from schemas.typed_json import parse_json, shown
+from schemas.typed_json import parse_json, quote
 from schemas.version import VERSION
 
 _MOST_BYTES = 4 << 20  # of a config.yaml that is compared: YAML is read at 1 MB a second
@@ -46,9 +46,9 @@ def config_problems(content: bytes, schema: Schema) -> list[str]:
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         return [f"config.yaml is not YAML: {' '.join(str(error).split()):.200}"]
     if not isinstance(flags, dict):
-        return [f"config.yaml holds {shown(flags)}, not flags"]
+        return [f"config.yaml holds {quote(flags)}, not flags"]
     return [
-        f"config.yaml: {name} is {shown(flag)}, where schema.json says {shown(due)}"
+        f"config.yaml: {name} is {quote(flag)}, where schema.json says {quote(due)}"
         for name, flag, due in _pairs(flags, schema)
         if json.dumps(flag) != json.dumps(due)  # 1 is neither true nor 1.0
     ]

@@ -27,7 +27,8 @@ from schemas.set_cache import Cache
 from schemas.set_files import MissingFile, SetFiles, WrongFile, open_files
 from schemas.sidecar import SIDECARS, Schema, SetInfo, load_sidecars
 from schemas.store import is_url
-from schemas.typed_json import load_json, read_bounded, shown
+from schemas.terminal import number_of
+from schemas.typed_json import load_json, quote, read_bounded
 
 _Hashes = dict[str, tuple[int, str] | None]  # path to size and sha256, None where it is missing
 SHOWN = 20  # problems of a set that are printed
@@ -54,7 +55,7 @@ class Findings:
         """Says in a few lines what is wrong with the set in this directory."""
         more = len(self.problems) - SHOWN
         shown = self.problems[:SHOWN] + ([f"and {more:,} more"] if more > 0 else [])
-        what = "1 problem" if len(self.problems) == 1 else f"{len(self.problems):,} problems"
+        what = number_of(len(self.problems), "problem")
         return "\n  ".join([f"{directory} is not as it was published, {what}:", *shown])
 
 
@@ -315,7 +316,7 @@ def _surroundings(
     said = schema.vocab_size, schema.special_ids, schema.all_special_ids
     for name, one, other in zip(_OF_TOKENIZER, found, said, strict=True):
         if one != other:
-            raise DataError(f"{path} has the {name} {shown(one)}, schema.json says {shown(other)}")
+            raise DataError(f"{path} has the {name} {quote(one)}, schema.json says {quote(other)}")
     now = dict(tokenizer.golden)
     for text, ids in schema.golden:
         if now.get(text, ids) != ids:

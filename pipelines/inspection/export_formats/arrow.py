@@ -8,14 +8,14 @@ from pipelines.inspection.export_formats.export_file import ExportFile
 
 
 class Writer(ExportFile):
-    """An Arrow stream."""
+    """An Arrow stream that is being written."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema):
-        """Writes the schema."""
+        """Begins the stream with the schema."""
         self._writer = pa.ipc.new_stream(file, schema)
 
     def write(self, chunk: pa.RecordBatch) -> None:
-        """Appends a record batch."""
+        """Appends the chunk as one record batch."""
         self._writer.write_batch(chunk)
 
     def close(self) -> None:

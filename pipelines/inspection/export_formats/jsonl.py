@@ -11,7 +11,7 @@ _ROWS = 256  # that are Python numbers at once
 
 
 class Writer(ExportFile):
-    """A file of lines."""
+    """A file of JSON Lines that is being written."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema):
         """Writes nothing yet: each line names its columns."""

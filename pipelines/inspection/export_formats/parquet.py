@@ -9,18 +9,18 @@ from pipelines.inspection.export_formats.export_file import ExportFile
 
 
 class Writer(ExportFile):
-    """A Parquet file."""
+    """A Parquet file that is being written."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema):
-        """Begins the file."""
+        """Begins the file with the schema."""
         self._writer = pq.ParquetWriter(file, schema, compression="zstd", compression_level=1)
 
     def write(self, chunk: pa.RecordBatch) -> None:
-        """Appends a row group."""
+        """Appends the chunk as one row group."""
         self._writer.write_batch(chunk)
 
     def close(self) -> None:
-        """Writes the footer."""
+        """Writes the footer, without which nobody can read the file."""
         self._writer.close()
 
     def abandon(self) -> None:

@@ -26,7 +26,7 @@ from pipelines.readers.files import is_url
 from pipelines.runners.preflight.clean_environment import Installed, install, load_job
 from pipelines.runners.preflight.cloud_flags import Check, check_flags
 from pipelines.runners.preflight.places import Asked
-from pipelines.runners.worker_package import Workers, packaged, workers_of
+from pipelines.runners.worker_package import Workers, package_code, workers_of
 from schemas.errors import TextmillError
 
 _MOST_JOB_BYTES = 10_000_000  # Dataflow refuses a larger job
@@ -36,8 +36,8 @@ def check_job(asked: Asked, build: Callable[[beam.Pipeline], Any]) -> Iterator[C
     """Translates the job, and unpickles it where only the workers' package is installed."""
     workers = asked.workers
     try:
-        with packaged(asked.beam_arguments, asked.filter_name) as arguments:
-            job = translated(arguments, build)
+        with package_code(asked.beam_arguments, asked.filter_name) as arguments:
+            job = translate_job(arguments, build)
             yield _check_graph(job)
             if workers.are_bare:
                 yield from _check_package(asked, arguments[-1].partition("=")[2], job)
@@ -52,7 +52,7 @@ def check_job(asked: Asked, build: Callable[[beam.Pipeline], Any]) -> Iterator[C
         yield _check_environment(workers)
 
 
-def translated(arguments: list[str], build: Callable[[beam.Pipeline], Any]) -> api.Pipeline:
+def translate_job(arguments: list[str], build: Callable[[beam.Pipeline], Any]) -> api.Pipeline:
     """The job as the runner would get it; nobody is asked and nothing is sent.
 
     Args:

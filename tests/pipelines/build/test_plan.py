@@ -62,7 +62,7 @@ def text_of(planned):
 def test_an_estimate_is_said_in_three_digits(tmp_path):
     said = text_of(plan(tmp_path))
     for words in (
-        "1 files, 100.0 MB, 1 blocks; estimated from 6.0 MB spread over them",
+        "1 file, 100.0 MB, 1 block; estimated from 6.0 MB spread over them",
         "about 74,000",
         "about 3 not_utf8",
         "about 1,230 min_chars",
@@ -79,7 +79,7 @@ def test_an_estimate_is_said_in_three_digits(tmp_path):
 
 def test_what_was_read_whole_is_said_exactly(tmp_path):
     said = text_of(plan(tmp_path, estimate=replace(ESTIMATE, whole=True)))
-    assert "1 blocks; read whole" in said and "74,045" in said and "28,842,217" in said
+    assert "1 block; read whole" in said and "74,045" in said and "28,842,217" in said
     assert "about 74," not in said and "at least" not in said
 
 

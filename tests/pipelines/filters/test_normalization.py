@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.filters.normalization import normalized, normalized_answers
+from pipelines.filters.normalization import normalize, normalize_answers
 from pipelines.readers.documents import ANSWERS
 
 FORMS = ("NFC", "NFKC")
@@ -23,7 +23,7 @@ def column(documents):
 @pytest.mark.parametrize("form", FORMS)
 def test_every_character_and_what_may_compose_with_it(form):
     documents = POINTS + [base + c for base in "aeo\u1100\uac00\uac01\u0915" for c in LIVELY]
-    found = normalized(column(documents), form).to_pylist()
+    found = normalize(column(documents), form).to_pylist()
     assert found == [unicodedata.normalize(form, document) for document in documents]
 
 
@@ -34,17 +34,17 @@ def test_every_character_and_what_may_compose_with_it(form):
 def test_equal_to_unicodedata(documents, form):
     text = column(["e\u0301", *documents]).slice(1)
     expected = [unicodedata.normalize(form, document) for document in documents]
-    assert normalized(text, form).to_pylist() == expected
+    assert normalize(text, form).to_pylist() == expected
 
 
 def test_normal_text_is_not_copied():
     text = column(["plain", "åpen dør – “quoted”", "中文 한국어 русский"])
-    assert normalized(text, "NFC") is text
+    assert normalize(text, "NFC") is text
 
 
 def test_places_of_answers_move_with_their_context():
     before = column(["cafe\u0301 noir", "plain", "fi\u0301n, fi\u0301n"])
-    after = normalized(before, "NFC")
+    after = normalize(before, "NFC")
     answers = pa.array(
         [
             [{"text": "noir", "start": 6}, {"text": "cafe\u0301", "start": 0}],
@@ -53,7 +53,7 @@ def test_places_of_answers_move_with_their_context():
         ],
         ANSWERS,
     )
-    moved = normalized_answers(answers, before, after, "NFC")
+    moved = normalize_answers(answers, before, after, "NFC")
     assert moved.type == ANSWERS
     assert moved.to_pylist() == [
         [{"text": "noir", "start": 5}, {"text": "café", "start": 0}],
@@ -69,4 +69,4 @@ def test_places_of_answers_move_with_their_context():
 def test_no_answers_at_all():
     none = pa.array([[], []], ANSWERS)
     text = column(["e\u0301", "b"])
-    assert normalized_answers(none, text, normalized(text, "NFC"), "NFC") is none
+    assert normalize_answers(none, text, normalize(text, "NFC"), "NFC") is none

@@ -9,11 +9,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.readers.documents import TEXT_ROLES, Role
+from pipelines.readers.files import find_files
 from pipelines.readers.source import Source
-from pipelines.readers.sources import hash_inputs, match_files, plan_blocks, read_block
+from pipelines.readers.sources import hash_inputs, plan_blocks, read_block
 from schemas.errors import DataError, UsageError
 
 LABELED = (*TEXT_ROLES, Role("label", "label", "label"))
+
+
+def files_of(source):
+    """The planned files with their sizes, sorted by path."""
+    parts = (part for block in plan_blocks(source) for part in block.parts)
+    return sorted({(part.path, part.size) for part in parts})
 
 
 @pytest.fixture
@@ -31,8 +38,9 @@ def files(tmp_path):
 
 
 def names_of(folder, *patterns, roles=TEXT_ROLES):
-    found = match_files(Source(tuple(str(folder / p) for p in patterns), roles=roles))
-    return [os.path.relpath(path, folder) for path, _ in found]
+    label_folders = Source(("x",), roles=roles).has_labels
+    found = (find_files(str(folder / p), label_folders=label_folders) for p in patterns)
+    return sorted({os.path.relpath(path, folder) for files in found for path, _ in files})
 
 
 def rows_of(source):
@@ -73,7 +81,7 @@ def test_a_list_names_what_input_names(files, monkeypatch):
     lines = ["# the corpus", "d/[ab].txt", "", "  # more", "d/c d.txt\r", "./#g.txt", "e"]
     (folder / "list.txt").write_text("\ufeff" + "\n".join(lines))
     monkeypatch.chdir(folder)
-    found = [os.path.normpath(path) for path, _ in match_files(Source(("@list.txt",)))]
+    found = [os.path.normpath(path) for path, _ in files_of(Source(("@list.txt",)))]
     assert found == ["#g.txt", "d/a.txt", "d/b.txt", "d/c d.txt", "e/f.txt"]
     for content, message in (
         ("# nothing\n", "names no file"),
@@ -83,9 +91,9 @@ def test_a_list_names_what_input_names(files, monkeypatch):
     ):
         (folder / "bad.txt").write_text(content)
         with pytest.raises(DataError, match=message):
-            match_files(Source(("@bad.txt",)))
+            files_of(Source(("@bad.txt",)))
     with pytest.raises(DataError, match=r"cannot open no\.txt"):
-        match_files(Source(("@no.txt",)))
+        files_of(Source(("@no.txt",)))
 
 
 def test_folders_are_labels_and_files_documents(files):
@@ -134,18 +142,18 @@ def test_a_store_is_read_as_a_disk_is():
     texts = [row["text"] for row in rows_of(source)]
     assert texts == ["a", "b", *"c text".split() * 8, "c", "d", "e"]
     assert len(hash_inputs(plan_blocks(source)).files) == 3
-    assert match_files(Source(("memory://b/in/*.{txt,parquet}",))) == [
+    assert files_of(Source(("memory://b/in/*.{txt,parquet}",))) == [
         ("memory://b/in/a.txt", 4),
         ("memory://b/in/p.parquet", len(sink.getvalue())),
     ]
-    assert match_files(Source(("memory://b/**/[cp].*",))) == [
+    assert files_of(Source(("memory://b/**/[cp].*",))) == [
         ("memory://b/in/deep/c.csv", 63),
         ("memory://b/in/p.parquet", len(sink.getvalue())),
     ]
     with pytest.raises(DataError, match="no file matches --input=memory://b/out"):
-        match_files(Source(("memory://b/out",)))
+        files_of(Source(("memory://b/out",)))
     with pytest.raises(UsageError, match="odd://b/x: nothing reads odd://"):
-        match_files(Source(("odd://b/x",)))
+        files_of(Source(("odd://b/x",)))
     with pytest.raises(UsageError, match=r"memory://b/i\*\*: \*\* stands for whole folders"):
-        match_files(Source(("memory://b/i**",)))
+        files_of(Source(("memory://b/i**",)))
     store.rm("/b", recursive=True)

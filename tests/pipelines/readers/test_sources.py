@@ -15,7 +15,6 @@ from pipelines.readers.sources import (
     Part,
     file_digests,
     hash_inputs,
-    match_files,
     plan_blocks,
     read_block,
 )
@@ -27,6 +26,12 @@ COMPRESSORS = {
     ".xz": lzma.compress,
     ".zst": zstandard.ZstdCompressor().compress,
 }
+
+
+def files_of(source):
+    """The planned files with their sizes, sorted by path."""
+    parts = (part for block in plan_blocks(source) for part in block.parts)
+    return sorted({(part.path, part.size) for part in parts})
 
 
 def read_all(path, **settings):
@@ -126,27 +131,27 @@ def test_patterns_match_folders_and_names_that_look_like_patterns(tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "x.txt").write_text("deep")
     (tmp_path / "a[1].txt").write_text("odd name")
-    assert [p for p, _ in match_files(Source((str(tmp_path / "**/x.txt"),)))] == [
+    assert [p for p, _ in files_of(Source((str(tmp_path / "**/x.txt"),)))] == [
         str(tmp_path / "d" / "x.txt")
     ]
-    assert len(match_files(Source((str(tmp_path / "a[1].txt"),)))) == 1
+    assert len(files_of(Source((str(tmp_path / "a[1].txt"),)))) == 1
 
 
 def test_a_file_named_twice_is_read_once(tmp_path):
     (tmp_path / "a.txt").write_text("once\n")
     source = Source((str(tmp_path / "a.txt"), str(tmp_path / "*.txt")))
-    assert len(match_files(source)) == 1
+    assert len(files_of(source)) == 1
 
 
 def test_what_cannot_be_read_is_refused_in_words(tmp_path):
     with pytest.raises(DataError, match=r"no file matches --input=.*nothing"):
-        match_files(Source((str(tmp_path / "nothing*"),)))
+        files_of(Source((str(tmp_path / "nothing*"),)))
     (tmp_path / "d").mkdir()
     with pytest.raises(DataError, match="is a folder without files"):
-        match_files(Source((str(tmp_path / "d"),)))
+        files_of(Source((str(tmp_path / "d"),)))
     (tmp_path / "e.txt").touch()
-    with pytest.raises(DataError, match="all 1 input files are empty"):
-        match_files(Source((str(tmp_path / "e.txt"),)))
+    with pytest.raises(DataError, match="e.txt is empty: there is no text"):
+        files_of(Source((str(tmp_path / "e.txt"),)))
     with pytest.raises(UsageError, match="--document=word"):
         Source(("x",), document="word")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pipelines.build_shards import main
 from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.ragged import Ragged
-from pipelines.rows.repeats import ordered, without_repeats
+from pipelines.rows.repeats import sort_examples, without_repeats
 from schemas.sidecar import read_set
 
 
@@ -33,7 +33,7 @@ def test_worked_by_hand():
     assert kept.tolist() == [0, 1, 4]
     assert examples.ragged("ids", "uint16")[0].tolist() == [0, 1, 4]
     assert examples.copies().tolist() == [3, 1, 1]
-    assert ordered(examples).order_E.tolist() == [1, 2, 0]
+    assert sort_examples(examples).order_E.tolist() == [1, 2, 0]
 
 
 def test_each_part_of_a_document_stays():
@@ -52,7 +52,7 @@ def test_of_equal_documents_the_one_with_the_least_line_stays():
 def test_in_two_goes_or_in_one(numbers, cut):
     pieces = [without_repeats(example_batch(some))[0] for some in (numbers[:cut], numbers[cut:])]
     joined = ExampleBatch(pa.concat_batches([piece.batch for piece in pieces]))
-    found = ordered(joined)
+    found = sort_examples(joined)
     copies = np.add.reduceat(joined.copies()[found.order_E], np.flatnonzero(found.fresh_E))
     expected = np.unique(np.array(numbers, int), return_counts=True)
     assert found.low_E[found.fresh_E].tolist() == expected[0].tolist()

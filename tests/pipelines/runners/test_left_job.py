@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.build_shards import main as build_shards
 from pipelines.train_tokenizer import main as train_tokenizer
-from pipelines.writers.staging import LOCK, check_turn, staged
+from pipelines.writers.staging import LOCK, check_turn, stage
 from schemas.errors import DataError
 
 # As another run of the same --output would: it takes the lock's file, between two documents.
@@ -21,11 +21,11 @@ def taken(document):
 
 def test_a_turn_ends_with_its_run(tmp_path):
     output = str(tmp_path / "set")
-    with staged(output) as first:
+    with stage(output) as first:
         check_turn(first.folder, first.run)
     with pytest.raises(DataError, match="nothing of this job was published"):
         check_turn(first.folder, first.run)
-    with staged(output) as second:
+    with stage(output) as second:
         check_turn(second.folder, second.run, publishes=True)
         with pytest.raises(DataError, match="nothing of this job was published"):
             check_turn(first.folder, first.run)
@@ -53,11 +53,11 @@ def test_no_shard_and_no_set_after_another_run_has_begun(
 def test_a_killed_command_leaves_its_turn_to_the_next(tmp_path):
     output = str(tmp_path / "set")
     code = (
-        "import os, signal; from pipelines.writers.staging import staged\n"
-        f"with staged({output!r}) as found: print(found.run, flush=True); os.kill(os.getpid(), 9)"
+        "import os, signal; from pipelines.writers.staging import stage\n"
+        f"with stage({output!r}) as found: print(found.run, flush=True); os.kill(os.getpid(), 9)"
     )
     killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     run = killed.stdout.strip()
     check_turn(os.path.join(output, ".staging"), run)  # until somebody else comes
-    with staged(output), pytest.raises(DataError, match="nothing of this job"):
+    with stage(output), pytest.raises(DataError, match="nothing of this job"):
         check_turn(os.path.join(output, ".staging"), run)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from pipelines.runners.worker_package import packaged, requirements, workers_of, write_package
+from pipelines.runners.worker_package import package_code, requirements, workers_of, write_package
 from schemas.errors import UsageError
 from tests.tools.places import ROOT
 
@@ -60,9 +60,9 @@ def test_whose_workers_start_without_textmill(arguments, environment, are_bare):
 
 def test_a_package_is_staged_for_them_alone():
     as_it_was = ["--runner=PrismRunner", "--x=1"]
-    with packaged(as_it_was, "") as arguments:
+    with package_code(as_it_was, "") as arguments:
         assert arguments == as_it_was
-    with packaged(DATAFLOW, "") as arguments:
+    with package_code(DATAFLOW, "") as arguments:
         [runner, package] = arguments
         assert [runner] == DATAFLOW
         path = Path(package.removeprefix("--extra_package="))

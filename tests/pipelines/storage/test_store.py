@@ -72,7 +72,7 @@ def test_empty_files_and_those_that_are_not_there(store, tmp_path):
     assert store.get("empty") == store.get("d/x") == b""
     assert stores.read(store.url("empty")) == stores.read(store.url("empty"), 5, 5) == b""
     assert stores.exists(store.url("d/x")) and not stores.exists(store.url("d"))
-    assert stores.size(store.url("none")) is None and stores.sha256(store.url("none")) == ""
+    assert not stores.exists(store.url("none")) and stores.sha256(store.url("none")) == ""
     with pytest.raises(FileNotFoundError, match="there is no such file: '.*://.*/none'"):
         stores.read(store.url("none"))
     stores.delete([store.url("none"), store.url("empty")])
