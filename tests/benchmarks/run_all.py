@@ -46,6 +46,7 @@ SUITE = (
     Bench("bench_families", 100, "--megabytes=5 --script_megabytes=2 --training_megabytes=1"),
     Bench("bench_tokenization", 30, "--share=0.02"),
     Bench("bench_train_tokenizer", 80, "--megabytes=5 --vocab_size=4000"),
+    Bench("bench_patterns", 200, "--megabytes=2 --vocab_size=4000"),
     Bench("bench_merge_loop", 70, "--megabytes=5 --plain_words=5000"),
     Bench("bench_histogram", 45, "--megabytes=5"),
     Bench("bench_workers", 60, "--megabytes=5"),

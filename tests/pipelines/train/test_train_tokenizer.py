@@ -28,7 +28,7 @@ from tokenizers import (
 )
 
 from pipelines import train_tokenizer
-from pipelines.encoding.splitting.patterns import PATTERNS, pattern_of
+from pipelines.encoding.splitting.patterns import GPT2, PATTERNS, pattern_of
 from pipelines.filters.filters import Filters
 from pipelines.readers.source import Source
 from pipelines.readers.sources import plan_blocks
@@ -228,18 +228,27 @@ def test_other_parameters_equal_tokenizers(tmp_path, text, min_frequency, specia
     assert model(tmp_path / "out" / "tokenizer.json") == expected
 
 
+def packed_lines(name: str) -> list[str]:
+    """A file of the data, unpacked."""
+    with zstandard.open(DATA / f"{name}.zst", "rt", encoding="utf-8") as file:
+        return list(filter(None, file.read().split("\n")))
+
+
+def real_documents() -> list[str]:
+    """Norwegian reviews with line ends in them, WikiText, and every code point there is."""
+    documents = [json.loads(line)["text"] for line in packed_lines("norec/valid.jsonl")[:300]]
+    documents += packed_lines("wikitext-2/wiki.valid.tokens")[:1500]
+    hard = DATA / "hard"
+    documents += [document for document in json.loads((hard / "blns.json").read_text()) if document]
+    return documents + [
+        (hard / name).read_text() for name in ("bmp-separated.txt", "utf8tests.txt")
+    ]
+
+
 @needs_data
 @pytest.mark.parametrize("add_prefix_space", [False, True])
 def test_real_texts_equal_tokenizers(tmp_path, add_prefix_space):
-    """Norwegian reviews with line ends in them, WikiText, and every code point there is."""
-    with zstandard.open(DATA / "norec" / "valid.jsonl.zst", "rt", encoding="utf-8") as file:
-        documents = [json.loads(line)["text"] for line in file][:300]
-    wiki = zstandard.open(DATA / "wikitext-2" / "wiki.valid.tokens.zst", "rt", encoding="utf-8")
-    with wiki as file:
-        documents += [line for line in file.read(400_000).split("\n") if line]
-    hard = DATA / "hard"
-    documents += [document for document in json.loads((hard / "blns.json").read_text()) if document]
-    documents += [(hard / name).read_text() for name in ("bmp-separated.txt", "utf8tests.txt")]
+    documents = real_documents()
     path = tmp_path / "documents.jsonl"
     path.write_text("".join(json.dumps({"text": document}) + "\n" for document in documents))
     flags = ["--add_prefix_space"] if add_prefix_space else []
@@ -520,6 +529,50 @@ def test_patterns_equal_tokenizers(tmp_path, text, pattern, add_prefix_space, ca
         assert tokenizer.decode(encoding.ids) == spaced
 
 
+@needs_data
+@pytest.mark.parametrize(
+    ("pattern", "add_prefix_space"),
+    [
+        *((name, False) for name in PATTERNS if name != GPT2),
+        ("digits:2", False),
+        ("o200k", True),
+        (LOOKS_BACK, True),
+    ],
+)
+def test_patterns_equal_tokenizers_on_real_texts(tmp_path, pattern, add_prefix_space):
+    documents = real_documents()
+    path = tmp_path / "documents.jsonl"
+    path.write_text("".join(json.dumps({"text": document}) + "\n" for document in documents))
+    flags = ["--add_prefix_space"] * add_prefix_space
+    flags += [f"--input={path}", "--vocab_size=5000", f"--pattern={pattern}"]
+    train(tmp_path / "out", *flags)
+    theirs = oracle_of(documents, 5000, pattern, add_prefix_space)["model"]
+    ours = model(tmp_path / "out" / "tokenizer.json")
+    assert (ours["vocab"], ours["merges"]) == (theirs["vocab"], theirs["merges"])
+
+
+@needs_data
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", [*PATTERNS, "digits:1", "digits:2", LOOKS_BACK])
+def test_large_vocabularies_equal_tokenizers(tmp_path, pattern):
+    """36 MB: Norwegian reviews and WikiText. Merges of a smaller vocabulary are the first ones."""
+    documents = [json.loads(line)["text"] for line in packed_lines("norec/train.jsonl")]
+    documents += packed_lines("wikitext-2/wiki.train.tokens")
+    path = tmp_path / "documents.jsonl"
+    path.write_text("".join(json.dumps({"text": document}) + "\n" for document in documents))
+    theirs = oracle_of(documents, 128_000, pattern)["model"]
+    assert len(theirs["vocab"]) == 128_000
+    given = [f"--input={path}", f"--pattern={pattern}"]
+    for size in (128_000, 32_000, 5_000):
+        train(tmp_path / str(size), *given, f"--vocab_size={size}")
+        given = [f"--from_histogram={tmp_path}/{size}/histogram.parquet"]
+        ours = model(tmp_path / str(size) / "tokenizer.json")
+        assert ours["merges"] == theirs["merges"][: size - 261]
+        assert (
+            ours["vocab"].items() == {t: i for t, i in theirs["vocab"].items() if i < size}.items()
+        )
+
+
 def test_normalizers_equal_tokenizers(tmp_path, text):
     """Of three spellings one is left; where it would be empty, a document has no words."""
     text.write_text(TEXT + "cafe\u0301 CAFÉ café ﬁne\n\u0301\nﬁn\n" * 3, encoding="utf-8")
@@ -555,6 +608,18 @@ def test_a_histogram_knows_how_its_words_were_cut(tmp_path, text):
             train(tmp_path / "other", histogram, "--vocab_size=300", flag)
     with pytest.raises(UsageError, match="pattern 'llama3', not None"):
         train(first, f"--input={text}", "--vocab_size=300")
+
+
+def test_a_pattern_that_runs_away_on_the_text_ends_the_run(tmp_path):
+    """What is tried before the run cannot know every text."""
+    path, pattern = tmp_path / "text.txt", r"(?:(?:ba)+(?:baba)*)+c(?<=c)"
+    path.write_text("low\n" + "ba" * 60 + "\n")
+    command = [sys.executable, "-m", "pipelines.train_tokenizer", f"--output={tmp_path}/out"]
+    command += [f"--input={path}", "--vocab_size=300", f"--pattern={pattern}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 1
+    assert f"error: --pattern={pattern} fails on the text: Onig: Regex search" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_page_has_the_patterns_as_they_are():
