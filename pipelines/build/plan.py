@@ -40,6 +40,7 @@ class Plan:
       output: the set's directory.
       schema: of the set.
       blocks: of the inputs.
+      encoded_by: which engine makes the ids, and why not a faster one.
       estimate: from the sample.
       how: the way to run, in words.
       workers: `--direct_num_workers`, 1 if in this process; 0 for an unknown cluster.
@@ -52,6 +53,7 @@ class Plan:
     output: str
     schema: Schema
     blocks: list[Block]
+    encoded_by: str
     estimate: Estimate
     how: str
     workers: int
@@ -179,7 +181,8 @@ def plan_table(plan: Plan) -> Table:
         else f"about {_duration(estimate.seconds)} of one core of this machine, {plan.how}",
         "task": f"{schema.task}, packing {schema.packing}",
         "features": ", ".join(f"{f.name} {f.dtype}{list(f.shape)}" for f in schema.features),
-        "tokenizer": f"{schema.vocab_size:,} ids, sha256 {schema.tokenizer_sha256[:12]}",
+        "tokenizer": f"{schema.vocab_size:,} ids, sha256 {schema.tokenizer_sha256[:12]}; "
+        f"ids by {plan.encoded_by}",
         "fingerprint": schema.fingerprint,
         "output holds": plan.output_state(),
     }

@@ -137,8 +137,8 @@ def _build(run: Run, staging: Staging) -> None:
     """Runs the pipeline, whose last step publishes the set."""
     local, folder = run.is_local, staging.folder
     _console.print(
-        f"{run.total_bytes / 1e6:,.1f} MB in "
-        f"{number_of(len(run.blocks), 'block')}, {run.how}; shuffle by {run.exchange}"
+        f"{run.total_bytes / 1e6:,.1f} MB in {number_of(len(run.blocks), 'block')}, {run.how}; "
+        f"shuffle by {run.exchange}; ids by {run.tokenizer.encoded_by}"
     )
     workers = worker_count(run.beam_arguments)[0] if local else CLUSTER_WORKERS
     if waiting := uneven(run.blocks, workers):
@@ -206,6 +206,7 @@ def _plan(run: Run) -> Plan:
         output=options.output,
         schema=run.schema,
         blocks=run.blocks,
+        encoded_by=run.tokenizer.encoded_by,
         estimate=found,
         how=run.how,
         workers=workers if run.is_local else 0,

@@ -19,7 +19,7 @@ from pipelines.encoding.splitting.character_sets import CODE_POINTS, property_se
 from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
 from pipelines.encoding.splitting.patterns import GPT2, PATTERNS
 from pipelines.encoding.splitting.splitter import split_by
-from pipelines.encoding.word_table import Merges, Plan, Prefix, WordTableEngine
+from pipelines.encoding.word_table import Merges, Plan, Prefix, WordEncoder, WordTableEngine
 
 Config = Mapping[str, Any]
 _PUNCTUATION = r"!-/:-@\[-`{-~"  # of ASCII, as Rust has it
@@ -109,7 +109,7 @@ def _plan_byte_level(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
     raw, normalized = _added_tokens(config, tokenizer)
     return Plan(
         _splitter(patterns),
-        words,
+        WordEncoder(words),
         raw,
         merges=Merges(model),
         normalize=keep_normal(tokenizer.normalizer) if normal else None,
@@ -170,7 +170,9 @@ def _plan_word_piece(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
         apart += _CJK
     pattern = "|".join([*alone, rf" ?[^ \t\n\r{apart}]+", r"[ \t\n\r]+"])
     raw, normalized = _added_tokens(config, tokenizer)
-    return Plan(_splitter([pattern]), _without_added(tokenizer), raw, normalized=normalized)
+    return Plan(
+        _splitter([pattern]), WordEncoder(_without_added(tokenizer)), raw, normalized=normalized
+    )
 
 
 # ---- Unigram ----
@@ -193,7 +195,9 @@ def _plan_unigram(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
     raw, normalized = _added_tokens(config, tokenizer)
     clinging = _as_set(_clinging(tokenizer))
     pattern = rf" *(?:[^ {clinging}]|[{clinging}] *| +[{clinging}] *)+| +"
-    return Plan(_splitter([pattern]), _without_added(tokenizer), raw, normalized=normalized)
+    return Plan(
+        _splitter([pattern]), WordEncoder(_without_added(tokenizer)), raw, normalized=normalized
+    )
 
 
 def _clinging(tokenizer: tokenizers.Tokenizer) -> np.ndarray:
@@ -235,7 +239,7 @@ def _plan_sentencepiece(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan
     raw, normalized = _added_tokens(config, tokenizer)
     pattern = f"[ {_SPACE}]*[^ {_SPACE}]+|[ {_SPACE}]+"
     prefix = _sentencepiece_prefix(config)
-    return Plan(_splitter([pattern]), words, raw, normalized=normalized, prefix=prefix)
+    return Plan(_splitter([pattern]), WordEncoder(words), raw, normalized=normalized, prefix=prefix)
 
 
 def _sentencepiece_prefix(config: Config) -> Prefix | None:

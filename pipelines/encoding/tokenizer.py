@@ -116,9 +116,10 @@ class LoadedTokenizer:
         return self._engine.name
 
     @property
-    def why_not_faster(self) -> str:
-        """Why the engine is `tokenizers`; nothing if it is another."""
-        return self._choice[1]
+    def encoded_by(self) -> str:
+        """The engine in words, and why it is not a faster one if it is `tokenizers`."""
+        engine, reason = self._choice
+        return f"{engine.name}, since {reason}" if reason else engine.name
 
     def encode(self, text: pa.LargeStringArray) -> tuple[Ragged, int]:
         """Ids of each document, equal to `tokenizers`' with add_special_tokens=False.

@@ -24,7 +24,8 @@ LOW, HIGH, IDS = range(3)  # slots[S, 4], int64
 FIRST_ID, NUMBER = 4, 7  # of the same as uint32[S, 8]
 USED, LONG, POOL, NEW, UNKEPT = range(5)  # at[5]: what the table holds, and what a chunk brought
 DOCUMENT, PLACE, WORD = range(3)  # written[3]: how far the writing of ids has come
-LOWS, HIGHS, MISSED, NEW_WORDS, NEW_SLOTS, UNKEPT_WORDS = range(6)  # scratch[6, W]
+MISSED, NEW_WORDS, NEW_SLOTS, UNKEPT_WORDS = range(4)  # scratch[4, W]
+BLOCK = 512  # words whose keys are known before they are looked for
 SHORT = 15  # bytes of the longest word that is its own key
 INLINE = 3  # ids that a slot holds
 KEPT = 256  # bytes of the longest word that is kept
@@ -127,28 +128,35 @@ def find_words(data, eights, starts, slots, long_words, at, scratch, found):
       long_words: where they begin, int64[L + 1]; the words one after another, uint8; the eight
         bytes of these from each byte on. With room for all, too.
       at: int64[5].
-      scratch: int64[6, W]. Its rows NEW_WORDS and NEW_SLOTS become at[NEW] words that are new, by
+      scratch: int64[4, W]. Its rows NEW_WORDS and NEW_SLOTS become at[NEW] words that are new, by
         their number in the chunk, and their slots; UNKEPT_WORDS those too long to be kept.
       found: int64[W], becomes the slot of each word, or -1 - its place in UNKEPT_WORDS.
     """
     last = slots.shape[0] - 1
     words, near = starts.size - 1, starts.size - 1
+    keys = np.empty((2, BLOCK), np.int64)
     while near > 0 and starts[near - 1] + 16 > data.size:
         near -= 1  # from its start on there are no 16 bytes
-    for n in range(near):
-        size = starts[n + 1] - starts[n]
-        masked = min(size, SHORT)
-        low = eights[starts[n]] & _LOW_MASK[masked]
-        high = eights[starts[n] + 8] & _HIGH_MASK[masked] | size << 56
-        high = high if size <= SHORT else -1
-        scratch[LOWS, n], scratch[HIGHS, n] = low, high
-        found[n] = _short_hash(low, high) & last
     misses = 0
-    for n in range(words):
+    for block in range(0, near, BLOCK):
+        stop = min(block + BLOCK, near)
+        for n in range(block, stop):
+            size = starts[n + 1] - starts[n]
+            masked = min(size, SHORT)
+            low = eights[starts[n]] & _LOW_MASK[masked]
+            high = eights[starts[n] + 8] & _HIGH_MASK[masked] | size << 56
+            high = high if size <= SHORT else -1
+            keys[0, n - block], keys[1, n - block] = low, high
+            found[n] = _short_hash(low, high) & last
+        for n in range(block, stop):
+            slot = found[n]
+            scratch[MISSED, misses] = n
+            misses += (slots[slot, LOW] != keys[0, n - block]) | (
+                slots[slot, HIGH] != keys[1, n - block]
+            )
+    for n in range(near, words):
         scratch[MISSED, misses] = n
-        slot = found[n] if n < near else 0
-        same = (slots[slot, LOW] == scratch[LOWS, n]) & (slots[slot, HIGH] == scratch[HIGHS, n])
-        misses += not (same & (n < near))
+        misses += 1
     new, unkept = 0, 0
     for miss in range(misses):
         n = scratch[MISSED, miss]

@@ -301,6 +301,7 @@ def test_a_dry_run_writes_nothing(corpus, tokenizer_path, tmp_path, capsys):
     main(arguments(corpus, tokenizer_path, tmp_path / "set", "--dry_run"))
     said = capsys.readouterr().out
     assert "nothing was written" in said and "fingerprint" in said
+    assert "ids by gigatoken" in said
     assert not (tmp_path / "set").exists()
 
 

@@ -41,6 +41,7 @@ def plan(tmp_path, **changes):
         output=str(tmp_path / "set"),
         schema=mlm_schema(),
         blocks=[Block(0, (part,))],
+        encoded_by="gigatoken",
         estimate=ESTIMATE,
         how="in this process",
         workers=1,

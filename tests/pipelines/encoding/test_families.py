@@ -116,11 +116,11 @@ def test_a_merge_across_words_is_refused():
 
 def test_the_reason_is_told():
     tokenizer = LoadedTokenizer.from_json(small_tokenizer("Llama 3").to_str().encode())
-    assert (tokenizer.engine, tokenizer.why_not_faster) == ("word table", "")
+    assert tokenizer.engine == tokenizer.encoded_by == "word table"
     config = changed(config_of(trained_tokenizer()), "normalizer", value={"type": "Lowercase"})
     tokenizer = LoadedTokenizer.from_json(data_of(config))
     assert tokenizer.engine == "tokenizers"
-    assert tokenizer.why_not_faster == "its normalizer is Lowercase"
+    assert tokenizer.encoded_by == "tokenizers, since its normalizer is Lowercase"
 
 
 @pytest.mark.parametrize("name", ["Llama 3", "BERT uncased"])
