@@ -99,13 +99,6 @@ def frame(rows: np.ndarray) -> np.ndarray:
     return framed
 
 
-def write_tfrecord(path: str, rows: np.ndarray) -> None:
-    """Writes rows uint8 [B, stride] as a TFRecord file, in place of what was there."""
-    with open(path, "wb") as file:
-        for start in range(0, len(rows), _CHUNK_ROWS):
-            file.write(frame(rows[start : start + _CHUNK_ROWS]).tobytes())
-
-
 class TFRecordReader:
     """Random access to a TFRecord file of rows of one length."""
 

@@ -22,7 +22,6 @@ _MOST_REPEATS = 3  # one after another; each makes a power of the text's length 
 _RUNS = (28, 2000)  # how long the hard texts are: for doubling, and for powers
 _ESCAPE = re.compile(r"\\[pP]\{\^?\w+\}|\\.", re.DOTALL)
 _CLASS = re.compile(r"\[[^\[\]]+\]")
-_OPEN_REPEAT = re.compile(r"[*+]|,\}")
 _BACK_REFERENCE = re.compile(r"\\[1-9gkKRX]")
 _DOUBTFUL = re.compile(
     r"\)[*+{]"  # a repeated group, which may hold repeats and choices

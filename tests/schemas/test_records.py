@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipelines.writers.highway_hash import highway_hash
 from schemas.errors import DataError
-from schemas.records import crc32c, frame, masked_crc32c, open_rows, write_tfrecord
+from schemas.records import crc32c, frame, masked_crc32c, open_rows
 
 
 def _rows(count: int, stride: int, seed: int = 0) -> np.ndarray:
@@ -29,7 +29,7 @@ def _write_array_record(path: Path, rows: np.ndarray) -> None:
 
 def _write(path: Path, rows: np.ndarray) -> None:
     if path.suffix == ".tfrecord":
-        write_tfrecord(str(path), rows)
+        path.write_bytes(frame(rows).tobytes())
     else:
         _write_array_record(path, rows)
 
@@ -87,7 +87,7 @@ def test_tensorflow_reads_what_we_write_and_we_what_it_writes(tmp_path):
 
     rows = _rows(5000, 37)
     ours, theirs = str(tmp_path / "ours.tfrecord"), str(tmp_path / "theirs.tfrecord")
-    write_tfrecord(ours, rows)
+    Path(ours).write_bytes(frame(rows).tobytes())
     with tf.io.TFRecordWriter(theirs) as writer:
         for row in rows:
             writer.write(row.tobytes())

@@ -22,7 +22,7 @@ import numpy as np
 
 from schemas.errors import DataError
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256, parse_manifest
-from schemas.records import open_rows, write_tfrecord
+from schemas.records import frame, open_rows
 from schemas.sidecar import Schema
 from schemas.typed_json import to_json
 
@@ -247,7 +247,7 @@ def _on_rows(change: Callable[[Target, np.ndarray], np.ndarray]) -> Callable[[Ta
 def write_rows(path: Path, rows: np.ndarray) -> None:
     """A shard of rows uint8 [B, stride], in the format that its name tells."""
     if path.suffix == ".tfrecord":
-        write_tfrecord(str(path), rows)
+        path.write_bytes(frame(rows).tobytes())
         return
     from array_record.python.array_record_module import ArrayRecordWriter
 
