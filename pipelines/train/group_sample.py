@@ -124,11 +124,13 @@ class GroupSample:
         places: np.ndarray,
     ) -> None:
         """Adds the documents of one group, which lie at `places`."""
-        group = self.groups.get(name, Group())
-        if group.limit is None:
-            small = places
-        else:
-            small = places[hashes[places] < np.uint64(group.limit)]
+        small, limit = places, self.groups.get(name, Group()).limit
+        if limit is not None:
+            small = places[hashes[places] < np.uint64(limit)]
+        text_bytes = int(lengths[places].sum())
+        if not len(small):  # as soon as the sample is full, mostly
+            self._grow(name, len(places), text_bytes, {})
+            return
         unique, firsts = np.unique(hashes[small], return_index=True)
         chosen = small[firsts]
         # A cut in front of a character leaves up to three bytes less: what is too much is shrunk.
@@ -136,7 +138,7 @@ class GroupSample:
         few = np.cumsum(sizes) - sizes < self._most()
         taken = text.take(pa.array(chosen[few])).cast(pa.large_binary()).to_pylist()
         texts = dict(zip(unique[few].tolist(), map(_begin, taken), strict=True))
-        self._grow(name, len(places), int(lengths[places].sum()), texts)
+        self._grow(name, len(places), text_bytes, texts)
 
     def _grow(self, name: str, documents: int, text_bytes: int, texts: dict[int, bytes]) -> None:
         if name not in self.groups and len(self.groups) == MOST_GROUPS:
