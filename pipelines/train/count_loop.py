@@ -18,7 +18,6 @@ from numba import types
 from pipelines.host.compiled import entry, inner
 
 LOW, HIGH, COUNT = range(3)  # slots[S, 3]
-_LOWS, _HIGHS, _MISSED = range(3)  # scratch[3, W]: the keys of words, and those not found at once
 USED, LONG = range(2)  # at[2]: slots in use, long words
 SHORT = 15  # bytes of the longest word that is its own key
 _ODD = np.int64(-7046029254386353131)  # 2**64 / golden ratio, as a signed number
@@ -63,9 +62,14 @@ def _key(data, eights, i, size):
 
 
 @inner
-def _hash(low, high):
-    mixed = low if high < 0 else (low * _ODD ^ high) * _MIX
+def _short_hash(low, high):
+    mixed = (low * _ODD ^ high) * _MIX
     return mixed ^ mixed >> 32
+
+
+@inner
+def _hash(low, high):
+    return low ^ low >> 32 if high < 0 else _short_hash(low, high)
 
 
 @inner
@@ -129,8 +133,8 @@ _INTS = types.Array(types.int64, 1, "C", readonly=True)
 _TABLES = types.Tuple((types.int64[:, ::1], types.int64[::1], types.uint8[::1], _EIGHTS))
 
 
-@entry(types.boolean(_BYTES, _EIGHTS, _INTS, _INTS, types.int64[:, ::1], _TABLES, types.int64[::1]))
-def count_words(data, eights, starts, counts, scratch, tables, at):
+@entry(types.boolean(_BYTES, _EIGHTS, _INTS, _INTS, types.int64[::1], _TABLES, types.int64[::1]))
+def count_words(data, eights, starts, counts, missed, tables, at):
     """Adds to the counts of words: first those in the slot where they are looked for, then others.
 
     Args:
@@ -138,7 +142,7 @@ def count_words(data, eights, starts, counts, scratch, tables, at):
       eights: int64[N - 7], the eight bytes of it from each byte on.
       starts: int64[W + 1], where words start in it, and where the last ends.
       counts: int64[W], what is added for each.
-      scratch: int64[3, W].
+      missed: int64[W], overwritten.
       tables: slots int64[S, 3], all zeros in the beginning; where long words begin, int64[L + 1];
         the long words one after another, uint8; the eight bytes of these from each byte on.
       at: int64[2].
@@ -150,20 +154,30 @@ def count_words(data, eights, starts, counts, scratch, tables, at):
         return False
     slots = tables[0]
     last = slots.shape[0] - 1
-    lows, highs, missed = scratch[_LOWS], scratch[_HIGHS], scratch[_MISSED]
-    misses = 0
-    for n in range(starts.size - 1):
-        low, high = _key(data, eights, starts[n], starts[n + 1] - starts[n])
-        slot = _hash(low, high) & last
+    words, misses, near = starts.size - 1, 0, starts.size - 1
+    while near > 0 and starts[near - 1] + 16 > data.size:
+        near -= 1  # from its start on there are no 16 bytes
+    # No function is called with arrays here: numba would count references, which takes ten times
+    # as long as the rest.
+    for n in range(near):
+        size = starts[n + 1] - starts[n]
+        masked = min(size, SHORT)
+        low = eights[starts[n]] & _LOW_MASK[masked]
+        high = eights[starts[n] + 8] & _HIGH_MASK[masked] | size << 56
+        high = high if size <= SHORT else -1
+        slot = _short_hash(low, high) & last
         hit = (slots[slot, LOW] == low) & (slots[slot, HIGH] == high)
         slots[slot, COUNT] += hit * counts[n]
-        lows[n], highs[n] = low, high
         missed[misses] = n
         misses += not hit
+    for n in range(near, words):
+        missed[misses] = n
+        misses += 1
     for miss in range(misses):
         n = missed[miss]
         size = starts[n + 1] - starts[n]
-        _add(data, eights, starts[n], size, lows[n], highs[n], counts[n], tables, at)
+        low, high = _key(data, eights, starts[n], size)
+        _add(data, eights, starts[n], size, low, high, counts[n], tables, at)
     return True
 
 

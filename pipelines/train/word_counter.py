@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
 from pipelines.encoding.splitting.splitter import Splitter, split_by
+from pipelines.rows.text_bytes import overlapping_eights
 from pipelines.train import count_loop
 from pipelines.train.cutting import Cutting
 from pipelines.train.normalizing import normalized
@@ -39,7 +40,7 @@ class WordCounter:
         self._slots = np.zeros((1 << 12, 3), np.int64)
         self._long_starts = np.zeros(1 << 8, np.int64)
         self._long_words = np.zeros(1 << 12, np.uint8)
-        self._scratch = np.empty((3, 0), np.int64)
+        self._missed = np.empty(0, np.int64)
         self._at = np.zeros(2, np.int64)
 
     def count(self, text: pa.LargeStringArray, cutting: Cutting) -> int:
@@ -68,7 +69,7 @@ class WordCounter:
 
     def _count_documents(self, text: pa.LargeStringArray, splitter: Splitter) -> None:
         offsets, data = buffers_of(text)
-        eights, once = _eights(data), np.ones(0, np.int64)
+        eights, once = overlapping_eights(data), np.ones(0, np.int64)
         for starts in splitter.cut(data, offsets):
             if len(once) < len(starts):
                 once = np.ones(2 * len(starts), np.int64)
@@ -78,7 +79,7 @@ class WordCounter:
         """Adds the counts of another table."""
         for batch in counts.to_batches(max_chunksize=_CHUNK):
             offsets, data = buffers_of(batch["word"])
-            self._count(data, _eights(data), offsets, batch["count"].to_numpy())
+            self._count(data, overlapping_eights(data), offsets, batch["count"].to_numpy())
 
     def table(self) -> pa.Table:
         """The counts, in the order of the table's slots."""
@@ -113,12 +114,15 @@ class WordCounter:
     def _count(
         self, data: np.ndarray, eights: np.ndarray, starts: np.ndarray, counts: np.ndarray
     ) -> None:
-        if self._scratch.shape[1] < len(counts):
-            self._scratch = np.empty((3, 2 * len(counts)), np.int64)
-        tables = self._slots, self._long_starts, self._long_words, _eights(self._long_words)
-        if not count_loop.count_words(
-            data, eights, starts, counts, self._scratch, tables, self._at
-        ):
+        if len(self._missed) < len(counts):
+            self._missed = np.empty(2 * len(counts), np.int64)
+        tables = (
+            self._slots,
+            self._long_starts,
+            self._long_words,
+            overlapping_eights(self._long_words),
+        )
+        if not count_loop.count_words(data, eights, starts, counts, self._missed, tables, self._at):
             self._grow(np.diff(starts))
             self._count(data, eights, starts, counts)
 
@@ -161,11 +165,6 @@ def _prefix_spaces(text: pa.LargeStringArray) -> pa.LargeStringArray:
     binary = text.cast(_BINARY)
     prefix = pc.if_else(pc.starts_with(binary, b" "), nothing, space)
     return pc.binary_join_element_wise(prefix, binary, nothing).cast(pa.large_string())
-
-
-def _eights(data: np.ndarray) -> np.ndarray:
-    """The eight bytes from each byte on, as numbers that overlap; less than eight are none."""
-    return np.ndarray(max(len(data) - 7, 0), "<i8", data.data, 0, 1)
 
 
 def _grown(array: np.ndarray, used: int, more: int) -> np.ndarray:
