@@ -3,6 +3,7 @@
 import atexit
 import gc
 import os
+import re
 import signal
 import sys
 import traceback
@@ -14,8 +15,15 @@ from schemas.memory import shortage_of
 from schemas.terminal import say
 
 
-def _refuse_odd_bytes(argument: str) -> None:
-    """A path that is not UTF-8 could neither be printed nor written into a report."""
+def _refuse_odd_paths(argument: str) -> None:
+    """Refuses two kinds of argument that no command can use as they are meant.
+
+    A path that is not UTF-8 could neither be printed nor written into a report. Shells expand ~ at
+    the start of a word only: `--output=~/run` would be made in a folder of that name.
+    """
+    if re.match(r"--\w+=~(/|$)", argument):
+        given = argument.replace("~", "$HOME", 1)
+        raise UsageError(f"{argument}: shells leave ~ as it is behind =; write {given}")
     try:
         argument.encode()
     except UnicodeEncodeError as error:
@@ -71,7 +79,7 @@ def run_entry(main: Callable[[List[str]], None]) -> None:
     """
     try:
         for argument in sys.argv[1:]:
-            _refuse_odd_bytes(argument)
+            _refuse_odd_paths(argument)
         main(sys.argv[1:])
     except KeyboardInterrupt as stop:
         say(": ".join(["interrupted", *map(str, stop.args)]), sys.stderr)

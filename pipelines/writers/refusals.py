@@ -9,18 +9,26 @@ from schemas.errors import UsageError
 from schemas.manifest import MANIFEST
 
 TOKENIZER_REPORT = "report.json"  # only a directory of train_tokenizer has one
+# Files that shard sets never have.
+_OTHERS = {
+    TOKENIZER_REPORT: "a tokenizer",
+    "tokenizer_config.json": "a tokenizer",
+    "config.json": "a model or a run of a trainer",
+}
 
 
 def refuse_tokenizer(output: str) -> None:
-    """Never writes a shard set over a trained tokenizer, whose files have the same names.
+    """Never writes a shard set over a tokenizer, a model or a run, whose files have the same names.
 
     Raises:
       UsageError: `output` is the directory of one.
     """
-    if store.exists(os.path.join(output, TOKENIZER_REPORT)):
-        raise UsageError(
-            f"--output={output} holds a tokenizer, which must stay as it is: give another directory"
-        )
+    for name, what in _OTHERS.items():
+        if store.exists(os.path.join(output, name)):
+            raise UsageError(
+                f"--output={output} holds {what} ({name}), which must stay as it is: give another "
+                "directory"
+            )
 
 
 def refuse_shard_set(output: str) -> None:

@@ -66,6 +66,17 @@ def test_main_gets_the_arguments():
     assert _run("print(argv)", "--seed=3", "x").stdout == "['--seed=3', 'x']\n"
 
 
+@pytest.mark.parametrize("argument", ["--output=~/run", "--input=~"])
+def test_a_tilde_that_no_shell_expands_is_refused(argument):
+    done = _run("print('reached')", argument)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"error: {argument}: shells leave ~ as it is behind =; write "
+        f"{argument.replace('~', '$HOME')}\n"
+    )
+    assert _run("print(argv)", "--input=~a.txt", "~/x").stdout == "['--input=~a.txt', '~/x']\n"
+
+
 def test_a_defect_keeps_its_traceback():
     done = _run("print(1 / 0, '\\x1b[2J')")
     assert done.returncode == 1

@@ -14,6 +14,7 @@ from schemas.errors import DataError, UsageError
 
 SETTINGS = "config.json"
 CHECKPOINTS = "checkpoints"
+_OF_OTHERS = ("MANIFEST.json", "tokenizer.json")  # a run writes the latter after its settings
 _MAY_DIFFER_SILENTLY = (
     *("shards", "output", "resume", "verify", "follow_links", "cache_dir", "cache_gigabytes"),
     *("stop_after", "export", "export_saved_model", "checkpoint", "log_to"),
@@ -49,6 +50,10 @@ def claimed(output: Path) -> Iterator[None]:
     except Timeout as error:
         raise UsageError(
             f"--output={output} is in use by another run: wait for it, or give another --output"
+        ) from error
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UsageError(
+            f"--output={output}: it is a file or lies below one; give a directory"
         ) from error
     except OSError as error:
         raise UsageError(f"--output={output} cannot be written to: {error}") from error
@@ -88,6 +93,12 @@ def start_or_resume(
     if not path.exists():
         if (output / CHECKPOINTS).exists():
             raise UsageError(f"{output} holds checkpoints but no {SETTINGS}: give another --output")
+        for name in _OF_OTHERS:
+            if (output / name).exists():
+                raise UsageError(
+                    f"{output} holds a {name}, and so is a shard set or a tokenizer, whose files "
+                    "the run would replace: give another --output"
+                )
         write_settings(output, settings)
         return []
     if not resume:

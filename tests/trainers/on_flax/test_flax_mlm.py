@@ -327,7 +327,7 @@ def test_static_masks_that_are_not_there_are_refused(tmp_path):
 
 def test_an_output_that_cannot_be_made_is_refused(shards, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="cannot be written to"):
+    with pytest.raises(UsageError, match="it is a file or lies below one"):
         main(flags(shards, tmp_path / "file" / "run", "--steps=1"))
 
 

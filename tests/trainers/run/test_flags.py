@@ -366,7 +366,9 @@ def test_a_directory_in_use_is_refused(tmp_path):
             run(flags, numpy_trainer())
     (tmp_path / "file").write_text("")
     flags = NumpyFlags(shards=f"{tmp_path}/set", output=f"{tmp_path}/file", steps=1)
-    with pytest.raises(UsageError, match=f"--output={tmp_path}/file cannot be written to: "):
+    with pytest.raises(
+        UsageError, match=f"--output={tmp_path}/file: it is a file or lies below one"
+    ):
         run(flags, numpy_trainer())
 
 

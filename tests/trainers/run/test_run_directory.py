@@ -57,6 +57,14 @@ def test_a_run_that_another_version_began_is_refused_in_words(tmp_path, form):
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["MANIFEST.json", "tokenizer.json"])
+def test_the_files_of_a_set_or_a_tokenizer_are_not_replaced(tmp_path, name):
+    (tmp_path / name).write_text("theirs")
+    with pytest.raises(UsageError, match=f"holds a {name}, and so is a shard set or a tokenizer"):
+        start_or_resume(tmp_path, RUN, resume=False, same=(), defaults={})
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
 def test_another_run_is_not_gone_on_with(tmp_path):
     """What must agree is named with both values; of what may differ there is a line each."""
     assert start_or_resume(tmp_path, RUN, resume=True, same=("steps",), defaults={}) == []
@@ -119,7 +127,9 @@ def test_one_run_at_a_time(tmp_path):
     ):
         (tmp_path / "none").read_bytes()
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match=f"--output={tmp_path}/file cannot be written to: "):
+    with pytest.raises(
+        UsageError, match=f"--output={tmp_path}/file: it is a file or lies below one"
+    ):
         claimed(tmp_path / "file").__enter__()
 
 
