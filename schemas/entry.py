@@ -30,7 +30,7 @@ def _refuse_odd_paths(argument: str) -> None:
         raise UsageError(f"the argument {argument!r} is not UTF-8: rename what it names") from error
 
 
-INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+INTERRUPTED, TERMINATED = 130, 143  # 128 + SIGINT and SIGTERM, as shells report them
 
 
 def _leave_at_once(code: int) -> None:
@@ -84,6 +84,10 @@ def run_entry(main: Callable[[List[str]], None]) -> None:
     except KeyboardInterrupt as stop:
         say(": ".join(["interrupted", *map(str, stop.args)]), sys.stderr)
         _leave_at_once(INTERRUPTED)
+    except SystemExit as stop:  # a run that has saved what it did before it leaves
+        if stop.code in (INTERRUPTED, TERMINATED):
+            _leave_at_once(stop.code)
+        raise
     except BrokenPipeError:
         # The reader of our output (head, less) has gone: nothing more to say, and nothing failed.
         sys.stderr.close()

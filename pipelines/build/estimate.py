@@ -168,7 +168,11 @@ def _estimate(making: Making, blocks: list[Block]) -> Estimate:
     whole = sample.stored == total and sample.taken == sample.text
     routed = _route_sample(sample.join(), making, blocks[0].split)
     if not routed.batches:
-        raise DataError("no document of the sample is kept: there is nothing to estimate from")
+        raise DataError(
+            "the sample of the inputs has no document that would be kept: documents are dropped, "
+            "or longer than the places it is taken from; run without --dry_run, or name other "
+            "inputs"
+        )
     made = [_write(routed, splits, making) for splits in _pools(routed, making)]
     counted = sum((one.statistics for one in made), ShardStatistics())
     text_bytes = total * sample.text / max(sample.stored, 1)

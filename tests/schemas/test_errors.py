@@ -100,7 +100,17 @@ def test_a_reader_that_goes_away_is_no_failure():
     entry.stderr.close()
 
 
-def test_an_interruption_does_not_wait_for_compiled_code_nor_abort_in_it(tmp_path):
+@pytest.mark.parametrize(
+    ("ending", "left", "said"),
+    [
+        ("raise KeyboardInterrupt", 130, "interrupted\n"),
+        ("sys.exit(130)", 130, ""),
+        ("sys.exit(143)", 143, ""),
+    ],
+)
+def test_an_interruption_does_not_wait_for_compiled_code_nor_abort_in_it(
+    tmp_path, ending, left, said
+):
     """The interpreter, taken down under ArrayRecord's writer, would end by SIGABRT."""
     code = """
 import sys, threading
@@ -122,14 +132,14 @@ def main(argv):
         threading.Thread(target=write, args=[path], daemon=True).start()
     at_work.wait()
     print("said before")
-    raise KeyboardInterrupt
+    ENDING
 
 run_entry(main)
-"""
+""".replace("ENDING", ending)
     paths = [str(tmp_path / name) for name in "abcdefgh"]
     done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (130, "said before\n")
-    assert done.stderr == "interrupted\n"
+    assert (done.returncode, done.stdout) == (left, "said before\n")
+    assert done.stderr == said
 
 
 def test_ctrl_c_as_the_interpreter_ends_shows_no_traceback():

@@ -7,6 +7,7 @@ rows.rows([("A fine film.",)])["input_ids"]      # uint16 [1, L]
 import json
 import os
 import unicodedata
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -209,4 +210,9 @@ def write_predictions(
             file.writelines(f"{line}\n" for line in lines)
         os.replace(partial, path)
     except OSError as error:
-        raise DataError(f"--predictions={path}: {error}") from error
+        with suppress(OSError):
+            os.remove(partial)
+        raise DataError(
+            f"--predictions={path} cannot be written: {error}; free some space, or give another "
+            "place"
+        ) from error

@@ -15,7 +15,7 @@ from tests.tools.class_factory import class_schema
 from tests.tools.shard_factory import tokenizer_json
 from tests.tools.task_rows import make_rows
 from tests.tools.tokenizer_factory import trained_tokenizer
-from trainers.tasks.class_texts import TextRows, read_texts
+from trainers.tasks.class_texts import TextRows, read_texts, write_predictions
 
 LONG = "The quick brown fox, who's 12 years old, doesn't jump over the lazy dogs' beds."
 TEXTS = [
@@ -154,3 +154,11 @@ def test_a_line_without_texts_is_named(tmp_path, name, content, said):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(DataError, match="cannot be read"):
         list(read_texts(str(tmp_path / "no.txt"), class_schema()))
+
+
+def test_predictions_that_cannot_be_written_leave_nothing(tmp_path):
+    """The disk refuses after some lines: here the place of the file is a directory."""
+    (tmp_path / "out").mkdir()
+    with pytest.raises(DataError, match="out cannot be written: .*give another place"):
+        write_predictions([np.array([[0.0, 1.0]])], ["no", "yes"], str(tmp_path / "out"))
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
