@@ -228,6 +228,29 @@ def test_other_parameters_equal_tokenizers(tmp_path, text, min_frequency, specia
     assert model(tmp_path / "out" / "tokenizer.json") == expected
 
 
+def test_a_longest_token_equals_tokenizers(tmp_path, text):
+    flags = ["--vocab_size=320", "--max_token_length=4"]
+    report = train(tmp_path / "out", f"--input={text}", *flags)
+    theirs = Tokenizer(models.BPE())
+    theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=320,
+        min_frequency=2,
+        max_token_length=4,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=SPECIALS,
+        show_progress=False,
+    )
+    theirs.train_from_iterator(filter(None, TEXT.split("\n")), trainer)
+    expected = json.loads(theirs.to_str())["model"]
+    found = model(tmp_path / "out" / "tokenizer.json")
+    assert (found["vocab"], found["merges"]) == (expected["vocab"], expected["merges"])
+    assert max(len(token) for token in set(found["vocab"]) - set(SPECIALS)) == 3
+    assert report["parameters"]["max_token_length"] == 4
+    with pytest.raises(UsageError, match="max_token_length 4, not None"):
+        train(tmp_path / "out", f"--input={text}", "--vocab_size=320")
+
+
 def packed_lines(name: str) -> list[str]:
     """A file of the data, unpacked."""
     with zstandard.open(DATA / f"{name}.zst", "rt", encoding="utf-8") as file:
