@@ -27,7 +27,8 @@ HEAVY = {
 FLOORS = [
     {"configs", "host", "storage"},
     {"readers", "rows"},
-    {"encoding", "filters", "writers"},
+    {"filters", "writers"},
+    {"encoding"},
     {"input_options"},
     {"runners", "tasks"},
     {"inspection"},

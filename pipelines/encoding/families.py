@@ -14,17 +14,22 @@ from tokenizers import normalizers, pre_tokenizers
 
 from pipelines.encoding.added_tokens import AddedTokens
 from pipelines.encoding.byte_alphabet import byte_characters
-from pipelines.encoding.normal_text import keep_normal
+from pipelines.encoding.normal_text import NORMALIZERS
 from pipelines.encoding.splitting.character_sets import CODE_POINTS, property_set
 from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
-from pipelines.encoding.splitting.patterns import GPT2, PATTERNS
+from pipelines.encoding.splitting.patterns import GPT2, PATTERNS, bert_words
 from pipelines.encoding.splitting.splitter import split_by
 from pipelines.encoding.word_table import Merges, Plan, Prefix, WordEncoder, WordTableEngine
 
 Config = Mapping[str, Any]
-_PUNCTUATION = r"!-/:-@\[-`{-~"  # of ASCII, as Rust has it
-_CJK = r"\u4E00-\u9FFF\u3400-\u4DBF\uF900-\uFAFF"  # part of what BertNormalizer sets apart
 _SPACE = "▁"
+# What puts a space before a text, where a Split comes before ByteLevel: as train_tokenizer does.
+_SPACE_FIRST = {
+    "type": "Metaspace",
+    "replacement": " ",
+    "prepend_scheme": "always",
+    "split": False,
+}
 _ODD_OPTIONS = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
 _WHITE = {
     _SPACE,
@@ -95,9 +100,11 @@ def _plan_byte_level(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
     if len(set(model["vocab"].values())) < len(model["vocab"]):
         _refuse("two tokens of its vocabulary have one id")
     normal = _normalizers(config)
-    if normal not in ([], ["NFC"]):
+    if not set(normal) <= set(NORMALIZERS):
         _refuse(f"its normalizer is {', '.join(normal)}")
-    last, patterns = steps[-1], [_pattern(step) for step in steps[:-1]]
+    prefix = Prefix(b" ", unless=(b" ",))
+    begins_with_space = len(steps) > 1 and steps[0] == _SPACE_FIRST
+    last, patterns = steps[-1], [_pattern(step) for step in steps[begins_with_space:-1]]
     if last.get("use_regex", True):
         patterns.append(PATTERNS[GPT2])
     if not patterns:
@@ -112,9 +119,9 @@ def _plan_byte_level(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
         WordEncoder(words),
         raw,
         merges=Merges(model),
-        normalize=keep_normal(tokenizer.normalizer) if normal else None,
+        normalizers=tuple(normal),
         normalized=normalized,
-        prefix=Prefix(b" ", unless=(b" ",)) if last["add_prefix_space"] else None,
+        prefix=prefix if begins_with_space or last["add_prefix_space"] else None,
     )
 
 
@@ -163,12 +170,8 @@ def _plan_word_piece(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
     splits = [step["type"] for step in _steps(config["pre_tokenizer"], "pretokenizers")]
     if normal not in ([], ["BertNormalizer"]) or splits != ["BertPreTokenizer"]:
         _refuse("it does not normalize and split text as BERT does")
-    alone = [rf" ?[{_PUNCTUATION}]"]
-    apart = _PUNCTUATION
-    if normal and config["normalizer"]["handle_chinese_chars"]:
-        alone.append(f" ?[{_CJK}]")
-        apart += _CJK
-    pattern = "|".join([*alone, rf" ?[^ \t\n\r{apart}]+", r"[ \t\n\r]+"])
+    chinese_apart = bool(normal) and config["normalizer"]["handle_chinese_chars"]
+    pattern = bert_words(chinese_apart=chinese_apart)
     raw, normalized = _added_tokens(config, tokenizer)
     return Plan(
         _splitter([pattern]), WordEncoder(_without_added(tokenizer)), raw, normalized=normalized

@@ -17,7 +17,7 @@ from pipelines.encoding import word_loop
 from pipelines.encoding.added_tokens import AddedTokens
 from pipelines.encoding.byte_alphabet import byte_characters, spelt_bytes
 from pipelines.encoding.engines import encode_each
-from pipelines.encoding.normal_text import Normalize
+from pipelines.encoding.normal_text import normalize_pieces
 from pipelines.encoding.splitting.splitter import Splitter
 from pipelines.encoding.word_loop import LONG, NEW, POOL, UNKEPT, USED
 from pipelines.rows.ragged import Ragged
@@ -85,7 +85,7 @@ class Plan:
       words: encodes a word alone as the whole tokenizer does within a text.
       added: tokens that are looked for in the text as it is.
       merges: the model's, if words are bytes that these merge; else None.
-      normalize: makes pieces of text normal, if words are cut after that; else None.
+      normalizers: of `normal_text.NORMALIZERS`, that write pieces of text before words are cut.
       normalized: added tokens that are looked for then, if there are any.
       prefix: what goes before the pieces that are left, if anything does.
     """
@@ -94,7 +94,7 @@ class Plan:
     words: "WordEncoder"
     added: AddedTokens
     merges: "Merges | None" = None
-    normalize: Normalize | None = None
+    normalizers: tuple[str, ...] = ()
     normalized: AddedTokens | None = None
     prefix: Prefix | None = None
 
@@ -177,8 +177,8 @@ class WordTableEngine:
         plan = self._plan
 
         def encode_raw(data: np.ndarray, offsets: np.ndarray, firsts: np.ndarray) -> Ragged:
-            if plan.normalize is not None:
-                data, offsets = plan.normalize(data, offsets)
+            if plan.normalizers:
+                data, offsets = normalize_pieces(data, offsets, plan.normalizers)
             if plan.normalized is None:
                 return encode_normal(data, offsets, firsts)
             return plan.normalized.encode_around(data, offsets, firsts, encode_normal)

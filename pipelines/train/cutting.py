@@ -14,16 +14,6 @@ NORMALIZERS = {  # and what `tokenizers` calls them
     "lowercase": "Lowercase",
     "strip_accents": "StripAccents",
 }
-# Words that BertNormalizer and BertPreTokenizer may be given one by one. White space, ASCII
-# punctuation and Chinese characters part words there, whatever stands beside them, and the
-# normalizer changes a text character by character. So words can be counted as they stand in the
-# text, and only distinct ones be normalized, cased or uncased (see `wordpiece`).
-_SPACES, _MARKS = r" \t\r\n", r"!-/:-@\[-`{-~"
-_CHINESE = (  # as BertNormalizer has them
-    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b81f"
-    "\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f"
-)
-BERT_WORDS = rf" ?[^{_SPACES}{_MARKS}{_CHINESE}]+| ?[{_MARKS}{_CHINESE}]|[{_SPACES}]+"
 
 
 @dataclass(frozen=True)
@@ -43,10 +33,13 @@ class Cutting:
 
     def __post_init__(self) -> None:
         """Refuses normalizers that are not known."""
-        if unknown := [name for name in self.normalizers if name not in NORMALIZERS]:
+        if unknown := [name for name in self._names() if name not in NORMALIZERS]:
             raise DataError(f"normalizer {unknown[0]!r} is none of {', '.join(NORMALIZERS)}")
 
     @property
     def normalizers(self) -> tuple[str, ...]:
-        """The names one by one; none for "none"."""
-        return () if self.normalizer == NO_NORMALIZER else tuple(self.normalizer.split(","))
+        """As `tokenizers` calls them, one by one; none for "none"."""
+        return tuple(NORMALIZERS[name] for name in self._names())
+
+    def _names(self) -> list[str]:
+        return [] if self.normalizer == NO_NORMALIZER else self.normalizer.split(",")

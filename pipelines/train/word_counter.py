@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.encoding.normal_text import normalized
 from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
 from pipelines.encoding.splitting.splitter import Splitter, split_by
 from pipelines.rows.text_bytes import overlapping_eights
 from pipelines.train import count_loop
 from pipelines.train.cutting import Cutting
-from pipelines.train.normalizing import normalized
 from pipelines.train.reference_counts import count_by_tokenizers
 from pipelines.train.word_counts import SCHEMA, array_bytes, buffers_of
 

@@ -52,7 +52,7 @@ def normalized_words(counts: pa.Table, *, lowercase: bool) -> pa.Table:
     """What BERT's normalizer and pre-tokenizer make of words, counted, sorted by word.
 
     Args:
-      counts: of words as `cutting.BERT_WORDS` cuts them; see `word_counts`.
+      counts: of words as `bert_words` cuts them; see `word_counts`.
       lowercase: see `normalizer`.
     """
     text = pc.utf8_ltrim(counts["word"].cast(pa.large_string()), characters=" ")

@@ -116,6 +116,17 @@ def _starcoder(texts: Sequence[str], size: int) -> Tokenizer:
     return tokenizer
 
 
+def _space_first(texts: Sequence[str], size: int) -> Tokenizer:
+    """As train_tokenizer writes --add_prefix_space with a pattern, and several normalizers."""
+    tokenizer = _byte_level(texts, size, PATTERNS["llama3"])
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    )
+    space = pre_tokenizers.Metaspace(" ", prepend_scheme="always", split=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([space, tokenizer.pre_tokenizer])
+    return tokenizer
+
+
 def _modernbert(texts: Sequence[str], size: int) -> Tokenizer:
     """GPT-2's way after NFC, with runs of spaces as added tokens, and [MASK] with its space."""
     tokenizer = _byte_level(texts, size)
@@ -294,6 +305,7 @@ FAMILIES: dict[str, Trained] = {
     "DeepSeek V3": _deepseek,
     "StarCoder": _starcoder,
     "ModernBERT": _modernbert,
+    "a space first": _space_first,
     "BERT uncased": _bert,
     "BERT cased": _bert_cased,
     "T5, XLM-R": _t5,

@@ -40,6 +40,22 @@ PATTERNS = {
     "qwen2": _with_digits(r"\p{N}"),
 }
 NAMES = (*PATTERNS, "digits:N")
+_SPACES, _MARKS = r" \t\r\n", r"!-/:-@\[-`{-~"
+_CHINESE = (  # as BertNormalizer has them
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b81f"
+    "\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f"
+)
+
+
+def bert_words(*, chinese_apart: bool = True) -> str:
+    """Cuts words that BertNormalizer and BertPreTokenizer may be given one by one.
+
+    White space, ASCII punctuation and, unless that is switched off, Chinese characters part words
+    there, whatever stands beside them, and the normalizer changes a text character by character. So
+    words can be looked up and counted as they stand in the text, and only new ones be normalized.
+    """
+    apart = _MARKS + _CHINESE * chinese_apart
+    return rf" ?[^{_SPACES}{apart}]+| ?[{apart}]|[{_SPACES}]+"
 
 
 def pattern_of(name: str) -> str:

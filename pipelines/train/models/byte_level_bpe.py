@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
+from pipelines.encoding.normal_text import normalizer_of
 from pipelines.encoding.splitting.patterns import GPT2, PATTERNS
 from pipelines.train.bpe import Trained, train_bpe
 from pipelines.train.cutting import Cutting
 from pipelines.train.histogram import Histogram
-from pipelines.train.normalizing import normalizer_of
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.tokenizer_json import add_special_tokens
 

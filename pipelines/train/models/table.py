@@ -14,8 +14,7 @@ from importlib import import_module
 from types import ModuleType
 
 from pipelines.encoding.byte_alphabet import first_tokens
-from pipelines.encoding.splitting.patterns import GPT2, PATTERNS
-from pipelines.train.cutting import BERT_WORDS
+from pipelines.encoding.splitting.patterns import GPT2, PATTERNS, bert_words
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ MODELS = {
     WORDPIECE: ModelKind(
         special_tokens="[PAD],[UNK],[CLS],[SEP],[MASK]",
         needed=("[UNK]",),
-        pattern=BERT_WORDS,
+        pattern=bert_words(),
         first_tokens=list,
         first_are="the special tokens",
         flags=("lowercase", "limit_alphabet", "initial_alphabet"),

@@ -8,14 +8,12 @@ import random
 import threading
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from tokenizers import Tokenizer, normalizers
+from tokenizers import Tokenizer
 
 from pipelines.encoding import word_table
 from pipelines.encoding.engines import encode_each
 from pipelines.encoding.families import make_engine
-from pipelines.encoding.normal_text import keep_normal
 from pipelines.encoding.splitting.splitter import split_by
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.encoding.word_table import WordTableEngine
@@ -81,7 +79,7 @@ def test_any_added_tokens_are_found_or_refused(seed):
         ("GPT-2", ("model", "dropout"), 0.1, "dropout"),
         ("GPT-2", ("model", "end_of_word_suffix"), "</w>", "end_of_word_suffix"),
         ("GPT-2", ("pre_tokenizer", "use_regex"), False, "does not split"),
-        ("GPT-2", ("normalizer",), {"type": "Lowercase"}, "Lowercase"),
+        ("GPT-2", ("normalizer",), {"type": "Nmt"}, "Nmt"),
         ("GPT-2", ("added_tokens", 0, "single_word"), True, "single word"),
         ("Llama 3", ("pre_tokenizer", "pretokenizers", 0, "behavior"), "Removed", "Removed"),
         ("Llama 3", ("pre_tokenizer", "pretokenizers", 0, "pattern", "Regex"), "(?<=a)b", "group"),
@@ -117,10 +115,10 @@ def test_a_merge_across_words_is_refused():
 def test_the_reason_is_told():
     tokenizer = LoadedTokenizer.from_json(small_tokenizer("Llama 3").to_str().encode())
     assert tokenizer.engine == tokenizer.encoded_by == "word table"
-    config = changed(config_of(trained_tokenizer()), "normalizer", value={"type": "Lowercase"})
+    config = changed(config_of(trained_tokenizer()), "normalizer", value={"type": "Nmt"})
     tokenizer = LoadedTokenizer.from_json(data_of(config))
     assert tokenizer.engine == "tokenizers"
-    assert tokenizer.encoded_by == "tokenizers, since its normalizer is Lowercase"
+    assert tokenizer.encoded_by == "tokenizers, since its normalizer is Nmt"
 
 
 @pytest.mark.parametrize("name", ["Llama 3", "BERT uncased"])
@@ -188,13 +186,3 @@ def test_after_an_error_no_word_is_left_without_ids(monkeypatch):
         patched.setattr(word_table, "encode_each", fail)
         engine.encode(text)
     assert different(engine, tokenizer, text.to_pylist()) == []
-
-
-def test_normal_form_c_next_to_every_character():
-    normalizer = normalizers.NFC()
-    points = [p for p in (*range(0x3400), *range(0xA000, 0x1F000)) if not 0xD800 <= p < 0xE000]
-    texts = [f"{before}{chr(p)}" for p in points for before in ("a", "\u0928", "\u1100", "e\u0323")]
-    data, offsets = word_table.utf8_bytes(pa.array(texts, pa.large_string()))
-    found, bounds = keep_normal(normalizer)(data, offsets)
-    ours = [found[a:b].tobytes().decode() for a, b in zip(bounds, bounds[1:], strict=False)]
-    assert ours == [normalizer.normalize_str(text) for text in texts]

@@ -17,8 +17,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
+from pipelines.encoding.splitting.patterns import bert_words
 from pipelines.train.bpe import Trained
-from pipelines.train.cutting import BERT_WORDS, Cutting
+from pipelines.train.cutting import Cutting
 from pipelines.train.word_counter import WordCounter
 from pipelines.train.wordpiece import first_tokens, normalized_words, train_wordpiece
 from tests.tools.places import DATA
@@ -74,7 +75,7 @@ def unmerged(tokens: list[str], special_tokens) -> list[str]:
 
 def normalized(documents: list[str], lowercase: bool) -> dict[str, int]:
     counts = WordCounter()
-    counts.count(pa.array(documents, pa.large_string()), Cutting(BERT_WORDS))
+    counts.count(pa.array(documents, pa.large_string()), Cutting(bert_words()))
     words = normalized_words(counts.table(), lowercase=lowercase).to_pydict()
     assert words["word"] == sorted(set(words["word"]))
     return dict(zip([w.decode() for w in words["word"]], words["count"], strict=True))
