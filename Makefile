@@ -18,7 +18,7 @@ help:
 	@echo "make test-all      all tests, as in continuous integration"
 	@echo "make flink-test    those on a Flink cluster of two hosts (root, Java, Maven)"
 	@echo "make check   ruff and pyright"
-	@echo "make bench   all measurements, into benchmarks/ (27 minutes; text from ../shared/data)"
+	@echo "make bench   all measurements, into benchmarks/ (30 minutes; text from ../shared/data)"
 	@echo "make prism   Beam's runner in Go, for --runner=PrismRunner, into .venv/bin"
 	@echo "make lock    requirements.lock anew, from setup.py"
 	@echo "make clean   removes .venv, demo/, benchmarks/ and caches"

@@ -5,7 +5,7 @@
     python -m tests.benchmarks.run_all --small
 
 Each bench is a process of its own, one after another; one that fails is a row that says why. The
-figures mean something on an idle machine only. What does not fit into 27 minutes has flags: 4 GB of
+figures mean something on an idle machine only. What does not fit into 30 minutes has flags: 4 GB of
 text in bench_memory, 1 GB in bench_train_tokenizer and bench_histogram.
 """
 
