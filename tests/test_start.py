@@ -77,3 +77,24 @@ def test_a_wrong_flag_loads_little(entry):
     ended, modules = loaded_by(entry, "--no_such_flag=3")
     assert ended[0] in ("SystemExit", "UsageError") and ended[1] != "0"
     assert not modules & HEAVY
+
+
+def test_loops_load_without_what_else_is_installed_for_numba(tmp_path):
+    """Together 0.4 s of each process; fails when numba asks for them in another way."""
+    (tmp_path / "text.txt").write_text("a dog, and another dog\n" * 9)
+    flags = [f"--input={tmp_path / 'text.txt'}", f"--output={tmp_path / 'made'}"]
+    ended, modules = loaded_by("pipelines.train_tokenizer", *flags, "--vocab_size=262")
+    assert ended == ["", ""]
+    assert "numba" in modules and not modules & {"awkward", "scipy.linalg"}
+
+
+def test_a_users_loop_still_has_products_of_matrices():
+    code = """
+import numpy as np
+from pipelines.encoding.splitting.splitter import split_by
+list(split_by("a").cut(np.frombuffer(b"aba", np.uint8), np.array([0, 3])))
+import numba
+print(numba.njit(lambda a: a @ a)(np.eye(2) * 3).tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.strip() == "[[9.0, 0.0], [0.0, 9.0]]", done.stderr

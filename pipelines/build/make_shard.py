@@ -157,7 +157,7 @@ class Shard:
         schema, segments, packing = self.maker.schema, self.segments, self.packing
         span_B = packing.bounds[rows_B], packing.bounds[rows_B + 1]
         length, pad = schema.max_length, schema.special_ids.get("pad", 0)
-        layout = RowLayout.of(packing.start_S, packing.length_S, span_B, length)
+        layout = RowLayout(packing.start_S, packing.length_S, span_B, length)
         columns = {
             "input_ids": layout.copy(segments.stream, pad),
             "segment_ids": layout.number(schema.feature("segment_ids").dtype),
@@ -169,7 +169,7 @@ class Shard:
         for name, values in segments.scalars.items():
             columns[name] = values[first_B]
         for name, (values, start_S, length_S) in self._placed_pairs.items():
-            layout = RowLayout.of(start_S, length_S, span_B, schema.feature(name).shape[0])
+            layout = RowLayout(start_S, length_S, span_B, schema.feature(name).shape[0])
             columns[name] = layout.copy(values, pad)
             name = segment_name(name)
             columns[name] = layout.number(schema.feature(name).dtype)

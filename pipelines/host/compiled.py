@@ -1,8 +1,7 @@
 """How loops are compiled: by numba, without the interpreter's lock, and kept on disk.
 
 A loop is compiled, or loaded, when it is first called, so that files of loops can be imported
-anywhere: numba takes 0.2 s to import, and the first loop 0.6 to load, as numba then imports
-scipy.linalg and what else is installed for it.
+anywhere: numba takes 0.3 s to import, and the first loop 0.15 to load.
 """
 
 import functools
@@ -43,11 +42,33 @@ def inner(function: Callable) -> Callable:
     return function
 
 
-def _compile(function: Callable, signature: tuple[Any, ...]) -> Callable:
-    # Whoever calls no loop does without.
-    import numba.extending
+@functools.cache
+def _import_numba() -> Any:
+    """Imports numba without what else is installed for it: 0.4 s of each process.
 
+    It would import scipy.linalg, which only products of matrices need, and every package that
+    extends it (awkward), none of which a loop here takes. A user's filter that wants awkward arrays
+    in a compiled function of its own says so: `awkward.numba.register()`.
+    """
+    # Whoever calls no loop does without.
+    import numba.core.entrypoints
+    import numba.np.linalg
+
+    def have_no_blas() -> None:
+        raise ImportError
+
+    numba.core.entrypoints._already_initialized = True
+    ensure_blas, numba.np.linalg.ensure_blas = numba.np.linalg.ensure_blas, have_no_blas
+    import numba.extending
+    import numba.np.arraymath
+
+    numba.np.linalg.ensure_blas = ensure_blas
+    return numba
+
+
+def _compile(function: Callable, signature: tuple[Any, ...]) -> Callable:
     with _lock:
+        numba = _import_numba()
         while _inner:
             numba.extending.register_jitable(nogil=True)(_inner.pop())
         due: list[Any] = [part(numba.types) if callable(part) else part for part in signature]

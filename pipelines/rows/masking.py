@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pipelines.rows.draw_loops import GAMMA, NEVER, PLACE, keep_spans, pick
+from pipelines.rows.draw_loops import NEVER, fill_order, keep_spans, pick
 
 # Words of a span are geometric with p = 0.2, from 1 to 10, as SpanBERT has them (Joshi et al.,
 # 2020): 3.8 on average. A draw from 0 to 1 gives 1 + as many words as there are bounds up to it.
@@ -62,8 +62,8 @@ class Masking:
           The columns input_ids, masked_positions, masked_ids and masked_weights.
         """
         ids_BxL = np.array(input_ids_BxL, order="C")
-        order_BxL = self._order(ids_BxL, segment_ids_BxL, key_B)
-        ordinary_B = np.count_nonzero(order_BxL != NEVER, axis=1)
+        order_BxL = np.empty(ids_BxL.shape, np.uint64)
+        ordinary_B = fill_order(ids_BxL, segment_ids_BxL, key_B, self.is_special, order_BxL)
         budget_B = np.minimum(np.maximum(np.rint(ordinary_B * self.rate), 1), self.slots)
         budget_B = budget_B.astype(np.int64)
         decides_BxL = np.zeros((0, 0), np.uint16)  # nobody but a token itself
@@ -84,20 +84,6 @@ class Masking:
         drawn = key_B, decides_BxL, self.mask_id, self._ordinary
         pick(ids_BxL, order_BxL, ordinary_B, budget_B, *drawn, *columns.values())
         return {"input_ids": ids_BxL, **columns}
-
-    def _order(
-        self, ids_BxL: np.ndarray, segment_ids_BxL: np.ndarray, key_B: np.ndarray
-    ) -> np.ndarray:
-        """uint64 [B, L]: tokens are picked in this order; NEVER for specials and padding.
-
-        The lowest 16 bits are the place itself, so no two are equal.
-        """
-        place_L = np.arange(ids_BxL.shape[1], dtype=np.uint64)
-        order_BxL = mix(key_B[:, None] + (place_L + np.uint64(1)) * GAMMA)
-        order_BxL &= ~PLACE
-        order_BxL |= place_L
-        order_BxL[(segment_ids_BxL == 0) | self.is_special[ids_BxL]] = NEVER
-        return order_BxL
 
     @cached_property
     def _ordinary(self) -> np.ndarray:

@@ -16,7 +16,7 @@ def int64(*values):
 
 def test_worked_by_hand():
     starts, lengths, spans = int64(1, 0, 4, 3), int64(2, 1, 0, 2), (int64(0, 3, 3), int64(3, 3, 4))
-    layout = RowLayout.of(starts, lengths, spans, 4)
+    layout = RowLayout(starts, lengths, spans, 4)
     column = layout.copy(STREAM, 1)
     assert column.tolist() == [[6, 7, 5, 1], [1, 1, 1, 1], [8, 9, 1, 1]]
     assert column.dtype == np.uint16
@@ -27,15 +27,15 @@ def test_worked_by_hand():
 
 def test_rows_may_be_taken_in_any_order():
     starts, lengths, spans = int64(1, 0, 3), int64(2, 1, 2), (int64(2, 0), int64(3, 2))
-    layout = RowLayout.of(starts, lengths, spans, 3)
+    layout = RowLayout(starts, lengths, spans, 3)
     assert layout.copy(STREAM, 0).tolist() == [[8, 9, 0], [6, 7, 5]]
     assert layout.number("uint8").tolist() == [[1, 1, 0], [1, 1, 2]]
 
 
 def test_no_segments():
     none = int64(0, 0), int64(0, 0)
-    assert RowLayout.of(int64(), int64(), none, 3).copy(STREAM, 9).tolist() == [[9, 9, 9]] * 2
-    no_rows = RowLayout.of(int64(), int64(), (int64(), int64()), 3)
+    assert RowLayout(int64(), int64(), none, 3).copy(STREAM, 9).tolist() == [[9, 9, 9]] * 2
+    no_rows = RowLayout(int64(), int64(), (int64(), int64()), 3)
     assert no_rows.number("uint8").shape == no_rows.copy(STREAM, 9).shape == (0, 3)
 
 
@@ -46,7 +46,7 @@ def test_rows_hold_their_segments_in_order(lengths_by_row, seed):
     bounds = np.append(0, np.cumsum([len(row) for row in lengths_by_row])).astype(np.int64)
     starts = np.random.default_rng(seed).integers(0, 100, len(lengths))
     values = np.arange(1000, 1105, dtype=np.uint32)
-    column = RowLayout.of(starts, lengths, (bounds[:-1], bounds[1:]), 20).copy(values, 7)
+    column = RowLayout(starts, lengths, (bounds[:-1], bounds[1:]), 20).copy(values, 7)
     for number, row in enumerate(column):
         mine = range(bounds[number], bounds[number + 1])
         parts = [values[starts[i] : starts[i] + lengths[i]] for i in mine]
@@ -60,5 +60,5 @@ def test_rows_hold_their_segments_in_order(lengths_by_row, seed):
 )
 def test_what_does_not_fit_is_refused(starts, lengths):
     spans = int64(0), int64(len(starts))
-    with pytest.raises((ValueError, IndexError), match="do not fit rows of 4 places|out of bounds"):
-        RowLayout.of(int64(*starts), int64(*lengths), spans, 4).copy(STREAM, 0)
+    with pytest.raises(ValueError, match="do not fit rows of 4 places"):
+        RowLayout(int64(*starts), int64(*lengths), spans, 4).copy(STREAM, 0)
