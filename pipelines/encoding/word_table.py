@@ -20,7 +20,7 @@ from pipelines.encoding.engines import encode_each
 from pipelines.encoding.normal_text import normalize_pieces
 from pipelines.encoding.splitting.splitter import Splitter
 from pipelines.encoding.word_loop import LONG, NEW, POOL, UNKEPT, USED
-from pipelines.rows.ragged import Ragged
+from pipelines.rows.ragged import Ragged, grow
 from pipelines.rows.text_bytes import overlapping_eights, slices, utf8_bytes
 
 _BATCH_BYTES = 8 << 20
@@ -281,8 +281,8 @@ class WordTable:
             self._slots, self._numbers = larger, larger.view(np.uint32)
         sizes = sizes[(sizes > word_loop.SHORT) & (sizes <= word_loop.KEPT)]
         begin = int(self._long_starts[long])
-        self._long_starts = _grown(self._long_starts, long + 1, len(sizes) + 1)
-        self._long_words = _grown(self._long_words, begin, int(sizes.sum()))
+        self._long_starts = grow(self._long_starts, long + 1, len(sizes) + 1)
+        self._long_words = grow(self._long_words, begin, int(sizes.sum()))
 
     def _new(self) -> tuple[np.ndarray, np.ndarray]:
         """Which words of the chunk are new, and their slots."""
@@ -314,7 +314,7 @@ class WordTable:
         return self._plan.words.encode(texts)
 
     def _give_ids(self, slots: np.ndarray, ids: np.ndarray, offsets: np.ndarray) -> None:
-        self._pool = _grown(self._pool, int(self._at[POOL]), len(ids))
+        self._pool = grow(self._pool, int(self._at[POOL]), len(ids))
         word_loop.fill_slots(
             slots, ids, offsets, (self._slots, self._numbers), self._pool, self._at
         )
@@ -326,12 +326,3 @@ def _ragged_of(ids: Sequence[Sequence[int]]) -> Ragged:
     return Ragged.of(
         np.fromiter((i for each in ids for i in each), np.uint32, sum(lengths)), lengths
     )
-
-
-def _grown(array: np.ndarray, used: int, more: int) -> np.ndarray:
-    """`array`, or a copy with room for `more` items after the `used` first, and as many again."""
-    if used + more <= len(array):
-        return array
-    larger = np.zeros(2 * (used + more), array.dtype)
-    larger[:used] = array[:used]
-    return larger

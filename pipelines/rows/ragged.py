@@ -103,3 +103,12 @@ def join_slices(pool: np.ndarray, starts_ExP: np.ndarray, lengths_ExP: np.ndarra
         taken = pool[ranges(starts_ExP[part].ravel(), lengths_ExP[part].ravel())]
         joined[offsets[start] : offsets[start] + len(taken)] = taken
     return Ragged(joined, offsets)
+
+
+def grow(array: np.ndarray, used: int, more: int) -> np.ndarray:
+    """`array`, or a copy with room for `more` items after the `used` first, and as many again."""
+    if used + more <= len(array):
+        return array
+    larger = np.zeros(2 * (used + more), array.dtype)
+    larger[:used] = array[:used]
+    return larger

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pipelines.encoding.normal_text import normalized
 from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
 from pipelines.encoding.splitting.splitter import Splitter, split_by
+from pipelines.rows.ragged import grow
 from pipelines.rows.text_bytes import overlapping_eights
 from pipelines.train import count_loop
 from pipelines.train.cutting import Cutting
@@ -138,8 +139,8 @@ class WordCounter:
             self._slots = larger
         sizes = sizes[sizes > count_loop.SHORT]
         begin = int(self._long_starts[long])
-        self._long_starts = _grown(self._long_starts, long + 1, len(sizes) + 1)
-        self._long_words = _grown(self._long_words, begin, int(sizes.sum()))
+        self._long_starts = grow(self._long_starts, long + 1, len(sizes) + 1)
+        self._long_words = grow(self._long_words, begin, int(sizes.sum()))
 
 
 def add_counts(tables: Iterable[pa.Table]) -> pa.Table:
@@ -165,12 +166,3 @@ def _prefix_spaces(text: pa.LargeStringArray) -> pa.LargeStringArray:
     binary = text.cast(_BINARY)
     prefix = pc.if_else(pc.starts_with(binary, b" "), nothing, space)
     return pc.binary_join_element_wise(prefix, binary, nothing).cast(pa.large_string())
-
-
-def _grown(array: np.ndarray, used: int, more: int) -> np.ndarray:
-    """`array`, or a copy with room for `more` items after the `used` first, and as many again."""
-    if used + more <= len(array):
-        return array
-    larger = np.zeros(2 * (used + more), array.dtype)
-    larger[:used] = array[:used]
-    return larger
