@@ -16,6 +16,7 @@ from pipelines.configs.config_file import config_bytes
 from pipelines.encoding.splitting.automaton import compile_pattern
 from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
 from pipelines.encoding.splitting.patterns import name_of
+from pipelines.encoding.tokenizer_files import COMMON_SPECIALS
 from pipelines.host.console import Console
 from pipelines.readers.block_list import write_blocks
 from pipelines.readers.sources import Block, hash_inputs, plan_blocks
@@ -288,7 +289,8 @@ def _print_summary(options: TokenizerOptions, report: Report, seconds: float) ->
             f"note: {report.vocab_size:,} tokens instead of {options.vocab_size:,}: no pair of "
             f"tokens is left that occurs {max(1, options.min_frequency)} times"
         )
-    shards = ["python -m pipelines.build_shards", "--task=mlm"]
+    masks = not set(COMMON_SPECIALS["mask"]).isdisjoint(options.specials())
+    shards = ["python -m pipelines.build_shards", f"--task={'mlm' if masks else 'clm'}"]
     shards += [f"--input={shlex.quote(pattern)}" for pattern in options.input or ("TEXT",)]
     shards += [f"--tokenizer={shlex.quote(options.output)}", "--output=SHARDS"]
     _say(f"make shards with it: {' '.join(shards)}")

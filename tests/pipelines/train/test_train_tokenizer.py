@@ -170,6 +170,12 @@ TEMPLATE = """{%- for message in messages %}
 {%- endfor %}"""
 
 
+@pytest.mark.parametrize(("specials", "task"), [("<s>,<mask>", "mlm"), ("<|endoftext|>", "clm")])
+def test_the_next_command_is_one_that_the_tokenizer_serves(specials, task, tmp_path, text, capsys):
+    train(tmp_path / "made", f"--input={text}", "--vocab_size=300", f"--special_tokens={specials}")
+    assert f"build_shards --task={task} --input" in capsys.readouterr().out
+
+
 def test_a_chat_template(tmp_path, text):
     from transformers import AutoTokenizer
 
