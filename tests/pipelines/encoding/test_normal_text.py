@@ -39,6 +39,7 @@ def test_equals_tokenizers(names, documents):
     assert_equal(documents, names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", SEQUENCES, ids=",".join)
 def test_every_character_between_others(names):
     """Alone in a document: what the quick check lets pass must be what the library leaves."""

@@ -328,6 +328,7 @@ def languages(tmp_path: Path) -> dict[str, list[str]]:
     return texts
 
 
+@pytest.mark.slow
 def test_any_layout_and_runner_gives_the_same_fertility(tmp_path):
     texts = languages(tmp_path)
     for name, documents in texts.items():
@@ -558,6 +559,7 @@ def test_patterns_equal_tokenizers(tmp_path, text, pattern, add_prefix_space, ca
         assert tokenizer.decode(encoding.ids) == spaced
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize(
     ("pattern", "add_prefix_space"),

@@ -87,6 +87,7 @@ def test_random_texts_are_cut_as_by_tokenizers(name):
     assert not different, different[:3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "o200k"])
 def test_every_character_is_cut_as_by_tokenizers(name):
     points = [chr(point) for point in range(0x323B0) if not 0xD800 <= point < 0xE000]
