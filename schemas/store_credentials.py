@@ -19,7 +19,7 @@ from datetime import timezone
 from typing import Any, Iterator, List, Optional, Tuple
 
 from schemas.errors import DataError
-from schemas.terminal import say
+from schemas.terminal import call_if_slow, say
 
 SILENT_SECONDS = 5.0  # then it is said what is waited for
 RENEWAL_SECONDS = 60.0  # then a token service is given up
@@ -52,13 +52,8 @@ def tell_if_slow(what: str) -> Iterator[None]:
             _last_told = time.monotonic()
             say(f"waiting for {what}", file=sys.stderr)
 
-    timer = threading.Timer(SILENT_SECONDS, tell)
-    timer.daemon = True
-    timer.start()
-    try:
+    with call_if_slow(SILENT_SECONDS, tell):
         yield
-    finally:
-        timer.cancel()
 
 
 def current_credentials(url: str) -> Any:

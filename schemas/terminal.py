@@ -4,8 +4,10 @@ Names of files and splits, tokens, keys and paths may hold control characters; w
 goes through here (on the side of the pipelines through `pipelines.host.console`).
 """
 
+import threading
 import unicodedata
-from typing import Optional, TextIO
+from contextlib import contextmanager
+from typing import Callable, Iterator, Optional, TextIO
 
 _JOINERS = "\u200c\u200d"  # without which some scripts and emoji cannot be written
 
@@ -46,3 +48,15 @@ def say(text: str, file: Optional[TextIO] = None) -> None:
 def number_of(count: int, one: str, many: str = "") -> str:
     """Counts things in words: 1 file, 2 files."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+@contextmanager
+def call_if_slow(seconds: float, tell: Callable[[], None]) -> Iterator[None]:
+    """Calls a function, in a thread of its own, if the block takes longer than some seconds."""
+    timer = threading.Timer(seconds, tell)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -11,9 +11,8 @@ from importlib.metadata import version
 
 import numpy as np
 import pyarrow as pa
-from tokenizers import Regex
-from tokenizers.normalizers import Replace
 
+from pipelines.encoding.splitting.character_sets import CODE_POINTS, property_set
 from pipelines.rows.text_bytes import utf8_bytes
 
 # What `derive_disputed` finds with these versions: 4,657 code points (a test derives them anew).
@@ -46,7 +45,6 @@ DISPUTED_RANGES = (
     (0x2CEA2, 0x2CEAD),
     (0x323B0, 0x33479),
 )
-_CODE_POINTS = 0x110000
 _LETTER, _NUMBER, _SPACE, _OTHER = range(4)
 
 
@@ -79,9 +77,9 @@ def derive_disputed() -> np.ndarray:
     Raises:
       RuntimeError: they differ over ASCII, so that the two cannot be compared in this way.
     """
-    everything = np.arange(_CODE_POINTS, dtype=np.uint32)
+    everything = np.arange(CODE_POINTS, dtype=np.uint32)
     everything = everything[(everything < 0xD800) | (everything >= 0xE000)]
-    differ = classes_in_tokenizers(everything) != _classes_in_gigatoken(everything)
+    differ = _classes_in_tokenizers()[everything] != _classes_in_gigatoken(everything)
     if differ[:0x80].any():
         raise RuntimeError(f"gigatoken and tokenizers differ over ASCII: {everything[differ][:9]}")
     return everything[differ]
@@ -91,21 +89,10 @@ def _text_of(code_points: np.ndarray) -> str:
     return code_points.astype("<u4").tobytes().decode("utf-32-le")
 
 
-def classes_in_tokenizers(code_points: np.ndarray) -> np.ndarray:
-    """The class of each code point: 0 a letter, 1 a number, 2 white space, 3 another.
-
-    By its regular expressions, which its byte-level splitting is made of.
-    """
-    classes = np.full(_CODE_POINTS, _OTHER, np.uint8)
-    for which, others in ((_LETTER, r"[^\p{L}]+"), (_NUMBER, r"[^\p{N}]+"), (_SPACE, r"\S+")):
-        keep = Replace(Regex(others), "")
-        # In pieces, for a replacement costs time that grows faster than the text.
-        kept = "".join(
-            keep.normalize_str(_text_of(code_points[start : start + 16384]))
-            for start in range(0, len(code_points), 16384)
-        )
-        classes[np.frombuffer(kept.encode("utf-32-le"), "<u4")] = which
-    return classes[code_points]
+def _classes_in_tokenizers() -> np.ndarray:
+    """The class of each code point: 0 a letter, 1 a number, 2 white space, 3 another."""
+    sets = [property_set(atom) for atom in (r"\p{L}", r"\p{N}", r"\s")]
+    return np.select(sets, [_LETTER, _NUMBER, _SPACE], _OTHER)
 
 
 def _classes_in_gigatoken(code_points: np.ndarray) -> np.ndarray:
@@ -145,7 +132,7 @@ class _Finder:
 
     @classmethod
     def of(cls, code_points: np.ndarray) -> "_Finder":
-        wanted = np.zeros(_CODE_POINTS, bool)
+        wanted = np.zeros(CODE_POINTS, bool)
         wanted[code_points] = True
         code_points = np.flatnonzero(wanted)
         three, four = code_points >= 0x800, code_points >= 0x10000

@@ -5,7 +5,6 @@ counts at that library's speed, on all its threads.
 """
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,6 +15,7 @@ from pipelines.encoding.tokenizer_files import failures_as_data_errors
 from pipelines.host.console import Console
 from pipelines.train.word_counts import SCHEMA
 from schemas.errors import DataError
+from schemas.terminal import call_if_slow
 from schemas.tokenizer_bounds import LONGEST_TEXT
 from schemas.tokenizer_trial import failure_of_patterns
 
@@ -36,7 +36,7 @@ def count_by_tokenizers(text: pa.LargeStringArray, pattern: str) -> pa.Table:
     trainer = trainers.WordLevelTrainer(show_progress=False, special_tokens=[])
     tokenizer = Tokenizer(models.WordLevel())
     with (
-        _said_if_slow(pattern, text.nbytes),
+        _warn_if_slow(pattern, text.nbytes),
         failures_as_data_errors(f"--pattern={pattern} fails on the text", _REMEDY),
     ):
         tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")
@@ -59,7 +59,7 @@ def fault_of(pattern: str) -> str | None:
 
 
 @contextmanager
-def _said_if_slow(pattern: str, size: int) -> Iterator[None]:
+def _warn_if_slow(pattern: str, size: int) -> Iterator[None]:
     def say() -> None:
         Console(stderr=True).print(
             f"warning: --pattern={pattern} has been cutting {size / 1e6:.1f} MB for {_PATIENCE} s; "
@@ -67,10 +67,5 @@ def _said_if_slow(pattern: str, size: int) -> Iterator[None]:
             soft_wrap=True,
         )
 
-    timer = threading.Timer(_PATIENCE, say)
-    timer.daemon = True
-    timer.start()
-    try:
+    with call_if_slow(_PATIENCE, say):
         yield
-    finally:
-        timer.cancel()
