@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +25,7 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.runners.portability import prism_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
+from pipelines.runners.failures import WORKER_DIED
 from pipelines.runners.prism import is_prism
 from schemas.errors import DataError, UsageError
 
@@ -33,6 +35,10 @@ _START_SECONDS = 30
 _IDLE_SECONDS = 60
 _ENDING_SECONDS = 5
 _TAIL_BYTES = 1 << 16  # of its log, for its last words
+# What it logs where it overlooks that a worker of a pool died (worker.go: of two things that it
+# waits for, only one fails the job, and Go takes either). It would wait for that worker for ever.
+LOST_WORKER = b"Control done"
+_LOST_SECONDS = 30  # a job that is done says so before
 
 
 class PrismRunner(prism_runner.PrismRunner):
@@ -58,7 +64,7 @@ def start_prism(beam_arguments: list[str]) -> Iterator[list[str]]:
 
     Raises:
       UsageError: its port is taken.
-      DataError: it does not start, or it ended while the pipeline ran.
+      DataError: it does not start, or it, or a worker of a pool, ended while the pipeline ran.
     """
     if not is_prism(beam_arguments):
         yield beam_arguments
@@ -70,10 +76,11 @@ def start_prism(beam_arguments: list[str]) -> Iterator[list[str]]:
     asked = options.view_as(PrismRunnerOptions)
     port = options.view_as(JobServerOptions).job_port
     kind = "json" if asked.prism_log_kind == "console" else asked.prism_log_kind
+    level = "warn" if asked.prism_log_level == "error" else asked.prism_log_level  # LOST_WORKER
     command = [
         asked.prism_location,
         f"--job_port={port}",
-        f"--log_level={asked.prism_log_level}",
+        f"--log_level={level}",
         f"--log_kind={kind}",
         "--serve_http=false",
         f"--idle_shutdown_timeout={_IDLE_SECONDS}s",
@@ -86,6 +93,11 @@ def start_prism(beam_arguments: list[str]) -> Iterator[list[str]]:
             listens = _wait_for_port(process)
             if listens is None:
                 raise _no_start(asked.prism_location, port, log.fileno(), process.poll())
+            done, lost = threading.Event(), threading.Event()
+            listener = threading.Thread(
+                target=_end_with_lost_worker, args=(process, log.fileno(), done, lost), daemon=True
+            )
+            listener.start()
             try:
                 yield [
                     *beam_arguments,
@@ -94,6 +106,8 @@ def start_prism(beam_arguments: list[str]) -> Iterator[list[str]]:
                     _RUNNER,
                 ]
             except Exception as error:
+                if lost.is_set():
+                    raise DataError(WORKER_DIED) from error
                 # What Beam says then is that a connection was lost.
                 if _has_ended(process, error):
                     raise DataError(
@@ -102,6 +116,9 @@ def start_prism(beam_arguments: list[str]) -> Iterator[list[str]]:
                         "published; run the same command again"
                     ) from error
                 raise
+            finally:
+                done.set()
+                listener.join()
         finally:
             process.terminate()
             try:
@@ -109,6 +126,28 @@ def start_prism(beam_arguments: list[str]) -> Iterator[list[str]]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _end_with_lost_worker(
+    process: subprocess.Popen, log: int, done: threading.Event, lost: threading.Event
+) -> None:
+    """Ends Prism when its log tells of a lost worker, and the run is not done in good time.
+
+    Args:
+      process: Prism.
+      log: the file descriptor of its log.
+      done: set when the run has ended.
+      lost: is set when a worker is lost.
+    """
+    start = 0
+    while not done.wait(1):
+        while len(said := os.pread(log, _TAIL_BYTES, start)) >= len(LOST_WORKER):
+            if LOST_WORKER in said:
+                if not done.wait(_LOST_SECONDS):
+                    lost.set()
+                    process.kill()
+                return
+            start += len(said) - len(LOST_WORKER) + 1
 
 
 def _has_ended(process: subprocess.Popen, error: Exception) -> bool:

@@ -15,6 +15,7 @@ import pytest
 
 from pipelines import build_shards, train_tokenizer
 from pipelines.readers import sources
+from pipelines.runners import prism_runner
 from pipelines.runners.launch import IN_PROCESS
 from pipelines.runners.prism import find_program
 from schemas.errors import DataError, UsageError
@@ -275,6 +276,33 @@ def test_a_worker_killed_in_the_middle(local, long_corpus, corpus, sentinels, tm
         )
     assert os.listdir(output) == [".lock"]
     assert build(corpus, sentinels, output, "mlm", PRISM, *of_pool(port)) == local("mlm")
+
+
+def test_a_lost_worker_that_prism_overlooks(program, tmp_path, monkeypatch):
+    """Prism does so now and then; here a process that only waits says what it says then."""
+    with open(program, "rb") as file:
+        assert prism_runner.LOST_WORKER in file.read()  # else a new Prism says something else
+    monkeypatch.setattr(prism_runner, "_LOST_SECONDS", 0.1)
+    script = tmp_path / "prism.py"
+    script.write_text(
+        "import socket, time\n"
+        "listens = socket.create_server(('localhost', 0))\n"
+        f"print('x' * 70_000, {prism_runner.LOST_WORKER.decode()!r}, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    place = tmp_path / "prism"
+    place.write_text(f"#!/bin/sh\nexec {sys.executable} {script}\n")
+    place.chmod(0o755)
+    began = time.monotonic()
+    with (
+        pytest.raises(DataError, match="^a worker process died"),
+        prism_runner.start_prism([PRISM, f"--prism_location={place}"]) as arguments,
+    ):
+        (endpoint,) = [x for x in arguments if x.startswith("--job_endpoint=localhost:")]
+        with socket.create_connection(("localhost", int(endpoint.rsplit(":", 1)[1]))) as job:
+            job.recv(1)  # as a job is waited for: until the process ends
+        raise ConnectionError("lost")
+    assert time.monotonic() - began < 30
 
 
 def test_a_job_may_take_longer_than_a_request(program, long_corpus, sentinels, tmp_path):
