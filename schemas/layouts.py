@@ -3,9 +3,7 @@
 They stand in the contract since both pipelines and trainers read them; numpy only.
 
     check_layout("huggingface", schema)                 # refuses what the layout cannot say
-    convert = LAYOUTS["huggingface"]
-    convert(batch)                                      # columns [B, ...] -> columns [B, L]
-    layout_features("huggingface", schema)              # their names, dtypes and shapes
+    LAYOUTS["huggingface"](batch)                       # the columns of B rows, anew
 
 huggingface, for models of `transformers`, which shift the labels of decoders themselves:
 
@@ -26,12 +24,12 @@ Legend: B rows, L tokens a row.
 """
 
 from types import MappingProxyType
-from typing import Callable, Dict, Mapping, Tuple
+from typing import Callable, Dict, Mapping
 
 import numpy as np
 
 from schemas.errors import UsageError
-from schemas.features import Feature, positions_from_segments
+from schemas.features import positions_from_segments
 from schemas.sidecar import Schema
 
 Batch = Dict[str, np.ndarray]
@@ -42,8 +40,9 @@ def huggingface(batch: Batch) -> Batch:
     """What a model of `transformers` takes as keyword arguments, for rows of any task.
 
     Of decoders (rows with `loss_weights`): `input_ids`, `labels`, `position_ids`. There is no
-    `attention_mask`, since only without one do the models read from the positions which tokens are
-    of one document. Padding is at position 0 each, a document a token, without a label.
+    `attention_mask`, since only without one, and with use_cache=False, do the models read from the
+    positions which tokens are of one document. Padding is at position 0 each, a document a token,
+    without a label.
 
     Of encoders, whose rows hold one document: `input_ids`, `attention_mask` [B, L] uint8, 1 for
     tokens and 0 for padding, `token_type_ids` of a pair of texts, and `labels`: the class, int64
@@ -128,20 +127,6 @@ def check_layout(layout: str, schema: Schema) -> None:
         )
     if problem:
         raise UsageError(f"layout {layout} {problem}")
-
-
-def layout_features(layout: str, schema: Schema) -> Tuple[Feature, ...]:
-    """The columns of a set's rows in a layout, sorted by name.
-
-    Raises:
-      UsageError: as `check_layout`.
-    """
-    check_layout(layout, schema)
-    empty = {f.name: np.zeros((0,) + f.shape, f.dtype) for f in schema.features}
-    return tuple(
-        Feature(name, column.dtype.name, column.shape[1:], f"as layout {layout} has it")
-        for name, column in sorted(LAYOUTS[layout](empty).items())
-    )
 
 
 def _labels(ids_BxL: np.ndarray, counts_BxL: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Rows of a shard set in the files of another format: a file a shard, export.json last."""
 
 import os
+import re
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -8,7 +9,7 @@ from dataclasses import asdict, dataclass
 from rich.filesize import decimal
 
 from pipelines.host.console import Console
-from pipelines.inspection.export_formats.export_file import writer_class
+from pipelines.inspection.export_formats.export_file import FileSize, writer_class
 from pipelines.inspection.options import ExportOptions
 from pipelines.inspection.read_rows import read_rows
 from pipelines.inspection.row_export import RowTable
@@ -24,6 +25,7 @@ from schemas.typed_json import from_json, load_json, to_json
 
 RECORD = "export.json"
 _UPDATE_SECONDS = 0.2
+_NAME = re.compile(r"(\w+/)?[\w-]+\.\w+")  # of a file; a split may have a folder
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,10 @@ class ExportRecord:
     Attributes:
       fingerprint: of the set.
       manifest: sha256s of its shards, in the order of `files`.
-      to: the format.
+      to: the format, and the layout if one was asked for: `parquet` or `parquet, maxtext`.
       unmask: as the flag.
       text: as the flag.
-      files: a file's name to its rows.
+      files: a file's name to its rows, 0 of an index.
     """
 
     fingerprint: str
@@ -68,7 +70,10 @@ def export_set(options: ExportOptions) -> None:
         if _is_finished(asked, options):
             say(f"{options.output} holds this very export already: nothing to do")
             return
+        with disk_errors(staging):
+            _make_folders(asked, staging)
         _write(info, shards, table, options.to, staging)
+        _write_indices(shards, table, options.to, staging)
         with disk_errors(options.output):
             size = _publish(asked, options.output, staging)
     rows = sum(asked.files.values())
@@ -89,16 +94,27 @@ def _record(info: SetInfo, options: ExportOptions, shards: list[ManifestFile]) -
     return ExportRecord(
         fingerprint=info.schema.fingerprint,
         manifest=tuple(shard.sha256 for shard in shards),
-        to=options.to,
+        to=", ".join(filter(None, (options.to, options.layout))),
         unmask=options.unmask,
         text=options.text,
-        files={_file_name(shard, options.to): shard.rows or 0 for shard in shards},
+        files={
+            **{_file_name(shard, options.to): shard.rows or 0 for shard in shards},
+            **dict.fromkeys(_indices(shards, options.to), 0),
+        },
     )
 
 
 def _file_name(shard: ManifestFile, file_format: str) -> str:
     """`train-00000-of-00002.array_record` -> `train-00000-of-00002.parquet`."""
-    return f"{shard.path.rsplit('.', 1)[0]}.{file_format}"
+    folder = f"{shard.split}/" if writer_class(file_format).index_name else ""
+    return f"{folder}{shard.path.rsplit('.', 1)[0]}.{file_format}"
+
+
+def _indices(shards: list[ManifestFile], file_format: str) -> dict[str, list[ManifestFile]]:
+    """Name of each index that the format has, and the shards that it lists."""
+    name = writer_class(file_format).index_name
+    splits = sorted({shard.split or "" for shard in shards}) if name else []
+    return {f"{split}/{name}": [s for s in shards if s.split == split] for split in splits}
 
 
 def _table(info: SetInfo, options: ExportOptions) -> RowTable:
@@ -111,7 +127,9 @@ def _table(info: SetInfo, options: ExportOptions) -> RowTable:
     if options.text:
         with open(info.locate("tokenizer.json"), "rb") as file:
             tokenizer = file.read()
-    return RowTable(info.schema, unmasked=options.unmask, tokenizer=tokenizer)
+    return RowTable(
+        info.schema, layout=options.layout, unmasked=options.unmask, tokenizer=tokenizer
+    )
 
 
 def _is_finished(asked: ExportRecord, options: ExportOptions) -> bool:
@@ -162,7 +180,7 @@ def _write(
             path = os.path.join(staging, _file_name(shard, file_format))
             rows = range(0, shard.rows or 0, table.rows_a_chunk)
             with disk_errors(path), open(path, "xb") as file:
-                writer = writer_class(file_format)(file, table.schema)
+                writer = writer_class(file_format)(file, table.schema, shard.rows or 0)
                 try:
                     for _, columns in read_rows(info, shard, rows):
                         chunk = table.batch(columns)
@@ -181,6 +199,20 @@ def _write(
         display.close()
 
 
+def _write_indices(
+    shards: list[ManifestFile], table: RowTable, file_format: str, staging: str
+) -> None:
+    """Writes what lists the files of each split, where the format has such."""
+    for name, listed in _indices(shards, file_format).items():
+        paths = [os.path.join(staging, _file_name(shard, file_format)) for shard in listed]
+        files = [
+            FileSize(os.path.basename(path), shard.rows or 0, os.path.getsize(path))
+            for path, shard in zip(paths, listed, strict=True)
+        ]
+        content = writer_class(file_format).index(table.schema, files)
+        write_file(os.path.join(staging, name), content)
+
+
 def _publish(asked: ExportRecord, output: str, staging: str) -> int:
     """Moves the files into place, export.json last; files of an older export go first.
 
@@ -192,9 +224,26 @@ def _publish(asked: ExportRecord, output: str, staging: str) -> int:
         older = from_json(ExportRecord, load_json(record), record)
         os.remove(record)
         for name in older.files:
-            if os.path.exists(path := os.path.join(output, os.path.basename(name))):
-                os.remove(path)
+            _remove(output, name)
+    _make_folders(asked, output)
     for name in asked.files:
         os.replace(os.path.join(staging, name), os.path.join(output, name))
     write_file(record, to_json(asked))
     return sum(os.path.getsize(os.path.join(output, name)) for name in asked.files)
+
+
+def _make_folders(asked: ExportRecord, directory: str) -> None:
+    for folder in {os.path.dirname(name) for name in asked.files}:
+        os.makedirs(os.path.join(directory, folder), exist_ok=True)
+
+
+def _remove(output: str, name: str) -> None:
+    """Removes a file of an older export, if it is there, and its folder if it was the last."""
+    if not _NAME.fullmatch(name):  # it may be a stranger's, who points elsewhere
+        return
+    path = os.path.join(output, name)
+    if os.path.isfile(path):
+        os.remove(path)
+    folder = os.path.dirname(path)
+    if "/" in name and os.path.isdir(folder) and not os.listdir(folder):
+        os.rmdir(folder)

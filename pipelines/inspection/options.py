@@ -14,6 +14,12 @@ EXPORT_FORMATS = {
     "parquet": "for anything that reads tables",
     "jsonl": "numbers in lists, a row a line",
     "arrow": "Arrow's stream, which datasets.Dataset.from_file maps",
+    "mds": "Mosaic's, a folder a split, which StreamingDataset reads",
+}
+# Name of a layout, which is in `schemas.layouts.LAYOUTS` -> help.
+EXPORT_LAYOUTS = {
+    "huggingface": "input_ids, labels and what else a model of transformers takes",
+    "maxtext": "inputs and targets, their _position and _segmentation",
 }
 
 
@@ -85,6 +91,7 @@ class ExportOptions:
       directory: of the set, with a MANIFEST.json; or its URL: gs://bucket/set.
       to: the format, one of EXPORT_FORMATS.
       output: directory of the export.
+      layout: the columns, one of EXPORT_LAYOUTS; by default the features as they are stored.
       split: export this one only.
       unmask: input_ids as they were before static masking, and no masked_* columns.
       text: beside the ids a column `text`, a list of strings: each segment decoded, as it was
@@ -102,6 +109,14 @@ class ExportOptions:
         ),
     ]
     output: str
+    layout: Annotated[
+        str | None,
+        tyro.conf.arg(
+            metavar=f"{{{','.join(EXPORT_LAYOUTS)}}}",
+            help="; ".join(f"{name}: {told}" for name, told in EXPORT_LAYOUTS.items())
+            + ". By default the features as they are stored",
+        ),
+    ] = None
     split: str | None = None
     unmask: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     text: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -109,9 +124,11 @@ class ExportOptions:
     follow_links: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
 
     def __post_init__(self) -> None:
-        """Refuses a format that there is not, and an output that is not local."""
+        """Refuses a format or layout that there is not, and an output that is not local."""
         if self.to not in EXPORT_FORMATS:
             raise UsageError(f"--to={self.to}: one of {', '.join(EXPORT_FORMATS)}")
+        if self.layout not in (None, *EXPORT_LAYOUTS):
+            raise UsageError(f"--layout={self.layout}: one of {', '.join(EXPORT_LAYOUTS)}")
         if is_url(self.output):
             raise UsageError(
                 f"--output={self.output}: exports are written to a disk; give a local directory, "

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from schemas.features import Feature, segment_name, unmask
+from schemas.features import segment_name, unmask
+from schemas.layouts import LAYOUTS, check_layout
 from schemas.sidecar import Schema
 
 Columns = dict[str, np.ndarray]
@@ -22,22 +23,35 @@ class RowTable:
         number; the contract's fingerprint, task and special ids are in its metadata.
     """
 
-    def __init__(self, contract: Schema, *, unmasked: bool = False, tokenizer: bytes | None = None):
+    def __init__(
+        self,
+        contract: Schema,
+        *,
+        layout: str | None = None,
+        unmasked: bool = False,
+        tokenizer: bytes | None = None,
+    ):
         """Settles the columns.
 
         Args:
           contract: of the set.
+          layout: a name of `schemas.layouts.LAYOUTS`; None for the features as they are stored.
           unmasked: whether `input_ids` are as before masking, without the features of masks.
           tokenizer: tokenizer.json, if the text of each segment is to stand beside its ids, in a
             column `text` for input_ids and `target_text` for target_ids.
+
+        Raises:
+          UsageError: the layout cannot say what these rows say.
         """
+        if layout is not None:
+            check_layout(layout, contract)
         self._codec = contract.codec()
-        self._unmasked = unmasked
-        self._features = [f for f in self._codec.features if not (unmasked and f.name in _MASKS)]
+        self._unmasked, self._layout = unmasked, layout
         self._texts = None if tokenizer is None else _SegmentTexts(contract, tokenizer)
-        fields = [pa.field(f.name, _type(f)) for f in self._features]
+        empty = {f.name: np.zeros((0, *f.shape), f.dtype) for f in self._codec.features}
+        fields = [(name, array.type) for name, array in self._arrays(empty).items()]
         if self._texts is not None:
-            fields += [pa.field(name, pa.list_(pa.string())) for name in self._texts.names]
+            fields += [(name, pa.list_(pa.string())) for name in self._texts.names]
         told = {
             "textmill.fingerprint": contract.fingerprint,
             "textmill.task": contract.task,
@@ -52,25 +66,28 @@ class RowTable:
 
     def batch(self, columns: Columns) -> pa.RecordBatch:
         """The table's part of these rows, as they were decoded."""
-        before = unmask(columns) if "input_ids" in columns else None
-        arrays = []
-        for feature in self._features:
-            values = columns[feature.name]
-            if self._unmasked and feature.name == "input_ids" and before is not None:
-                values = before
-            array = pa.array(values.reshape(-1))
-            if feature.shape:
-                array = pa.FixedSizeListArray.from_arrays(array, feature.size)
-            arrays.append(array)
+        arrays = list(self._arrays(columns).values())
         if self._texts is not None:
-            original = columns if before is None else {**columns, "input_ids": before}
-            arrays += [pa.array(texts) for texts in self._texts.decode(original)]
+            if "input_ids" in columns:
+                columns = {**columns, "input_ids": unmask(columns)}
+            arrays += [pa.array(texts) for texts in self._texts.decode(columns)]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
+    def _arrays(self, columns: Columns) -> dict[str, pa.Array]:
+        """Columns of numbers, in the order of their names."""
+        if self._unmasked:
+            columns = {**columns, "input_ids": unmask(columns)}
+            columns = {name: columns[name] for name in columns if name not in _MASKS}
+        if self._layout is not None:
+            columns = LAYOUTS[self._layout](columns)
+        return {name: _array(columns[name]) for name in sorted(columns)}
 
-def _type(feature: Feature) -> pa.DataType:
-    values = pa.from_numpy_dtype(np.dtype(feature.dtype))
-    return pa.list_(values, feature.size) if feature.shape else values
+
+def _array(column: np.ndarray) -> pa.Array:
+    values = pa.array(column.reshape(-1))
+    if column.ndim == 1:
+        return values
+    return pa.FixedSizeListArray.from_arrays(values, column.shape[1])
 
 
 class _SegmentTexts:

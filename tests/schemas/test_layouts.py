@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from schemas.errors import UsageError
 from schemas.features import task_features
-from schemas.layouts import LAYOUTS, check_layout, huggingface, layout_features, maxtext
+from schemas.layouts import LAYOUTS, check_layout, huggingface, maxtext
 from tests.tools.clm_factory import clm_schema
 from tests.tools.shard_factory import mlm_schema
 
@@ -143,17 +143,6 @@ def test_huggingface_of_spans():
     )
 
 
-def test_columns_of_a_set():
-    features = layout_features("huggingface", clm_schema())
-    assert [(f.name, f.dtype, f.shape) for f in features] == [
-        ("input_ids", "int32", (16,)),
-        ("labels", "int64", (16,)),
-        ("position_ids", "int32", (16,)),
-    ]
-    names = [feature.name for feature in layout_features("maxtext", clm_schema())]
-    assert len(names) == 6 and names == sorted(names)
-
-
 def test_what_a_layout_cannot_say_is_refused():
     packed = mlm_schema()
     assert packed.packing == "best_fit"
@@ -161,7 +150,7 @@ def test_what_a_layout_cannot_say_is_refused():
         check_layout("huggingface", packed)
     check_layout("huggingface", mlm_schema(packing="none"))
     with pytest.raises(UsageError, match="maxtext is of decoders, .* these are of mlm"):
-        layout_features("maxtext", mlm_schema(packing="none"))
+        check_layout("maxtext", mlm_schema(packing="none"))
     parameters = {
         **{"bos": False, "max_answer_length": 4, "max_question_length": 4},
         **{"qa_form": "prefix", "qa_template": "x"},

@@ -10,7 +10,7 @@ from pipelines.inspection.export_formats.export_file import ExportFile
 class Writer(ExportFile):
     """An Arrow stream that is being written."""
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema):
+    def __init__(self, file: BinaryIO, schema: pa.Schema, rows: int):
         """Begins the stream with the schema."""
         self._writer = pa.ipc.new_stream(file, schema)
 

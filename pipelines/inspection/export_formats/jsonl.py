@@ -13,7 +13,7 @@ _ROWS = 256  # that are Python numbers at once
 class Writer(ExportFile):
     """A file of JSON Lines that is being written."""
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema):
+    def __init__(self, file: BinaryIO, schema: pa.Schema, rows: int):
         """Writes nothing yet: each line names its columns."""
         self._file, self._names = file, schema.names
         self._encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

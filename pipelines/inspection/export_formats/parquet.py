@@ -11,7 +11,7 @@ from pipelines.inspection.export_formats.export_file import ExportFile
 class Writer(ExportFile):
     """A Parquet file that is being written."""
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema):
+    def __init__(self, file: BinaryIO, schema: pa.Schema, rows: int):
         """Begins the file with the schema."""
         self._writer = pq.ParquetWriter(file, schema, compression="zstd", compression_level=1)
 

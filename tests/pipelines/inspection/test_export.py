@@ -14,9 +14,13 @@ import pytest
 
 from pipelines.export import main
 from pipelines.inspection.export_set import RECORD
+from pipelines.inspection.options import EXPORT_FORMATS, EXPORT_LAYOUTS
 from schemas.errors import DataError, UsageError
 from schemas.features import positions_from_segments, unmask
+from schemas.layouts import LAYOUTS, huggingface
 from schemas.sidecar import read_set
+from tests.tools.clm_factory import write_clm_set
+from tests.tools.mds_rows import read_mds
 from tests.tools.places import ROOT
 from tests.tools.shard_factory import SPECIAL_IDS, mlm_schema, packed_rows, replace_file, write_set
 
@@ -122,6 +126,44 @@ def test_text_beside_the_ids(made, tmp_path, to):
         assert row["text"] == expected and len(expected) > 0
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("to", FORMATS)
+def test_layouts(tmp_path, to, layout):
+    """What the layout makes of the rows, in every format; test_layouts pins what it makes."""
+    columns = write_clm_set(tmp_path / "set")["train"]
+    export(tmp_path / "set", tmp_path / "out", f"--layout={layout}", to=to)
+    rows = read_table(tmp_path / "out", "train", to)
+    assert len(rows) == 40
+    expected = LAYOUTS[layout](columns)
+    for index, row in enumerate(rows):
+        assert row == {name: values[index].tolist() for name, values in expected.items()}
+    record = json.loads((tmp_path / "out" / "export.json").read_text())
+    assert record["to"] == f"{to}, {layout}"
+
+
+def test_a_layout_of_masks_that_were_taken_off(tmp_path):
+    schema = mlm_schema(packing="none")
+    columns = packed_rows(schema, 21, seed=3)
+    columns["segment_ids"] = np.minimum(columns["segment_ids"], 1)  # a document a row
+    write_set(tmp_path / "set", schema, {"train": columns, "validation": columns})
+    export(tmp_path / "set", tmp_path / "with", "--layout=huggingface")
+    export(tmp_path / "set", tmp_path / "off", "--layout=huggingface", "--unmask")
+    masked, unmasked = (read_table(tmp_path / name, "train") for name in ("with", "off"))
+    expected = huggingface(columns)
+    assert (expected["labels"] != -100).any()
+    for index, (row, without) in enumerate(zip(masked, unmasked, strict=True)):
+        assert row == {name: values[index].tolist() for name, values in expected.items()}
+        assert without == {
+            "attention_mask": row["attention_mask"],
+            "input_ids": unmask(columns)[index].tolist(),
+        }
+
+
+def test_tables_of_options_name_what_there_is():
+    assert sorted(EXPORT_LAYOUTS) == sorted(LAYOUTS)
+    assert sorted(EXPORT_FORMATS) == sorted([*FORMATS, "mds"])
+
+
 def test_a_second_run_finds_it_done(made, tmp_path, capsys):
     export(made[0], tmp_path / "out")
     assert "ok: 22 rows in 5 parquet files" in capsys.readouterr().out
@@ -148,6 +190,8 @@ def test_another_export_is_refused_or_replaced(made, tmp_path):
 @pytest.mark.parametrize(
     "flags, said",
     [
+        (["--layout=torch"], "--layout=torch: one of huggingface, maxtext"),
+        (["--layout=maxtext"], "layout maxtext is of decoders"),
         (["--split=dev"], "no such split, only test, train, validation"),
         (["--output={set}"], "is a shard set: give the export a directory of its own"),
         (["--output={set}/schema.json"], "it is a file or lies below one"),
@@ -222,7 +266,7 @@ def _with_other_name(path):
     return content
 
 
-@pytest.mark.parametrize("to", FORMATS)
+@pytest.mark.parametrize("to", [*FORMATS, "mds"])
 def test_a_disk_that_refuses(made, tmp_path, to):
     """Files may grow to 512 bytes here: less than the rows take."""
     code = (
@@ -241,7 +285,8 @@ def test_a_disk_that_refuses(made, tmp_path, to):
     assert said[0].startswith("error: cannot write ") and said[0].endswith("File too large")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {".lock"}
     export(made[0], tmp_path / "out", to=to)  # and the same command again completes it
-    assert len(read_table(tmp_path / "out", "train", to)) == 21
+    written = tmp_path / "out" / "train"
+    assert len(read_mds(written) if to == "mds" else read_table(written.parent, "train", to)) == 21
 
 
 def test_interrupted_it_leaves_nothing(made, tmp_path):

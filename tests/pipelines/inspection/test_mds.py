@@ -1,0 +1,194 @@
+"""Exports in MDS, decoded by numpy as the format is documented; tests/interop/read_mds.py has its
+own reader do it."""
+
+import io
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.export import main
+from pipelines.inspection.export_formats import mds
+from pipelines.inspection.export_formats.export_file import FileSize
+from schemas.errors import UsageError
+from schemas.features import positions_from_segments
+from schemas.layouts import maxtext
+from tests.tools.clm_factory import write_clm_set
+from tests.tools.mds_rows import read_mds
+from tests.tools.shard_factory import mlm_schema, packed_rows, write_set
+
+
+def export(directory, output, *flags, to="mds"):
+    main([str(directory), f"--to={to}", f"--output={output}", *flags])
+
+
+def assert_rows(rows, columns):
+    assert len(rows) == len(columns["input_ids" if "input_ids" in columns else "inputs"])
+    for number, row in enumerate(rows):
+        assert sorted(row) == sorted(columns)
+        for name, values in columns.items():
+            assert np.array_equal(row[name], values[number])
+
+
+@pytest.mark.parametrize("encoding", ["bytes", "int64_list"])
+def test_every_row_comes_out(tmp_path, monkeypatch, encoding):
+    monkeypatch.setattr("pipelines.inspection.row_export.CHUNK_BYTES", 2000)  # several chunks
+    shards = {"train": 2, "validation": 2, "test": 1}  # a shard of validation has no row
+    schema = mlm_schema(
+        splits={"train": 0.6, "validation": 0.2, "test": 0.2}, shards=shards, encoding=encoding
+    )
+    rows = {"train": 41, "validation": 1, "test": 0}
+    columns = {split: packed_rows(schema, count, seed=3) for split, count in rows.items()}
+    write_set(tmp_path / "set", schema, columns)
+    export(tmp_path / "set", tmp_path / "out")
+    for split, expected in columns.items():
+        if encoding == "int64_list":
+            positions = positions_from_segments(expected["segment_ids"])
+            expected = expected | {"positions": positions}
+        assert_rows(read_mds(tmp_path / "out" / split), expected)
+    names = {path.relative_to(tmp_path / "out").as_posix() for path in tmp_path.glob("out/*/*")}
+    of_shards = {f"{s}/{s}-0000{i}-of-0000{n}.mds" for s, n in shards.items() for i in range(n)}
+    assert names == of_shards | {f"{split}/index.json" for split in shards}
+    record = json.loads((tmp_path / "out" / "export.json").read_text())
+    assert set(record["files"]) == names and sum(record["files"].values()) == 42
+
+
+def test_a_layout_and_text_beside_it(tmp_path):
+    columns = write_clm_set(tmp_path / "set")["train"]
+    export(tmp_path / "set", tmp_path / "out", "--layout=maxtext", "--text")
+    rows = read_mds(tmp_path / "out" / "train")
+    for row, ids, segments in zip(rows, columns["input_ids"], columns["segment_ids"], strict=True):
+        assert row.pop("text") == [
+            " ".join(f"w{token}" for token in ids[segments == number][1:-1])
+            for number in range(1, segments.max() + 1)
+        ]
+    assert_rows(rows, maxtext(columns))
+
+
+def test_a_file_worked_by_hand():
+    columns = {"label": pa.array([7, 8], pa.uint8()), "text": pa.array([["é"], []])}
+    ids = pa.FixedSizeListArray.from_arrays(pa.array([1, 2, 3, 65535], pa.uint16()), 2)
+    chunk = pa.RecordBatch.from_pydict(
+        {"text": columns["text"], "label": columns["label"], "ids": ids}
+    )
+    file = io.BytesIO()
+    writer = mds.Writer(file, chunk.schema, 2)
+    writer.write(chunk)
+    writer.close()
+    configuration = (
+        b'{"column_encodings": ["ndarray:uint16:2", "uint8", "json"], '
+        b'"column_names": ["ids", "label", "text"], "column_sizes": [4, 1, null], '
+        b'"compression": null, "format": "mds", "hashes": [], "size_limit": null, "version": 2}'
+    )
+    rows = [
+        b"\x0a\0\0\0" + b"\x01\0\x02\0" + b"\x07" + b'["\\u00e9"]',
+        b"\x02\0\0\0" + b"\x03\0\xff\xff" + b"\x08" + b"[]",
+    ]
+    begin = 4 + 12 + len(configuration)
+    offsets = np.array([begin, begin + 19, begin + 30], "<u4").tobytes()
+    assert file.getvalue() == b"\x02\0\0\0" + offsets + configuration + b"".join(rows)
+    index = json.loads(mds.Writer.index(chunk.schema, [FileSize("a", 2, 9), FileSize("b", 0, 4)]))
+    assert index == {
+        "version": 2,
+        "shards": [
+            {
+                **json.loads(configuration),
+                "samples": 2,
+                "raw_data": {"basename": "a", "bytes": 9, "hashes": {}},
+                "zip_data": None,
+            }
+        ],
+    }
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=50)
+def test_any_columns_are_read_back(tmp_path_factory, data):
+    """Whatever the types, lengths, texts and chunks."""
+    rows = data.draw(st.integers(1, 5))
+    values, columns = {}, {}
+    for name in data.draw(st.lists(st.sampled_from("abcd"), min_size=1, max_size=4, unique=True)):
+        dtype = data.draw(st.sampled_from(["uint8", "uint16", "uint32", "int32", "int64", "text"]))
+        if dtype == "text":
+            texts = st.lists(st.text(max_size=4), max_size=3)
+            values[name] = data.draw(st.lists(texts, min_size=rows, max_size=rows))
+            columns[name] = pa.array(values[name], pa.list_(pa.string()))
+            continue
+        bounds, length = np.iinfo(dtype), data.draw(st.integers(0, 3))
+        drawn = data.draw(
+            st.lists(
+                st.integers(int(bounds.min), int(bounds.max)),
+                min_size=rows * max(1, length),
+                max_size=rows * max(1, length),
+            )
+        )
+        columns[name] = pa.array(drawn, pa.from_numpy_dtype(np.dtype(dtype)))
+        values[name] = drawn
+        if length:
+            columns[name] = pa.FixedSizeListArray.from_arrays(columns[name], length)
+            values[name] = np.array(drawn, dtype).reshape(rows, length).tolist()
+    chunk = pa.RecordBatch.from_pydict(columns)
+    folder = tmp_path_factory.mktemp("mds")
+    cut = data.draw(st.integers(0, rows - 1))
+    with open(folder / "one.mds", "xb") as file:
+        writer = mds.Writer(file, chunk.schema, rows)
+        for part in (chunk.slice(0, cut), chunk.slice(cut)) if cut else (chunk,):
+            writer.write(part)
+        writer.close()
+    size = (folder / "one.mds").stat().st_size
+    index = mds.Writer.index(chunk.schema, [FileSize("one.mds", rows, size)])
+    (folder / "index.json").write_bytes(index)
+    plain = {
+        name: [
+            row[name].tolist() if isinstance(row[name], np.ndarray) else row[name]
+            for row in read_mds(folder)
+        ]
+        for name in columns
+    }
+    assert plain == values
+
+
+def test_a_file_too_large_for_its_offsets(tmp_path, monkeypatch):
+    write_clm_set(tmp_path / "set")
+    monkeypatch.setattr(mds, "_MOST_BYTES", 1600)
+    with pytest.raises(UsageError, match="more than 1,600 bytes.* larger --num_shards"):
+        export(tmp_path / "set", tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {".lock"}
+
+
+def test_an_export_of_another_format_takes_its_place(tmp_path):
+    """Folders go with their files, but not where something else lies in one."""
+    write_clm_set(tmp_path / "set")
+    output = tmp_path / "out"
+    export(tmp_path / "set", output)
+    (output / "train" / "mine").write_text("mine")
+    with pytest.raises(UsageError, match="to 'mds', not 'parquet, maxtext'"):
+        export(tmp_path / "set", output, "--layout=maxtext", to="parquet")
+    export(tmp_path / "set", output, "--layout=maxtext", "--overwrite", to="parquet")
+    left = {path.relative_to(output).as_posix() for path in output.rglob("*") if path.is_file()}
+    assert left == {
+        *(".lock", "export.json", "train/mine"),
+        *("train-00000-of-00002.parquet", "train-00001-of-00002.parquet"),
+        "validation-00000-of-00001.parquet",
+    }
+    assert not (output / "validation").exists()
+
+
+def test_an_export_from_a_stranger_removes_nothing_of_others(tmp_path):
+    write_clm_set(tmp_path / "set")
+    output = tmp_path / "a" / "out"
+    export(tmp_path / "set", output)
+    mine = [tmp_path / "mine", tmp_path / "a" / "mine", tmp_path / "a" / "b" / "mine"]
+    mine[2].parent.mkdir()
+    for path in mine:
+        path.write_text("mine")
+    record = json.loads((output / "export.json").read_text())
+    names = ["../mine", "../../mine", "../b/mine", str(mine[0]), "..", "train/..", ""]
+    record["files"] = dict.fromkeys(names, 1)
+    (output / "export.json").write_text(json.dumps(record))
+    export(tmp_path / "set", output, "--overwrite")
+    assert all(path.read_text() == "mine" for path in mine)
+    assert len(read_mds(output / "train")) == 40
