@@ -15,7 +15,9 @@ import pytest
 from flax import nnx
 
 from tests.tools.clm_factory import clm_rows, clm_schema
+from trainers.data.adapters import one_segment_a_row
 from trainers.flax_clm import FlaxClmFlags
+from trainers.measures.attention import verify_attention
 from trainers.models.decoder import DecoderConfig
 from trainers.models.weights import from_published, shapes, to_published
 from trainers.on_flax.clm_objective import ClmObjective
@@ -192,46 +194,28 @@ def test_a_vocabulary_grows():
 
 @pytest.mark.parametrize("kind", ["gpt2", "opt-350m"])
 def test_packed_equals_unpacked(kind, capsys):
-    """Logits of each segment, and the gradient of the whole, from rows packed and one a segment."""
+    """Nothing comes from another segment or from what is to come; gradients of the whole."""
     config, weights = ours_of(reference_of(kind))
     packed = clm_rows(clm_schema(max_length=POSITIONS, vocab_size=VOCAB), 2, seed=0)
-    packed = {name: np.pad(column, [(0, ROWS - 2), (0, 0)]) for name, column in packed.items()}
-    names = ("input_ids", "segment_ids", "loss_weights")
-    alone = {name: np.zeros((ROWS, POSITIONS), int) for name in names}
-    places = []
-    for row in range(2):
-        for segment in range(1, packed["segment_ids"][row].max() + 1):
-            here = np.flatnonzero(packed["segment_ids"][row] == segment)
-            for name in names:
-                alone[name][len(places), : len(here)] = packed[name][row, here]
-            places.append((row, here))
-    alone["segment_ids"] = np.minimum(alone["segment_ids"], 1)
 
-    run = program_of(config)
-    logits, loss, gradients, _ = run(weights, *(packed[name] for name in names))
-    each, each_loss, each_gradients, _ = run(weights, *(alone[name] for name in names))
-    apart = max(
-        float(np.abs(logits[row, here] - each[number, : len(here)]).max())
-        for number, (row, here) in enumerate(places)
+    def filled(rows):
+        """Of the one shape that is compiled."""
+        return {n: np.pad(c, [(0, ROWS - len(c)), (0, 0)]) for n, c in rows.items()}
+
+    def ours(rows):
+        return logits_of(config, weights, rows["input_ids"], rows["segment_ids"])
+
+    report = verify_attention(ours, filled(packed), causal=True)
+    columns = ("input_ids", "segment_ids", "loss_weights")
+    (_, loss, gradients, _), (_, each_loss, each_gradients, _) = (
+        program_of(config)(weights, *(filled(rows)[name] for name in columns))
+        for rows in (packed, one_segment_a_row(packed))
     )
     worst = max(np.abs(gradients[name] - each_gradients[name]).max() for name in weights)
     with capsys.disabled():
-        print(f"\n{kind:24} packed and alone: logits {apart:.1e}, gradients {worst:.1e}", end="")
-    assert 5 < len(places) <= ROWS
-    assert apart < 5e-5 and worst < 5e-5 and float(loss) == pytest.approx(float(each_loss))
-
-
-def test_nothing_comes_from_another_segment_or_from_what_is_to_come():
-    config, weights = ours_of(reference_of("gpt2"))
-    rows = clm_rows(clm_schema(max_length=POSITIONS, vocab_size=VOCAB), ROWS, seed=3)
-    ids, segments = rows["input_ids"], rows["segment_ids"]
-    here = np.flatnonzero(segments[0] == 2)
-    seen = np.zeros(POSITIONS, bool)
-    seen[here[:-1]] = True
-    other = np.where(seen, ids, (ids + 7) % VOCAB)
-    first, second = (logits_of(config, weights, given, segments) for given in (ids, other))
-    np.testing.assert_array_equal(first[0, here[:-1]], second[0, here[:-1]])
-    assert not np.array_equal(first[0, here[-1]], second[0, here[-1]])
+        print(f"\n{kind}, packed and alone: gradients {worst:.1e}\n{report}", end="")
+    assert report.ok and report.segments > 5
+    assert worst < 5e-5 and float(loss) == pytest.approx(float(each_loss))
 
 
 def test_bfloat16_stays_near():
