@@ -1,8 +1,7 @@
 """Finds added tokens in text as `tokenizers` does, so that what lies between them can be encoded.
 
 The leftmost is taken, of those that begin there the longest, and then the next after its end; one
-with `lstrip` or `rstrip` takes the white space beside it along. A compiled loop looks only where a
-token's first two bytes are, which numpy finds.
+with `lstrip` or `rstrip` takes the white space beside it along.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +14,10 @@ from pipelines.host.compiled import entry, inner
 from pipelines.rows.ragged import Ragged
 
 Encode = Callable[[np.ndarray, np.ndarray, np.ndarray], Ragged]
-_START, _STOP, _TOKEN = range(3)  # found[3, M]
+_START, _STOP, _TOKEN = range(3)  # found[3, _ROOM]
 _ID, _LSTRIP, _RSTRIP = range(3)  # flags[T, 3]
-_MOST_PAIRS = 16  # of first two bytes that numpy looks for one by one
-_ANY = -1  # the second byte of a token of one byte
+_DOCUMENT, _PLACE, _LEAST = range(3)  # at[3]: how far the loop has come
+_ROOM = 1 << 12  # tokens that are found at once
 
 
 class AddedTokens:
@@ -32,7 +31,8 @@ class AddedTokens:
         self._flags = np.array(rows, np.int64).reshape(len(rows), 3)
         self._letters = np.frombuffer(b"".join(contents), np.uint8)
         self._starts = np.append(0, np.cumsum([*map(len, contents)])).astype(np.int64)
-        self._pairs = sorted({(c[0], c[1] if len(c) > 1 else _ANY) for c in contents})
+        self._begins = np.zeros(256, bool)
+        self._begins[[content[0] for content in contents]] = True
         self._of_pair = np.zeros((1 << 16) + 1, np.int64)
         self._of_byte = np.full(256, -1, np.int64)
         for token, content in enumerate(contents):
@@ -70,35 +70,14 @@ class AddedTokens:
 
     def _find(self, data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         """int64[3, found]: where they begin and end, and which they are."""
-        places = self._places(data)
-        found = np.empty((3, len(places)), np.int64)
-        if not len(places):
-            return found
-        count = _match_tokens(
-            data,
-            offsets,
-            places,
-            (self._letters, self._starts, self._of_pair, self._of_byte),
-            self._flags,
-            found,
-        )
-        return found[:, :count]
-
-    def _places(self, data: np.ndarray) -> np.ndarray:
-        """Where the first two bytes of a token are."""
-        if not self._pairs or not len(data):
-            return np.zeros(0, np.int64)
-        if len(self._pairs) > _MOST_PAIRS:
-            begins = np.zeros(256, bool)
-            begins[[first for first, _ in self._pairs]] = True
-            return np.flatnonzero(begins[data])
-        here = np.zeros(len(data), bool)
-        for first, second in self._pairs:
-            if second == _ANY:
-                here |= data == first
-            else:
-                here[:-1] |= (data[:-1] == first) & (data[1:] == second)
-        return np.flatnonzero(here)
+        parts = [np.empty((3, 0), np.int64)]
+        at = np.zeros(3, np.int64)
+        tokens = self._begins, self._letters, self._starts, self._of_pair, self._of_byte
+        while len(self._flags) and at[_PLACE] < len(data):
+            found = np.empty((3, _ROOM), np.int64)
+            count = _match_tokens(data, offsets, tokens, self._flags, at, found)
+            parts.append(found[:, :count])
+        return np.concatenate(parts, axis=1)
 
 
 def _by_pair_and_length(item: tuple[bytes, Any]) -> tuple[bool, bytes, int]:
@@ -171,7 +150,7 @@ def _strip_left(data, start, least):
 @inner
 def _longest(data, i, stop, tokens):
     """The longest of the tokens that stand at byte i; -1 if none does."""
-    letters, starts, of_pair, of_byte = tokens
+    _, letters, starts, of_pair, of_byte = tokens
     if i + 1 < stop:
         pair = np.int64(data[i]) << 8 | np.int64(data[i + 1])
         for token in range(of_pair[pair], of_pair[pair + 1]):
@@ -186,35 +165,41 @@ def _longest(data, i, stop, tokens):
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _INTS = types.Array(types.int64, 1, "C", readonly=True)
+_FLAGS = types.Array(types.boolean, 1, "C", readonly=True)
 
 
 @entry(
     types.int64(
         _BYTES,
         _INTS,
-        _INTS,
-        types.Tuple((_BYTES, _INTS, _INTS, _INTS)),
+        types.Tuple((_FLAGS, _BYTES, _INTS, _INTS, _INTS)),
         types.int64[:, ::1],
+        types.int64[::1],
         types.int64[:, ::1],
     )
 )
-def _match_tokens(data, offsets, places, tokens, flags, found):
-    """Notes the tokens at some places, of those that overlap the first; returns how many."""
-    number, document, after, least = 0, 0, 0, 0
-    for place in places:
+def _match_tokens(data, offsets, tokens, flags, at, found):
+    """Notes the tokens from where `at` says on, as many as there is room for; returns how many."""
+    begins, _, starts, _, _ = tokens
+    document, place, least = at[_DOCUMENT], at[_PLACE], at[_LEAST]
+    number = 0
+    while number < found.shape[1]:
+        while place < data.size and not begins[data[place]]:
+            place += 1
+        if place == data.size:
+            break
         while offsets[document + 1] <= place:
             document += 1
             least = offsets[document]
-        if place < after:
-            continue
         stop = offsets[document + 1]
         token = _longest(data, place, stop, tokens)
         if token < 0:
+            place += 1
             continue
-        start, end = place, place + tokens[1][token + 1] - tokens[1][token]
-        after = end
+        start, end = place, place + starts[token + 1] - starts[token]
+        place = end
         if flags[token, _LSTRIP]:
-            start = _strip_left(data, place, least)
+            start = _strip_left(data, start, least)
         while flags[token, _RSTRIP] and end < stop:
             size = _space_size(data, end, stop)
             if size == 0:
@@ -223,4 +208,5 @@ def _match_tokens(data, offsets, places, tokens, flags, found):
         found[_START, number], found[_STOP, number], found[_TOKEN, number] = start, end, token
         number += 1
         least = end
+    at[_DOCUMENT], at[_PLACE], at[_LEAST] = document, place, least
     return number

@@ -23,7 +23,7 @@ from pipelines.encoding.word_loop import LONG, NEW, POOL, UNKEPT, USED
 from pipelines.rows.ragged import Ragged, grow
 from pipelines.rows.text_bytes import overlapping_eights, slices, utf8_bytes
 
-_BATCH_BYTES = 8 << 20
+_BATCH_BYTES = 512 << 10  # what is made of them stays in a processor's cache
 _MOST_BYTES = 256 << 20  # of a table: then it starts anew
 _FEW = np.zeros(1, np.uint32), np.zeros(1, np.int64)  # ids of no words, and where they begin
 _END = "\U0010fffd\U0010fffe"  # after each of some words, in which it hardly ever is
