@@ -6,6 +6,7 @@ import json
 import pydoc_data.topics
 import signal
 
+import hypothesis
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
@@ -19,6 +20,12 @@ from tests.tools.store_servers import (  # noqa: F401  fixtures
 
 with contextlib.suppress(ImportError):
     import triton  # noqa: F401  of PyTorch; the process aborts where it comes after TensorFlow
+
+# A machine may be busy, and what is compiled takes its time once.
+hypothesis.settings.register_profile(
+    "no clock", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("no clock")
 
 
 @pytest.fixture(autouse=True)

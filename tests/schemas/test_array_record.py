@@ -67,7 +67,7 @@ def test_the_library_finds_the_hash_of_a_row_of_any_length(tmp_path, length):
     assert highway_hash(rows[:0]).shape == (0,)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 90), st.integers(1, 4000), st.integers(1, 100), st.integers(0, 99))
 def test_bytes_are_those_of_the_library(tmp_path_factory, count, stride, at_once, seed):
     path = tmp_path_factory.mktemp("files") / "rows.array_record"

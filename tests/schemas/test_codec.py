@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -50,7 +50,6 @@ def test_int64_list_of_a_row_worked_by_hand():
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-@settings(deadline=None)
 @given(data=st.data())
 def test_what_is_encoded_is_decoded(encoding, data):
     shapes = st.sampled_from([(), (1,), (3,), (130,), (2, 3)])

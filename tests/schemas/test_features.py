@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -87,7 +87,6 @@ def test_positions_worked_by_hand(dtype):
     ]
 
 
-@settings(deadline=None)
 @given(
     hnp.arrays(
         np.uint8,

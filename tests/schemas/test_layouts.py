@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import UsageError
@@ -71,7 +71,6 @@ def test_prompts_are_read_and_not_learned():
 
 
 @given(st.data())
-@settings(deadline=None)
 def test_both_layouts_predict_the_tokens_whose_weight_is_1(data):
     """Whatever the rows: pairs of (row, place of the input, token to predict) are the same."""
     lengths = data.draw(st.lists(st.lists(st.integers(1, 6), max_size=4), min_size=1, max_size=3))

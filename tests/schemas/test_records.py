@@ -8,7 +8,7 @@ import pytest
 from array_record.python.array_record_module import (  # pyright: ignore[reportAttributeAccessIssue]
     ArrayRecordWriter,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.writers.highway_hash import highway_hash
@@ -69,7 +69,6 @@ def test_crc32c_of_published_vectors(data, expected):
     assert set(crc32c(np.repeat(row, 5000, axis=0)).tolist()) == {expected}
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(min_size=11, max_size=11), max_size=4))
 def test_crc32c_of_rows_equals_the_definition(rows):
     matrix = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), 11)

@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import codec, features, records, sidecar, statistics
@@ -377,7 +377,6 @@ def test_broken_equations_are_told_in_numbers():
     ]
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, (1 << 32) - 1), max_size=20))
 def test_length_histogram_counts_bit_lengths(lengths):
     histogram = length_histogram(np.array(lengths, np.int64))
@@ -435,7 +434,6 @@ _JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(_JSON)
 def test_json_is_read_as_it_was_written(values):
     assert json.loads(to_json(values)) == values

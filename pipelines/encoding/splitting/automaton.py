@@ -121,19 +121,14 @@ class _Program:
 
 def _classes(sets: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Classes of code points that are in the same sets: uint8[code points]; bool[classes, sets]."""
-    classes = np.zeros(CODE_POINTS, np.int64)
-    for members in sets:
-        split = classes * 2 + members
-        found = np.flatnonzero(np.bincount(split))
-        if len(found) > _MOST_CLASSES:
-            raise UnsupportedPattern("the pattern has too many sets of characters")
-        number = np.zeros(found[-1] + 1, np.int64)
-        number[found] = np.arange(len(found))
-        classes = number[split]
-    examples = np.zeros(classes.max() + 1, np.int64)
-    examples[classes] = np.arange(CODE_POINTS)
-    holds = np.array([members[examples] for members in sets]).T
-    return classes.astype(np.uint8), holds
+    members = np.array(sets).reshape(len(sets), CODE_POINTS)
+    differs = (members[:, 1:] != members[:, :-1]).any(axis=0)
+    starts = np.append(0, np.flatnonzero(differs) + 1)
+    holds, of_run = np.unique(members[:, starts].T, axis=0, return_inverse=True)
+    if len(holds) > _MOST_CLASSES:
+        raise UnsupportedPattern("the pattern has too many sets of characters")
+    sizes = np.diff(np.append(starts, CODE_POINTS))
+    return np.repeat(of_run.astype(np.uint8), sizes), holds
 
 
 class _Build:

@@ -12,6 +12,7 @@ from tokenizers.normalizers import Replace
 
 CODE_POINTS = 0x110000
 _ASSIGNED = 0x40000  # code points from here on are of no known use, tags and private ones apart
+_CASED = 0x20000  # code points from here on are Han characters
 _TAGS = range(0xE0000, 0xE1000)
 _PRIVATE = 0xF0000
 _PIECE = 1 << 14  # code points asked at once: a replacement takes time that grows faster than them
@@ -75,6 +76,6 @@ def folds_to_several() -> frozenset[str]:
 @cache
 def _folded() -> tuple[tuple[int, str], ...]:
     """Code points with case, and what they become when it is ignored."""
-    points = [point for point in range(_ASSIGNED) if not 0xD800 <= point < 0xE000]
+    points = [point for point in range(_CASED) if not 0xD800 <= point < 0xE000]
     cased = ((point, chr(point)) for point in points)
     return tuple((p, c.casefold()) for p, c in cased if c.casefold() != c or c.upper() != c)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.build.make_shard import RowMaker
@@ -100,7 +100,6 @@ documents_of_any_length = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(
     documents_of_any_length, st.booleans(), st.integers(1, 3), st.sampled_from(["best_fit", "none"])
 )

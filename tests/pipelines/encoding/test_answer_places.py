@@ -73,7 +73,7 @@ def start_of(context: str, text: str, start: int) -> int:
     return start if start >= 0 and context[start:].startswith(text) else -1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.text("aø🙂 1.\u2003", max_size=12), min_size=1, max_size=3),
     st.lists(
@@ -127,7 +127,7 @@ TEXTS = st.text(st.sampled_from("aeø Å½²ﬁ中🙂\n.'"), max_size=30)
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @given(st.lists(st.one_of(TEXTS, st.sampled_from([*TEXT, "a <mask> b", ""])), max_size=6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_ends_of_tokens_are_those_of_tokenizers(name, texts):
     tokenizer = TOKENIZERS[name]
     contexts = strings(*texts)
@@ -174,7 +174,7 @@ def test_a_character_of_two_tokens_takes_both():
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_answer_is_within_its_tokens(name, data):
     tokenizer = TOKENIZERS[name]
     text = data.draw(st.sampled_from(TEXT)) + data.draw(TEXTS)

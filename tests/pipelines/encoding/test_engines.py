@@ -114,7 +114,7 @@ def test_without_the_guard_disputed_code_points_come_out_otherwise():
     assert _different(data_of(config), [text]) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_equal_for_any_small_vocabulary(data):
     """Merges and ids in any order, unreachable tokens, tokens made twice, odd specials."""

@@ -72,7 +72,7 @@ def test_parts_worked_by_hand():
     assert ids.offsets.tolist() == types.offsets.tolist() == [0, 6, 10]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.sampled_from(["left", "right"]),
     st.integers(3, 30),

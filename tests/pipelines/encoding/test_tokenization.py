@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
@@ -142,7 +142,6 @@ def test_specials_written_out_in_the_text():
     assert _ROLES["mask"] in ragged.values and _ROLES["unk"] in ragged.values
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=5))
 def test_encoding_any_text_and_back(texts):
     tokenizer = _kept()

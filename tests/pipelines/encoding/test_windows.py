@@ -69,7 +69,7 @@ def documents(draw):
 
 
 @given(st.lists(documents(), min_size=1, max_size=8), st.integers(1, 15))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_an_answer_is_in_one_window_and_every_token_in_all(cases, stride):
     wanted, length, room, start, stop = np.array(cases).T
     windows = choose_windows(

@@ -105,7 +105,7 @@ def test_a_file_worked_by_hand():
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_any_columns_are_read_back(tmp_path_factory, data):
     """Whatever the types, lengths, texts and chunks."""
     rows = data.draw(st.integers(1, 5))

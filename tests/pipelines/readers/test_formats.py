@@ -85,9 +85,7 @@ def rows_of(pieces):
 
 
 @pytest.mark.parametrize("name", WRITERS)
-@settings(
-    deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(st.text(st.sampled_from('ab"\n\r,\té\u2028\U0001f600 \0')), st.integers(0, 99)),

@@ -34,7 +34,7 @@ pieces_of_csv = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(pieces_of_csv, st.integers(1, 12))
 def test_records_are_those_of_pythons_reader_however_a_file_is_cut(
     tmp_path_factory, parts, block_bytes

@@ -123,7 +123,7 @@ FIELDS = st.sampled_from(["id", "question", "context", "answers", "is_impossible
 ODD = st.one_of(STRINGS, ANSWERS, st.booleans(), st.sampled_from([None, 7, {}, [None], ["a"]]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(ARTICLES, max_size=3), st.booleans(), st.data())
 def test_whatever_a_field_holds_each_question_is_kept_refused_or_empty(articles, ascii_only, drawn):
     paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]

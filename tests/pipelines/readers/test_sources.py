@@ -54,7 +54,7 @@ def paragraphs(text):
     return [p.removesuffix("\r") for p in found]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.sampled_from(["a", "bb ", "\n", "\n\n", " ", "\r\n", "é\u2028", "\n \n"]), min_size=1
@@ -178,7 +178,7 @@ def test_a_file_that_shrinks_during_the_run_is_noticed(tmp_path):
         list(read_block(blocks[1], source))
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.sampled_from(["a", "bb", "\n", "\n\n", "é\u2028", " c", "\n \n"]), min_size=1),
     st.integers(1, 9),
@@ -204,7 +204,7 @@ def test_no_cut_into_blocks_shows_in_what_is_too_long(tmp_path, parts, block_byt
             assert [start[: len(t)] for start, t in zip(starts, long, strict=True)] == long
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.sampled_from(["a", 'b"b', "\n", "long text", "c,d"]), min_size=1),
     st.integers(1, 30),

@@ -19,7 +19,7 @@ CHARACTERS = st.one_of(
 TEXTS = st.text(CHARACTERS, max_size=8)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(TEXTS, max_size=6), st.booleans())
 def test_strings(texts, in_ascii):
     found = strings(pa.array(texts, pa.large_string()), in_ascii=in_ascii)
@@ -32,7 +32,7 @@ def test_lists():
     assert lists(items[:0], np.array([], np.int64)).to_pylist() == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.lists(

@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.rows.masking import SPAN_SHARES, Masking, mix
@@ -129,7 +129,6 @@ def words(ids, segments):
         yield found
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32), st.integers(4, 40), st.sampled_from([0.1, 0.15, 0.5]))
 def test_whole_words_are_masked_or_left(seed, length, rate):
     ids, segments, keys = random_rows(20, length, seed)
@@ -206,7 +205,6 @@ def stretches(found):
     return together
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32), st.integers(4, 80), st.sampled_from([0.1, 0.15, 0.5]))
 def test_spans_are_those_of_the_plain_way(seed, length, rate):
     ids, segments, keys = random_rows(10, length, seed)

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.rows.noise_spans import Noise
@@ -94,7 +94,6 @@ def test_lengths_are_t5s():
     assert T5.longest_piece(3) == 2 and T5.longest_piece(2) == 1
 
 
-@settings(deadline=None)
 @given(st.floats(0.01, 0.99), st.floats(1, 20), st.integers(2, 300), st.integers(2, 300))
 def test_the_longest_piece_is_the_longest(density, mean_length, inputs, targets):
     noise = Noise(density, mean_length)
@@ -122,7 +121,6 @@ def restored(inputs, targets):
     return text
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(1, 120), min_size=1, max_size=30),
     st.sampled_from([T5, Noise(0.5, 3.0), Noise(0.3, 1.0), Noise(0.01, 5.0), Noise(0.9, 2.0)]),

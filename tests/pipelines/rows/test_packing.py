@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.rows.packing import pack
@@ -51,7 +51,6 @@ def test_a_segment_longer_than_a_row_is_a_defect_of_the_caller():
         packed([3, 9], 8)
 
 
-@settings(deadline=None)  # the first compiles
 @given(st.lists(st.integers(1, 16), max_size=200), st.sampled_from(["best_fit", "none", "concat"]))
 def test_every_token_lies_in_one_place(lengths, method):
     packing = packed(lengths, 16, method)
@@ -104,13 +103,11 @@ def test_best_fit_finds_full_rows_where_the_longest_first_leave_a_third():
     assert rows == [[(0, 2), (2, 5), (7, 3)], [(0, 4), (4, 4), (8, 2)]]
 
 
-@settings(deadline=None)  # the first compiles
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=9), st.integers(12, 30))
 def test_best_fit_needs_one_row_more_than_the_fewest_at_most(lengths, max_length):
     assert packed(lengths, max_length).rows - fewest_rows(lengths, max_length) in (0, 1)
 
 
-@settings(deadline=None)  # the first compiles
 @given(st.lists(st.integers(1, 40), max_size=150), st.randoms(use_true_random=False))
 def test_best_fit_never_needs_more_rows_than_best_fit_decreasing_in_any_order(lengths, random):
     rows = packed(lengths, 40).rows
@@ -119,7 +116,6 @@ def test_best_fit_never_needs_more_rows_than_best_fit_decreasing_in_any_order(le
     assert packed(lengths, 40).rows == rows
 
 
-@settings(deadline=None)  # the first compiles
 @given(
     st.lists(st.integers(1, 300), min_size=1, max_size=200),
     st.integers(0, 20),

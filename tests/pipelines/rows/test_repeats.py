@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.build_shards import main
@@ -47,7 +47,6 @@ def test_of_equal_documents_the_one_with_the_least_line_stays():
     assert kept.tolist() == [1]
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 5)), st.integers(0, 30))
 def test_in_two_goes_or_in_one(numbers, cut):
     pieces = [without_repeats(example_batch(some))[0] for some in (numbers[:cut], numbers[cut:])]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.rows.row_layout import RowLayout
@@ -39,7 +39,6 @@ def test_no_segments():
     assert no_rows.number("uint8").shape == no_rows.copy(STREAM, 9).shape == (0, 3)
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 5), max_size=4), max_size=6), st.integers(0, 99))
 def test_rows_hold_their_segments_in_order(lengths_by_row, seed):
     lengths = int64(*(length for row in lengths_by_row for length in row))

@@ -119,7 +119,7 @@ def test_pairs_are_those_of_tokenizers(bert):
     assert row_problems(columns, made.schema, prefix=(0,), suffix=(2,)) == []
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     st.lists(st.tuples(st.sampled_from(TEXTS + [LONG, " "]), st.integers(0, 2)), min_size=1),
     st.integers(3, 40),

@@ -225,7 +225,7 @@ def questions(draw):
     st.integers(1, 40),
     st.sampled_from(["train", "validation"]),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_every_answer_comes_back(asked, max_length, stride, split):
     task = Qa(max_question_length=20, window_stride=stride, qa_form="prefix")
     named = [(*question, f"id {n}") for n, question in enumerate(asked)]

@@ -58,7 +58,7 @@ texts = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     texts,
     st.integers(8, 60),

@@ -132,7 +132,7 @@ def test_sliced_words():
     assert train_bpe(words, np.array([2, 2]), vocab_size=300).merges == [("a", "b"), ("ab", "c")]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     histogram=st.dictionaries(
         st.text("abc", min_size=1, max_size=24).map(str.encode),
@@ -151,7 +151,7 @@ def test_equals_tokenizers(histogram, vocab_size, **settings):
     assert as_oracle(trained) == oracle(histogram, vocab_size, **settings)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.dictionaries(
         st.binary(min_size=1, max_size=8), st.integers(1, 1000), min_size=1, max_size=60
@@ -161,7 +161,7 @@ def test_equals_tokenizers_on_any_bytes(histogram):
     assert as_oracle(train(histogram, 400)) == oracle(histogram, 400)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.dictionaries(st.text("ab", min_size=1, max_size=20).map(str.encode), st.integers(1, 3)))
 def test_word_tokens_are_the_encoding(histogram):
     trained = train(histogram, 300)
@@ -219,7 +219,7 @@ def test_positions_beyond_32_bits(monkeypatch):
     assert (large.tokens, large.merges) == (small.tokens, small.merges)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.dictionaries(
         st.text("abc", min_size=1, max_size=40).map(str.encode), st.integers(1, 6), min_size=1

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from tokenizers import ByteLevelBPETokenizer, Tokenizer, models, pre_tokenizers
@@ -73,7 +73,6 @@ TEXTS = st.lists(
 
 
 @pytest.mark.parametrize("tokenizer", [of_bytes(), of_merges(), of_clauses()])
-@settings(deadline=None)
 @given(documents=TEXTS)
 def test_every_token_counts_for_the_word_of_its_first_visible_character(tokenizer, documents):
     documents = [d.encode(errors="ignore").decode() for d in documents]

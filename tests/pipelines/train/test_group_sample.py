@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.train import group_sample
@@ -56,7 +56,6 @@ def small(request, monkeypatch):
         monkeypatch.setattr(group_sample, "LONGEST_BYTES", 8)
 
 
-@settings(deadline=None)
 @given(documents=DOCUMENTS, data=st.data())
 def test_small_samples_of_any_parts_add_up(documents, data):
     whole = sample_of(documents)

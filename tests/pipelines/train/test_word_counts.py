@@ -100,7 +100,7 @@ hard_characters = st.sampled_from(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     st.lists(st.one_of(st.lists(hard_characters, min_size=1).map("".join), st.text(min_size=1))),
     st.booleans(),
@@ -132,7 +132,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("pattern", [*PATTERNS, "digits:1", "digits:2", *REFUSED])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.one_of(st.lists(hard_characters, min_size=1).map("".join), st.text(min_size=1))),
     st.booleans(),

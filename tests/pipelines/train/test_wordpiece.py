@@ -106,7 +106,7 @@ hard = st.sampled_from(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(st.one_of(st.text(hard), st.text())), st.booleans())
 @example(["a|\u0301b", "\u0301|", "=\u0338", "\u2260 \u037e"], True)
 def test_words_are_those_of_tokenizers(documents, lowercase):
@@ -170,7 +170,7 @@ special_tokens = st.sampled_from(
 ).map(lambda tokens: ("[UNK]", *tokens))
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(
     histogram=histograms,
     vocab_size=st.sampled_from([1, 12, 16, 25, 1000]),
@@ -200,7 +200,7 @@ def test_merges_are_those_of_tokenizers_given_its_order(
     assert (found.tokens, found.merges) == (tokens, merges)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(histograms, st.sampled_from([14, 25, 1000]), special_tokens, st.integers(1, 5))
 def test_vocabularies_are_those_of_tokenizers_given_its_order(
     histogram, vocab_size, special_tokens, limit
