@@ -1,15 +1,21 @@
 """Encodes hard texts by the word table and by `tokenizers`, for every family of tokenizers.
 
     python -m tests.attacks.fuzz_encoding --texts=100000 --seed=1
+    python -m tests.attacks.fuzz_encoding --files "django/**/*.po" "sphinx/**/*.po"
 
 Texts are drawn from pieces that splitters, normalizers and added tokens tell apart, and from pieces
 of the tokenizer's own added tokens. Prints how many were tried; exit code 1 if any differs.
+With `--files` the texts are files, whole and line by line, and the tokenizers are trained on them:
+translations that packages bring are text in a hundred languages.
 """
 
+import glob
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -150,6 +156,8 @@ class Options:
     """Of all texts."""
     family: str = ""
     """Only those whose name holds this."""
+    files: tuple[str, ...] = ()
+    """Patterns of files to take instead of drawn texts."""
 
 
 def main(argv: list[str]) -> None:
@@ -160,12 +168,17 @@ def main(argv: list[str]) -> None:
     wrong = 0
     for name in FAMILIES:
         if options.family in name:
-            tokenizer = small_tokenizer(name)
-            different = find_differences(tokenizer, options.texts, options.seed)
-            print(f"{name}: {options.texts:,} texts, {len(different):,} different", flush=True)
-            for text in different[:3]:
+            if options.files:
+                texts = _texts_of(options.files)
+                tokenizer = train_family(name, texts, 8000)
+            else:
+                tokenizer = small_tokenizer(name)
+                texts = islice(draw_texts(tokenizer, options.seed), options.texts)
+            count, found = find_differences(tokenizer, texts)
+            print(f"{name}: {count:,} texts, {len(found):,} different", flush=True)
+            for text in found[:3]:
                 print(f"  {text!r}")
-            wrong += len(different)
+            wrong += len(found)
     if wrong:
         raise DataError(f"{wrong:,} texts were encoded otherwise than by tokenizers")
 
@@ -191,14 +204,21 @@ def engine_of(tokenizer: Tokenizer) -> WordTableEngine:
     return engine
 
 
-def find_differences(tokenizer: Tokenizer, count: int, seed: int) -> list[str]:
-    """Texts, of so many, that the word table encodes otherwise."""
-    engine, found = engine_of(tokenizer), []
-    texts = draw_texts(tokenizer, seed)
-    for start in range(0, count, 10_000):
-        batch = [next(texts) for _ in range(min(10_000, count - start))]
+def _texts_of(patterns: Sequence[str]) -> list[str]:
+    """Files, and their lines."""
+    paths = sorted({p for pattern in patterns for p in glob.glob(pattern, recursive=True)})
+    wholes = [Path(path).read_text(encoding="utf-8", errors="replace") for path in paths]
+    return [*wholes, *dict.fromkeys(line for text in wholes for line in text.splitlines(True))]
+
+
+def find_differences(tokenizer: Tokenizer, texts: Iterable[str]) -> tuple[int, list[str]]:
+    """How many texts there are, and those of them that the word table encodes otherwise."""
+    engine, found, count = engine_of(tokenizer), [], 0
+    texts = iter(texts)
+    while batch := list(islice(texts, 10_000)):
         found += different(engine, tokenizer, batch)
-    return found
+        count += len(batch)
+    return count, found
 
 
 def different(engine: Engine, tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
