@@ -68,8 +68,7 @@ def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
     """
     began = time.monotonic()
     refuse_shard_set(options.output)
-    _refuse_pattern(options.cutting().pattern, "--pattern")
-    _ = _chat_template(options)  # refuses what is none
+    refuse_unusable(options)
     blocks = [] if options.from_histogram else plan_blocks(options.source())
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
     report = None if options.overwrite else _find_finished(options, blocks)
@@ -131,6 +130,16 @@ def _parameters(options: TokenizerOptions) -> dict[str, Any]:
     """What decides the tokenizer besides the text; of a chat template its content, as a hash."""
     template = options.chat_template
     return options.parameters() | ({"chat_template": store.sha256(template)} if template else {})
+
+
+def refuse_unusable(options: TokenizerOptions) -> None:
+    """Refuses a splitting pattern and a chat template that are none.
+
+    Raises:
+      UsageError: which, and why.
+    """
+    _refuse_pattern(options.cutting().pattern, "--pattern")
+    _ = _chat_template(options)
 
 
 def _refuse_pattern(pattern: str, place: str) -> None:

@@ -32,7 +32,7 @@ from pipelines.runners.preflight.places import (
 )
 from pipelines.runners.preflight.scale import Corpus, Rates, costs
 from pipelines.train.options import TokenizerOptions
-from pipelines.train.run import wire_counting
+from pipelines.train.run import refuse_unusable, wire_counting
 from pipelines.writers.staging import STAGING, Staging
 from schemas.drops import BY_SHARD
 from schemas.errors import DataError, TextmillError, UsageError
@@ -199,12 +199,12 @@ def preflight_tokenizer(options: TokenizerOptions, beam_arguments: list[str]) ->
       beam_arguments: its other flags.
 
     Raises:
-      UsageError: there is no pipeline to look at.
+      UsageError: there is no pipeline to look at, or a flag is no pattern or no chat template.
       DataError: a check failed.
     """
     if options.from_histogram:
         raise UsageError("--from_histogram runs no pipeline: --preflight has nothing to look at")
-
+    refuse_unusable(options)
     asked = Asked(
         "train_tokenizer",
         beam_arguments,

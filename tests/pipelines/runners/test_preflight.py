@@ -144,6 +144,9 @@ def test_one_of_train_tokenizer_without_an_index(remote, gs_store, no_index, cap
     ]
     with pytest.raises(UsageError, match="nothing to look at"):
         train_tokenizer(["--preflight", "--from_histogram=x", "--output=y", "--vocab_size=400"])
+    with pytest.raises(UsageError, match=r"--pattern '\(': "):
+        flags = ["--input=x", "--output=y", "--vocab_size=400", "--pattern=("]
+        train_tokenizer(["--preflight", *flags])
 
 
 def test_files_of_this_machine(remote, corpus, tokenizer_path, all_loads, capsys, tmp_path):
