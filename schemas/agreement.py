@@ -31,6 +31,7 @@ DUE = (
     TOKEN_COUNTS,
     TOKENIZER,
 )
+OF_ROWS = ("dataset_info.json", "features.json")  # which TensorFlow Datasets reads
 _NPY_HEAD = 128  # bytes before the counts
 _SHOWN = 3  # names in an error
 _MOST_NAMES = 1_000_000  # of shards that are looked for one by one
@@ -57,12 +58,13 @@ def disagreements(schema: "Schema", stats: Statistics, manifest: Manifest) -> It
 def _odd_shards(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:
     """All three name the same shards, and the manifest each in its split."""
     listed = {file.path: file.split for file in manifest.files if file.split is not None}
-    count = sum(schema.shards.values()) * len(schema.file_formats)
+    endings = [ending for name in schema.file_formats for ending in schema.endings(name)]
+    count = sum(schema.shards.values()) * len(endings)
     if count != len(listed) and count > _MOST_NAMES:
         yield f"MANIFEST.json lists {len(listed):,} shards, where schema.json says {count:,}"
         return
     split_of = {name: split for split in schema.splits for name in schema.shard_names(split)}
-    due = {f"{name}.{f}": split for name, split in split_of.items() for f in schema.file_formats}
+    due = {f"{name}.{ending}": split for name, split in split_of.items() for ending in endings}
     if stats.shards.keys() != split_of.keys():
         odd = sorted(stats.shards.keys() ^ split_of.keys())
         yield f"stats.json and schema.json differ in the shards {odd[:_SHOWN]}"
@@ -74,15 +76,17 @@ def _odd_shards(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iter
 
 def _odd_sizes(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:
     """Rows are those of stats.json, and files have the bytes that they take (or no more)."""
-    stride = schema.codec().stride
+    stride = 0 if schema.holds_documents else schema.codec().stride
     framed = framed_bytes(stride)
     for file in manifest.files:
         if file.rows is None:
             continue
-        name, file_format = file.path.rsplit(".", 1)
+        name, file_format = file.path.split(".", 1)
         rows = stats.shards[name].rows
         if file.rows != rows:
             yield f"{file.path} has {file.rows:,} rows, where stats.json says {rows:,}"
+        if schema.holds_documents:
+            continue
         most = file.rows * framed
         if file_format == "array_record":
             most = largest_file(file.rows, stride)
@@ -95,7 +99,8 @@ def _odd_counts(schema: "Schema", stats: Statistics) -> Iterator[str]:
     classes = set(schema.parameters.get("classes", ()))
     places, slots, one_a_row = schema.row_tokens, schema.max_masked, schema.packing == "none"
     for name, shard in stats.shards.items():
-        if not shard.rows <= shard.segments <= shard.tokens_in_rows <= shard.rows * places:
+        most = shard.rows * places if places else shard.tokens_in_rows
+        if not shard.rows <= shard.segments <= shard.tokens_in_rows <= most:
             what = "rows <= segments <= tokens in rows <= places in rows"
         elif one_a_row and shard.rows != shard.segments:
             what = "rows = segments, since packing is none"
@@ -118,7 +123,7 @@ def _odd_files(schema: "Schema", stats: Statistics, manifest: Manifest) -> Itera
     yield from _odd_bytes(schema, others)
     if manifest.format_version < 2:
         return
-    due: Set[str] = set(DUE)
+    due: Set[str] = {name for name in DUE if not (schema.holds_documents and name in OF_ROWS)}
     evaluated = sum(c.documents for split, c in stats.splits().items() if not is_training(split))
     if evaluated and any(feature.name == "example_id" for feature in schema.features):
         due.add(EVALUATION)

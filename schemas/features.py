@@ -25,7 +25,7 @@ class Feature:
     Attributes:
       name: as it is stored, and as trainers read it.
       dtype: numpy's name of it; stored little-endian.
-      shape: of one row; () is a scalar.
+      shape: of one row; () is a scalar, (-1,) as many values as the document has tokens.
       meaning: one sentence.
     """
 
@@ -151,12 +151,18 @@ def _span_corruption(sizes: Sizes) -> Tuple[Feature, ...]:
     return inputs + _tokens("target_ids", length, sizes.vocab_size, meaning)
 
 
+def _whole_documents(sizes: Sizes) -> Tuple[Feature, ...]:
+    meaning = "token ids of a document, with what begins and ends it"
+    return (Feature("tokens", token_dtype(sizes.vocab_size), (-1,), meaning),)
+
+
 _TASKS = {
     "classification": _classification,
     "clm": _clm,
     "mlm": _mlm,
     "qa": _qa,
     "span_corruption": _span_corruption,
+    "tokens": _whole_documents,
 }
 TASKS = tuple(sorted(_TASKS))
 

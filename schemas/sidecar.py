@@ -15,7 +15,8 @@ from typing import Any, ContextManager, Dict, Iterator, List, Optional, Tuple
 
 from schemas.agreement import disagreements
 from schemas.codec import ENCODINGS, RowCodec
-from schemas.errors import DataError
+from schemas.document_formats import DOCUMENT_FORMATS
+from schemas.errors import DataError, UsageError
 from schemas.features import (
     MAX_TOKENS,
     MAX_VOCABULARY,
@@ -63,7 +64,7 @@ class Schema:
       format_version: of the rows and sidecars; readers refuse another.
       task: one of `schemas.features.TASKS`.
       parameters: the task's and the source's own settings, by flag name.
-      max_length: L, tokens a row.
+      max_length: L, tokens a row; of whole documents the most that a record of array_record has.
       vocab_size: every id is below it.
       special_ids: role (bos, eos, pad, mask, unk) to id; absent roles are absent.
       all_special_ids: every id that stands for no text, ascending.
@@ -79,7 +80,7 @@ class Schema:
       shards: split to number of shards.
       seed: of every random choice.
       encoding: bytes or int64_list.
-      file_formats: array_record, tfrecord or both.
+      file_formats: array_record, tfrecord or both; of whole documents some of DOCUMENT_FORMATS.
       features: of a row, sorted by name.
       code_version: of Textmill, which wrote the set.
       fingerprint: sha256 of all other fields.
@@ -185,11 +186,12 @@ class Schema:
             and all(0 < count <= MAX_SHARDS for count in self.shards.values()),
             f"a positive number for every split, up to {MAX_SHARDS}",
         )
+        formats = DOCUMENT_FORMATS if self.holds_documents else FORMATS
         self._check(
             "file_formats",
             bool(self.file_formats)
-            and list(self.file_formats) == sorted(set(self.file_formats) & set(FORMATS)),
-            "some of " + ", ".join(FORMATS),
+            and list(self.file_formats) == sorted(set(self.file_formats) & set(formats)),
+            "some of " + ", ".join(formats),
         )
 
     def _features_due(self, max_masked: int) -> Tuple[Feature, ...]:
@@ -222,16 +224,49 @@ class Schema:
         return not any(self.splits.values())
 
     @property
+    def holds_documents(self) -> bool:
+        """Whether the set holds documents whole, each a row of its own length, in DOCUMENT_FORMATS.
+
+        Such rows have no codec.
+        """
+        return any(-1 in feature.shape for feature in self.features)
+
+    def endings(self, file_format: str) -> Tuple[str, ...]:
+        """Of the files that a shard has in a format: ("array_record",)."""
+        return DOCUMENT_FORMATS[file_format].endings if self.holds_documents else (file_format,)
+
+    @property
+    def read_ending(self) -> str:
+        """Of the one file of each shard that stands for it where any of its formats will do."""
+        order = list(DOCUMENT_FORMATS) if self.holds_documents else sorted(self.file_formats)
+        return self.endings(min(self.file_formats, key=order.index))[0]
+
+    @property
     def row_tokens(self) -> int:
-        """Tokens that a row has places for: L, and those of a second stream where there is one."""
+        """Places for tokens in a row: L, and those of a second stream; 0 for whole documents."""
         return sum(f.size for f in self.features if f.name in ("input_ids", "target_ids"))
+
+    def describe_files(self) -> str:
+        """The formats of the files, and how rows are encoded in them."""
+        formats = ", ".join(self.file_formats)
+        return formats if self.holds_documents else f"{formats}; values as {self.encoding}"
 
     def feature(self, name: str) -> Feature:
         """The feature of a name, which must be there."""
         return {feature.name: feature for feature in self.features}[name]
 
-    def codec(self) -> RowCodec:
-        """The codec that these rows are encoded with."""
+    def codec(self, place: str = "the set") -> RowCodec:
+        """The codec that these rows are encoded with; `place` names the set in errors.
+
+        Raises:
+          UsageError: the set has no rows, but documents whole.
+        """
+        if self.holds_documents:
+            readers = (f"{name} by {DOCUMENT_FORMATS[name].reader}" for name in self.file_formats)
+            raise UsageError(
+                f"{place} holds documents whole, not rows, and is read by others: "
+                f"{', '.join(readers)}. For rows build a set with another task than {self.task}"
+            )
         return RowCodec(self.features, self.encoding)
 
     def shard_names(self, split: str) -> List[str]:

@@ -88,8 +88,9 @@ class ShardStatistics:
         return _sum((self, other))
 
     def density(self, row_tokens: int) -> float:
-        """Share of the rows' places that hold a token."""
-        return self.tokens_in_rows / (self.rows * row_tokens) if self.rows else 0.0
+        """Share of the rows' places that hold a token; 0 where rows have any length."""
+        places = self.rows * row_tokens
+        return self.tokens_in_rows / places if places else 0.0
 
 
 COUNTS = tuple(f.name for f in fields(ShardStatistics) if f.type in (int, "int"))
@@ -260,9 +261,9 @@ class Statistics:
           DataError: a field is missing, unknown or of another type, or a sum is not the shards'.
         """
         row_tokens = values.get("row_tokens") if isinstance(values, dict) else None
-        if type(row_tokens) is not int or not 0 < row_tokens < 2 * MAX_TOKENS:
+        if type(row_tokens) is not int or not 0 <= row_tokens < 2 * MAX_TOKENS:
             raise DataError(
-                f"{source}: row_tokens is {quote(row_tokens)}, not from 1 to {2 * MAX_TOKENS - 1}; "
+                f"{source}: row_tokens is {quote(row_tokens)}, not from 0 to {2 * MAX_TOKENS - 1}; "
                 "build the set anew"
             )
         own = {name: value for name, value in values.items() if name not in DERIVED}

@@ -136,6 +136,11 @@ _RULES: Dict[str, _Rules] = {
         problems=_bos_problems,
         specials=_specials_of_questions,
     ),
+    "tokens": _Rules(
+        parameters=("prefix_ids", "suffix_ids"),
+        problems=_edge_problems,
+        specials=_specials_of_documents,
+    ),
     "span_corruption": _Rules(parameters=("max_target_length", "sentinel_ids"), roles=("eos",)),
 }
 

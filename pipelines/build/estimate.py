@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from pipelines.build.make_shard import RowMaker
 from pipelines.build.route_examples import route_examples
+from pipelines.build.stage_shard import stage_shard
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.filters.filter_documents import filter_documents
 from pipelines.filters.filters import Filters
@@ -28,7 +29,6 @@ from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.repeats import keep
 from pipelines.rows.routing import Routes
 from pipelines.tasks.task import Task, is_training
-from pipelines.writers.sinks import write_shard
 from schemas.drops import total_counts
 from schemas.errors import DataError
 from schemas.sidecar import Schema
@@ -320,13 +320,12 @@ def _write(routed: _RoutedSample, splits: list[str], making: Making) -> _Written
     joined = ExampleBatch(
         pa.concat_batches([one.batch for name in splits for one in routed.batches[name]])
     )
-    stride = schema.codec().stride
     seconds, size = [], 0
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(2):
             began = time.perf_counter()
             shard = maker.make(keep(joined), max(splits, key=is_training))
-            files = write_shard(shard.chunks(), folder, "sample", schema.file_formats, stride)
+            files = stage_shard(shard, schema, folder, "sample")
             seconds.append(time.perf_counter() - began)
             size = sum(file.bytes for file in files)
     documents = {name: sum(map(len, routed.batches[name])) for name in splits}

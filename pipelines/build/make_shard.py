@@ -14,6 +14,7 @@ from pipelines.rows.evaluation import EvaluationLine, example_ids, example_name
 from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.masking import mix
 from pipelines.rows.packing import Packing, pack
+from pipelines.rows.ragged import Ragged
 from pipelines.rows.repeats import Kept
 from pipelines.rows.row_layout import RowLayout
 from pipelines.tasks.task import Columns, Finish, Segments, Task, is_training
@@ -48,7 +49,9 @@ class RowMaker:
         examples, high = kept.examples, kept.high_E
         segments = self.task.segments(examples, self.schema)
         method = self.task.packing_of(split, self.schema)
-        packing = pack(segments.offsets, self.schema.max_length, method, segments.room_S)
+        whole = self.schema.holds_documents
+        longest = len(segments.stream) if whole else self.schema.max_length
+        packing = pack(segments.offsets, longest, method, segments.room_S)
         statistics = replace(self._count(examples, segments, packing), dropped=kept.dropped)
         keys_R = self._keys(segments, packing, high, kept.low_E, examples.scalar("part"))
         ids_E = np.zeros((len(high), 2), np.uint32) if is_training(split) else example_ids(high)
@@ -134,6 +137,14 @@ class Shard:
     def streams(self) -> list[np.ndarray]:
         """The token ids of all rows, unmasked, without padding, one copy of each row."""
         return [self.segments.stream, *(values for values, _ in self.segments.pairs.values())]
+
+    def documents(self) -> Ragged:
+        """Of a set of whole documents, each in the order of their keys: a shuffle by content."""
+        stream, offsets = self.segments.stream, self.segments.offsets
+        order = np.argsort(self.keys_R, kind="stable")
+        bounds = zip(offsets[order].tolist(), offsets[order + 1].tolist(), strict=True)
+        values = [stream[:0], *(stream[start:stop] for start, stop in bounds)]
+        return Ragged.of(np.concatenate(values), np.diff(offsets)[order])
 
     def chunks(self) -> Iterator[np.ndarray]:
         """Encoded rows uint8 [B, stride], in the order of their keys: a shuffle by content."""

@@ -22,6 +22,8 @@ from pipelines.readers.documents import MAX_DOCUMENT_BYTES
 from pipelines.readers.source import AUTO, Source
 from pipelines.readers.sources import Block, plan_blocks
 from pipelines.tasks.task import Task, task_class
+from pipelines.writers.document_formats.document_format import document_format
+from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.errors import UsageError
 from schemas.features import MAX_TOKENS, TASKS, task_features
 from schemas.manifest import FORMAT_VERSION
@@ -35,6 +37,10 @@ if TYPE_CHECKING:
 N = TypeVar("N", int, float)
 T = TypeVar("T", bound=Task)
 _SHARD_BYTES = 32 << 20  # of input, a shard: a second of work; some for every core of a laptop
+_FORMATS_HELP = (
+    "array_record for random access, tfrecord for tf.data, or both. Of --task=tokens one or more, "
+    f"with commas between them: {', '.join(DOCUMENT_FORMATS)}."
+)
 _MOST_SHARDS_BITS = 16  # 65,536: 10 TB in shards of 160 MB
 
 
@@ -72,8 +78,7 @@ class BuildOptions(Generic[T]):
     """Shards of the largest split (others in proportion), or name:number for each split."""
     seed: int = 0
     """Of every random choice."""
-    file_format: Literal["array_record", "tfrecord", "both"] = "array_record"
-    """ArrayRecord for random access, TFRecord for tf.data."""
+    file_format: Annotated[str, tyro.conf.arg(help=_FORMATS_HELP)] = "array_record"
     encoding: Literal["bytes", "int64_list"] = "bytes"
     """How a feature is stored in tf.train.Example: one blob, or the classic list."""
     exchange: Literal["auto", "files", "runner"] = "auto"
@@ -107,6 +112,7 @@ class BuildOptions(Generic[T]):
         self.sources()
         self.shares()
         self.shards({})
+        self.formats()
 
     def given_splits(self) -> dict[str, tuple[str, ...]]:
         """Inputs by split, where each split has its own."""
@@ -191,6 +197,19 @@ class BuildOptions(Generic[T]):
             raise UsageError(f"--num_shards={self.num_shards}: from 1 to 99999")
         return counts
 
+    def formats(self) -> tuple[str, ...]:
+        """--file_format, parsed: ("array_record", "tfrecord")."""
+        known = DOCUMENT_FORMATS if self.settings.holds_documents else FORMATS
+        names = self.file_format.split(",")
+        if names == ["both"] and known is FORMATS:
+            return FORMATS
+        if not set(names) <= set(known) or len(set(names)) < len(names):
+            raise UsageError(
+                f"--file_format={self.file_format}: one or more of {', '.join(known)} for "
+                f"--task={self.task}, each once, with commas between them"
+            )
+        return tuple(sorted(names))
+
     def _unusual(self) -> dict[str, str | int]:
         """What else decides on the documents, where it is not the default."""
         unusual: dict[str, str | int] = {}
@@ -215,7 +234,7 @@ class BuildOptions(Generic[T]):
             **self.filters.parameters(),
             **self.settings.parameters(tokenizer, self.max_length),
         }
-        return Schema(
+        schema = Schema(
             format_version=FORMAT_VERSION,
             task=self.task,
             parameters=parameters,
@@ -229,7 +248,7 @@ class BuildOptions(Generic[T]):
             shards=self.shards(bytes_of),
             seed=self.seed,
             encoding=self.encoding,
-            file_formats=FORMATS if self.file_format == "both" else (self.file_format,),
+            file_formats=self.formats(),
             features=task_features(
                 self.task,
                 max_length=self.max_length,
@@ -240,6 +259,10 @@ class BuildOptions(Generic[T]):
             code_version=VERSION,
             **contract,
         )
+        if schema.holds_documents:
+            for name in schema.file_formats:
+                document_format(name).refuse(schema)
+        return schema
 
 
 def parse_options(argv: list[str]) -> tuple[BuildOptions[Task], list[str]]:

@@ -155,7 +155,10 @@ def plan_table(plan: Plan) -> Table:
 
     length = schema.row_tokens
     rows = sum(estimate.rows.values())
-    density = estimate.tokens_in_rows / max(rows * length, 1)
+    filled = "; each document is one"
+    if not schema.holds_documents:
+        density = estimate.tokens_in_rows / max(rows * length, 1)
+        filled = f"; {length} tokens each, {density:.1%} filled, {schema.codec().stride} bytes"
     disk = f"{decimal(int(estimate.shard_bytes))} of shards"
     if plan.by_files:
         disk += f" and {decimal(int(estimate.scratch_bytes))} of scratch"
@@ -171,7 +174,7 @@ def plan_table(plan: Plan) -> Table:
             f"{split} {about}{_round_number(number, plan)}"
             for split, number in sorted(estimate.rows.items())
         )
-        + f"; {length} tokens each, {density:.1%} filled, {schema.codec().stride} bytes",
+        + filled,
         "shards": ", ".join(f"{split} {count:,}" for split, count in schema.shards.items()),
         "disk": f"about {disk}; {decimal(plan.free_bytes())} free",
         "memory": f"about {decimal(int(plan.memory_bytes()))}; "

@@ -58,8 +58,9 @@ def _facts(info: SetInfo, seconds: float | None) -> dict[str, str]:
         **describe_dropped(statistics.all_dropped(), ("duplicates", FILTERED, REFUSED)),
         "tokens": f"{total.tokens:,} {moved}= all in rows",
         "rows": ", ".join(f"{split} {statistics.split(split).rows:,}" for split in splits),
-        "density": f"{total.density(length):.2%} of the places in rows of {length}",
     }
+    if length:
+        facts["density"] = f"{total.density(length):.2%} of the places in rows of {length}"
     if seconds is not None:
         rate = statistics.source_bytes / seconds / 1e6
         facts["took"] = f"{seconds:.1f} s, {rate:.1f} MB of text a second"

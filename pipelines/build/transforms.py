@@ -22,6 +22,7 @@ from pipelines.build.job import Job, Report, add_reports
 from pipelines.build.make_shard import RowMaker, evaluation_of
 from pipelines.build.publish import publish_set
 from pipelines.build.route_examples import RoutedExamples, route_examples
+from pipelines.build.stage_shard import stage_shard
 from pipelines.filters.filter_documents import Filtered, filter_documents
 from pipelines.filters.filters import load_filter
 from pipelines.readers.block_list import read_blocks
@@ -37,7 +38,6 @@ from pipelines.runners.launch import is_worker_process
 from pipelines.runners.progress import Journal
 from pipelines.storage.scratch import Pointer, load, write_scratch
 from pipelines.storage.store import disk_errors
-from pipelines.writers import sinks
 from pipelines.writers.finished import examples_hash, find_finished, note_finished
 from pipelines.writers.rejects import Stashed, stash
 from pipelines.writers.staging import check_turn
@@ -192,19 +192,13 @@ class WriteShard(beam.DoFn):
             run_metrics.count_kept_shard()
             return statistics, finished.files, token_counts
         shard = self._maker.make(kept, split) if kept else None
-        files = sinks.write_shard(
-            shard.chunks() if shard else (),
-            staging,
-            name,
-            schema.file_formats,
-            schema.codec().stride,
-        )
+        files = stage_shard(shard, schema, staging, name)
         statistics, token_counts = ShardStatistics(), NO_COUNTS
         if shard:
             statistics = shard.statistics
             token_counts = count_tokens(shard.streams(), schema.vocab_size)
-        note_finished(staging, name, made_of, statistics, tuple(files), token_counts)
-        return statistics, tuple(files), token_counts
+        note_finished(staging, name, made_of, statistics, files, token_counts)
+        return statistics, files, token_counts
 
 
 def _gather(route: int, values: Iterable[bytes | Pointer]) -> tuple[Kept | None, int, np.ndarray]:

@@ -118,6 +118,7 @@ def _indices(shards: list[ManifestFile], file_format: str) -> dict[str, list[Man
 
 
 def _table(info: SetInfo, options: ExportOptions) -> RowTable:
+    info.schema.codec(info.directory)  # raises for a set that has no rows
     if options.unmask and not info.schema.static_masking:
         raise UsageError(
             f"--unmask: the rows of {info.directory} carry no masks, their ids are as they were; "

@@ -1,10 +1,12 @@
 """Rows of a finished set, decoded, once the file that they lie in is known to be as published."""
 
 from collections.abc import Iterator
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 
 import numpy as np
 
+from pipelines.writers.document_formats.document_format import open_documents
+from pipelines.writers.document_formats.document_rows import document_rows
 from schemas.errors import DataError
 from schemas.manifest import ManifestFile, check_unchanged
 from schemas.records import open_rows
@@ -25,6 +27,9 @@ def read_rows(
     Raises:
       DataError: the file was changed, or its rows are damaged or of another set.
     """
+    if info.schema.holds_documents:
+        yield from _read_documents(info, shard, rows, keep=keep)
+        return
     codec = info.schema.codec()
     located = nullcontext(info.locate(shard.path)) if keep else info.borrow(shard.path)
     with located as path, closing(open_rows(path, codec.stride)) as reader:
@@ -37,3 +42,18 @@ def read_rows(
                 place = "" if str(error).startswith(path) else f"{path}: "
                 raise DataError(f"{place}{error}; copy the set again or build it anew") from error
             yield start, columns
+
+
+def _read_documents(
+    info: SetInfo, shard: ManifestFile, rows: range, *, keep: bool
+) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+    """Whole documents as `read_rows` gives rows, padded with zeros."""
+    listed = {file.path: file for file in info.manifest.files}
+    with ExitStack() as stack:
+
+        def locate(path: str) -> str:
+            located = info.locate(path) if keep else stack.enter_context(info.borrow(path))
+            check_unchanged(located, listed[path])
+            return located
+
+        yield from document_rows(open_documents(info.schema, shard.path, locate), rows)

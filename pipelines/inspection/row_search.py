@@ -51,7 +51,7 @@ def search_rows(info: SetInfo, split: str, text: str, texts: TokenTexts) -> Iter
       DataError: a shard is damaged.
     """
     wanted, first = text.encode(), 0
-    for shard in info.manifest.shards(split, sorted(info.schema.file_formats)[0]):
+    for shard in info.manifest.shards(split, info.schema.read_ending):
         count = shard.rows or 0
         for start, columns in read_rows(info, shard, range(0, count, _BATCH_ROWS)):
             yield from _search_batch(columns, info.schema, wanted, texts, (split, first + start))

@@ -112,7 +112,10 @@ def sequences(schema: Schema) -> dict[str, str]:
     """The features that are text, and those that tell their segments.
 
     {"input_ids": "segment_ids"}, with a second stream {..., "target_ids": "target_segment_ids"}.
+    Whole documents have segments of their own where `read_rows` gives them.
     """
+    if schema.holds_documents:
+        return {"tokens": "segment_ids"}
     names = [feature.name for feature in schema.features]
     found = {"input_ids": "segment_ids"}
     for name in names:
@@ -123,15 +126,13 @@ def sequences(schema: Schema) -> dict[str, str]:
 
 def _marks(schema: Schema, sequence: str) -> list[str]:
     """Features that tell something of each place of a sequence."""
+    if sequence != "input_ids" or schema.holds_documents:
+        return []
     streams = sequences(schema)
     texts = {*streams, *streams.values(), *_MASKS}
     shape = schema.feature(sequence).shape
     # Features of the first sequence stand beside all others as well, where lengths are equal.
-    return (
-        [f.name for f in schema.features if f.shape == shape and f.name not in texts]
-        if sequence == "input_ids"
-        else []
-    )
+    return [f.name for f in schema.features if f.shape == shape and f.name not in texts]
 
 
 def row_facts(row: Mapping[str, np.ndarray], schema: Schema) -> dict[str, str]:

@@ -105,21 +105,22 @@ def _schema(info: SetInfo) -> Table:
             f"static, {words}{schema.mask_rate:g} of the tokens, at most {schema.max_masked} a "
             f"row, {number_of(schema.mask_copies, 'copy', 'copies')}"
         )
+    rows = "documents whole" if schema.holds_documents else f"rows of {schema.max_length} tokens"
     facts = {
-        "task": f"{schema.task}, rows of {schema.max_length} tokens",
+        "task": f"{schema.task}, {rows}",
         "vocabulary": f"{schema.vocab_size:,} ids; "
         + ", ".join(f"{role} {i}" for role, i in schema.special_ids.items()),
         "packing": schema.packing,
         "masking": masking,
         "seed": str(schema.seed),
-        "files": f"{', '.join(schema.file_formats)}; values as {schema.encoding}",
+        "files": schema.describe_files(),
         "inputs": f"{number_of(len(info.inputs.files), 'file')}, "
         + decimal(sum(file.bytes for file in info.inputs.files)),
         "size": decimal(sum(file.bytes for file in info.manifest.files)),
         "written by": f"Textmill {schema.code_version}",
         "fingerprint": schema.fingerprint,
     }
-    for feature in schema.codec().features:
+    for feature in schema.features if schema.holds_documents else schema.codec().features:
         facts[feature.name] = f"{feature.dtype}{list(feature.shape)}: {feature.meaning}"
     return _facts(facts)
 
@@ -162,8 +163,9 @@ def _splits(stats: Statistics, schema: Schema) -> Table:
         counts = [getattr(split, name) for split in splits.values()]
         if any(counts) or name not in _OPTIONAL:
             own.add_row(label, *(f"{count:,}" for count in counts))
-    densities = (counts.density(schema.row_tokens) for counts in splits.values())
-    own.add_row("density", *(f"{density:.2%}" for density in densities))
+    if schema.row_tokens:
+        densities = (counts.density(schema.row_tokens) for counts in splits.values())
+        own.add_row("density", *(f"{density:.2%}" for density in densities))
     return own
 
 

@@ -63,7 +63,7 @@ def show_row(info: SetInfo, split: str | None, row: int) -> list[RenderableType]
 
 def _find(info: SetInfo, split: str, row: int) -> tuple[ManifestFile, int]:
     """The shard that holds a row of the split, and the row's index in it."""
-    files = info.manifest.shards(split, sorted(info.schema.file_formats)[0])
+    files = info.manifest.shards(split, info.schema.read_ending)
     ends = np.cumsum([file.rows or 0 for file in files])
     if not 0 <= row < ends[-1]:
         there = f"rows 0 to {ends[-1] - 1:,}" if ends[-1] else "no rows"

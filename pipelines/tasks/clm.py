@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from pipelines.filters.words import count_words
-from pipelines.readers.documents import Documents, Role
 from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.ragged import cut, wrap
+from pipelines.rows.ragged import cut
 from pipelines.rows.row_problem import RowProblem, problems_where
-from pipelines.tasks.task import NO_MASKS, Columns, Examples, Finish, Segments, Task
+from pipelines.tasks.edged_text import EdgedText
+from pipelines.tasks.task import Columns, Finish, Segments
 from schemas.errors import UsageError
-from schemas.features import token_dtype
 from schemas.sidecar import Schema
 
 if TYPE_CHECKING:
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Clm(Task):
+class Clm(EdgedText):
     """Rows for decoders, which predict each next token."""
 
     title: ClassVar[str] = "causal language modelling"
@@ -36,54 +34,16 @@ class Clm(Task):
     eos: bool = True
     """End each document with its eos token."""
 
-    def roles(self) -> tuple[Role, ...]:
-        """A document is a text and nothing else."""
-        return (Role("text", "string", self.text_field),)
-
     def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
-        """The specials that are asked for must be there."""
-        for role in ("bos", "eos"):
-            if getattr(self, role) and role not in tokenizer.special_ids:
-                raise UsageError(
-                    f"the tokenizer has no {role} token: give --no_{role}, or train one with it "
-                    "among --special_tokens"
-                )
+        """Rows must have a token to predict."""
         if max_length < 2:
             raise UsageError(f"--max_length={max_length}: a row of one token predicts none")
-        return {"packing": self.packing, **NO_MASKS}
-
-    def parameters(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
-        """What begins and ends each document."""
-        ids = tokenizer.special_ids
-        return {
-            "prefix_ids": [ids["bos"]] if self.bos else [],
-            "suffix_ids": [ids["eos"]] if self.eos else [],
-        }
-
-    def examples(
-        self,
-        documents: Documents,
-        tokenizer: "LoadedTokenizer",
-        schema: Schema,
-        is_trained_D: np.ndarray,
-    ) -> Examples:
-        """Each document's ids, and its words: perplexity per word is of these."""
-        encoded, guarded = tokenizer.encode(documents.text)
-        ids = encoded.astype(token_dtype(schema.vocab_size))
-        return Examples(
-            np.arange(len(documents.text)),
-            {"ids": ids},
-            {"words": count_words(documents.text)},
-            guarded=guarded,
-        )
+        return super().contract(tokenizer, max_length)
 
     def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
         """[5, 6, 7] in rows of 3 -> [5 6 7], [</s>]: only the last piece has the document's end."""
-        ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
+        (stream, offsets), added = self.wrapped(examples, schema)
         example_S = np.arange(len(offsets) - 1)
-        prefix, suffix = schema.parameters["prefix_ids"], schema.parameters["suffix_ids"]
-        stream, offsets = wrap(ids, offsets, prefix, suffix)
-        added = len(stream) - len(ids)
         if schema.packing != "concat":
             offsets, example_S = cut(offsets, schema.max_length)
         return Segments(stream, offsets, example_S, added)

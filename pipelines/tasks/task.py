@@ -96,12 +96,14 @@ class Task(ABC):
       wraps_segments: whether the schema's prefix_ids and suffix_ids are the tokenizer's own, and
         stand around each segment.
       ids_differ: no two documents that are evaluated may have the same id.
+      holds_documents: whether it makes no rows, but documents whole: see `schemas.sidecar.Schema`.
     """
 
     title: ClassVar[str]
     trainer: ClassVar[str] = ""
     wraps_segments: ClassVar[bool] = False
     ids_differ: ClassVar[bool] = False
+    holds_documents: ClassVar[bool] = False
 
     @abstractmethod
     def roles(self) -> tuple[Role, ...]:

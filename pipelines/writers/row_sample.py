@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from pipelines.writers.document_formats.document_format import open_documents
+from pipelines.writers.document_formats.document_rows import document_rows
 from schemas.manifest import ManifestFile
 from schemas.records import open_rows
 from schemas.sidecar import Schema
@@ -27,18 +29,24 @@ def sample_rows(
     Raises:
       DataError: a shard is damaged.
     """
-    codec = schema.codec()
-    suffix = "." + sorted(schema.file_formats)[0]
+    suffix = "." + schema.read_ending
+    files = sorted(files, key=lambda file: file.path)
+    named = {file.path: file for file in files}
     sampled: dict[str, dict[str, np.ndarray]] = {}
-    for file in sorted(files, key=lambda file: file.path):
+    for file in files:
         if not file.split or not file.rows or file.split in sampled:
             continue
         if not file.path.endswith(suffix):
             continue
+        rows = range(min(file.rows, SAMPLE_ROWS))
+        if schema.holds_documents:
+            documents = open_documents(schema, file.path, lambda path: locate(named[path]))
+            _, sampled[file.split] = next(document_rows(documents, rows))
+            continue
+        codec = schema.codec()
         reader = open_rows(locate(file), codec.stride)
         try:
-            rows = reader.read_range(0, min(file.rows, SAMPLE_ROWS))
+            sampled[file.split] = codec.decode(reader.read_range(0, len(rows)))
         finally:
             reader.close()
-        sampled[file.split] = codec.decode(rows)
     return sampled

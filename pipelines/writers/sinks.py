@@ -10,24 +10,31 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from hashlib import sha256
 
 import numpy as np
 import xxhash
 
+from pipelines.rows.ragged import Ragged
 from pipelines.storage import store
 from pipelines.storage.store import disk_errors, is_url, write_file
 from pipelines.writers.array_record_file import ArrayRecordFile
+from pipelines.writers.document_formats.document_format import document_format
 from pipelines.writers.rejects import REJECTS
 from pipelines.writers.staging import STAGING, discard
+from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.errors import DataError
 from schemas.manifest import MANIFEST, Manifest, ManifestFile
 from schemas.records import FORMATS, frame
+from schemas.sidecar import Schema
 from schemas.typed_json import to_json
 
-_SHARD_FILE = re.compile(rf"[^/]+-\d{{5}}-of-\d{{5}}\.({'|'.join(FORMATS)})")
+_ENDINGS = {*FORMATS, *(e for row in DOCUMENT_FORMATS.values() for e in row.endings)}
+_SHARD_FILE = re.compile(
+    rf"[^/]+-\d{{5}}-of-\d{{5}}\.({'|'.join(map(re.escape, sorted(_ENDINGS)))})"
+)
 
 
 def staged_name(file: ManifestFile) -> str:
@@ -51,11 +58,12 @@ class _HashedFile:
         self._file = open(path, "xb")
         self.bytes, self.sha256, self.xxh3 = 0, sha256(), xxhash.xxh3_128()
 
-    def write(self, data: np.ndarray) -> None:
-        self._file.write(data.data)
-        self.sha256.update(data.data)
-        self.xxh3.update(data.data)
-        self.bytes += data.nbytes
+    def write(self, data: np.ndarray | bytes) -> None:
+        view = data if isinstance(data, bytes) else data.data
+        self._file.write(view)
+        self.sha256.update(view)
+        self.xxh3.update(view)
+        self.bytes += len(data) if isinstance(data, bytes) else data.nbytes
 
     def close(self) -> None:
         self._file.close()
@@ -95,25 +103,9 @@ def write_shard(
     Raises:
       DataError: the disk is full, or it or the store returned other bytes than were written.
     """
-    with store.workspace(staging) as folder:
-        attempt = uuid.uuid4().hex
-        temporary = {f: os.path.join(folder, f"{name}.{attempt}.{f}") for f in formats}
-        try:
-            return _write_format(chunks, staging, name, temporary, stride)
-        finally:
-            for path in temporary.values():
-                if os.path.exists(path):
-                    os.remove(path)
 
-
-def _write_format(
-    chunks: Iterable[np.ndarray], staging: str, name: str, temporary: dict[str, str], stride: int
-) -> list[ManifestFile]:
-    rows = 0
-    with disk_errors(os.path.join(staging, name)), ExitStack() as open_files:
-        files = {f: _HashedFile(path) for f, path in temporary.items()}
-        for file in files.values():
-            open_files.callback(file.close)
+    def write(files: dict[str, _HashedFile]) -> int:
+        rows = 0
         writers = [_writer(f, file, stride) for f, file in files.items()]
         for chunk in chunks:
             rows += len(chunk)
@@ -121,15 +113,62 @@ def _write_format(
                 writer.write(chunk)
         for writer in writers:
             writer.finish()
-    listed = []
+        return rows
+
+    return _stage_files(staging, name, formats, write)
+
+
+def write_documents(
+    documents: Ragged, staging: str, name: str, schema: Schema
+) -> list[ManifestFile]:
+    """Writes one shard of whole documents in each format, otherwise as `write_shard`."""
+
+    def write(files: dict[str, _HashedFile]) -> int:
+        for file_format in schema.file_formats:
+            contents = document_format(file_format).encode(documents, schema)
+            for ending, parts in contents.items():
+                for part in parts:
+                    files[ending].write(part)
+        return len(documents.offsets) - 1
+
+    endings = [ending for each in schema.file_formats for ending in schema.endings(each)]
+    return _stage_files(staging, name, endings, write)
+
+
+def _stage_files(
+    staging: str,
+    name: str,
+    endings: Sequence[str],
+    write: Callable[[dict[str, _HashedFile]], int],
+) -> list[ManifestFile]:
+    """Stages the files of a shard that `write` fills, which gives the number of its rows."""
+    with store.workspace(staging) as folder:
+        attempt = uuid.uuid4().hex
+        temporary = {
+            ending: os.path.join(folder, f"{name}.{attempt}.{ending}") for ending in endings
+        }
+        try:
+            with disk_errors(os.path.join(staging, name)), ExitStack() as open_files:
+                files = {ending: _HashedFile(path) for ending, path in temporary.items()}
+                for file in files.values():
+                    open_files.callback(file.close)
+                rows = write(files)
+            return [
+                _stage_file(temporary[ending], file, staging, f"{name}.{ending}", rows)
+                for ending, file in files.items()
+            ]
+        finally:
+            for path in temporary.values():
+                if os.path.exists(path):
+                    os.remove(path)
+
+
+def _stage_file(path: str, file: _HashedFile, staging: str, name: str, rows: int) -> ManifestFile:
+    """Puts a written file where it waits to be published."""
     split = name.rsplit("-", 3)[0]
-    for file_format, file in files.items():
-        sha256 = file.sha256.hexdigest()
-        made = ManifestFile(f"{name}.{file_format}", file.bytes, sha256, split, rows)
-        staged = os.path.join(staging, staged_name(made))
-        store.put(temporary[file_format], staged, file.xxh3.digest())
-        listed.append(made)
-    return listed
+    made = ManifestFile(name, file.bytes, file.sha256.hexdigest(), split, rows)
+    store.put(path, os.path.join(staging, staged_name(made)), file.xxh3.digest())
+    return made
 
 
 def find(output: str, file: ManifestFile) -> str:

@@ -34,8 +34,10 @@ def tfds_files(
       stats: its counts.
 
     Returns:
-      File name to content.
+      File name to content; none for whole documents, whose files it does not know.
     """
+    if schema.holds_documents:
+        return {}
     return {
         "dataset_info.json": to_json(_dataset_info(schema, files, stats)),
         "features.json": to_json(_features(schema)),

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import codec, features, records, sidecar, statistics
+from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.drops import BY_SHARD
 from schemas.errors import DataError
 from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
@@ -206,7 +207,7 @@ def test_what_is_no_object_is_refused(values):
     for read in (Schema.from_dict, Inputs.from_dict, Manifest.from_dict):
         with pytest.raises(DataError, match="x.json is .*, not of type dict"):
             read(values, "x.json")
-    with pytest.raises(DataError, match="x.json: row_tokens is None, not from 1 to 131071"):
+    with pytest.raises(DataError, match="x.json: row_tokens is None, not from 0 to 131071"):
         Statistics.from_dict(values, "x.json")
 
 
@@ -537,6 +538,7 @@ def test_json_schemas_know_the_same_values_as_the_code():
     assert tuple(properties["mask_unit"]["enum"]) == sidecar.MASK_UNITS
     assert tuple(properties["special_ids"]["propertyNames"]["enum"]) == sidecar.ROLES
     assert tuple(properties["encoding"]["enum"]) == codec.ENCODINGS
-    assert tuple(properties["file_formats"]["items"]["enum"]) == records.FORMATS
+    formats = dict.fromkeys((*records.FORMATS, *DOCUMENT_FORMATS))
+    assert set(properties["file_formats"]["items"]["enum"]) == set(formats)
     assert properties["max_length"]["maximum"] == features.MAX_TOKENS - 1
     assert histogram["minItems"] == histogram["maxItems"] == statistics.HISTOGRAM_BINS

@@ -86,18 +86,19 @@ class ShardSet(BatchReader):
         Raises:
           DataError: not a finished set, or not as it was published; names the file. Or a set in a
             store does not fit into the cache, or the store does not answer.
-          UsageError: the set has no such format; the package for a store is not installed.
+          UsageError: the set has no such format, or holds documents whole; the package for a store
+            is not installed.
         """
         cache = Cache(cache_dir or default_directory(), cache_gigabytes)
         info = read_set(os.fspath(directory), cache, verify=verify, follow_links=follow_links)
         self.directory = self.name = info.directory
         self.schema, self.fingerprint = info.schema, info.schema.fingerprint
+        self._codec = self.schema.codec(info.directory)
         self.stats, self.manifest = info.stats, info.manifest
         self.file_format = _choose_format(info, file_format)
         self._info, self._files = info, info.files
         if verify and isinstance(self._files, LocalFiles):
             _verify_files(info)
-        self._codec = self.schema.codec()
         self._splits = {
             name: self.manifest.shards(name, self.file_format) for name in self.schema.splits
         }

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.host.console import Console
 from pipelines.inspection.checks.config_check import config_problems, tfds_problems
+from pipelines.inspection.checks.document_check import DocumentCheck
 from pipelines.inspection.checks.shard_check import ExpectedRows, ShardCheck
 from pipelines.rows.evaluation import EVALUATION, evaluation_names, example_name
 from pipelines.tasks.task import task_class
@@ -124,7 +125,7 @@ def _check_files(files: SetFiles, on_bytes: Callable[[int], None]) -> Findings:
         hashes[file.path], path = _hash(file, take, on_bytes)
         return path
 
-    def check_shard(name: str) -> ShardCheck | None:
+    def check_shard(name: str) -> ShardCheck | DocumentCheck | None:
         """Hashes a shard's files, and reads their rows while they are here."""
         with ExitStack() as stack:
             located = {}
@@ -136,7 +137,8 @@ def _check_files(files: SetFiles, on_bytes: Callable[[int], None]) -> Findings:
                     located[file.path] = path
             if expected is None:
                 return None
-            check = ShardCheck(name, shards[name], expected, on_bytes)
+            kind = DocumentCheck if expected.schema.holds_documents else ShardCheck
+            check = kind(name, shards[name], expected, on_bytes)
             check.run(stop, located)
             return check
 
@@ -160,12 +162,12 @@ def _shards(manifest: Manifest) -> dict[str, list[ManifestFile]]:
     shards: dict[str, list[ManifestFile]] = {}
     for file in manifest.files:
         if file.split is not None:
-            shards.setdefault(file.path.rsplit(".", 1)[0], []).append(file)
+            shards.setdefault(file.path.split(".", 1)[0], []).append(file)
     return shards
 
 
 def _sum_up(
-    findings: Findings, expected: ExpectedRows | None, checks: list[ShardCheck]
+    findings: Findings, expected: ExpectedRows | None, checks: list[ShardCheck | DocumentCheck]
 ) -> Findings:
     """Adds what was found in the rows."""
     if expected is None:
@@ -179,7 +181,9 @@ def _sum_up(
     return findings
 
 
-def _find_lines_without_rows(expected: ExpectedRows, checks: list[ShardCheck]) -> list[str]:
+def _find_lines_without_rows(
+    expected: ExpectedRows, checks: list[ShardCheck | DocumentCheck]
+) -> list[str]:
     """Lines of evaluation.jsonl that no row names."""
     if expected.evaluation is None:
         return []

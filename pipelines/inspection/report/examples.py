@@ -44,7 +44,7 @@ def examples(content: SetContent) -> dict[str, Any] | None:
     for split, sample in ((split, content.samples.get(split)) for split in content.splits):
         if sample is None:
             continue
-        for number in range(min(_EXAMPLES, len(sample["input_ids"]))):
+        for number in range(min(_EXAMPLES, len(next(iter(sample.values()))))):
             row = {name: column[number] for name, column in sample.items()}
             streams = [_stream(content, row, name) for name in sequences(content.schema)]
             rows.append((split, number, row_facts(row, content.schema), streams))

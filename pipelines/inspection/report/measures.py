@@ -20,6 +20,7 @@ def lengths(content: SetContent) -> dict[str, Any] | None:
     if not used:
         return None
     bars = []
+    cut = not content.schema.holds_documents
     for bin_ in range(used[0], used[-1] + 1):
         low, high = (1 << bin_) >> 1, max((1 << bin_) - 1, 0)
         short = str(low) if low < 100_000 else compact(low)
@@ -27,7 +28,7 @@ def lengths(content: SetContent) -> dict[str, Any] | None:
         span = f"{low:,}" if low >= high else f"{low:,} to {high:,}"
         count = histogram[bin_]
         # Documents in the bins above the one of L are longer than a row.
-        kind = "amber" if low > content.schema.max_length else "blue"
+        kind = "amber" if cut and low > content.schema.max_length else "blue"
         bars.append((label, count, f"{count:,} documents of {span} tokens", kind))
     total = content.total
     return {

@@ -17,19 +17,22 @@ def overview(content: SetContent) -> dict[str, Any]:
     schema, total = content.schema, content.total
     size = sum(file.bytes for file in content.files if file.split)
     rows = f"{total.rows:,} row{'s' * (total.rows != 1)} of {schema.max_length:,} tokens"
+    if schema.holds_documents:
+        rows = f"whole, as {' and '.join(schema.file_formats)}"
     documents = f"{total.documents:,} document{'s' * (total.documents != 1)}"
     shards = sum(schema.shards.values())
+    filled = {"of the places filled": percent(total.density(schema.row_tokens))}
     tiles = {
         "documents": compact(total.documents, 3),
         "tokens of text": compact(total.tokens, 3),
         "rows": compact(total.rows, 3),
-        "of the places filled": percent(total.density(schema.row_tokens)),
+        **({} if schema.holds_documents else filled),
         "shards": compact(shards, 3),
         "on disk": decimal(size),
     }
     return {
         "task": task_class(schema.task).title,
-        "sentence": f"{documents} in {rows}",
+        "sentence": f"{documents} {'' if schema.holds_documents else 'in '}{rows}",
         "tiles": tiles,
     }
 
@@ -50,7 +53,7 @@ def describe_making(content: SetContent) -> dict[str, Any]:
             f"{role} {i}"
             for role, i in sorted(schema.special_ids.items(), key=lambda item: item[::-1])
         ),
-        "files": f"{', '.join(schema.file_formats)}; values as {schema.encoding}",
+        "files": schema.describe_files(),
         "seed": str(schema.seed),
     }
     for name, value in sorted(schema.parameters.items())[: 2 * LISTED]:

@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.build_shards import main
 from pipelines.inspection.checks.set_check import verify_set
+from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.errors import UsageError
 from schemas.sidecar import read_set
 from tests.tools.shard_factory import replace_file
@@ -20,6 +21,7 @@ TASKS = {
     "classification": ["--task=classification", "--max_length=48", "--truncation=head_tail"],
     "pairs": ["--task=classification", "--max_length=48", "--text_pair_field=title"],
     "span_corruption": ["--task=span_corruption", "--max_length=128"],
+    "tokens": ["--task=tokens", f"--file_format={','.join(DOCUMENT_FORMATS)}", "--max_length=64"],
 }
 SPLITS = "--splits=train:0.8,validation:0.2"
 
@@ -76,7 +78,7 @@ def test_seven_files_give_the_same_bytes(made, task):
     assert content(made(task, files=7)) == content(made(task))
 
 
-SLOW = [pytest.param(task, marks=pytest.mark.slow) for task in ("clm", "span_corruption")]
+SLOW = [pytest.param(task, marks=pytest.mark.slow) for task in ("clm", "tokens", "span_corruption")]
 
 
 @pytest.mark.parametrize("task", ["classification", *SLOW])

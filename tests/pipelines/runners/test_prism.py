@@ -18,6 +18,7 @@ from pipelines.readers import sources
 from pipelines.runners import prism_runner
 from pipelines.runners.launch import IN_PROCESS
 from pipelines.runners.prism import find_program
+from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import read_set
 from tests.tools.places import ROOT
@@ -31,6 +32,7 @@ TASKS = {
     "classification": ["--max_length=48"],
     "qa": ["--qa_form=prefix", "--max_length=160"],
     "span_corruption": ["--max_length=128"],
+    "tokens": [f"--file_format={','.join(DOCUMENT_FORMATS)}", "--max_length=64"],
 }
 OWN = {"inputs.json", "config.yaml", "report.html"}  # they name inputs and the machine
 

@@ -1,0 +1,1 @@
+"""Whole documents in the files of other projects, a format a file."""

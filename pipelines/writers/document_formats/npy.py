@@ -1,0 +1,29 @@
+"""Ids alone, which numpy.memmap and ai2-olmo-core map; they have no head as numpy.save writes."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from pipelines.rows.ragged import Ragged
+from pipelines.writers.document_formats.flat_ids import map_documents, refuse_without_edges
+from schemas.features import token_dtype
+from schemas.sidecar import Schema
+
+TELLS_DOCUMENTS = False
+
+
+def refuse(schema: Schema) -> None:
+    """Refuses what tells no documents apart."""
+    refuse_without_edges("npy", schema)
+
+
+def encode(documents: Ragged, schema: Schema) -> Mapping[str, Iterator[np.ndarray | bytes]]:
+    """The ids, little-endian."""
+    dtype = np.dtype(token_dtype(schema.vocab_size)).newbyteorder("<")
+    return {"npy": iter((documents.values.astype(dtype, copy=False),))}
+
+
+def decode(paths: Mapping[str, str], schema: Schema) -> Ragged:
+    """The ids between the edges of documents."""
+    dtype = np.dtype(token_dtype(schema.vocab_size)).newbyteorder("<").str
+    return map_documents(paths["npy"], dtype, schema)

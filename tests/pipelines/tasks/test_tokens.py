@@ -1,0 +1,191 @@
+"""Documents whole: every format holds the very tokens of `tokenizers`, and each document once."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from pipelines.build_shards import main
+from pipelines.export import main as export
+from pipelines.inspect_shards import main as inspect
+from pipelines.inspection.checks.set_check import verify_set
+from pipelines.writers.document_formats.document_format import open_documents
+from schemas.document_formats import DOCUMENT_FORMATS
+from schemas.errors import UsageError
+from schemas.sidecar import read_set
+from tests.tools.shard_factory import replace_file
+from trainers.reader import ShardSet
+
+ALL = ",".join(DOCUMENT_FORMATS)
+BOS, EOS = 0, 2
+
+
+def build(corpus, tokenizer_path, output, *flags):
+    given = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--output={output}"]
+    main(["--task=tokens", *given, "--num_shards=2", *flags])
+    assert verify_set(str(output)).problems == []
+    return read_set(str(output))
+
+
+@pytest.fixture(scope="module")
+def made(corpus, tokenizer_path, tmp_path_factory):
+    """A set in all formats, whose records have at most 50 tokens."""
+    output = tmp_path_factory.mktemp("tokens") / "set"
+    return build(corpus, tokenizer_path, output, f"--file_format={ALL}", "--max_length=50")
+
+
+@pytest.fixture(scope="module")
+def due(topics, tokenizer_path):
+    """The documents as `tokenizers` encodes them, each with eos."""
+    tokenizer = Tokenizer.from_file(tokenizer_path)
+    texts = sorted(set(filter(None, topics)))
+    encoded = tokenizer.encode_batch(texts, add_special_tokens=False)
+    return sorted([*each.ids, EOS] for each in encoded)
+
+
+def documents(info, name):
+    """Of all shards, the documents or pieces of each."""
+    found = []
+    for split in info.schema.splits:
+        for file in info.manifest.shards(split, DOCUMENT_FORMATS[name].endings[0]):
+            values, offsets = open_documents(info.schema, file.path, info.locate)
+            bounds = zip(offsets, offsets[1:], strict=False)
+            found.append([values[a:b].tolist() for a, b in bounds])
+    return found
+
+
+@pytest.mark.parametrize("name", ["megatron", "npy", "llmc"])
+def test_documents_are_those_of_the_tokenizer(made, due, name):
+    assert sorted(sum(documents(made, name), [])) == due
+
+
+def test_long_ones_are_records_that_follow_one_another(made):
+    shards = zip(documents(made, "megatron"), documents(made, "array_record"), strict=True)
+    for whole, pieces in shards:
+        assert pieces == [ids[i : i + 50] for ids in whole for i in range(0, len(ids), 50)]
+        assert len(pieces) > len(whole)
+
+
+def test_counts_are_of_documents(made, due):
+    total = made.stats.total()
+    assert total.documents == total.rows == total.specials_added == len(due)
+    assert total.tokens_in_rows == sum(map(len, due)) == total.tokens + len(due)
+    assert made.stats.documents_read == len(due) + made.stats.all_dropped()["duplicates"]
+
+
+def test_the_order_is_of_the_seed(corpus, tokenizer_path, tmp_path, made, due):
+    flags = ["--file_format=megatron", "--max_length=50"]
+    other = build(corpus, tokenizer_path, tmp_path / "set", *flags, "--seed=1")
+    shards = list(zip(documents(made, "megatron"), documents(other, "megatron"), strict=True))
+    assert all(sorted(one) == sorted(two) and one != two for one, two in shards)
+
+
+def test_bos_in_place_of_eos_as_llmc_has_it(corpus, tokenizer_path, tmp_path, due):
+    flags = ["--file_format=llmc,npy", "--bos", "--no_eos"]
+    info = build(corpus, tokenizer_path, tmp_path / "set", *flags)
+    for name in ("llmc", "npy"):
+        assert sorted(sum(documents(info, name), [])) == sorted([BOS, *ids[:-1]] for ids in due)
+
+
+def test_ids_alone(corpus, tokenizer_path, tmp_path, due):
+    flags = ["--file_format=megatron,array_record", "--no_eos", "--max_length=10000"]
+    info = build(corpus, tokenizer_path, tmp_path / "set", *flags)
+    for name in ("megatron", "array_record"):
+        assert sorted(sum(documents(info, name), [])) == sorted(ids[:-1] for ids in due)
+
+
+@pytest.mark.parametrize("name", DOCUMENT_FORMATS)
+def test_a_document_is_shown_and_found(corpus, tokenizer_path, tmp_path, capsys, name):
+    flags = [f"--file_format={name}", "--max_length=60000"]
+    info = build(corpus, tokenizer_path, tmp_path / "set", *flags)
+    tokenizer = Tokenizer.from_file(tokenizer_path)
+    split = sorted(info.schema.splits)[0]
+    ids = documents(info, name)[0][3]
+    text = tokenizer.decode(ids).split("\n")[0][:30]
+    capsys.readouterr()
+    inspect([info.directory, f"--split={split}", "--row=3"])
+    said = capsys.readouterr().out
+    assert f"{len(ids)} tokens in 1 segment, 0 padding" in said and "documents whole" in said
+    inspect([info.directory, f"--search={text}"])
+    assert f"{split} 3 [1]" in capsys.readouterr().out
+    page = Path(info.locate("report.html")).read_text()
+    assert "could not be made" not in page and f"documents whole, as {name}" in page
+
+
+def test_rows_are_refused_with_who_reads_the_files(made, tmp_path):
+    told = "holds documents whole, not rows, .*megatron by megatron-core's IndexedDataset"
+    with pytest.raises(UsageError, match=told):
+        ShardSet(made.directory)
+    with pytest.raises(UsageError, match=told):
+        export([made.directory, "--to=parquet", f"--output={tmp_path}"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--file_format=tfrecord"], "one or more of megatron, array_record, npy, llmc for"),
+        (["--file_format=npy,npy"], "each once"),
+        (["--file_format=both"], "one or more of"),
+        (["--file_format="], "one or more of"),
+        (["--file_format=npy", "--no_eos"], "nothing would tell documents apart"),
+    ],
+)
+def test_formats_that_cannot_be(corpus, tokenizer_path, tmp_path, flags, told):
+    with pytest.raises(UsageError, match=told):
+        build(corpus, tokenizer_path, tmp_path / "set", *flags)
+    assert not (tmp_path / "set").exists()
+
+
+def test_rows_have_formats_of_their_own(corpus, tokenizer_path, tmp_path):
+    given = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--output={tmp_path / 'set'}"]
+    with pytest.raises(UsageError, match="one or more of array_record, tfrecord for --task=clm"):
+        main(["--task=clm", *given, "--file_format=npy"])
+
+
+def _swap_first_two(content):
+    ids = np.frombuffer(content, np.uint16).copy()
+    ids[:2] = ids[1::-1]
+    return ids.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("ending", "change", "told"),
+    [
+        ("npy", lambda content: content[:-2], "tokens_in_rows is .* but .* in the files"),
+        ("npy", lambda content: b"\xff\xff" + content[2:], "has an id 65535, not below"),
+        ("npy", _swap_first_two, "token 0 is another as npy than as array_record"),
+        ("npy", lambda content: content[:-2] + b"\x09\0", "ends with id 9, not 2"),
+        ("megatron.idx", lambda content: content[:-1], "is no index of"),
+        ("megatron.idx", lambda content: content[:34] + b"\1" + content[35:], "as Textmill writes"),
+        ("megatron.bin", lambda content: content[:-2], "has not the .* ids of its index"),
+        ("llmc.bin", lambda content: b"\0" + content[1:], "as a file of llm.c"),
+        ("array_record", lambda content: content[:-1], "is no whole ArrayRecord file"),
+    ],
+)
+def test_damage_under_a_right_manifest_is_found(made, tmp_path, ending, change, told):
+    directory = tmp_path / "set"
+    shutil.copytree(made.directory, directory)
+    name = f"train-00000-of-00002.{ending}"
+    replace_file(directory, name, change((directory / name).read_bytes()))
+    problems = verify_set(str(directory)).problems
+    assert problems
+    assert any(re.search(told, problem) for problem in problems), problems
+
+
+def test_another_number_of_documents_is_found(made, tmp_path):
+    """A shard whose documents are one fewer, but whose tokens are as many."""
+    directory = tmp_path / "set"
+    shutil.copytree(made.directory, directory)
+    stats = json.loads((directory / "stats.json").read_text())
+    name = "train-00000-of-00002"
+    for part in (stats["shards"][name], stats["splits"]["train"], stats["total"]):
+        part["rows"], part["segments"] = part["rows"] - 1, part["segments"] - 1
+    replace_file(directory, "stats.json", json.dumps(stats).encode())
+    assert any(
+        "has" in p and "rows, where stats.json says" in p
+        for p in verify_set(str(directory)).problems
+    )
