@@ -19,7 +19,8 @@ from pipelines.encoding.splitting.character_sets import CODE_POINTS, property_se
 from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
 from pipelines.encoding.splitting.patterns import GPT2, PATTERNS, bert_words
 from pipelines.encoding.splitting.splitter import split_by
-from pipelines.encoding.word_table import Merges, Plan, Prefix, WordEncoder, WordTableEngine
+from pipelines.encoding.word_models import Merges, pieces_of, whole_words
+from pipelines.encoding.word_table import Plan, Prefix, WordEncoder, WordTableEngine
 
 Config = Mapping[str, Any]
 _SPACE = "▁"
@@ -118,7 +119,8 @@ def _plan_byte_level(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
         _splitter(patterns),
         WordEncoder(words),
         raw,
-        merges=Merges(model),
+        model=Merges(model),
+        whole=whole_words(model["vocab"]) if model.get("ignore_merges") else None,
         normalizers=tuple(normal),
         normalized=normalized,
         prefix=prefix if begins_with_space or last["add_prefix_space"] else None,
@@ -173,9 +175,9 @@ def _plan_word_piece(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
     chinese_apart = bool(normal) and config["normalizer"]["handle_chinese_chars"]
     pattern = bert_words(chinese_apart=chinese_apart)
     raw, normalized = _added_tokens(config, tokenizer)
-    return Plan(
-        _splitter([pattern]), WordEncoder(_without_added(tokenizer)), raw, normalized=normalized
-    )
+    words = _without_added(tokenizer)
+    model = pieces_of(config["model"], words)
+    return Plan(_splitter([pattern]), WordEncoder(words), raw, model=model, normalized=normalized)
 
 
 # ---- Unigram ----
@@ -198,9 +200,20 @@ def _plan_unigram(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
     raw, normalized = _added_tokens(config, tokenizer)
     clinging = _as_set(_clinging(tokenizer))
     pattern = rf" *(?:[^ {clinging}]|[{clinging}] *| +[{clinging}] *)+| +"
-    return Plan(
-        _splitter([pattern]), WordEncoder(_without_added(tokenizer)), raw, normalized=normalized
-    )
+    words, touching = _without_added(tokenizer), _touching(config)
+    model = None if touching is None else pieces_of(config["model"], words, touching)
+    return Plan(_splitter([pattern]), WordEncoder(words), raw, model=model, normalized=normalized)
+
+
+def _touching(config: Config) -> str | None:
+    """The characters that normalizers look for side by side; None where these may be made first."""
+    found, changed = "", False
+    for step in _steps(config["normalizer"], "normalizers"):
+        string = step["pattern"].get("String", "") if step["type"] == "Replace" else ""
+        if len(string) > 1 and changed:
+            return None
+        found, changed = found + string, changed or len(string) < 2
+    return found
 
 
 def _clinging(tokenizer: tokenizers.Tokenizer) -> np.ndarray:

@@ -1,13 +1,11 @@
 """An engine that looks words up: text is cut into words, and a table gives the ids of each.
 
 Exact by construction, for what a plan says: words are cut where no token can reach across, and the
-ids of a word that is new come from `tokenizers`; for byte-level BPE from a loop of ours, since
-`tokenizers` takes 3 to 5 microseconds a word, and that 0.6.
+ids of a word that is new come from `tokenizers`, or from a loop of ours that says the same.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +13,11 @@ import tokenizers
 
 from pipelines.encoding import word_loop
 from pipelines.encoding.added_tokens import AddedTokens
-from pipelines.encoding.byte_alphabet import byte_characters, spelt_bytes
 from pipelines.encoding.engines import encode_each
 from pipelines.encoding.normal_text import normalize_pieces
 from pipelines.encoding.splitting.splitter import Splitter
 from pipelines.encoding.word_loop import LONG, NEW, POOL, UNKEPT, USED
+from pipelines.encoding.word_models import WordModel
 from pipelines.rows.ragged import Ragged, grow
 from pipelines.rows.text_bytes import overlapping_eights, slices, utf8_bytes
 
@@ -84,7 +82,9 @@ class Plan:
       splitter: cuts pieces of text, which lie between added tokens, into words.
       words: encodes a word alone as the whole tokenizer does within a text.
       added: tokens that are looked for in the text as it is.
-      merges: the model's, if words are bytes that these merge; else None.
+      model: tells the ids of words by a loop of ours, if one does.
+      whole: words that are entered from the start, since the model does not tell their ids: their
+        bytes, offsets, ids.
       normalizers: of `normal_text.NORMALIZERS`, that write pieces of text before words are cut.
       normalized: added tokens that are looked for then, if there are any.
       prefix: what goes before the pieces that are left, if anything does.
@@ -93,7 +93,8 @@ class Plan:
     splitter: Splitter
     words: "WordEncoder"
     added: AddedTokens
-    merges: "Merges | None" = None
+    model: WordModel | None = None
+    whole: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
     normalizers: tuple[str, ...] = ()
     normalized: AddedTokens | None = None
     prefix: Prefix | None = None
@@ -125,32 +126,6 @@ class WordEncoder:
         ids = _ragged_of(encode_each(self._joined, texts)).values
         ends = np.flatnonzero(ids == self._end)
         return Ragged(np.delete(ids, ends), np.append(0, ends - np.arange(len(ends))))
-
-
-class Merges:
-    """The merges of a byte-level BPE, as the loop takes them."""
-
-    def __init__(self, model: Mapping[str, Any]):
-        """From the model of a tokenizer.json: merges as pairs, all 256 bytes in its vocabulary."""
-        vocab, pairs = model["vocab"], model["merges"]
-        self.byte_ids = np.array([vocab[character] for character in byte_characters()])
-        left = np.array([vocab[one] for one, _ in pairs], np.int64)
-        right = np.array([vocab[other] for _, other in pairs], np.int64)
-        merged = np.array([vocab[one + other] for one, other in pairs], np.int64)
-        self.table = np.full((2 << len(pairs).bit_length(), 2), -1, np.int64)
-        ranks = np.arange(len(pairs))
-        word_loop.enter_merges(self.table, left << 32 | right, ranks << 32 | merged)
-        self.whole = _whole_words(vocab) if model.get("ignore_merges") else None
-
-
-def _whole_words(vocab: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The tokens that are words if `ignore_merges` is set: their bytes, offsets, ids."""
-    alphabet = set(byte_characters())
-    tokens = [token for token in vocab if token and alphabet.issuperset(token)]
-    words = spelt_bytes(tokens)
-    ids = np.array([vocab[token] for token in tokens], np.uint32)
-    offsets = np.append(0, np.cumsum([len(word) for word in words])).astype(np.int64)
-    return np.frombuffer(b"".join(words), np.uint8), offsets, ids
 
 
 class WordTableEngine:
@@ -240,9 +215,8 @@ class WordTable:
         )
         self._pool = np.zeros(1 << 14, np.uint32)
         self._at = np.zeros(5, np.int64)
-        merges = self._plan.merges
-        if merges is not None and merges.whole is not None:
-            self._enter(*merges.whole)
+        if self._plan.whole is not None:
+            self._enter(*self._plan.whole)
 
     def _enter(self, data: np.ndarray, starts: np.ndarray, ids: np.ndarray) -> None:
         """Enters words of one id each."""
@@ -292,16 +266,12 @@ class WordTable:
     def _fill(self, data: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Finds out the ids of new words, and returns those of words that are not kept."""
         words, slots = self._new()
-        merges = self._plan.merges
-        if len(words) and merges is not None:
-            ids = np.empty(int((starts[words + 1] - starts[words]).sum()), np.uint32)
-            offsets = np.empty(len(words) + 1, np.int64)
-            total = word_loop.merge_bytes(
-                data, starts, words, merges.byte_ids, merges.table, ids, offsets
-            )
-            self._give_ids(slots, ids[:total], offsets)
-        elif len(words):
-            self._give_ids(slots, *self._ask(data, starts, words))
+        left, model = np.arange(len(words)), self._plan.model
+        if len(words) and model is not None:
+            ids, left = model.encode(data, starts, words)
+            self._give_ids(slots, *ids)
+        if len(left):
+            self._give_ids(slots[left], *self._ask(data, starts, words[left]))
         unkept = self._scratch[word_loop.UNKEPT_WORDS, : self._at[UNKEPT]]
         return self._ask(data, starts, unkept) if len(unkept) else _FEW
 

@@ -179,7 +179,7 @@ def test_threads_do_not_meet():
 
 def test_after_an_error_no_word_is_left_without_ids(monkeypatch):
     tokenizer = small_tokenizer("BERT uncased")
-    engine, text = engine_of(tokenizer), strings("hello things")
+    engine, text = engine_of(tokenizer), strings("hello हिन्दी e\u0301")
 
     def fail(tokenizer, texts):
         raise DataError("the tokenizer failed")

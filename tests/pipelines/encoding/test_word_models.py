@@ -1,0 +1,158 @@
+"""WordPiece and Unigram by our loops against `tokenizers`, with vocabularies drawn at random."""
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, models
+
+from pipelines.encoding import word_table
+from pipelines.encoding.families import make_engine
+from pipelines.encoding.word_models import Pieces
+from schemas.errors import DataError
+from tests.attacks.fuzz_encoding import different, engine_of, small_tokenizer
+from tests.tools.tokenizer_factory import changed, config_of, data_of, strings
+
+_LETTERS = "aabbcABCéÉåİßœДйΣς1½ª"
+_CHARACTERS = [*_LETTERS * 3, *".,-'\"`“”…«°´¨ \u00a0\u0301中<>_", "``", "''", "<unk>", "##a", "@@"]
+_PREFIXES = ("##", "@@", "", "a")
+_WORD_PIECE, _UNIGRAM = ("BERT uncased", "BERT cased"), ("T5, XLM-R", "T5 by Metaspace", "ALBERT")
+
+
+def _draw_texts(draw: random.Random) -> list[str]:
+    words = ["".join(draw.choices(_CHARACTERS, k=draw.randrange(1, 14))) for _ in range(400)]
+    spaces = (" ", "", "  ", "\n", "\t")
+    return [
+        "".join(w + draw.choice(spaces) for w in words[start : start + 8])
+        for start in range(0, 400, 8)
+    ]
+
+
+def _tokens(draw: random.Random, letters: str) -> list[str]:
+    """Tokens of up to four letters, and most letters alone."""
+    parts = {"".join(draw.choices(letters, k=draw.randrange(1, 5))) for _ in range(200)}
+    return sorted(parts | set(draw.sample(letters, 3 * len(letters) // 4)))
+
+
+def _word_piece(draw: random.Random, options: Mapping[str, Any]) -> Tokenizer:
+    config = config_of(small_tokenizer(draw.choice(_WORD_PIECE)))
+    prefix = draw.choice(_PREFIXES)
+    letters = _LETTERS.lower() + _LETTERS + ".,-'\"`“”"
+    tokens = ["[UNK]", *_tokens(draw, letters), *(prefix + t for t in _tokens(draw, letters))]
+    ids = draw.sample(range(5000), len(set(tokens)))
+    config["model"] |= {
+        "vocab": dict(zip(dict.fromkeys(tokens), ids, strict=True)),
+        "continuing_subword_prefix": prefix,
+        "max_input_chars_per_word": draw.choice([0, 1, 3, 5, 100]),
+    }
+    config["normalizer"] |= options
+    return Tokenizer.from_buffer(data_of(config | {"added_tokens": [], "post_processor": None}))
+
+
+def _unigram(draw: random.Random) -> Tokenizer:
+    """Scores are often alike, so that many ways to part a word are as good."""
+    config = config_of(small_tokenizer(draw.choice(_UNIGRAM)))
+    tokens = ["<unk>", *_tokens(draw, _LETTERS.lower() + _LETTERS + "▁.,-'\"“”<>unk")]
+    tokens += [f"▁{token}" for token in draw.sample(tokens, 60)]
+    scores = draw.choice([[-1.0, -2.0, -3.0], [-0.1, -0.2, -0.3, -7.7], [0.0, 5.0], [11.0, 30.0]])
+    tokens += draw.choice([[], [f"<0x{byte:02X}>" for byte in range(256)]])
+    config["model"] |= {
+        "vocab": [(token, draw.choice(scores)) for token in tokens],  # some of them twice
+        "unk_id": 0,
+        "byte_fallback": draw.random() < 0.3,
+    }
+    return Tokenizer.from_buffer(data_of(config | {"added_tokens": [], "post_processor": None}))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"strip_accents": True},
+        {"strip_accents": False},
+        {"lowercase": False, "strip_accents": True},
+        {"handle_chinese_chars": False},
+        {"clean_text": False},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("seed", range(8))
+def test_word_piece_with_any_vocabulary_and_settings(seed, options):
+    draw = random.Random(seed)
+    tokenizer = _word_piece(draw, options)
+    engine = engine_of(tokenizer)
+    assert isinstance(engine._plan.model, Pieces)
+    assert different(engine, tokenizer, _draw_texts(draw)) == []
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_unigram_with_any_vocabulary_and_scores(seed):
+    draw = random.Random(seed)
+    tokenizer = _unigram(draw)
+    engine = engine_of(tokenizer)
+    assert isinstance(engine._plan.model, Pieces)
+    assert different(engine, tokenizer, _draw_texts(draw)) == []
+
+
+@pytest.mark.parametrize("name", [*_WORD_PIECE, *_UNIGRAM])
+def test_usual_words_are_not_asked_for(name, monkeypatch):
+    asked: list[str] = []
+    encode = word_table.WordEncoder.encode
+
+    def count(encoder, words):
+        asked.extend(words)
+        return encode(encoder, words)
+
+    tokenizer = small_tokenizer(name)
+    engine = engine_of(tokenizer)
+    monkeypatch.setattr(word_table.WordEncoder, "encode", count)
+    assert different(engine, tokenizer, ["Hello, wørlds! (“Привет”, Ærø) 12½%"]) == []
+    assert asked == []
+    assert different(engine, tokenizer, ["e\u0301 हिन्दी"]) == []
+    assert " ".join(word.strip() for word in asked) == "e\u0301 हिन्दी"
+
+
+def test_a_word_without_a_token_fails_as_in_tokenizers():
+    tokenizer = small_tokenizer("BERT cased")
+    vocab = {token: i for i, token in enumerate(("a", "##b"))}
+    tokenizer = Tokenizer.from_buffer(
+        data_of(
+            config_of(tokenizer)
+            | {"model": config_of(Tokenizer(models.WordPiece(vocab, unk_token="[UNK]")))["model"]}
+            | {"added_tokens": [], "post_processor": None}
+        )
+    )
+    assert different(engine_of(tokenizer), tokenizer, ["a ab abb"]) == []
+    with pytest.raises(DataError):
+        engine_of(tokenizer).encode(strings("a c"))
+
+
+def test_models_with_other_options_are_asked():
+    for name in ("BERT cased", "T5, XLM-R"):
+        tokenizer = small_tokenizer(name)
+        config = changed(config_of(tokenizer), "model", "dropout", value=0.1)
+        engine = make_engine(config, tokenizer)
+        assert not isinstance(engine, str) and engine._plan.model is None
+    tokenizer = small_tokenizer("T5, XLM-R")
+    engine = make_engine(changed(config_of(tokenizer), "model", "unk_id", value=None), tokenizer)
+    assert not isinstance(engine, str) and engine._plan.model is None
+
+
+@pytest.mark.parametrize("content", ["b", "a very long one"])
+def test_a_letter_that_becomes_another_is_asked_for(content):
+    config = config_of(small_tokenizer("T5, XLM-R"))
+    config["normalizer"] = {"type": "Replace", "pattern": {"String": "a"}, "content": content}
+    tokenizer = Tokenizer.from_buffer(data_of(config))
+    assert different(engine_of(tokenizer), tokenizer, ["a hat, a bat"]) == []
+
+
+@pytest.mark.parametrize("first", [{"type": "Lowercase"}, {"type": "NFKD"}])
+def test_no_character_is_known_where_replaced_ones_may_be_made(first):
+    tokenizer = small_tokenizer("ALBERT")
+    config = config_of(tokenizer)
+    config["normalizer"]["normalizers"].insert(0, first)
+    tokenizer = Tokenizer.from_buffer(data_of(config))
+    engine = engine_of(tokenizer)
+    assert engine._plan.model is None
+    assert different(engine, tokenizer, ["a `` b '' c"]) == []
