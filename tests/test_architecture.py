@@ -48,7 +48,12 @@ READS_TEXT = {"set_tokenizer"}
 ROOMS = ["data", "measures", "models", "run", "tasks"]
 # The flags of a model are a run's too.
 KNOWS_RUNS = {"trainers/models/model_flags.py"}
-FRAMEWORKS = {"on_flax": "jax", "on_tf": "tensorflow", "on_poptorch": "torch"}
+FRAMEWORKS = {
+    "on_flax": "jax",
+    "on_tf": "tensorflow",
+    "on_poptorch": "torch",
+    "on_torch": "torch",
+}
 # What of the trainers knows no framework runs on a PopTorch host too, whose Python is 3.8.
 OLD_SYNTAX = [
     path

@@ -69,6 +69,7 @@ class BatchReader(ABC):
         seed: int,
         start_step: int = 0,
         stop_step: Optional[int] = None,
+        stride: int = 1,
         process_index: int = 0,
         process_count: int = 1,
         prefetch: int = 2,
@@ -77,8 +78,8 @@ class BatchReader(ABC):
 
         Every batch is a pure function of (seed, its step): the features and what `order` gives,
         each with batch_size / process_count rows. Steps and processes count from 0; without a
-        `stop_step` it goes on for ever. A background thread reads `prefetch` batches ahead; 0 reads
-        when asked.
+        `stop_step` it goes on for ever; with a `stride` of 3 it takes every third step. A
+        background thread reads `prefetch` batches ahead; 0 reads when asked.
 
         Raises:
           DataError, UsageError: as `read`; the batch size cannot be shared.
@@ -89,8 +90,9 @@ class BatchReader(ABC):
             step = start_step
             while stop_step is None or step < stop_step:
                 # While files are on their way, a batch waits for no other than its own.
-                stop = step + (1 if self.fetching(split) else max(1, self.rows_a_read // share))
-                steps = np.arange(step, stop if stop_step is None else min(stop, stop_step))
+                count = 1 if self.fetching(split) else max(1, self.rows_a_read // share)
+                stop = step + count * stride
+                steps = np.arange(step, stop if stop_step is None else min(stop, stop_step), stride)
                 positions = steps[:, None] * batch_size + (first + np.arange(share))
                 order = self.order(split, positions.ravel(), seed=seed)
                 several = dict(self.read(split, order["row_index"]), **order)
@@ -135,9 +137,15 @@ class BatchReader(ABC):
 
         return read_ahead(read(), prefetch)
 
-    def split(self, name: str) -> "SplitRows":
-        """One split as a dataset of single rows."""
-        return SplitRows(self, name)
+    def split(
+        self, name: str, *, seed: Optional[int] = None, count: Optional[int] = None
+    ) -> "SplitRows":
+        """One split as a dataset of single rows: in their own order, or in that of `batches`.
+
+        With a seed, row i is the one at position i of the stream; there are `count` of them, by
+        default as many as the split has rows. Of a mixture, its weights count only then.
+        """
+        return SplitRows(self, name, seed, count)
 
     def no_split(self, split: str) -> UsageError:
         """The error for a split that is not there."""
@@ -174,15 +182,29 @@ class SplitRows:
         len(rows), rows[0]["input_ids"]                    # uint16 [L]
         torch.utils.data.DataLoader(rows, batch_size=32, shuffle=True, num_workers=4)
         grain.MapDataset.source(rows).shuffle(seed=0).batch(32)
+        ShardSet("shards").split("train", seed=0, count=10**6)    # in the order of `batches`
 
     May be sent to other processes: files are opened where they are first read.
     """
 
-    def __init__(self, reader: BatchReader, split: str):
-        self._reader, self._split, self._rows = reader, split, reader.rows(split)
+    def __init__(
+        self,
+        reader: BatchReader,
+        split: str,
+        seed: Optional[int] = None,
+        count: Optional[int] = None,
+    ):
+        """As `BatchReader.split`; a count without a seed is refused with a UsageError."""
+        self._reader, self._split, self._seed = reader, split, seed
+        self._rows = reader.rows(split)
+        if seed is None and count is not None:
+            raise UsageError(f"{count} rows of {self!r}: give a seed too, which says in what order")
+        if seed is not None and not self._rows:
+            raise reader.no_rows(split)
+        self._rows = self._rows if count is None else count
 
     def __len__(self) -> int:
-        """Rows of the split."""
+        """Rows of the split, or as many as were asked for."""
         return self._rows
 
     def __getitem__(self, index: int) -> Batch:
@@ -195,7 +217,10 @@ class SplitRows:
         outside = (wanted < -self._rows) | (wanted >= self._rows)
         if outside.any():
             raise IndexError(f"row {wanted[outside][0]} of {self!r}")
-        columns = self._reader.read(self._split, wanted % max(self._rows, 1))
+        wanted = wanted % max(self._rows, 1)
+        if self._seed is not None:
+            wanted = self._reader.order(self._split, wanted, seed=self._seed)["row_index"]
+        columns = self._reader.read(self._split, wanted)
         return [dict(zip(columns, row)) for row in zip(*columns.values())]
 
     def __iter__(self) -> Iterator[Batch]:
@@ -206,7 +231,8 @@ class SplitRows:
 
     def __repr__(self) -> str:
         """What it reads: grain compares this when it resumes."""
-        return f"SplitRows({self._reader.name!r}, {self._split!r}, {self._rows} rows)"
+        seed = "" if self._seed is None else f", seed {self._seed}"
+        return f"SplitRows({self._reader.name!r}, {self._split!r}, {self._rows} rows{seed})"
 
 
 def read_ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:

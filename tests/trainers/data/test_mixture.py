@@ -136,6 +136,14 @@ def test_any_step_and_any_hosts_read_the_same(sets, hosts, start):
             np.testing.assert_array_equal(values, np.concatenate([s[name] for s in shares]))
 
 
+def test_rows_in_the_order_of_batches_keep_the_weights(sets):
+    mixture = mix(sets, a=0.5, b=0.25, c=0.25)
+    due = [b["input_ids"] for b in mixture.batches("train", batch_size=8, seed=5, stop_step=20)]
+    rows = mixture.split("train", seed=5, count=160)
+    found = [row["input_ids"] for row in rows.__getitems__(range(160))]
+    np.testing.assert_array_equal(found, np.concatenate(due))
+
+
 def test_a_seed_is_an_order(sets):
     def rows(seed):
         return mix(sets, a=0.7, b=0.3).order("train", np.arange(40), seed=seed)["row_index"]

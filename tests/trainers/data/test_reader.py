@@ -81,6 +81,14 @@ def test_start_step_continues(small_set, start):
     assert_same_batches(whole[start:], rest)
 
 
+def test_every_third_step(small_set):
+    shards = ShardSet(small_set[0])
+    asked = {"batch_size": 6, "seed": 5, "start_step": 2, "stop_step": 30}
+    each = [batch["row_index"].tolist() for batch in shards.batches("train", **asked)]
+    third = [batch["row_index"].tolist() for batch in shards.batches("train", stride=3, **asked)]
+    assert third == each[::3]
+
+
 @pytest.mark.parametrize("hosts", [2, 3, 6])
 def test_any_number_of_hosts_reads_the_same_batches(small_set, hosts):
     shards = ShardSet(small_set[0])
@@ -194,6 +202,43 @@ def test_a_split_is_a_dataset_of_rows(small_set):
             rows[outside]
     with pytest.raises(UsageError, match="no split 'test'"):
         ShardSet(directory).split("test")
+
+
+def test_a_split_in_the_order_of_batches(small_set):
+    shards = ShardSet(small_set[0])
+    due = list(shards.batches("train", batch_size=10, seed=5, stop_step=11))
+    rows = pickle.loads(pickle.dumps(shards.split("train", seed=5, count=110)))
+    assert len(rows) == 110 and len(shards.split("train", seed=5)) == TRAIN
+    ids = [row["input_ids"].tolist() for row in rows]
+    assert ids == [row.tolist() for batch in due for row in batch["input_ids"]]
+    assert rows[-1]["input_ids"].tolist() == ids[-1]
+    assert "110 rows, seed 5" in repr(rows) != repr(shards.split("train", seed=6, count=110))
+    with pytest.raises(UsageError, match="110 rows of .* give a seed too"):
+        shards.split("train", count=110)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_grain_reads_them_in_that_order_and_goes_on_from_its_state(small_set, ranks):
+    import grain  # takes a second, which no other test of this file needs
+
+    rows = ShardSet(small_set[0]).split("train", seed=5, count=96)
+
+    def steps(rank):
+        return iter(grain.MapDataset.source(rows)[rank::ranks].batch(8 // ranks).to_iter_dataset())
+
+    for rank in range(ranks):
+        due = [batch["input_ids"].tolist() for batch in steps(rank)]
+        assert due == [
+            [rows[place]["input_ids"].tolist() for place in range(8 * step + rank, 8 * step + 8)][
+                ::ranks
+            ]
+            for step in range(12)
+        ]
+        stopped, again = steps(rank), steps(rank)
+        for _ in range(5):
+            next(stopped)
+        again.set_state(stopped.get_state())
+        assert [batch["input_ids"].tolist() for batch in again] == due[5:]
 
 
 def test_a_record_is_decoded_by_itself(small_set):

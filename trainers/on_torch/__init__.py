@@ -1,0 +1,1 @@
+"""Shard sets for training loops of PyTorch."""
