@@ -157,6 +157,7 @@ def _whole_documents(sizes: Sizes) -> Tuple[Feature, ...]:
 
 
 _TASKS = {
+    "chat": _clm,
     "classification": _classification,
     "clm": _clm,
     "mlm": _mlm,

@@ -50,6 +50,7 @@ class ShardStatistics:
       tokens_in_rows: not padding; copies included.
       segments: copies included.
       masked: slots in use.
+      trained: tokens with a loss weight, where the task chooses them.
       length_histogram: bin b counts documents of 2**(b-1) <= tokens < 2**b; bin 0 of none.
       labels: class to number of documents, where the task has classes.
     """
@@ -66,6 +67,7 @@ class ShardStatistics:
     tokens_in_rows: int = 0
     segments: int = 0
     masked: int = 0
+    trained: int = 0
     length_histogram: Tuple[int, ...] = (0,) * HISTOGRAM_BINS
     labels: Dict[str, int] = field(default_factory=dict)
 
@@ -127,6 +129,8 @@ def _sum(shards: Iterable[ShardStatistics]) -> ShardStatistics:
 def _plain(counts: ShardStatistics) -> Dict[str, Any]:
     """As stats.json has it, where each reason of a shard's is a field."""
     values: Dict[str, Any] = {name: getattr(counts, name) for name in COUNTS}
+    if not counts.trained:  # so that sets of other tasks are as they were
+        del values["trained"]
     values.update((drop.name, counts.dropped.get(drop.name, 0)) for drop in BY_SHARD)
     return dict(values, length_histogram=list(counts.length_histogram), labels=counts.labels)
 
@@ -135,7 +139,7 @@ def _gather_dropped(shard: Any, place: str) -> Any:
     """A shard's counts as stats.json has them -> its reasons in one `dropped`."""
     if not isinstance(shard, dict):
         return shard  # which is refused with its type
-    gathered = dict(shard)
+    gathered = dict({"trained": 0}, **shard)
     try:
         dropped = {drop.name: gathered.pop(drop.name) for drop in BY_SHARD}
     except KeyError as error:

@@ -39,8 +39,10 @@ _CLASSES = Kind(
 )
 _KINDS: Dict[str, Kind] = {
     "bos": YES_NO,
+    "chat_template": TEXT,
     "classes": _CLASSES,
     "document": one_of("line", "paragraph", "file"),
+    "end_of_turn": TEXT,
     "filter": TEXT,
     "filter_sha256": TEXT,
     "input_format": TEXT,
@@ -57,6 +59,7 @@ _KINDS: Dict[str, Kind] = {
     "normalize": one_of("none", "nfc", "nfkc"),
     "qa_form": one_of("causal", "prefix"),
     "qa_template": TEXT,
+    "train_on": one_of("assistant", "last", "all"),
     "truncation": one_of("head", "tail", "head_tail"),
     "unicode": TEXT,
     "window_stride": number(1, _MOST),
@@ -119,6 +122,11 @@ def _specials_of_questions(schema: "Schema", shard: "ShardStatistics") -> int:
 
 
 _RULES: Dict[str, _Rules] = {
+    "chat": _Rules(
+        parameters=("chat_template", "end_of_turn", "prefix_ids", "suffix_ids", "train_on"),
+        problems=_edge_problems,
+        specials=_specials_of_documents,
+    ),
     "classification": _Rules(
         parameters=("classes", "truncation", "prefix_ids", "suffix_ids"),
         problems=_pair_problems,

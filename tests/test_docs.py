@@ -71,7 +71,7 @@ def links(page: Path) -> list[tuple[Path, str]]:
 def flags() -> dict[str, set[str]]:
     """Flags of each entry, as its --help has them; of build_shards with those of all tasks."""
     asked = [(entry, "--help") for entry in ENTRIES]
-    tasks = ("clm", "classification", "qa", "span_corruption", "tokens")
+    tasks = ("clm", "chat", "classification", "qa", "span_corruption", "tokens")
     asked += [("pipelines.build_shards", f"--task={task} --help") for task in tasks]
     with ThreadPoolExecutor(2) as pool:
         texts = list(pool.map(lambda words: show_help(*words), asked))

@@ -80,7 +80,7 @@ class Job:
             tokenizer = LoadedTokenizer.from_json(store.read(path))
             if tokenizer.sha256 != sha256:
                 raise DataError(f"{path} is not the tokenizer that the run began with: run again")
-            share_tokenizer(tokenizer)
+            share_tokenizer(tokenizer.with_roles(self.schema.special_ids))
         return _loaded_tokenizers[sha256]
 
 

@@ -115,7 +115,7 @@ class Shard:
 
     Attributes:
       example_ids_E: uint32 [E, 2], for the feature `example_id`; zeros in a training split.
-      counts: of documents, tokens and rows; not of masks, which are drawn with the chunks.
+      counts: of documents, tokens and rows; not of weights, which are made with the chunks.
     """
 
     maker: RowMaker
@@ -125,14 +125,14 @@ class Shard:
     keys_R: np.ndarray
     example_ids_E: np.ndarray
     counts: ShardStatistics
-    _masked: int | None = None
+    _weighed: dict[str, int] | None = None
 
     @property
     def statistics(self) -> ShardStatistics:
-        """Its counts, and its masks too, which are known after the last chunk."""
-        if self._masked is None and self.maker.schema.static_masking:
+        """Its counts, with those of weights, which are known after the last chunk."""
+        if self._weighed is None and self.maker.schema.static_masking:
             raise RuntimeError("masks are counted when `chunks` has given its last chunk")
-        return replace(self.counts, masked=self._masked or 0)
+        return replace(self.counts, **(self._weighed or {}))
 
     def streams(self) -> list[np.ndarray]:
         """The token ids of all rows, unmasked, without padding, one copy of each row."""
@@ -154,14 +154,15 @@ class Shard:
         keys = (self.keys_R[None, :] + copies[:, None]).ravel()
         keys = np.where(np.arange(len(keys)) < len(self.keys_R), keys, mix(keys))
         order = np.argsort(keys, kind="stable")
-        masked = 0
+        masked = trained = 0
         for start in range(0, len(order), _CHUNK_ROWS):
             chosen = order[start : start + _CHUNK_ROWS]
             columns = self._rows(chosen % len(self.keys_R))
             columns = self.maker.finish(columns, keys[chosen])
             masked += int(columns["masked_weights"].sum()) if "masked_weights" in columns else 0
+            trained += int(columns["loss_weights"].sum()) if self.maker.task.chooses_tokens else 0
             yield codec.encode(columns)
-        self._masked = masked
+        self._weighed = {"masked": masked, "trained": trained}
 
     def _rows(self, rows_B: np.ndarray) -> Columns:
         """The columns of the rows of these numbers, as the packing lays them."""

@@ -109,6 +109,8 @@ class BuildOptions(Generic[T]):
                 "--input is cut into splits by hash, and --train_input and its like are splits as "
                 "they stand: give the one or the others"
             )
+        if not any(role.values.is_text for role in self.settings.roles()):
+            self.filters.refuse_texts(f"--task={self.task}")
         self.sources()
         self.shares()
         self.shards({})
@@ -283,10 +285,10 @@ def parse_options(argv: list[str]) -> tuple[BuildOptions[Task], list[str]]:
         use_underscores=True,
     )
     flags = {other.partition("=")[0].removeprefix("--").removeprefix("no_") for other in others}
-    for task in TASKS:
-        of_task = flags & {field.name for field in fields(task_class(task))} if others else ()
-        if of_task:
-            raise UsageError(f"--{min(of_task)} is a flag of --task={task}, not of {chosen}")
+    of_task = {task: {f.name for f in fields(task_class(task))} if flags else () for task in TASKS}
+    for flag in sorted(flags):
+        if having := [task for task in TASKS if flag in of_task[task]]:
+            raise UsageError(f"--{flag} is a flag of --task={'|'.join(having)}, not of {chosen}")
     return options, others
 
 

@@ -56,7 +56,8 @@ def _facts(info: SetInfo, seconds: float | None) -> dict[str, str]:
     facts = {
         "documents": f"{statistics.documents_read:,} read, {total.documents:,} kept",
         **describe_dropped(statistics.all_dropped(), ("duplicates", FILTERED, REFUSED)),
-        "tokens": f"{total.tokens:,} {moved}= all in rows",
+        "tokens": f"{total.tokens:,} {moved}= all in rows"
+        + f", {total.trained:,} trained on" * (total.trained > 0),
         "rows": ", ".join(f"{split} {statistics.split(split).rows:,}" for split in splits),
     }
     if length:

@@ -48,7 +48,10 @@ class LoadedTokenizer:
       prefix_ids: what goes before each text, as its post-processor says: (0,) for RoBERTa.
       suffix_ids: what goes after it: (2,) for RoBERTa.
       golden: fixed strings and their ids, without prefix and suffix.
+      chat_template: that lay beside its file, for who builds a set; "" in workers.
     """
+
+    chat_template = ""
 
     def __init__(
         self,
@@ -105,6 +108,18 @@ class LoadedTokenizer:
     ) -> "LoadedTokenizer":
         """From bytes of a tokenizer.json, as in a worker: 0.3 s, and 1 s at the first encode."""
         return cls(data, named_roles, parallel=parallel)
+
+    def with_roles(self, special_ids: Mapping[str, int]) -> "LoadedTokenizer":
+        """Itself, or one whose roles are those that a set records, if added tokens can have them.
+
+        A file beside tokenizer.json named them, which a set does not carry.
+        """
+        added = self._tokenizer.get_added_tokens_decoder()
+        differing = {role: i for role, i in special_ids.items() if self.special_ids.get(role) != i}
+        if not differing or not added.keys() >= {*differing.values()}:
+            return self
+        named = {role: added[i].content for role, i in differing.items()}
+        return LoadedTokenizer(self.json, named, place=self._place, parallel=self._parallel)
 
     def __reduce__(self) -> tuple:
         """Pickled as bytes and roles: engines are made where they are used."""
@@ -273,7 +288,9 @@ def load_tokenizer(path: str | os.PathLike[str], *, parallel: bool = False) -> L
       DataError: what is there is broken, or cannot be used.
     """
     files = read_tokenizer_files(os.fspath(path))
-    return LoadedTokenizer(files.tokenizer, files.named, place=files.place, parallel=parallel)
+    tokenizer = LoadedTokenizer(files.tokenizer, files.named, place=files.place, parallel=parallel)
+    tokenizer.chat_template = files.chat_template
+    return tokenizer
 
 
 def _unpickle(data: bytes, named: dict[str, str], place: str, parallel: bool) -> LoadedTokenizer:

@@ -41,6 +41,7 @@ COMMON_SPECIALS = {
 }
 _WHOLE, _PARTS = "tokenizer.json", ("vocab.json", "merges.txt")
 _BESIDE = ("tokenizer_config.json", "special_tokens_map.json")  # the latter goes before
+_CHAT_TEMPLATE = "chat_template.jinja"
 _ROBERTA_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 _REMEDY = (
     "give a tokenizer.json (`AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)` of "
@@ -56,11 +57,13 @@ class TokenizerFiles:
       tokenizer: as the files say, not yet looked into.
       named: role to token, as special_tokens_map.json and tokenizer_config.json give it.
       place: the file to name in errors.
+      chat_template: that lies beside it; "" if there is none.
     """
 
     tokenizer: Tokenizer
     named: dict[str, str]
     place: str
+    chat_template: str = ""
 
 
 def read_tokenizer_files(path: str) -> TokenizerFiles:
@@ -73,17 +76,20 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
     if is_url(path):
         return _from_store(path)
     if os.path.isfile(path):
-        named = _named_roles(os.path.dirname(path)) if path.endswith(_WHOLE) else {}
-        return TokenizerFiles(parse_tokenizer(_read(path), path)[0], named, path)
+        tokenizer, folder = parse_tokenizer(_read(path), path)[0], os.path.dirname(path)
+        if not path.endswith(_WHOLE):
+            return TokenizerFiles(tokenizer, {}, path)
+        return TokenizerFiles(tokenizer, _named_roles(folder), path, _chat_template(folder))
     if not os.path.isdir(path):
         raise UsageError(f"--tokenizer={path}: there is no such file or directory; {_REMEDY}")
     whole = os.path.join(path, _WHOLE)
     if os.path.isfile(whole):
         tokenizer, _ = parse_tokenizer(_read(whole), whole)
-        return TokenizerFiles(tokenizer, _named_roles(path), whole)
+        return TokenizerFiles(tokenizer, _named_roles(path), whole, _chat_template(path))
     vocab, merges = (os.path.join(path, name) for name in _PARTS)
     if os.path.isfile(vocab) and os.path.isfile(merges):
-        return TokenizerFiles(_from_vocab_and_merges(vocab, merges), _named_roles(path), vocab)
+        tokenizer = _from_vocab_and_merges(vocab, merges)
+        return TokenizerFiles(tokenizer, _named_roles(path), vocab, _chat_template(path))
     names = ", ".join(sorted(os.listdir(path))[:9]) or "nothing"
     raise UsageError(
         f"--tokenizer={path}: the directory has neither tokenizer.json nor vocab.json with "
@@ -98,10 +104,11 @@ def _from_store(path: str) -> TokenizerFiles:
         place = path
         if not there and store.exists(path):
             place, _, name = path.rpartition("/")
-            there = {name, *(_BESIDE if name == _WHOLE else ())} & {*store.sizes(place)}
+            beside = (*_BESIDE, _CHAT_TEMPLATE) if name == _WHOLE else ()
+            there = {name, *beside} & {*store.sizes(place)}
             local = os.path.join(folder, name)
         else:
-            there &= {_WHOLE, *_PARTS, *_BESIDE}
+            there &= {_WHOLE, *_PARTS, *_BESIDE, _CHAT_TEMPLATE}
             local = folder
         for name in there:
             store.local_copy(f"{place}/{name}", folder)
@@ -187,6 +194,19 @@ def _named_roles(directory: str) -> dict[str, str]:
             if isinstance(token, str) and token:
                 named[role] = token
     return named
+
+
+def _chat_template(directory: str) -> str:
+    """The template in a file of its own, else the default one of tokenizer_config.json."""
+    path = os.path.join(directory, _CHAT_TEMPLATE)
+    if os.path.isfile(path):
+        return _read(path).decode(errors="replace")
+    path = os.path.join(directory, "tokenizer_config.json")
+    template = _read_object(path).get("chat_template") if os.path.isfile(path) else None
+    if isinstance(template, list):  # several, each {"name": ..., "template": ...}
+        named = [one for one in template if isinstance(one, dict) and one.get("name") == "default"]
+        template = named[0].get("template") if named else None
+    return template if isinstance(template, str) else ""
 
 
 def _from_vocab_and_merges(vocab_path: str, merges_path: str) -> Tokenizer:

@@ -61,6 +61,15 @@ class Filters:
                 "the module's name as Python imports it, without folders and .py"
             )
 
+    def refuse_texts(self, place: str) -> None:
+        """Refuses flags that look at text, where documents have none of their own."""
+        for name, default in asdict(Filters()).items():
+            if name not in ("filter", "keep_rejects") and getattr(self, name) != default:
+                raise UsageError(
+                    f"--{name}={getattr(self, name)} is of texts, and {place} has none before its "
+                    "template: choose documents with --filter"
+                )
+
     def parameters(self) -> dict[str, Any]:
         """What decides, by flag name, for the fingerprint of what is made.
 

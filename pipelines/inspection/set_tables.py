@@ -137,7 +137,7 @@ def _documents(stats: Statistics) -> Table:
 
 
 # Rows of the table that are left out where all splits have 0.
-_OPTIONAL = ("words", "tokens_truncated", "tokens_repeated", "masked")
+_OPTIONAL = ("words", "tokens_truncated", "tokens_repeated", "masked", "trained")
 
 
 def _splits(stats: Statistics, schema: Schema) -> Table:
@@ -159,6 +159,7 @@ def _splits(stats: Statistics, schema: Schema) -> Table:
         "segments": "segments",
         "tokens in rows": "tokens_in_rows",
         "masked": "masked",
+        "trained on": "trained",
     }.items():
         counts = [getattr(split, name) for split in splits.values()]
         if any(counts) or name not in _OPTIONAL:

@@ -48,7 +48,7 @@ class Kind:
         none.
       is_content: whether documents that differ in it alone are two.
       is_folder: whether a text file's folder says it.
-      is_json: whether it may have any shape, and is kept as JSON with sorted keys.
+      is_json: whether it may have any shape, and is kept as JSON.
     """
 
     wanted: str

@@ -52,10 +52,7 @@ class Clm(EdgedText):
         """Weighs every token but the first of its segment, before which there is nothing."""
 
         def weigh(columns: Columns, keys_B: np.ndarray) -> Columns:
-            segment_ids = columns["segment_ids"]
-            weights = np.zeros(segment_ids.shape, np.uint8)
-            weights[:, 1:] = (segment_ids[:, 1:] == segment_ids[:, :-1]) & (segment_ids[:, 1:] > 0)
-            return columns | {"loss_weights": weights}
+            return columns | {"loss_weights": is_predicted(columns["segment_ids"])}
 
         return weigh
 
@@ -65,11 +62,16 @@ class Clm(EdgedText):
         return _loss_problems(columns)
 
 
+def is_predicted(segment_ids: np.ndarray) -> np.ndarray:
+    """1 for every token but the first of its segment: [1, 1, 1, 2, 2, 0] -> [0, 1, 1, 0, 1, 0]."""
+    is_later = np.zeros(segment_ids.shape, np.uint8)
+    is_later[:, 1:] = (segment_ids[:, 1:] == segment_ids[:, :-1]) & (segment_ids[:, 1:] > 0)
+    return is_later
+
+
 def _loss_problems(columns: Columns) -> Iterator[RowProblem]:
     """Every token but the first of its segment counts; padding does not."""
-    segment_ids, weights = columns["segment_ids"], columns["loss_weights"]
-    due = np.zeros(segment_ids.shape, weights.dtype)
-    due[:, 1:] = (segment_ids[:, 1:] == segment_ids[:, :-1]) & (segment_ids[:, 1:] > 0)
+    weights, due = columns["loss_weights"], is_predicted(columns["segment_ids"])
     yield from problems_where(
         weights != due,
         lambda row, i: (

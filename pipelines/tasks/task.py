@@ -95,6 +95,7 @@ class Task(ABC):
       trainer: the module of trainers/ that trains on its rows; "" if there is none.
       wraps_segments: whether the schema's prefix_ids and suffix_ids are the tokenizer's own, and
         stand around each segment.
+      chooses_tokens: whether a part of the tokens has loss weights, and is counted.
       ids_differ: no two documents that are evaluated may have the same id.
       holds_documents: whether it makes no rows, but documents whole: see `schemas.sidecar.Schema`.
     """
@@ -102,6 +103,7 @@ class Task(ABC):
     title: ClassVar[str]
     trainer: ClassVar[str] = ""
     wraps_segments: ClassVar[bool] = False
+    chooses_tokens: ClassVar[bool] = False
     ids_differ: ClassVar[bool] = False
     holds_documents: ClassVar[bool] = False
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from tokenizers import Tokenizer
 
 from pipelines.configs.config_file import config_bytes
+from pipelines.encoding.chat_template import read_chat_template
 from pipelines.encoding.splitting.automaton import compile_pattern
 from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
 from pipelines.encoding.splitting.patterns import name_of
@@ -26,7 +27,6 @@ from pipelines.runners.launch import choose_runner, is_local, with_beam
 from pipelines.storage import store
 from pipelines.storage.store import write_file
 from pipelines.train.bpe import Trained
-from pipelines.train.chat_template import read_chat_template
 from pipelines.train.fertility import Fertility, fertility_table, measure_fertility
 from pipelines.train.group_sample import GroupSample
 from pipelines.train.groups import file_groups

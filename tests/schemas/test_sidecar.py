@@ -526,7 +526,7 @@ def test_json_schemas_list_the_fields_of_the_dataclasses():
         (manifest["properties"]["files"]["items"], _fields(ManifestFile)),
     ):
         assert set(listed["properties"]) == expected
-        assert sorted(expected) == listed["required"]
+        assert sorted(expected - {"trained"}) == listed["required"]  # of one task's sets alone
 
 
 def test_json_schemas_know_the_same_values_as_the_code():

@@ -206,9 +206,12 @@ class RunFlags:
         return Path(self.output or Path("runs") / f"{shards_name(self.shards)}-{model}")
 
 
+_ROWS_OF = {"chat": "clm"}  # tasks whose rows are those of another
+
+
 def check_task(task: str, schema: Schema, place: str) -> None:
-    """Refuses with a UsageError the set at `place` if its task is not the trainer's."""
-    if schema.task != task:
+    """Refuses with a UsageError the set at `place` if its rows are not the trainer's."""
+    if _ROWS_OF.get(schema.task, schema.task) != task:
         raise UsageError(
             f"{place} holds rows for task {schema.task!r}; this trainer takes {task!r}. Build a "
             f"set with build_shards --task={task}, or use that task's trainer"

@@ -98,7 +98,9 @@ class ClmTask(Task):
     def __init__(self, flags: ClmFlags, schema: Schema, shards: Optional[BatchReader] = None):
         """Takes the counts of bytes and words of the split that is evaluated."""
         self.best_by = None if flags.best_by == "none" else flags.best_by
-        split, sets = flags.validation_split, sets_of(shards) if shards is not None else []
+        split = flags.validation_split
+        # Of conversations only a part is predicted: a loss over all bytes would say nothing.
+        sets = sets_of(shards) if shards is not None and schema.task == "clm" else []
         counts = [part.stats.split(split) for part in sets if split in part.splits]
         self._text = sum(counts, ShardStatistics())
 

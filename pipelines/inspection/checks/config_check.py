@@ -28,10 +28,12 @@ _FIELDS = (
 )
 # Flags that are in `parameters` of every task that has them.
 _RECORDED = frozenset(
-    "classes document filter max_answer_length max_chars max_question_length max_repetition "
-    "mean_span_length min_chars min_words noise_density normalize qa_form qa_template truncation "
-    "window_stride".split()
+    "classes document end_of_turn filter max_answer_length max_chars max_question_length "
+    "max_repetition mean_span_length min_chars min_words noise_density normalize qa_form "
+    "qa_template train_on truncation window_stride".split()
 )
+
+_FILES = ("chat_template",)  # flags that name a file, whose content is recorded
 
 
 def config_problems(content: bytes, schema: Schema) -> list[str]:
@@ -67,7 +69,7 @@ def _pairs(flags: dict[str, Any], schema: Schema) -> Iterator[tuple[str, Any, An
                 parse_json(given.encode(), name) if given[:1] == "[" else given.split(","),
                 value,
             )
-        elif name in flags and not (name == "max_target_length" and flags[name] == 0):
+        elif name in flags and name not in _FILES and not _is_auto(name, flags[name]):
             yield name, flags[name], value
     for name, flag in flags.items():
         recorded = name in _RECORDED or (str(name).endswith("_field") and flag)
@@ -80,6 +82,10 @@ def _pairs(flags: dict[str, Any], schema: Schema) -> Iterator[tuple[str, Any, An
         yield "splits", _numbers(flags["splits"], float), schema.splits
     if ":" in str(flags.get("num_shards", "")):
         yield "num_shards", _numbers(flags["num_shards"], json.loads), schema.shards
+
+
+def _is_auto(name: str, flag: Any) -> bool:
+    return name == "max_target_length" and flag == 0
 
 
 def _numbers(text: str, parse: Callable[[str], Any]) -> dict[str, Any]:

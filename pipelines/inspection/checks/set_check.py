@@ -312,7 +312,7 @@ def _surroundings(
     Raises:
       DataError: the tokenizer is missing, broken, or not the schema's.
     """
-    tokenizer = loading.result()
+    tokenizer = loading.result().with_roles(schema.special_ids)
     path = files.fetch("tokenizer.json")
     if file_sha256(path) != schema.tokenizer_sha256:
         return (), ()  # another one, as the manifest tells

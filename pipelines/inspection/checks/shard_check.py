@@ -14,6 +14,7 @@ from pipelines.inspection.checks.row_checks import (
     example_names,
     row_problems,
 )
+from pipelines.tasks.task import task_class
 from pipelines.writers.highway_hash import highway_hash
 from schemas.errors import DataError
 from schemas.features import unmask
@@ -182,6 +183,8 @@ class ShardCheck:
         )
         self.problems += [f"{path}: row {start + p.row}: {p.message}" for p in problems]
         self._counts.update(count(columns))
+        if task_class(expected.schema.task).chooses_tokens:
+            self._counts["trained"] += int(columns["loss_weights"].sum())
         if "label" in columns:
             self._labels.update(_count_labels(columns, expected.schema))
         if expected.evaluation is not None:
@@ -200,7 +203,7 @@ class ShardCheck:
                     f"{self._name}: {due:,} documents are labelled {name!r} in stats.json, but "
                     f"{self._labels[name]:,} in the rows"
                 )
-        for name in COUNTED:
+        for name in (*COUNTED, "trained"):
             if self._counts[name] != getattr(stats, name):
                 self.problems.append(
                     f"{self._name}: {name} is {getattr(stats, name):,} in stats.json, but "

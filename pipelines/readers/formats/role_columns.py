@@ -57,8 +57,21 @@ def missing_field(role: Role, path: str, names: Sequence[str]) -> str:
 
 
 def json_text(value: Any) -> str:
-    """A value of any shape as JSON, the same whatever format it was read from."""
-    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+    """A value of any shape as JSON; the order of keys is kept, which chat templates show."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _without_nulls(value: Any) -> Any:
+    """Without the fields that Arrow adds where other rows have them.
+
+    A null content is kept: so OpenAI writes a message that calls tools.
+    """
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    some = {k: v for k, v in value.items() if v is not None or k == "content"}
+    return {name: _without_nulls(item) for name, item in some.items()}
 
 
 def field_type(schema: pa.Schema, field: str) -> pa.DataType | None:
@@ -157,7 +170,8 @@ def _role_column(
     if role.type == ANSWERS:
         return _answers(column, role)
     if role.values.is_json:
-        texts = (None if value is None else json_text(value) for value in column.to_pylist())
+        values = map(_without_nulls, column.to_pylist())
+        texts = (None if value is None else json_text(value) for value in values)
         column = pa.array(texts, pa.large_string())
     refused: Refused = {}
     if names is not None and pt.is_integer(column.type):

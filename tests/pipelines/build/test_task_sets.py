@@ -12,12 +12,14 @@ from pipelines.inspection.checks.set_check import verify_set
 from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.errors import UsageError
 from schemas.sidecar import read_set
+from tests.tools.places import CHAT_TEMPLATE
 from tests.tools.shard_factory import replace_file
 
 TASKS = {
     "mlm of words": ["--mask_unit=word", "--max_length=64"],
     "mlm of spans": ["--mask_unit=span", "--max_length=64"],
     "clm": ["--task=clm", "--packing=concat", "--max_length=64"],
+    "chat": ["--task=chat", f"--chat_template={CHAT_TEMPLATE}", "--max_length=64"],
     "classification": ["--task=classification", "--max_length=48", "--truncation=head_tail"],
     "pairs": ["--task=classification", "--max_length=48", "--text_pair_field=title"],
     "span_corruption": ["--task=span_corruption", "--max_length=128"],
@@ -31,7 +33,18 @@ def lines(topics):
     """Documents with labels and ids, some of them twice with another id."""
     documents = [text for text in topics[:900] if text]
     return [
-        json.dumps({"text": text, "title": text[::-1][:30], "label": len(text) % 3, "id": number})
+        json.dumps(
+            {
+                "text": text,
+                "title": text[::-1][:30],
+                "label": len(text) % 3,
+                "id": number,
+                "messages": [
+                    {"role": "user", "content": text[:30]},
+                    {"role": "assistant", "content": text[30:] or text},
+                ],
+            }
+        )
         for number, text in enumerate(documents + documents[:40])
     ]
 
@@ -78,7 +91,8 @@ def test_seven_files_give_the_same_bytes(made, task):
     assert content(made(task, files=7)) == content(made(task))
 
 
-SLOW = [pytest.param(task, marks=pytest.mark.slow) for task in ("clm", "tokens", "span_corruption")]
+_SLOW = ("chat", "clm", "tokens", "span_corruption")
+SLOW = [pytest.param(task, marks=pytest.mark.slow) for task in _SLOW]
 
 
 @pytest.mark.parametrize("task", ["classification", *SLOW])

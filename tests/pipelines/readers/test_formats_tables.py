@@ -244,7 +244,7 @@ def test_a_folder_that_datasets_builds(tmp_path, monkeypatch):
 def test_values_of_any_shape_are_kept_as_json(tmp_path):
     """The same text from every format: one document is the same wherever it lies."""
     chats = [[{"role": "user", "content": "Blåbær"}], [{"role": "user", "content": "b"}] * 2]
-    expected = [json.dumps(chat, ensure_ascii=False, sort_keys=True) for chat in chats]
+    expected = [json.dumps(chat, ensure_ascii=False) for chat in chats]
     roles = (Role("messages", "json", "messages"),)
     table = pa.table({"messages": chats})
     pq.write_table(table, tmp_path / "x.parquet")

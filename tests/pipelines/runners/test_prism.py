@@ -21,7 +21,7 @@ from pipelines.runners.prism import find_program
 from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import read_set
-from tests.tools.places import ROOT
+from tests.tools.places import CHAT_TEMPLATE, ROOT
 
 PRISM = "--runner=PrismRunner"
 LOCAL = f"--runner={IN_PROCESS}"
@@ -29,6 +29,7 @@ PROCESSES = [LOCAL, "--direct_running_mode=multi_processing", "--direct_num_work
 TASKS = {
     "mlm": ["--max_length=64"],
     "clm": ["--packing=concat", "--max_length=64"],
+    "chat": [f"--chat_template={CHAT_TEMPLATE}", "--max_length=64"],
     "classification": ["--max_length=48"],
     "qa": ["--qa_form=prefix", "--max_length=160"],
     "span_corruption": ["--max_length=128"],
@@ -65,6 +66,10 @@ def corpus(topics, tmp_path_factory):
                 "question": f"What is at {start}?",
                 "context": text,
                 "answers": [answer],
+                "messages": [
+                    {"role": "user", "content": f"What is at {start}?"},
+                    {"role": "assistant", "content": text},
+                ],
             }
         )
     for number in range(3):

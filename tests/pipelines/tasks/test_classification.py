@@ -203,7 +203,7 @@ def test_of_equal_documents_the_same_id_stays_in_any_order():
         (["--classes=a,b", "--max_length=2"], "no place for text.*give at least 3"),
         (["--classes=a,b", "--max_length=5", "--text_pair_field=b"], "give at least 6"),
         (["--truncation=middle", "--classes=a,b"], None),
-        (["--packing=none", "--classes=a,b"], "--packing is a flag of --task=clm"),
+        (["--packing=none", "--classes=a,b"], "--packing is a flag of --task=chat.clm"),
     ],
 )
 def test_flags_that_cannot_work(flags, message, capsys):

@@ -1,0 +1,156 @@
+"""Chat templates: how messages become one text, in Jinja as `transformers` runs it.
+
+A template sees no clock and draws no numbers: the same messages are the same text on every day. One
+that asks for `strftime_now` where it is defined goes on without; one that insists fails.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jinja2 import TemplateError, nodes, pass_context
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.runtime import Context, Macro
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from pipelines.storage import store
+from schemas.errors import UsageError
+
+Message = dict[str, Any]
+_GENERATION_MARKS = "_generation_marks"  # the variable that holds them
+# What a template may raise: its own errors, and Python's for what messages do not have.
+_FAILURES = (
+    TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+class TemplateFailed(Exception):
+    """A template refused a conversation, or could not go on with it."""
+
+
+class _Generation(Extension):
+    """`{% generation %}`, with which templates mark what the model itself says."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        inside = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        call = self.call_method("_put_marks")
+        return nodes.CallBlock(call, [], [], inside, lineno=line)
+
+    @pass_context
+    def _put_marks(self, context: Context, caller: Macro) -> str:
+        begin, end = context.get(_GENERATION_MARKS, ("", ""))
+        return f"{begin}{caller()}{end}"
+
+
+class ChatTemplate:
+    """A template that is ready to render.
+
+    Attributes:
+      marks_generation: whether `{% generation %}` is in it.
+    """
+
+    def __init__(self, text: str, place: str, tokens: Mapping[str, str]):
+        """Compiles it.
+
+        Args:
+          text: Jinja.
+          place: names it in errors.
+          tokens: variables such as bos_token.
+
+        Raises:
+          UsageError: it is no template; says in which line.
+        """
+        jinja = _environment()
+        try:
+            self._template = jinja.from_string(text)
+            calls = jinja.parse(text).find_all(nodes.ExtensionAttribute)
+        except TemplateError as error:
+            line = getattr(error, "lineno", None)
+            place = f"{place}, line {line}" if line else place
+            raise UsageError(f"--chat_template: {place}: {error}; it has to be Jinja") from error
+        self.marks_generation = any(call.name == "_put_marks" for call in calls)
+        self._tokens = tokens
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: list[Any] | None = None,
+        *,
+        prompt: bool = False,
+        generation_marks: tuple[str, str] = ("", ""),
+    ) -> str:
+        """The text of messages.
+
+        Args:
+          messages: of a conversation.
+          tools: that the assistant may call.
+          prompt: whether to end with what the assistant begins to speak after.
+          generation_marks: put around what `{% generation %}` encloses.
+
+        Raises:
+          TemplateFailed: says why, in the template's words if it has any.
+        """
+        variables = {
+            **self._tokens,
+            "messages": messages,
+            "tools": tools,
+            "documents": None,
+            "add_generation_prompt": prompt,
+            _GENERATION_MARKS: generation_marks,
+        }
+        try:
+            return self._template.render(variables)
+        except _FAILURES as error:
+            raise TemplateFailed(f"{type(error).__name__}: {error}") from error
+
+
+def read_chat_template(path: str) -> str:
+    """The template of a file.
+
+    Raises:
+      UsageError: there is no such file, or it is no template; says in which line.
+    """
+    try:
+        text = store.read(path).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--chat_template={path} cannot be read: {error}") from error
+    ChatTemplate(text, path, {})
+    return text
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    jinja = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+    )
+    jinja.filters["tojson"] = _to_json
+    jinja.globals["raise_exception"] = _raise_exception
+    del jinja.filters["random"], jinja.globals["lipsum"]
+    return jinja
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """JSON as it is; Jinja's own filter escapes what HTML has a meaning for."""
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def _raise_exception(message: str) -> None:
+    raise TemplateError(message)

@@ -1,0 +1,149 @@
+"""Turns by hand, in templates that trim contents, look at them, drop or reorder them."""
+
+import pytest
+
+from pipelines.encoding.chat_template import ChatTemplate, TemplateFailed
+from pipelines.encoding.chat_turns import Conversation, Refused, find_turn_ends
+from schemas.errors import UsageError
+
+TOKENS = ("<e>", "<e>x", "</s>")
+
+
+def each(said: str, prompt: str = "A:") -> str:
+    """A template in which the assistant says `said`, a Jinja expression of `c`, the content."""
+    return (
+        "{% for m in messages %}{% set c = m.content %}{{ m.role[0] | upper + ':' }}"
+        f"{{% if m.role == 'assistant' %}}{{{{ {said} }}}}{{% else %}}{{{{ c }}}}{{% endif %}}<e>\n"
+        "{% endfor %}{% if add_generation_prompt %}" + prompt + "{% endif %}"
+    )
+
+
+def turns(text: str, *contents: str | dict, given: str = "") -> list[str]:
+    """What the assistant says in a conversation of user and assistant in turn."""
+    template = ChatTemplate(text, "t", {"eos_token": "</s>"})
+    messages = [
+        {"role": ("user", "assistant")[i % 2], **(c if isinstance(c, dict) else {"content": c})}
+        for i, c in enumerate(contents)
+    ]
+    talk = Conversation(template, messages, None)
+    found = talk.turns(find_turn_ends(template, TOKENS, given))
+    return [talk.text[turn.start : turn.stop] for turn in found]
+
+
+def refusal(text: str, *contents: str | dict) -> str:
+    with pytest.raises(Refused) as refused:
+        turns(text, *contents)
+    return refused.value.args[0]
+
+
+SPACED = "\n \n b \n\t"
+
+
+@pytest.mark.parametrize(
+    ("expression", "left"),
+    [
+        ("c", SPACED),
+        ("c | trim", "b"),
+        ("c.lstrip('\\n')", " \n b \n\t"),
+        ("c.rstrip()", "\n \n b"),
+        ("c.strip('\\n')", " \n b \n\t"),
+        ("c.strip('\\n\\t')", " \n b "),
+        ("c.rstrip('\\t') ~ '\\t'", None),
+    ],
+)
+def test_white_space_that_a_template_trims(expression, left):
+    if left is None:  # what is trimmed and put back is the template's: an end of turn
+        assert turns(each(expression), "a", "b", "a", "b ") == ["b\t<e>", "b \t<e>"]
+        return
+    due = [f"{left}<e>", "b<e>"]
+    assert turns(each(expression), SPACED, SPACED, "b", "b") == due
+
+
+def test_contents_that_repeat_one_another_and_the_template():
+    assert turns(each("c"), "b", "b", "A:b<e>", "A:b<e>\nU:b<e>") == ["b<e>", "A:b<e>\nU:b<e><e>"]
+    private = "".join(map(chr, (0xE000, 0xF0000, 0xF0001, 0x10FFFD)))
+    assert turns(each("c"), private, private) == [private + "<e>"]
+
+
+def test_contents_that_a_template_looks_at():
+    last_part = "c.split('</think>')[-1]"
+    assert turns(each(last_part), "a", "x</think>b", "a", "c") == ["b<e>", "c<e>"]
+    assert turns(each("c if c else ''"), "a", "", "a", " b") == ["<e>", " b<e>"]
+    assert refusal(each("'[' + c + ']' if c else ''"), "a", "", "a", " b") == "unclear_turns"
+    # The prompt is not what stands before a message: where it begins cannot be told.
+    assert refusal(each(last_part, prompt="A:<think>"), "a", "x</think>b") == "unclear_turns"
+    # Messages before depend on those after.
+    forgets = each("c if loop.last else c.split('</think>')[-1]")
+    assert refusal(forgets, "a", "x</think>b", "a", "c") == "unclear_turns"
+
+
+def test_fields_beside_the_content():
+    text = each("(m.thought or '') ~ c")
+    assert turns(text, "a", {"content": "b", "thought": "hm "}) == ["hm b<e>"]
+    assert turns(text, "a", {"content": " b", "id": "17", "date": None}) == [" b<e>"]
+    assert turns(each("c or m.call"), "a", {"content": None, "call": "f()"}) == ["f()<e>"]
+
+
+def test_other_orders_are_refused():
+    text = each("c").replace("in messages", "in messages | reverse")
+    template = ChatTemplate(text, "t", {})
+    with pytest.raises(UsageError, match="another order"):
+        find_turn_ends(template, TOKENS, "")
+
+
+def test_a_turn_without_its_end_is_refused():
+    text = each("c").replace("<e>", "{{ '<e>' if loop.index != 6 }}")
+    assert turns(text, "a", "b", "c", "d") == ["b<e>", "d<e>"]
+    assert refusal(text, "a", "b", "c", "d", "e", "f") == "no_end_of_turn"
+
+
+def test_ends_of_turn():
+    plain = "{% for m in messages %}{{ m.content }}|{% endfor %}"
+    assert turns(plain, "a", "b", given="|") == ["b|"]
+    assert turns(each("c") + "</s>", "a", "b") == ["b<e>"]
+    assert turns(each("c ~ '<e>x'"), "a", "b") == ["b<e>x"], "the longest token"
+    assert turns(each("c ~ '\n '"), "a", "b") == ["b\n <e>"]
+    last_only = "{% for m in messages %}{{ m.content }}{% endfor %}{{ eos_token }}"
+    assert turns(last_only, "a", "b", "c", "d") == ["b", "d</s>"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "{% for m in messages %}{{ m.content }}|{% endfor %}",
+            "writes '|', where no special token",
+        ),
+        ("{{ messages[0].content }}", "of the messages alpha, bravo, .* it makes 'alpha'"),
+        ("{{ strftime_now('%Y') }}", "fails on .*'strftime_now' is undefined"),
+        ("{{ messages[0].content * 10 ** 12 }}", "fails on .*MemoryError"),
+        ("{{ raise_exception('no') }}", "fails on .*TemplateError: no"),
+        ("{{ messages.append(1) }}", "fails on .*SecurityError"),
+        ("{{ ''.__class__.__mro__ }}", "fails on .*SecurityError"),
+        (each("c").replace("{{ c }}", "{% generation %}{{ c }}{% endgeneration %}"), "in {% gene"),
+    ],
+)
+def test_templates_that_do_not_serve(text, says):
+    with pytest.raises(UsageError, match=says):
+        find_turn_ends(ChatTemplate(text, "t", {}), TOKENS, "")
+    with pytest.raises(
+        UsageError, match="without --end_of_turn='§'|fails on|makes|in {% gene|writes"
+    ):
+        find_turn_ends(ChatTemplate(text, "t", {}), TOKENS, "§")
+
+
+def test_what_a_template_sees():
+    text = (
+        "{% if strftime_now is defined %}now{% endif %}{{ [tools, documents, x] }}"
+        "{{ {'b': 'é<', 'a': 1} | tojson }}{% if add_generation_prompt %}!{% endif %}\n"
+        "  {% for m in messages %}\n"
+        "{{ m }}\n"
+        "  {% break %}\n"
+        "  {% endfor %}\n"
+    )
+    template = ChatTemplate(text, "t", {"x": "y"})
+    rendered = template.render([{"role": "a"}, {"role": "b"}], prompt=True)
+    assert rendered == "[None, None, 'y']{\"b\": \"é<\", \"a\": 1}!{'role': 'a'}\n"
+    for drawn in ("{{ [1] | random }}", "{{ lipsum() }}"):
+        with pytest.raises((UsageError, TemplateFailed)):
+            ChatTemplate(drawn, "t", {}).render([])
