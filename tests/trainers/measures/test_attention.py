@@ -70,6 +70,8 @@ def test_a_mask_without_segments_shows_earlier_ones(batch):
 
     report = verify_attention(lambda rows: model(rows, change=change), batch, causal=True)
     assert leaking(report) == {EARLIER, ALONE}
+    distances = [leak.by for leak in report.leaks]
+    assert distances == sorted(distances, reverse=True) and distances[0] > distances[-1]
     worst = report.largest()[EARLIER]
     segment = batch["segment_ids"][worst.moved[0]]
     assert worst.changed and worst.changed[0] == worst.moved[0] and worst.changed < worst.moved

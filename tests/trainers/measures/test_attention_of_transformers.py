@@ -31,6 +31,14 @@ def gpt2(attention):
     return transformers.GPT2LMHeadModel(config).eval()
 
 
+def llama(attention):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    sizes.update(SIZES, num_attention_heads=4)
+    config = transformers.LlamaConfig(**sizes, **{"attn_implementation": attention})
+    return transformers.LlamaForCausalLM(config).eval()
+
+
 def bert(attention):
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
@@ -84,8 +92,9 @@ def mask(rows, causal, dtype=torch.float32):
 
 
 @pytest.mark.parametrize("attention", ATTENTION)
-def test_a_decoder(batch, attention):
-    model = gpt2(attention)
+@pytest.mark.parametrize("kind", [gpt2, llama])
+def test_a_decoder(batch, kind, attention):
+    model = kind(attention)
     for arguments in ({}, {"attention_mask": is_text}, {"position_ids": positions}):
         assert find_leaks(model, batch, causal=True, **arguments) == BEFORE_OF_DECODERS
     arguments = {"position_ids": positions, "attention_mask": lambda rows: mask(rows, True)}
@@ -93,9 +102,10 @@ def test_a_decoder(batch, attention):
 
 
 @pytest.mark.parametrize("attention", ATTENTION)
-def test_positions_alone_keep_documents_apart_without_a_cache_only(batch, attention):
+@pytest.mark.parametrize("kind", [gpt2, llama])
+def test_positions_alone_keep_documents_apart_without_a_cache_only(batch, kind, attention):
     """transformers reads segments off the positions where there is neither mask nor cache."""
-    model = gpt2(attention)
+    model = kind(attention)
     model.config.use_cache = False
     assert find_leaks(model, batch, causal=True, position_ids=positions) == set()
     both = {"position_ids": positions, "attention_mask": is_text}
@@ -120,21 +130,25 @@ def test_positions_alone_keep_documents_apart_without_a_cache_only(batch, attent
 @pytest.mark.parametrize("attention", ATTENTION)
 def test_an_encoder(batch, attention):
     model = bert(attention)
-    assert find_leaks(model, batch, causal=False) == BEFORE_OF_ENCODERS | {PADDING}
+    for arguments in ({}, {"position_ids": positions}):
+        found = find_leaks(model, batch, causal=False, **arguments)
+        assert found == BEFORE_OF_ENCODERS | {PADDING}
     usual = {"attention_mask": is_text, "position_ids": positions}
     assert find_leaks(model, batch, causal=False, **usual) == BEFORE_OF_ENCODERS
     usual["attention_mask"] = lambda rows: mask(rows, False)
     assert find_leaks(model, batch, causal=False, **usual) == set()
 
 
-def test_a_mask_of_booleans_is_for_sdpa_only(batch):
+@pytest.mark.parametrize("kind", [gpt2, bert])
+def test_a_mask_of_booleans_is_for_sdpa_only(batch, kind):
     """`eager` adds it to the scores: 1 where a token may look, 0 where it may not."""
+    causal = kind is gpt2
     arguments = {
         "position_ids": positions,
-        "attention_mask": lambda rows: mask(rows, True, torch.bool),
+        "attention_mask": lambda rows: mask(rows, causal, torch.bool),
     }
-    assert find_leaks(gpt2("sdpa"), batch, causal=True, **arguments) == set()
-    assert PADDING in find_leaks(gpt2("eager"), batch, causal=True, **arguments)
+    assert find_leaks(kind("sdpa"), batch, causal=causal, **arguments) == set()
+    assert PADDING in find_leaks(kind("eager"), batch, causal=causal, **arguments)
 
 
 def test_what_the_page_shows(tmp_path, monkeypatch, capsys):
