@@ -8,8 +8,8 @@ How words lie in memory: a hash table of four numbers a slot.
     rest    the third, and how many there are
 
 `high` is 0 in a free slot. Each pass over a chunk of words does little for one of them, so that a
-processor has many under way at once; functions that take arrays are not called in those passes, for
-numba would count references with each call.
+processor has many under way at once, and a slot, which is seldom in a near cache, is read once.
+Functions that take arrays are not called in those passes, for numba would count references.
 
 Legend: N bytes of text, W words of a chunk, S slots (a power of two), L long words, U words of a
 chunk that are too long to be kept.
@@ -20,9 +20,9 @@ from numba import types
 
 from pipelines.host.compiled import entry, inner
 
-LOW, HIGH, IDS = range(3)  # slots[S, 4], int64
+LOW, HIGH, IDS, REST = range(4)  # slots[S, 4], int64
 FIRST_ID, NUMBER = 4, 7  # of the same as uint32[S, 8]
-USED, LONG, POOL, NEW, UNKEPT = range(5)  # at[5]: what the table holds, and what a chunk brought
+USED, LONG, POOL, NEW, UNKEPT, MISSES = range(6)  # at[6]: what the table and the chunk hold
 DOCUMENT, PLACE, WORD = range(3)  # written[3]: how far the writing of ids has come
 MISSED, NEW_WORDS, NEW_SLOTS, UNKEPT_WORDS = range(4)  # scratch[4, W]
 BLOCK = 512  # words whose keys are known before they are looked for
@@ -42,6 +42,8 @@ _INTS = types.Array(types.int64, 1, "C", readonly=True)
 _IDS = types.Array(types.uint32, 1, "C", readonly=True)
 _ROWS = types.int64[:, ::1]
 _SLOTS = types.Tuple((_ROWS, types.uint32[:, ::1]))
+_FOUND = types.Tuple((types.int64[::1], _ROWS))
+_ANSWERS = types.Tuple((_ROWS, types.uint32[:, ::1]))
 _LONG_WORDS = types.Tuple((types.int64[::1], types.uint8[::1], _EIGHTS))
 
 
@@ -65,6 +67,9 @@ def _key(data, eights, i, size):
         low = (low ^ eights[i + size - 8]) * _MIX
         low ^= low >> 32
         return low, np.int64(-1), low
+    if i + 16 <= data.size:
+        low, high = eights[i] & _LOW_MASK[size], eights[i + 8] & _HIGH_MASK[size] | size << 56
+        return low, high, _short_hash(low, high)
     low, high = np.int64(0), size << 56
     for j in range(min(size, 8)):
         low |= np.int64(data[i + j]) << (8 * j)
@@ -112,12 +117,8 @@ def _find(data, eights, i, size, slots, long_words, at):
     return -1 - slot
 
 
-@entry(
-    types.void(
-        _BYTES, _EIGHTS, _INTS, _ROWS, _LONG_WORDS, types.int64[::1], _ROWS, types.int64[::1]
-    )
-)
-def find_words(data, eights, starts, slots, long_words, at, scratch, found):
+@entry(types.void(_BYTES, _EIGHTS, _INTS, _ROWS, _LONG_WORDS, types.int64[::1], _ROWS, _FOUND))
+def find_words(data, eights, starts, slots, long_words, at, scratch, becomes):
     """Finds the slot of each word. Those that are new get one, which the caller must fill.
 
     Args:
@@ -127,11 +128,14 @@ def find_words(data, eights, starts, slots, long_words, at, scratch, found):
       slots: int64[S, 4], all zeros in the beginning, with room for all if all are new.
       long_words: where they begin, int64[L + 1]; the words one after another, uint8; the eight
         bytes of these from each byte on. With room for all, too.
-      at: int64[5].
-      scratch: int64[4, W]. Its rows NEW_WORDS and NEW_SLOTS become at[NEW] words that are new, by
-        their number in the chunk, and their slots; UNKEPT_WORDS those too long to be kept.
-      found: int64[W], becomes the slot of each word, or -1 - its place in UNKEPT_WORDS.
+      at: int64[6].
+      scratch: int64[4, W]. Its row MISSED becomes at[MISSES] words without an answer yet, by their
+        number in the chunk; NEW_WORDS and NEW_SLOTS at[NEW] words that are new, and their slots;
+        UNKEPT_WORDS those too long to be kept.
+      becomes: of each word its slot, or -1 - its place in UNKEPT_WORDS, int64[W]; and its answer,
+        the latter half of its slot, int64[W, 2].
     """
+    found, answers = becomes
     last = slots.shape[0] - 1
     words, near = starts.size - 1, starts.size - 1
     keys = np.empty((2, BLOCK), np.int64)
@@ -150,6 +154,7 @@ def find_words(data, eights, starts, slots, long_words, at, scratch, found):
             found[n] = _short_hash(low, high) & last
         for n in range(block, stop):
             slot = found[n]
+            answers[n, 0], answers[n, 1] = slots[slot, IDS], slots[slot, REST]
             scratch[MISSED, misses] = n
             misses += (slots[slot, LOW] != keys[0, n - block]) | (
                 slots[slot, HIGH] != keys[1, n - block]
@@ -170,7 +175,7 @@ def find_words(data, eights, starts, slots, long_words, at, scratch, found):
         scratch[NEW_WORDS, new], scratch[NEW_SLOTS, new] = n, -1 - slot
         new += slot < 0
         found[n] = max(slot, -1 - slot)
-    at[NEW], at[UNKEPT] = new, unkept
+    at[NEW], at[UNKEPT], at[MISSES] = new, unkept, misses
 
 
 @entry(types.void(_ROWS, _ROWS))
@@ -200,7 +205,7 @@ def fill_slots(new_slots, ids, offsets, views, pool, at):
       offsets: int64[words + 1].
       views: the slots, as int64[S, 4] and as uint32[S, 8].
       pool: uint32, with room for all.
-      at: int64[5].
+      at: int64[6].
     """
     slots, numbers = views
     for k in range(new_slots.size):
@@ -299,57 +304,81 @@ def merge_bytes(data, starts, words, byte_ids, merges, ids, offsets):
 @entry(
     types.void(
         _INTS,
+        _ANSWERS,
         _INTS,
-        _INTS,
-        _SLOTS,
-        _IDS,
+        _ROWS,
         types.Tuple((_IDS, _INTS)),
+    )
+)
+def answer_missed(missed, answers, found, slots, unkept):
+    """Answers for the words that were not where their hash says.
+
+    Args:
+      missed: int64, which.
+      answers: the latter half of each word's slot, as int64[W, 2] and as uint32[W, 4].
+      found: int64[W], slots, or -1 - a number among those not kept.
+      slots: int64[S, 4].
+      unkept: ids of the words that are not kept, uint32, and where those of each begin, int64[U+1].
+    """
+    rows, numbers = answers
+    long_ids, long_offsets = unkept
+    for n in missed:
+        slot = found[n]
+        if slot >= 0:
+            rows[n, 0], rows[n, 1] = slots[slot, IDS], slots[slot, REST]
+        else:
+            first = long_offsets[-slot - 1]
+            number = long_offsets[-slot] - first
+            rows[n, 0] = first
+            if number <= INLINE:
+                for j in range(number):
+                    numbers[n, j] = long_ids[first + j]
+            numbers[n, INLINE] = number
+
+
+@entry(
+    types.void(
+        types.Tuple((_INTS, _INTS)),
+        _INTS,
+        _ANSWERS,
+        types.Tuple((_IDS, _IDS)),
         types.uint32[::1],
         types.int64[::1],
         types.int64[::1],
     )
 )
-def write_ids(found, starts, offsets, views, pool, unkept, ids, id_offsets, written):
+def write_ids(words, offsets, answers, pools, ids, id_offsets, written):
     """Writes the ids of a chunk's words, as far as there is room.
 
     Args:
-      found: int64[W], slots, or -1 - a number among those not kept.
-      starts: int64[W + 1].
+      words: of each its slot, negative if it is not kept, int64[W], and its start, int64[W + 1].
       offsets: int64[documents + 1], where documents begin in the text.
-      views: the slots, as int64[S, 4] and as uint32[S, 8].
-      pool: uint32.
-      unkept: ids of the words that are not kept, uint32, and where those of each begin, int64[U+1].
+      answers: as `answer_missed` has completed them.
+      pools: uint32, ids of words that are kept and of those that are not.
       ids: uint32, written from written[PLACE] on.
       id_offsets: int64[documents + 1], becomes where those of a document begin.
       written: int64[3]; WORD becomes W when all is written.
     """
-    slots, numbers = views
-    long_ids, long_offsets = unkept
+    found, starts = words
+    rows, numbers = answers
+    pool, long_ids = pools
     document, place = written[DOCUMENT], written[PLACE]
     n = written[WORD]
     while n < found.size:
-        slot = found[n]
-        if slot >= 0:
-            number = np.int64(numbers[slot, NUMBER])
-        else:
-            number = long_offsets[-slot] - long_offsets[-slot - 1]
+        number = np.int64(numbers[n, INLINE])
         if place + max(number, INLINE) > ids.size:
             break
         while offsets[document + 1] <= starts[n]:
             document += 1
             id_offsets[document] = place
-        if slot < 0:
-            first = long_offsets[-slot - 1]
-            for j in range(number):
-                ids[place + j] = long_ids[first + j]
-        elif number <= INLINE:
-            ids[place] = numbers[slot, FIRST_ID]
-            ids[place + 1] = numbers[slot, FIRST_ID + 1]
-            ids[place + 2] = numbers[slot, FIRST_ID + 2]
+        if number <= INLINE:
+            ids[place] = numbers[n, 0]
+            ids[place + 1] = numbers[n, 1]
+            ids[place + 2] = numbers[n, 2]
         else:
-            first = slots[slot, IDS]
+            first = rows[n, 0]
             for j in range(number):
-                ids[place + j] = pool[first + j]
+                ids[place + j] = pool[first + j] if found[n] >= 0 else long_ids[first + j]
         place += number
         n += 1
     written[DOCUMENT], written[PLACE], written[WORD] = document, place, n

@@ -16,7 +16,7 @@ from pipelines.encoding.added_tokens import AddedTokens
 from pipelines.encoding.engines import encode_each
 from pipelines.encoding.normal_text import normalize_pieces
 from pipelines.encoding.splitting.splitter import Splitter
-from pipelines.encoding.word_loop import LONG, NEW, POOL, UNKEPT, USED
+from pipelines.encoding.word_loop import LONG, MISSES, NEW, POOL, UNKEPT, USED
 from pipelines.encoding.word_models import WordModel
 from pipelines.rows.ragged import Ragged, grow
 from pipelines.rows.text_bytes import overlapping_eights, slices, utf8_bytes
@@ -175,6 +175,7 @@ class WordTable:
         self._plan = plan
         self._scratch = np.empty((4, 0), np.int64)
         self._found = np.empty(0, np.int64)
+        self._answers = np.empty((0, 2), np.int64)
         self._clear()
 
     def encode(self, data: np.ndarray, offsets: np.ndarray) -> Ragged:
@@ -186,19 +187,15 @@ class WordTable:
         for starts in self._plan.splitter.cut(data, offsets):
             found = self._find(data, eights, starts)
             unkept = self._fill(data, starts)
+            rows = self._answers[: len(found)]
+            answers = rows, rows.view(np.uint32)
+            missed = self._scratch[word_loop.MISSED, : self._at[MISSES]]
+            word_loop.answer_missed(missed, answers, found, self._slots, tuple(unkept))
             written[word_loop.WORD] = 0
-            views = self._slots, self._numbers
+            pools = self._pool, unkept[0]
             while True:
                 word_loop.write_ids(
-                    found,
-                    starts,
-                    offsets,
-                    views,
-                    self._pool,
-                    tuple(unkept),
-                    ids,
-                    id_offsets,
-                    written,
+                    (found, starts), offsets, answers, pools, ids, id_offsets, written
                 )
                 if written[word_loop.WORD] == len(found):
                     break
@@ -214,7 +211,7 @@ class WordTable:
             np.zeros(1 << 14, np.uint8),
         )
         self._pool = np.zeros(1 << 14, np.uint32)
-        self._at = np.zeros(5, np.int64)
+        self._at = np.zeros(6, np.int64)
         if self._plan.whole is not None:
             self._enter(*self._plan.whole)
 
@@ -229,13 +226,15 @@ class WordTable:
         words = len(starts) - 1
         if self._scratch.shape[1] < words:
             self._scratch, self._found = np.empty((4, words), np.int64), np.empty(words, np.int64)
+            self._answers = np.empty((words, 2), np.int64)
         if self._bytes() > _MOST_BYTES:
             self._clear()
         self._make_room(np.diff(starts))
         found = self._found[:words]
         long_words = self._long_starts, self._long_words, overlapping_eights(self._long_words)
+        becomes = found, self._answers
         word_loop.find_words(
-            data, eights, starts, self._slots, long_words, self._at, self._scratch, found
+            data, eights, starts, self._slots, long_words, self._at, self._scratch, becomes
         )
         return found
 
