@@ -42,7 +42,8 @@ class Bench:
 
 SUITE = (
     Bench("bench_build_shards", 190, "--megabytes=5 --peer_megabytes=2"),
-    Bench("bench_tasks", 220, "--megabytes=5 --script_megabytes=2"),
+    Bench("bench_tasks", 175, "--megabytes=5 --script_megabytes=2"),
+    Bench("bench_tokens", 40, "--megabytes=5 --peer_megabytes=2"),
     Bench("bench_families", 100, "--megabytes=5 --script_megabytes=2 --training_megabytes=1"),
     Bench("bench_tokenization", 30, "--share=0.02"),
     Bench("bench_train_tokenizer", 80, "--megabytes=5 --vocab_size=4000"),

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pipelines.rows.ragged import Ragged
+from schemas.errors import DataError
 
 _CHUNK_TOKENS = 1 << 20
 
@@ -17,8 +18,16 @@ def document_rows(documents: Ragged, rows: range) -> Iterator[tuple[int, dict[st
     Args:
       documents: of a shard.
       rows: which; no more of them at a time than its step, and fewer where they are long.
+
+    Raises:
+      DataError: there are not so many documents.
     """
     lengths = documents.lengths
+    if rows.stop > len(lengths):
+        raise DataError(
+            f"a shard holds {len(lengths):,} documents, fewer than the manifest says: copy the set "
+            "again or build it anew"
+        )
     start = rows.start
     while start < rows.stop:
         stop = min(start + rows.step, rows.stop)

@@ -13,9 +13,10 @@ from pipelines.build_shards import main
 from pipelines.export import main as export
 from pipelines.inspect_shards import main as inspect
 from pipelines.inspection.checks.set_check import verify_set
+from pipelines.writers import sinks
 from pipelines.writers.document_formats.document_format import open_documents
 from schemas.document_formats import DOCUMENT_FORMATS
-from schemas.errors import UsageError
+from schemas.errors import DataError, UsageError
 from schemas.sidecar import read_set
 from tests.tools.shard_factory import replace_file
 from trainers.reader import ShardSet
@@ -138,6 +139,47 @@ def test_formats_that_cannot_be(corpus, tokenizer_path, tmp_path, flags, told):
     with pytest.raises(UsageError, match=told):
         build(corpus, tokenizer_path, tmp_path / "set", *flags)
     assert not (tmp_path / "set").exists()
+
+
+def test_shards_without_documents_are_files(tokenizer_path, tmp_path):
+    (tmp_path / "few.txt").write_text("one\ntwo\nthree\n")
+    flags = [f"--file_format={ALL}", "--num_shards=train:9,validation:1"]
+    info = build(tmp_path / "few.txt", tokenizer_path, tmp_path / "set", *flags)
+    for name in DOCUMENT_FORMATS:
+        assert sum(map(len, documents(info, name))) == 3
+        assert len(documents(info, name)) == 10
+
+
+def test_given_splits_keep_their_documents(tokenizer_path, tmp_path):
+    texts = {"train": "one\ntwo\n", "validation": "three\none\n"}
+    for split, text in texts.items():
+        (tmp_path / f"{split}.txt").write_text(text)
+    given = [f"--{split}_input={tmp_path / split}.txt" for split in texts]
+    output = f"--output={tmp_path / 'set'}"
+    flags = [f"--tokenizer={tokenizer_path}", output, "--file_format=megatron"]
+    main(["--task=tokens", *given, *flags])
+    info = read_set(str(tmp_path / "set"))
+    assert {split: counts.rows for split, counts in info.stats.splits().items()} == {
+        "train": 1,
+        "validation": 2,
+    }
+    assert verify_set(info.directory).problems == []
+
+
+def test_a_run_goes_on_with_finished_shards(made, corpus, tokenizer_path, tmp_path, monkeypatch):
+    def die(output, manifest):
+        raise DataError("the disk went away")
+
+    output = str(tmp_path / "set")
+    flags = [f"--file_format={ALL}", "--max_length=50", "--resume"]
+    with monkeypatch.context() as patch:
+        patch.setattr(sinks, "publish", die)
+        with pytest.raises(DataError, match="went away"):
+            build(corpus, tokenizer_path, output, *flags)
+    monkeypatch.setattr(sinks, "write_documents", None)  # whoever makes a shard fails
+    info = build(corpus, tokenizer_path, output, *flags)
+    hashes = [[(f.path, f.sha256) for f in i.manifest.files if f.split] for i in (made, info)]
+    assert hashes[0] == hashes[1]
 
 
 def test_rows_have_formats_of_their_own(corpus, tokenizer_path, tmp_path):

@@ -185,5 +185,10 @@ def test_documents_as_rows(lengths, step):
     assert rows == lists(documents)
 
 
+def test_rows_that_are_not_there():
+    with pytest.raises(DataError, match="holds 2 documents, fewer than the manifest says"):
+        list(document_rows(ragged([[5], [6]]), range(0, 3, 1)))
+
+
 def test_pieces_are_cut_from_the_start_on():
     assert cut(np.array([0, 5, 6]), 2)[0].tolist() == [0, 2, 4, 5, 6]
