@@ -64,6 +64,7 @@ _TEST = [
     "sentencepiece>=0.2,<0.2.2",  # trains tokenizers as T5's; later ones want protobuf 7
     "tensorflow-datasets>=4.9.10,<5",
     "torch>=2.10",
+    "torchdata>=0.11",  # loaders that say where they are, and go on there
     "transformers>=5.20,<6",
     "zstandard>=0.25",
 ]
