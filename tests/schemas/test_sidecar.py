@@ -538,7 +538,7 @@ def test_json_schemas_know_the_same_values_as_the_code():
     assert tuple(properties["mask_unit"]["enum"]) == sidecar.MASK_UNITS
     assert tuple(properties["special_ids"]["propertyNames"]["enum"]) == sidecar.ROLES
     assert tuple(properties["encoding"]["enum"]) == codec.ENCODINGS
-    formats = dict.fromkeys((*records.FORMATS, *DOCUMENT_FORMATS))
-    assert set(properties["file_formats"]["items"]["enum"]) == set(formats)
+    format_name = properties["file_formats"]["items"]["pattern"]
+    assert all(re.search(format_name, name) for name in (*records.FORMATS, *DOCUMENT_FORMATS))
     assert properties["max_length"]["maximum"] == features.MAX_TOKENS - 1
     assert histogram["minItems"] == histogram["maxItems"] == statistics.HISTOGRAM_BINS
