@@ -16,7 +16,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from pipelines.encoding.chat_template import ChatTemplate, Message, TemplateFailed
@@ -258,10 +258,9 @@ class Conversation:
                 return block
         raise Refused("unclear_turns", "it has characters of all of Unicode's private planes")
 
-    @cached_property
+    @property
     def _marks(self) -> str:
-        first = ord(self._block.pattern[1])
-        return "".join(map(chr, range(first, first + _BLOCK - 2)))
+        return _all_of(self._block)
 
     def _render(self, messages: list[Message], **more: Any) -> str | None:
         """A rendering beside the plain one; None if the template fails."""
@@ -269,6 +268,12 @@ class Conversation:
             return self.template.render(messages, self.tools, **more)
         except TemplateFailed:
             return None
+
+
+@cache
+def _all_of(block: re.Pattern[str]) -> str:
+    first = ord(block.pattern[1])
+    return "".join(map(chr, range(first, first + _BLOCK - 2)))
 
 
 def _merge(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -3,7 +3,7 @@
 import os
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,8 @@ from rich.table import Table
 from tokenizers import Tokenizer
 
 from pipelines.configs.config_file import config_bytes
-from pipelines.encoding.chat_template import read_chat_template
+from pipelines.encoding.chat_template import ChatTemplate, read_chat_template
+from pipelines.encoding.chat_turns import find_turn_ends
 from pipelines.encoding.splitting.automaton import compile_pattern
 from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
 from pipelines.encoding.splitting.patterns import name_of
@@ -106,8 +107,10 @@ def _train(
     words = model.words_of(histogram, options)
     trained = _merge(options, words)
     write_file(os.path.join(folder, TOKENIZER), model.tokenizer_json(trained, words, options))
-    config = config_json(model.tokenizer_config(options), _chat_template(options))
-    write_file(os.path.join(folder, CONFIG), config)
+    settings, template = model.tokenizer_config(options), _chat_template(options)
+    if template is not None:
+        _warn_of_endless_turns(template, settings, options.specials())
+    write_file(os.path.join(folder, CONFIG), config_json(settings, template))
     report = report_of(
         _parameters(options),
         text,
@@ -215,6 +218,20 @@ def _count(
         raise DataError(LOST_END)
     text = from_json(Text, store.load_json(path), path)
     return read_histogram(os.path.join(folder, HISTOGRAM)), text
+
+
+def _warn_of_endless_turns(
+    template: str, settings: Mapping[str, Any], specials: Sequence[str]
+) -> None:
+    """Says so if a chat template does not serve, with these special tokens, build_shards."""
+    roles = {name: token for name, token in settings.items() if name.endswith("_token")}
+    try:
+        find_turn_ends(ChatTemplate(template, "the template", roles), specials, "")
+    except UsageError as error:
+        _say(
+            f"warning: build_shards --task=chat would refuse this tokenizer, unless what ends a "
+            f"turn is among --special_tokens. {error}"
+        )
 
 
 def _say_if_slow(pattern: str) -> None:

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, processors
 from transformers import AutoTokenizer
 
 from pipelines.build.options import BuildOptions
@@ -109,6 +110,18 @@ def test_any_contents(tokenizers, name, contents, system):
     style, tokenizer = STYLES[name], tokenizers(name)
     messages = chat(*contents, system=system)
     due = oracle(style, tokenizer, messages)
+    assert weigh(style, tokenizer, [messages]) == ([due], {})
+
+
+def test_what_transformers_leaves_out(tokenizers):
+    """With trim_offsets it finds no token at white space, and ends the mask there."""
+    style, messages = STYLES["ChatML"], chat("a", " Hello", "b", "ok")
+    tokenizer = Tokenizer.from_str(tokenizers("ChatML").to_str())
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    due = oracle(style, tokenizer, messages)
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
+    ids, mask = oracle(style, tokenizer, messages)
+    assert ids == due[0] and sum(mask) < sum(due[1])
     assert weigh(style, tokenizer, [messages]) == ([due], {})
 
 

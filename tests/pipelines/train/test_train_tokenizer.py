@@ -197,6 +197,17 @@ def test_a_chat_template(tmp_path, text):
         train(tmp_path / "out", *flags)
 
 
+def test_a_chat_template_whose_turns_have_no_end(tmp_path, text, capsys):
+    path = tmp_path / "chat.jinja"
+    path.write_text("{% for m in messages %}{{ m.content }}<|im_end|>\n{% endfor %}")
+    flags = (f"--input={text}", "--vocab_size=300", f"--chat_template={path}")
+    train(tmp_path / "out", *flags)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "--task=chat would refuse this tokenizer" in said and "writes '<|im_end|>" in said
+    train(tmp_path / "ends", *flags, "--special_tokens=<|endoftext|>,<|im_end|>")
+    assert "warning" not in capsys.readouterr().out
+
+
 def test_chat_templates_that_are_refused(tmp_path, text):
     path = tmp_path / "chat.jinja"
     flags = (f"--input={text}", "--vocab_size=300", f"--chat_template={path}")
