@@ -55,8 +55,9 @@ def huggingface(batch: Batch) -> Batch:
     """
     input_ids, segment_ids = batch["input_ids"].astype(np.int32), batch["segment_ids"]
     if "loss_weights" in batch:
-        counts = batch["loss_weights"] > 0
         positions = positions_from_segments(segment_ids)
+        # Models shift rows whole: a first token would be predicted from the document before it.
+        counts = (batch["loss_weights"] > 0) & (positions > 0)
         labels = _labels(batch["input_ids"], counts)
         return {"input_ids": input_ids, "labels": labels, "position_ids": positions}
     converted = {"attention_mask": (segment_ids > 0).astype(np.uint8), "input_ids": input_ids}

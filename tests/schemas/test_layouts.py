@@ -72,7 +72,10 @@ def test_prompts_are_read_and_not_learned():
 
 @given(st.data())
 def test_both_layouts_predict_the_tokens_whose_weight_is_1(data):
-    """Whatever the rows: pairs of (row, place of the input, token to predict) are the same."""
+    """Whatever the rows: pairs of (row, place of the input, token to predict) are the same.
+
+    A document's first token is predicted from nothing, even if it has a weight.
+    """
     lengths = data.draw(st.lists(st.lists(st.integers(1, 6), max_size=4), min_size=1, max_size=3))
     segments = np.zeros((len(lengths), 24), np.uint8)
     for row, parts in zip(segments, lengths, strict=True):
@@ -80,11 +83,11 @@ def test_both_layouts_predict_the_tokens_whose_weight_is_1(data):
     random = np.random.default_rng(data.draw(st.integers(0, 99)))
     ids = random.integers(1, 70_000, segments.shape).astype(np.uint32)
     weights = random.integers(0, 2, segments.shape).astype(np.uint8)
-    weights[:, 0] = 0
-    weights[:, 1:] *= (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
     batch = {"input_ids": ids, "segment_ids": segments, "loss_weights": weights}
-    due = [(row, place - 1, ids[row, place]) for row, place in np.argwhere(weights)]
+    counts = weights[:, 1:] * ((segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0))
+    due = [(row, place, ids[row, place + 1]) for row, place in np.argwhere(counts)]
     labels = huggingface(batch)["labels"]
+    assert (labels[:, 0] == -100).all()
     assert due == [(r, p, labels[r, p + 1]) for r, p in np.argwhere(labels[:, 1:] != -100)]
     found = maxtext(batch)
     counted = np.argwhere(found["targets_segmentation"])
