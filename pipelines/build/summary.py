@@ -53,12 +53,15 @@ def _facts(info: SetInfo, seconds: float | None) -> dict[str, str]:
         if number
     )
     length, splits = info.schema.row_tokens, sorted(info.schema.splits)
+    holder = "documents" if info.schema.holds_documents else "rows"
     facts = {
         "documents": f"{statistics.documents_read:,} read, {total.documents:,} kept",
         **describe_dropped(statistics.all_dropped(), ("duplicates", FILTERED, REFUSED)),
-        "tokens": f"{total.tokens:,} {moved}= all in rows"
+        "tokens": f"{total.tokens:,} {moved}= all in {holder}"
         + f", {total.trained:,} trained on" * (total.trained > 0),
-        "rows": ", ".join(f"{split} {statistics.split(split).rows:,}" for split in splits),
+        "splits" if info.schema.holds_documents else "rows": ", ".join(
+            f"{split} {statistics.split(split).rows:,}" for split in splits
+        ),
     }
     if length:
         facts["density"] = f"{total.density(length):.2%} of the places in rows of {length}"
