@@ -1,4 +1,4 @@
-"""The ids of words by WordPiece and by Unigram, compiled by numba. Called by `piece_models.py`.
+"""The ids of words by WordPiece and by Unigram, compiled by numba. Called by `word_models.py`.
 
 A word is written as the normalizer would, character by character, and then parted into pieces of
 the vocabulary, which is a trie: a hash table of edges, each `node << 8 | byte` and the node that it
