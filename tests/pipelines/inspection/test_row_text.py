@@ -81,6 +81,7 @@ def _schema(*features: Feature, **parameters) -> Schema:
         feature=names.get,
         parameters=parameters,
         static_masking=False,
+        holds_documents=False,
         special_ids={},
         all_special_ids=(0, 1, 2, 3, 4),
     )
