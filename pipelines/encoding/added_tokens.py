@@ -31,15 +31,16 @@ class AddedTokens:
         self._flags = np.array(rows, np.int64).reshape(len(rows), 3)
         self._letters = np.frombuffer(b"".join(contents), np.uint8)
         self._starts = np.append(0, np.cumsum([*map(len, contents)])).astype(np.int64)
-        self._begins = np.zeros(256, bool)
-        self._begins[[content[0] for content in contents]] = True
+        self._begins = np.zeros(1 << 16, bool)
         self._of_pair = np.zeros((1 << 16) + 1, np.int64)
         self._of_byte = np.full(256, -1, np.int64)
         for token, content in enumerate(contents):
             if len(content) > 1:
                 self._of_pair[(content[0] << 8 | content[1]) + 1] += 1
+                self._begins[content[0] << 8 | content[1]] = True
             else:
                 self._of_byte[content[0]] = token
+                self._begins[content[0] << 8 : content[0] + 1 << 8] = True
         self._of_pair = np.cumsum(self._of_pair)
 
     def encode_around(
@@ -182,11 +183,11 @@ def _match_tokens(data, offsets, tokens, flags, at, found):
     """Notes the tokens from where `at` says on, as many as there is room for; returns how many."""
     begins, _, starts, _, _ = tokens
     document, place, least = at[_DOCUMENT], at[_PLACE], at[_LEAST]
-    number = 0
+    number, last = 0, data.size - 1
     while number < found.shape[1]:
-        while place < data.size and not begins[data[place]]:
+        while place < last and not begins[np.int64(data[place]) << 8 | data[place + 1]]:
             place += 1
-        if place == data.size:
+        if place > last:
             break
         while offsets[document + 1] <= place:
             document += 1

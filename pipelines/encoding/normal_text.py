@@ -1,8 +1,8 @@
 """Text as the normalizer of a tokenizer.json writes it.
 
-`tokenizers` does the work, text by text, but only where a quick check in Arrow finds a character
-that it could change, or that could join with the one before it: usual text passes at 0.6 GB/s.
-Which ones these are is asked of that library. Pure.
+`tokenizers` does the work, text by text, but only where a compiled loop finds a character that it
+could change, or that could join with the one before it. Which ones these are is asked of that
+library. Pure.
 """
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import, where pyright cannot see them.)
@@ -14,9 +14,13 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numba import types
 from tokenizers import normalizers
 
-from pipelines.filters.normalization import joining_characters, set_of_characters
+from pipelines.encoding.splitting.character_sets import CODE_POINTS
+from pipelines.encoding.splitting.cut_loop import code_point
+from pipelines.filters.normalization import joining_characters
+from pipelines.host.compiled import entry
 from pipelines.rows.text_bytes import utf8_bytes
 
 # Those that change a character whatever stands beside it, but for what joins with it.
@@ -40,7 +44,9 @@ def normalized(text: pa.LargeStringArray, names: tuple[str, ...]) -> pa.LargeStr
     """
     if not names:
         return text
-    mask = pc.match_substring_regex(text, pattern=_suspect_characters(names))
+    found = np.empty(len(text), bool)
+    _find_characters(*utf8_bytes(text), _suspect_characters(names), found)
+    mask = pa.array(found)
     suspects = text.filter(mask).to_pylist()
     normalize = normalizer_of(names).normalize_str
     results = [normalize(document) for document in suspects]
@@ -59,26 +65,51 @@ def normalize_pieces(
 
 
 @cache
-def _suspect_characters(names: tuple[str, ...]) -> str:
-    """A set of all characters without which a text stays as it is, as a regular expression.
+def _suspect_characters(names: tuple[str, ...]) -> np.ndarray:
+    """All characters without which a text stays as it is: bool[code points].
 
     Unassigned ones are among them: a later Unicode may give them a meaning.
     """
     normalize = normalizer_of(names).normalize_str
-    suspects = {*joining_characters(), *range(_ASSIGNED, 0x110000)}
+    suspects = np.zeros(CODE_POINTS, bool)
+    suspects[_ASSIGNED:] = True
+    suspects[list(joining_characters())] = True
     known = []
     for point in range(_ASSIGNED):
         category = unicodedata.category(chr(point))
         if category == "Cn":
-            suspects.add(point)
+            suspects[point] = True
         elif category != "Cs" and point != ord("\n"):
             known.append(chr(point))
     for start in range(0, len(known), _PIECE):
         asked = known[start : start + _PIECE]
         answers = normalize("\n".join(asked)).split("\n")
-        suspects.update(
-            ord(character)
-            for character, answer in zip(asked, answers, strict=True)
-            if character != answer
-        )
-    return set_of_characters(suspects)
+        changed = zip(asked, answers, strict=True)
+        suspects[[ord(character) for character, answer in changed if character != answer]] = True
+    return suspects
+
+
+_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
+_INTS = types.Array(types.int64, 1, "C", readonly=True)
+
+
+@entry(types.void(_BYTES, _INTS, types.boolean[::1], types.boolean[::1]))
+def _find_characters(data, offsets, wanted, found):
+    """Whether any character of a text is wanted.
+
+    Args:
+      data: uint8[N], UTF-8.
+      offsets: int64[texts + 1], where each begins in it.
+      wanted: bool[code points].
+      found: bool[texts], becomes which have one.
+    """
+    for text in range(found.size):
+        i, stop = offsets[text], offsets[text + 1]
+        hit = False
+        while i < stop and not hit:
+            code, size = np.int64(data[i]), 1
+            if code >= 0x80:
+                code, size = code_point(data, i)
+            hit = wanted[code]
+            i += size
+        found[text] = hit

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 Form = Literal["NFC", "NFKC"]
 _FIRST = {"NFC": 0xC0, "NFKC": 0xA0}  # no character below it is other than normal
 # Conjoining vowels and final consonants: they compose by rule, and no table lists them.
+_HAN = 0x20000  # from here on, no character joins with another
 _JAMO = {*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)}
 
 
@@ -111,7 +112,7 @@ def _suspect_characters(form: Form) -> str:
 def joining_characters() -> frozenset[int]:
     """Code points that may be composed or reordered with a character before them."""
     found = set(_JAMO)
-    for point in range(_FIRST["NFKC"], sys.maxunicode + 1):
+    for point in range(_FIRST["NFKC"], _HAN):
         if unicodedata.combining(chr(point)):
             found.add(point)
         elif parts := _composed_of(chr(point)):

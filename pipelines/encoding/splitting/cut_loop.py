@@ -16,7 +16,7 @@ PIECE, PLACE, STATE, MATCHED, GAP, FOUND = range(6)
 
 
 @inner
-def _code_point(data, i):
+def code_point(data, i):
     """The code point that begins at byte i, above ASCII, and how many bytes it takes."""
     lead = np.int64(data[i])
     if lead < 0xE0:
@@ -86,7 +86,7 @@ def cut_chunk(data, offsets, tables, shift, starts, at):
             while place < until:
                 code, size = np.int64(data[place]), 1
                 if code >= 0x80:
-                    code, size = _code_point(data, place)
+                    code, size = code_point(data, place)
                 step = np.int64(steps[state | classes[code]])
                 matched = place if step & 1 else matched
                 if step < 0:
