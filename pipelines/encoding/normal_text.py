@@ -14,13 +14,11 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import types
 from tokenizers import normalizers
 
 from pipelines.encoding.splitting.character_sets import CODE_POINTS
-from pipelines.encoding.splitting.cut_loop import code_point
+from pipelines.encoding.splitting.cut_loop import find_characters
 from pipelines.filters.normalization import joining_characters
-from pipelines.host.compiled import entry
 from pipelines.rows.text_bytes import utf8_bytes
 
 # Those that change a character whatever stands beside it, but for what joins with it.
@@ -45,7 +43,7 @@ def normalized(text: pa.LargeStringArray, names: tuple[str, ...]) -> pa.LargeStr
     if not names:
         return text
     found = np.empty(len(text), bool)
-    _find_characters(*utf8_bytes(text), _suspect_characters(names), found)
+    find_characters(*utf8_bytes(text), _suspect_characters(names), found)
     mask = pa.array(found)
     suspects = text.filter(mask).to_pylist()
     normalize = normalizer_of(names).normalize_str
@@ -87,29 +85,3 @@ def _suspect_characters(names: tuple[str, ...]) -> np.ndarray:
         changed = zip(asked, answers, strict=True)
         suspects[[ord(character) for character, answer in changed if character != answer]] = True
     return suspects
-
-
-_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
-_INTS = types.Array(types.int64, 1, "C", readonly=True)
-
-
-@entry(types.void(_BYTES, _INTS, types.boolean[::1], types.boolean[::1]))
-def _find_characters(data, offsets, wanted, found):
-    """Whether any character of a text is wanted.
-
-    Args:
-      data: uint8[N], UTF-8.
-      offsets: int64[texts + 1], where each begins in it.
-      wanted: bool[code points].
-      found: bool[texts], becomes which have one.
-    """
-    for text in range(found.size):
-        i, stop = offsets[text], offsets[text + 1]
-        hit = False
-        while i < stop and not hit:
-            code, size = np.int64(data[i]), 1
-            if code >= 0x80:
-                code, size = code_point(data, i)
-            hit = wanted[code]
-            i += size
-        found[text] = hit

@@ -1,4 +1,4 @@
-"""Cuts text into words, compiled by numba: runs the automaton of any pattern.
+"""Cuts text into words, compiled by numba: runs the automaton of any pattern; finds characters.
 
 Legend: N bytes, P pieces, S states, C classes (a power of two, of which some may be unused).
 """
@@ -16,7 +16,7 @@ PIECE, PLACE, STATE, MATCHED, GAP, FOUND = range(6)
 
 
 @inner
-def code_point(data, i):
+def _code_point(data, i):
     """The code point that begins at byte i, above ASCII, and how many bytes it takes."""
     lead = np.int64(data[i])
     if lead < 0xE0:
@@ -86,7 +86,7 @@ def cut_chunk(data, offsets, tables, shift, starts, at):
             while place < until:
                 code, size = np.int64(data[place]), 1
                 if code >= 0x80:
-                    code, size = code_point(data, place)
+                    code, size = _code_point(data, place)
                 step = np.int64(steps[state | classes[code]])
                 matched = place if step & 1 else matched
                 if step < 0:
@@ -108,3 +108,24 @@ def cut_chunk(data, offsets, tables, shift, starts, at):
     at[FOUND], at[STATE], at[MATCHED], at[GAP] = found, state, matched, gap
     at[PLACE], at[PIECE] = place, piece
     return found - 1 if piece == last else found - 2
+
+
+@entry(types.void(_BYTES, _INTS, types.boolean[::1], types.boolean[::1]))
+def find_characters(data, offsets, wanted, found):
+    """Finds the pieces that hold any of some characters.
+
+    Args:
+      data: uint8[N], UTF-8.
+      offsets: int64[P + 1].
+      wanted: bool[code points].
+      found: bool[P], becomes which pieces hold one.
+    """
+    for piece in range(found.size):
+        place, stop, is_found = offsets[piece], offsets[piece + 1], False
+        while place < stop and not is_found:
+            code, size = np.int64(data[place]), 1
+            if code >= 0x80:
+                code, size = _code_point(data, place)
+            is_found = wanted[code]
+            place += size
+        found[piece] = is_found
