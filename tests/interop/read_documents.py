@@ -1,8 +1,7 @@
 """Opens a set of whole documents with the readers that it is for, and compares every token.
 
     python -m venv VENV
-    VENV/bin/pip install torch --index-url https://download.pytorch.org/whl/cpu
-    VENV/bin/pip install megatron-core ai2-olmo-core grain array-record tokenizers zstandard
+    VENV/bin/pip install torch megatron-core ai2-olmo-core grain array-record tokenizers zstandard
     python -m pipelines.build_shards --task=tokens --file_format=megatron,npy,llmc,array_record \
         --input=train.jsonl.zst --tokenizer=gpt2 --output=documents --splits=train:1
     VENV/bin/python tests/interop/read_documents.py documents train.jsonl.zst

@@ -1,8 +1,7 @@
 """Trains OLMo-core's transformer on whole documents for 50 steps, and checks its first loss.
 
     python -m venv VENV
-    VENV/bin/pip install torch --index-url https://download.pytorch.org/whl/cpu
-    VENV/bin/pip install ai2-olmo-core
+    VENV/bin/pip install torch ai2-olmo-core
     python -m pipelines.build_shards --task=tokens --file_format=npy \
         --input=train.jsonl.zst --tokenizer=gpt2 --output=documents --splits=train:1
     VENV/bin/python tests/interop/train_olmo_core.py documents
