@@ -14,7 +14,7 @@ from pipelines.rows.evaluation import EvaluationLine, example_ids, example_name
 from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.masking import mix
 from pipelines.rows.packing import Packing, pack
-from pipelines.rows.ragged import Ragged
+from pipelines.rows.ragged import Ragged, join_slices
 from pipelines.rows.repeats import Kept
 from pipelines.rows.row_layout import RowLayout
 from pipelines.tasks.task import Columns, Finish, Segments, Task, is_training
@@ -140,11 +140,9 @@ class Shard:
 
     def documents(self) -> Ragged:
         """Of a set of whole documents, each in the order of their keys: a shuffle by content."""
-        stream, offsets = self.segments.stream, self.segments.offsets
-        order = np.argsort(self.keys_R, kind="stable")
-        bounds = zip(offsets[order].tolist(), offsets[order + 1].tolist(), strict=True)
-        values = [stream[:0], *(stream[start:stop] for start, stop in bounds)]
-        return Ragged.of(np.concatenate(values), np.diff(offsets)[order])
+        offsets, order = self.segments.offsets, np.argsort(self.keys_R, kind="stable")
+        starts, lengths = offsets[order, None], np.diff(offsets)[order, None]
+        return join_slices(self.segments.stream, starts, lengths)
 
     def chunks(self) -> Iterator[np.ndarray]:
         """Encoded rows uint8 [B, stride], in the order of their keys: a shuffle by content."""
