@@ -31,17 +31,15 @@ class AddedTokens:
         self._flags = np.array(rows, np.int64).reshape(len(rows), 3)
         self._letters = np.frombuffer(b"".join(contents), np.uint8)
         self._starts = np.append(0, np.cumsum([*map(len, contents)])).astype(np.int64)
-        self._begins = np.zeros(1 << 16, bool)
         self._of_pair = np.zeros((1 << 16) + 1, np.int64)
         self._of_byte = np.full(256, -1, np.int64)
         for token, content in enumerate(contents):
             if len(content) > 1:
                 self._of_pair[(content[0] << 8 | content[1]) + 1] += 1
-                self._begins[content[0] << 8 | content[1]] = True
             else:
                 self._of_byte[content[0]] = token
-                self._begins[content[0] << 8 : content[0] + 1 << 8] = True
         self._of_pair = np.cumsum(self._of_pair)
+        self._begins = (np.diff(self._of_pair) > 0) | np.repeat(self._of_byte >= 0, 256)
 
     def encode_around(
         self, data: np.ndarray, offsets: np.ndarray, firsts: np.ndarray, encode: Encode
