@@ -22,6 +22,7 @@ class Drop:
         are counted where documents are read, in documents_rejected.
       words: that follow the number; "" for the reason's name.
       color: in the report's flow of documents.
+      of_flag: whether only a flag makes it happen: its field is left out where it is 0.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Drop:
     by_shard: bool = False
     words: str = ""
     color: str = "red"
+    of_flag: bool = False
 
 
 DROPS = {
@@ -36,6 +38,8 @@ DROPS = {
     for drop in (
         Drop("duplicates", "duplicates", True, "dropped", "amber"),
         Drop("held_out", "held out", True, "that a given evaluation split has", "violet"),
+        Drop("near_duplicates", "near duplicates", True, "dropped", "amber", True),
+        Drop("held_out_near", "held out", True, "near one of an evaluation split", "violet", True),
         Drop("min_chars", FILTERED),
         Drop("max_chars", FILTERED),
         Drop("min_words", FILTERED),

@@ -131,7 +131,9 @@ def _plain(counts: ShardStatistics) -> Dict[str, Any]:
     values: Dict[str, Any] = {name: getattr(counts, name) for name in COUNTS}
     if not counts.trained:  # so that sets of other tasks are as they were
         del values["trained"]
-    values.update((drop.name, counts.dropped.get(drop.name, 0)) for drop in BY_SHARD)
+    for drop in BY_SHARD:
+        if not drop.of_flag or counts.dropped.get(drop.name):
+            values[drop.name] = counts.dropped.get(drop.name, 0)
     return dict(values, length_histogram=list(counts.length_histogram), labels=counts.labels)
 
 
@@ -139,7 +141,8 @@ def _gather_dropped(shard: Any, place: str) -> Any:
     """A shard's counts as stats.json has them -> its reasons in one `dropped`."""
     if not isinstance(shard, dict):
         return shard  # which is refused with its type
-    gathered = dict({"trained": 0}, **shard)
+    of_flags = {drop.name: 0 for drop in BY_SHARD if drop.of_flag}
+    gathered = {"trained": 0, **of_flags, **shard}
     try:
         dropped = {drop.name: gathered.pop(drop.name) for drop in BY_SHARD}
     except KeyError as error:

@@ -116,7 +116,34 @@ class ExampleBatch:
         return sink.getvalue().to_pybytes()
 
 
+def mark_batch(digests: np.ndarray, marks: np.ndarray) -> ExampleBatch:
+    """Says of documents why they are dropped, and holds nothing else; `join` fills it up.
+
+    Args:
+      digests: uint8 [n, 16], of the documents.
+      marks: uint8 [n], as `schemas.drops.mark_of` numbers reasons.
+    """
+    whole = ExampleBatch.of(digests, np.zeros(len(digests), np.int64), {}, {MARK: marks})
+    return ExampleBatch(whole.batch.select(["digests", MARK]))
+
+
 def join(streams: Iterable[bytes]) -> ExampleBatch | None:
     """All examples of many example batches; None if there is none."""
     batches = [pa.ipc.open_stream(pa.py_buffer(stream)).read_next_batch() for stream in streams]
-    return ExampleBatch(pa.concat_batches(batches)) if batches else None
+    whole = next((batch.schema for batch in batches if "ids" in batch.schema.names), None)
+    if whole is None:  # marks of documents that are not there
+        return None
+    return ExampleBatch(pa.concat_batches([_fill(batch, whole) for batch in batches]))
+
+
+def _fill(batch: pa.RecordBatch, whole: pa.Schema) -> pa.RecordBatch:
+    """Marks with columns of zeros and of nothing beside them; other batches as they are."""
+    if batch.schema.names == whole.names:
+        return batch
+    columns = [
+        batch[name]
+        if name in batch.schema.names
+        else pa.repeat(pa.scalar(b"" if pa.types.is_large_binary(type_) else 0, type_), len(batch))
+        for name, type_ in zip(whole.names, whole.types, strict=True)
+    ]
+    return pa.record_batch(columns, schema=whole)

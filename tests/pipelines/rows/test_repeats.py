@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.build_shards import main
-from pipelines.rows.example_batch import ExampleBatch
+from pipelines.rows.example_batch import MARK, ExampleBatch, join, mark_batch
 from pipelines.rows.ragged import Ragged
-from pipelines.rows.repeats import sort_examples, without_repeats
+from pipelines.rows.repeats import keep, sort_examples, without_repeats
+from schemas.drops import mark_of
 from schemas.sidecar import read_set
 
 
@@ -45,6 +46,27 @@ def test_each_part_of_a_document_stays():
 def test_of_equal_documents_the_one_with_the_least_line_stays():
     _, kept = without_repeats(example_batch([7, 7, 7], lines=["c", "a", "b"]))
     assert kept.tolist() == [1]
+
+
+def digests_of(numbers):
+    digests = np.zeros((len(numbers), 16), np.uint8)
+    digests[:, 15] = numbers
+    return digests
+
+
+def test_bare_marks_drop_every_copy_of_their_documents():
+    marks = np.zeros(5, np.uint8)
+    batch = example_batch([7, 3, 7, 7, 5], parts=[0, 0, 0, 0, 0]).batch
+    examples, _ = without_repeats(ExampleBatch(batch.append_column(MARK, pa.array(marks))))
+    reasons = [mark_of("near_duplicates"), mark_of("held_out_near"), mark_of("near_duplicates")]
+    marked = mark_batch(digests_of([7, 5, 9]), np.array(reasons, np.uint8))
+    for streams in ([examples, marked], [marked, examples], [marked, examples, marked]):
+        joined = join(stream.to_bytes() for stream in streams)
+        assert joined is not None
+        kept = keep(joined)
+        assert kept.low_E.tolist() == [3] and kept.examples.ragged("ids", "uint16")[0] == [1]
+        assert kept.dropped == {"near_duplicates": 3, "held_out_near": 1}
+    assert join([marked.to_bytes()]) is None
 
 
 @given(st.lists(st.integers(0, 5)), st.integers(0, 30))
