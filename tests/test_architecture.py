@@ -28,7 +28,7 @@ FLOORS = [
     {"configs", "host", "storage"},
     {"readers", "rows"},
     {"filters", "writers"},
-    {"encoding"},
+    {"duplicates", "encoding"},
     {"input_options"},
     {"runners", "tasks"},
     {"inspection"},

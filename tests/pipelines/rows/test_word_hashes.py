@@ -1,0 +1,105 @@
+import json
+import unicodedata
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.rows import word_hashes
+from pipelines.rows.text_bytes import utf8_bytes
+from pipelines.rows.word_hashes import hash_some_characters, hash_words
+from tests.tools.places import DATA
+
+# Letters whose other case has more characters or bytes, marks, digits of several kinds, astral
+# letters, what stands between words, and an unassigned code point.
+CHARACTERS = st.sampled_from("aAzéÉßẞİıΣςσſKΔ你好あ١٢²Ⅷ𝔘𐐀𐐨😀\u0301\ufe0f\u200d\u00ad_'-. \n\u0378")
+TEXTS = st.lists(st.text(CHARACTERS | st.characters(exclude_categories=["Cs"]), max_size=30))
+
+
+def fold(character):
+    folded = character.casefold()
+    return folded if len(folded) == 1 else character.lower()[0]
+
+
+def plain_words(text):
+    """(folded word, first byte, byte after the last) of each, character by character."""
+    words, word, start, place = [], "", 0, 0
+    for character in text:
+        category = unicodedata.category(character)[0]
+        if category in "LN" or (category == "M" and word):
+            start = start if word else place
+            word += character if category == "M" else fold(character)
+        elif word:
+            words.append((word, start, place))
+            word = ""
+        place += len(character.encode())
+    return [*words, (word, start, place)] if word else words
+
+
+def column(texts):
+    return pa.array(texts, pa.large_string())
+
+
+def check(texts):
+    words, first = hash_words(column(texts)), 0
+    named = {}
+    for number, text in enumerate(texts):
+        begin, end = words.offsets[number : number + 2]
+        found = [(words.starts[i] - first, words.stops[i] - first) for i in range(begin, end)]
+        expected = plain_words(text)
+        assert found == [(start, stop) for _, start, stop in expected]
+        for place, (word, _, _) in zip(range(begin, end), expected, strict=True):
+            assert named.setdefault(word, words.hashes[place]) == words.hashes[place]
+        first += len(text.encode())
+    assert len(set(named.values())) == len(named)  # 64 bits: no two of so few by chance
+
+
+@given(TEXTS)
+def test_words_are_those_found_character_by_character(texts):
+    check(texts)
+
+
+def test_hard_strings():
+    if not DATA.exists():
+        pytest.skip("no ../shared/data beside the checkout")
+    hard = DATA / "hard"
+    files = ("bmp-separated.txt", "sup-unseparated.txt", "utf8tests.txt")
+    check(json.loads((hard / "blns.json").read_text(encoding="utf-8")))
+    check([(hard / name).read_text(encoding="utf-8") for name in files])
+
+
+def test_words_by_hand():
+    words = hash_words(column(["Don't! ΟΔΟΣ", "", "?! \u0301", "don οδος", "ß ss", "I\u0301 i"]))
+    assert words.offsets.tolist() == [0, 3, 3, 3, 5, 7, 9]
+    don, t, odos, don2, odos2, sz, ss, accented, i = words.hashes.tolist()
+    assert (don, odos) == (don2, odos2)
+    assert len({don, t, odos, sz, ss, accented, i}) == 7
+    assert words.starts.tolist() == [0, 4, 7, 20, 24, 32, 35, 37, 41]
+    assert words.stops.tolist() == [3, 5, 15, 23, 32, 34, 37, 40, 42]
+
+
+def test_slices_do_not_show(monkeypatch):
+    texts = column(["one two", "", "three four five", "!", "two"] * 20).slice(1, 93)
+    whole = hash_words(texts)
+    monkeypatch.setattr(word_hashes, "_AT_ONCE", 16)
+    for part, expected in zip(hash_words(texts), whole, strict=True):
+        np.testing.assert_array_equal(part, expected)
+
+
+def test_no_document():
+    words = hash_words(column([]))
+    assert [len(part) for part in words] == [0, 1, 0, 0]
+    assert words.hashes.dtype == np.uint64
+
+
+@given(TEXTS)
+def test_characters_are_those_of_words_with_spaces_between(texts):
+    hashes, offsets = hash_some_characters(*utf8_bytes(column(texts)))
+    joined = [" ".join(word for word, _, _ in plain_words(text)) for text in texts]
+    assert np.diff(offsets).tolist() == [len(text) for text in joined]
+    named = {}
+    for character, value in zip("".join(joined), hashes.tolist(), strict=True):
+        assert named.setdefault(character, value) == value
+    assert len(set(named.values())) == len(named)
