@@ -1,14 +1,17 @@
 """Why documents are left out: one table of reasons, which counts, stats.json and printers share.
 
 Counts are `dropped: {reason: number}` everywhere. A reason without a row is that of a reader or a
-task which refused a document, such as not_utf8; one that begins with `filter:` is of the user's
-function. Documents read = kept + all that were dropped. Python 3.8 syntax.
+task which refused a document, such as not_utf8; or of a family of filters, by whose name it begins:
+`filter:spam` of the user's function, `gopher:min_words`. Documents read = kept + all that were
+dropped. What filters count besides is `observed`. Python 3.8 syntax.
 """
 
 from dataclasses import dataclass
-from typing import Callable, Dict, List, Mapping, Sequence
+from typing import Callable, Dict, Iterable, List, Mapping, Sequence
 
 FILTERED, REFUSED = "filtered", "refused"
+FAMILIES = ("filter", "language", "gopher", "c4", "fineweb")  # of filters, without a row a reason
+Observed = Dict[str, Dict[str, int]]  # section to key to number: {"language": {"nb": 3}}
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,8 @@ def mark_of(reason: str) -> int:
 
 def drop_of(reason: str) -> Drop:
     """The row of a reason; of one that has none, what can be said of it."""
-    by_function = reason.startswith("filter:")
-    return DROPS.get(reason) or Drop(reason, FILTERED if by_function else REFUSED)
+    of_family = reason.partition(":")[0] in FAMILIES
+    return DROPS.get(reason) or Drop(reason, FILTERED if of_family else REFUSED)
 
 
 def add_counts(counts: Dict[str, int], more: Mapping[str, int]) -> None:
@@ -73,6 +76,20 @@ def total_counts(*parts: Mapping[str, int]) -> Dict[str, int]:
     for part in parts:
         add_counts(counts, part)
     return counts
+
+
+def add_observed(total: Observed, more: Mapping[str, Mapping[str, int]]) -> None:
+    """Adds counts by section and name, in place; those of 0 are left out."""
+    for section, counts in more.items():
+        add_counts(total.setdefault(section, {}), counts)
+
+
+def total_observed(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> Observed:
+    """Adds counts by section and name."""
+    total: Observed = {}
+    for part in parts:
+        add_observed(total, part)
+    return total
 
 
 def describe_dropped(

@@ -10,7 +10,7 @@ from typing import Any, Collection, Dict, Iterable, List, Tuple
 
 import numpy as np
 
-from schemas.drops import BY_SHARD, describe_dropped, total_counts
+from schemas.drops import BY_SHARD, Observed, describe_dropped, total_counts, total_observed
 from schemas.errors import DataError
 from schemas.features import MAX_TOKENS
 from schemas.typed_json import from_json, quote
@@ -171,6 +171,8 @@ class Statistics:
       source_bytes: read from the inputs, after decompression.
       documents_guarded: encoded by the reference tokenizer, because the fast engine might differ.
       shards: name ("train-00000-of-00004") to its counts.
+      observed: what filters counted besides, by section and name; in stats.json only if there is
+        any: {"language": {"nb": 812, "da": 3}}.
     """
 
     documents_read: int = 0
@@ -178,10 +180,13 @@ class Statistics:
     source_bytes: int = 0
     documents_guarded: int = 0
     shards: Dict[str, ShardStatistics] = field(default_factory=dict)
+    observed: Observed = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuses counts that are below zero."""
         _check_counts(self.dropped)
+        for counts in self.observed.values():
+            _check_counts(counts)
         for name in ("documents_read", "source_bytes", "documents_guarded"):
             _check_counts({name: getattr(self, name)})
 
@@ -215,6 +220,7 @@ class Statistics:
             source_bytes=sum(part.source_bytes for part in parts),
             documents_guarded=sum(part.documents_guarded for part in parts),
             shards=shards,
+            observed=total_observed(part.observed for part in parts),
         )
 
     def splits(self) -> Dict[str, ShardStatistics]:
@@ -248,6 +254,8 @@ class Statistics:
         """
         own = {f.name: getattr(self, f.name) for f in fields(self)}
         own[_REJECTED] = own.pop("dropped")
+        if not self.observed:  # so that sets without such filters are as they were
+            del own["observed"]
         shards = {name: _plain(counts) for name, counts in self.shards.items()}
         return dict(own, shards=shards, **self.derive(row_tokens))
 
@@ -274,6 +282,7 @@ class Statistics:
                 "build the set anew"
             )
         own = {name: value for name, value in values.items() if name not in DERIVED}
+        own.setdefault("observed", {})
         own = _with_dropped(own, own.pop(_REJECTED, None), source)
         if isinstance(own.get("shards"), dict):
             own["shards"] = {

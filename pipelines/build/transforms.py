@@ -23,8 +23,7 @@ from pipelines.build.make_shard import RowMaker, evaluation_of
 from pipelines.build.publish import publish_set
 from pipelines.build.route_examples import RoutedExamples, route_examples
 from pipelines.build.stage_shard import stage_shard
-from pipelines.filters.filter_documents import Filtered, filter_documents
-from pipelines.filters.filters import load_filter
+from pipelines.filters.filter_documents import Filtered, filter_documents, load_filters
 from pipelines.readers.block_list import read_blocks
 from pipelines.readers.sources import Block, read_block
 from pipelines.rows.example_batch import join
@@ -69,11 +68,10 @@ class RouteBlock(beam.DoFn):
         self._job = job
 
     def setup(self) -> None:
-        """Loads the tokenizer and the user's filter, once a worker."""
+        """Loads the tokenizer and what filters need, once a worker."""
         self._tokenizer = self._job.tokenizer()
         self._journal = Journal(self._job.local)
-        if self._job.filters.filter:
-            load_filter(self._job.filters.filter)
+        load_filters(self._job.filters, self._job.source.roles)
 
     def teardown(self) -> None:
         """Lets a worker process end without a search for garbage in all modules: 0.3 s."""
@@ -136,6 +134,7 @@ def _read_report(
         dropped=total_counts(filtered.dropped, routed.dropped),
         source_bytes=documents.source_bytes,
         documents_guarded=routed.guarded,
+        observed=filtered.observed,
     )
     rejects = (*documents.rejects, *routed.rejects)
     return Report(statistics, (), rejects, documents.digests, stashed=stashed)

@@ -6,7 +6,7 @@ Normalization comes first, before the hash, so that documents which it makes equ
 
 import json
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from pipelines.filters.filters import Filters, load_filter
 from pipelines.filters.normalization import normalize_texts
-from pipelines.filters.rules import find_dropped
+from pipelines.filters.rules.table import apply_rules, rules_of
 from pipelines.readers.documents import Documents, Role
-from schemas.drops import total_counts
+from schemas.drops import Observed, total_counts
 from schemas.errors import DataError
 
 _LONGEST_REASON = 60
@@ -32,11 +32,13 @@ class Filtered:
       dropped: reason to number of the others, with those that were refused when they were read;
         reasons of the user's function begin with `filter:`.
       lines: the dropped documents as JSON Lines with their reasons, if they are to be kept.
+      observed: what rules counted besides, section to key to number; see `rules.rule.Judged`.
     """
 
     documents: Documents
     dropped: dict[str, int]
     lines: bytes = b""
+    observed: Observed = field(default_factory=dict)
 
     @property
     def read(self) -> int:
@@ -44,8 +46,21 @@ class Filtered:
         return len(self.documents.text) + sum(self.dropped.values())
 
 
+def load_filters(filters: Filters, roles: tuple[Role, ...]) -> None:
+    """Loads what rules need, and the user's function: once a worker, before the first document.
+
+    Raises:
+      UsageError: something cannot be had here.
+    """
+    rules_of(filters, len(_texts(roles)))
+    if filters.filter:
+        load_filter(filters.filter)
+
+
 def filter_documents(filters: Filters, documents: Documents, roles: tuple[Role, ...]) -> Filtered:
-    """Normalizes documents and drops what is not wanted; each for the first reason found.
+    """Normalizes documents, and drops or edits what is not wanted.
+
+    A document is dropped for the first reason found.
 
     Raises:
       UsageError: the function cannot be imported here.
@@ -53,35 +68,33 @@ def filter_documents(filters: Filters, documents: Documents, roles: tuple[Role, 
     """
     if filters == Filters():
         return Filtered(documents, documents.dropped)
-    texts = [role.name for role in roles if role.values.is_text]
-    columns = documents.columns
+    columns, texts = documents.columns, _texts(roles)
     if filters.normalize != "none":
         columns = normalize_texts(columns, texts, filters.normalize)
-    reasons = find_dropped(columns, texts, filters)
+    applied = apply_rules(columns, texts, rules_of(filters, len(texts)))
+    kept, reasons = applied.columns, applied.reasons
     if filters.filter:
-        left = np.delete(np.arange(len(columns)), list(reasons))
-        asked = columns.take(pa.array(left))
-        reasons |= _ask_function(filters.filter, asked, left, documents.path)
+        asked = _ask_function(filters.filter, kept, documents.path)
+        reasons |= {int(applied.left[place]): reason for place, reason in asked.items()}
+        kept = kept.take(pa.array(np.delete(np.arange(len(kept)), list(asked)))) if asked else kept
     reasons = dict(sorted(reasons.items()))
-    if not reasons:
-        return Filtered(replace(documents, columns=columns), documents.dropped)
-    kept = np.ones(len(columns), bool)
-    kept[list(reasons)] = False
-    dropped = total_counts(documents.dropped, Counter(reasons.values()))
     return Filtered(
-        replace(documents, columns=columns.filter(pa.array(kept))),
-        dropped,
+        replace(documents, columns=kept),
+        total_counts(documents.dropped, Counter(reasons.values())),
         _lines(columns, reasons) if filters.keep_rejects else b"",
+        applied.observed,
     )
 
 
-def _ask_function(
-    name: str, columns: pa.RecordBatch, places: np.ndarray, path: str
-) -> dict[int, str]:
+def _texts(roles: tuple[Role, ...]) -> list[str]:
+    return [role.name for role in roles if role.values.is_text]
+
+
+def _ask_function(name: str, columns: pa.RecordBatch, path: str) -> dict[int, str]:
     """Asks the user's function about every document."""
     function = load_filter(name)
     reasons: dict[int, str] = {}
-    for place, document in zip(places.tolist(), columns.to_pylist(), strict=True):
+    for place, document in enumerate(columns.to_pylist()):
         try:
             reason = function(dict(document))
         except (Exception, SystemExit) as error:
@@ -102,7 +115,7 @@ def _ask_function(
     if len(set(reasons.values())) > _MOST_REASONS:
         raise DataError(
             f"--filter={name} gave {len(set(reasons.values())):,} different reasons for "
-            f"{len(places):,} documents, such as {min(reasons.values())!r}: reasons are counted, "
+            f"{len(columns):,} documents, such as {min(reasons.values())!r}: reasons are counted, "
             f"so let there be at most {_MOST_REASONS}"
         )
     return reasons

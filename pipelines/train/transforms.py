@@ -17,8 +17,8 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipelines.filters.filter_documents import Filtered, filter_documents
-from pipelines.filters.filters import Filters, load_filter
+from pipelines.filters.filter_documents import Filtered, filter_documents, load_filters
+from pipelines.filters.filters import Filters
 from pipelines.readers.block_list import read_blocks
 from pipelines.readers.documents import Documents
 from pipelines.readers.source import Source
@@ -98,10 +98,9 @@ class CountBlocks(beam.DoFn):
         self._job = job
 
     def setup(self) -> None:
-        """Opens the journal of the progress display, and imports the user's filter."""
+        """Opens the journal of the progress display, and loads what filters need."""
         self._journal = Journal(self._job.local)
-        if self._job.filters.filter:
-            load_filter(self._job.filters.filter)
+        load_filters(self._job.filters, self._job.source.roles)
 
     def start_bundle(self) -> None:
         """Starts empty counts and an empty report for this bundle."""

@@ -539,7 +539,7 @@ def test_json_schemas_list_the_fields_of_the_dataclasses():
         (manifest["properties"]["files"]["items"], _fields(ManifestFile)),
     ):
         assert set(listed["properties"]) == expected
-        of_some = {"trained", *(drop.name for drop in BY_SHARD if drop.of_flag)}
+        of_some = {"trained", "observed", *(drop.name for drop in BY_SHARD if drop.of_flag)}
         assert sorted(expected - of_some) == listed["required"]
 
 
