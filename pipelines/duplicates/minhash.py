@@ -23,7 +23,7 @@ from schemas.errors import UsageError
 _NONE = np.uint32(0xFFFFFFFF)  # in the signature of a document without shingles
 _MOST_HASHES = 1024
 _MOST_BANDS = 256  # a key says its band in a byte
-SKETCH_WORDS = 4  # of 32 hashes each
+SKETCH_HASHES = 128  # of a signature, at most, that a sketch is of
 
 
 class Bands(NamedTuple):
@@ -98,12 +98,12 @@ def band_keys(signature: np.ndarray, bands: Bands) -> np.ndarray:
 
 
 def sketches(signature: np.ndarray) -> np.ndarray:
-    """Two bits of each of the first 128 hashes: uint64 [n, SKETCH_WORDS].
+    """Two bits of each of the first SKETCH_HASHES hashes: uint64 [n, 4].
 
     Of two documents so many hashes are equal as the similarity says, and a quarter of the others
     by chance: enough to tell what is surely unlike (b-bit minwise hashing: Li and König, 2010).
     """
-    bits = np.zeros((len(signature), SKETCH_WORDS * 32), np.uint8)
+    bits = np.zeros((len(signature), SKETCH_HASHES), np.uint8)
     some = signature[:, : bits.shape[1]]
     bits[:, : some.shape[1]] = some * np.uint32(0x9E3779B1) >> np.uint32(30)
     fours = bits.reshape(len(bits), -1, 4) << np.array([0, 2, 4, 6], np.uint8)

@@ -1,0 +1,50 @@
+"""Which documents are removed, and for which one that is kept. Pure.
+
+A document is removed if it is near one that is kept and ranks higher. So there are no chains: of
+A ~ B ~ C, by rank, B is removed for A, and C is kept unless A ~ C. Its representative is the most
+similar of the kept ones it is near; of equals, the one with the smallest digest.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.duplicates.resolve_loop import decide
+
+
+def resolve(higher: np.ndarray, lower: np.ndarray, similarities: np.ndarray) -> np.ndarray:
+    """Picks the edge that each removed document is removed by.
+
+    Args:
+      higher: uint8 [e, 16], digests: of each verified pair the document of higher rank.
+      lower: uint8 [e, 16], the other. A pair may be there several times.
+      similarities: float64 [e].
+
+    Returns:
+      int64 [removed], numbers of edges: `higher` of one is the representative of `lower`. By the
+      digest of the removed document.
+    """
+    edges = np.flatnonzero(is_kept(higher, lower))
+    digest = np.ascontiguousarray(np.hstack([lower, higher])[edges]).view(">u8").astype(np.uint64)
+    order = np.lexsort((*digest.T[:1:-1], -similarities[edges], digest[:, 1], digest[:, 0]))
+    digest = digest[order, :2]
+    is_first = np.append(True, (digest[1:] != digest[:-1]).any(axis=1))[: len(order)]
+    return edges[order[is_first]]
+
+
+def is_kept(higher: np.ndarray, lower: np.ndarray) -> np.ndarray:
+    """Whether each edge's higher document is kept: bool [e]."""
+    documents, count = _number(np.concatenate([higher, lower]))
+    higher_number, lower_number = documents[: len(higher)], documents[len(higher) :]
+    order = np.argsort(higher_number, kind="stable")
+    starts = np.searchsorted(higher_number[order], np.arange(count + 1))
+    kept = np.empty(count, bool)
+    decide(starts, lower_number[order], kept)
+    return kept[higher_number]
+
+
+def _number(digests: np.ndarray) -> tuple[np.ndarray, int]:
+    """Equal digests get equal numbers, from 0 on: int64 [n], and how many there are."""
+    column = pa.Array.from_buffers(
+        pa.binary(16), len(digests), [None, pa.py_buffer(np.ascontiguousarray(digests))]
+    ).dictionary_encode()
+    return column.indices.to_numpy().astype(np.int64), len(column.dictionary)
