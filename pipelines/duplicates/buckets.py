@@ -87,16 +87,23 @@ def _rank(members: Members) -> np.ndarray:
     """Those who meet another, once each: by bucket, then by rank."""
     order = np.argsort(members.keys, kind="stable")
     keys = members.keys[order]
-    equal = keys[1:] == keys[:-1]
-    order = order[np.append(equal, False) | np.append(False, equal)]
+    is_first = _differs(keys)
+    is_alone = is_first.copy()
+    is_alone[:-1] &= is_first[1:]
+    order = order[~is_alone]
     digests = np.ascontiguousarray(members.digests[order]).view(">u8").astype(np.uint64)
     high, low, level = digests[:, 0], digests[:, 1], -members.levels[order].astype(np.int8)
     keys, length = members.keys[order], -members.lengths[order]
     by = np.lexsort((members.places[order], level, low, high, length, keys))
-    is_first = np.ones(len(by), bool)
-    is_first[1:] = np.any([part[by][1:] != part[by][:-1] for part in (keys, high, low)], axis=0)
-    by = by[is_first]
+    by = by[_differs(keys[by]) | _differs(high[by]) | _differs(low[by])]
     return order[by[np.lexsort((level[by], keys[by]))]]
+
+
+def _differs(values: np.ndarray) -> np.ndarray:
+    """Whether each is another one than that before: [4, 4, 7] -> [True, False, True]."""
+    found = np.ones(len(values), bool)
+    found[1:] = values[1:] != values[:-1]
+    return found
 
 
 def _mismatches(bands: Bands, threshold: Fraction) -> tuple[int, int]:
@@ -115,8 +122,7 @@ def _pair(
     left_out: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The pairs of buckets whose members lie together by rank; marks who finds no room."""
-    is_first = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
-    starts = np.append(np.flatnonzero(is_first), len(keys))
+    starts = np.append(np.flatnonzero(_differs(keys)), len(keys))
     sketches, is_given = members.sketches[order], members.levels[order] == GIVEN
     pairs = pair_members(starts, sketches, is_given, *limits, SMALL, NEAREST, left_out)
     return order[pairs[:, 0]], order[pairs[:, 1]]

@@ -106,6 +106,6 @@ def sketches(signature: np.ndarray) -> np.ndarray:
     bits = np.zeros((len(signature), SKETCH_HASHES), np.uint8)
     some = signature[:, : bits.shape[1]]
     bits[:, : some.shape[1]] = some * np.uint32(0x9E3779B1) >> np.uint32(30)
-    fours = bits.reshape(len(bits), -1, 4) << np.array([0, 2, 4, 6], np.uint8)
+    fours = bits.reshape(len(bits), SKETCH_HASHES // 4, 4) << np.array([0, 2, 4, 6], np.uint8)
     joined = np.bitwise_or.reduce(fours, axis=2, dtype=np.uint8)
     return np.ascontiguousarray(joined).view("<u8").astype(np.uint64)

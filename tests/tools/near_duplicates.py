@@ -1,0 +1,73 @@
+"""The core of near-duplicates from texts to what is removed, in one process."""
+
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.duplicates.buckets import Members, find_pairs
+from pipelines.duplicates.jaccard import verify
+from pipelines.duplicates.minhash import Bands, band_keys, has_shingles, signatures, sketches
+from pipelines.duplicates.resolve import resolve
+from pipelines.duplicates.shingles import Shingle, shingle_sets
+from pipelines.rows.routing import content_digests
+from pipelines.rows.text_bytes import utf8_bytes
+
+
+class Found(NamedTuple):
+    """What came of some texts, by their numbers.
+
+    Attributes:
+      pairs: int64 [p, 2], candidates, each once, the higher rank first.
+      is_near: bool [p].
+      removed: {document: (representative, similarity)}.
+      uncompared: as in `Pairs`.
+    """
+
+    pairs: np.ndarray
+    is_near: np.ndarray
+    removed: dict[int, tuple[int, float]]
+    uncompared: int
+
+
+def members_of(
+    text: pa.LargeStringArray, shingle: Shingle, bands: Bands, levels: np.ndarray | None = None
+) -> Members:
+    """Members of all buckets; `places` are the numbers of documents."""
+    signature = signatures(text, shingle, bands)
+    kept = np.flatnonzero(has_shingles(signature))
+    levels = np.zeros(len(text), np.uint8) if levels is None else levels
+    columns = content_digests(text), np.diff(utf8_bytes(text)[1]), levels, sketches(signature)
+    return Members(
+        band_keys(signature[kept], bands).ravel(),
+        *(np.repeat(column[kept], bands.bands, axis=0) for column in columns),
+        np.repeat(kept, bands.bands),
+    )
+
+
+def find_near(
+    texts: list[str] | pa.LargeStringArray,
+    shingle: str = "word:5",
+    bands: str = "14x8",
+    threshold: str = "0.8",
+    levels: np.ndarray | None = None,
+) -> Found:
+    """Finds what is removed."""
+    text = pa.array(texts, pa.large_string()) if isinstance(texts, list) else texts
+    cut, run, least = Bands.parse(bands), Shingle.parse(shingle), Fraction(threshold)
+    members = members_of(text, run, cut, levels)
+    found = find_pairs(members, cut, least)
+    pairs = np.stack([members.places[found.higher], members.places[found.lower]], axis=1)
+    pairs = np.unique(pairs, axis=0)
+    documents, numbers = np.unique(pairs, return_inverse=True)
+    numbers = numbers.reshape(-1, 2)
+    sets = shingle_sets(text.take(pa.array(documents)), run)
+    verified = verify(sets, numbers[:, 0], numbers[:, 1], least)
+    edges, similarity = pairs[verified.is_near], verified.similarities[verified.is_near]
+    digests = content_digests(text)
+    chosen = resolve(digests[edges[:, 0]], digests[edges[:, 1]], similarity)
+    removed = {
+        int(edges[edge, 1]): (int(edges[edge, 0]), float(similarity[edge])) for edge in chosen
+    }
+    return Found(pairs, verified.is_near, removed, found.uncompared)
