@@ -7,11 +7,15 @@ dropped. What filters count besides is `observed`. Python 3.8 syntax.
 """
 
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterable, List, Mapping, Sequence
+from typing import Callable, Collection, Dict, Iterable, List, Mapping, Sequence
+
+from schemas.errors import DataError
+from schemas.typed_json import quote
 
 FILTERED, REFUSED = "filtered", "refused"
 FAMILIES = ("filter", "language", "gopher", "c4", "fineweb")  # of filters, without a row a reason
 Observed = Dict[str, Dict[str, int]]  # section to key to number: {"language": {"nb": 3}}
+MOST = 1 << 53  # of a count: what other languages' numbers hold
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,18 @@ def total_observed(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> Observed
     for part in parts:
         add_observed(total, part)
     return total
+
+
+def are_counts(counts: Collection[int]) -> bool:
+    """Whether all of them are counts."""
+    return not counts or (min(counts) >= 0 and max(counts) < MOST)
+
+
+def check_counts(counts: Mapping[str, int]) -> None:
+    """Refuses numbers that are no counts; names the first."""
+    if not are_counts(counts.values()):
+        name = next(name for name, count in counts.items() if not 0 <= count < MOST)
+        raise DataError(f"{name} is {quote(counts[name])}: a count is at least 0, and below 2**53")
 
 
 def describe_dropped(

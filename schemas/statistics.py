@@ -3,19 +3,27 @@
 Counts are kept per shard and only ever added up, so that workers combine them in any order.
 """
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Collection, Dict, Iterable, List, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import numpy as np
 
-from schemas.drops import BY_SHARD, Observed, describe_dropped, total_counts, total_observed
+from schemas.drops import (
+    BY_SHARD,
+    Observed,
+    are_counts,
+    check_counts,
+    describe_dropped,
+    total_counts,
+    total_observed,
+)
 from schemas.errors import DataError
 from schemas.features import MAX_TOKENS
+from schemas.funnel import SIZES, Funnel
 from schemas.typed_json import from_json, quote
 
-MOST = 1 << 53  # of a count: what other languages' numbers hold
 HISTOGRAM_BINS = 33  # bin b counts documents of 2**(b-1) <= tokens < 2**b; bin 0 is empty ones
 
 
@@ -77,13 +85,11 @@ class ShardStatistics:
             raise DataError(
                 f"length_histogram has {len(self.length_histogram)} bins, not {HISTOGRAM_BINS}"
             )
-        _check_counts(dict(zip(COUNTS, _counts_of(self))))
-        _check_counts(self.labels)
-        _check_counts(self.dropped)
-        if not _are_counts(self.length_histogram):
-            _check_counts(
-                {f"length_histogram[{i}]": n for i, n in enumerate(self.length_histogram)}
-            )
+        check_counts(dict(zip(COUNTS, _counts_of(self))))
+        check_counts(self.labels)
+        check_counts(self.dropped)
+        if not are_counts(self.length_histogram):
+            check_counts({f"length_histogram[{i}]": n for i, n in enumerate(self.length_histogram)})
 
     def __add__(self, other: "ShardStatistics") -> "ShardStatistics":
         """Adds the counts of two shards."""
@@ -99,16 +105,6 @@ COUNTS = tuple(f.name for f in fields(ShardStatistics) if f.type in (int, "int")
 _counts_of = attrgetter(*COUNTS)
 DERIVED = ("row_tokens", "splits", "total")  # in stats.json beside the fields of Statistics
 _REJECTED = "documents_rejected"  # what stats.json calls Statistics.dropped
-
-
-def _are_counts(counts: Collection[int]) -> bool:
-    return not counts or (min(counts) >= 0 and max(counts) < MOST)
-
-
-def _check_counts(counts: Dict[str, int]) -> None:
-    if not _are_counts(counts.values()):
-        name = next(name for name, count in counts.items() if not 0 <= count < MOST)
-        raise DataError(f"{name} is {quote(counts[name])}: a count is at least 0, and below 2**53")
 
 
 def _sum(shards: Iterable[ShardStatistics]) -> ShardStatistics:
@@ -173,6 +169,8 @@ class Statistics:
       shards: name ("train-00000-of-00004") to its counts.
       observed: what filters counted besides, by section and name; in stats.json only if there is
         any: {"language": {"nb": 812, "da": 3}}.
+      funnel: sizes and samples of what was left out; None where nobody asked, and then stats.json
+        has no such field.
     """
 
     documents_read: int = 0
@@ -181,14 +179,15 @@ class Statistics:
     documents_guarded: int = 0
     shards: Dict[str, ShardStatistics] = field(default_factory=dict)
     observed: Observed = field(default_factory=dict)
+    funnel: Optional[Funnel] = None
 
     def __post_init__(self) -> None:
         """Refuses counts that are below zero."""
-        _check_counts(self.dropped)
+        check_counts(self.dropped)
         for counts in self.observed.values():
-            _check_counts(counts)
+            check_counts(counts)
         for name in ("documents_read", "source_bytes", "documents_guarded"):
-            _check_counts({name: getattr(self, name)})
+            check_counts({name: getattr(self, name)})
 
     @staticmethod
     def of_shard(name: str, counts: ShardStatistics) -> "Statistics":
@@ -214,6 +213,7 @@ class Statistics:
                 "a shard was counted twice, since the runner delivered a report twice: run the "
                 "same command again"
             )
+        funnels = [part.funnel for part in parts if part.funnel is not None]
         return Statistics(
             documents_read=sum(part.documents_read for part in parts),
             dropped=total_counts(*(part.dropped for part in parts)),
@@ -221,6 +221,7 @@ class Statistics:
             documents_guarded=sum(part.documents_guarded for part in parts),
             shards=shards,
             observed=total_observed(part.observed for part in parts),
+            funnel=Funnel.sum(funnels) if funnels else None,
         )
 
     def splits(self) -> Dict[str, ShardStatistics]:
@@ -256,8 +257,11 @@ class Statistics:
         own[_REJECTED] = own.pop("dropped")
         if not self.observed:  # so that sets without such filters are as they were
             del own["observed"]
-        shards = {name: _plain(counts) for name, counts in self.shards.items()}
-        return dict(own, shards=shards, **self.derive(row_tokens))
+        own["shards"] = {name: _plain(counts) for name, counts in self.shards.items()}
+        del own["funnel"]
+        if self.funnel is not None:  # sets for which nobody asked are as they were
+            own["funnel"] = asdict(self.funnel)
+        return dict(own, **self.derive(row_tokens))
 
     def derive(self, row_tokens: int) -> Dict[str, Any]:
         """What stands in stats.json and follows from the other fields."""
@@ -289,6 +293,8 @@ class Statistics:
                 name: _gather_dropped(shard, f"{source}: shards.{name}")
                 for name, shard in own["shards"].items()
             }
+        if own.setdefault("funnel", None) is None and "funnel" in values:
+            raise DataError(f"{source}: funnel is None: build the set anew")
         stats = from_json(Statistics, own, source)
         due = stats.derive(row_tokens)
         for name in DERIVED:
@@ -324,4 +330,7 @@ class Statistics:
                     f"{name}: documents in the length histogram {sum(shard.length_histogram):,} "
                     f"!= documents {shard.documents:,}"
                 )
+        if self.funnel is not None:
+            kept = {name: getattr(total, name) for name in SIZES}
+            broken += self.funnel.broken_equations(kept, dropped)
         return broken

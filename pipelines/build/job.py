@@ -42,6 +42,7 @@ class Job:
       max_rejects: a run with more refused documents fails; below 0 for no limit.
       config: the file that repeats the run.
       blocks: how many the plan has, each of which must be reported.
+      explain: whether what is left out is measured by reason, and sampled.
     """
 
     schema: Schema
@@ -56,6 +57,7 @@ class Job:
     max_rejects: int
     config: bytes
     blocks: int
+    explain: bool = False
 
     @property
     def staging(self) -> str:

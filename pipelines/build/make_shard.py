@@ -64,8 +64,7 @@ class RowMaker:
         specials, truncated, repeated = (
             examples.scalar(name) for name in ("specials", "truncated", "repeated")
         )
-        tokens_E = examples.lengths(token_dtype(self.schema.vocab_size))
-        tokens_E = tokens_E - specials + truncated - repeated
+        tokens_E = examples.tokens(token_dtype(self.schema.vocab_size))
         document_E = np.cumsum(examples.scalar("part") == 0) - 1
         lengths = np.bincount(document_E, tokens_E).astype(np.int64)
         in_pairs = sum(len(values) for values, _ in segments.pairs.values())

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 N = TypeVar("N", int, float)
 T = TypeVar("T", bound=Task)
+# Filters that are older than --explain: sets of theirs are as they were without it.
+_PLAIN = "normalize min_chars max_chars min_words max_repetition filter keep_rejects".split()
 _SHARD_BYTES = 32 << 20  # of input, a shard: a second of work; some for every core of a laptop
 _FORMATS_HELP = (
     "array_record for random access, tfrecord for tf.data, or both. Of --task=tokens one or more, "
@@ -85,6 +87,10 @@ class BuildOptions(Generic[T]):
     """What carries tokens from blocks to shards: scratch files on one machine, or the runner."""
     filters: FilterFlags = Filters()
     max_rejects: MaxRejects = 1000
+    explain: Literal["always", "never"] | None = None
+    """Whether stats.json and report.html say, by reason, how many bytes and tokens the documents
+    have that are left out, and show some of them. What filters drop is tokenized for it. By default
+    where flags ask for more than --normalize, sizes, --max_repetition and --filter."""
     overwrite: bool = False
     """Replace what another run left in the output directory."""
     resume: bool = False
@@ -115,6 +121,14 @@ class BuildOptions(Generic[T]):
         self.shares()
         self.shards({})
         self.formats()
+
+    @property
+    def explains(self) -> bool:
+        """Whether what is left out is measured by reason, and sampled."""
+        if self.explain is not None:
+            return self.explain == "always"
+        unusual = (field.name for field in fields(Filters) if field.name not in _PLAIN)
+        return any(getattr(self.filters, name) != getattr(Filters(), name) for name in unusual)
 
     def given_splits(self) -> dict[str, tuple[str, ...]]:
         """Inputs by split, where each split has its own."""

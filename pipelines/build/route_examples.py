@@ -15,6 +15,8 @@ from pipelines.rows.repeats import without_repeats
 from pipelines.rows.routing import Routes, joint_digests
 from pipelines.tasks.task import Examples, Task, is_training
 from schemas.drops import mark_of, total_counts
+from schemas.features import token_dtype
+from schemas.funnel import Funnel
 from schemas.sidecar import Schema
 
 
@@ -27,12 +29,53 @@ class RoutedExamples:
       rejects: what the task refused.
       dropped: reason to number of documents that gave no example.
       guarded: documents that the reference tokenizer encoded.
+      sent: documents, bytes and tokens of the batches, repeats included.
     """
 
     batches: list[tuple[int, ExampleBatch]]
     rejects: tuple[Reject, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
     guarded: int = 0
+    sent: Funnel = Funnel()
+
+
+@dataclass(frozen=True)
+class Tokenized:
+    """Examples of some documents, and where they go.
+
+    Attributes:
+      made: as the task made them.
+      whole: the same as one batch.
+      digests: uint8 [n, 16], of the documents.
+      routing: uint8 [n, 16], that decide where they go.
+      route_D: where they go: int64 [n].
+    """
+
+    made: Examples
+    whole: ExampleBatch
+    digests: np.ndarray
+    routing: np.ndarray
+    route_D: np.ndarray
+
+
+def tokenize(
+    documents: Documents,
+    task: Task,
+    tokenizer: LoadedTokenizer,
+    schema: Schema,
+    routes: Routes,
+    split: str,
+) -> Tokenized:
+    """Makes examples; the arguments are those of `route_examples`."""
+    digests = joint_digests([documents.columns[name] for name in task.identity()])
+    routing = digests
+    if task.routed_by() != task.identity():
+        routing = joint_digests([documents.columns[name] for name in task.routed_by()])
+    route_D = routes.of_split(routing, split) if split else routes.of(routing)
+    is_trained = np.array([is_training(name) for name in routes.split_names()])
+    made = task.examples(documents, tokenizer, schema, is_trained[route_D])
+    whole = _example_batch(text_bytes(documents.columns, task), made, digests)
+    return Tokenized(made, whole, digests, routing, route_D)
 
 
 def route_examples(
@@ -56,45 +99,48 @@ def route_examples(
     count = len(documents.text)
     if not count:
         return RoutedExamples([])
-    digests = joint_digests([documents.columns[name] for name in task.identity()])
-    routing = digests
-    if task.routed_by() != task.identity():
-        routing = joint_digests([documents.columns[name] for name in task.routed_by()])
-    route_D = routes.of_split(routing, split) if split else routes.of(routing)
-    is_trained = np.array([is_training(name) for name in routes.split_names()])
-    made = task.examples(documents, tokenizer, schema, is_trained[route_D])
+    tokenized = tokenize(documents, task, tokenizer, schema, routes, split)
+    made, digests = tokenized.made, tokenized.digests
     lengths_E = np.diff(made.ragged["ids"][1])
-    route_E = np.where(lengths_E > 0, route_D[made.document_E], -1)
+    route_E = np.where(lengths_E > 0, tokenized.route_D[made.document_E], -1)
     gone = np.ones(count, bool)
     gone[made.document_E[lengths_E > 0]] = False
     gone[list(made.rejects)] = False
-    texts = [role.name for role in task.roles() if role.values.is_text or role.values.is_json]
-    whole = _example_batch(documents, texts, made, digests)
+    whole = tokenized.whole
     if "evaluation" in made.ragged:
+        is_trained = np.array([is_training(name) for name in routes.split_names()])
         whole = _clear(whole, "evaluation", is_trained[route_E])
+    sizes = whole.sizes(token_dtype(schema.vocab_size))
     whole, kept = without_repeats(whole)
     batches = _by_route(whole, route_E[kept])
     if split and not is_training(split):
         held_out = _held_out(digests, made)
         for other in filter(is_training, routes.splits):
-            batches += _by_route(held_out, routes.of_split(routing, other))
+            batches += _by_route(held_out, routes.of_split(tokenized.routing, other))
     rejects = tuple(
         Reject(documents.path, None, reason, detail)
         for _, (reason, detail) in sorted(made.rejects.items())
     )
     dropped = total_counts({"no_tokens": int(gone.sum())}, count_reasons(rejects))
-    return RoutedExamples(batches, rejects, dropped, made.guarded)
+    documents_sent, bytes_sent, tokens_sent = (int(size[lengths_E > 0].sum()) for size in sizes)
+    sent = Funnel(documents_sent, bytes_sent, tokens_sent)
+    return RoutedExamples(batches, rejects, dropped, made.guarded, sent)
 
 
-def _example_batch(
-    documents: Documents,
-    texts: list[str],
-    made: Examples,
-    digests: np.ndarray,
-) -> ExampleBatch:
-    text_bytes = np.zeros(len(documents.text), np.int64)
-    for name in texts:  # not of ids, which may differ where documents are the same
-        text_bytes += pc.binary_length(documents.columns[name]).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
+def texts_of(task: Task) -> list[str]:
+    """The roles that are a document's text: not ids, which may differ where documents are equal."""
+    return [role.name for role in task.roles() if role.values.is_text or role.values.is_json]
+
+
+def text_bytes(columns: pa.RecordBatch, task: Task) -> np.ndarray:
+    """UTF-8 bytes of each document: int64 [n]."""
+    total = np.zeros(len(columns), np.int64)
+    for name in texts_of(task):
+        total += pc.binary_length(columns[name]).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
+    return total
+
+
+def _example_batch(text_bytes: np.ndarray, made: Examples, digests: np.ndarray) -> ExampleBatch:
     scalars = dict(made.scalars)
     is_first = scalars["part"] == 0 if "part" in scalars else True
     scalars[MARK] = np.zeros(len(made.document_E), np.uint8)

@@ -93,7 +93,9 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
     if options.dry_run:
         print_plan(_plan(run), _console)
         return
-    if not options.overwrite and (found := find_finished_set(options.output, schema, blocks)):
+    if not options.overwrite and (
+        found := find_finished_set(options.output, schema, blocks, explain=options.explains)
+    ):
         _console.print(
             f"{options.output} holds this very set already (fingerprint "
             f"{schema.fingerprint[:12]}): nothing to do"
@@ -187,6 +189,7 @@ def wire(run: Run, staging: Staging) -> "Callable[[beam.Pipeline], None]":
             max_rejects=options.max_rejects,
             config=config_bytes("build_shards", options),
             blocks=len(run.blocks),
+            explain=options.explains,
         )
         _ = pipeline | BuildShards(job)
 

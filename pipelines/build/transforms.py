@@ -18,12 +18,14 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from pipelines.build import shuffle
+from pipelines.build.funnel import filtered_funnel, shard_funnel
 from pipelines.build.job import Job, Report, add_reports
 from pipelines.build.make_shard import RowMaker, evaluation_of
 from pipelines.build.publish import publish_set
-from pipelines.build.route_examples import RoutedExamples, route_examples
+from pipelines.build.route_examples import RoutedExamples, route_examples, tokenize
 from pipelines.build.stage_shard import stage_shard
 from pipelines.filters.filter_documents import Filtered, filter_documents, load_filters
+from pipelines.inspection.row_text import TokenTexts
 from pipelines.readers.block_list import read_blocks
 from pipelines.readers.sources import Block, read_block
 from pipelines.rows.example_batch import join
@@ -45,6 +47,7 @@ from pipelines.writers.token_counts import (
     count_tokens,
 )
 from schemas.drops import total_counts
+from schemas.funnel import Funnel
 from schemas.manifest import Manifest, ManifestFile
 from schemas.statistics import ShardStatistics, Statistics
 
@@ -97,11 +100,19 @@ class RouteBlock(beam.DoFn):
             if job.exchange == "files" or self._buffer.bytes > shuffle.BUFFER_BYTES:
                 yield from self._send()
             stashed = stash(filtered.lines, job.scratch, block.index, piece)
-            report = _read_report(filtered, routed, stashed)
+            report = _read_report(filtered, routed, stashed, self._funnel(filtered, routed, block))
             run_metrics.count_read(report.statistics)
             self._reports.append(report)
             self._journal.add(bytes_read=documents.stored_bytes)
         self._reports.append(Report(deliveries=Deliveries(blocks=(block.index,))))
+
+    def _funnel(self, filtered: Filtered, routed: RoutedExamples, block: Block) -> Funnel | None:
+        job = self._job
+        if not job.explain:
+            return None
+        makes = (job.task, self._tokenizer, job.schema, job.routes, block.split)
+        made = filtered_funnel(filtered, job.task, job.schema, lambda some: tokenize(some, *makes))
+        return Funnel.sum([made, routed.sent])
 
     def finish_bundle(self) -> Iterator[WindowedValue | TaggedOutput]:
         """Sends what waits in the buffer, and then the report of the bundle."""
@@ -126,7 +137,10 @@ class RouteBlock(beam.DoFn):
 
 
 def _read_report(
-    filtered: Filtered, routed: RoutedExamples, stashed: tuple[Stashed, ...]
+    filtered: Filtered,
+    routed: RoutedExamples,
+    stashed: tuple[Stashed, ...],
+    funnel: Funnel | None,
 ) -> Report:
     documents = filtered.documents
     statistics = Statistics(
@@ -135,6 +149,7 @@ def _read_report(
         source_bytes=documents.source_bytes,
         documents_guarded=routed.guarded,
         observed=filtered.observed,
+        funnel=funnel,
     )
     rejects = (*documents.rejects, *routed.rejects)
     return Report(statistics, (), rejects, documents.digests, stashed=stashed)
@@ -151,6 +166,7 @@ class WriteShard(beam.DoFn):
         job = self._job
         finish = job.task.finish(job.schema, job.tokenizer())
         self._maker = RowMaker(job.schema, job.task, finish)
+        self._texts = TokenTexts(job.tokenizer()) if job.explain else None
         self._journal = Journal(job.local)
 
     def process(self, routed: tuple[int, Iterable[bytes | Pointer]]) -> Iterator:
@@ -159,7 +175,7 @@ class WriteShard(beam.DoFn):
         route, values = routed
         job = self._job
         check_turn(job.staging, job.run)
-        kept, key_bytes, received = _gather(route, values)
+        kept, funnel, key_bytes, received = self._gather(route, values)
         name = job.routes.names()[route]
         statistics, files, token_counts = self._make(name, job.routes.split_names()[route], kept)
         self._journal.add(rows=statistics.rows)
@@ -170,13 +186,31 @@ class WriteShard(beam.DoFn):
             seconds=time.monotonic() - began,
         )
         report = Report(
-            Statistics.of_shard(name, statistics),
+            replace(Statistics.of_shard(name, statistics), funnel=funnel),
             files,
             evaluation=evaluation_of(kept) if kept else (),
             token_counts=token_counts,
             deliveries=Deliveries(received=received),
         )
         yield _ALL, report
+
+    def _gather(
+        self, route: int, values: Iterable[bytes | Pointer]
+    ) -> tuple[Kept | None, Funnel | None, int, np.ndarray]:
+        """Joins a shard's examples and drops repeats.
+
+        Returns:
+          What is kept; what is left out, if that is wanted; size and tally of what came.
+        """
+        streams = [load(value) for value in values if value]
+        received = tally((route, stream) for stream in streams)
+        size, examples = sum(map(len, streams)), join(streams)
+        if examples is None:
+            return None, None, size, received
+        kept, funnel = keep(examples), None
+        if self._texts is not None:
+            funnel = shard_funnel(examples, kept.left_out, self._job.schema, self._texts)
+        return kept, funnel, size, received
 
     def _make(self, name: str, split: str, kept: Kept | None) -> Made:
         """Takes the shard that an earlier run finished, or makes it."""
@@ -198,14 +232,6 @@ class WriteShard(beam.DoFn):
             token_counts = count_tokens(shard.streams(), schema.vocab_size)
         note_finished(staging, name, made_of, statistics, files, token_counts)
         return statistics, files, token_counts
-
-
-def _gather(route: int, values: Iterable[bytes | Pointer]) -> tuple[Kept | None, int, np.ndarray]:
-    """Joins a shard's examples and drops repeats; of what came for it, its size and tally."""
-    streams = [load(value) for value in values if value]
-    received = tally((route, stream) for stream in streams)
-    examples = join(streams)
-    return None if examples is None else keep(examples), sum(map(len, streams)), received
 
 
 class Publish(beam.DoFn):

@@ -31,12 +31,16 @@ class Filtered:
       documents: those that are kept, normalized.
       dropped: reason to number of the others, with those that were refused when they were read;
         reasons of the user's function begin with `filter:`.
+      given: all of them, normalized.
+      reasons: why some of these are dropped, by their places.
       lines: the dropped documents as JSON Lines with their reasons, if they are to be kept.
       observed: what rules counted besides, section to key to number; see `rules.rule.Judged`.
     """
 
     documents: Documents
     dropped: dict[str, int]
+    given: pa.RecordBatch
+    reasons: dict[int, str] = field(default_factory=dict)
     lines: bytes = b""
     observed: Observed = field(default_factory=dict)
 
@@ -67,7 +71,7 @@ def filter_documents(filters: Filters, documents: Documents, roles: tuple[Role, 
       DataError: the function failed or returned no reason; names it and the document.
     """
     if filters == Filters():
-        return Filtered(documents, documents.dropped)
+        return Filtered(documents, documents.dropped, documents.columns)
     columns, texts = documents.columns, _texts(roles)
     if filters.normalize != "none":
         columns = normalize_texts(columns, texts, filters.normalize)
@@ -81,6 +85,8 @@ def filter_documents(filters: Filters, documents: Documents, roles: tuple[Role, 
     return Filtered(
         replace(documents, columns=kept),
         total_counts(documents.dropped, Counter(reasons.values())),
+        columns,
+        reasons,
         _lines(columns, reasons) if filters.keep_rejects else b"",
         applied.observed,
     )

@@ -91,6 +91,16 @@ class ExampleBatch:
         """int64 [n]: ids of each example."""
         return np.diff(self.ragged("ids", id_dtype)[1])
 
+    def tokens(self, id_dtype: str) -> np.ndarray:
+        """int64 [n]: what each example adds to the tokens that are counted of its document."""
+        specials, truncated, repeated = map(self.scalar, ("specials", "truncated", "repeated"))
+        return self.lengths(id_dtype) - specials + truncated - repeated
+
+    def sizes(self, id_dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What each example adds to the documents, bytes and tokens of its document: [n] each."""
+        documents = (self.scalar("part") == 0).astype(np.int64)
+        return documents, self.scalar("text_bytes"), self.tokens(id_dtype)
+
     def ragged(self, name: str, dtype: str) -> Ragged:
         """All values of a ragged column, and int64 [n + 1] offsets of the examples in them."""
         column = self.batch[name]

@@ -57,6 +57,21 @@ def sort_examples(examples: ExampleBatch) -> Ordered:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """Documents that a shard leaves out, by the examples that tell of them.
+
+    Attributes:
+      example_N: int64, of the examples given to `keep`; of equal documents and parts there is one.
+      reason_N: their reasons: 0 for repeats, or numbers of `schemas.drops.mark_of`.
+      number_N: int64, how often each was left out.
+    """
+
+    example_N: np.ndarray
+    reason_N: np.ndarray
+    number_N: np.ndarray
+
+
+@dataclass(frozen=True)
 class Kept:
     """What is left of a shard's examples.
 
@@ -65,35 +80,54 @@ class Kept:
       high_E: uint64, the upper halves of their documents' hashes.
       low_E: uint64, the lower halves.
       dropped: reason to number of documents that are not left.
+      left_out: these documents.
     """
 
     examples: ExampleBatch
     high_E: np.ndarray
     low_E: np.ndarray
     dropped: dict[str, int]
+    left_out: LeftOut
 
 
 def keep(examples: ExampleBatch) -> Kept:
     """Sorts a shard's examples by hash, and drops repeats and the documents that are marked."""
     found = sort_examples(examples)
     mark_E = examples.scalar(MARK)[found.order_E]
-    copies = examples.copies()[found.order_E]
     starts = np.flatnonzero(found.other_E)
     reason_E = np.repeat(
         np.maximum.reduceat(mark_E, starts) if len(starts) else mark_E,
         np.diff(np.append(starts, len(mark_E))),
     )
     kept = found.fresh_E & (reason_E == 0)
-    is_first = found.part_E == 0
-    repeats = int(copies[is_first & (reason_E == 0)].sum()) - int((is_first & kept).sum())
-    left_out = is_first & (reason_E > 0) & (mark_E == 0)
-    numbers = np.bincount(reason_E[left_out], copies[left_out], len(DROPS) + 1)[1:].astype(int)
+    left_out, part_N = _left_out(examples, found, mark_E, reason_E)
+    firsts = part_N == 0
+    numbers = np.bincount(left_out.reason_N[firsts], left_out.number_N[firsts], len(DROPS) + 1)
+    repeats, *marked = numbers.astype(int).tolist()
     return Kept(
         examples.take(found.order_E[kept]),
         found.high_E[kept],
         found.low_E[kept],
-        total_counts({"duplicates": repeats}, dict(zip(DROPS, numbers.tolist(), strict=True))),
+        total_counts({"duplicates": repeats}, dict(zip(DROPS, marked, strict=True))),
+        left_out,
     )
+
+
+def _left_out(
+    examples: ExampleBatch, found: Ordered, mark_E: np.ndarray, reason_E: np.ndarray
+) -> tuple[LeftOut, np.ndarray]:
+    """What is left out, and the part that each of its examples is; marks are no examples."""
+    true_E = np.flatnonzero(mark_E == 0)
+    fresh = np.cumsum(found.fresh_E)[true_E]  # one number for equal documents and parts
+    starts = np.flatnonzero(np.diff(fresh, prepend=0))
+    first_E = true_E[starts]
+    copies = examples.copies()[found.order_E[true_E]].astype(np.int64)
+    number = np.add.reduceat(copies, starts) if len(starts) else copies
+    number = number - (reason_E[first_E] == 0)
+    some = number > 0
+    places = first_E[some]
+    left_out = LeftOut(found.order_E[places], reason_E[places], number[some])
+    return left_out, found.part_E[places]
 
 
 def without_repeats(examples: ExampleBatch) -> tuple[ExampleBatch, np.ndarray]:

@@ -13,8 +13,16 @@ from schemas.set_files import open_files
 from schemas.sidecar import SIDECARS, Schema, SetInfo, read_set, read_sidecars
 
 
-def find_finished_set(output: str, schema: Schema, blocks: list[Block]) -> SetInfo | None:
+def find_finished_set(
+    output: str, schema: Schema, blocks: list[Block], *, explain: bool
+) -> SetInfo | None:
     """The finished set in `output`, if it was made by these settings from these inputs.
+
+    Args:
+      output: the directory.
+      schema: the contract of the set that is asked for.
+      blocks: all inputs.
+      explain: whether its statistics are to say what was left out.
 
     Returns:
       None if the directory holds no set.
@@ -29,6 +37,8 @@ def find_finished_set(output: str, schema: Schema, blocks: list[Block]) -> SetIn
     differing = differences(found, schema, blocks)
     if not differing and hash_inputs(blocks).content() != found.inputs.content():
         differing = ["inputs: files of the same sizes but other content"]
+    if explain and found.stats.funnel is None:
+        differing.append("without what --explain counts")
     if differing:
         raise UsageError(
             f"{output} holds a shard set made otherwise ({'; '.join(differing)}). Give another "

@@ -216,8 +216,8 @@ def test_marked_documents_are_dropped_for_the_reason_of_the_mark():
     batch = example_batch([[5 + n] for n in numbers], numbers).batch
     kept = keep(ExampleBatch(batch.append_column(MARK, pa.array(marks))))
     assert sorted(kept.examples.ragged("ids", "uint16")[0]) == [6, 7]
-    assert kept.dropped == {"duplicates": 1, "held_out": 1, "min_chars": 1}
-    assert [mark_of(reason) for reason in ("held_out", "min_chars")] == [2, 3]
+    assert kept.dropped == {"duplicates": 1, "held_out": 1, "near_duplicates": 1}
+    assert [mark_of(reason) for reason in ("held_out", "near_duplicates")] == [2, 3]
 
 
 def test_a_reason_without_a_field_of_the_shards_is_counted_for_the_set():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.build_shards import main
-from pipelines.rows.example_batch import MARK, ExampleBatch, join, mark_batch
+from pipelines.rows.example_batch import COPIES, MARK, ExampleBatch, join, mark_batch
 from pipelines.rows.ragged import Ragged
 from pipelines.rows.repeats import keep, sort_examples, without_repeats
 from schemas.drops import mark_of
@@ -78,6 +78,40 @@ def test_in_two_goes_or_in_one(numbers, cut):
     expected = np.unique(np.array(numbers, int), return_counts=True)
     assert found.low_E[found.fresh_E].tolist() == expected[0].tolist()
     assert copies.tolist() == expected[1].tolist() if numbers else not copies.size
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(1, 3))), st.randoms())
+def test_what_a_shard_leaves_out(given, random):
+    """Oracle: documents by hash, a mark drops all copies, and else all but one are repeats."""
+    parts = [0, 1] if random.random() < 0.5 else [0]
+    rows = [(n, p, mark, c) for n, mark, c in given for p in parts[: 1 if mark else 2]]
+    random.shuffle(rows)
+    columns = np.array(rows, np.int64).reshape(-1, 4).T
+    numbers, part, mark, copies = columns.tolist()
+    examples = example_batch(numbers, part)
+    batch = examples.batch.append_column(MARK, pa.array(np.array(mark, np.uint8)))
+    batch = batch.append_column(COPIES, pa.array(np.array(copies, np.uint32)))
+    kept = keep(ExampleBatch(batch))
+    expected = {}
+    for number in set(numbers):
+        marks = [m for n, m, _ in given if n == number]
+        times = sum(c for n, m, c in given if n == number and not m)
+        times -= not max(marks)
+        if times > 0:
+            expected[number] = (max(marks), times)
+    places = kept.left_out.example_N
+    found = zip(
+        places.tolist(),
+        kept.left_out.reason_N.tolist(),
+        kept.left_out.number_N.tolist(),
+        strict=True,
+    )
+    listed = [(numbers[place], part[place], (reason, times)) for place, reason, times in found]
+    assert listed == [(n, p, told) for n, told in sorted(expected.items()) for p in parts]
+    assert all(mark[place] == 0 for place in places.tolist())
+    assert sum(kept.dropped.values()) == sum(times for _, times in expected.values())
+    alive = {n for n, m, _ in given} - {n for n, m, _ in given if m}
+    assert sorted({*kept.low_E.tolist()}) == sorted(alive)
 
 
 @pytest.mark.parametrize("exchange", ["files", "runner"])

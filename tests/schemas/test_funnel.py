@@ -1,0 +1,161 @@
+"""Sizes and samples of what was left out: they add up in any order, and strangers' are bounded."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas import funnel
+from schemas.errors import DataError
+from schemas.funnel import LONGEST, SAMPLES, Funnel, Removed, Sample, shorten
+from schemas.statistics import ShardStatistics, Statistics, length_histogram
+from schemas.typed_json import to_json
+
+
+def _name(number: int) -> str:
+    return f"{number:032x}"
+
+
+def _funnel(numbers: list[int]) -> Funnel:
+    """Documents that are their numbers, each left out for its rest by 3."""
+    parts = [
+        Funnel(
+            1, n, 2 * n, removed={f"r{n % 3}": Removed(1, n, 2 * n, (Sample(_name(n), f"t{n}"),))}
+        )
+        for n in numbers
+    ]
+    return Funnel.sum(parts)
+
+
+@given(st.lists(st.integers(0, 99)), st.integers(0, 99), st.randoms(use_true_random=False))
+def test_samples_are_the_smallest_in_any_order_and_cut(numbers, cut, random):
+    whole = _funnel(numbers)
+    shuffled = random.sample(numbers, len(numbers))
+    assert Funnel.sum([_funnel(shuffled[:cut]), Funnel(), _funnel(shuffled[cut:])]) == whole
+    assert (whole.documents, whole.text_bytes) == (len(numbers), sum(numbers))
+    for reason in range(3):
+        own = [n for n in numbers if n % 3 == reason]
+        removed = whole.removed.get(f"r{reason}", Removed())
+        assert (removed.documents, removed.tokens) == (len(own), 2 * sum(own))
+        least = sorted(set(own))[:SAMPLES]
+        assert [sample.document for sample in removed.samples] == [_name(n) for n in least]
+
+
+def test_reasons_beyond_a_hundred_have_no_samples(monkeypatch):
+    monkeypatch.setattr(funnel, "SAMPLED_REASONS", 2)
+    removed = Removed(1, 1, 1, (Sample(_name(1), "x"),))
+    parts = [Funnel(removed={f"filter:{name}": removed}) for name in "cab"]
+    for order in (parts, parts[::-1]):
+        whole = Funnel.sum([Funnel.sum(order[:2]), *order[2:]])
+        assert {name: len(own.samples) for name, own in sorted(whole.removed.items())} == {
+            "filter:a": 1,
+            "filter:b": 1,
+            "filter:c": 0,
+        }
+
+
+def test_an_excerpt_tells_that_there_was_more():
+    assert shorten("é" * LONGEST) == "é" * LONGEST
+    assert shorten("é" * (LONGEST + 1)) == "é" * LONGEST + "…"
+
+
+def _statistics() -> Statistics:
+    """10 documents: 1 refused, 2 too short, 3 repeats, 4 kept, of which an edit took 5 bytes."""
+    lengths = np.array([7, 7, 7, 9])
+    shard = ShardStatistics(
+        documents=4,
+        dropped={"duplicates": 3},
+        text_bytes=100,
+        tokens=30,
+        tokens_in_rows=30,
+        length_histogram=length_histogram(lengths),
+    )
+    removed = {
+        "duplicates": Removed(3, 60, 18, (Sample(_name(1), "a"), Sample(_name(7), "b"))),
+        "min_chars": Removed(2, 4, 2, (Sample(_name(3), "c", "why"),)),
+    }
+    return Statistics(
+        10,
+        {"min_chars": 2, "empty": 1},
+        shards={"t-00000-of-00001": shard},
+        funnel=Funnel(9, 169, 50, 5, removed),
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"documents": 8}, "funnel: documents given 8 != kept 4 + removed 5"),
+        ({"text_bytes": 0}, "funnel: text_bytes given 0 != kept 100 + removed 64 + edited 5"),
+        ({"edited_bytes": 0}, "funnel: text_bytes given 169 != kept 100 + removed 64"),
+        ({"tokens": 51}, "funnel: tokens given 51 != kept 30 + removed 20"),
+    ],
+)
+def test_its_equations(change, said):
+    stats = _statistics()
+    assert stats.broken_equations() == []
+    assert stats.funnel is not None
+    assert replace(stats, funnel=replace(stats.funnel, **change)).broken_equations() == [said]
+
+
+def test_every_reason_is_counted_as_often_as_elsewhere():
+    stats = _statistics()
+    assert stats.funnel is not None
+    removed = dict(stats.funnel.removed, filter=Removed(0, 0, 0))
+    removed["max_chars"] = removed.pop("min_chars")
+    changed = replace(stats, funnel=replace(stats.funnel, removed=removed))
+    assert changed.broken_equations() == [
+        "funnel: filter: documents removed 0 != counted 0",
+        "funnel: max_chars: documents removed 2 != counted 0",
+        "funnel: min_chars: documents removed 0 != counted 2",
+    ]
+
+
+def test_it_is_in_stats_json_where_it_is_wanted():
+    stats = _statistics()
+    written = json.loads(to_json(stats.to_dict(16)))
+    assert written["funnel"]["removed"]["min_chars"]["samples"] == [
+        {"document": _name(3), "excerpt": "c", "detail": "why"}
+    ]
+    assert Statistics.from_dict(written, "stats.json") == stats
+    without = replace(stats, funnel=None)
+    plain = json.loads(to_json(without.to_dict(16)))
+    assert plain == {name: value for name, value in written.items() if name != "funnel"}
+    assert Statistics.from_dict(plain, "stats.json") == without
+
+
+ABSURD = {
+    "null": ([], None, "funnel is None"),
+    "no number": (["documents"], "9", "funnel.documents is '9', not of type int"),
+    "below zero": (["removed", "min_chars", "tokens"], -1, "tokens is -1: a count is at least 0"),
+    "beyond numbers": (["edited_bytes"], 1 << 53, "a count is at least 0, and below 2..53"),
+    "unknown": (["more"], 1, "unknown fields .'more'."),
+    "no hash": (["removed", "min_chars", "samples", 0, "document"], "x", "not 32 hexadecimal"),
+    "long": (["removed", "min_chars", "samples", 0, "excerpt"], "x" * 302, "has 302 characters"),
+    "long why": (["removed", "min_chars", "samples", 0, "detail"], "x" * 302, "has 302 characters"),
+    "no text": (["removed", "min_chars", "samples", 0, "excerpt"], 5, "is 5, not of type str"),
+    "many": (
+        ["removed", "duplicates", "samples"],
+        [{"document": _name(n), "excerpt": "", "detail": ""} for n in range(4)],
+        "duplicates: 4 samples of 3 documents",
+    ),
+    "twice": (
+        ["removed", "duplicates", "samples"],
+        [{"document": _name(1), "excerpt": "", "detail": ""}] * 2,
+        "each of another document",
+    ),
+}
+
+
+@pytest.mark.parametrize(("path", "value", "said"), ABSURD.values(), ids=ABSURD)
+def test_a_strangers_is_refused_where_it_is_absurd(path, value, said):
+    written = json.loads(to_json(_statistics().to_dict(16)))
+    place = written
+    for key in ["funnel", *path][:-1]:
+        place = place[key]
+    place[["funnel", *path][-1]] = value
+    with pytest.raises(DataError, match=f"stats.json.*{said}"):
+        Statistics.from_dict(written, "stats.json")
