@@ -9,6 +9,7 @@ bytes of a local run, or fails in words and leaves no manifest; then the same co
 """
 
 import contextlib
+import json
 import os
 import pydoc_data.topics
 import shutil
@@ -28,9 +29,14 @@ import tyro
 from schemas.manifest import MANIFEST
 from schemas.sidecar import read_set
 from tests.tools.flink_cluster import ROOT, CannotRun, Cluster, flink_cluster
+from tests.tools.places import CHAT_TEMPLATE
 
 PHASES = ("map", "write")
 COMMANDS = ("train_tokenizer", "build_shards")
+SETS = {  # of other tasks; faults are those of build_shards
+    "chat": [f"--chat_template={CHAT_TEMPLATE}", "--max_length=64"],
+    "tokens": ["--file_format=megatron,npy"],
+}
 _FILES = 6
 _REVIVED_AFTER = 3.0  # seconds
 _CUT_SECONDS = 20.0
@@ -122,29 +128,32 @@ class Work:
         text = self.folder / "text"
         text.mkdir(parents=True)
         topics = [p for t in pydoc_data.topics.topics.values() for p in t.split("\n\n") if p]
+        (self.folder / "chats").mkdir()
         for number in range(_FILES):
+            with open(self.folder / "chats" / f"{number}.jsonl", "w") as file:
+                for topic in topics[number::_FILES]:
+                    said = {"user": topic[:20], "assistant": topic}
+                    messages = [{"role": r, "content": c} for r, c in said.items()]
+                    file.write(json.dumps({"messages": messages}) + "\n")
             # In each file words of its own, so that no document is a duplicate.
             lines = (f"{number}{i} {' '.join(p.split())}\n" for i, p in enumerate(topics))
             (text / f"{number}.txt").write_text("".join(lines))
         filter_ = _FILTER.format(switch=str(self.switch), seconds=self.seconds)
         (self.folder / "slow_filter.py").write_text(filter_)
-        for name in COMMANDS:
+        for name in (*COMMANDS, *SETS):
             self.run(name, self.folder / f"local_{name}", [])
 
     def command(self, name: str, output: Path, flags: Sequence[str]) -> list[str]:
-        """A command line."""
-        given = {
-            "train_tokenizer": ["--vocab_size=3000"],
-            "build_shards": [
-                "--task=mlm",
-                f"--tokenizer={self.folder / 'local_train_tokenizer'}",
-                "--max_length=64",
-                "--num_shards=200",
-            ],
-        }
-        command = [sys.executable, "-m", f"pipelines.{name}", f"--input={self.folder / 'text'}"]
-        command += ["--filter=slow_filter:slowly", f"--output={output}"]
-        return [*command, *given[name], *flags]
+        """A command line; of the name of a task the one that builds its set."""
+        line = [sys.executable, "-m", "pipelines.build_shards", f"--output={output}"]
+        inputs, tokenizer = self.folder / "text", self.folder / "local_train_tokenizer"
+        given = [f"--tokenizer={tokenizer}", "--num_shards=200", "--task=mlm", "--max_length=64"]
+        if name == "train_tokenizer":
+            line[2], given = "pipelines.train_tokenizer", ["--vocab_size=3000"]
+        elif name in SETS:
+            inputs = self.folder / ("chats" if name == "chat" else "text")
+            given = [f"--tokenizer={tokenizer}", "--num_shards=8", f"--task={name}", *SETS[name]]
+        return [*line, f"--input={inputs}", "--filter=slow_filter:slowly", *given, *flags]
 
     def start(self, name: str, output: Path, flags: Sequence[str], log: Path) -> subprocess.Popen:
         """A run of its own, whose words go to a file."""
@@ -181,7 +190,7 @@ class Work:
 
 def hashes(name: str, output: Path) -> dict[str, str]:
     """sha256 of the files that must not depend on the runner."""
-    if name == "build_shards":
+    if name != "train_tokenizer":
         return {file.path: file.sha256 for file in read_set(str(output)).manifest.files}
     return {
         file: sha256((output / file).read_bytes()).hexdigest()

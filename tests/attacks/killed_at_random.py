@@ -1,6 +1,6 @@
 """Kills runs at random moments until each has made its set.
 
-    python -m tests.attacks.killed_at_random
+    python -m tests.attacks.killed_at_random [--build --task=tokens --file_format=megatron,npy]
 
 A round makes one set by attempts that differ in how they run and in whether they --resume. Each but
 the last few is cut off: the command, or one of its processes, by SIGKILL, Ctrl-C or SIGTERM. What
@@ -54,6 +54,8 @@ class Options:
     """Seconds after which an attempt is cut off, at most."""
     copies: int = 30
     """Of Python's own help, 0.5 MB each: it should take some seconds longer than that."""
+    build: tuple[str, ...] = ()
+    """Flags of build_shards; documents have the fields text and messages."""
 
 
 def main(argv: list[str]) -> None:
@@ -66,7 +68,7 @@ def main(argv: list[str]) -> None:
         folder = Path(name)
         _write_text(folder, options.copies)
         _run(folder, "bpe", "train_tokenizer", "--vocab_size=4000").communicate()
-        _run(folder, "whole", "build_shards").communicate()
+        _run(folder, "whole", "build_shards", *options.build).communicate()
         due, said, defects = _hashes(folder / "whole"), Counter[str](), 0
         print("| round | attempts | cut off | set |\n|---|---|---|---|")
         for number in range(options.rounds):
@@ -74,7 +76,7 @@ def main(argv: list[str]) -> None:
             attempts = cut = 0
             while not (folder / "set" / "MANIFEST.json").exists():
                 longest = options.longest if attempts < CUT_OFF else HANGS_SECONDS
-                cut += _attempt(folder, draw, longest, said)
+                cut += _attempt(folder, draw, longest, options.build, said)
                 attempts += 1
             same = _hashes(folder / "set") == due
             defects += not same
@@ -93,7 +95,10 @@ def _write_text(folder: Path, copies: int) -> None:
         with open(folder / f"text{part}.jsonl", "w") as file:
             for copy in range(part, copies, 3):
                 for topic in pydoc_data.topics.topics.values():
-                    file.write(json.dumps({"text": f"{copy} {topic}"}) + "\n")
+                    text = f"{copy} {topic}"
+                    said = {"user": topic[:40], "assistant": text}
+                    messages = [{"role": r, "content": c} for r, c in said.items()]
+                    file.write(json.dumps({"text": text, "messages": messages}) + "\n")
 
 
 def _run(folder: Path, output: str, command: str, *flags: str) -> subprocess.Popen:
@@ -109,9 +114,15 @@ def _run(folder: Path, output: str, command: str, *flags: str) -> subprocess.Pop
     )
 
 
-def _attempt(folder: Path, draw: random.Random, longest: float, said: Counter[str]) -> bool:
+def _attempt(
+    folder: Path,
+    draw: random.Random,
+    longest: float,
+    build: tuple[str, ...],
+    said: Counter[str],
+) -> bool:
     """One run; whether it was cut off. What it says is counted."""
-    flags = [*draw.choice(WAYS), *draw.choice(([], ["--resume"]))]
+    flags = [*build, *draw.choice(WAYS), *draw.choice(([], ["--resume"]))]
     run = _run(folder, "set", "build_shards", *flags)
     cut = False
     try:

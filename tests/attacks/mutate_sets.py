@@ -39,6 +39,9 @@ from typing import Any
 
 import yaml
 
+from schemas.document_formats import DOCUMENT_FORMATS
+from tests.tools.places import CHAT_TEMPLATE
+
 LEVELS = ("plain", "signed", "forged")
 SIDECARS = (
     "MANIFEST.json",
@@ -82,6 +85,8 @@ FLAGS = {
     "classification": ["--task=classification"],
     "qa": ["--task=qa", "--max_question_length=12", "--max_answer_length=8"],
     "span_corruption": ["--task=span_corruption"],
+    "chat": ["--task=chat", f"--chat_template={CHAT_TEMPLATE}"],
+    "tokens": ["--task=tokens", f"--file_format={','.join(DOCUMENT_FORMATS)}"],
 }
 
 
@@ -118,6 +123,8 @@ def _write_inputs(tokenizer: Path, text: Path) -> None:
             said = " ".join(chosen.choices(words, k=chosen.randint(5, 30)))
             answer = {"text": [said.split()[2]], "answer_start": [said.index(said.split()[2])]}
             line = {"text": said, "context": said, "question": f"What is {number}?"}
+            messages = (("user", line["question"]), ("assistant", said))
+            line |= {"messages": [{"role": r, "content": c} for r, c in messages]}
             line |= {"answers": answer, "label": ["neg", "pos"][number % 2], "id": str(number)}
             file.write(json.dumps(line) + "\n")
 
@@ -406,7 +413,7 @@ def open_trainer(directory: str, task: str) -> str:
     shards = open_shards(directory)
     schema, plans = shards.schema, []
     for entry, kind in kinds:
-        if task.startswith(kind.task):
+        if task.replace("chat", "clm").startswith(kind.task):  # whose rows are alike
             flags = kind(shards=directory, output=directory + ".run", steps=1)
             steps = flags.planned_steps(shards.rows("train"))
             entry.TRAINER.make_task(flags, schema, shards)
@@ -421,6 +428,7 @@ OPENERS = {
     "export": open_export,
     "trainers": open_trainer,
 }
+OF_DOCUMENTS = {"verify", "inspect_shards"}  # the others refuse sets of whole documents
 
 
 # Judging
@@ -537,10 +545,12 @@ def mutate(
     """Level to counts of the words for so many mutations of a set, chosen by `seed`."""
     chosen = in_turn(mutations(directory), seed)
     counts = {level: Counter() for level in LEVELS}
-    for opener in OPENERS.values():  # what they import is there before the fork
-        opener(str(directory), task)
+    for name, opener in OPENERS.items():  # what they import is there before the fork
+        if task != "tokens" or name in OF_DOCUMENTS:
+            opener(str(directory), task)
     good = in_child(str(directory), task)
-    if any(outcome != "opened" for outcome, _ in good.values()):
+    opened = {name for name, (outcome, _) in good.items() if outcome == "opened"}
+    if opened != (OF_DOCUMENTS if task == "tokens" else set(OPENERS)):
         raise SystemExit(f"{directory} is no good set: {good}")
     told: Counter = Counter()
     with tempfile.TemporaryDirectory(dir=directory.parent) as folder:

@@ -9,6 +9,7 @@ where it has the rows too, lists what is there and nothing else, and rows were c
 and hashes that are right.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -20,7 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.rows.ragged import Ragged
+from pipelines.writers.document_formats.document_format import document_format, open_documents
+from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.errors import DataError
+from schemas.features import token_dtype
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256, parse_manifest
 from schemas.records import frame, open_rows
 from schemas.sidecar import Schema
@@ -43,7 +48,7 @@ class Damage:
     def kind(self) -> str:
         """The file's, for tables: shards of a format are one kind."""
         name = self.file.rsplit("/", 1)[-1]
-        return "shard." + name.rsplit(".", 1)[-1] if "-of-" in name else name
+        return "shard." + name.split(".", 1)[-1] if "-of-" in name else name
 
 
 def manifest_of(directory: Path) -> Manifest:
@@ -56,6 +61,24 @@ def schema_of(directory: Path) -> Schema:
     return Schema.from_dict(json.loads((directory / "schema.json").read_bytes()), "schema.json")
 
 
+def format_of(name: str) -> str:
+    """Of whole documents: the format that a file of a shard is of.
+
+    Raises:
+      ValueError: none has such files.
+    """
+    ending = name.split(".", 1)[1]
+    [found] = [name for name, row in DOCUMENT_FORMATS.items() if ending in row.endings]
+    return found
+
+
+def documents_of(directory: Path, name: str, schema: Schema) -> Ragged:
+    """Of a shard in the format of one of its files: the ids of its documents or pieces."""
+    first = DOCUMENT_FORMATS[format_of(name)].endings[0]
+    path = f"{name.split('.', 1)[0]}.{first}"
+    return open_documents(schema, path, lambda path: str(directory / path))
+
+
 def choose(pristine: Path, draw: random.Random) -> Damage:
     """Any kind of file, as likely as any other; then a file of it, a level, a way."""
     kinds: dict[str, list[str]] = {MANIFEST: [MANIFEST]}
@@ -63,7 +86,7 @@ def choose(pristine: Path, draw: random.Random) -> Damage:
         kinds.setdefault(Damage(file.path, "", "").kind, []).append(file.path)
     name = draw.choice(draw.choice(sorted(kinds.values())))
     level = "as is" if name == MANIFEST else draw.choice(LEVELS)
-    return Damage(name, draw.choice(sorted(_ways(name, level))), level)
+    return Damage(name, draw.choice(sorted(_ways(name, level, schema_of(pristine)))), level)
 
 
 def damage(pristine: Path, directory: Path, chosen: Damage, draw: random.Random) -> bool:
@@ -72,7 +95,7 @@ def damage(pristine: Path, directory: Path, chosen: Damage, draw: random.Random)
     manifest, schema = manifest_of(pristine), schema_of(pristine)
     target = Target(directory, chosen.file, manifest, schema, chosen.level, draw)
     try:
-        _ways(chosen.file, chosen.level)[chosen.way](target)
+        _ways(chosen.file, chosen.level, schema)[chosen.way](target)
         if not _changed(pristine, directory):
             return False
         if chosen.level != "as is":
@@ -82,9 +105,10 @@ def damage(pristine: Path, directory: Path, chosen: Damage, draw: random.Random)
     return True
 
 
-def _ways(name: str, level: str) -> dict[str, Callable[["Target"], None]]:
-    shard = Damage(name, "", "").kind.startswith("shard.")
-    return ROWS if shard and level == "all" else {**BYTES, **FILES}
+def _ways(name: str, level: str, schema: Schema) -> dict[str, Callable[["Target"], None]]:
+    if level == "all" and Damage(name, "", "").kind.startswith("shard."):
+        return DOCUMENTS if schema.holds_documents else ROWS
+    return {**BYTES, **FILES}
 
 
 @dataclass(frozen=True)
@@ -107,6 +131,22 @@ class Target:
         names = [file.path for file in self.manifest.files if file.path != self.name]
         same = [name for name in names if name.rsplit(".", 1)[-1] == self.path.suffix[1:]]
         return self.directory / self.draw.choice(same or names)
+
+    def documents(self) -> list[np.ndarray]:
+        """Of a shard in the format of the file: the ids of each document or piece."""
+        values, offsets = documents_of(self.directory, self.name, self.schema)
+        return [values[a:b] for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+
+    def write_documents(self, documents: list[np.ndarray]) -> None:
+        """Writes the shard anew in the format of the file."""
+        held = np.concatenate([*documents, np.zeros(0, token_dtype(self.schema.vocab_size))])
+        ragged = Ragged.of(held, [len(document) for document in documents])
+        made = document_format(format_of(self.name)).encode(ragged, self.schema)
+        for ending, parts in made.items():
+            content = b"".join(bytes(part) for part in parts)
+            replaced = self.directory / f"{self.name.split('.', 1)[0]}.{ending}"
+            replaced.unlink()  # mapped by who reads it
+            replaced.write_bytes(content)
 
     def rows(self, path: Path | None = None) -> np.ndarray:
         """Of a shard: uint8 [B, stride]."""
@@ -201,7 +241,7 @@ def _copy_over(target: Target) -> None:
 
 def _extra(target: Target) -> None:
     split, rest = target.draw.choice((("train", "99999-of-00002"), ("odd", "00000-of-00001")))
-    shard = f"{split}-{rest}{target.path.suffix}"
+    shard = f"{split}-{rest}.{target.name.split('.', 1)[1]}"
     name = target.draw.choice((shard, "notes.txt", "red\x1b[31m\n.txt", "a/b/c", "\u202egpj.exe"))
     (target.directory / name).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(target.path, target.directory / name)
@@ -307,6 +347,50 @@ def _mix_shards(target: Target) -> None:
     write_rows(other, there)
 
 
+# Documents of a shard, under hashes that are right
+
+
+def _on_documents(
+    change: Callable[[random.Random, list[np.ndarray]], object],
+) -> Callable[[Target], None]:
+    def apply(target: Target) -> None:
+        documents = [document.copy() for document in target.documents()]
+        if documents:
+            change(target.draw, documents)
+        target.write_documents(documents)
+
+    return apply
+
+
+def _flip_in_documents(draw: random.Random, documents: list[np.ndarray]) -> None:
+    chosen = draw.choice(documents)
+    chosen[draw.randrange(len(chosen))] ^= 1 << draw.randrange(8)
+
+
+def _swap_documents(draw: random.Random, documents: list[np.ndarray]) -> None:
+    one, two = draw.randrange(len(documents)), draw.randrange(len(documents))
+    documents[one], documents[two] = documents[two], documents[one]
+
+
+def _cut_document(draw: random.Random, documents: list[np.ndarray]) -> None:
+    chosen = draw.randrange(len(documents))
+    documents[chosen] = documents[chosen][draw.randrange(len(documents[chosen])) :]
+
+
+def _merge_documents(draw: random.Random, documents: list[np.ndarray]) -> None:
+    """Two become one: another index over the same ids."""
+    chosen = draw.randrange(len(documents))
+    documents[chosen : chosen + 2] = [np.concatenate(documents[chosen : chosen + 2])]
+
+
+def _drop_document(draw: random.Random, documents: list[np.ndarray]) -> None:
+    del documents[draw.randrange(len(documents))]
+
+
+def _repeat_document(draw: random.Random, documents: list[np.ndarray]) -> None:
+    documents.append(draw.choice(documents))
+
+
 BYTES = {
     "flip": _on_bytes(_flip),
     "truncate": _on_bytes(_truncate),
@@ -346,6 +430,18 @@ ROWS: dict[str, Callable[[Target], None]] = {
     "copy over": _copy_over,
     "missing": FILES["missing"],
     "extra": _extra,
+}
+
+
+DOCUMENTS: dict[str, Callable[[Target], None]] = {
+    "flip": _on_documents(_flip_in_documents),
+    "swap documents": _on_documents(_swap_documents),
+    "cut document": _on_documents(_cut_document),
+    "merge documents": _on_documents(_merge_documents),
+    "drop document": _on_documents(_drop_document),
+    "repeat document": _on_documents(_repeat_document),
+    "no documents": _on_documents(lambda draw, documents: documents.clear()),
+    **{way: ROWS[way] for way in ("swap files", "copy over", "missing", "extra")},
 }
 
 
@@ -397,9 +493,13 @@ def _as_it_lies(directory: Path, file: ManifestFile, everything: bool) -> Manife
     if not path.is_file():
         return file
     rows = file.rows
-    if everything and rows is not None:
-        stride = schema_of(directory).codec().stride
-        reader = open_rows(str(path), stride)
+    schema = schema_of(directory) if everything and rows is not None else None
+    if schema and schema.holds_documents:
+        if document_format(format_of(file.path)).TELLS_DOCUMENTS:
+            with contextlib.suppress(OSError):  # the shard's other file is not there
+                rows = len(documents_of(directory, file.path, schema).offsets) - 1
+    elif schema:
+        reader = open_rows(str(path), schema.codec().stride)
         rows = len(reader)
         reader.close()
     size = path.stat().st_size

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.attacks.flink_faults import COMMANDS, Work, run_cell
+from tests.attacks.flink_faults import COMMANDS, SETS, Work, run_cell
 from tests.tools.flink_cluster import CannotRun, flink_cluster, why_not
 
 # One cluster for all: `make flink-test` has them in one process.
@@ -47,7 +47,7 @@ def hosts_of(cluster, job):
     return {host["host"].partition(":")[0] for found in answers for host in found["taskmanagers"]}
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [*COMMANDS, *SETS])
 def test_two_hosts_make_the_bytes_of_a_local_run(cluster, work, name, tmp_path):
     before = {job["id"] for job in cluster.rest("jobs")["jobs"]}
     work.run(name, tmp_path / "made", cluster.flags())

@@ -47,7 +47,7 @@ def weigh(style, tokenizer, conversations, *, template=None, tools="", **flags):
     """Ids and weights of each conversation, and why others are refused."""
     named = {"bos": style.bos, "eos": style.eos}
     loaded = LoadedTokenizer(tokenizer.to_str().encode(), named)
-    loaded.chat_template = style.plain if template is None else template
+    loaded.chat_templates = {"default": style.plain if template is None else template}
     task = Chat(**flags)
     options = BuildOptions(input=("i",), tokenizer="t", output="o", task="chat", settings=task)
     schema = options.schema(loaded, {"": 1})
