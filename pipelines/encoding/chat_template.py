@@ -18,7 +18,9 @@ from pipelines.storage import store
 from schemas.errors import UsageError
 
 Message = dict[str, Any]
+Part = dict[str, Any]  # {"type": "text", "text": ...}
 _GENERATION_MARKS = "_generation_marks"  # the variable that holds them
+_RESERVED = {"messages", "tools", "documents", "add_generation_prompt", _GENERATION_MARKS}
 # What a template may raise: its own errors, and Python's for what messages do not have.
 _FAILURES = (
     TemplateError,
@@ -60,13 +62,13 @@ class ChatTemplate:
       marks_generation: whether `{% generation %}` is in it.
     """
 
-    def __init__(self, text: str, place: str, tokens: Mapping[str, str]):
+    def __init__(self, text: str, place: str, variables: Mapping[str, Any]):
         """Compiles it.
 
         Args:
           text: Jinja.
           place: names it in errors.
-          tokens: variables such as bos_token.
+          variables: such as bos_token, and those of --chat_template_arguments.
 
         Raises:
           UsageError: it is no template; says in which line.
@@ -80,7 +82,8 @@ class ChatTemplate:
             place = f"{place}, line {line}" if line else place
             raise UsageError(f"--chat_template: {place}: {error}; it has to be Jinja") from error
         self.marks_generation = any(call.name == "_put_marks" for call in calls)
-        self._tokens = tokens
+        self._variables = variables
+        self._takes_parts: dict[str, bool] = {}
 
     def render(
         self,
@@ -102,7 +105,7 @@ class ChatTemplate:
           TemplateFailed: says why, in the template's words if it has any.
         """
         variables = {
-            **self._tokens,
+            **self._variables,
             "messages": messages,
             "tools": tools,
             "documents": None,
@@ -114,9 +117,54 @@ class ChatTemplate:
         except _FAILURES as error:
             raise TemplateFailed(f"{type(error).__name__}: {error}") from error
 
+    def takes_parts(self, role: str) -> bool:
+        """Whether a content of this role may be a list of parts: one part is as its text."""
+        if role not in self._takes_parts:
+            self._takes_parts[role] = self._try_parts(role)
+        return self._takes_parts[role]
 
-def read_chat_template(path: str) -> str:
+    def _try_parts(self, role: str) -> bool:
+        usual = [{"role": "user", "content": "alpha"}, {"role": "assistant", "content": "bravo"}]
+        own = [{"role": role, "content": "charlie"}]
+        for messages in (usual, own + usual, usual + own):
+            of_parts = [
+                {**m, "content": [{"type": "text", "text": m["content"]}]}
+                if m["role"] == role
+                else m
+                for m in messages
+            ]
+            if of_parts != messages:
+                try:
+                    return self.render(messages) == self.render(of_parts)
+                except TemplateFailed:
+                    continue
+        return False
+
+
+def read_arguments(text: str) -> dict[str, Any]:
+    """Variables of a template from --chat_template_arguments.
+
+    Raises:
+      UsageError: it is no object of JSON, or names what is given anyway.
+    """
+    try:
+        found = json.loads(text) if text else {}
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--chat_template_arguments={text} is no JSON: {error}") from error
+    if not isinstance(found, dict) or _RESERVED & found.keys():
+        raise UsageError(
+            f"--chat_template_arguments={text}: give an object of variables, such as "
+            f'{{"enable_thinking": false}}, none of them {", ".join(sorted(_RESERVED))}'
+        )
+    return found
+
+
+def read_chat_template(path: str, instead: str = "") -> str:
     """The template of a file.
+
+    Args:
+      path: of the file.
+      instead: for an error, what else there is.
 
     Raises:
       UsageError: there is no such file, or it is no template; says in which line.
@@ -124,7 +172,7 @@ def read_chat_template(path: str) -> str:
     try:
         text = store.read(path).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--chat_template={path} cannot be read: {error}") from error
+        raise UsageError(f"--chat_template={path} cannot be read: {error}{instead}") from error
     ChatTemplate(text, path, {})
     return text
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
-from pipelines.encoding.chat_template import ChatTemplate, Message, TemplateFailed
+from pipelines.encoding.chat_template import ChatTemplate, Message, Part, TemplateFailed
 from schemas.errors import UsageError
 
 _BLOCK = 1 << 14  # neighbouring private characters, of which a conversation's marks are
@@ -113,7 +113,7 @@ class Conversation:
 
     Attributes:
       template: that they go through.
-      messages: role, content (a text or None) and perhaps more.
+      messages: role, perhaps content (a text, or a list of parts of text) and more.
       tools: that the assistant may call.
     """
 
@@ -154,7 +154,7 @@ class Conversation:
     def _is_bare(self, i: int) -> bool:
         """Whether nothing of a message but its content changes the text."""
         message = self.messages[i]
-        if not isinstance(message.get("content"), str):
+        if "content" not in message:
             return False
         if not any(value for name, value in message.items() if name not in _BARE):
             return True
@@ -163,7 +163,7 @@ class Conversation:
 
     def _contents(self, bare: list[int]) -> dict[int, tuple[int, int]]:
         """Message to start and stop of its content, where they can be told."""
-        ends = [(i, at) for i in bare for at in (0, len(self.messages[i]["content"]))]
+        ends = [(i, at) for i in bare for at in (0, -1)]
         if found := self._locate(ends):
             return dict(zip(bare, zip(found[::2], found[1::2], strict=True), strict=True))
         searched = {i: self._search(i) for i in bare}
@@ -171,11 +171,11 @@ class Conversation:
 
     def _search(self, i: int) -> tuple[int, int] | None:
         """The same of one message, where marks go inwards by the white space that is trimmed."""
-        content = self.messages[i]["content"]
+        content = self._said(i)
         size = len(content)
         places = (
             range(size - len(content.lstrip()) + 1),
-            range(size, len(content.rstrip()) - 1, -1),
+            range(-1, len(content.rstrip()) - size - 2, -1),
         )
         found = []
         for candidates in places:
@@ -190,15 +190,16 @@ class Conversation:
         """Where some places of contents are in the text; None if marks there change it.
 
         Args:
-          places: message and character of its content, ascending.
+          places: message and character of its content, or -1 for its end, -2 for the place before
+            its last character; in the order of the text.
         """
         marks = self._marks
         if len(places) > len(marks):
             return None
         messages = list(self.messages)
         for (i, at), mark in zip(places[::-1], marks[: len(places)][::-1], strict=True):
-            content = messages[i]["content"]
-            messages[i] = {**messages[i], "content": content[:at] + mark + content[at:]}
+            content = _insert(messages[i]["content"], at, mark)
+            messages[i] = {**messages[i], "content": content}
         rendered = self._render(messages)
         if rendered is None or self._block.sub("", rendered) != self.text:
             return None
@@ -206,6 +207,11 @@ class Conversation:
         if "".join(match[0] for match in found) != marks[: len(places)]:
             return None
         return [match.start() - number for number, match in enumerate(found)]
+
+    def _said(self, i: int) -> str:
+        """The content of a message, its parts joined."""
+        content = self.messages[i]["content"]
+        return content if isinstance(content, str) else "".join(part["text"] for part in content)
 
     def _turn_of_content(self, i: int, start: int, stop: int, ends: TurnEnds) -> Turn:
         if self.text.startswith(ends.end, stop):
@@ -268,6 +274,25 @@ class Conversation:
             return self.template.render(messages, self.tools, **more)
         except TemplateFailed:
             return None
+
+
+def _insert(content: str | list[Part], at: int, mark: str) -> str | list[Part]:
+    """A content with a mark in it; between two parts it goes where `at` is counted from.
+
+    "abc", -2 -> "ab|c"
+    """
+    if isinstance(content, str):
+        place = at if at >= 0 else len(content) + 1 + at
+        return content[:place] + mark + content[place:]
+    parts = list(content)
+    numbers, left = range(len(parts)), at
+    for number in numbers if at >= 0 else reversed(numbers):
+        text = parts[number]["text"]
+        if -len(text) - 1 <= left <= len(text):
+            parts[number] = {**parts[number], "text": _insert(text, left, mark)}
+            break
+        left += len(text) if at < 0 else -len(text)
+    return parts
 
 
 @cache

@@ -8,6 +8,7 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,10 +49,10 @@ class LoadedTokenizer:
       prefix_ids: what goes before each text, as its post-processor says: (0,) for RoBERTa.
       suffix_ids: what goes after it: (2,) for RoBERTa.
       golden: fixed strings and their ids, without prefix and suffix.
-      chat_template: that lay beside its file, for who builds a set; "" in workers.
+      chat_templates: that lay beside its file, by name, for who builds a set; none in workers.
     """
 
-    chat_template = ""
+    chat_templates: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,
@@ -289,7 +290,7 @@ def load_tokenizer(path: str | os.PathLike[str], *, parallel: bool = False) -> L
     """
     files = read_tokenizer_files(os.fspath(path))
     tokenizer = LoadedTokenizer(files.tokenizer, files.named, place=files.place, parallel=parallel)
-    tokenizer.chat_template = files.chat_template
+    tokenizer.chat_templates = files.chat_templates
     return tokenizer
 
 

@@ -9,7 +9,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
@@ -41,7 +41,9 @@ COMMON_SPECIALS = {
 }
 _WHOLE, _PARTS = "tokenizer.json", ("vocab.json", "merges.txt")
 _BESIDE = ("tokenizer_config.json", "special_tokens_map.json")  # the latter goes before
-_CHAT_TEMPLATE = "chat_template.jinja"
+_CHAT_TEMPLATE, _JINJA = "chat_template.jinja", ".jinja"
+_MORE_TEMPLATES = "additional_chat_templates"  # a folder of them
+DEFAULT = "default"  # the chat template that is meant where none is named
 _ROBERTA_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 _REMEDY = (
     "give a tokenizer.json (`AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)` of "
@@ -57,13 +59,13 @@ class TokenizerFiles:
       tokenizer: as the files say, not yet looked into.
       named: role to token, as special_tokens_map.json and tokenizer_config.json give it.
       place: the file to name in errors.
-      chat_template: that lies beside it; "" if there is none.
+      chat_templates: that lie beside it, by their names; one that has none is "default".
     """
 
     tokenizer: Tokenizer
     named: dict[str, str]
     place: str
-    chat_template: str = ""
+    chat_templates: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_tokenizer_files(path: str) -> TokenizerFiles:
@@ -79,17 +81,17 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
         tokenizer, folder = parse_tokenizer(_read(path), path)[0], os.path.dirname(path)
         if not path.endswith(_WHOLE):
             return TokenizerFiles(tokenizer, {}, path)
-        return TokenizerFiles(tokenizer, _named_roles(folder), path, _chat_template(folder))
+        return TokenizerFiles(tokenizer, _named_roles(folder), path, _chat_templates(folder))
     if not os.path.isdir(path):
         raise UsageError(f"--tokenizer={path}: there is no such file or directory; {_REMEDY}")
     whole = os.path.join(path, _WHOLE)
     if os.path.isfile(whole):
         tokenizer, _ = parse_tokenizer(_read(whole), whole)
-        return TokenizerFiles(tokenizer, _named_roles(path), whole, _chat_template(path))
+        return TokenizerFiles(tokenizer, _named_roles(path), whole, _chat_templates(path))
     vocab, merges = (os.path.join(path, name) for name in _PARTS)
     if os.path.isfile(vocab) and os.path.isfile(merges):
         tokenizer = _from_vocab_and_merges(vocab, merges)
-        return TokenizerFiles(tokenizer, _named_roles(path), vocab, _chat_template(path))
+        return TokenizerFiles(tokenizer, _named_roles(path), vocab, _chat_templates(path))
     names = ", ".join(sorted(os.listdir(path))[:9]) or "nothing"
     raise UsageError(
         f"--tokenizer={path}: the directory has neither tokenizer.json nor vocab.json with "
@@ -100,18 +102,19 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
 def _from_store(path: str) -> TokenizerFiles:
     """The same, of copies of the files in a folder of this machine."""
     with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
-        there = {*store.sizes(path)}
-        place = path
+        place, there = path, {*store.sizes(path)}
+        local = folder
         if not there and store.exists(path):
             place, _, name = path.rpartition("/")
-            beside = (*_BESIDE, _CHAT_TEMPLATE) if name == _WHOLE else ()
-            there = {name, *beside} & {*store.sizes(place)}
+            there = {*store.sizes(place)} if name == _WHOLE else {name}
             local = os.path.join(folder, name)
-        else:
-            there &= {_WHOLE, *_PARTS, *_BESIDE, _CHAT_TEMPLATE}
-            local = folder
+        known = {os.path.basename(local), _WHOLE, *_PARTS, *_BESIDE, _CHAT_TEMPLATE}
         for name in there:
-            store.local_copy(f"{place}/{name}", folder)
+            beside, _, _ = name.rpartition("/")
+            if name in known or beside == _MORE_TEMPLATES:
+                to = os.path.join(folder, beside)
+                os.makedirs(to, exist_ok=True)
+                store.local_copy(f"{place}/{name}", to)
         try:
             return replace(read_tokenizer_files(local), place=path)
         except TextmillError as error:
@@ -196,17 +199,22 @@ def _named_roles(directory: str) -> dict[str, str]:
     return named
 
 
-def _chat_template(directory: str) -> str:
-    """The template in a file of its own, else the default one of tokenizer_config.json."""
-    path = os.path.join(directory, _CHAT_TEMPLATE)
-    if os.path.isfile(path):
-        return _read(path).decode(errors="replace")
+def _chat_templates(directory: str) -> dict[str, str]:
+    """Those of tokenizer_config.json and of files of their own, which win."""
     path = os.path.join(directory, "tokenizer_config.json")
-    template = _read_object(path).get("chat_template") if os.path.isfile(path) else None
-    if isinstance(template, list):  # several, each {"name": ..., "template": ...}
-        named = [one for one in template if isinstance(one, dict) and one.get("name") == "default"]
-        template = named[0].get("template") if named else None
-    return template if isinstance(template, str) else ""
+    found = _read_object(path).get("chat_template") if os.path.isfile(path) else None
+    listed = found if isinstance(found, list) else [{"name": DEFAULT, "template": found}]
+    templates = {
+        one["name"]: one["template"]
+        for one in listed
+        if isinstance(one, dict) and all(isinstance(one.get(k), str) for k in ("name", "template"))
+    }
+    more = os.path.join(directory, _MORE_TEMPLATES)
+    names = sorted(os.listdir(more)) if os.path.isdir(more) else []
+    files = {n[: -len(_JINJA)]: os.path.join(more, n) for n in names if n.endswith(_JINJA)}
+    if os.path.isfile(os.path.join(directory, _CHAT_TEMPLATE)):
+        files[DEFAULT] = os.path.join(directory, _CHAT_TEMPLATE)
+    return templates | {name: _read(path).decode(errors="replace") for name, path in files.items()}
 
 
 def _from_vocab_and_merges(vocab_path: str, merges_path: str) -> Tokenizer:

@@ -13,8 +13,15 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.encoding.answer_places import token_ends, token_span
-from pipelines.encoding.chat_template import ChatTemplate, Message, read_chat_template
+from pipelines.encoding.chat_template import (
+    ChatTemplate,
+    Message,
+    Part,
+    read_arguments,
+    read_chat_template,
+)
 from pipelines.encoding.chat_turns import Conversation, Refused, TurnEnds, find_turn_ends
+from pipelines.encoding.tokenizer_files import DEFAULT
 from pipelines.readers.documents import Documents, Role
 from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.ragged import Ragged, cut, ranges
@@ -29,6 +36,7 @@ if TYPE_CHECKING:
     from pipelines.encoding.tokenizer import LoadedTokenizer
 
 _BEGINNING = 40  # characters of a conversation that is refused
+_REASONING = "reasoning_content", "thinking", "reasoning"  # a field's names, the usual one first
 Span = tuple[int, int]
 
 
@@ -45,7 +53,10 @@ class Chat(Task):
     tools_field: str = "tools"
     """The field with the tools that the assistant may call, if documents have one."""
     chat_template: str = ""
-    """A file with the chat template (Jinja), in place of the tokenizer's own."""
+    """The name of one of the tokenizer's chat templates, or a file with one (Jinja); default if not
+    given."""
+    chat_template_arguments: str = ""
+    """Variables for the template, as JSON: {"enable_thinking": false}."""
     train_on: Literal["assistant", "last", "all"] = "assistant"
     """assistant: all that the assistant says, with its ends of turn. last: its last message. all:
     every token."""
@@ -70,8 +81,10 @@ class Chat(Task):
 
     def parameters(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """The template as it is written, so that whoever uses the model can talk to it."""
+        arguments = {"chat_template_arguments": self.chat_template_arguments}
         return {
             "chat_template": self._template_text(tokenizer),
+            **(arguments if self.chat_template_arguments else {}),
             "train_on": self.train_on,
             "end_of_turn": self.end_of_turn,
             "prefix_ids": [],
@@ -138,18 +151,28 @@ class Chat(Task):
         roles = ((f"{role}_token", spelt[i].decode()) for role, i in ids.special_ids.items())
         special = (spelt[i].decode() for i in ids.all_special_ids)
         return _compiled(
-            template, tuple(sorted(roles)), tuple(special), self.train_on, self.end_of_turn
+            template,
+            tuple(sorted(roles)),
+            self.chat_template_arguments,
+            tuple(special),
+            self.train_on,
+            self.end_of_turn,
         )
 
     def _template_text(self, tokenizer: "LoadedTokenizer") -> str:
+        templates = tokenizer.chat_templates
+        name = self.chat_template or DEFAULT
+        if name in templates:
+            return templates[name]
+        have = f"; the tokenizer has {', '.join(sorted(templates))}" if templates else ""
         if self.chat_template:
-            return read_chat_template(self.chat_template)
-        if not tokenizer.chat_template:
-            raise UsageError(
-                "the tokenizer has no chat template (chat_template in tokenizer_config.json, or "
-                "chat_template.jinja beside tokenizer.json): give a file with --chat_template"
-            )
-        return tokenizer.chat_template
+            return read_chat_template(self.chat_template, have)
+        raise UsageError(
+            "the tokenizer has no chat template (chat_template in tokenizer_config.json, or "
+            "chat_template.jinja beside tokenizer.json)"
+            + (f" of the name {DEFAULT}{have}: name one" if have else ": give a file")
+            + " with --chat_template"
+        )
 
 
 @dataclass(frozen=True)
@@ -172,7 +195,9 @@ class _Renderer:
         Raises:
           Refused: says why.
         """
-        conversation = Conversation(self.template, _parse_messages(messages), _parse_tools(tools))
+        conversation = Conversation(
+            self.template, _parse_messages(messages, self.template), _parse_tools(tools)
+        )
         text = conversation.text
         if self.ends is None:
             return text, [(0, len(text.encode()))]
@@ -194,12 +219,13 @@ class _Renderer:
 def _compiled(
     text: str,
     roles: tuple[tuple[str, str], ...],
+    arguments: str,
     special: tuple[str, ...],
     train_on: str,
     end_of_turn: str,
 ) -> _Renderer:
     """Compiles a template and learns how its turns end, once a process."""
-    template = ChatTemplate(text, "the template", dict(roles))
+    template = ChatTemplate(text, "the template", dict(roles) | read_arguments(arguments))
     ends = None if train_on == "all" else find_turn_ends(template, special, end_of_turn)
     return _Renderer(template, ends, train_on == "last")
 
@@ -220,8 +246,8 @@ def _parse_tools(text: str) -> list[Any] | None:
     return tools or None
 
 
-def _parse_messages(text: str) -> list[Message]:
-    """Messages with contents that are texts, or None where tools are called.
+def _parse_messages(text: str, template: ChatTemplate) -> list[Message]:
+    """Messages whose contents, where there are any, are texts, or parts if a template takes them.
 
     Raises:
       Refused: they are none.
@@ -229,27 +255,35 @@ def _parse_messages(text: str) -> list[Message]:
     messages = _parse(text, "messages")
     if not isinstance(messages, list) or not messages:
         raise Refused("not_messages", "it is no list of messages, or an empty one")
-    for i, message in enumerate(messages):
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise Refused("not_messages", f"messages[{i}] is no object with a role")
-        content = message.get("content")
-        if isinstance(content, list):
-            message["content"] = content = _join_parts(content, i)
-        if not isinstance(content, str | None):
-            raise Refused("not_messages", f"the content of messages[{i}] is no text")
-    return messages
+    return [_parse_message(message, i, template) for i, message in enumerate(messages)]
 
 
-def _join_parts(parts: list[Any], i: int) -> str:
-    """[{"type": "text", "text": "a"}, {"type": "text", "text": "b"}] -> "ab"."""
-    texts = []
-    for part in parts:
-        part = {"type": "text", "text": part} if isinstance(part, str) else part
-        kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-        if kind != "text" or not isinstance(part.get("text"), str):
-            raise Refused("not_text", f"messages[{i}] has a part of the type {kind!r}")
-        texts.append(part["text"])
-    return "".join(texts)
+def _parse_message(message: Any, i: int, template: ChatTemplate) -> Message:
+    """A message as `transformers` hands it on: without nulls, reasoning by each of its names."""
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        raise Refused("not_messages", f"messages[{i}] is no object with a role")
+    message = {name: value for name, value in message.items() if value is not None}
+    reasoning = next((message[name] for name in _REASONING if name in message), None)
+    if reasoning is not None:
+        message["reasoning_content"] = reasoning
+        message.setdefault("thinking", reasoning)
+    content = message.get("content", "")
+    if isinstance(content, list):
+        parts = [_parse_part(part, i) for part in content]
+        joined = "".join(part["text"] for part in parts)
+        message["content"] = parts if template.takes_parts(message["role"]) else joined
+    elif not isinstance(content, str):
+        raise Refused("not_messages", f"the content of messages[{i}] is no text")
+    return message
+
+
+def _parse_part(part: Any, i: int) -> Part:
+    """{"type": "text", "text": "a"}, or "a" -> {"type": "text", "text": "a"}."""
+    part = {"type": "text", "text": part} if isinstance(part, str) else part
+    kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+    if kind != "text" or not isinstance(part.get("text"), str):
+        raise Refused("not_text", f"messages[{i}] has a part of the type {kind!r}")
+    return part
 
 
 def _weigh(

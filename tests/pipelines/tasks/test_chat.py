@@ -3,6 +3,8 @@
 import json
 import re
 import string
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, processors
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from pipelines.build.options import BuildOptions
 from pipelines.build_shards import main
-from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.encoding.chat_template import ChatTemplate
+from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.inspection.checks.set_check import verify_set
 from pipelines.readers.documents import Documents
 from pipelines.tasks.chat import Chat
@@ -47,7 +50,8 @@ def weigh(style, tokenizer, conversations, *, template=None, tools="", **flags):
     """Ids and weights of each conversation, and why others are refused."""
     named = {"bos": style.bos, "eos": style.eos}
     loaded = LoadedTokenizer(tokenizer.to_str().encode(), named)
-    loaded.chat_templates = {"default": style.plain if template is None else template}
+    given = style.plain if template is None else template
+    loaded.chat_templates = given if isinstance(given, dict) else {"default": given}
     task = Chat(**flags)
     options = BuildOptions(input=("i",), tokenizer="t", output="o", task="chat", settings=task)
     schema = options.schema(loaded, {"": 1})
@@ -173,6 +177,108 @@ def test_what_is_trained_on(tokenizers):
     weighted[1]["weight"] = 0
     weighted[3]["weight"] = 1
     assert said(style, tokenizer, [weighted]) == (["d<|im_end|>"], {})
+
+
+# As templates of models with pictures have it: each part trimmed, marks for what is no text.
+_OF_PARTS = (
+    "{% for m in messages %}<|im_start|>{{ m.role + '\n' }}{% if m.role == 'assistant' %}"
+    "{% generation %}CONTENT<|im_end|>{% endgeneration %}{% else %}CONTENT<|im_end|>{% endif %}"
+    "{{ '\n' }}{% endfor %}"
+).replace(
+    "CONTENT",
+    "{% if m.content is string %}{{ m.content | trim }}{% else %}{% for part in m.content %}"
+    "{% if not loop.first %}{{ ' ' }}{% endif %}"
+    "{% if part.type == 'text' %}{{ part.text | trim }}{% else %}<image>{% endif %}"
+    "{% endfor %}{% endif %}",
+)
+
+
+def _parts(*texts):
+    return [{"type": "text", "text": text} for text in texts]
+
+
+@settings(max_examples=80, deadline=None)
+@given(contents=st.lists(_CONTENT | st.lists(_CONTENT, min_size=1, max_size=3), min_size=2))
+def test_parts_go_to_a_template_that_takes_them(tokenizers, contents):
+    style, tokenizer = STYLES["ChatML"]._replace(template=_OF_PARTS), tokenizers("ChatML")
+    shaped = [c if isinstance(c, str) else _parts(*c) for c in contents]
+    due = oracle(style, tokenizer, chat(*shaped))
+    assert weigh(style, tokenizer, [chat(*shaped)]) == ([due], {})
+    assert weigh(style, tokenizer, [chat(*shaped)], template=_OF_PARTS) == ([due], {})
+
+
+def test_parts_are_joined_for_a_role_whose_contents_are_texts(tokenizers):
+    style, tokenizer = STYLES["ChatML"], tokenizers("ChatML")
+    template = _OF_PARTS.replace("{% if m.content is", "{% if m.role == 'user' or m.content is", 1)
+    assert ChatTemplate(template, "", {}).takes_parts("user")
+    found = said(style, tokenizer, [chat(_parts("a ", "b"), _parts("c ", "d"))], template=template)
+    assert found == (["c d<|im_end|>"], {})
+
+
+REASONING = (
+    "{% for m in messages %}<|im_start|>{{ m.role + '\n' }}{% if m.role == 'assistant' %}"
+    "{% generation %}{% if m.reasoning_content is defined %}"
+    "{{ '<think>' + m.reasoning_content + '</think>' }}{% elif not enable_thinking | default(true) "
+    "%}{{ '<think></think>' }}{% endif %}{{ m.content }}<|im_end|>{% endgeneration %}"
+    "{% else %}{{ m.content }}<|im_end|>{% endif %}{{ '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant{{ '\n' }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "thinking"])
+def test_reasoning_by_any_of_its_names(tokenizers, name):
+    style, tokenizer = STYLES["ChatML"]._replace(template=REASONING), tokenizers("ChatML")
+    messages = chat("a", "b", "c", "d")
+    messages[3] |= {name: "so", "refusal": None}
+    due = oracle(style, tokenizer, messages)
+    assert weigh(style, tokenizer, [messages]) == ([due], {})
+    assert said(style, tokenizer, [messages])[0] == ["b<|im_end|><think>so</think>d<|im_end|>"]
+
+
+def test_arguments_of_a_template(tokenizers):
+    style, tokenizer = STYLES["ChatML"], tokenizers("ChatML")
+    template = "{{ greeting }}" + re.sub("{% (end)?generation %}", "", REASONING)
+    arguments = {"enable_thinking": False, "greeting": "Ünder 🙂"}
+    fast: Any = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    due = fast.apply_chat_template(chat("a", "b"), chat_template=template, **arguments)["input_ids"]
+    text = json.dumps(arguments)
+    [(ids, weights)], refused = weigh(
+        style, tokenizer, [chat("a", "b")], template=template, chat_template_arguments=text
+    )
+    assert ids == due and not refused
+    chosen = [i for i, weight in zip(ids, weights, strict=True) if weight]
+    assert tokenizer.decode(chosen, skip_special_tokens=False) == "b<|im_end|>"
+
+
+def test_one_of_several_templates(tokenizers):
+    style, tokenizer = STYLES["ChatML"], tokenizers("ChatML")
+    several = {"default": style.plain, "loud": style.plain.replace("m.content", "m.content + '!'")}
+    chats = [chat("a", "b")]
+    assert said(style, tokenizer, chats, template=several)[0] == ["b<|im_end|>"]
+    loud = weigh(style, tokenizer, chats, template=several, chat_template="loud")
+    fast: Any = PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=several)
+    assert loud[0][0][0] == fast.apply_chat_template(chats[0], chat_template="loud")["input_ids"]
+    with pytest.raises(UsageError, match="of the name default; the tokenizer has loud: name one"):
+        weigh(style, tokenizer, chats, template={"loud": several["loud"]})
+    with pytest.raises(UsageError, match="quiet cannot be read: .*; the tokenizer has default, l"):
+        weigh(style, tokenizer, chats, template=several, chat_template="quiet")
+
+
+def test_templates_that_transformers_saved(tokenizers, tmp_path):
+    several = {"default": "{{ 1 }}\n", "loud": "{{ 2 }}", "quiet": "{{ 3 }}"}
+    tokenizer = tokenizers("ChatML")
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=several).save_pretrained(
+        str(tmp_path)
+    )
+    assert (tmp_path / "additional_chat_templates" / "loud.jinja").exists()
+    assert load_tokenizer(tmp_path).chat_templates == several
+    listed = [{"name": name, "template": text} for name, text in several.items()]
+    old = tmp_path / "old"
+    old.mkdir()
+    tokenizer.save(str(old / "tokenizer.json"))
+    (old / "tokenizer_config.json").write_text(json.dumps({"chat_template": listed}))
+    assert load_tokenizer(old).chat_templates == several
+    assert AutoTokenizer.from_pretrained(str(old)).chat_template == several
 
 
 def test_contents_of_parts(tokenizers):
@@ -332,6 +438,27 @@ def test_changed_weights_are_found(made, folder, tmp_path):
         assert told == [f"loss_weights[{i}]" for i in places]
 
 
+def test_a_filter_sees_messages_and_tools(made, folder, tmp_path, monkeypatch):
+    code = (
+        "def choose(document):\n"
+        "    asked = '\"content\": \"T' in document['messages']\n"
+        "    return 'begins with T' if asked and document['tools'] else None\n"
+    )
+    (tmp_path / "chat_chooser.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    flags = ["--filter=chat_chooser:choose", "--keep_rejects"]
+    some = build(folder[0], tmp_path / "set", *flags)
+    chats = [*folder[1], folder[1][7]]
+    due = sum(
+        any((m["content"] or "")[:1] == "T" for m in c["messages"]) * ("tools" in c) for c in chats
+    )
+    reason = "filter:begins with T"
+    assert some.stats.all_dropped()[reason] == due > 9
+    assert some.stats.total().documents < made.stats.total().documents
+    lines = Path(some.locate("rejects/filtered.jsonl")).read_text().splitlines()
+    assert [json.loads(line)["reason"] for line in lines] == [reason] * due
+
+
 def test_flags_that_cannot_work(folder, tmp_path, tokenizer_path):
     def refused(*flags, tokenizer=folder[0]):
         with pytest.raises(UsageError) as error:
@@ -344,6 +471,9 @@ def test_flags_that_cannot_work(folder, tmp_path, tokenizer_path):
     assert "--min_chars=3 is of texts" in refused("--min_chars=3")
     assert "a row of one token predicts none" in refused("--max_length=1")
     assert "cannot be read" in refused("--chat_template=nowhere")
+    assert "is no JSON" in refused("--chat_template_arguments={x}")
+    assert "an object of variables" in refused("--chat_template_arguments=[1]")
+    assert "none of them" in refused('--chat_template_arguments={"messages": []}')
 
 
 def test_training_counts_what_the_assistant_says(made, tmp_path, capsys):
