@@ -59,8 +59,12 @@ _FLAGS = types.Array(types.boolean, 1, "C", readonly=True)
 _INT = types.int64
 
 
-@entry(types.int64[:, ::1](_STARTS, _SKETCHES, _FLAGS, _INT, _INT, _INT, _INT, types.boolean[::1]))
-def pair_members(starts, sketches, is_given, farthest, near, small, most_nearest, left_out):
+@entry(
+    types.int64[:, ::1](
+        _STARTS, _SKETCHES, _FLAGS, _INT, _INT, _INT, _INT, _INT, types.boolean[::1]
+    )
+)
+def pair_members(starts, sketches, is_given, farthest, near, room, most, enough, left_out):
     """Pairs the members of each bucket.
 
     Args:
@@ -68,39 +72,36 @@ def pair_members(starts, sketches, is_given, farthest, near, small, most_nearest
       sketches: uint64[M, words], by rank in each bucket.
       is_given: bool[M], whether it is never removed: two of those make no pair.
       farthest: mismatches of a pair, at most.
-      near: mismatches with an anchor, at most, of a member that becomes none.
-      small: members of a bucket whose pairs are all looked at; anchors of a larger one.
-      most_nearest: pairs of a member of a larger one.
-      left_out: bool[M], becomes true for members of a larger one that found no room.
+      near: mismatches with an anchor that a member seems to be like, at most.
+      room: anchors of a bucket; one of no more members gives all its pairs.
+      most: pairs of a member of a larger one with anchors.
+      enough: anchors that a member of a larger one is like, if it becomes none itself.
+      left_out: bool[M], becomes true for members of a larger one that are like none, and found no
+        room.
 
     Returns:
       int64[P, 2], numbers of members, the higher rank first.
     """
     pairs, count = np.empty((_ROOM, 2), np.int64), 0
-    anchors, nearest = np.empty(small, np.int64), np.empty((most_nearest, 2), np.int64)
+    anchors, nearest = np.empty(room, np.int64), np.empty((room, 2), np.int64)
     for bucket in range(starts.size - 1):
         start, stop, used = starts[bucket], starts[bucket + 1], 0
-        is_small = stop - start <= small
+        is_small = stop - start <= room
+        due = nearest[: room if is_small else most]
         for member in range(start, stop):
-            pairs = _with_room(pairs, count, small)
-            found, is_alone = 0, True
-            for number in range(used):
-                anchor = anchors[number]
+            found = alike = 0
+            for anchor in anchors[:used]:
                 differ = _mismatches(sketches, anchor, member)
-                if differ > farthest or is_given[anchor] and is_given[member]:
-                    continue
-                if is_small:
-                    pairs[count, 0], pairs[count, 1] = anchor, member
-                    count += 1
-                else:
-                    found = _insert(nearest, found, anchor, differ)
-                    is_alone = is_alone and differ > near
+                alike += differ <= near
+                if differ <= farthest and not (is_given[anchor] and is_given[member]):
+                    found = _insert(due, found, anchor, differ)
+            pairs = _with_room(pairs, count, found)
             for number in range(found):
-                pairs[count, 0], pairs[count, 1] = nearest[number, 0], member
+                pairs[count, 0], pairs[count, 1] = due[number, 0], member
                 count += 1
-            if is_small or is_alone and used < small:
+            if used < room and (is_small or alike < enough):
                 anchors[used] = member
                 used += 1
-            elif is_alone:
+            elif alike == 0:
                 left_out[member] = True
     return pairs[:count]

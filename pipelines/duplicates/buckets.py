@@ -4,14 +4,16 @@ Documents are ranked: those of a split that nothing is taken from first, then th
 held-out splits, then the longest, then the smallest digest. Of a pair the higher one may stay for
 the lower.
 
-A bucket of up to SMALL documents gives every pair whose sketches do not say that it is surely
-below the threshold. All pairs of a bucket of a million documents would be 500 billion; so a larger
-one has anchors. Its documents come by rank. Each is compared with the anchors, and makes pairs with
-the NEAREST most similar ones of those that it may be like. Whoever seems to be like none becomes an
-anchor itself, and there are SMALL of them at most. Who finds no room is compared again, by the same
-rule, with those alone that agree with it in eight other hashes too; after DEPTH times of that it
-counts as uncompared. In its other buckets it is compared all the same. So time and memory are
-linear in the members, and what is found depends on nothing but the set of them.
+A bucket of up to ROOM documents gives every pair whose sketches do not say that it is surely below
+the threshold. All pairs of a bucket of a million documents would be 500 billion, so a larger one
+has anchors. Its documents come by rank. Each is compared with the anchors, and makes pairs with the
+NEAREST most similar ones of those that it may be like. Whoever seems to be like fewer than ENOUGH
+becomes an anchor itself, and there are ROOM of them at most. (More than one, since an anchor may be
+removed for a document that the others are not like.) Who seems to be like none and finds no room is
+compared again, by the same rule, with those alone that agree with it in eight other hashes too;
+after DEPTH times of that it counts as uncompared. In its other buckets it is compared all the same.
+So time and memory are linear in the members, and what is found depends on nothing but the set of
+them.
 """
 
 from fractions import Fraction
@@ -22,8 +24,9 @@ import numpy as np
 from pipelines.duplicates.bucket_loop import pair_members
 from pipelines.duplicates.minhash import SKETCH_HASHES, Bands
 
-SMALL = 64
+ROOM = 64
 NEAREST = 8
+ENOUGH = 4
 DEPTH = 2
 _SURE = 4  # standard deviations
 GIVEN = 2  # the level of documents that are never removed
@@ -124,7 +127,7 @@ def _pair(
     """The pairs of buckets whose members lie together by rank; marks who finds no room."""
     starts = np.append(np.flatnonzero(_differs(keys)), len(keys))
     sketches, is_given = members.sketches[order], members.levels[order] == GIVEN
-    pairs = pair_members(starts, sketches, is_given, *limits, SMALL, NEAREST, left_out)
+    pairs = pair_members(starts, sketches, is_given, *limits, ROOM, NEAREST, ENOUGH, left_out)
     return order[pairs[:, 0]], order[pairs[:, 1]]
 
 

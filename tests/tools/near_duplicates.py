@@ -38,12 +38,13 @@ def members_of(
     signature = signatures(text, shingle, bands)
     kept = np.flatnonzero(has_shingles(signature))
     levels = np.zeros(len(text), np.uint8) if levels is None else levels
-    columns = content_digests(text), np.diff(utf8_bytes(text)[1]), levels, sketches(signature)
-    return Members(
-        band_keys(signature[kept], bands).ravel(),
-        *(np.repeat(column[kept], bands.bands, axis=0) for column in columns),
-        np.repeat(kept, bands.bands),
+    lengths = np.diff(utf8_bytes(text)[1])
+    columns = content_digests(text), lengths, levels, sketches(signature), np.arange(len(text))
+    digests, lengths, levels, bits, places = (
+        np.repeat(column[kept], bands.bands, axis=0) for column in columns
     )
+    keys = band_keys(signature[kept], bands).ravel()
+    return Members(keys, digests, lengths, levels, bits, places)
 
 
 def find_near(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.duplicates import buckets
-from pipelines.duplicates.buckets import GIVEN, SMALL, Members, find_pairs
+from pipelines.duplicates.buckets import GIVEN, ROOM, Members, find_pairs
 from pipelines.duplicates.minhash import Bands, sketches
 
 BANDS = Bands(14, 8)
@@ -115,16 +115,16 @@ def test_a_hot_bucket_of_near_duplicates():
         tracemalloc.stop()
         assert len(np.unique(found.lower)) == count - 1
         assert found.uncompared == 0
-        assert len(found.lower) <= buckets.NEAREST * count
+        assert buckets.ENOUGH * (count - 10) < len(found.lower) <= buckets.NEAREST * count
     assert most[1] < 200_000 * 600
     assert took[1] < 20
 
 
 def test_a_hot_bucket_of_unlike_documents():
     """Of 20,000 that only share a band, few can be compared: those who find no room are counted."""
-    found = find_pairs(hot(20_000, 0.85), BANDS, THRESHOLD)
+    found = find_pairs(hot(20_000, 0.8), BANDS, THRESHOLD)
     assert found.uncompared > 1_000
-    again = find_pairs(hot(20_000, 0.85), BANDS, THRESHOLD)
+    again = find_pairs(hot(20_000, 0.8), BANDS, THRESHOLD)
     np.testing.assert_array_equal(found.lower, again.lower)
 
 
@@ -138,7 +138,7 @@ def test_tombstones_meet_those_who_agree_in_more():
     assert (2_998, 2_999) in pairs_of(given)
 
 
-@pytest.mark.parametrize("count", [SMALL, SMALL + 1, 300])
+@pytest.mark.parametrize("count", [ROOM, ROOM + 1, 300])
 def test_order_of_members_does_not_matter(count):
     given = hot(count, 0.8)
     due, order = pairs_of(given), np.random.default_rng(1).permutation(count)

@@ -42,7 +42,7 @@ def column(texts):
 
 
 def corpus(seed):
-    """60 different documents: five families whose members differ in some words, and two equal sets."""
+    """60 different documents: families whose members differ in words, and two of equal sets."""
     generator = np.random.default_rng(seed)
     texts = ["", "?", "a", "a b", "x y x y x y", "x y x y x y x"]
     families = generator.integers(0, 30, (5, 20))
