@@ -1,5 +1,7 @@
 """Re-reads finished shard sets, all of them: `python -m pipelines.verify DIR [DIR ...]`.
 
+What find_duplicates left is verified too.
+
 Exit 0 and one line if everything is as published; else exit 1 and what is wrong, where.
 """
 
@@ -20,14 +22,18 @@ def main(argv: list[str]) -> None:
         VerifyOptions, prog="python -m pipelines.verify", args=argv, use_underscores=True
     )
     # Imports numba and tokenizers, 1 s that --help spares.
-    from pipelines.inspection.checks.set_check import verify_set
+    from pipelines.deduplicate.result import check_result, is_result
+    from pipelines.inspection.checks.set_check import Findings, verify_set
 
     began = time.monotonic()
     rows = tokens = 0
     failures = []
     for directory in options.directories:
         try:
-            findings = verify_set(directory, follow_links=options.follow_links)
+            if is_result(directory):
+                findings = Findings(problems=list(check_result(directory)))
+            else:
+                findings = verify_set(directory, follow_links=options.follow_links)
         except DataError as error:
             failures.append(str(error))
             continue

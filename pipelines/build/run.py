@@ -23,7 +23,7 @@ from pipelines.runners.deliveries import LOST_END
 from pipelines.runners.launch import choose_runner, is_local, with_beam
 from pipelines.storage.store import is_url, write_file
 from pipelines.writers.finished import count_finished, keep_finished
-from pipelines.writers.refusals import refuse_own_inputs, refuse_tokenizer
+from pipelines.writers.refusals import refuse_others, refuse_own_inputs
 from pipelines.writers.reuse import find_finished_set, set_of
 from pipelines.writers.staging import Staging, stage
 from schemas.errors import DataError
@@ -82,7 +82,7 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
       DataError: the inputs are damaged, or there is nothing in them.
     """
     began = time.monotonic()
-    refuse_tokenizer(options.output)
+    refuse_others(options.output)
     blocks = options.blocks()
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
     options = complete(options, blocks, _console.print)

@@ -4,7 +4,6 @@ One GroupByKey carries the data. What is done on either side of it lies in files
 """
 
 import gc
-import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -17,7 +16,6 @@ from apache_beam.transforms.core import CallableWrapperCombineFn
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipelines.build import shuffle
 from pipelines.build.funnel import filtered_funnel, shard_funnel
 from pipelines.build.job import Job, Report, add_reports
 from pipelines.build.make_shard import RowMaker, evaluation_of
@@ -31,14 +29,11 @@ from pipelines.readers.sources import Block, read_block
 from pipelines.rows.example_batch import join
 from pipelines.rows.repeats import Kept, keep
 from pipelines.runners import run_metrics
-from pipelines.runners.deliveries import (
-    Deliveries,
-    tally,
-)
+from pipelines.runners.deliveries import Deliveries
+from pipelines.runners.exchange import Outbox, receive
 from pipelines.runners.launch import is_worker_process
 from pipelines.runners.progress import Journal
-from pipelines.storage.scratch import Pointer, load, write_scratch
-from pipelines.storage.store import disk_errors
+from pipelines.storage.scratch import Pointer
 from pipelines.writers.finished import examples_hash, find_finished, note_finished
 from pipelines.writers.rejects import Stashed, stash
 from pipelines.writers.staging import check_turn
@@ -83,7 +78,7 @@ class RouteBlock(beam.DoFn):
 
     def start_bundle(self) -> None:
         """Starts an empty buffer and an empty report for this bundle."""
-        self._buffer = shuffle.RouteBuffer()
+        self._outbox = Outbox(self._job.exchange, self._job.scratch)
         self._reports: list[Report] = []
 
     def process(self, block: Block) -> Iterator:
@@ -96,9 +91,9 @@ class RouteBlock(beam.DoFn):
             routed = route_examples(
                 documents, job.task, self._tokenizer, job.schema, job.routes, block.split
             )
-            self._buffer.add(routed.batches)
-            if job.exchange == "files" or self._buffer.bytes > shuffle.BUFFER_BYTES:
-                yield from self._send()
+            self._outbox.add((route, examples.batch) for route, examples in routed.batches)
+            if self._outbox.is_full:
+                yield from self._outbox.send()
             stashed = stash(filtered.lines, job.scratch, block.index, piece)
             report = _read_report(filtered, routed, stashed, self._funnel(filtered, routed, block))
             run_metrics.count_read(report.statistics)
@@ -116,24 +111,12 @@ class RouteBlock(beam.DoFn):
 
     def finish_bundle(self) -> Iterator[WindowedValue | TaggedOutput]:
         """Sends what waits in the buffer, and then the report of the bundle."""
-        for element in self._send():
+        for element in self._outbox.send():
             yield GlobalWindows.windowed_value(element)
+        self._reports.append(Report(deliveries=Deliveries(sent=self._outbox.sent)))
         report = GlobalWindows.windowed_value((_ALL, add_reports(self._reports)))
         yield TaggedOutput(_REPORTS, report)
-        del self._buffer, self._reports
-
-    def _send(self) -> Iterator[tuple[int, bytes | Pointer]]:
-        batches = self._buffer.take()
-        values: list[bytes] | list[Pointer]
-        values = [example_batch.to_bytes() for _, example_batch in batches]
-        routes = [route for route, _ in batches]
-        sent = tally(zip(routes, values, strict=True))
-        self._reports.append(Report(deliveries=Deliveries(sent=sent)))
-        if self._job.exchange == "files" and values:
-            scratch = self._job.scratch
-            with disk_errors(os.path.join(scratch, "example batches")):
-                values = write_scratch(scratch, values)
-        yield from zip(routes, values, strict=True)
+        del self._outbox, self._reports
 
 
 def _read_report(
@@ -202,8 +185,7 @@ class WriteShard(beam.DoFn):
         Returns:
           What is kept; what is left out, if that is wanted; size and tally of what came.
         """
-        streams = [load(value) for value in values if value]
-        received = tally((route, stream) for stream in streams)
+        streams, received = receive(route, values)
         size, examples = sum(map(len, streams)), join(streams)
         if examples is None:
             return None, None, size, received

@@ -22,7 +22,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pipelines.duplicates.bucket_loop import pair_members
-from pipelines.duplicates.minhash import SKETCH_HASHES, Bands
+from pipelines.duplicates.minhash import SKETCH_HASHES
+from pipelines.duplicates.rule import Bands
 
 ROOM = 64
 NEAREST = 8

@@ -1,6 +1,5 @@
 """Exact Jaccard similarity of sets of shingles. Pure."""
 
-import re
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -9,23 +8,6 @@ import numpy as np
 from pipelines.duplicates.jaccard_loop import count_common
 from pipelines.duplicates.shingles import LARGEST_SET
 from pipelines.rows.ragged import Ragged
-from schemas.errors import UsageError
-
-
-def parse_threshold(flag: str) -> Fraction:
-    """Reads `jaccard:0.8`: from which similarity on two documents are near-duplicates.
-
-    Raises:
-      UsageError: it is none.
-    """
-    found = re.fullmatch(r"jaccard:(0\.[0-9]{1,4}|1|1\.0)", flag)
-    threshold = Fraction(found[1]) if found else Fraction(0)
-    if not threshold:
-        raise UsageError(
-            f"--near_duplicates={flag} is no threshold: give jaccard: and a similarity above 0 and "
-            "up to 1, of at most four decimals, such as jaccard:0.8"
-        )
-    return threshold
 
 
 class Verified(NamedTuple):

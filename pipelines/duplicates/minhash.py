@@ -8,60 +8,17 @@ of a band's minima are equal for few but similar documents, and those meet in a 
 Legend: H hashes of a signature, B bands.
 """
 
-import re
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 import xxhash
 
+from pipelines.duplicates.rule import Bands, Shingle
 from pipelines.duplicates.shingle_loop import take_minima
-from pipelines.duplicates.shingles import AT_ONCE, Shingle, shingle_hashes
+from pipelines.duplicates.shingles import AT_ONCE, shingle_hashes
 from pipelines.rows.text_bytes import slices, utf8_bytes
-from schemas.errors import UsageError
 
 _NONE = np.uint32(0xFFFFFFFF)  # in the signature of a document without shingles
-_MOST_HASHES = 1024
-_MOST_BANDS = 256  # a key says its band in a byte
 SKETCH_HASHES = 128  # of a signature, at most, that a sketch is of
-
-
-class Bands(NamedTuple):
-    """How a signature is cut: `14x8` has 14 bands of 8 hashes.
-
-    Attributes:
-      bands: of a signature.
-      rows: hashes of a band.
-    """
-
-    bands: int
-    rows: int
-
-    @classmethod
-    def parse(cls, flag: str) -> "Bands":
-        """Reads `14x8`.
-
-        Raises:
-          UsageError: it is none.
-        """
-        found = re.fullmatch(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})", flag)
-        bands = cls(int(found[1]), int(found[2])) if found else cls(0, 0)
-        if not found or bands.bands > _MOST_BANDS or bands.hashes > _MOST_HASHES:
-            raise UsageError(
-                f"--bands={flag} does not cut a signature: give bands x hashes of each, such as "
-                f"14x8, 20x13 or 26x11, of at most {_MOST_BANDS} bands and {_MOST_HASHES} hashes"
-            )
-        return bands
-
-    @property
-    def hashes(self) -> int:
-        """Of a signature: 112."""
-        return self.bands * self.rows
-
-
-def s_curve(bands: Bands, similarities: np.ndarray) -> np.ndarray:
-    """The share of pairs of each similarity that meet in a bucket: 14x8 at 0.8 -> 0.924."""
-    return 1 - (1 - np.asarray(similarities, float) ** bands.rows) ** bands.bands
 
 
 def signatures(text: pa.LargeStringArray, shingle: Shingle, bands: Bands) -> np.ndarray:

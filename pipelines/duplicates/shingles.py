@@ -6,49 +6,19 @@ document that is shorter than a shingle has one, all of it; one without a word h
 no other.
 """
 
-import re
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 
+from pipelines.duplicates.rule import Shingle
 from pipelines.duplicates.shingle_loop import hash_runs, sort_distinct
 from pipelines.rows.ragged import Ragged
 from pipelines.rows.text_bytes import slices, utf8_bytes
 from pipelines.rows.word_hashes import hash_some_characters, hash_some_words
-from schemas.errors import UsageError
 
 # Of a document with more, the smallest hashes are its set, and what compares two sets looks no
 # further than the last hash of either: a fair sample of both, 512 KB at most.
 LARGEST_SET = 1 << 16
 AT_ONCE = 1 << 18  # bytes of which shingles are made together, so that the cache holds them
-
-
-class Shingle(NamedTuple):
-    """What a shingle is: `word:5` or `char:24`.
-
-    Attributes:
-      unit: "word" or "char".
-      size: how many of them.
-    """
-
-    unit: str
-    size: int
-
-    @classmethod
-    def parse(cls, flag: str) -> "Shingle":
-        """Reads `word:5`.
-
-        Raises:
-          UsageError: it is none.
-        """
-        found = re.fullmatch(r"(word|char):([1-9][0-9]{0,2})", flag)
-        if not found:
-            raise UsageError(
-                f"--shingle={flag} is no shingle: give word:5 for runs of five words, or char:24 "
-                "for runs of 24 characters, where words have no spaces between them"
-            )
-        return cls(found[1], int(found[2]))
 
 
 def shingle_sets(text: pa.LargeStringArray, shingle: Shingle) -> Ragged:

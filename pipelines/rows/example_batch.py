@@ -7,6 +7,7 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
+from pipelines.rows.batch_stream import from_stream, to_stream
 from pipelines.rows.ragged import Ragged
 
 DIGEST_BYTES = 16
@@ -120,10 +121,7 @@ class ExampleBatch:
 
     def to_bytes(self) -> bytes:
         """The Arrow IPC stream of the batch."""
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, self.batch.schema) as writer:
-            writer.write_batch(self.batch)
-        return sink.getvalue().to_pybytes()
+        return to_stream(self.batch)
 
 
 def mark_batch(digests: np.ndarray, marks: np.ndarray) -> ExampleBatch:
@@ -139,7 +137,7 @@ def mark_batch(digests: np.ndarray, marks: np.ndarray) -> ExampleBatch:
 
 def join(streams: Iterable[bytes]) -> ExampleBatch | None:
     """All examples of many example batches; None if there is none."""
-    batches = [pa.ipc.open_stream(pa.py_buffer(stream)).read_next_batch() for stream in streams]
+    batches = [from_stream(stream) for stream in streams]
     whole = next((batch.schema for batch in batches if "ids" in batch.schema.names), None)
     if whole is None:  # marks of documents that are not there
         return None

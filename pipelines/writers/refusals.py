@@ -9,38 +9,49 @@ from schemas.errors import UsageError
 from schemas.manifest import MANIFEST
 
 TOKENIZER_REPORT = "report.json"  # only a directory of train_tokenizer has one
+FOUND = "duplicates.json"  # only a directory of find_duplicates has one
 # Files that shard sets never have.
 _OTHERS = {
     TOKENIZER_REPORT: "a tokenizer",
+    FOUND: "a result of find_duplicates",
     "tokenizer_config.json": "a tokenizer",
     "config.json": "a model or a run of a trainer",
 }
 
 
-def refuse_tokenizer(output: str) -> None:
-    """Never writes a shard set over a tokenizer, a model or a run, whose files have the same names.
+def refuse_others(output: str, own: str = "") -> None:
+    """Never writes over a tokenizer, a model or a run, whose files have the same names.
+
+    Args:
+      output: the directory.
+      own: a file that may be there, since the command itself leaves it.
 
     Raises:
       UsageError: `output` is the directory of one.
     """
     for name, what in _OTHERS.items():
-        if store.exists(os.path.join(output, name)):
+        if name != own and store.exists(os.path.join(output, name)):
             raise UsageError(
                 f"--output={output} holds {what} ({name}), which must stay as it is: give another "
                 "directory"
             )
 
 
-def refuse_shard_set(output: str) -> None:
-    """Never writes a tokenizer over the one that a shard set carries.
+def refuse_shard_set(output: str, own: str = "") -> None:
+    """Never writes over a shard set, whose files, tokenizer.json among them, must stay as they are.
+
+    Args:
+      output: the directory.
+      own: a file that shows that it is no shard set, but what the command itself leaves.
 
     Raises:
       UsageError: `output` is a shard set.
     """
-    if store.exists(os.path.join(output, MANIFEST)):
+    is_own = own and store.exists(os.path.join(output, own))
+    if store.exists(os.path.join(output, MANIFEST)) and not is_own:
         raise UsageError(
-            f"{output} is a shard set, whose tokenizer.json must stay as it is: give another "
-            "--output"
+            f"{output} is a shard set, which must stay as it is, its tokenizer.json too: give "
+            "another --output"
         )
 
 

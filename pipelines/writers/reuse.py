@@ -10,7 +10,7 @@ from schemas import store as stores
 from schemas.errors import DataError, UsageError
 from schemas.manifest import MANIFEST
 from schemas.set_files import open_files
-from schemas.sidecar import SIDECARS, Schema, SetInfo, read_set, read_sidecars
+from schemas.sidecar import SIDECARS, Inputs, Schema, SetInfo, read_set, read_sidecars
 
 
 def find_finished_set(
@@ -76,10 +76,13 @@ def set_of(output: str) -> SetInfo:
 
 def differences(found: SetInfo, schema: Schema, blocks: list[Block]) -> list[str]:
     """What tells a set from the one asked for, without reading the inputs; [] if nothing does."""
-    differing = found.schema.differences(schema)
-    if not differing:
-        sizes = sorted((part.size, part.path) for b in blocks for part in b.parts if not part.start)
-        if [size for size, _ in sizes] != sorted(file.bytes for file in found.inputs.files):
-            there = len(found.inputs.files)
-            differing = [f"files of the input: {there} there, {len(sizes)} here, of other sizes"]
-    return differing
+    return found.schema.differences(schema) or other_sizes(found.inputs, blocks)
+
+
+def other_sizes(inputs: Inputs, blocks: list[Block]) -> list[str]:
+    """Whether something was made from files of other sizes than these, in words; [] if not."""
+    sizes = sorted(part.size for block in blocks for part in block.parts if not part.start)
+    if sizes == sorted(file.bytes for file in inputs.files):
+        return []
+    there = len(inputs.files)
+    return [f"files of the input: {there} there, {len(sizes)} here, of other sizes"]

@@ -31,7 +31,7 @@ from schemas.records import FORMATS, frame
 from schemas.sidecar import Schema
 from schemas.typed_json import to_json
 
-_ENDINGS = {*FORMATS, *(e for row in DOCUMENT_FORMATS.values() for e in row.endings)}
+_ENDINGS = {"parquet", *FORMATS, *(e for row in DOCUMENT_FORMATS.values() for e in row.endings)}
 _SHARD_FILE = re.compile(
     rf"[^/]+-\d{{5}}-of-\d{{5}}\.({'|'.join(map(re.escape, sorted(_ENDINGS)))})"
 )

@@ -21,12 +21,13 @@ from rich.table import Table
 from pipelines.build.make_shard import RowMaker
 from pipelines.build.options import BuildOptions
 from pipelines.build.route_examples import route_examples
-from pipelines.build.shuffle import RouteBuffer
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.readers.sources import plan_blocks, read_block
+from pipelines.rows.batch_stream import to_stream
 from pipelines.rows.example_batch import join
 from pipelines.rows.repeats import keep
 from pipelines.rows.routing import Routes
+from pipelines.runners.exchange import Outbox
 from pipelines.tasks.mlm import Mlm
 from tests.benchmarks.corpora import reviews
 
@@ -73,14 +74,13 @@ class Maker:
         source = type(source)((str(path),), roles=source.roles)
         by_route: dict[int, list[bytes]] = defaultdict(list)
         for block in plan_blocks(source):
-            held = RouteBuffer()
+            held = Outbox("runner", "")
             for documents in read_block(block, source):
                 task, schema = self._options.settings, self._schema
-                held.add(
-                    route_examples(documents, task, self._tokenizer, schema, routes, "").batches
-                )
-            for route, example_batch in held.take():
-                by_route[route].append(example_batch.to_bytes())
+                routed = route_examples(documents, task, self._tokenizer, schema, routes, "")
+                held.add((route, examples.batch) for route, examples in routed.batches)
+            for route, batch in held.take():
+                by_route[route].append(to_stream(batch))
         return by_route
 
     def shards(self, by_route: dict[int, list[bytes]]) -> Shards:

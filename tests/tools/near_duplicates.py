@@ -8,9 +8,10 @@ import pyarrow as pa
 
 from pipelines.duplicates.buckets import Members, find_pairs
 from pipelines.duplicates.jaccard import verify
-from pipelines.duplicates.minhash import Bands, band_keys, has_shingles, signatures, sketches
+from pipelines.duplicates.minhash import band_keys, has_shingles, signatures, sketches
 from pipelines.duplicates.resolve import resolve
-from pipelines.duplicates.shingles import Shingle, shingle_sets
+from pipelines.duplicates.rule import Bands, Shingle
+from pipelines.duplicates.shingles import shingle_sets
 from pipelines.rows.routing import content_digests
 from pipelines.rows.text_bytes import utf8_bytes
 

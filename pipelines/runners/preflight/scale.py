@@ -9,8 +9,8 @@ a shard gets a binomial number of documents.
 import math
 from dataclasses import dataclass
 
-from pipelines.build.shuffle import BUFFER_BYTES
 from pipelines.readers.source import BLOCK_BYTES
+from pipelines.runners.exchange import BUFFER_BYTES
 
 BESIDE_BYTES = 28  # of a document beside its tokens: hash, length, copies
 SHARD_TIMES = 3  # bytes of a shard's text that its writer holds, in times of them: see plan.py

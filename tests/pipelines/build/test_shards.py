@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.build.make_shard import RowMaker
-from pipelines.build.shuffle import RouteBuffer
 from pipelines.rows.example_batch import MARK, ExampleBatch, join
 from pipelines.rows.ragged import Ragged, ranges
 from pipelines.rows.repeats import keep
+from pipelines.runners.exchange import Outbox
 from pipelines.storage.scratch import load, write_scratch
 from pipelines.tasks.mlm import Mlm
 from schemas.drops import mark_of
@@ -193,11 +193,12 @@ def test_example_batches_survive_the_journey(tmp_path):
 
 
 def test_example_batches_of_a_route_travel_together():
-    held = RouteBuffer()
-    held.add([(3, example_batch([[5, 6], [7]], [1, 2])), (0, example_batch([[8]], [3]))])
+    held = Outbox("runner", "")
+    examples = example_batch([[5, 6], [7]], [1, 2]), example_batch([[8]], [3])
+    held.add([(3, examples[0].batch), (0, examples[1].batch)])
     assert held.bytes == 3 * (16 + 8 + 8) + 4 * 2  # digests, lengths, places, ids
-    held.add([(3, example_batch([[9]], [4]))])
-    taken = dict(held.take())
+    held.add([(3, example_batch([[9]], [4]).batch)])
+    taken = {route: ExampleBatch(batch) for route, batch in held.take()}
     assert taken[3].ragged("ids", "uint16")[0].tolist() == [5, 6, 7, 9]
     assert taken[0].ragged("ids", "uint16")[0].tolist() == [8]
     assert (held.bytes, held.take()) == (0, [])

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from pipelines.duplicates import buckets
 from pipelines.duplicates.buckets import GIVEN, ROOM, Members, find_pairs
-from pipelines.duplicates.minhash import Bands, sketches
+from pipelines.duplicates.minhash import sketches
+from pipelines.duplicates.rule import Bands
 
 BANDS = Bands(14, 8)
 THRESHOLD = Fraction(4, 5)

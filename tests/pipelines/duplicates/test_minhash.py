@@ -5,15 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.duplicates import minhash
-from pipelines.duplicates.minhash import (
-    Bands,
-    band_keys,
-    has_shingles,
-    s_curve,
-    signatures,
-    sketches,
-)
-from pipelines.duplicates.shingles import Shingle, shingle_hashes
+from pipelines.duplicates.minhash import band_keys, has_shingles, signatures, sketches
+from pipelines.duplicates.rule import Bands, Shingle, s_curve
+from pipelines.duplicates.shingles import shingle_hashes
 from pipelines.rows.text_bytes import utf8_bytes
 from schemas.errors import UsageError
 

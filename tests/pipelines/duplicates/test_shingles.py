@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.duplicates import shingles
-from pipelines.duplicates.jaccard import parse_threshold, verify
-from pipelines.duplicates.shingles import Shingle, shingle_sets
+from pipelines.duplicates.jaccard import verify
+from pipelines.duplicates.rule import Shingle, parse_threshold
+from pipelines.duplicates.shingles import shingle_sets
 from pipelines.rows.ragged import Ragged
 from schemas.errors import UsageError
 

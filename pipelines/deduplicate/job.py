@@ -1,0 +1,159 @@
+"""What every worker that looks for near-duplicates needs to know, and what it says."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.deduplicate.flags import Rule
+from pipelines.deduplicate.steps import Batches, Counts, add_counts
+from pipelines.duplicates.buckets import GIVEN
+from pipelines.filters.filter_documents import Filtered, filter_documents
+from pipelines.filters.filters import Filters
+from pipelines.readers.documents import Documents, Reject
+from pipelines.readers.source import Source
+from pipelines.readers.sources import Block, read_block
+from pipelines.rows.routing import Routes
+from pipelines.runners.deliveries import Deliveries, add_deliveries
+from pipelines.runners.exchange import place_of_key
+from pipelines.writers.rejects import Stashed
+from schemas.drops import total_counts
+from schemas.features import is_training
+from schemas.manifest import ManifestFile
+
+_PARTITION_BYTES = 64 << 20  # of text: of its members 46 MB, with 14 bands and 1.5 kB a document
+_MOST_PARTITIONS = 1 << 16
+_ROUNDS = 3
+# Shuffles, as tallies number them; that of build_shards' routes is PLACED too.
+PLACED, MEMBERS, ASKS, SETS, SIZES, ROUNDS = range(6)
+_SHUFFLES = ("the result's part {}", "the buckets of partition {}", "what was asked of block {}")
+_SHUFFLES += ("the sets of partition {}", "the clusters of partition {}", "the pairs of round {}")
+
+
+def name_tally(key: int) -> str:
+    """What a tally's key stands for, in words."""
+    shuffle, of = place_of_key(key)
+    return _SHUFFLES[min(shuffle, ROUNDS)].format(shuffle - ROUNDS if shuffle >= ROUNDS else of)
+
+
+def count_partitions(total_bytes: int) -> int:
+    """How many partitions buckets and documents are dealt with in: a power of two."""
+    wanted = max(0, total_bytes - 1) // _PARTITION_BYTES
+    return min(1 << wanted.bit_length(), _MOST_PARTITIONS)
+
+
+class Placing(Protocol):
+    """Where it is written that documents are removed."""
+
+    def place(self, removed: np.ndarray) -> Batches:
+        """EDGE rows of removed documents -> what is said of them, by the key of who is told."""
+        ...
+
+
+@dataclass(frozen=True)
+class FindJob:
+    """What every worker needs to know.
+
+    Attributes:
+      source: how inputs are read.
+      filters: which documents are kept, and compared.
+      rule: which are near.
+      placing: where it is written what is removed.
+      staging: the folder for finished files.
+      local: a folder of the machine that launched the run, for those who watch it.
+      scratch: the folder for what workers hand on to each other.
+      run: names the run that waits for this job.
+      exchange: files or runner.
+      partitions: that buckets and documents are dealt with in.
+      blocks: how many the plan has.
+      reads: how often somebody else reads, and reports, each block.
+      routes: which splits documents are of; None where there are none.
+    """
+
+    source: Source
+    filters: Filters
+    rule: Rule
+    placing: Placing
+    staging: str
+    local: str
+    scratch: str
+    run: str
+    exchange: str
+    partitions: int
+    blocks: int
+    reads: int = 0
+    routes: Routes | None = None
+
+    @property
+    def rounds(self) -> int:
+        """In which partitions decide, before one place does."""
+        return _ROUNDS if self.partitions > 1 else 0
+
+    def levels(self, block: Block, digests: np.ndarray) -> np.ndarray:
+        """Whether documents are of a training split, as `Members` has it: uint8 [n]."""
+        if block.split:
+            return np.full(len(digests), 0 if is_training(block.split) else GIVEN, np.uint8)
+        if self.routes is None:
+            return np.zeros(len(digests), np.uint8)
+        is_trained = np.array([is_training(name) for name in self.routes.split_names()])
+        return np.where(is_trained[self.routes.of(digests)], 0, 1).astype(np.uint8)
+
+
+def read_filtered(
+    block: Block, source: Source, filters: Filters
+) -> Iterator[tuple[Documents, Filtered]]:
+    """A block's documents in pieces, as they are read and as filters leave them."""
+    for documents in read_block(block, source):
+        yield documents, filter_documents(filters, documents, source.roles)
+
+
+def text_of(filtered: Filtered) -> pa.LargeStringArray:
+    """What is compared: the first role."""
+    return filtered.documents.text
+
+
+@dataclass(frozen=True)
+class FindReport:
+    """What a bundle has to say; adds up.
+
+    Attributes:
+      read: documents found in the inputs.
+      dropped: reason to number of those that filters and readers left out.
+      rejects: refused documents.
+      digests: of the stored ranges, see `Documents`.
+      stashed: where dropped documents are, if they are to be kept.
+      deliveries: which blocks were read, and what was sent and received.
+      counts: of documents and pairs.
+      files: of the result.
+    """
+
+    read: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    rejects: tuple[Reject, ...] = ()
+    digests: tuple[tuple[str, int, int, str], ...] = ()
+    stashed: tuple[Stashed, ...] = ()
+    deliveries: Deliveries = field(default_factory=Deliveries)
+    counts: Counts = field(default_factory=Counts)
+    files: tuple[ManifestFile, ...] = ()
+
+
+def add_reports(reports: Iterable[FindReport]) -> FindReport:
+    """All of them as one."""
+    reports = list(reports)
+
+    def all_of(name: str) -> tuple:
+        return tuple(chain.from_iterable(getattr(report, name) for report in reports))
+
+    return FindReport(
+        sum(report.read for report in reports),
+        total_counts(*(report.dropped for report in reports)),
+        all_of("rejects"),
+        all_of("digests"),
+        all_of("stashed"),
+        add_deliveries([report.deliveries for report in reports]),
+        add_counts(report.counts for report in reports),
+        all_of("files"),
+    )

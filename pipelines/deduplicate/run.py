@@ -1,0 +1,196 @@
+"""What find_duplicates does once its command line is read: finds the result, or makes it."""
+
+import os
+import shlex
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rich.filesize import decimal
+from rich.table import Table
+
+from pipelines.configs.config_file import config_bytes
+from pipelines.deduplicate.flags import Rule
+from pipelines.deduplicate.job import FindJob, count_partitions
+from pipelines.deduplicate.options import FindOptions
+from pipelines.deduplicate.result import Files, Publishing, Result, find_result, read_result
+from pipelines.host.console import Console
+from pipelines.readers.block_list import has_blocks, write_blocks
+from pipelines.readers.sources import Block, plan_blocks
+from pipelines.readers.spread import CLUSTER_WORKERS, uneven, worker_count
+from pipelines.runners.deliveries import LOST_END
+from pipelines.runners.launch import choose_runner, is_local, with_beam
+from pipelines.storage.store import is_url
+from pipelines.writers.refusals import FOUND, refuse_others, refuse_own_inputs, refuse_shard_set
+from pipelines.writers.staging import Staging, stage
+from schemas.drops import REFUSED, describe_dropped
+from schemas.errors import DataError
+from schemas.terminal import number_of
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+PASSES = 2  # over the text
+_console = Console(soft_wrap=True)
+
+
+def find_or_tell(options: FindOptions, beam_arguments: list[str]) -> None:
+    """Finds near-duplicates, or tells what was found; with --dry_run it only prints the plan.
+
+    Raises:
+      UsageError: the inputs or the output directory cannot be used so.
+      DataError: the inputs are damaged, or there is nothing in them.
+    """
+    began = time.monotonic()
+    refuse_others(options.output, FOUND)
+    refuse_shard_set(options.output, FOUND)
+    blocks = plan_blocks(options.source())
+    refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
+    total_bytes = sum(block.bytes for block in blocks)
+    beam_arguments, how = choose_runner(beam_arguments, PASSES * total_bytes)
+    if options.dry_run:
+        _print_plan(options, blocks, how)
+        return
+    if not options.overwrite:
+        found = find_result(options.output, options.parameters(), blocks)
+        if found is not None:
+            _console.print(f"{options.output} holds this very result already: nothing to do")
+            _print_summary(found)
+            return
+    with stage(options.output) as staging:
+        _find(options, blocks, beam_arguments, how, staging)
+    _print_summary(read_result(options.output), seconds=time.monotonic() - began)
+
+
+def _find(
+    options: FindOptions,
+    blocks: list[Block],
+    beam_arguments: list[str],
+    how: str,
+    staging: Staging,
+) -> None:
+    """Runs the pipeline, whose last step publishes the result."""
+    local, folder = is_local(beam_arguments), staging.folder
+    total_bytes = sum(block.bytes for block in blocks)
+    _console.print(f"{total_bytes / 1e6:,.1f} MB in {number_of(len(blocks), 'block')}, {how}")
+    workers = worker_count(beam_arguments)[0] if local else CLUSTER_WORKERS
+    if waiting := uneven(blocks, workers):
+        _console.print(f"warning: {waiting}", style="yellow")
+    scratch = staging.scratch(local=local)
+    if not is_url(scratch):
+        os.mkdir(scratch)
+    write_blocks(folder, blocks)
+    with_beam().run_pipeline(
+        wire(options, blocks, beam_arguments, staging),
+        beam_arguments,
+        local=staging.local,
+        total_bytes=PASSES * total_bytes,
+        label="find_duplicates",
+        filter_name=options.filters.filter,
+        is_published=lambda: not has_blocks(folder),
+    )
+    if has_blocks(folder):  # publishing removes the folder
+        raise DataError(LOST_END)
+
+
+def wire(
+    options: FindOptions, blocks: list[Block], beam_arguments: list[str], staging: Staging
+) -> "Callable[[beam.Pipeline], None]":
+    """Gives what adds the transforms to a pipeline."""
+
+    def build(pipeline: "beam.Pipeline") -> None:
+        # Imports Beam, which takes a second.
+        from pipelines.deduplicate.transforms import FindDuplicates
+
+        rule, local = options.near.rule(), is_local(beam_arguments)
+        assert rule is not None  # the options refuse others
+        exchange = options.exchange
+        if exchange == "auto":
+            exchange = "files" if local else "runner"
+        job = FindJob(
+            source=options.source(),
+            filters=options.filters,
+            rule=rule,
+            placing=Files(options.num_files),
+            staging=staging.folder,
+            local=staging.local,
+            scratch=staging.scratch(local=local),
+            run=staging.run,
+            exchange=exchange,
+            partitions=count_partitions(sum(block.bytes for block in blocks)),
+            blocks=len(blocks),
+        )
+        publishing = Publishing(
+            output=options.output,
+            staging=staging.folder,
+            run=staging.run,
+            parameters=options.parameters(),
+            config=config_bytes("find_duplicates", options),
+            max_rejects=options.max_rejects,
+            blocks=len(blocks),
+            files=options.num_files,
+        )
+        _ = pipeline | FindDuplicates(job, publishing)
+
+    return build
+
+
+def _print_plan(options: FindOptions, blocks: list[Block], how: str) -> None:
+    rule = options.near.rule()
+    assert rule is not None  # the options refuse others
+    files = {part.path: part.size for block in blocks for part in block.parts}
+    size = sum(files.values())
+    facts = {
+        "inputs": f"{number_of(len(files), 'file')}, {decimal(size)}, "
+        f"{number_of(len(blocks), 'block')}; read {PASSES} times",
+        **rule_facts(rule),
+        "partitions": f"{count_partitions(size):,}",
+        "runs": how,
+        "output holds": "what another run found: see whether this one is refused, or --overwrite"
+        if os.path.exists(os.path.join(options.output, FOUND))
+        else "nothing: the result is made",
+    }
+    _print_table(facts, "plan (nothing was written)")
+
+
+def rule_facts(rule: Rule) -> dict[str, str]:
+    """What is near, and which share of pairs is found, for people to read."""
+    shingle = "words" if rule.shingle.unit == "word" else "characters"
+    bands = rule.bands
+    return {
+        "near": f"from {float(rule.threshold):g} on, of runs of {rule.shingle.size} {shingle}",
+        "pairs found": f"by {bands.bands} bands of {bands.rows} hashes, of similarity "
+        f"{rule.curve()}",
+    }
+
+
+def _print_summary(result: Result, *, seconds: float | None = None) -> None:
+    found = result.found
+    facts = {
+        "documents": f"{found.documents_read:,} read, {found.distinct:,} different ones compared",
+        "duplicates": f"{found.exact_duplicates:,} equal to another",
+        "near duplicates": f"{found.near_duplicates:,} to be removed, for "
+        f"{number_of(sum(found.clusters.values()), 'document')} that stay",
+        **describe_dropped(found.documents_rejected, (REFUSED,)),
+        "pairs": f"{found.pairs_verified:,} near, {found.pairs_refuted:,} met and are not",
+        "clusters": ", ".join(f"{number:,} of {size}" for size, number in found.clusters.items())
+        or "none",
+    }
+    if found.uncompared:
+        facts["uncompared"] = f"{found.uncompared:,} members of large buckets"
+    if seconds is not None:
+        facts["took"] = f"{seconds:.1f} s"
+    _print_table(facts | {"lies in": result.directory})
+    _console.print(
+        "take it: python -m pipelines.build_shards "
+        f"--near_duplicates={shlex.quote(result.directory)} ..."
+    )
+
+
+def _print_table(facts: dict[str, str], title: str | None = None) -> None:
+    table = Table(title=title, show_header=False, title_justify="left")
+    table.add_column()
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        table.add_row(name, value)
+    _console.print(table)
