@@ -80,7 +80,7 @@ def main(argv: list[str]) -> None:
         with_beam()
         defects = 0
         print("| command | mode | runs | as one alone | what else | seconds a run |\n" + "|---" * 6)
-        with _crowd(options.busy):
+        with crowd(options.busy):
             for command in options.commands:
                 for mode in options.modes:
                     defects += _run_many(folder, options, command, mode)
@@ -203,7 +203,7 @@ def _quiet(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _crowd(number: int) -> Iterator[None]:
+def crowd(number: int) -> Iterator[None]:
     """Processes that compute, for as long as the block lasts."""
     context = multiprocessing.get_context("fork")
     crowd = [context.Process(target=_compute, daemon=True) for _ in range(number)]
