@@ -23,6 +23,7 @@ import numpy as np
 
 from pipelines.rows.ragged import Ragged
 from pipelines.writers.document_formats.document_format import document_format, open_documents
+from pipelines.writers.staging import LOCK
 from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.errors import DataError
 from schemas.features import token_dtype
@@ -129,7 +130,7 @@ class Target:
     def other(self) -> Path:
         """Another file of the set, of the same kind if there is one."""
         names = [file.path for file in self.manifest.files if file.path != self.name]
-        same = [name for name in names if name.rsplit(".", 1)[-1] == self.path.suffix[1:]]
+        same = [name for name in names if name.split(".", 1)[-1] == self.name.split(".", 1)[-1]]
         return self.directory / self.draw.choice(same or names)
 
     def documents(self) -> list[np.ndarray]:
@@ -473,7 +474,7 @@ def _make_sums_right(directory: Path, manifest: Manifest, *, everything: bool) -
         files = {path: file for path, file in files.items() if (directory / path).is_file()}
         for path in directory.rglob("*"):
             name = path.relative_to(directory).as_posix()
-            if path.is_file() and name not in (*files, MANIFEST):
+            if path.is_file() and name not in (*files, MANIFEST, LOCK):
                 split = name.split("-")[0] if "-of-" in name else None
                 file = ManifestFile(name, 1, "0" * 64, split, None if split is None else 0)
                 files[name] = _as_it_lies(directory, file, everything)
@@ -496,7 +497,7 @@ def _as_it_lies(directory: Path, file: ManifestFile, everything: bool) -> Manife
     schema = schema_of(directory) if everything and rows is not None else None
     if schema and schema.holds_documents:
         if document_format(format_of(file.path)).TELLS_DOCUMENTS:
-            with contextlib.suppress(OSError):  # the shard's other file is not there
+            with contextlib.suppress(OSError, DataError):  # the shard's other file does not fit
                 rows = len(documents_of(directory, file.path, schema).offsets) - 1
     elif schema:
         reader = open_rows(str(path), schema.codec().stride)
