@@ -115,8 +115,8 @@ class BuildOptions(Generic[T]):
                 "--input is cut into splits by hash, and --train_input and its like are splits as "
                 "they stand: give the one or the others"
             )
-        if not any(role.values.is_text for role in self.settings.roles()):
-            self.filters.refuse_texts(f"--task={self.task}")
+        texts = sum(role.values.is_text for role in self.settings.roles())
+        self.filters.check_texts(texts, f"--task={self.task}")
         self.sources()
         self.shares()
         self.shards({})

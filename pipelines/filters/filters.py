@@ -8,11 +8,18 @@ import sys
 import unicodedata
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
+import tyro
+
+from pipelines.filters.rules.c4 import C4, C4Flags
+from pipelines.filters.rules.fineweb import FINEWEB, FinewebFlags
+from pipelines.filters.rules.gopher import GOPHER, GopherFlags
+from pipelines.filters.rules.presets import asked_for
 from schemas.errors import UsageError
 
 Normalize = Literal["none", "nfc", "nfkc"]
+PAPERS = {"gopher": GOPHER, "c4": C4, "fineweb": FINEWEB}
 
 
 @dataclass(frozen=True)
@@ -30,11 +37,17 @@ class Filters:
     max_repetition: float = 1.0
     """Drop documents of which a larger share is repeated lines or their most frequent pair of
     words; Gopher's limit is 0.2."""
+    quality: str | None = None
+    """Rules of papers for English text, with their numbers: gopher, c4, fineweb, or several with
+    commas between. A flag of a single rule wins."""
     filter: str = ""
     """package.module:function, called with each document that the others keep, a dict of its roles
     ({"text": "..."}); returns why it is dropped, or None to keep it."""
     keep_rejects: bool = False
     """Keep the text of dropped documents, in rejects/filtered.jsonl."""
+    gopher: Annotated[GopherFlags, tyro.conf.arg(name="")] = GopherFlags()
+    c4: Annotated[C4Flags, tyro.conf.arg(name="")] = C4Flags()
+    fineweb: Annotated[FinewebFlags, tyro.conf.arg(name="")] = FinewebFlags()
 
     def __post_init__(self) -> None:
         """Refuses values that cannot be meant."""
@@ -55,37 +68,72 @@ class Filters:
                 f"--max_repetition={self.max_repetition}: a share from 0 to 1; Gopher's limit is "
                 "0.2, and 1 keeps all"
             )
+        for name in self.presets:
+            if name not in PAPERS:
+                raise UsageError(
+                    f"--quality={self.quality}: {name!r} is none of {', '.join(PAPERS)}; several "
+                    "have commas between"
+                )
         if self.filter and (not re.fullmatch(r"[\w.]+:\w+", self.filter) or ".py:" in self.filter):
             raise UsageError(
                 f"--filter={self.filter}: not package.module:function, as in my_filters:is_spam; "
                 "the module's name as Python imports it, without folders and .py"
             )
 
-    def refuse_texts(self, place: str) -> None:
-        """Refuses flags that look at text, where documents have none of their own."""
-        for name, default in asdict(Filters()).items():
-            if name not in ("filter", "keep_rejects") and getattr(self, name) != default:
+    @property
+    def presets(self) -> tuple[str, ...]:
+        """The papers that --quality names."""
+        return () if self.quality is None else tuple(self.quality.split(","))
+
+    def check_texts(self, texts: int, place: str) -> None:
+        """Refuses flags that look at a text where there is none, or edit it where there are more.
+
+        Args:
+          texts: of a document.
+          place: the task.
+
+        Raises:
+          UsageError: names the flag.
+        """
+        for name, value in asdict(self).items():
+            chooses = name not in ("filter", "keep_rejects")
+            if not texts and chooses and value != asdict(_DEFAULT)[name]:
+                given = value if not isinstance(value, dict) else "..."
                 raise UsageError(
-                    f"--{name}={getattr(self, name)} is of texts, and {place} has none before its "
-                    "template: choose documents with --filter"
+                    f"--{name}={given} is of texts, and {place} has none before its template: "
+                    "choose documents with --filter"
                 )
+        if texts > 1 and asked_for(self.c4, C4, "c4" in self.presets):
+            raise UsageError(
+                "--quality=c4 and flags of C4's take lines out of a text, and documents of "
+                f"{place} are of {texts} texts: leave them out"
+            )
 
     def parameters(self) -> dict[str, Any]:
         """What decides, by flag name, for the fingerprint of what is made.
 
+        With the numbers of each rule of --quality; a flag that is None is left out.
         With `filter_sha256`, of the file that holds the function: an edited filter is another one.
         With `unicode`, whose version decides the normal form of characters new to it.
 
         Raises:
           UsageError: the function cannot be imported.
         """
-        values = asdict(self)
-        del values["keep_rejects"]
+        values = {
+            name: value
+            for name, value in asdict(self).items()
+            if name != "keep_rejects" and name not in PAPERS and value is not None
+        }
+        for name, paper in PAPERS.items():
+            values |= asked_for(getattr(self, name), paper, name in self.presets)
         if self.filter:
             values["filter_sha256"] = _source_sha256(self.filter)
         if self.normalize != "none":
             values["unicode"] = unicodedata.unidata_version
         return values
+
+
+_DEFAULT = Filters()
 
 
 @functools.cache

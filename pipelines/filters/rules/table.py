@@ -9,14 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.filters.rules import sizes
+from pipelines.filters.rules import c4, fineweb, gopher, sizes
 from pipelines.filters.rules.rule import Rule
 from schemas.drops import Observed, add_observed
 
 if TYPE_CHECKING:
     from pipelines.filters.filters import Filters
 
-FAMILIES: tuple[Callable[["Filters", int], Iterator[Rule]], ...] = (sizes.make_rules,)
+FAMILIES: tuple[Callable[["Filters", int], Iterator[Rule]], ...] = (
+    sizes.make_rules,
+    gopher.make_rules,
+    c4.make_rules,
+    fineweb.make_rules,
+)
 _JOINT = pa.scalar("\n", pa.large_string())
 
 

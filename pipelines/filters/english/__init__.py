@@ -1,0 +1,1 @@
+"""Words and sentences of English text, as rules of quality count them."""
