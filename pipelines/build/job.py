@@ -7,6 +7,9 @@ from itertools import chain
 
 import numpy as np
 
+from pipelines.build.near_marks import Marks
+from pipelines.deduplicate.job import PASSES, FindJob
+from pipelines.deduplicate.steps import Counts, add_counts
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.filters.filters import Filters
 from pipelines.readers.documents import Reject
@@ -43,6 +46,8 @@ class Job:
       config: the file that repeats the run.
       blocks: how many the plan has, each of which must be reported.
       explain: whether what is left out is measured by reason, and sampled.
+      near: how near-duplicates are found; None where none are looked for.
+      found: the directory of near-duplicates that are known; "" for none.
     """
 
     schema: Schema
@@ -58,6 +63,8 @@ class Job:
     config: bytes
     blocks: int
     explain: bool = False
+    near: FindJob | None = None
+    found: str = ""
 
     @property
     def staging(self) -> str:
@@ -68,6 +75,16 @@ class Job:
         """Where a file of the set lies: staged, or in place, if this is a retry of publishing."""
         staged = os.path.join(self.staging, name)
         return staged if store.exists(staged) else os.path.join(self.output, name)
+
+    @property
+    def reads(self) -> int:
+        """How often each block is read."""
+        return 1 + (self.near is not None) * PASSES
+
+    @property
+    def marks(self) -> Marks:
+        """Where removed near-duplicates go."""
+        return Marks(self.routes, not any(self.schema.splits.values()))
 
     @property
     def routes(self) -> Routes:
@@ -107,6 +124,7 @@ class Report:
     stashed: tuple[Stashed, ...] = ()
     token_counts: np.ndarray = field(default_factory=lambda: NO_COUNTS, compare=False)
     deliveries: Deliveries = field(default_factory=Deliveries)
+    near: Counts = field(default_factory=Counts)
 
 
 def add_reports(reports: Iterable[Report]) -> Report:
@@ -125,4 +143,5 @@ def add_reports(reports: Iterable[Report]) -> Report:
         all_of("stashed"),
         add_token_counts(report.token_counts for report in reports),
         add_deliveries([report.deliveries for report in reports]),
+        add_counts(report.near for report in reports),
     )

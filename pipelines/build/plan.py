@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import psutil
 from filelock import FileLock, Timeout
@@ -48,6 +48,7 @@ class Plan:
       by_files: whether scratch files carry the exchange.
       import_seconds: that importing Beam took here.
       overwrite: whether another set may be replaced.
+      near: what is said of near-duplicates, where they are looked for.
     """
 
     output: str
@@ -61,6 +62,7 @@ class Plan:
     by_files: bool
     import_seconds: float
     overwrite: bool
+    near: dict[str, str] = field(default_factory=dict)
 
     def disk_bytes(self) -> float:
         """Needed at most of this machine: shards, and the scratch files that they are made of."""
@@ -168,6 +170,7 @@ def plan_table(plan: Plan) -> Table:
         "text": f"{about}{decimal(int(estimate.text_bytes))}",
         "documents": f"{about}{_round_number(estimate.documents, plan)}",
         **describe_dropped(estimate.dropped, ("duplicates",), write),
+        **plan.near,
         "tokens": f"{about}{_round_number(estimate.tokens, plan)} + "
         f"{_round_number(estimate.specials, plan)} special",
         "rows": ", ".join(

@@ -1,10 +1,13 @@
 """The last step of build_shards: checks what all workers said, writes sidecars and manifest."""
 
 import os
+from dataclasses import replace
 from hashlib import sha256
 
 from pipelines.build.job import Job, Report
 from pipelines.configs.config_file import CONFIG
+from pipelines.deduplicate.job import name_tally
+from pipelines.deduplicate.result import read_result, refuse_other_files
 from pipelines.inspection.report.content import SetContent
 from pipelines.inspection.report.page import report_file
 from pipelines.readers.block_list import read_blocks
@@ -20,6 +23,7 @@ from pipelines.writers.row_sample import sample_rows
 from pipelines.writers.staging import check_turn
 from pipelines.writers.tfds_info import tfds_files
 from pipelines.writers.token_counts import token_counts_file
+from schemas.drops import total_observed
 from schemas.errors import DataError
 from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
 from schemas.sidecar import Inputs
@@ -34,6 +38,7 @@ def publish_set(report: Report, job: Job) -> Manifest:
     """
     check_complete(report, job)
     check_report(report, job)
+    report = _with_near(report, job)
     contents = _sidecars(report, job)
     for name, content in contents.items():
         write_file(os.path.join(job.staging, name), content)
@@ -50,6 +55,23 @@ def publish_set(report: Report, job: Job) -> Manifest:
     check_turn(job.staging, job.run, publishes=True)
     sinks.publish(job.output, manifest)
     return manifest
+
+
+def _with_near(report: Report, job: Job) -> Report:
+    """The report with what is known of near-duplicates in its statistics.
+
+    Raises:
+      DataError: marks were lost on the way, or are of other files.
+    """
+    if job.found:
+        result = read_result(job.found)
+        if report.near.removed != result.found.near_duplicates:
+            raise DataError(f"the runner lost files of {job.found}: {AGAIN}")
+        refuse_other_files(job.found, file_digests(report.digests))
+    if not job.found and not job.near:
+        return report
+    observed = total_observed([report.statistics.observed, report.near.observed()])
+    return replace(report, statistics=replace(report.statistics, observed=observed))
 
 
 def _sidecars(report: Report, job: Job) -> dict[str, bytes]:
@@ -98,9 +120,9 @@ def check_complete(report: Report, job: Job) -> None:
     names = job.routes.names()
     check_deliveries(
         report.deliveries,
-        lambda: read_blocks(job.staging),
-        job.blocks,
-        lambda route: f"the shard {names[route]}",
+        lambda: job.reads * read_blocks(job.staging),
+        job.reads * job.blocks,
+        lambda key: name_tally(key) if key >= len(names) else f"the shard {names[key]}",
     )
     lost = sorted({*names} - {*report.statistics.shards})
     if lost:

@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING
 
 from pipelines.build.estimate import Making, estimate
 from pipelines.build.job import Job, share_tokenizer
+from pipelines.build.near_marks import Marks
 from pipelines.build.options import BuildOptions
 from pipelines.build.plan import Plan
 from pipelines.build.summary import print_plan, print_summary
 from pipelines.configs.config_file import config_bytes
+from pipelines.deduplicate.job import PASSES, FindJob, count_partitions
+from pipelines.deduplicate.result import read_result, refuse_other_texts
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.host.console import Console
 from pipelines.readers.block_list import has_blocks, write_blocks
 from pipelines.readers.label_values import find_labels
 from pipelines.readers.sources import Block
 from pipelines.readers.spread import CLUSTER_WORKERS, uneven, worker_count
+from pipelines.rows.routing import Routes
 from pipelines.runners.deliveries import LOST_END
 from pipelines.runners.launch import choose_runner, is_local, with_beam
 from pipelines.storage.store import is_url, write_file
@@ -85,6 +89,8 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
     refuse_others(options.output)
     blocks = options.blocks()
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
+    if options.near.directory:
+        refuse_other_texts(read_result(options.near.directory), options.text_parameters(), blocks)
     options = complete(options, blocks, _console.print)
     tokenizer = load_tokenizer(options.tokenizer)
     schema = options.schema(tokenizer, bytes_by_split(blocks))
@@ -156,7 +162,7 @@ def _build(run: Run, staging: Staging) -> None:
         wire(run, staging),
         run.beam_arguments,
         local=staging.local,
-        total_bytes=run.total_bytes,
+        total_bytes=run.total_bytes * (1 + PASSES * (run.options.near.rule() is not None)),
         label="build_shards",
         filter_name=run.options.filters.filter,
         # Where nobody sees what workers say: else their journal tells.
@@ -189,11 +195,37 @@ def wire(run: Run, staging: Staging) -> "Callable[[beam.Pipeline], None]":
             max_rejects=options.max_rejects,
             config=config_bytes("build_shards", options),
             blocks=len(run.blocks),
+            near=_find_job(run, staging),
+            found=options.near.directory,
             explain=options.explains,
         )
         _ = pipeline | BuildShards(job)
 
     return build
+
+
+def _find_job(run: Run, staging: Staging) -> FindJob | None:
+    """How near-duplicates are found, if they are to be."""
+    options, schema = run.options, run.schema
+    rule, routes = options.near.rule(), Routes(schema.splits, schema.shards)
+    if rule is None:
+        return None
+    return FindJob(
+        source=next(iter(options.sources().values())),
+        # What they drop is kept, and refused, by those who tokenize.
+        filters=replace(options.filters, keep_rejects=False),
+        rule=rule,
+        placing=Marks(routes, bool(options.given_splits())),
+        staging=staging.folder,
+        local=staging.local,
+        scratch=staging.scratch(local=run.is_local),
+        run=staging.run,
+        exchange=run.exchange,
+        partitions=count_partitions(run.total_bytes),
+        blocks=len(run.blocks),
+        reads=1,
+        routes=None if options.given_splits() else routes,
+    )
 
 
 def _plan(run: Run) -> Plan:
@@ -217,4 +249,17 @@ def _plan(run: Run) -> Plan:
         by_files=run.exchange == "files",
         import_seconds=time.monotonic() - began,
         overwrite=options.overwrite,
+        near=_near_facts(options),
     )
+
+
+def _near_facts(options: BuildOptions) -> dict[str, str]:
+    """What the plan says of near-duplicates."""
+    rule = options.near.rule()
+    if rule:
+        text = f"inputs are read {1 + PASSES} times; the figures here are of documents before that"
+        return {**rule.facts(), "near duplicates": f"looked for: {text}"}
+    if not options.near.directory:
+        return {}
+    found = read_result(options.near.directory).found
+    return {"near duplicates": f"{found.near_duplicates:,} documents are known to be removed"}

@@ -7,7 +7,7 @@ import gc
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import apache_beam as beam
 import numpy as np
@@ -22,6 +22,11 @@ from pipelines.build.make_shard import RowMaker, evaluation_of
 from pipelines.build.publish import publish_set
 from pipelines.build.route_examples import RoutedExamples, route_examples, tokenize
 from pipelines.build.stage_shard import stage_shard
+from pipelines.deduplicate.job import FindReport, levels_of
+from pipelines.deduplicate.result import parts_of, read_result
+from pipelines.deduplicate.rows import digest_bytes
+from pipelines.deduplicate.steps import Counts
+from pipelines.deduplicate.transforms import FindNear
 from pipelines.filters.filter_documents import Filtered, filter_documents, load_filters
 from pipelines.inspection.row_text import TokenTexts
 from pipelines.readers.block_list import read_blocks
@@ -30,7 +35,7 @@ from pipelines.rows.example_batch import join
 from pipelines.rows.repeats import Kept, keep
 from pipelines.runners import run_metrics
 from pipelines.runners.deliveries import Deliveries
-from pipelines.runners.exchange import Outbox, receive
+from pipelines.runners.exchange import Outbox, keyed_type, receive
 from pipelines.runners.launch import is_worker_process
 from pipelines.runners.progress import Journal
 from pipelines.storage.scratch import Pointer
@@ -228,6 +233,30 @@ class Publish(beam.DoFn):
         yield publish_set(report, self._job)
 
 
+class MarkFound(beam.DoFn):
+    """Files of a finished result -> (route, marks), and a report."""
+
+    def __init__(self, job: Job):
+        self._job = job
+
+    def process(self, file: ManifestFile) -> Iterator:
+        """Marks the documents of a file."""
+        job = self._job
+        rows = read_result(job.found).rows(file)
+        for name in ("lower", "higher"):
+            rows[f"{name}_level"] = levels_of(job.routes, digest_bytes(rows[name]))
+        outbox = Outbox(job.exchange, job.scratch)
+        outbox.add(job.marks.place(rows))
+        yield from outbox.send()
+        deliveries, near = Deliveries(sent=outbox.sent), Counts(removed=len(rows))
+        yield TaggedOutput(_REPORTS, (_ALL, Report(deliveries=deliveries, near=near)))
+
+
+def _of_near(keyed: tuple[int, FindReport]) -> tuple[int, Report]:
+    """What counts of the search here, where documents are read and counted beside it."""
+    return _ALL, Report(deliveries=keyed[1].deliveries, near=keyed[1].counts)
+
+
 def _empty_batches(shards: int) -> Iterator[tuple[int, bytes]]:
     """Gives each shard an empty value, so that one without documents is written too."""
     return ((route, b"") for route in range(shards))
@@ -243,20 +272,16 @@ class BuildShards(beam.PTransform):
     def expand(self, input_or_inputs: beam.Pipeline) -> PCollection:
         """Wires the pure files together."""
         job, pipeline = self._job, input_or_inputs
-        # Beam picks coders by types. Bytes go through a shuffle as they are; flattened inputs need
-        # the same coder.
-        route_type = tuple[int, bytes] if job.exchange == "runner" else tuple[int, Any]
-        report_type = tuple[int, Report]
-        routed = (
+        route_type, report_type = keyed_type(job.exchange), tuple[int, Report]
+        blocks = (
             pipeline
             | "Plan" >> beam.Create([job.staging], reshuffle=False)
             | "Blocks" >> beam.FlatMap(read_blocks)
             | "Spread" >> beam.Reshuffle()
-            | "Route"
-            >> beam.ParDo(RouteBlock(job))
-            .with_output_types(route_type, reports=report_type)
-            .with_outputs(_REPORTS, main=_ROUTED)
         )
+        routed = blocks | "Route" >> beam.ParDo(RouteBlock(job)).with_output_types(
+            route_type, reports=report_type
+        ).with_outputs(_REPORTS, main=_ROUTED)
         # Every shard gets a key, so that one without documents is written too. (Keys are made by
         # workers: 65,536 of them would swell the job.)
         every_route = (
@@ -264,16 +289,41 @@ class BuildShards(beam.PTransform):
             | "Shards" >> beam.Create([len(job.routes.names())], reshuffle=False)
             | "Routes" >> beam.FlatMap(_empty_batches).with_output_types(route_type)
         )
+        marks, mark_reports = self._marks(pipeline, blocks)
         shard_reports = (
-            (routed[_ROUTED], every_route)
+            (routed[_ROUTED], every_route, *marks)
             | "Meet" >> beam.Flatten()
             | "Group" >> beam.GroupByKey()
             | "Write" >> beam.ParDo(WriteShard(job)).with_output_types(report_type)
         )
         return (
             # Those of shards are large, and are added up where they are made.
-            (routed[_REPORTS], shard_reports | "AddShards" >> _add_up())
+            (routed[_REPORTS], *mark_reports, shard_reports | "AddShards" >> _add_up())
             | "AllReports" >> beam.Flatten()
             | "AddUp" >> _add_up()
             | "Publish" >> beam.ParDo(Publish(job))
         )
+
+    def _marks(self, pipeline: beam.Pipeline, blocks: PCollection) -> tuple[list[Any], list[Any]]:
+        """Marks of near-duplicates, by route, and what is reported of them; nothing without."""
+        job = self._job
+        if job.near:
+            near = cast(dict[str, PCollection], blocks | "Near" >> FindNear(job.near))
+            told = near["reports"] | "NearCounts" >> beam.Map(_of_near).with_output_types(
+                tuple[int, Report]
+            )
+            return [near["placed"]], [told]
+        if job.found:
+            found = cast(
+                Any,
+                pipeline
+                | "Result" >> beam.Create([job.found], reshuffle=False)
+                | "Files" >> beam.FlatMap(parts_of)
+                | "SpreadFiles" >> beam.Reshuffle()
+                | "Mark"
+                >> beam.ParDo(MarkFound(job))
+                .with_output_types(keyed_type(job.exchange), reports=tuple[int, Report])
+                .with_outputs(_REPORTS, main=_ROUTED),
+            )
+            return [found[_ROUTED]], [found[_REPORTS]]
+        return [], []

@@ -29,6 +29,16 @@ class Rule:
     shingle: Shingle
     bands: Bands
 
+    def facts(self) -> dict[str, str]:
+        """What is near, and which share of pairs is found, for people to read."""
+        kind = "words" if self.shingle.unit == "word" else "characters"
+        return {
+            "near": f"from a similarity of {float(self.threshold):g} on, of runs of "
+            f"{self.shingle.size} {kind}",
+            "pairs found": f"by {self.bands.bands} bands of {self.bands.rows} hashes; of "
+            f"similarity {self.curve()}",
+        }
+
     def curve(self) -> str:
         """The share of pairs that are found, by similarity: `0.5 5 %, 0.8 92 %`."""
         shares = s_curve(self.bands, np.array(_SHOWN)) * 100
@@ -91,7 +101,7 @@ class NearFlags:
         if rule is None:
             return {}
         return {
-            "near_duplicates": f"{MEASURE}{float(rule.threshold):g}",
+            "near_duplicates": self.near_duplicates,
             "shingle": f"{rule.shingle.unit}:{rule.shingle.size}",
             "bands": f"{rule.bands.bands}x{rule.bands.rows}",
         }

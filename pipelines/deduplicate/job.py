@@ -27,6 +27,7 @@ from schemas.manifest import ManifestFile
 _PARTITION_BYTES = 64 << 20  # of text: of its members 46 MB, with 14 bands and 1.5 kB a document
 _MOST_PARTITIONS = 1 << 16
 _ROUNDS = 3
+PASSES = 2  # over the text
 # Shuffles, as tallies number them; that of build_shards' routes is PLACED too.
 PLACED, MEMBERS, ASKS, SETS, SIZES, ROUNDS = range(6)
 _SHUFFLES = ("the result's part {}", "the buckets of partition {}", "what was asked of block {}")
@@ -98,8 +99,13 @@ class FindJob:
             return np.full(len(digests), 0 if is_training(block.split) else GIVEN, np.uint8)
         if self.routes is None:
             return np.zeros(len(digests), np.uint8)
-        is_trained = np.array([is_training(name) for name in self.routes.split_names()])
-        return np.where(is_trained[self.routes.of(digests)], 0, 1).astype(np.uint8)
+        return levels_of(self.routes, digests)
+
+
+def levels_of(routes: Routes, digests: np.ndarray) -> np.ndarray:
+    """0 of documents that go to a training split, 1 of others: uint8 [n]."""
+    is_trained = np.array([is_training(name) for name in routes.split_names()])
+    return np.where(is_trained[routes.of(digests)], 0, 1).astype(np.uint8)
 
 
 def read_filtered(

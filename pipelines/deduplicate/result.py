@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,7 @@ from schemas.sidecar import Inputs, shard_name
 from schemas.typed_json import from_json, parse_json, to_json
 from schemas.version import VERSION
 
+_OWN = ("near_duplicates", "shingle", "bands", "num_files")  # flags that are not of texts
 PART = "duplicates"  # what the files are called, as a split names shards
 _INPUTS = "inputs.json"
 _COLUMNS = pa.schema(
@@ -342,6 +344,61 @@ def differences(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
         for name in sorted({*here, *there})
         if there.get(name) != here.get(name)
     ]
+
+
+def parts_of(directory: str) -> list[ManifestFile]:
+    """The files of documents of a finished directory."""
+    return read_result(directory).parts
+
+
+def found_parameters(directory: str) -> dict[str, Any]:
+    """What a finished result decides about a set, by flag."""
+    result = read_result(directory)
+    hashes = hashlib.sha256("".join(file.sha256 for file in result.parts).encode())
+    there = result.found.parameters
+    return {
+        "near_duplicates_rule": f"{there['near_duplicates']} {there['shingle']} {there['bands']}",
+        "near_duplicates_sha256": hashes.hexdigest(),
+    }
+
+
+def refuse_other_texts(result: Result, parameters: dict[str, Any], blocks: list[Block]) -> None:
+    """Refuses a result that says nothing of some documents.
+
+    Args:
+      result: given.
+      parameters: of `text_parameters`, of the set.
+      blocks: of its inputs.
+
+    Raises:
+      UsageError: it was found with other flags, or files of the input were not searched.
+    """
+    there = {n: v for n, v in result.found.parameters.items() if n not in _OWN}
+    differing = differences(there, parameters)
+    sizes = Counter(part.size for block in blocks for part in block.parts if not part.start)
+    if sizes - Counter(file.bytes for file in result.inputs.files):
+        differing.append("files of the input that were not searched")
+    if differing:
+        raise UsageError(
+            f"--near_duplicates={result.directory} was found otherwise "
+            f"({'; '.join(differing)}): run find_duplicates with the flags and inputs of this "
+            "command, or give jaccard:0.8"
+        )
+
+
+def refuse_other_files(directory: str, inputs: Inputs) -> None:
+    """Refuses a result that says nothing of some files, now that they have been read.
+
+    Raises:
+      DataError: one was not searched, or was another then.
+    """
+    searched = Counter(read_result(directory).inputs.content())
+    if others := Counter(inputs.content()) - searched:
+        file = next(file for file in inputs.files if (file.bytes, file.digest) in others)
+        raise DataError(
+            f"{file.path} is not among the files that --near_duplicates={directory} was found in, "
+            "or was changed since: run find_duplicates again"
+        )
 
 
 def check_result(directory: str) -> Iterator[str]:

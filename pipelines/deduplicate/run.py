@@ -10,8 +10,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from pipelines.configs.config_file import config_bytes
-from pipelines.deduplicate.flags import Rule
-from pipelines.deduplicate.job import FindJob, count_partitions
+from pipelines.deduplicate.job import PASSES, FindJob, count_partitions
 from pipelines.deduplicate.options import FindOptions
 from pipelines.deduplicate.result import Files, Publishing, Result, find_result, read_result
 from pipelines.host.console import Console
@@ -30,7 +29,6 @@ from schemas.terminal import number_of
 if TYPE_CHECKING:
     import apache_beam as beam
 
-PASSES = 2  # over the text
 _console = Console(soft_wrap=True)
 
 
@@ -143,7 +141,7 @@ def _print_plan(options: FindOptions, blocks: list[Block], how: str) -> None:
     facts = {
         "inputs": f"{number_of(len(files), 'file')}, {decimal(size)}, "
         f"{number_of(len(blocks), 'block')}; read {PASSES} times",
-        **rule_facts(rule),
+        **rule.facts(),
         "partitions": f"{count_partitions(size):,}",
         "runs": how,
         "output holds": "what another run found: see whether this one is refused, or --overwrite"
@@ -151,17 +149,6 @@ def _print_plan(options: FindOptions, blocks: list[Block], how: str) -> None:
         else "nothing: the result is made",
     }
     _print_table(facts, "plan (nothing was written)")
-
-
-def rule_facts(rule: Rule) -> dict[str, str]:
-    """What is near, and which share of pairs is found, for people to read."""
-    shingle = "words" if rule.shingle.unit == "word" else "characters"
-    bands = rule.bands
-    return {
-        "near": f"from {float(rule.threshold):g} on, of runs of {rule.shingle.size} {shingle}",
-        "pairs found": f"by {bands.bands} bands of {bands.rows} hashes, of similarity "
-        f"{rule.curve()}",
-    }
 
 
 def _print_summary(result: Result, *, seconds: float | None = None) -> None:

@@ -33,6 +33,7 @@ from pipelines.duplicates.shingles import shingle_sets
 from pipelines.rows.batch_stream import from_stream
 from pipelines.rows.ragged import Ragged
 from pipelines.rows.routing import joint_digests
+from schemas.drops import Observed
 from schemas.errors import DataError
 
 Batches = list[tuple[int, pa.RecordBatch]]
@@ -64,6 +65,13 @@ class Counts:
     removed: int = 0
     held_out: int = 0
     clusters: tuple[int, ...] = (0,) * _SIZES
+
+    def observed(self) -> Observed:
+        """What stats.json of a shard set says of them."""
+        names = ("distinct", "removed", "held_out", "verified", "refuted", "uncompared")
+        numbers = {name: getattr(self, name) for name in names if getattr(self, name)}
+        sections = {"near_duplicates": numbers, "near_duplicate_clusters": self.cluster_sizes()}
+        return {name: counts for name, counts in sections.items() if counts}
 
     def cluster_sizes(self) -> dict[str, int]:
         """Number of clusters by size: {"2 to 3": 10, "4 to 7": 1}."""

@@ -44,7 +44,7 @@ from pipelines.readers.block_list import read_blocks
 from pipelines.readers.sources import Block
 from pipelines.rows.routing import joint_digests
 from pipelines.runners.deliveries import Deliveries
-from pipelines.runners.exchange import Outbox, receive
+from pipelines.runners.exchange import Outbox, keyed_type, receive
 from pipelines.runners.progress import Journal
 from pipelines.writers.rejects import stash
 from pipelines.writers.staging import check_turn
@@ -265,6 +265,8 @@ class FindNear(beam.PTransform):
 
         def apply(name: str, stage: _Stage, collection: PCollection, *shuffles: int):
             types = {_tag(shuffle): Keyed for shuffle in shuffles}
+            if PLACED in shuffles:
+                types[_tag(PLACED)] = keyed_type(job.exchange)
             typed = beam.ParDo(stage).with_output_types(
                 Keyed, **types, **{_REPORTS: tuple[int, FindReport]}
             )
@@ -332,7 +334,7 @@ class FindDuplicates(beam.PTransform):
         every_file = (
             pipeline
             | "Files" >> beam.Create([files], reshuffle=False)
-            | "Parts" >> beam.FlatMap(_empty_parts).with_output_types(Keyed)
+            | "Parts" >> beam.FlatMap(_empty_parts).with_output_types(keyed_type(job.exchange))
         )
         written = (
             (found["placed"], every_file)

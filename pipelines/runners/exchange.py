@@ -7,6 +7,7 @@ pointers travel.
 
 import os
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -78,6 +79,14 @@ def receive(
     """The streams that came for a key, and their tally; empty values only make the key be there."""
     streams = [load(value) for value in values if value]
     return streams, _tally(shuffle, ((key, stream) for stream in streams))
+
+
+def keyed_type(exchange: str) -> Any:
+    """The type of (key, value), by which Beam picks coders; flattened inputs need the same.
+
+    Bytes go through a shuffle as they are.
+    """
+    return tuple[int, bytes] if exchange == "runner" else tuple[int, Any]
 
 
 def place_of_key(key: int) -> tuple[int, int]:

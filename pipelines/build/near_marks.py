@@ -1,0 +1,41 @@
+"""Near-duplicates that are to be removed -> marks, which drop them in their shards. Pure."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines.deduplicate.rows import by_key, digest_bytes
+from pipelines.deduplicate.steps import Batches
+from pipelines.rows.example_batch import mark_batch
+from pipelines.rows.routing import Routes
+from schemas.drops import mark_of
+from schemas.features import is_training
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Where documents that are removed go.
+
+    Attributes:
+      routes: of the set.
+      are_given: whether splits are given by their inputs: then only training ones lose something.
+    """
+
+    routes: Routes
+    are_given: bool
+
+    def place(self, removed: np.ndarray) -> Batches:
+        """EDGE rows -> marks of their lower documents, by route."""
+        digests = digest_bytes(removed["lower"])
+        held_out = (removed["lower_level"] == 0) & (removed["higher_level"] > 0)
+        reasons = mark_of("near_duplicates"), mark_of("held_out_near")
+        marks = np.where(held_out, reasons[1], reasons[0]).astype(np.uint8)
+        routes = [self.routes.of(digests)]
+        if self.are_given:
+            trained = filter(is_training, self.routes.splits)
+            routes = [self.routes.of_split(digests, split) for split in trained]
+        return [
+            (to, mark_batch(digests[chosen], marks[chosen]).batch)
+            for route in routes
+            for to, chosen in by_key(np.arange(len(digests)), route)
+        ]
