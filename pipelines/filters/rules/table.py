@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.filters.rules import c4, fineweb, gopher, sizes
+from pipelines.filters.rules import c4, fineweb, gopher, language, sizes
 from pipelines.filters.rules.rule import Rule
 from schemas.drops import Observed, add_observed
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 FAMILIES: tuple[Callable[["Filters", int], Iterator[Rule]], ...] = (
     sizes.make_rules,
+    language.make_rules,
     gopher.make_rules,
     c4.make_rules,
     fineweb.make_rules,
