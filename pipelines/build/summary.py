@@ -7,7 +7,7 @@ from rich.table import Table
 
 from pipelines.build.plan import Plan, plan_table, warnings
 from pipelines.host.console import Console
-from pipelines.inspection.set_tables import labels_table
+from pipelines.inspection.set_tables import funnel_table, labels_table
 from pipelines.tasks.task import task_class
 from schemas.drops import FILTERED, REFUSED, describe_dropped
 from schemas.sidecar import SetInfo
@@ -32,6 +32,8 @@ def print_summary(info: SetInfo, console: Console, *, seconds: float | None = No
     for name, value in _facts(info, seconds).items():
         table.add_row(name, value)
     console.print(table)
+    if info.stats.funnel and info.stats.funnel.removed:
+        console.print("", funnel_table(info.stats.funnel), "")
     if info.stats.total().labels:
         console.print("", labels_table(info.stats), "")
     directory = shlex.quote(info.directory)

@@ -132,6 +132,10 @@ def _documents(stats: Statistics) -> dict[str, str]:
     }
     for reason, count in sorted(stats.all_dropped().items()):
         counts[f"dropped: {reason}"] = count
+    if stats.funnel:
+        for reason, removed in sorted(stats.funnel.removed.items()):
+            counts[f"bytes dropped: {reason}"] = removed.text_bytes
+            counts[f"tokens dropped: {reason}"] = removed.tokens
     return {name: f"{count:,}" for name, count in counts.items()}
 
 

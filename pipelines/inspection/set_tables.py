@@ -10,7 +10,8 @@ from rich.text import Text
 
 from pipelines.inspection.row_text import TokenTexts
 from pipelines.inspection.set_diff import Difference
-from schemas.drops import REFUSED, describe_dropped
+from schemas.drops import REFUSED, describe_dropped, in_order
+from schemas.funnel import Funnel, sizes
 from schemas.sidecar import Schema, SetInfo
 from schemas.statistics import Statistics
 from schemas.terminal import number_of, visible
@@ -29,6 +30,8 @@ def set_tables(info: SetInfo) -> list[RenderableType]:
         "splits": _splits(info.stats, info.schema),
         "tokens of a document": _lengths(info.stats),
     }
+    if info.stats.funnel:
+        titled["left out"] = funnel_table(info.stats.funnel)
     if info.stats.total().labels:
         titled["classes"] = labels_table(info.stats)
     return _one_below_another(titled)
@@ -207,6 +210,21 @@ def labels_table(stats: Statistics) -> Table:
         own.add_row(Text(visible(label)), *cells)
     if len(labels) > _LISTED:
         own.add_row(f"and {len(labels) - _LISTED:,} more")
+    return own
+
+
+def funnel_table(funnel: Funnel) -> Table:
+    """What was left out by reason, and its share of the tokens that were given."""
+    own = table(header=True)
+    own.add_column("reason", overflow="fold")
+    for name in ("documents", "bytes", "tokens", "of all tokens"):
+        own.add_column(name, justify="right")
+    for reason in in_order(funnel.removed):
+        counts = sizes(funnel.removed[reason])
+        share = counts["tokens"] / max(funnel.tokens, 1)
+        own.add_row(Text(visible(reason)), *(f"{n:,}" for n in counts.values()), f"{share:.2%}")
+    if funnel.edited_bytes:
+        own.add_row("edits", "", f"{funnel.edited_bytes:,}")
     return own
 
 

@@ -1,7 +1,15 @@
 """The reasons for which documents are left out, and what people read of them."""
 
 from pipelines.filters.filters import Filters
-from schemas.drops import DROPS, FILTERED, REFUSED, describe_dropped, drop_of, total_counts
+from schemas.drops import (
+    DROPS,
+    FILTERED,
+    REFUSED,
+    describe_dropped,
+    drop_of,
+    in_order,
+    total_counts,
+)
 
 
 def test_a_line_a_title_whatever_the_reason():
@@ -34,6 +42,15 @@ def test_every_reason_has_a_title_with_or_without_a_row():
     assert drop_of("whatever a task says").title == REFUSED
     for name, drop in DROPS.items():
         assert drop.title == FILTERED and hasattr(Filters(), name) or drop.by_shard
+
+
+def test_reasons_stand_in_the_order_of_their_rules():
+    given = ["duplicates", "c4:lines", "filter:ad", "min_words", "held_out", "min_chars", "x"]
+    assert in_order(given) == [
+        *("min_chars", "min_words", "x", "c4:lines", "filter:ad"),
+        *("duplicates", "held_out"),
+    ]
+    assert in_order(given[::-1]) == in_order(given)
 
 
 def test_counts_add_up_without_zeros():

@@ -20,6 +20,7 @@ from pipelines.inspection.report.examples import examples
 from pipelines.inspection.report.figures import compact
 from pipelines.inspection.report.measures import classes, lengths, masks, packing
 from pipelines.inspection.report.origin import describe_making, overview, rejects, trace_flows
+from pipelines.inspection.report.removals import removals
 from pipelines.inspection.report.vocabulary import tokens
 from schemas.terminal import visible
 
@@ -29,6 +30,7 @@ REPORT = "report.html"
 _SECTIONS: tuple[tuple[str, str, Callable[[SetContent], dict[str, Any] | None]], ...] = (
     ("", "overview", overview),
     ("Where it all went", "went", trace_flows),
+    ("Rule by rule", "removals", removals),
     ("Rows", "examples", examples),
     ("Length of documents", "lengths", lengths),
     ("Packing", "packing", packing),

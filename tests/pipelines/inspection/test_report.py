@@ -1,5 +1,6 @@
 """report.html: the same bytes any way a set is made, right for odd sets, as a browser has it."""
 
+import io
 import json
 import logging
 import re
@@ -14,13 +15,16 @@ import pytest
 from pipelines.build.options import parse_options
 from pipelines.build_shards import main
 from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.host import console
 from pipelines.inspection.report import page as report_page
 from pipelines.inspection.report.command import build_command
 from pipelines.inspection.report.content import SetContent, percent
 from pipelines.inspection.report.page import report_file, report_html
+from pipelines.inspection.set_tables import funnel_table
 from pipelines.readers.documents import Reject
 from pipelines.writers.row_sample import sample_rows
 from pipelines.writers.token_counts import read_token_counts
+from schemas.funnel import Funnel, Removed, Sample
 from schemas.manifest import ManifestFile
 from schemas.sidecar import InputFile, Inputs, read_set
 from schemas.statistics import ShardStatistics, Statistics, length_histogram
@@ -260,6 +264,56 @@ def test_classes_by_split(tmp_path):
     assert "class documents share train validation" in text
     assert "&lt;pos&gt; 60 70.6 % 75.0 % 0 %" in text
     assert "neg 25 29.4 % 25.0 % 100 %" in text
+
+
+def test_what_was_left_out_rule_by_rule(tmp_path):
+    write_mlm_set(tmp_path / "set")
+    content = _content(tmp_path / "set")
+    total = content.statistics.total()
+    samples = tuple(
+        Sample(f"{n:032x}", text[:300], text[:300]) for n, text in enumerate(sorted(HOSTILE))
+    )
+    removed = {
+        "filter:<b>": Removed(6, 60, 6, samples),
+        "duplicates": Removed(3, 30, 9),
+        "min_chars": Removed(1, 10, 3, (Sample("f" * 32, "short"),)),
+    }
+    given = total.documents + 10, total.text_bytes + 100, total.tokens + 18
+    funnel = Funnel(*given, removed=removed)
+    stats = replace(content.statistics, funnel=funnel)
+    page = report_html(replace(content, statistics=stats)).decode()
+    text = _text(page.encode())
+    assert f"Of {given[0]:,} documents with {given[1]:,} bytes and {given[2]:,} tokens" in text
+    rules = "min chars −1 −3 filter:&lt;b&gt; −6 −6 duplicates −3 −9"
+    assert f"rule documents left tokens left {rules}" in text
+    assert "min chars : 1 of 1 document ffffffff short" in text
+    widths = [float(found) for found in re.findall(r'flex: ([0-9.]+)" title="removed here', page)]
+    due = [(1, 0), (3, 2), (6, 0), (6, 2), (3, 0), (9, 2)]
+    assert widths == pytest.approx([count / given[which] for count, which in due], abs=1e-5)
+    for part in ("&lt;script&gt;", "&lt;/style&gt;", "{{", "\\x1b", "\\u202e"):
+        assert part in text
+    assert "<script" not in page and "<img" not in page
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202e\ufeff]", page)
+    shown = io.StringIO()
+    console.Console(file=shown, width=80).print(funnel_table(replace(funnel, edited_bytes=5)))
+    assert [line.split() for line in shown.getvalue().splitlines()] == [
+        ["reason", "documents", "bytes", "tokens", "of", "all", "tokens"],
+        ["min_chars", "1", "10", "3", f"{3 / given[2]:.2%}"],
+        ["filter:<b>", "6", "60", "6", f"{6 / given[2]:.2%}"],
+        ["duplicates", "3", "30", "9", f"{9 / given[2]:.2%}"],
+        ["edits", "5"],
+    ]
+
+
+def test_many_rules_are_a_small_page(tmp_path):
+    write_mlm_set(tmp_path / "set")
+    content = _content(tmp_path / "set")
+    samples = tuple(Sample(f"{n:032x}", "&" * 301, "&" * 301) for n in range(20))
+    removed = {f"filter:{n:04}": Removed(20, 2, 3, samples) for n in range(1000)}
+    funnel = Funnel(20_000, 2000, 3000, removed=removed)
+    page = report_html(replace(content, statistics=replace(content.statistics, funnel=funnel)))
+    assert len(page) < 5_000_000
+    assert "941 others −18,820 −2,823" in _text(page)
 
 
 def test_a_failing_section_is_told_and_the_others_are_there(tmp_path, monkeypatch, caplog):
