@@ -59,6 +59,7 @@ ROOM = 3 << 29  # bytes of address space that a child may ask for beyond its own
 # the first. Readers of rows use none of them. By the beginning of "file: field".
 STATED_ONCE = {
     "inputs.json": "where the text was; the files that it names are not part of the set",
+    "stats.json: funnel": "what was left out; the set holds what was kept",
     "stats.json: documents_guarded": "how many documents took the slow way; both give equal ids",
     "stats.json: source_bytes": "of the inputs, which are not there to be measured",
     "stats.json: shards.*.text_bytes": "of the documents; rows hold their tokens",
@@ -79,7 +80,7 @@ BY_VERIFY = {
     "schema.json: special_ids": "tokenizer.json",
 }
 FLAGS = {
-    "mlm": ["--mask_copies=2"],
+    "mlm": ["--mask_copies=2", "--explain=always", "--min_words=8"],
     "mlm_dynamic": ["--task=mlm", "--no_static_masking"],
     "clm": ["--task=clm"],
     "classification": ["--task=classification"],
