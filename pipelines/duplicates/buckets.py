@@ -89,7 +89,7 @@ def find_pairs(members: Members, bands: Bands, threshold: Fraction) -> Pairs:
 
 def _rank(members: Members) -> np.ndarray:
     """Those who meet another, once each: by bucket, then by rank."""
-    order = np.argsort(members.keys, kind="stable")
+    order = np.argsort(members.keys)
     keys = members.keys[order]
     is_first = _differs(keys)
     is_alone = is_first.copy()

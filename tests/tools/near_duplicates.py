@@ -32,6 +32,22 @@ class Found(NamedTuple):
     uncompared: int
 
 
+def plain_set(text: str, shingle: str = "word:5") -> set[tuple[str, ...]]:
+    """The shingles of a text of letters, spaces and full stops, as tuples."""
+    unit, size = shingle.split(":")
+    words = text.lower().replace(".", "").split()
+    units = words if unit == "word" else " ".join(words)
+    starts = range(max(len(units) - int(size) + 1, 1))
+    return {tuple(units[start : start + int(size)]) for start in starts} if units else set()
+
+
+def plain_similarity(one: str, other: str, shingle: str = "word:5") -> Fraction:
+    """Jaccard's of two such texts."""
+    sets = plain_set(one, shingle), plain_set(other, shingle)
+    union = len(sets[0] | sets[1])
+    return Fraction(len(sets[0] & sets[1]), union) if union else Fraction(0)
+
+
 def members_of(
     text: pa.LargeStringArray, shingle: Shingle, bands: Bands, levels: np.ndarray | None = None
 ) -> Members:
@@ -58,10 +74,13 @@ def find_near(
     """Finds what is removed."""
     text = pa.array(texts, pa.large_string()) if isinstance(texts, list) else texts
     cut, run, least = Bands.parse(bands), Shingle.parse(shingle), Fraction(threshold)
-    members = members_of(text, run, cut, levels)
-    found = find_pairs(members, cut, least)
-    pairs = np.stack([members.places[found.higher], members.places[found.lower]], axis=1)
-    pairs = np.unique(pairs, axis=0)
+    members, parts, uncompared = members_of(text, run, cut, levels), [], 0
+    for band in range(cut.bands):  # a band at a time, as partitions would be
+        some = Members(*(column[band :: cut.bands] for column in members))
+        found = find_pairs(some, cut, least)
+        parts.append(np.stack([some.places[found.higher], some.places[found.lower]], axis=1))
+        uncompared += found.uncompared
+    pairs = np.unique(np.concatenate(parts), axis=0)
     documents, numbers = np.unique(pairs, return_inverse=True)
     numbers = numbers.reshape(-1, 2)
     sets = shingle_sets(text.take(pa.array(documents)), run)
@@ -72,4 +91,4 @@ def find_near(
     removed = {
         int(edges[edge, 1]): (int(edges[edge, 0]), float(similarity[edge])) for edge in chosen
     }
-    return Found(pairs, verified.is_near, removed, found.uncompared)
+    return Found(pairs, verified.is_near, removed, uncompared)

@@ -5,16 +5,11 @@ import pyarrow as pa
 import pytest
 
 from pipelines.duplicates.buckets import GIVEN
+from pipelines.duplicates.rule import Bands, s_curve
 from pipelines.rows.routing import content_digests
-from tests.tools.near_duplicates import find_near
-
-
-def plain_set(text, shingle):
-    """The shingles of a document of small letters, as tuples."""
-    unit, size = shingle.split(":")
-    units = text.split() if unit == "word" else text
-    starts = range(max(len(units) - int(size) + 1, 1))
-    return {tuple(units[start : start + int(size)]) for start in starts} if units else set()
+from tests.benchmarks.planted_duplicates import plant
+from tests.tools.near_duplicates import find_near, plain_set, plain_similarity
+from tests.tools.places import DATA
 
 
 def compare_all(texts, shingle, threshold, levels):
@@ -96,3 +91,22 @@ def test_characters_for_text_without_spaces():
     assert find_near(texts, "char:6", threshold="0.7").removed == {
         0: (1, pytest.approx(0.75, abs=0.06))
     }
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="no ../shared/data beside the checkout")
+def test_planted_copies_are_found_as_often_as_the_curve_says():
+    """Of 6,000 documents; the script itself says it of a million."""
+    planted = plant(6_000)
+    found = find_near(planted.text)
+    texts = planted.text.to_pylist()
+    for document, (other, similarity) in found.removed.items():
+        assert float(plain_similarity(texts[document], texts[other])) == similarity >= 0.8
+        assert other not in found.removed
+    exact = np.array([float(plain_similarity(texts[i], texts[j])) for i, j in planted.pairs])
+    is_removed = np.array([i in found.removed or j in found.removed for i, j in planted.pairs])
+    assert not is_removed[exact < 0.8].any()
+    due = s_curve(Bands(14, 8), exact[exact >= 0.8])
+    spread = (due * (1 - due)).sum() ** 0.5
+    assert len(due) > 400
+    assert abs(is_removed[exact >= 0.8].sum() - due.sum()) < 4 * spread
+    assert is_removed[exact >= 0.8].mean() > 0.95
