@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Dict, Iterator, Set
 
 from schemas.array_record import largest_file
 from schemas.features import is_training
-from schemas.manifest import EVALUATION, REJECTED, Manifest, ManifestFile
+from schemas.manifest import DECONTAMINATION, EVALUATION, REJECTED, Manifest, ManifestFile
 from schemas.records import framed_bytes
 from schemas.statistics import Statistics
 from schemas.task_rules import specials_due
@@ -127,6 +127,8 @@ def _odd_files(schema: "Schema", stats: Statistics, manifest: Manifest) -> Itera
     evaluated = sum(c.documents for split, c in stats.splits().items() if not is_training(split))
     if evaluated and any(feature.name == "example_id" for feature in schema.features):
         due.add(EVALUATION)
+    if "decontaminate_sha256" in schema.parameters:
+        due.add(DECONTAMINATION)
     for path in sorted(due - others.keys()):
         yield f"MANIFEST.json does not list {path}, which every such set has"
     for path in sorted(others.keys() - due - set(REJECTED)):

@@ -13,7 +13,8 @@ from schemas.errors import DataError
 from schemas.typed_json import quote
 
 FILTERED, REFUSED = "filtered", "refused"
-FAMILIES = ("filter", "language", "gopher", "c4", "fineweb")  # of filters, without a row a reason
+# Of filters, without a row a reason.
+FAMILIES = ("filter", "language", "gopher", "c4", "fineweb", "contaminated")
 Observed = Dict[str, Dict[str, int]]  # section to key to number: {"language": {"nb": 3}}
 MOST = 1 << 53  # of a count: what other languages' numbers hold
 

@@ -21,7 +21,9 @@ READ_VERSIONS = (1, 2)  # 1 has no digest in MANIFEST.json, and may lack files t
 MANIFEST = "MANIFEST.json"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # What may be as large as the documents; others are read whole, and are bounded.
-EVALUATION, REJECTED = "evaluation.jsonl", ("rejects/filtered.jsonl", "rejects/rejects.jsonl")
+EVALUATION = "evaluation.jsonl"
+REJECTED = ("rejects/contamination.jsonl", "rejects/filtered.jsonl", "rejects/rejects.jsonl")
+DECONTAMINATION = "decontamination.json"  # of sets with targets, which schema.json says
 
 
 def check_version(version: int) -> None:

@@ -274,9 +274,10 @@ def _route_sample(documents: Documents, making: Making, split: str) -> _RoutedSa
     """Filters and tokenizes documents as a worker does; twice: the first time warms up."""
     schema, seconds = making.schema, []
     routes = Routes(schema.splits, schema.shards)
+    filters = making.filters.of_split(split)
     for _ in range(2):
         began = time.perf_counter()
-        filtered = filter_documents(making.filters, documents, making.source.roles)
+        filtered = filter_documents(filters, documents, making.source.roles)
         routed = route_examples(
             filtered.documents, making.task, making.tokenizer, schema, routes, split
         )

@@ -8,6 +8,7 @@ from itertools import chain
 import numpy as np
 
 from pipelines.build.near_marks import Marks
+from pipelines.decontamination.hits import Hit, add_hits
 from pipelines.deduplicate.job import PASSES, FindJob
 from pipelines.deduplicate.steps import Counts, add_counts
 from pipelines.encoding.tokenizer import LoadedTokenizer
@@ -125,6 +126,7 @@ class Report:
     token_counts: np.ndarray = field(default_factory=lambda: NO_COUNTS, compare=False)
     deliveries: Deliveries = field(default_factory=Deliveries)
     near: Counts = field(default_factory=Counts)
+    hits: tuple[Hit, ...] = ()
 
 
 def add_reports(reports: Iterable[Report]) -> Report:
@@ -144,4 +146,5 @@ def add_reports(reports: Iterable[Report]) -> Report:
         add_token_counts(report.token_counts for report in reports),
         add_deliveries([report.deliveries for report in reports]),
         add_counts(report.near for report in reports),
+        add_hits(all_of("hits")),
     )

@@ -6,6 +6,7 @@ from hashlib import sha256
 
 from pipelines.build.job import Job, Report
 from pipelines.configs.config_file import CONFIG
+from pipelines.decontamination.hits import hits_file
 from pipelines.deduplicate.job import name_tally
 from pipelines.deduplicate.result import read_result, refuse_other_files
 from pipelines.inspection.report.content import SetContent
@@ -25,7 +26,7 @@ from pipelines.writers.tfds_info import tfds_files
 from pipelines.writers.token_counts import token_counts_file
 from schemas.drops import total_observed
 from schemas.errors import DataError
-from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
+from schemas.manifest import DECONTAMINATION, FORMAT_VERSION, Manifest, ManifestFile
 from schemas.sidecar import Inputs
 from schemas.typed_json import to_json
 
@@ -42,7 +43,10 @@ def publish_set(report: Report, job: Job) -> Manifest:
     contents = _sidecars(report, job)
     for name, content in contents.items():
         write_file(os.path.join(job.staging, name), content)
-    contents["tokenizer.json"] = store.read(job.locate("tokenizer.json"))
+    staged = ["tokenizer.json"]
+    if job.filters.decontamination.decontaminate:
+        staged.append(DECONTAMINATION)
+    contents |= {name: store.read(job.locate(name)) for name in staged}
     sidecars = [
         *collect(report.stashed, job.staging),
         *(
@@ -84,6 +88,7 @@ def _sidecars(report: Report, job: Job) -> dict[str, bytes]:
         **tfds_files(schema, report.files, report.statistics),
         **evaluation_file(report.evaluation, ids_differ=job.task.ids_differ),
         **rejects_file(report.rejects),
+        **hits_file(report.hits),
         **token_counts_file(report.token_counts),
         **report_file(lambda: _content(report, job, inputs)),
         CONFIG: job.config,

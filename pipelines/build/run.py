@@ -14,18 +14,21 @@ from pipelines.build.options import BuildOptions
 from pipelines.build.plan import Plan
 from pipelines.build.summary import print_plan, print_summary
 from pipelines.configs.config_file import config_bytes
+from pipelines.decontamination.finders import put_index
 from pipelines.deduplicate.job import PASSES, FindJob, count_partitions
 from pipelines.deduplicate.result import read_result, refuse_other_texts
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.host.console import Console
 from pipelines.readers.block_list import has_blocks, write_blocks
 from pipelines.readers.label_values import find_labels
+from pipelines.readers.source import Source
 from pipelines.readers.sources import Block
 from pipelines.readers.spread import CLUSTER_WORKERS, uneven, worker_count
 from pipelines.rows.routing import Routes
 from pipelines.runners.deliveries import LOST_END
 from pipelines.runners.launch import choose_runner, is_local, with_beam
 from pipelines.storage.store import is_url, write_file
+from pipelines.targets.prepare import Counting, find_targets, prepare_filters, with_index
 from pipelines.writers.finished import count_finished, keep_finished
 from pipelines.writers.refusals import refuse_others, refuse_own_inputs
 from pipelines.writers.reuse import find_finished_set, set_of
@@ -71,6 +74,11 @@ class Run:
         if self.options.exchange != "auto":
             return self.options.exchange
         return "files" if self.is_local else "runner"
+
+    @property
+    def source(self) -> Source:
+        """How inputs are read."""
+        return next(iter(self.options.sources().values()))
 
     @property
     def total_bytes(self) -> int:
@@ -158,6 +166,9 @@ def _build(run: Run, staging: Staging) -> None:
         os.mkdir(scratch)
     write_file(os.path.join(folder, "tokenizer.json"), run.tokenizer.json)
     write_blocks(folder, run.blocks)
+    counting = Counting(run.source, run.blocks, run.beam_arguments, staging)
+    filters = prepare_filters(run.options.filters, counting, _console.print)
+    run = replace(run, options=replace(run.options, filters=filters))
     with_beam().run_pipeline(
         wire(run, staging),
         run.beam_arguments,
@@ -185,7 +196,7 @@ def wire(run: Run, staging: Staging) -> "Callable[[beam.Pipeline], None]":
         job = Job(
             schema=run.schema,
             task=options.settings,
-            source=next(iter(options.sources().values())),
+            source=run.source,
             filters=options.filters,
             output=options.output,
             local=staging.local,
@@ -231,8 +242,11 @@ def _find_job(run: Run, staging: Staging) -> FindJob | None:
 def _plan(run: Run) -> Plan:
     """Estimates from a sample of the inputs what the run will take."""
     options = run.options
-    source = next(iter(options.sources().values()))
-    making = Making(run.schema, options.settings, source, options.filters, run.tokenizer)
+    filters = options.filters
+    if filters.decontamination.decontaminate:
+        index = find_targets(filters.decontamination, _console.print)
+        filters = with_index(filters, put_index(index, None))
+    making = Making(run.schema, options.settings, run.source, filters, run.tokenizer)
     found = estimate(making, run.blocks)
     began = time.monotonic()
     with_beam()

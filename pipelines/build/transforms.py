@@ -90,8 +90,9 @@ class RouteBlock(beam.DoFn):
         """Reads, tokenizes and routes."""
         job = self._job
         check_turn(job.staging, job.run)
+        filters = job.filters.of_split(block.split)
         for piece, documents in enumerate(read_block(block, job.source)):
-            filtered = filter_documents(job.filters, documents, job.source.roles)
+            filtered = filter_documents(filters, documents, job.source.roles)
             documents = filtered.documents
             routed = route_examples(
                 documents, job.task, self._tokenizer, job.schema, job.routes, block.split
@@ -140,7 +141,7 @@ def _read_report(
         funnel=funnel,
     )
     rejects = (*documents.rejects, *routed.rejects)
-    return Report(statistics, (), rejects, documents.digests, stashed=stashed)
+    return Report(statistics, (), rejects, documents.digests, stashed=stashed, hits=filtered.hits)
 
 
 class WriteShard(beam.DoFn):

@@ -112,6 +112,7 @@ def read_filtered(
     block: Block, source: Source, filters: Filters
 ) -> Iterator[tuple[Documents, Filtered]]:
     """A block's documents in pieces, as they are read and as filters leave them."""
+    filters = filters.of_split(block.split)
     for documents in read_block(block, source):
         yield documents, filter_documents(filters, documents, source.roles)
 

@@ -4,6 +4,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
@@ -20,6 +21,7 @@ from pipelines.readers.spread import CLUSTER_WORKERS, uneven, worker_count
 from pipelines.runners.deliveries import LOST_END
 from pipelines.runners.launch import choose_runner, is_local, with_beam
 from pipelines.storage.store import is_url
+from pipelines.targets.prepare import Counting, prepare_filters
 from pipelines.writers.refusals import FOUND, refuse_others, refuse_own_inputs, refuse_shard_set
 from pipelines.writers.staging import Staging, stage
 from schemas.drops import REFUSED, describe_dropped
@@ -78,6 +80,8 @@ def _find(
     if not is_url(scratch):
         os.mkdir(scratch)
     write_blocks(folder, blocks)
+    counting = Counting(options.source(), blocks, beam_arguments, staging)
+    options = replace(options, filters=prepare_filters(options.filters, counting, _console.print))
     with_beam().run_pipeline(
         wire(options, blocks, beam_arguments, staging),
         beam_arguments,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipelines.decontamination.hits import Hit
 from pipelines.filters.filters import Filters, load_filter
 from pipelines.filters.normalization import normalize_texts
 from pipelines.filters.rules.table import apply_rules, rules_of
@@ -35,6 +36,7 @@ class Filtered:
       reasons: why some of these are dropped, by their places.
       lines: the dropped documents as JSON Lines with their reasons, if they are to be kept.
       observed: what rules counted besides, section to key to number; see `rules.rule.Judged`.
+      hits: what documents have in common with evaluation texts.
     """
 
     documents: Documents
@@ -43,6 +45,7 @@ class Filtered:
     reasons: dict[int, str] = field(default_factory=dict)
     lines: bytes = b""
     observed: Observed = field(default_factory=dict)
+    hits: tuple[Hit, ...] = ()
 
     @property
     def read(self) -> int:
@@ -89,6 +92,7 @@ def filter_documents(filters: Filters, documents: Documents, roles: tuple[Role, 
         reasons,
         _lines(columns, reasons) if filters.keep_rejects else b"",
         applied.observed,
+        tuple(replace(hit, path=documents.path_of(place)) for place, hit in applied.hits),
     )
 
 

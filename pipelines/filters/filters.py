@@ -7,17 +7,19 @@ import re
 import sys
 import unicodedata
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, get_args
 
 import tyro
 
+from pipelines.decontamination.options import Decontamination
 from pipelines.filters.rules.c4 import C4, C4Flags
 from pipelines.filters.rules.fineweb import FINEWEB, FinewebFlags
 from pipelines.filters.rules.gopher import GOPHER, GopherFlags
 from pipelines.filters.rules.language import asked_labels, parse_languages
 from pipelines.filters.rules.presets import asked_for
 from schemas.errors import UsageError
+from schemas.features import is_training
 
 Normalize = Literal["none", "nfc", "nfkc"]
 PAPERS = {"gopher": GOPHER, "c4": C4, "fineweb": FINEWEB}
@@ -55,6 +57,7 @@ class Filters:
     gopher: Annotated[GopherFlags, tyro.conf.arg(name="")] = GopherFlags()
     c4: Annotated[C4Flags, tyro.conf.arg(name="")] = C4Flags()
     fineweb: Annotated[FinewebFlags, tyro.conf.arg(name="")] = FinewebFlags()
+    decontamination: Annotated[Decontamination, tyro.conf.arg(name="")] = Decontamination()
 
     def __post_init__(self) -> None:
         """Refuses values that cannot be meant."""
@@ -109,12 +112,12 @@ class Filters:
         Raises:
           UsageError: names the flag.
         """
-        for name, value in asdict(self).items():
+        defaults = _flags(asdict(_DEFAULT))
+        for name, value in _flags(asdict(self)).items():
             chooses = name not in ("filter", "keep_rejects")
-            if not texts and chooses and value != asdict(_DEFAULT)[name]:
-                given = value if not isinstance(value, dict) else "..."
+            if not texts and chooses and value != defaults[name]:
                 raise UsageError(
-                    f"--{name}={given} is of texts, and {place} has none before its template: "
+                    f"--{name}={value} is of texts, and {place} has none before its template: "
                     "choose documents with --filter"
                 )
         if texts > 1 and asked_for(self.c4, C4, "c4" in self.presets):
@@ -122,6 +125,20 @@ class Filters:
                 "--quality=c4 and flags of C4's take lines out of a text, and documents of "
                 f"{place} are of {texts} texts: leave them out"
             )
+        if texts > 1 and (unit := self.decontamination.rule.unit) != "document":
+            raise UsageError(
+                f"--decontaminate_unit={unit} cuts text out, and documents of {place} are of "
+                f"{texts} texts: leave it out, so that the whole document goes"
+            )
+
+    def of_split(self, split: str) -> "Filters":
+        """The filters of documents that are given for a split; "" where their hash decides.
+
+        Nothing is looked for in files that are to be evaluated on: they may be the targets.
+        """
+        if not split or is_training(split):
+            return self
+        return replace(self, decontamination=Decontamination())
 
     def parameters(self) -> dict[str, Any]:
         """What decides, by flag name, for the fingerprint of what is made.
@@ -136,9 +153,10 @@ class Filters:
         values = {
             name: value
             for name, value in asdict(self).items()
-            if name != "keep_rejects" and name not in PAPERS and value is not None
+            if name not in ("keep_rejects", "decontamination", *PAPERS) and value is not None
         }
         values |= asked_labels(self)
+        values |= self.decontamination.parameters()
         for name, paper in PAPERS.items():
             values |= asked_for(getattr(self, name), paper, name in self.presets)
         if self.filter:
@@ -149,6 +167,14 @@ class Filters:
 
 
 _DEFAULT = Filters()
+
+
+def _flags(values: dict[str, Any]) -> dict[str, Any]:
+    """All flags, those of the dataclasses among them too."""
+    flags: dict[str, Any] = {}
+    for name, value in values.items():
+        flags |= value if isinstance(value, dict) else {name: value}
+    return flags
 
 
 @functools.cache

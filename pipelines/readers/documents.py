@@ -183,6 +183,7 @@ class Documents:
       stored_bytes: read from disk for it.
       digests: (path, file size, start, xxh3_128) of the stored ranges that end with this piece.
       path: of the file.
+      paths: of several files with the number of documents of each, in their order.
     """
 
     columns: pa.RecordBatch
@@ -192,6 +193,15 @@ class Documents:
     stored_bytes: int = 0
     digests: tuple[tuple[str, int, int, str], ...] = ()
     path: str = ""
+    paths: tuple[tuple[str, int], ...] = ()
+
+    def path_of(self, place: int) -> str:
+        """The file of one of the documents, as they were read."""
+        for path, number in self.paths:
+            if place < number:
+                return path
+            place -= number
+        return self.path
 
     @property
     def text(self) -> pa.LargeStringArray:

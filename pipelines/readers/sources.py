@@ -179,6 +179,7 @@ def _join(pieces: list[Documents]) -> Documents:
         sum(piece.stored_bytes for piece in pieces),
         tuple(digest for piece in pieces for digest in piece.digests),
         pieces[0].path + (f" or one of {len(others)} files after it" if others else ""),
+        tuple((piece.path, len(piece.columns)) for piece in pieces) if others else (),
     )
 
 

@@ -1,6 +1,6 @@
 """Hashes words and characters, compiled by numba. Called by `word_hashes.py`.
 
-Legend: N bytes, D documents, W words, C characters.
+Legend: N bytes, D documents, W words, C characters, R runs of words.
 """
 
 import numpy as np
@@ -122,3 +122,49 @@ def hash_characters(data, bounds, table, hashes, offsets):
             place += size
         offsets[document + 1] = found
     return found
+
+
+@inner
+def _is_same_word(data, start, stop, others, place, end, table):
+    while start < stop and place < end:
+        code, size = np.int64(data[start]), 1
+        if code >= 0x80:
+            code, size = _code_point(data, start)
+        other, other_size = np.int64(others[place]), 1
+        if other >= 0x80:
+            other, other_size = _code_point(others, place)
+        if table[code] != table[other]:
+            return False
+        start += size
+        place += other_size
+    return start == stop and place == end
+
+
+@entry(types.boolean[::1](_BYTES, _INTS, _INTS, _INTS, _BYTES, _INTS, _INTS, _INTS, _INTS, _TABLE))
+def are_same_words(
+    data, starts, stops, first_R, others, other_starts, other_stops, other_R, length_R, table
+):
+    """Whether runs of words are spelt alike, folded as their hashes are: for R pairs of runs.
+
+    Args:
+      data: uint8[N], UTF-8.
+      starts: int64[W], the first byte of each word.
+      stops: int64[W], the byte after its last one.
+      first_R: int64, the first word of each run.
+      others: uint8, UTF-8, in which the other runs are.
+      other_starts: as `starts`, of these.
+      other_stops: as `stops`.
+      other_R: as `first_R`.
+      length_R: int64, words of both runs.
+      table: uint32[code points], of `character_table`.
+    """
+    same_R = np.ones(first_R.size, np.bool_)
+    for run in range(first_R.size):
+        for step in range(length_R[run]):
+            a, b = first_R[run] + step, other_R[run] + step
+            if not _is_same_word(
+                data, starts[a], stops[a], others, other_starts[b], other_stops[b], table
+            ):
+                same_R[run] = False
+                break
+    return same_R

@@ -5,6 +5,7 @@ import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from pipelines.runners.deliveries import LOST_END
 from pipelines.runners.launch import choose_runner, is_local, with_beam
 from pipelines.storage import store
 from pipelines.storage.store import write_file
+from pipelines.targets.prepare import Counting, prepare_filters
 from pipelines.train.bpe import Trained
 from pipelines.train.fertility import Fertility, fertility_table, measure_fertility
 from pipelines.train.group_sample import GroupSample
@@ -205,6 +207,8 @@ def _count(
         os.mkdir(scratch)
     write_blocks(folder, blocks)
 
+    counting = Counting(options.source(), blocks, beam_arguments, staging)
+    options = replace(options, filters=prepare_filters(options.filters, counting, _say))
     with_beam().run_pipeline(
         wire_counting(options, blocks, beam_arguments, staging),
         beam_arguments,

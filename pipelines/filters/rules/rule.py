@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from pipelines.decontamination.hits import Hit
 from schemas.drops import Observed
 
 
@@ -26,11 +27,13 @@ class Judged:
       text: the documents as the rules after this one see them, and as they are kept; None where
         they stay as they are.
       observed: what is counted besides, section to key to number: {"language": {"nb": 3}}.
+      hits: numbers of documents with what they have in common with evaluation texts.
     """
 
     reason: np.ndarray
     text: pa.LargeStringArray | None = None
     observed: Observed = field(default_factory=dict)
+    hits: tuple[tuple[int, Hit], ...] = ()
 
 
 @dataclass(frozen=True)

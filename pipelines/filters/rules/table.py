@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.filters.rules import c4, fineweb, gopher, language, sizes
+from pipelines.decontamination.hits import Hit
+from pipelines.filters.rules import c4, contamination, fineweb, gopher, language, sizes
 from pipelines.filters.rules.rule import Rule
 from schemas.drops import Observed, add_observed
 
@@ -22,6 +23,7 @@ FAMILIES: tuple[Callable[["Filters", int], Iterator[Rule]], ...] = (
     gopher.make_rules,
     c4.make_rules,
     fineweb.make_rules,
+    contamination.make_rules,
 )
 _JOINT = pa.scalar("\n", pa.large_string())
 
@@ -36,12 +38,14 @@ class Applied:
       reasons: why others are dropped, each for the first reason found.
       observed: what was counted besides, see `Judged`; with `edited`, the number of documents that
         were edited and kept, and `edited_bytes`, which they lost, by rule.
+      hits: as `Judged` has them.
     """
 
     left: np.ndarray
     columns: pa.RecordBatch
     reasons: dict[int, str]
     observed: Observed
+    hits: tuple[tuple[int, Hit], ...] = ()
 
 
 @functools.lru_cache(8)
@@ -66,15 +70,17 @@ def apply_rules(columns: pa.RecordBatch, texts: list[str], rules: tuple[Rule, ..
       texts: names of those that are text; what counts is all of them together.
       rules: in their order.
     """
-    left, text = np.arange(len(columns)), _join(columns, texts)
+    left, text = np.arange(len(columns)), join_texts(columns, texts)
     reasons: dict[int, str] = {}
     observed: Observed = {}
+    hits: list[tuple[int, Hit]] = []
     is_edited = False
     for rule in rules:
         judged = rule.judge(text)
         reason, after = judged.reason.astype(np.int64), judged.text
         if after is not None:
             reason[(reason == 0) & _is_empty(after)] = 1
+        hits += [(int(left[place]), hit) for place, hit in judged.hits]
         dropped, kept = np.flatnonzero(reason), pa.array(reason == 0)
         reasons |= {
             document: rule.reasons[code - 1]
@@ -90,10 +96,11 @@ def apply_rules(columns: pa.RecordBatch, texts: list[str], rules: tuple[Rule, ..
     if is_edited:
         [name] = texts
         columns = columns.set_column(columns.schema.get_field_index(name), name, text)
-    return Applied(left, columns, reasons, observed)
+    return Applied(left, columns, reasons, observed, tuple(hits))
 
 
-def _join(columns: pa.RecordBatch, texts: list[str]) -> pa.LargeStringArray:
+def join_texts(columns: pa.RecordBatch, texts: list[str]) -> pa.LargeStringArray:
+    """All texts of each document together, with a newline between."""
     if len(texts) == 1:
         return columns[texts[0]]
     join = pc.binary_join_element_wise  # pyright: ignore[reportAttributeAccessIssue]

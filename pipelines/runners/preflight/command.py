@@ -6,6 +6,7 @@ Nothing is written and no job is started.
 import os
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
@@ -14,6 +15,7 @@ import numpy as np
 from pipelines.build.estimate import Making, estimate
 from pipelines.build.options import BuildOptions
 from pipelines.build.run import Run, bytes_by_split, complete, wire
+from pipelines.decontamination.options import Decontamination
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.host.console import Console
 from pipelines.readers.files import is_url
@@ -169,7 +171,8 @@ def _add_costs(
 ) -> None:
     """Keys, memory and work, from a sample of the inputs and rates that were measured."""
     source = next(iter(options.sources().values()))
-    making = Making(schema, options.settings, source, options.filters, tokenizer)
+    filters = replace(options.filters, decontamination=Decontamination())  # which takes two passes
+    making = Making(schema, options.settings, source, filters, tokenizer)
     try:
         found = estimate(making, blocks)
     except TextmillError as error:

@@ -1,0 +1,1 @@
+"""Which documents hold text of evaluation sets, found by runs of words."""

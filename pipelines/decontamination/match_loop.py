@@ -1,0 +1,202 @@
+"""Finds n-grams of targets in documents, compiled by numba.
+
+Called by `gram_index.py` and `matches.py`. Legend: W words of the documents, H hits, G n-grams, P
+their prefixes (the first words of an n-gram, as many as the shortest has), D documents with hits,
+T texts of the targets.
+"""
+
+import numpy as np
+
+from pipelines.host.compiled import entry, inner
+
+BASE = np.uint64(0x9E3779B97F4A7C15)  # odd: no word of a run loses its weight modulo 2**64
+SPREAD = np.uint64(0xD6E8FEB86659FD93)
+MOST_LISTED = 10  # texts of targets that one document is listed with
+
+
+@inner
+def _find(keys, wanted, first, last):
+    """Where the first key of keys[first:last], which ascend, is that is not below the wanted."""
+    while first < last:
+        middle = (first + last) >> 1
+        if keys[middle] < wanted:
+            first = middle + 1
+        else:
+            last = middle
+    return first
+
+
+@inner
+def _grown(hits, count):
+    if count < len(hits):
+        return hits
+    larger = np.empty((2 * len(hits), 3), np.int64)
+    larger[:count] = hits
+    return larger
+
+
+@entry()
+def find_hits(word_W, offsets, least, bitmap, shift, prefix_P, bounds_P, length_G, hash_G):
+    """Every place of every n-gram, by the hashes of its words.
+
+    A hash rolls over `least` words at a time. Where the bitmap has its bit and the table its value,
+    it goes on over the lengths that n-grams of this prefix have.
+
+    Args:
+      word_W: uint64, hashes of words.
+      offsets: int64 [n + 1], where the words of each document begin.
+      least: words of a prefix.
+      bitmap: uint64, a bit for each prefix at `prefix * SPREAD >> shift`.
+      shift: uint64.
+      prefix_P: uint64, ascending.
+      bounds_P: int64 [P + 1], where the n-grams of each prefix begin.
+      length_G: int64, words of each n-gram, ascending within a prefix.
+      hash_G: uint64, ascending within a length.
+
+    Returns:
+      int64 [H, 3]: the document, the word that begins the n-gram, and the n-gram.
+    """
+    top = np.uint64(1)
+    for _ in range(least):
+        top *= BASE
+    hits, count = np.empty((64, 3), np.int64), 0
+    for document in range(len(offsets) - 1):
+        begin, end = offsets[document], offsets[document + 1]
+        rolling = np.uint64(0)
+        for word in range(begin, end):
+            rolling = rolling * BASE + word_W[word]
+            start = word - least + 1
+            if start > begin:
+                rolling -= word_W[start - 1] * top
+            elif start < begin:
+                continue
+            bit = (rolling * SPREAD) >> shift
+            if not (bitmap[bit >> np.uint64(6)] >> (bit & np.uint64(63))) & np.uint64(1):
+                continue
+            prefix = _find(prefix_P, rolling, 0, len(prefix_P))
+            if prefix == len(prefix_P) or prefix_P[prefix] != rolling:
+                continue
+            gram, last = bounds_P[prefix], bounds_P[prefix + 1]
+            whole, words = rolling, least
+            while gram < last:
+                length = length_G[gram]
+                if start + length > end:
+                    break
+                while words < length:
+                    whole = whole * BASE + word_W[start + words]
+                    words += 1
+                next_length = _find(length_G, length + 1, gram, last)
+                found = _find(hash_G, whole, gram, next_length)
+                if found < next_length and hash_G[found] == whole:
+                    hits = _grown(hits, count)
+                    hits[count, 0], hits[count, 1], hits[count, 2] = document, start, found
+                    count += 1
+                gram = next_length
+    return hits[:count]
+
+
+@inner
+def _has(text_G, wanted, first, last):
+    found = _find(text_G, wanted, first, last)
+    return found < last and text_G[found] == wanted
+
+
+@inner
+def _longest_run(hits, first, last, bounds_G, text_G, length_G, text):
+    """The longest run of words that a text's n-grams cover, places in order: start and stop."""
+    best_start = best_stop = start = stop = np.int64(0)
+    for hit in range(first, last):
+        gram = hits[hit, 2]
+        if not _has(text_G, text, bounds_G[gram], bounds_G[gram + 1]):
+            continue
+        begin = hits[hit, 1]
+        if begin > stop or stop == 0:
+            start, stop = begin, begin
+        stop = max(stop, begin + length_G[gram])
+        if stop - start > best_stop - best_start:
+            best_start, best_stop = start, stop
+    return best_start, best_stop
+
+
+@inner
+def _is_fuller(text, other, count_T, total_T):
+    """Whether more of a text is found than of another; of two alike, the earlier one."""
+    here, there = count_T[text] * total_T[other], count_T[other] * total_T[text]
+    return here > there or (here == there and text < other)
+
+
+@inner
+def _rank_texts(touched, count_T, need_T, total_T, best):
+    """How many texts are held, and how many of them are in `best`, in the order of `_is_fuller`."""
+    held = kept = 0
+    for text in touched:
+        if count_T[text] < need_T[text]:
+            continue
+        held += 1
+        place = kept
+        while place > 0 and _is_fuller(text, best[place - 1], count_T, total_T):
+            place -= 1
+        if place < MOST_LISTED:
+            kept = min(kept + 1, MOST_LISTED)
+            best[place + 1 : kept] = best[place : kept - 1].copy()
+            best[place] = text
+    return held, kept
+
+
+@inner
+def _mark_hits(hits, first, last, bounds_G, text_G, count_T, need_T, counted_H):
+    """Marks the hits of n-grams that stand in a text which is held."""
+    for hit in range(first, last):
+        gram = hits[hit, 2]
+        for text in text_G[bounds_G[gram] : bounds_G[gram + 1]]:
+            if count_T[text] >= need_T[text]:
+                counted_H[hit] = True
+                break
+
+
+@entry()
+def judge_hits(hits, distinct, bounds_G, text_G, length_G, total_T, need_T):
+    """Which texts of targets each document holds: those of which enough n-grams are found.
+
+    Args:
+      hits: int64 [H, 3], confirmed ones, by document and word.
+      distinct: int64 [N, 2], document and n-gram, each once, by document.
+      bounds_G: int64 [G + 1], where the texts of each n-gram begin in `text_G`.
+      text_G: int64, ascending for each n-gram.
+      length_G: int64, words of each n-gram.
+      total_T: int64, n-grams of each text that count.
+      need_T: int64, how many of them are enough.
+
+    Returns:
+      bool [H], whether the hit is of a text that is held. And of each document those texts of which
+      most is found, int64 [N, 6]: the document, the text, how many of its n-grams are found, the
+      first word of the longest run of them and the one after it, and how many texts are held.
+    """
+    counted_H = np.zeros(len(hits), np.bool_)
+    count_T, touched = np.zeros(len(total_T), np.int64), np.empty(len(total_T), np.int64)
+    best = np.empty(MOST_LISTED, np.int64)
+    listed, size = np.empty((64 + MOST_LISTED, 6), np.int64), 0
+    first = last = pair = 0
+    while pair < len(distinct):
+        document, texts = distinct[pair, 0], 0
+        while pair < len(distinct) and distinct[pair, 0] == document:
+            gram = distinct[pair, 1]
+            for text in text_G[bounds_G[gram] : bounds_G[gram + 1]]:
+                touched[texts] = text
+                texts += count_T[text] == 0
+                count_T[text] += 1
+            pair += 1
+        while last < len(hits) and hits[last, 0] == document:
+            last += 1
+        held, kept = _rank_texts(touched[:texts], count_T, need_T, total_T, best)
+        if held:
+            _mark_hits(hits, first, last, bounds_G, text_G, count_T, need_T, counted_H)
+        if size + kept > len(listed):
+            listed = np.concatenate((listed, np.empty_like(listed)))
+        for text in best[:kept]:
+            begin, stop = _longest_run(hits, first, last, bounds_G, text_G, length_G, text)
+            listed[size] = document, text, count_T[text], begin, stop, held
+            size += 1
+        count_T[touched[:texts]] = 0
+        first = last
+    return counted_H, listed[:size]

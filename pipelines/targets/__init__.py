@@ -1,0 +1,1 @@
+"""Evaluation texts for decontamination: how they are read, and which of their n-grams count."""

@@ -1,0 +1,243 @@
+"""--decontaminate in whole runs of build_shards."""
+
+import json
+
+import pytest
+
+from pipelines.build_shards import main
+from pipelines.inspection.read_rows import read_rows
+from schemas.errors import DataError, UsageError
+from schemas.sidecar import read_set
+
+QUESTIONS = [
+    "What colour was the horse of the old king of Norway?",
+    "Who ate my soup?",
+    "Why do rivers in the far north of the country freeze later than the lakes that they leave?",
+    "How many roads must a man walk down",
+]
+PLAIN = "nothing to be found in here but {} and words"
+
+
+def write_lines(path, texts, field="text"):
+    path.write_text("".join(json.dumps({field: text}) + "\n" for text in texts))
+    return path
+
+
+@pytest.fixture
+def questions(tmp_path):
+    return write_lines(tmp_path / "questions.jsonl", QUESTIONS, "question")
+
+
+def arguments(source, tokenizer_path, output, *more):
+    return [
+        f"--input={source}",
+        f"--tokenizer={tokenizer_path}",
+        f"--output={output}",
+        "--num_shards=1",
+        "--task=clm",
+        "--max_length=64",
+        "--splits=train:1",
+        *more,
+    ]
+
+
+def asked(questions, *more):
+    return [f"--decontaminate={questions}", "--decontaminate_fields=question", *more]
+
+
+def hits(output):
+    lines = (output / "rejects/contamination.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_a_document_that_holds_a_question_is_dropped_and_listed(
+    questions, tokenizer_path, tmp_path, capsys
+):
+    long = "Once upon a time. WHY do rivers, in the far north -- of the country freeze later than"
+    texts = [
+        PLAIN.format("one"),
+        "before\nwhat COLOUR was the horse of the old king of Norway! after",
+        "who ate my soup? who knows",
+        long + " the LAKES do",
+        "how many roads must a man walk",
+        PLAIN.format("two"),
+    ]
+    source = write_lines(tmp_path / "source.jsonl", texts)
+    output = tmp_path / "set"
+    main(arguments(source, tokenizer_path, output, *asked(questions)))
+    said = capsys.readouterr().out
+    assert "1 more of less than 5 words are not looked for" in said
+    assert "2 contaminated" in said
+    info = read_set(str(output))
+    assert info.stats.dropped == {"contaminated": 2}
+    assert info.stats.observed == {"contaminated": {str(questions): 2}}
+    assert info.stats.total().documents == 4
+    found = {hit["record"]: hit for hit in hits(output)}
+    assert {record: hit["overlap"] for record, hit in found.items()} == {
+        0: "what COLOUR was the horse of the old king of Norway",
+        2: long.removeprefix("Once upon a time. ") + " the LAKES",
+    }
+    assert (found[2]["found"], found[2]["of"], found[2]["texts"]) == (3, 6, 1)
+    assert {hit["path"] for hit in found.values()} == {str(source)}
+    report = json.loads((output / "decontamination.json").read_text())
+    [target] = report["targets"]
+    assert (target["texts"], target["too_short"], target["common"]) == (4, 1, 0)
+    assert info.schema.parameters["decontaminate_sha256"] == [target["sha256"]]
+    main(arguments(source, tokenizer_path, output, *asked(questions)))
+    assert "holds this very set already" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="'decontaminate_share': 0.0"):
+        main(
+            arguments(
+                source, tokenizer_path, output, *asked(questions, "--decontaminate_share=0.9")
+            )
+        )
+
+
+def test_targets_count_by_content_and_not_by_name(questions, tokenizer_path, tmp_path, capsys):
+    source = write_lines(tmp_path / "source.jsonl", [PLAIN.format("one")])
+    main(arguments(source, tokenizer_path, tmp_path / "set", *asked(questions)))
+    questions.rename(tmp_path / "other.jsonl")
+    same = arguments(source, tokenizer_path, tmp_path / "set", *asked(tmp_path / "other.jsonl"))
+    capsys.readouterr()
+    main(same)
+    assert "holds this very set already" in capsys.readouterr().out
+    write_lines(tmp_path / "other.jsonl", QUESTIONS[1:], "question")
+    with pytest.raises(UsageError, match="decontaminate_sha256"):
+        main(same)
+
+
+def test_common_language_does_not_count(questions, tokenizer_path, tmp_path, capsys):
+    common = [f"{n}: {QUESTIONS[3]}" for n in range(3)]
+    texts = [*common, *common, PLAIN.format("one"), QUESTIONS[0]]
+    source = write_lines(tmp_path / "source.jsonl", texts)
+    for limit, dropped in ((2, 1), (3, 7), (0, 7)):
+        output = tmp_path / f"set{limit}"
+        more = f"--decontaminate_max_documents={limit}"
+        main(arguments(source, tokenizer_path, output, *asked(questions, more)))
+        assert read_set(str(output)).stats.dropped == {"contaminated": dropped}
+        report = json.loads((output / "decontamination.json").read_text())
+        assert report["common_examples"] == ([QUESTIONS[3]] if limit == 2 else [])
+        assert report["targets"][0]["common"] == (limit == 2)
+    said = capsys.readouterr().out
+    assert "1 n-gram of these in more than 2 documents" in said
+
+
+@pytest.mark.parametrize("unit", ["paragraph", "line"])
+def test_what_is_found_is_cut_out(questions, tokenizer_path, tmp_path, unit):
+    between = "\n\n" if unit == "paragraph" else "\n"
+    texts = [
+        between.join(["first", f"x {QUESTIONS[0]} y", "last\n"]),
+        f"{QUESTIONS[3]}",
+        between.join(["alone", QUESTIONS[3].upper()]),
+        PLAIN.format("one"),
+    ]
+    source = write_lines(tmp_path / "source.jsonl", texts)
+    output = tmp_path / "set"
+    more = asked(questions, f"--decontaminate_unit={unit}")
+    main(arguments(source, tokenizer_path, output, *more, "--max_length=16"))
+    stats = read_set(str(output)).stats
+    assert stats.dropped == {"contaminated": 1}
+    assert stats.observed["edited"] == {"contaminated": 2}
+    gone = len(f"x {QUESTIONS[0]} y{between}") + len(between + QUESTIONS[3])
+    assert stats.observed["edited_bytes"] == {"contaminated": gone}
+    left = [f"first{between}last\n", "alone", PLAIN.format("one")]
+    assert stats.total().text_bytes == sum(map(len, left))
+    assert len(hits(output)) == 3
+
+
+def test_nothing_is_taken_out_of_files_to_evaluate_on(questions, tokenizer_path, tmp_path):
+    train = write_lines(tmp_path / "train.jsonl", [QUESTIONS[0] + " so", PLAIN.format("one")])
+    test = write_lines(tmp_path / "test.jsonl", QUESTIONS)
+    output = tmp_path / "set"
+    main(
+        [
+            f"--train_input={train}",
+            f"--test_input={test}",
+            f"--tokenizer={tokenizer_path}",
+            f"--output={output}",
+            "--task=clm",
+            *asked(questions, "--decontaminate_max_documents=1"),
+        ]
+    )
+    stats = read_set(str(output)).stats
+    assert stats.split("test").documents == len(QUESTIONS)
+    assert (stats.split("train").documents, stats.dropped) == (1, {"contaminated": 1})
+
+
+def test_a_set_is_a_target(tokenizer_path, tmp_path):
+    texts = [f"{number} {PLAIN.format('set')} {number}" for number in range(60)]
+    source = write_lines(tmp_path / "source.jsonl", texts)
+    first = tmp_path / "first"
+    mlm = [f"--input={source}", f"--tokenizer={tokenizer_path}", f"--output={first}"]
+    main([*mlm, "--splits=train:0.5,test:0.5", "--static_masking", "--max_length=32"])
+    info = read_set(str(first))
+    output = tmp_path / "second"
+    main(arguments(source, tokenizer_path, output, f"--decontaminate={first}"))
+    stats = read_set(str(output)).stats
+    assert stats.dropped == {"contaminated": info.stats.split("test").documents}
+    assert {hit["field"] for hit in hits(output)} == {"test"}
+    rows = [
+        rows
+        for shard in info.manifest.shards("test", "array_record")
+        for _, rows in read_rows(info, shard, range(0, shard.rows or 0, 99))
+    ]
+    assert any(row["masked_weights"].any() for row in rows)  # and yet the text is known
+
+
+@pytest.mark.parametrize(
+    "flags, error, said",
+    [
+        (["--decontaminate=nowhere.jsonl"], DataError, "no file matches --decontaminate=nowhere"),
+        (["--decontaminate="], UsageError, "--decontaminate is empty"),
+        (["--decontaminate_ngram=8"], UsageError, "says nothing without --decontaminate"),
+        (["--decontaminate=Q"], UsageError, "no record has text in text or question"),
+        (
+            ["--decontaminate=Q", "--decontaminate_fields=a,,b"],
+            UsageError,
+            "names with commas between",
+        ),
+        (["--decontaminate=Q", "--decontaminate_ngram=65"], UsageError, "from 1 to 64"),
+        (["--decontaminate=Q", "--decontaminate_ngram=4"], UsageError, "min_words=5: from 1 to 4"),
+        (["--decontaminate=Q", "--decontaminate_share=2"], UsageError, "a share from 0 to 1"),
+        (["--decontaminate=Q", "--decontaminate_max_documents=-1"], UsageError, "at least 0"),
+        (["--decontaminate=SHORT"], UsageError, "none of 2 texts has 5 words"),
+        (["--decontaminate=EMPTY"], DataError, "is empty: there is no text"),
+        (["--decontaminate=BROKEN"], DataError, "broken_json"),
+        (
+            ["--decontaminate=SHORT", "--task=qa", "--decontaminate_unit=line"],
+            UsageError,
+            "cuts text out, and documents of --task=qa are of 2 texts",
+        ),
+    ],
+)
+def test_what_cannot_be_a_target_is_refused(
+    flags, error, said, questions, corpus, tokenizer_path, tmp_path
+):
+    given = {
+        "Q": questions,
+        "SHORT": write_lines(tmp_path / "short.jsonl", ["too few words", "a b c d"]),
+        "EMPTY": write_lines(tmp_path / "empty.jsonl", []),
+        "BROKEN": tmp_path / "broken.jsonl",
+    }
+    given["BROKEN"].write_text('{"text": "one two three four five"}\n{broken\n')
+    head = "--decontaminate="
+    flags = [
+        head + str(given[name]) if (name := flag.removeprefix(head)) in given else flag
+        for flag in flags
+    ]
+    with pytest.raises(error, match=said):
+        main(
+            [
+                f"--input={corpus}",
+                f"--tokenizer={tokenizer_path}",
+                f"--output={tmp_path / 'set'}",
+                *flags,
+            ]
+        )
+    assert not (tmp_path / "set/MANIFEST.json").exists()
+
+
+def test_the_plan_counts_what_is_found(questions, tokenizer_path, tmp_path, capsys):
+    source = write_lines(tmp_path / "source.jsonl", [QUESTIONS[0], PLAIN.format("one")])
+    main(arguments(source, tokenizer_path, tmp_path / "set", *asked(questions), "--dry_run"))
+    assert "1 contaminated" in capsys.readouterr().out
