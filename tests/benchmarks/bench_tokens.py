@@ -2,14 +2,16 @@
 
     python -m tests.benchmarks.bench_tokens
 
-Megatron's is scripts/tokens_megatron.py, with megatron-core's own builder; 2 processes. Texts:
-numbered reviews, as JSON Lines on both sides. Rates are bytes of text; the peer takes less of it,
-since it is slow. Start-up counts on both sides.
+Megatron's is scripts/tokens_megatron.py, with megatron-core's own builder; OLMo-core's is `dolma
+tokens`; both of 2 processes. Texts: numbered reviews, as JSON Lines on both sides. Rates are bytes
+of text; the peers take less of it, since they are slow. Start-up counts on both sides.
 """
 
+import json
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.benchmarks.clock import Seconds
@@ -26,6 +28,12 @@ from tests.benchmarks.measure import (
 )
 from tests.benchmarks.peers import peer_versions, with_peers
 
+_PINS = {"megatron-core": "peers", "dolma": "dolma"}
+_OF_DOLMA = (
+    *("--tokenizer.bos_token_id=0", "--tokenizer.eos_token_id=2", "--tokenizer.pad_token_id=1"),
+    *("--processes=2", "--dtype=uint16"),
+)
+
 
 @dataclass(frozen=True)
 class Bench(Options):
@@ -33,7 +41,7 @@ class Bench(Options):
 
     megabytes: float = 110
     """Of text, for ours."""
-    peer_megabytes: float = 5
+    peer_megabytes: float = 22
     """Of the same text, for the peer."""
 
 
@@ -46,34 +54,65 @@ def measure(options: Bench) -> Iterator[Record]:
         small_bytes = write_json_lines(small, options.peer_megabytes)
         tokenizer = write_tokenizer(scratch / "tokenizer.json")
 
-        def ours() -> Seconds:
-            flags = ("--task=tokens", "--file_format=megatron")
+        halves = _write_halves(small)
+
+        def ours(file_format: str) -> Seconds:
+            flags = ("--task=tokens", f"--file_format={file_format}")
             return build_set(scratch / "set", large, tokenizer, *flags)
 
         def megatron(python: str) -> Seconds:
             given = (small, tokenizer, tempfile.mkdtemp(dir=scratch))
             return seconds_of("tests.benchmarks.scripts.tokens_megatron", *given, python=python)
 
-        found = alternated({"ours": ours, "megatron": with_peers(megatron)}, options.runs)
-        how = {"bytes": large_bytes, "workers": workers(large)}
-        side = Side.rate(
-            "build_shards --task=tokens", found["ours"], large_bytes / 1e6, "MB", **how
-        )
-    yield Record(
-        "build_shards tokens beside Megatron's preprocessor",
-        side,
-        Side.rate(
-            "IndexedDatasetBuilder",
-            found["megatron"],
-            small_bytes / 1e6,
-            "MB",
-            bytes=small_bytes,
-            workers="2 processes",
-        ),
-        reach=15,
-        versions=versions("apache-beam", "gigatoken")
-        | peer_versions("megatron-core", "tokenizers"),
-    )
+        def dolma(python: str) -> Seconds:
+            given = ("--documents", *halves, "--destination", tempfile.mkdtemp(dir=scratch))
+            older = _write_older(tokenizer)
+            words = ("tokens", f"--tokenizer.name_or_path={older}", *_OF_DOLMA, *given)
+            return seconds_of("dolma.cli", *words, python=python)
+
+        contestants = {
+            "megatron": (with_peers(megatron), "IndexedDatasetBuilder", "megatron-core"),
+            "npy": (with_peers(dolma, "dolma"), "dolma tokens", "dolma"),
+        }
+        for file_format, (theirs, name, package) in contestants.items():
+            both = {"ours": partial(ours, file_format), "theirs": theirs}
+            found = alternated(both, options.runs)
+            how = {"bytes": large_bytes, "workers": workers(large)}
+            side = f"build_shards --task=tokens --file_format={file_format}"
+            yield Record(
+                f"build_shards tokens beside {name}",
+                Side.rate(side, found["ours"], large_bytes / 1e6, "MB", **how),
+                Side.rate(
+                    name,
+                    found["theirs"],
+                    small_bytes / 1e6,
+                    "MB",
+                    bytes=small_bytes,
+                    workers="2 processes",
+                ),
+                reach=15,
+                versions=versions("apache-beam", "gigatoken")
+                | peer_versions(package, "tokenizers", pins=_PINS[package]),
+            )
+
+
+def _write_halves(text: Path) -> list[Path]:
+    """Two files of the lines, as dolma's processes take them, each with an id."""
+    halves = [text.with_suffix(f".{number}.jsonl") for number in range(2)]
+    lines = text.read_text(encoding="utf-8").split("\n")[:-1]
+    for number, half in enumerate(halves):
+        some = (json.loads(line) | {"id": str(i)} for i, line in enumerate(lines[number::2]))
+        half.write_text("".join(json.dumps(document) + "\n" for document in some))
+    return halves
+
+
+def _write_older(tokenizer: Path) -> Path:
+    """The tokenizer.json as tokenizers 0.19 reads it: merges are texts."""
+    values = json.loads(tokenizer.read_bytes())
+    values["model"]["merges"] = [" ".join(pair) for pair in values["model"]["merges"]]
+    older = tokenizer.with_name("older.json")
+    older.write_text(json.dumps(values))
+    return older
 
 
 if __name__ == "__main__":
