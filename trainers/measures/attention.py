@@ -9,11 +9,13 @@
     print(report)              # which row, which segment, how far
     assert report.ok
 
+Models of an encoder and a decoder: see `verify_encoder_decoder`.
+
 Legend: B rows, L tokens a row, C logits a token.
 """
 
-from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -25,6 +27,19 @@ from trainers.data.batches import Batch, BatchReader
 EARLIER, LATER = "an earlier segment of the row", "a later segment of the row"
 AHEAD, PADDING, ROW = "later tokens of the segment", "padding", "another row"
 ALONE = "being packed, not alone in a row"
+_TARGET = "target_"  # begins the names of what the decoder reads
+
+
+class _Stream(NamedTuple):
+    """Columns of what an encoder or a decoder reads."""
+
+    ids: str
+    segments: str
+    positions: str
+
+
+_INPUTS = _Stream("input_ids", "segment_ids", "position_ids")
+_TARGETS = _Stream(*(_TARGET + name for name in ("ids", "segment_ids", "position_ids")))
 
 
 @dataclass(frozen=True)
@@ -106,6 +121,31 @@ class AttentionReport:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True)
+class EncoderDecoderReport:
+    """What `verify_encoder_decoder` found, by the attention that lets it through.
+
+    Attributes:
+      encoder: the encoder's states while inputs change.
+      decoder: the logits while targets change, and of each segment alone.
+      cross: the logits of a segment while inputs of others change that its own states do not see.
+    """
+
+    encoder: AttentionReport
+    decoder: AttentionReport
+    cross: AttentionReport
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing moved that should not."""
+        return self.encoder.ok and self.decoder.ok and self.cross.ok
+
+    def __str__(self) -> str:
+        """The three reports."""
+        parts = (("encoder", self.encoder), ("decoder", self.decoder), ("cross", self.cross))
+        return "\n".join(f"{name} attention: {report}" for name, report in parts)
+
+
 def pick_rows(shards: BatchReader, split: str = "train", *, count: int = 4, seed: int = 0) -> Batch:
     """Rows of a set that hold several segments, and so can leak; the first in the seed's order.
 
@@ -153,6 +193,51 @@ def verify_attention(
         rows, or do not move at all where tokens change: nothing could be told.
     """
     rows = _Rows(logits_of, batch, seed)
+    return _report(rows, tolerance, causal=causal)
+
+
+def verify_encoder_decoder(
+    outputs_of: Callable[[Batch], Tuple[Any, Any]],
+    batch: Batch,
+    *,
+    tolerance: float = 1e-4,
+    seed: int = 0,
+) -> EncoderDecoderReport:
+    """Tells what an encoder, a causal decoder and the attention between them let through.
+
+    Args:
+      outputs_of: the model without dropout. Gets rows with `input_ids`, `target_ids` (which it
+        shifts by itself, within segments), their segments (`segment_ids`, `target_segment_ids`) and
+        positions (`position_ids`, `target_position_ids`); gives the encoder's last states
+        [B, L, D] and the decoder's logits [B, T, C].
+      batch: rows of span_corruption as they are read.
+      tolerance: how far states and logits may move; see `verify_attention`.
+      seed: of the tokens that replace others.
+
+    Raises:
+      UsageError: as `verify_attention`.
+    """
+
+    def states_of(rows: Batch) -> Any:
+        return outputs_of(rows)[0]
+
+    def logits_of(rows: Batch) -> Any:
+        return outputs_of(rows)[1]
+
+    encoder = _report(_Rows(states_of, batch, seed), tolerance, causal=False)
+    own = _Rows(logits_of, batch, seed, changed=_TARGETS, read=_TARGETS)
+    decoder = _report(own, tolerance, causal=True)
+    across = _Rows(logits_of, batch, seed, read=_TARGETS)
+    through_encoder = {(leak.changed, leak.moved) for leak in encoder.leaks}
+    movements = tuple(
+        movement
+        for movement in _changing_segments(across, decoder.limit)
+        if (movement.changed, movement.moved) not in through_encoder
+    )
+    return EncoderDecoderReport(encoder, decoder, replace(decoder, movements=movements))
+
+
+def _report(rows: "_Rows", tolerance: float, *, causal: bool) -> AttentionReport:
     spread = float(rows.before[rows.segments > 0].std())
     limit = tolerance * spread
     rows.check_that_runs_agree(limit)
@@ -165,15 +250,35 @@ def verify_attention(
 
 
 class _Rows:
-    """The rows as they are, the model's logits of them, and ways to change them."""
+    """The rows as they are, the model's logits of them, and ways to change them.
 
-    def __init__(self, logits_of: Callable[[Batch], Any], batch: Batch, seed: int):
+    Attributes:
+      changed: name of the column whose tokens are changed.
+      changing: segments of them, [B, L].
+      segments: those of the logits.
+      numbered: row and number of each of the latter.
+    """
+
+    def __init__(
+        self,
+        logits_of: Callable[[Batch], Any],
+        batch: Batch,
+        seed: int,
+        *,
+        changed: _Stream = _INPUTS,
+        read: _Stream = _INPUTS,
+    ):
         self._logits_of, self._random = logits_of, np.random.default_rng(seed)
-        self.segments = np.asarray(batch["segment_ids"])
+        self.changed, self._read = changed.ids, read.segments
+        self.changing = np.asarray(batch[changed.segments])
+        self.segments = np.asarray(batch[read.segments])
         self.batch = {name: c for name, c in batch.items() if not name.startswith("masked_")}
         self.batch["input_ids"] = unmask(batch)
-        self.batch["position_ids"] = positions_from_segments(self.segments)
-        self._ids = np.unique(self.batch["input_ids"][self.segments > 0])
+        for stream in (_INPUTS, _TARGETS):
+            if stream.segments in batch:
+                positions = positions_from_segments(np.asarray(batch[stream.segments]))
+                self.batch[stream.positions] = positions
+        self._ids = np.unique(self.batch[changed.ids][self.changing > 0])
         if len(self._ids) < 2:
             raise UsageError("the rows hold one token only, which no other can replace")
         self.numbered = segments_of(self.segments)
@@ -192,7 +297,7 @@ class _Rows:
                 f"the logits of rows {list(shape)} have the shape {list(logits.shape)}: give "
                 f"[{shape[0]}, {shape[1]}, C], of every token"
             )
-        if not np.isfinite(logits[batch["segment_ids"] > 0]).all():
+        if not np.isfinite(logits[batch[self._read] > 0]).all():
             raise UsageError("logits of tokens are not finite: nothing can be told of them")
         return logits
 
@@ -207,12 +312,13 @@ class _Rows:
 
     def moved(self, here: np.ndarray) -> np.ndarray:
         """How far logits move, [B, L], where the tokens of `here`, bool [B, L], are replaced."""
-        ids = self.batch["input_ids"].copy()
+        ids = self.batch[self.changed].copy()
         # Each by another token of the rows, at random: 1 to n - 1 further in their sorted list.
         place = np.searchsorted(self._ids, ids[here])  # of padding perhaps none of them
         place += self._random.integers(1, len(self._ids), here.sum())
         ids[here] = self._ids[place % len(self._ids)]
-        return np.abs(self.run(dict(self.batch, input_ids=ids)) - self.before).max(axis=-1)
+        changed = {**self.batch, self.changed: ids}
+        return np.abs(self.run(changed) - self.before).max(axis=-1)
 
     def farthest(
         self, cause: str, changed: Optional[Tuple[int, int]], row: int, moved_L: np.ndarray
@@ -228,12 +334,14 @@ def _changing_segments(rows: _Rows, limit: float) -> Iterator[Movement]:
     """What other segments and rows do while one segment, or the padding of one row, changes."""
     own = 0.0
     for changed in sorted({*rows.numbered, *((row, 0) for row in range(len(rows.segments)))}):
-        here = np.zeros(rows.segments.shape, bool)
-        here[changed[0]] = rows.segments[changed[0]] == changed[1]
+        here = np.zeros(rows.changing.shape, bool)
+        here[changed[0]] = rows.changing[changed[0]] == changed[1]
         if not here.any():
             continue
         moved = rows.moved(here)
-        own = max(own, float(moved[here].max()) if changed[1] else 0.0)
+        if changed[1]:
+            its_own = rows.segments[changed[0]] == changed[1]
+            own = max(own, float(moved[changed[0], its_own].max(initial=0)))
         for row, segment in rows.numbered:
             if (row, segment) != changed:
                 cause = ROW if row != changed[0] else EARLIER if segment > changed[1] else LATER
@@ -243,7 +351,7 @@ def _changing_segments(rows: _Rows, limit: float) -> Iterator[Movement]:
     if own <= limit:
         raise UsageError(
             f"logits move by {own:.1e} at most where their own tokens change: the model does not "
-            "read `input_ids` of the rows it is given"
+            f"read `{rows.changed}` of the rows it is given"
         )
 
 
@@ -269,10 +377,19 @@ def _alone(rows: _Rows) -> Iterator[Movement]:
     for start in range(0, len(rows.numbered), count):
         few = rows.numbered[start : start + count]
         filled = few + few[-1:] * (count - len(few))  # the same shape for all, which compiles once
-        logits = rows.run(one_segment_a_row(rows.batch, filled))
+        logits = rows.run(_one_segment_a_row(rows.batch, filled))
         for number, (row, segment) in enumerate(few):
             places = np.flatnonzero(rows.segments[row] == segment)
             apart = np.full(rows.segments.shape[1], -1.0)
             difference = rows.before[row, places] - logits[number, : len(places)]
             apart[places] = np.abs(difference).max(axis=-1)
             yield from rows.farthest(ALONE, None, row, apart)
+
+
+def _one_segment_a_row(batch: Batch, wanted: List[Tuple[int, int]]) -> Batch:
+    """Inputs and, if there are any, targets of one segment a row."""
+    targets = {n[len(_TARGET) :]: c for n, c in batch.items() if n.startswith(_TARGET)}
+    alone = one_segment_a_row({n: c for n, c in batch.items() if not n.startswith(_TARGET)}, wanted)
+    if targets:
+        alone.update({_TARGET + n: c for n, c in one_segment_a_row(targets, wanted).items()})
+    return alone
