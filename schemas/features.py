@@ -166,6 +166,7 @@ _TASKS = {
     "tokens": _whole_documents,
 }
 TASKS = tuple(sorted(_TASKS))
+ROWS_OF = {"chat": "clm"}  # tasks whose rows are those of another
 
 
 def task_features(

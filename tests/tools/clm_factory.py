@@ -17,6 +17,15 @@ def clm_schema(**changes) -> Schema:
     return replace(schema, task="clm", features=features, fingerprint="")
 
 
+def chat_schema() -> Schema:
+    """The contract of the same rows of conversations."""
+    parameters = {
+        **{"chat_template": "", "end_of_turn": "", "train_on": "assistant"},
+        **{"prefix_ids": [], "suffix_ids": []},
+    }
+    return replace(clm_schema(), task="chat", parameters=parameters, fingerprint="")
+
+
 def clm_rows(schema: Schema, rows: int, seed: int, *, step: int = 1) -> dict[str, np.ndarray]:
     """As `packed_rows`, with weights of 1 for every token but the first of its segment."""
     columns = packed_rows(schema, rows, seed, step=step)
@@ -29,8 +38,8 @@ def clm_rows(schema: Schema, rows: int, seed: int, *, step: int = 1) -> dict[str
 def write_clm_set(
     directory: Path, *, train: int = 40, validation: int = 10, step: int = 1, **changes
 ) -> dict[str, dict[str, np.ndarray]]:
-    """A whole small set; returns its columns by split."""
-    schema = clm_schema(**changes)
+    """A whole small set; returns its columns by split. Changes are of the contract, or `schema`."""
+    schema = changes.pop("schema", None) or clm_schema(**changes)
     columns = {
         "train": clm_rows(schema, train, seed=1, step=step),
         "validation": clm_rows(schema, validation, seed=2, step=step),

@@ -25,6 +25,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from schemas.errors import UsageError
+from schemas.features import ROWS_OF
 from schemas.sidecar import Schema
 from trainers.data.batches import Batch, BatchReader
 from trainers.data.flag_values import parse_shards
@@ -225,15 +226,17 @@ def take_turns(
 def _differences(one: Schema, other: Schema) -> List[str]:
     """What differs in what a row means: `max_length: 128 in the first, 512 in the second`.
 
-    Encoding, file formats, packing, seed and splits may differ: rows are read alike.
+    Encoding, file formats, packing, seed and splits may differ, and tasks whose rows are the same:
+    rows are read alike.
     """
 
     def told(schema: Schema) -> Dict[str, object]:
         names = (
-            *("task", "max_length", "vocab_size", "tokenizer_sha256", "special_ids"),
+            *("max_length", "vocab_size", "tokenizer_sha256", "special_ids"),
             *("all_special_ids", "static_masking", "max_masked"),
         )
-        values: Dict[str, object] = {name: getattr(schema, name) for name in names}
+        values: Dict[str, object] = {"task": ROWS_OF.get(schema.task, schema.task)}
+        values.update((name, getattr(schema, name)) for name in names)
         values["classes"] = schema.parameters.get("classes")
         values.update(("feature " + f.name, f"{f.dtype}{list(f.shape)}") for f in schema.features)
         return values

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, List, Literal, Optional, Tuple, Type, TypeVar,
 import tyro
 
 from schemas.errors import DataError, UsageError
+from schemas.features import ROWS_OF
 from schemas.flag_file import expand, flag_file, kinds_of
 from schemas.set_cache import CACHE_GIGABYTES, Cache, default_directory
 from schemas.sidecar import Schema
@@ -206,12 +207,9 @@ class RunFlags:
         return Path(self.output or Path("runs") / f"{shards_name(self.shards)}-{model}")
 
 
-_ROWS_OF = {"chat": "clm"}  # tasks whose rows are those of another
-
-
 def check_task(task: str, schema: Schema, place: str) -> None:
     """Refuses with a UsageError the set at `place` if its rows are not the trainer's."""
-    if _ROWS_OF.get(schema.task, schema.task) != task:
+    if ROWS_OF.get(schema.task, schema.task) != task:
         raise UsageError(
             f"{place} holds rows for task {schema.task!r}; this trainer takes {task!r}. Build a "
             f"set with build_shards --task={task}, or use that task's trainer"

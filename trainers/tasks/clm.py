@@ -99,8 +99,9 @@ class ClmTask(Task):
         """Takes the counts of bytes and words of the split that is evaluated."""
         self.best_by = None if flags.best_by == "none" else flags.best_by
         split = flags.validation_split
+        sets = sets_of(shards) if shards is not None else []
         # Of conversations only a part is predicted: a loss over all bytes would say nothing.
-        sets = sets_of(shards) if shards is not None and schema.task == "clm" else []
+        sets = [] if any(part.schema.task == "chat" for part in sets) else sets
         counts = [part.stats.split(split) for part in sets if split in part.splits]
         self._text = sum(counts, ShardStatistics())
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import DataError, UsageError
+from tests.tools.clm_factory import chat_schema, write_clm_set
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
 from trainers.data.flag_values import parse_shards, shards_name
 from trainers.data.mixture import FINEST, Mixture, _shares, _turns, open_shards, take_turns
@@ -234,6 +235,24 @@ def test_contracts_that_differ_are_refused(sets, tmp_path, changes, said):
     assert f"{path(sets, 'a')[0]} and {tmp_path / 'other'} cannot be mixed" in str(refused.value)
     for part in said:
         assert part in str(refused.value)
+
+
+def test_texts_and_conversations_are_mixed(tmp_path):
+    written = [
+        write_clm_set(tmp_path / "texts", train=30),
+        write_clm_set(tmp_path / "chats", train=20, schema=chat_schema()),
+    ]
+    written[1]["train"]["loss_weights"][:] = 0  # else a set's weights might be the other's
+    write_set(tmp_path / "quiet", chat_schema(), written[1])
+    mixture = ShardSet.mix({f"{tmp_path}/texts": 0.5, f"{tmp_path}/quiet": 0.5})
+    for batch in mixture.batches("train", batch_size=10, seed=0, stop_step=6):
+        assert batch["set_index"].sum() == 5
+        for number, index, row in zip(
+            range(10), batch["set_index"], batch["row_index"], strict=True
+        ):
+            columns, own = written[index]["train"], row - 30 * index
+            for name, column in columns.items():
+                np.testing.assert_array_equal(batch[name][number], column[own])
 
 
 def test_the_fingerprint_tells_weights_and_sets(sets):

@@ -12,7 +12,7 @@ from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.tasks.qa import Qa
 from schemas.errors import UsageError
 from tests.tools.class_factory import class_schema, write_class_set
-from tests.tools.clm_factory import clm_schema, write_clm_set
+from tests.tools.clm_factory import chat_schema, clm_schema, write_clm_set
 from tests.tools.question_factory import schema_of, write_qa_set
 from tests.tools.shard_factory import mlm_schema, tokenizer_json
 from trainers.flax_clm import FlaxClmFlags
@@ -306,3 +306,13 @@ def test_a_mixture_has_the_text_of_all_its_sets(tmp_path):
     text = sum(part.stats.split("validation").text_bytes for part in both.parts)
     assert measures is not None
     assert measures["bits_per_byte"] == 6 / math.log(2) / text
+
+
+def test_bits_per_byte_are_not_of_conversations(tmp_path):
+    """Whichever set of a mixture comes first."""
+    write_clm_set(tmp_path / "texts", validation=2)
+    write_clm_set(tmp_path / "chats", validation=2, schema=chat_schema())
+    for names in (("texts", "chats"), ("chats", "texts"), ("chats",)):
+        shards = ShardSet.mix({f"{tmp_path}/{name}": 1 for name in names})
+        task = ClmTask(FlaxClmFlags(shards="set"), shards.schema, shards)
+        assert "bits_per_byte" not in (measure(task, [(BATCH, sums_of())]) or {"bits_per_byte": 0})
