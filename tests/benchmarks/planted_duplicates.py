@@ -3,7 +3,7 @@
     python -m tests.benchmarks.planted_duplicates --documents=1000000 --bands=14x8,16x7,20x13
     python -m tests.benchmarks.planted_duplicates --write=planted.jsonl
     python -m pipelines.find_duplicates --input=planted.jsonl --output=found ...
-    python -m tests.benchmarks.planted_duplicates --check=found/duplicates.parquet
+    python -m tests.benchmarks.planted_duplicates --check=found
 
 Documents are of words of ../shared/data's reviews, as frequent as there, in sentences. A fifth
 stand between two of 50 paragraphs of boilerplate. Of the others two in five have a copy, changed in
@@ -151,7 +151,7 @@ class Options:
     write: Path | None = None
     """Writes the corpus as JSON Lines, and measures nothing."""
     check: Path | None = None
-    """A duplicates.parquet, which is checked instead of what the core finds here."""
+    """What find_duplicates found, which is checked instead of what the core finds here."""
 
 
 def main(options: Options) -> None:
@@ -185,14 +185,15 @@ def _among(pairs: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     return np.isin(one, other)
 
 
-def _read(path: Path, text: pa.LargeStringArray) -> dict[int, tuple[int, float]]:
-    table = pq.read_table(path)
+def _read(folder: Path, text: pa.LargeStringArray) -> dict[int, tuple[int, float]]:
+    """{removed: (representative, similarity)} of a result, by numbers of documents."""
+    found = [pq.read_table(path) for path in sorted(folder.glob("duplicates-*.parquet"))]
     place = {bytes(digest): number for number, digest in enumerate(content_digests(text))}
-    columns = (table[name].to_pylist() for name in ("document", "representative", "similarity"))
-    names = [[bytes.fromhex(v) if isinstance(v, str) else v for v in column] for column in columns]
+    names = ("document", "representative", "similarity")
+    columns = (pa.concat_tables(found)[name].to_pylist() for name in names)
     return {
         place[document]: (place[other], similarity)
-        for document, other, similarity in zip(*names, strict=True)
+        for document, other, similarity in zip(*columns, strict=True)
     }
 
 
