@@ -35,7 +35,8 @@ class Sample:
     Attributes:
       document: its hash, 32 hexadecimal digits.
       excerpt: how it begins; of one that was left out after the shuffle, as its ids spell it.
-      detail: what more is known of the reason, such as what it is a near-duplicate of; "" of most.
+      detail: what more is known of the reason; of near-duplicates, what they are near:
+        "similarity 0.871 to 04d2ddc2..."; "" of others.
     """
 
     document: str

@@ -11,7 +11,13 @@ from pipelines.build.route_examples import Tokenized, text_bytes, texts_of
 from pipelines.filters.filter_documents import Filtered
 from pipelines.inspection.row_text import TokenTexts
 from pipelines.readers.documents import Documents
-from pipelines.rows.example_batch import ExampleBatch
+from pipelines.rows.batch_stream import from_stream
+from pipelines.rows.example_batch import (
+    DIGEST_BYTES,
+    REPRESENTATIVE,
+    SIMILARITY,
+    ExampleBatch,
+)
 from pipelines.rows.repeats import LeftOut
 from pipelines.tasks.task import Task
 from schemas.drops import DROPS
@@ -57,12 +63,17 @@ def filtered_funnel(
 
 
 def shard_funnel(
-    examples: ExampleBatch, left_out: LeftOut, schema: Schema, texts: TokenTexts
+    streams: Sequence[bytes],
+    examples: ExampleBatch,
+    left_out: LeftOut,
+    schema: Schema,
+    texts: TokenTexts,
 ) -> Funnel:
     """What a shard leaves out: repeats, and what is marked.
 
     Args:
-      examples: that came for it.
+      streams: that came for it.
+      examples: that were in them.
       left_out: of them, as `keep` tells.
       schema: the contract.
       texts: of the tokenizer.
@@ -76,7 +87,35 @@ def shard_funnel(
         return texts.text(ids.tolist())
 
     digests = np.stack(examples.digests(), axis=1)[place].astype(">u8").view(np.uint8)
-    return Funnel(removed=_by_reason(_OF_SHARD, left_out.reason_N, digests, sizes, excerpt))
+    removed = _by_reason(_OF_SHARD, left_out.reason_N, digests, sizes, excerpt)
+    tell = _tell_near(streams)
+    return Funnel(
+        removed={
+            reason: replace(
+                one,
+                samples=tuple(
+                    replace(sample, detail=tell(bytes.fromhex(sample.document)))
+                    for sample in one.samples
+                ),
+            )
+            for reason, one in removed.items()
+        }
+    )
+
+
+def _tell_near(streams: Sequence[bytes]) -> Callable[[bytes], str]:
+    """Gives what says which document one is near, by its hash: "" of those that were not told."""
+    marks = [batch for batch in map(from_stream, streams) if REPRESENTATIVE in batch.schema.names]
+
+    def tell(digest: bytes) -> str:
+        for batch in marks:
+            place = pc.index(batch["digests"], pa.scalar(digest, pa.binary(DIGEST_BYTES))).as_py()  # pyright: ignore[reportAttributeAccessIssue]
+            if place >= 0:
+                of = batch[REPRESENTATIVE][place].as_py().hex()
+                return f"similarity {batch[SIMILARITY][place].as_py():.3f} to {of}"
+        return ""
+
+    return tell
 
 
 def _by_reason(

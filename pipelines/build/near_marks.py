@@ -3,10 +3,16 @@
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from pipelines.deduplicate.rows import by_key, digest_bytes
 from pipelines.deduplicate.steps import Batches
-from pipelines.rows.example_batch import mark_batch
+from pipelines.rows.example_batch import (
+    DIGEST_BYTES,
+    REPRESENTATIVE,
+    SIMILARITY,
+    mark_batch,
+)
 from pipelines.rows.routing import Routes
 from schemas.drops import mark_of
 from schemas.features import is_training
@@ -34,8 +40,20 @@ class Marks:
         if self.are_given:
             trained = filter(is_training, self.routes.splits)
             routes = [self.routes.of_split(digests, split) for split in trained]
+        representatives = np.ascontiguousarray(removed["higher"])
+        near = {
+            REPRESENTATIVE: pa.FixedSizeBinaryArray.from_buffers(
+                pa.binary(DIGEST_BYTES), len(removed), [None, pa.py_buffer(representatives)]
+            ),
+            SIMILARITY: pa.array(removed["similarity"]),
+        }
+
+        def said(chosen: np.ndarray) -> pa.RecordBatch:
+            own = {name: column.take(pa.array(chosen)) for name, column in near.items()}
+            return mark_batch(digests[chosen], marks[chosen], own).batch
+
         return [
-            (to, mark_batch(digests[chosen], marks[chosen]).batch)
+            (to, said(chosen))
             for route in routes
             for to, chosen in by_key(np.arange(len(digests)), route)
         ]

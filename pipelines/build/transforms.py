@@ -197,7 +197,8 @@ class WriteShard(beam.DoFn):
             return None, None, size, received
         kept, funnel = keep(examples), None
         if self._texts is not None:
-            funnel = shard_funnel(examples, kept.left_out, self._job.schema, self._texts)
+            schema, texts = self._job.schema, self._texts
+            funnel = shard_funnel(streams, examples, kept.left_out, schema, texts)
         return kept, funnel, size, received
 
     def _make(self, name: str, split: str, kept: Kept | None) -> Made:

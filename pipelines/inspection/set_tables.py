@@ -1,6 +1,7 @@
 """The counts of a set as tables for a terminal."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from rich.console import RenderableType
@@ -32,6 +33,9 @@ def set_tables(info: SetInfo) -> list[RenderableType]:
     }
     if info.stats.funnel:
         titled["left out"] = funnel_table(info.stats.funnel)
+    for section, counts in sorted(info.stats.observed.items()):
+        rows = by_number(counts) or sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        titled[section.replace("_", " ")] = _bars(rows[:_LISTED])
     if info.stats.total().labels:
         titled["classes"] = labels_table(info.stats)
     return _one_below_another(titled)
@@ -179,7 +183,7 @@ def _bars(rows: list[tuple[str, int]]) -> Table:
         own.add_column(justify=justify, no_wrap=True)
     highest = max((count for _, count in rows), default=0) or 1
     for name, count in rows:
-        own.add_row(Text(name), f"{count:,}", "█" * round(_BAR * count / highest))
+        own.add_row(Text(visible(name)), f"{count:,}", "█" * round(_BAR * count / highest))
     return own
 
 
@@ -211,6 +215,13 @@ def labels_table(stats: Statistics) -> Table:
     if len(labels) > _LISTED:
         own.add_row(f"and {len(labels) - _LISTED:,} more")
     return own
+
+
+def by_number(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Counts of ranges ("4 to 7") in their order; [] if one of the names is no range."""
+    found = {name: re.match(r"\d+(\.\d+)?", name) for name in counts}
+    starts = {name: float(match[0]) for name, match in found.items() if match}
+    return sorted(counts.items(), key=lambda item: starts[item[0]]) if all(found.values()) else []
 
 
 def funnel_table(funnel: Funnel) -> Table:

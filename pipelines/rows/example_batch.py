@@ -12,6 +12,8 @@ from pipelines.rows.ragged import Ragged
 
 DIGEST_BYTES = 16
 COPIES = "copies"  # a scalar column: how many equal examples one stands for
+# Columns of marks: the document that one stays away for, as binary(16), and how similar it is.
+REPRESENTATIVE, SIMILARITY = "representative", "similarity"
 MARK = "mark"  # a scalar column: 0, or why documents equal to this one are dropped
 
 
@@ -124,15 +126,21 @@ class ExampleBatch:
         return to_stream(self.batch)
 
 
-def mark_batch(digests: np.ndarray, marks: np.ndarray) -> ExampleBatch:
+def mark_batch(
+    digests: np.ndarray, marks: np.ndarray, near: Mapping[str, pa.Array] = MappingProxyType({})
+) -> ExampleBatch:
     """Says of documents why they are dropped, and holds nothing else; `join` fills it up.
 
     Args:
       digests: uint8 [n, 16], of the documents.
       marks: uint8 [n], as `schemas.drops.mark_of` numbers reasons.
+      near: of near-duplicates [n], which `join` leaves out: REPRESENTATIVE and SIMILARITY.
     """
     whole = ExampleBatch.of(digests, np.zeros(len(digests), np.int64), {}, {MARK: marks})
-    return ExampleBatch(whole.batch.select(["digests", MARK]))
+    batch = whole.batch.select(["digests", MARK])
+    for name, column in near.items():
+        batch = batch.append_column(name, column)
+    return ExampleBatch(batch)
 
 
 def join(streams: Iterable[bytes]) -> ExampleBatch | None:

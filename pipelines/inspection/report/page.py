@@ -20,17 +20,18 @@ from pipelines.inspection.report.examples import examples
 from pipelines.inspection.report.figures import compact
 from pipelines.inspection.report.measures import classes, lengths, masks, packing
 from pipelines.inspection.report.origin import describe_making, overview, rejects, trace_flows
-from pipelines.inspection.report.removals import removals
+from pipelines.inspection.report.removals import observed, removals
 from pipelines.inspection.report.vocabulary import tokens
 from schemas.terminal import visible
 
 REPORT = "report.html"
 
 # Title; the macro of sections.html.jinja that writes the section; what gives its numbers.
-_SECTIONS: tuple[tuple[str, str, Callable[[SetContent], dict[str, Any] | None]], ...] = (
+_SECTIONS: tuple[tuple[str, str, Callable[[SetContent], Any]], ...] = (
     ("", "overview", overview),
     ("Where it all went", "went", trace_flows),
     ("Rule by rule", "removals", removals),
+    ("Counted by filters", "observed", observed),
     ("Rows", "examples", examples),
     ("Length of documents", "lengths", lengths),
     ("Packing", "packing", packing),

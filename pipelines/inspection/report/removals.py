@@ -2,11 +2,15 @@
 
 from typing import Any
 
-from pipelines.inspection.report.content import SetContent, short
+from pipelines.inspection.report.content import LISTED, SetContent, most, short
+from pipelines.inspection.report.figures import columns
+from pipelines.inspection.set_tables import by_number
 from schemas.drops import drop_of, in_order
 from schemas.funnel import SIZES, Removed, sizes
 
 _RULES = 60  # listed; others are one row
+_BARS = 60  # of a histogram
+_PARTS = ("language",)  # sections whose counts are parts of one whole
 
 
 def removals(content: SetContent) -> dict[str, Any] | None:
@@ -33,6 +37,25 @@ def removals(content: SetContent) -> dict[str, Any] | None:
         "rows": rows,
         "samples": samples,
     }
+
+
+def observed(content: SetContent) -> list[dict[str, Any]] | None:
+    """What filters counted besides, a figure a section: numbers as columns, names as a list."""
+    sections = []
+    for section, counts in sorted(content.statistics.observed.items()):
+        ordered = by_number(counts)
+        total = sum(counts.values()) or 1
+        bars = [(name, n, f"{name}: {n:,}", "blue") for name, n in ordered or ()][:_BARS]
+        rows = [(short(name), n, n / total) for name, n in most(counts, LISTED)]
+        sections.append(
+            {
+                "title": section.replace("_", " "),
+                "columns": columns(bars),
+                "rows": [] if ordered else rows,
+                "are_parts": section in _PARTS,
+            }
+        )
+    return sections or None
 
 
 def _listed(removed: dict[str, Removed]) -> list[tuple[str, Removed]]:

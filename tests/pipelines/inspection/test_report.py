@@ -20,7 +20,7 @@ from pipelines.inspection.report import page as report_page
 from pipelines.inspection.report.command import build_command
 from pipelines.inspection.report.content import SetContent, percent
 from pipelines.inspection.report.page import report_file, report_html
-from pipelines.inspection.set_tables import funnel_table
+from pipelines.inspection.set_tables import by_number, funnel_table
 from pipelines.readers.documents import Reject
 from pipelines.writers.row_sample import sample_rows
 from pipelines.writers.token_counts import read_token_counts
@@ -303,6 +303,24 @@ def test_what_was_left_out_rule_by_rule(tmp_path):
         ["duplicates", "3", "30", "9", f"{9 / given[2]:.2%}"],
         ["edits", "5"],
     ]
+
+
+def test_what_filters_counted_besides(tmp_path):
+    write_mlm_set(tmp_path / "set")
+    content = _content(tmp_path / "set")
+    observed = {
+        "language": {"<nb>": 30, "en": 10},
+        "near_duplicate_clusters": {"16 to 31": 1, "2 to 3": 40, "4 to 7": 5},
+        "edited": {"c4": 7},
+    }
+    stats = replace(content.statistics, observed=observed)
+    text = _text(report_html(replace(content, statistics=stats)))
+    assert "language &lt;nb&gt; 30 75.0 % en 10 25.0 %" in text
+    assert "near duplicate clusters 40 2 to 3 5 4 to 7 1 16 to 31" in text
+    assert "edited c4 7 language" in text
+    assert "Counted by filters" not in _text(report_html(content))
+    assert by_number(observed["language"]) == []
+    assert [name for name, _ in by_number({"0.9 to 1.0": 1, "0.5 to 0.6": 2})][0] == "0.5 to 0.6"
 
 
 def test_many_rules_are_a_small_page(tmp_path):
