@@ -12,6 +12,7 @@ ENDS_BEFORE_DOT = 128  # a full stop after it is cut off
 QUOTE, ICON, CURRENCY = 256, 512, 1024
 SOLID = 2048  # neither punctuation nor a symbol: what makes a word more than a mark
 MARK, TERMINAL, BREAK = 4096, 8192, 16384  # punctuation; may end a sentence; ends a line
+LETTER = 32768  # any; ALPHA is one of those between which a hyphen parts words
 
 _QUOTES = "'\"”“`‘´’‚,„»«「」『』（）〔〕【】《》〈〉⟦⟧"
 _MARKS = "…,:;!?¿؟¡()[]{}<>_#*&。？！，、；：～·।۔؛٪،"
@@ -55,6 +56,7 @@ def character_table() -> np.ndarray:
 def _of_category(character: str) -> int:
     category = unicodedata.category(character)
     found = SPACE if character.isspace() else 0
+    found |= LETTER if character.isalpha() else 0
     if category[0] == "L" and not 0x2B0 <= ord(character) < 0x300:  # signs of phonetics are none
         lower, upper = category in ("Ll", "Lo"), category in ("Lu", "Lt", "Lo")
         found |= ALPHA | (LOWER | ENDS_BEFORE_DOT) * lower | UPPER * upper

@@ -8,9 +8,9 @@ import numpy as np
 from pipelines.filters.english import characters
 from pipelines.host.compiled import entry, inner
 
-_SPACE, _ALPHA, _SOLID, _BREAK = (
+_SPACE, _LETTER, _SOLID, _BREAK = (
     characters.SPACE,
-    characters.ALPHA,
+    characters.LETTER,
     characters.SOLID,
     characters.BREAK,
 )
@@ -72,7 +72,7 @@ def measure_words(data, words, offsets, table, stop_words):
             if kinds & _SOLID:
                 counts[1, document] += 1
                 counts[2, document] += length
-            counts[3, document] += kinds & _ALPHA != 0
+            counts[3, document] += kinds & _LETTER != 0
             seen |= _stop_word(data, words[0, word], stop, stop_words)
         counts[0, document] = offsets[document + 1] - offsets[document]
         while seen:

@@ -119,7 +119,7 @@ def _ending(data, chunk, low, high, spellings):
             return 1
         if last - 1 <= low or not before & _UPPER:
             return 0
-        return 1 if chunk[_KIND, last - 2] & _UPPER else 0
+        return 1 if chunk[_KIND, last - 2] & _UPPER or chunk[_POINT, last - 2] == 0xB0 else 0
     if (point == 0x73 or point == 0x53) and last > low:
         quote = chunk[_POINT, last - 1]
         if quote == 0x27 or quote == 0x2019:
@@ -360,9 +360,25 @@ def _read_space(data, begin, stop, table):
 
 
 @inner
+def _ends_plainly(data, begin, i, stop, hashed, spellings):
+    """Whether letters are followed by one mark that is surely cut off, and white space."""
+    if i + 1 < stop and data[i + 1] != 0x20 and data[i + 1] != 0x0A:
+        return False
+    mark = data[i]
+    if mark == _DOT:
+        if data[i - 1] < 0x61:
+            return False
+    elif not (mark == _COMMA or mark == 0x21 or mark == 0x22 or mark == 0x29 or mark == 0x3F):
+        if mark != 0x3A and mark != 0x3B:
+            return False
+    if i + 1 - begin > _LONGEST:
+        return True
+    return not _look_up((hashed ^ np.uint64(mark)) * np.uint64(0x100000001B3), spellings)
+
+
+@inner
 def _make_room(words, found, more):
-    if found + more <= words.shape[1]:
-        return words
+    """An array with room for so many words; a call costs as much as a word, so ask first."""
     grown = np.empty((2, 2 * words.shape[1] + more), np.int64)
     grown[:, :found] = words[:, :found]
     return grown
@@ -388,19 +404,29 @@ def cut_words(data, pieces, table, spellings, spaces):
         first, stop = pieces[0, piece], pieces[1, piece]
         begin = first
         while begin < stop:
+            if data[begin] == 0x20 and begin > first and begin + 1 < stop:
+                if 0x21 <= data[begin + 1] < 0x7F and data[begin - 1] > 0x20:
+                    begin += 1  # the one space that belongs to the word before it
+                    continue
             i, hashed = begin, np.uint64(0xCBF29CE484222325)
             while i < stop and 0x61 <= data[i] | 0x20 <= 0x7A:
                 hashed = (hashed ^ np.uint64(data[i])) * np.uint64(0x100000001B3)
                 i += 1
-            words = _make_room(words, found, 4)
-            if i > begin and (i == stop or data[i] == 0x20 or data[i] == 0x0A):
+            if found + 4 > words.shape[1]:
+                words = _make_room(words, found, 4)
+            ends = i == stop or data[i] == 0x20 or data[i] == 0x0A
+            if i > begin and (ends or _ends_plainly(data, begin, i, stop, hashed, spellings)):
                 value = _look_up(hashed, spellings) if i - begin <= _LONGEST else np.int64(0)
                 found = _add_spelling(words, found, begin, i, value)
-                begin = i
+                if not ends:
+                    found = _add(words, found, i, i + 1)
+                begin = i + (not ends)
                 continue
             i, length = _read_chunk(data, begin, stop, table, chunk)
             if length:
-                words, before = _make_room(words, found, length), found
+                before = found
+                if found + length + 4 > words.shape[1]:
+                    words = _make_room(words, found, length)
                 found = _cut_chunk(data, chunk, length, spellings, words, found)
                 if found > before + 1:
                     found = _join(data, before, spellings, words, found)

@@ -44,7 +44,7 @@ CUT = {
     "addresses": ("see www.a-b.com/x,y http://x.org", "see|www.a-b.com/x,y|http://x.org"),
     "ellipses": ("so...what… a..", "so|...|what|…|a|.."),
     "faces": ("nice :) (see 8) done): no", "nice|:)|(|see|8)|done|):|no"),
-    "degrees": ("5 °C. 6°F", "5|°|C|.|6|°|F"),
+    "degrees": ("5 °C. 6°F. ˈa", "5|°|C|.|6|°|F|.|ˈa"),
     "other scripts": ("naïve—Øre 中文。 ½ ©2020", "naïve|—|Øre|中文|。|½|©|2020"),
     "white space": (" a\t\tb\u2003c\n", "a|b|c"),
 }
