@@ -74,6 +74,18 @@ def test_the_same_as_of_all_pairs_compared(shingle, threshold):
     assert removed > (20 if threshold != "1" else 2)
 
 
+def test_a_large_family_does_not_stay_because_its_first_document_goes():
+    """A held-out document is near the longest of 200, at 84 / 96, and near no other: 75 / 97."""
+    words = [f"w{number}" for number in range(80)]
+    longest = [*words, *(f"x{number}" for number in range(8))]
+    texts = [" ".join([*longest, *(f"y{number}" for number in range(12))]), " ".join(longest)]
+    texts += [" ".join([*words[:-1], f"z{number}"]) for number in range(198)]
+    levels = np.array([1] + [0] * 199, np.uint8)
+    found = find_near(texts, bands="1x1", levels=levels)  # nearly all in one bucket
+    assert found.removed[1] == (0, 84 / 96)
+    assert len(found.removed) > 150
+
+
 def test_texts_without_a_word_are_like_nothing():
     assert find_near(["...", "!", "", "--", "..."]).removed == {}
 
