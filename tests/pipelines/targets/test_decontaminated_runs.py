@@ -1,11 +1,14 @@
 """--decontaminate in whole runs of build_shards."""
 
 import json
+import random
 
 import pytest
 
+from pipelines import find_duplicates, train_tokenizer
 from pipelines.build_shards import main
 from pipelines.inspection.read_rows import read_rows
+from pipelines.runners.prism import find_program
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import read_set
 
@@ -241,3 +244,73 @@ def test_the_plan_counts_what_is_found(questions, tokenizer_path, tmp_path, caps
     source = write_lines(tmp_path / "source.jsonl", [QUESTIONS[0], PLAIN.format("one")])
     main(arguments(source, tokenizer_path, tmp_path / "set", *asked(questions), "--dry_run"))
     assert "1 contaminated" in capsys.readouterr().out
+
+
+def big_corpus():
+    """300 documents in which some questions stand once, and one in more documents than may be."""
+    draw = random.Random(0)
+    texts = []
+    for number in range(300):
+        words = [draw.choice(PLAIN.split()) for _ in range(40)]
+        if number % 12 == 0:
+            words[20:20] = [QUESTIONS[3 if number % 24 else number // 24 % 3]]
+        texts.append(" ".join([str(number), *words]))
+    return [*texts, *texts[:13]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", ["document", "line"])
+def test_every_runner_and_cut_gives_the_same_bytes(questions, tokenizer_path, tmp_path, unit):
+    texts = big_corpus()
+    source = write_lines(tmp_path / "source.jsonl", texts)
+    cut = tmp_path / "parts"
+    cut.mkdir()
+    for part in range(5):
+        write_lines(cut / f"{part}.jsonl", texts[part::5])
+    processes = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+    ways = {
+        "here": [],
+        "runner": ["--exchange=runner"],
+        "processes": processes,
+        "cut": processes,
+    }
+    try:
+        find_program(None)
+        ways["prism"] = ["--runner=PrismRunner"]
+    except UsageError:
+        pass  # the others are compared all the same
+    more = asked(questions, f"--decontaminate_unit={unit}", "--decontaminate_max_documents=5")
+    made, listed = {}, {}
+    for name, flags in ways.items():
+        output = tmp_path / name
+        given = cut if name == "cut" else source
+        arguments_ = arguments(given, tokenizer_path, output, *more, *flags)
+        main([flag for flag in arguments_ if flag != "--num_shards=1"] + ["--num_shards=3"])
+        files = read_set(str(output)).manifest.files
+        made[name] = {f.path: f.sha256 for f in files if f.split or f.path == "stats.json"}
+        made[name]["report"] = (output / "decontamination.json").read_bytes()
+        listed[name] = [{**hit, "path": ""} for hit in hits(output)]
+    assert all(files == made["here"] for files in made.values())
+    assert all(lines == listed["here"] for lines in listed.values())
+    assert len(listed["here"]) == 9  # the third is too short, and the last too common
+    assert {hit["record"] for hit in listed["here"]} == {0, 2}
+
+
+def test_a_tokenizer_and_near_duplicates_are_of_what_is_left(questions, tmp_path):
+    texts = [*(f"{PLAIN.format(number)} {number} {number}" for number in range(50)), QUESTIONS[0]]
+    source = write_lines(tmp_path / "source.jsonl", texts)
+    train_tokenizer.main(
+        [f"--input={source}", f"--output={tmp_path / 'bpe'}", "--vocab_size=300", *asked(questions)]
+    )
+    report = json.loads((tmp_path / "bpe/report.json").read_text())
+    assert report["text"]["documents"] == 50
+    find_duplicates.main(
+        [
+            f"--input={source}",
+            f"--output={tmp_path / 'near'}",
+            "--near_duplicates=jaccard:0.8",
+            *asked(questions),
+        ]
+    )
+    found = json.loads((tmp_path / "near/duplicates.json").read_text())
+    assert found["documents_rejected"] == {"contaminated": 1}
