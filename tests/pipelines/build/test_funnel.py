@@ -169,3 +169,23 @@ def test_near_duplicates_say_what_they_are_near(tokenizer_path, tmp_path, exchan
         representative, similarity = details[sample.document]
         of = digest_of(representative).hex()
         assert sample.detail == f"similarity {similarity:.3f} to {of}"
+
+
+def test_what_edits_take_is_measured_where_the_document_is_kept(tokenizer_path, tmp_path):
+    """C4 drops lines without an end; who is dropped after an edit counts as it was given."""
+
+    def document(number):
+        lines = [f"This is line {line} of document {number}, as said." for line in range(6)]
+        return "\n".join([*lines, "a menu"])
+
+    documents = [*map(document, range(30)), document(99) + "\nThis one is spam, as said."]
+    source = write(tmp_path / "lines.jsonl", documents)
+    info = build(tokenizer_path, tmp_path / "set", [source], "--quality=c4")
+    funnel = info.stats.funnel
+    assert funnel is not None and info.stats.broken_equations() == []
+    assert (funnel.documents, funnel.edited_bytes) == (31, 30 * len("\na menu"))
+    assert funnel.text_bytes == sum(len(text.encode()) for text in documents)
+    removed = funnel.removed["filter:spam"]
+    assert (removed.documents, removed.text_bytes) == (1, len(documents[-1]))
+    assert removed.samples[0].document == digest_of(documents[-1]).hex()
+    assert removed.samples[0].excerpt == shorten(documents[-1])
