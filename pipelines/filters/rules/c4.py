@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from pipelines.rows.text_bytes import slices, utf8_bytes
 if TYPE_CHECKING:
     from pipelines.filters.filters import Filters
 
+YesNo = Literal["yes", "no"]
 _AT_ONCE = 1 << 18  # bytes
 _REASONS = ("c4:min_sentences", "c4:page_phrases")
 
@@ -25,7 +26,7 @@ _REASONS = ("c4:min_sentences", "c4:page_phrases")
 class C4Flags:
     """Each rule of C4's by itself; --quality=c4 asks for all."""
 
-    c4_line_ends: bool | None = None
+    c4_line_ends: YesNo | None = None
     """Take out lines that do not end in . ! ? or a quotation mark."""
     c4_min_line_words: int | None = None
     """Take out lines of fewer words, as white space separates them (3; the paper's first version
@@ -36,7 +37,7 @@ class C4Flags:
     """Take out lines with any of these phrases, whatever their case, with commas between
     (javascript,terms of use,privacy policy,cookie policy,uses cookies,use of cookies,use
     cookies)."""
-    c4_notes: bool | None = None
+    c4_notes: YesNo | None = None
     """Take Wikipedia's notes out of lines: [1], [edit], [citation needed]."""
     c4_page_phrases: str | None = None
     """Drop documents with any of these in a line that is otherwise kept (lorem ipsum,{)."""
@@ -49,12 +50,12 @@ class C4Flags:
 
 
 C4 = C4Flags(
-    c4_line_ends=True,
+    c4_line_ends="yes",
     c4_min_line_words=3,
     c4_max_word_length=1000,
     c4_line_phrases="javascript,terms of use,privacy policy,cookie policy,uses cookies,"
     "use of cookies,use cookies",
-    c4_notes=True,
+    c4_notes="yes",
     c4_page_phrases="lorem ipsum,{",
     c4_min_sentences=5,
 )
@@ -87,7 +88,7 @@ def _judge_slice(
     data, bounds = utf8_bytes(text)
     table = character_table()
     limits = [asked.get("c4_min_line_words", 0), asked.get("c4_max_word_length", 0)]
-    limits += [asked.get("c4_notes", False), asked.get("c4_line_ends", False)]
+    limits += [asked.get(name) == "yes" for name in ("c4_notes", "c4_line_ends")]
     out, spans, offsets, is_dropped = choose_lines(
         data,
         bounds,

@@ -67,6 +67,30 @@ def test_what_filters_drop_is_counted_apart_from_what_is_refused(
         main(arguments(source, tokenizer_path, tmp_path / "plain", *flags, "--min_chars=3"))
 
 
+def test_rules_that_edit_and_count_are_in_the_statistics_and_the_contract(tokenizer_path, tmp_path):
+    source = tmp_path / "source.jsonl"
+    texts = ["Menu\nThe dog ran home over the hill.", "The cat came back in the morning."]
+    texts += ["There is no end to this", "Der Hund ist schon lange nicht mehr da."]
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    flags = ["--c4_line_ends=yes", "--language=en,de"]
+    for name, more in {"made": [], "runner": ["--exchange=runner"]}.items():
+        main(arguments(source, tokenizer_path, tmp_path / name, *flags, *more))
+    info = read_set(str(tmp_path / "made"))
+    kept, dropped = info.stats.total().documents, info.stats.dropped
+    assert kept + sum(dropped.values()) == 4 and dropped["c4:min_sentences"] == 1
+    assert info.stats.observed["edited"] == {"c4": 1}
+    assert info.stats.observed["edited_bytes"] == {"c4": len("Menu\n")}
+    assert sum(info.stats.observed["language"].values()) == 4
+    assert info.stats.broken_equations() == []
+    assert shards(tmp_path / "made") == shards(tmp_path / "runner")
+    main([f"--config={tmp_path}/made/config.yaml", f"--output={tmp_path / 'again'}"])
+    assert shards(tmp_path / "made") == shards(tmp_path / "again")
+    parameters = info.schema.parameters
+    assert parameters["c4_line_ends"] == "yes" and "quality" not in parameters
+    with pytest.raises(UsageError, match="c4_min_sentences"):
+        main(arguments(source, tokenizer_path, tmp_path / "made", *flags, "--c4_min_sentences=2"))
+
+
 def test_a_filter_that_fails_fails_the_run_in_words(corpus, tokenizer_path, tmp_path, monkeypatch):
     (tmp_path / "faulty.py").write_text("def choose(document):\n    return document['title']\n")
     monkeypatch.syspath_prepend(tmp_path)

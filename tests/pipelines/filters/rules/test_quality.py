@@ -196,11 +196,11 @@ C4_TEXTS = st.tuples(LINES, st.sampled_from(["\n", "\r\n", "\n\n", " \x85\t"])).
 def test_c4_takes_out_lines_and_drops_documents_as_the_paper_says(documents):
     phrases, pages = ("javascript", "use cookies"), ("lorem ipsum", "{")
     asked = {
-        "c4_line_ends": True,
+        "c4_line_ends": "yes",
         "c4_min_line_words": 3,
         "c4_max_word_length": 20,
         "c4_line_phrases": ",".join(phrases),
-        "c4_notes": True,
+        "c4_notes": "yes",
         "c4_page_phrases": ",".join(pages),
         "c4_min_sentences": 2,
     }
