@@ -1,6 +1,6 @@
 """Kills runs at random moments until each has made its set.
 
-    python -m tests.attacks.killed_at_random [--build --task=tokens --file_format=megatron,npy]
+    python -m tests.attacks.killed_at_random [--build='--task=tokens --file_format=npy']
 
 A round makes one set by attempts that differ in how they run and in whether they --resume. Each but
 the last few is cut off: the command, or one of its processes, by SIGKILL, Ctrl-C or SIGTERM. What
@@ -54,7 +54,7 @@ class Options:
     """Seconds after which an attempt is cut off, at most."""
     copies: int = 30
     """Of Python's own help, 0.5 MB each: it should take some seconds longer than that."""
-    build: tuple[str, ...] = ()
+    build: str = ""
     """Flags of build_shards; documents have the fields text and messages."""
 
 
@@ -68,7 +68,7 @@ def main(argv: list[str]) -> None:
         folder = Path(name)
         _write_text(folder, options.copies)
         _run(folder, "bpe", "train_tokenizer", "--vocab_size=4000").communicate()
-        _run(folder, "whole", "build_shards", *options.build).communicate()
+        _run(folder, "whole", "build_shards", *options.build.split()).communicate()
         due, said, defects = _hashes(folder / "whole"), Counter[str](), 0
         print("| round | attempts | cut off | set |\n|---|---|---|---|")
         for number in range(options.rounds):
@@ -118,11 +118,11 @@ def _attempt(
     folder: Path,
     draw: random.Random,
     longest: float,
-    build: tuple[str, ...],
+    build: str,
     said: Counter[str],
 ) -> bool:
     """One run; whether it was cut off. What it says is counted."""
-    flags = [*build, *draw.choice(WAYS), *draw.choice(([], ["--resume"]))]
+    flags = [*build.split(), *draw.choice(WAYS), *draw.choice(([], ["--resume"]))]
     run = _run(folder, "set", "build_shards", *flags)
     cut = False
     try:

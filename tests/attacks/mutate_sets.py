@@ -60,6 +60,7 @@ ROOM = 3 << 29  # bytes of address space that a child may ask for beyond its own
 STATED_ONCE = {
     "inputs.json": "where the text was; the files that it names are not part of the set",
     "stats.json: funnel": "what was left out; the set holds what was kept",
+    "schema.json: parameters.chat_template": "rows hold its tokens; config.yaml names a file",
     "stats.json: documents_guarded": "how many documents took the slow way; both give equal ids",
     "stats.json: source_bytes": "of the inputs, which are not there to be measured",
     "stats.json: shards.*.text_bytes": "of the documents; rows hold their tokens",

@@ -1,6 +1,6 @@
 """One corpus on every engine and into every store.
 
-    python -m tests.attacks.same_bytes [--input=TEXT] [--build --task=tokens --file_format=npy]
+    python -m tests.attacks.same_bytes [--input=TEXT] [--build='--task=tokens --file_format=npy']
 
 Prints a table: where it ran, where it was written, the sha256 of tokenizer.json and of the set's
 MANIFEST.json, which holds the sha256 of all other files. Exit code 1 if two differ.
@@ -39,7 +39,7 @@ class Options:
     """A file; Python's own help if None."""
     vocab_size: int = 2000
     """Of the tokenizer."""
-    build: tuple[str, ...] = ("--document=paragraph",)
+    build: str = "--document=paragraph"
     """Flags of build_shards."""
 
 
@@ -107,7 +107,7 @@ def _run(
 ) -> None:
     own = {  # one tokenizer for all sets: they note where it lay
         "train_tokenizer": [f"--vocab_size={options.vocab_size}"],
-        "build_shards": [f"--tokenizer={first}/bpe", "--num_shards=4", *options.build],
+        "build_shards": [f"--tokenizer={first}/bpe", "--num_shards=4", *options.build.split()],
     }[command]
     done = subprocess.run(
         [sys.executable, "-m", f"pipelines.{command}", f"--input={text}", f"--output={output}"]
