@@ -1,5 +1,6 @@
 """Reads one shard of whole documents back, in all its formats, and tells what is wrong with it."""
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 
@@ -39,10 +40,12 @@ class DocumentCheck:
     def run(self, stop: threading.Event, located: Mapping[str, str]) -> None:
         """Reads the shard, unless `stop` is set; see `ShardCheck.run`."""
         schema, first = self._expected.schema, None
+        due = {file.path: file.bytes for file in self._files}
+        whole = {path for path, at in located.items() if os.path.getsize(at) == due[path]}
         for file_format in schema.file_formats:
             paths = [f"{self._name}.{ending}" for ending in schema.endings(file_format)]
-            if stop.is_set() or not located.keys() >= set(paths):
-                continue  # hashing told of what is not there
+            if stop.is_set() or not whole >= set(paths):
+                continue  # hashing told of what is not there, or has another size
             try:
                 documents = open_documents(schema, paths[0], located.__getitem__)
             except DataError as error:

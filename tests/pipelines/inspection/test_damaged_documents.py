@@ -4,6 +4,7 @@
 documents and tokens; a set in several formats is not.
 """
 
+import os
 import random
 import shutil
 
@@ -13,7 +14,7 @@ import pytest
 from pipelines.build_shards import main
 from pipelines.inspection.checks.set_check import verify_set
 from pipelines.rows.ragged import Ragged
-from pipelines.writers.document_formats import megatron
+from pipelines.writers.document_formats import megatron, npy
 from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.errors import DataError
 from tests.tools.set_damage import (
@@ -148,3 +149,23 @@ def test_damage_is_written_as_the_format_has_it(sets, tmp_path, name):
     paths = {f.path for f in manifest_of(directory).files}
     assert paths == {f.path for f in manifest_of(sets / name).files}
     assert format_of(file) == name and np.array_equal(due.offsets[-1], found.offsets[-1])
+
+
+def test_what_has_another_size_is_not_read(sets, tmp_path, monkeypatch):
+    """It may be of any size: a file that grew to gigabytes is hashed, and not looked into."""
+    directory = damaged(sets / "npy", tmp_path, f"{SHARD}.npy", "append", "as is")
+    monkeypatch.setattr(npy, "decode", read := Reads(npy.decode))
+    assert f"{SHARD}.npy has " in problems_of(directory)
+    names = {os.path.basename(path) for path in read.paths}
+    assert f"{SHARD}.npy" not in names and "train-00001-of-00002.npy" in names
+
+
+class Reads:
+    """Notes what is decoded."""
+
+    def __init__(self, decode):
+        self.decode, self.paths = decode, []
+
+    def __call__(self, paths, schema):
+        self.paths += paths.values()
+        return self.decode(paths, schema)
