@@ -162,21 +162,28 @@ def ask_for_sets(streams: Iterable[bytes], rule: Rule, partitions: int) -> Made:
         rule.bands,
         rule.threshold,
     )
-    first = members["digest"][members["key"] & _BAND == 0]
+    digests, place = members["digest"].copy(), members["place"]
+    first = digests[members["key"] & _BAND == 0]
     counts = Counts(distinct=len(np.unique(first)), uncompared=pairs.uncompared)
-    lower, higher = members[pairs.lower], members[pairs.higher]
-    to = partition_of(lower["digest"], partitions)
-    asked = np.concatenate(
-        [_ask(lower, to, higher["digest"]), _ask(higher, to, np.zeros(len(to), ASK["higher"]))]
-    )
-    block = np.concatenate([lower["place"], higher["place"]]) >> 32
-    return Made([(to, to_batch(distinct(rows))) for to, rows in by_key(asked, block)], counts)
+    to = partition_of(digests, partitions)[pairs.lower]
+    lower = _ask(members, pairs.lower, to)
+    lower["higher"] = digests[pairs.higher]
+    # The sets of higher documents, once a partition: in a hot bucket all pairs are with few.
+    once = np.unique(to * len(members) + pairs.higher)
+    higher = _ask(members, once % max(len(members), 1), once // max(len(members), 1))
+    blocks = place[pairs.lower] >> 32, place[once % max(len(members), 1)] >> 32
+    batches = [
+        (block, to_batch(distinct(rows)))
+        for asked, of in zip((lower, higher), blocks, strict=True)
+        for block, rows in by_key(asked, of)
+    ]
+    return Made(batches, counts)
 
 
-def _ask(members: np.ndarray, to: np.ndarray, higher: np.ndarray) -> np.ndarray:
-    asked = np.zeros(len(members), ASK)
-    asked["to"], asked["row"] = to, members["place"] & 0xFFFFFFFF
-    asked["digest"], asked["level"], asked["higher"] = members["digest"], members["level"], higher
+def _ask(members: np.ndarray, chosen: np.ndarray, to: np.ndarray) -> np.ndarray:
+    asked = np.zeros(len(chosen), ASK)
+    asked["to"], asked["row"] = to, members["place"][chosen] & 0xFFFFFFFF
+    asked["digest"], asked["level"] = members["digest"][chosen], members["level"][chosen]
     return asked
 
 

@@ -33,9 +33,10 @@ from tests.tools.places import CHAT_TEMPLATE
 
 PHASES = ("map", "write")
 COMMANDS = ("train_tokenizer", "build_shards")
-SETS = {  # of other tasks; faults are those of build_shards
-    "chat": [f"--chat_template={CHAT_TEMPLATE}", "--max_length=64"],
-    "tokens": ["--file_format=megatron,npy"],
+SETS = {  # of other tasks and flags; faults are those of build_shards
+    "chat": ["--task=chat", f"--chat_template={CHAT_TEMPLATE}", "--max_length=64"],
+    "tokens": ["--task=tokens", "--file_format=megatron,npy"],
+    "near": ["--task=clm", "--near_duplicates=jaccard:0.8"],
 }
 _FILES = 6
 _REVIVED_AFTER = 3.0  # seconds
@@ -152,7 +153,7 @@ class Work:
             line[2], given = "pipelines.train_tokenizer", ["--vocab_size=3000"]
         elif name in SETS:
             inputs = self.folder / ("chats" if name == "chat" else "text")
-            given = [f"--tokenizer={tokenizer}", "--num_shards=8", f"--task={name}", *SETS[name]]
+            given = [f"--tokenizer={tokenizer}", "--num_shards=8", *SETS[name]]
         return [*line, f"--input={inputs}", "--filter=slow_filter:slowly", *given, *flags]
 
     def start(self, name: str, output: Path, flags: Sequence[str], log: Path) -> subprocess.Popen:

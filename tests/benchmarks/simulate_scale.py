@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.build.options import BuildOptions
-from pipelines.runners.preflight.scale import SHARD_TIMES, Corpus, Rates, costs
+from pipelines.runners.preflight.scale import SHARD_TIMES, Corpus, Near, Rates, costs, near_costs
 from pipelines.tasks.mlm import Mlm
 
 _DRAWN = 40
@@ -41,6 +41,8 @@ class Scale:
     """On disk: a row of 128 tokens takes 660 bytes."""
     rates: tyro.conf.OmitArgPrefixes[Rates] = Rates()
     """Measured."""
+    near: tyro.conf.OmitArgPrefixes[Near] = Near()
+    """What is near, and rates of finding it."""
 
 
 def figures(scale: Scale) -> dict[str, str]:
@@ -74,6 +76,26 @@ def figures(scale: Scale) -> dict[str, str]:
     }
 
 
+def near_figures(scale: Scale) -> dict[str, str]:
+    """What --near_duplicates adds, in words."""
+    text = scale.terabytes * 1e12
+    documents = text / scale.document_bytes
+    corpus = Corpus(text, documents, text * scale.tokens_a_byte, 1, scale.workers)
+    taken = near_costs(corpus, scale.near, scale.rates)
+    total = sum(taken.seconds.values())
+    parts = ", ".join(f"{name} {part / total:.0%}" for name, part in taken.seconds.items())
+    hot = documents * scale.near.hottest
+    return {
+        **{f"bytes of {n}": f"{b / 1e12:.2f} TB" for n, b in taken.shuffle_bytes.items()},
+        "elements of near-duplicates": f"{taken.elements:.2g}",
+        "largest partition": f"{taken.key_bytes / 1e6:,.0f} MB of members, held three times; a "
+        f"bucket of {hot:,.0f} documents adds {taken.hot_bytes / 1e6:,.0f} MB to one",
+        "last place": f"{taken.rest_bytes / 1e9:,.1f} GB, if a tenth of the pairs is open after "
+        "all rounds",
+        "CPU hours of near-duplicates": f"{total / 3600:,.0f} ({parts})",
+    }
+
+
 def simulated(
     together: float, a_shard: float, spread: float, shards: int, seed: int = 0
 ) -> tuple[float, float]:
@@ -98,7 +120,7 @@ def main() -> None:
         show_header=False,
         title_justify="left",
     )
-    for row in figures(scale).items():
+    for row in (figures(scale) | near_figures(scale)).items():
         table.add_row(*row)
     Console(soft_wrap=True).print(table)
 

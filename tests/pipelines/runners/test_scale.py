@@ -5,12 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pipelines.runners.exchange import BUFFER_BYTES
 from pipelines.runners.preflight.scale import (
     BESIDE_BYTES,
     Corpus,
+    Near,
     Rates,
     costs,
     largest_shard,
+    near_costs,
     routes_of,
 )
 
@@ -57,3 +60,24 @@ def test_formulae_hold_where_documents_are_drawn():
     counts = random.poisson(400, 1000)
     sizes = np.array([random.gamma(1 / 0.64, 0.64, count).sum() for count in counts])
     assert largest_shard(400, 0.8, 1000) == pytest.approx(sizes.max() / sizes.mean(), rel=0.05)
+
+
+def test_near_duplicates_of_ten_terabytes():
+    """7 billion documents, each in 14 buckets: rows of 69 bytes, in elements of 57."""
+    taken = near_costs(REVIEWS, Near(), Rates())
+    documents = REVIEWS.documents
+    members = taken.shuffle_bytes["members of buckets"]
+    elements = documents * 14 * 69 / BUFFER_BYTES * 65_536
+    assert members == pytest.approx(documents * 14 * 69 + elements * 500, rel=0.01)
+    # A set has 8 bytes for each of 244 words; 0.3 of the documents go to two places.
+    sets = taken.shuffle_bytes["sets"] / (documents * 0.3 * 2)
+    assert sets == pytest.approx(8 * 1465 / 6 + 41 + 200, rel=0.1)
+    assert taken.key_bytes == pytest.approx(documents * 14 * 69 / 65_536, rel=0.02)
+    assert taken.hot_bytes == pytest.approx(documents * 1e-4 * 69)
+    assert taken.seconds["signing"] == 10_000 * 7.5
+    assert taken.seconds["sets"] == pytest.approx(10_000 * 20 * 0.3)
+
+
+def test_nothing_that_is_near_takes_no_sets():
+    taken = near_costs(REVIEWS, Near(met=1e-12), Rates())
+    assert taken.shuffle_bytes["sets"] < 1e6 and taken.rest_bytes < 1
