@@ -38,6 +38,7 @@ from schemas.errors import DataError
 
 Batches = list[tuple[int, pa.RecordBatch]]
 _BAND = np.uint64(0xFF)  # of a key
+_PAIRS_AT_ONCE = 1 << 18
 _SIZES = 33  # bit lengths of the sizes of clusters
 
 
@@ -147,37 +148,38 @@ def place_of(block: int, row: int) -> int:
     return block << 32 | row
 
 
-def ask_for_sets(streams: Iterable[bytes], rule: Rule, partitions: int) -> Made:
-    """Members of the buckets of one partition -> whose sets are wanted where, by block."""
+def ask_for_sets(streams: Iterable[bytes], rule: Rule, partitions: int) -> Iterator[Made]:
+    """Members of the buckets of one partition -> whose sets are wanted where, by block.
+
+    A part of the pairs at a time: in hot buckets they are several for each member.
+    """
     members = of_streams(streams, MEMBER)
+    digests = members["digest"].copy()
     pairs = find_pairs(
         Members(
-            members["key"],
-            digest_bytes(members["digest"]),
+            members["key"].copy(),
+            digest_bytes(digests),
             members["length"].astype(np.int64),
-            members["level"],
-            members["sketch"],
-            members["place"],
+            members["level"].copy(),
+            members["sketch"].copy(),
+            members["place"].copy(),
         ),
         rule.bands,
         rule.threshold,
     )
-    digests, place = members["digest"].copy(), members["place"]
-    first = digests[members["key"] & _BAND == 0]
-    counts = Counts(distinct=len(np.unique(first)), uncompared=pairs.uncompared)
-    to = partition_of(digests, partitions)[pairs.lower]
-    lower = _ask(members, pairs.lower, to)
-    lower["higher"] = digests[pairs.higher]
-    # The sets of higher documents, once a partition: in a hot bucket all pairs are with few.
-    once = np.unique(to * len(members) + pairs.higher)
-    higher = _ask(members, once % max(len(members), 1), once // max(len(members), 1))
-    blocks = place[pairs.lower] >> 32, place[once % max(len(members), 1)] >> 32
-    batches = [
-        (block, to_batch(distinct(rows)))
-        for asked, of in zip((lower, higher), blocks, strict=True)
-        for block, rows in by_key(asked, of)
-    ]
-    return Made(batches, counts)
+    distinct_here = len(np.unique(digests[members["key"] & _BAND == 0]))
+    yield Made([], Counts(distinct=distinct_here, uncompared=pairs.uncompared))
+    partition = partition_of(digests, partitions)
+    for start in range(0, len(pairs.lower), _PAIRS_AT_ONCE):
+        some = slice(start, start + _PAIRS_AT_ONCE)
+        lower, higher = pairs.lower[some], pairs.higher[some]
+        asked = _ask(members, lower, partition[lower])
+        asked["higher"] = digests[higher]
+        # The sets of higher documents, once a partition: in a hot bucket they are few.
+        to, once = np.divmod(np.unique(partition[lower] * len(members) + higher), len(members))
+        asked = np.concatenate([asked, _ask(members, once, to)])
+        block = members["place"][np.concatenate([lower, once])] >> 32
+        yield Made([(to, to_batch(distinct(rows))) for to, rows in by_key(asked, block)])
 
 
 def _ask(members: np.ndarray, chosen: np.ndarray, to: np.ndarray) -> np.ndarray:

@@ -78,11 +78,11 @@ class _Stage(beam.DoFn):
         key, values = keyed
         streams, received = receive(key, values, self._receives)
         self._note(deliveries=Deliveries(received=received))
-        self.handle(key, streams)
-        yield from self._send(only_full=True)
+        for _ in self.handle(key, streams):
+            yield from self._send(only_full=True)
 
-    def handle(self, key: int, streams: list[bytes]) -> None:
-        """What a stage does; puts what goes on into outboxes."""
+    def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
+        """What a stage does; puts what goes on into outboxes, and yields where it may go."""
         raise NotImplementedError
 
     def finish_bundle(self) -> Iterator:
@@ -158,11 +158,12 @@ class Sign(_Stage):
 class Pair(_Stage):
     """Members of a partition's buckets -> whose sets are wanted where."""
 
-    def handle(self, key: int, streams: list[bytes]) -> None:
+    def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Finds pairs."""
-        made = ask_for_sets(streams, self._job.rule, self._job.partitions)
-        self._put(ASKS, made.batches)
-        self._note(counts=made.counts)
+        for made in ask_for_sets(streams, self._job.rule, self._job.partitions):
+            self._put(ASKS, made.batches)
+            self._note(counts=made.counts)
+            yield
 
 
 class Fetch(_Stage):
@@ -199,7 +200,7 @@ class Fetch(_Stage):
 class Verify(_Stage):
     """Sets, and with whom they are to be compared -> verified edges, to where they are decided."""
 
-    def handle(self, key: int, streams: list[bytes]) -> None:
+    def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Compares sets."""
         edges, counts = verify_pairs(streams, self._job.rule)
         self._note(counts=counts)
@@ -207,6 +208,7 @@ class Verify(_Stage):
         if self._job.rounds:
             edges, to = first_messages(edges, self._job.partitions)
         self._put(ROUNDS, [(to, to_batch(rows)) for to, rows in by_key(edges, to)])
+        yield
 
 
 class Settle(_Stage):
@@ -217,7 +219,7 @@ class Settle(_Stage):
         super().__init__(job, ROUNDS + number - 1)
         self._number = number
 
-    def handle(self, key: int, streams: list[bytes]) -> None:
+    def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Decides what can be decided here."""
         messages, to, removed = settle(of_streams(streams, EDGE), self._job.partitions)
         if self._number == self._job.rounds:  # the rest goes to one place
@@ -226,22 +228,25 @@ class Settle(_Stage):
             ROUNDS + self._number, [(to, to_batch(rows)) for to, rows in by_key(messages, to)]
         )
         self._put_removed(removed)
+        yield
 
 
 class Finish(_Stage):
     """All edges that are open yet -> who is removed."""
 
-    def handle(self, key: int, streams: list[bytes]) -> None:
+    def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Decides the rest."""
         self._put_removed(finish(of_streams(streams, EDGE)))
+        yield
 
 
 class CountClusters(_Stage):
     """The edges by which documents were removed, by representative -> sizes of clusters."""
 
-    def handle(self, key: int, streams: list[bytes]) -> None:
+    def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Counts."""
         self._note(counts=cluster_sizes(of_streams(streams, EDGE)["higher"]))
+        yield
 
 
 def _tag(shuffle: int) -> str:
@@ -308,10 +313,11 @@ class WritePart(_Stage):
         super().__init__(job, PLACED)
         self._files = files
 
-    def handle(self, key: int, streams: list[bytes]) -> None:
+    def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Writes it."""
         rows = of_streams(streams, EDGE)
         self._note(files=(write_part(self._job.staging, key, self._files, rows),))
+        yield
 
 
 class FindDuplicates(beam.PTransform):
