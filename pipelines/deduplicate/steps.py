@@ -263,25 +263,31 @@ def _ragged(column: pa.Array, dtype: str) -> Ragged:
     return Ragged(values, bounds - bounds[0])
 
 
-def verify_pairs(streams: Iterable[bytes], rule: Rule) -> tuple[np.ndarray, Counts]:
-    """Sets, and with whom they are to be compared -> EDGE rows of the pairs that are near."""
+def verify_pairs(streams: Iterable[bytes], rule: Rule) -> Iterator[tuple[np.ndarray, Counts]]:
+    """Sets, and with whom they are to be compared -> EDGE rows of the pairs that are near.
+
+    A part of the pairs at a time.
+    """
     batches = [from_stream(stream) for stream in streams]
     if not batches:
-        return np.zeros(0, EDGE), Counts()
+        return
     rows = np.concatenate([of_batch(batch, ASK) for batch in batches])
     sets = Ragged.joined([_ragged(batch["set"], "<u8") for batch in batches])
     partners = Ragged.joined([_ragged(batch["higher"], "V16") for batch in batches])
     order = np.argsort(rows["digest"], kind="stable")
-    lower = np.repeat(np.arange(len(rows)), partners.lengths)
-    higher = order[np.searchsorted(rows["digest"][order], partners.values)]
-    found = verify(sets, higher, lower, rule.threshold)
-    near = np.flatnonzero(found.is_near)
-    edges = np.zeros(len(near), EDGE)
-    edges["higher"], edges["lower"] = rows["digest"][higher[near]], rows["digest"][lower[near]]
-    edges["higher_level"] = rows["level"][higher[near]]
-    edges["lower_level"] = rows["level"][lower[near]]
-    edges["similarity"] = found.similarities[near]
-    return edges, Counts(verified=len(near), refuted=len(found.is_near) - len(near))
+    digests = rows["digest"][order]
+    for start in range(0, len(partners.values), _PAIRS_AT_ONCE):
+        some = partners.values[start : start + _PAIRS_AT_ONCE]
+        numbers = np.arange(start, start + len(some))
+        lower = np.searchsorted(partners.offsets, numbers, side="right") - 1
+        higher = order[np.searchsorted(digests, some)]
+        found = verify(sets, higher, lower, rule.threshold)
+        near = np.flatnonzero(found.is_near)
+        edges = np.zeros(len(near), EDGE)
+        for name, members in (("higher", higher[near]), ("lower", lower[near])):
+            edges[name], edges[f"{name}_level"] = rows["digest"][members], rows["level"][members]
+        edges["similarity"] = found.similarities[near]
+        yield edges, Counts(verified=len(near), refuted=len(some) - len(near))
 
 
 def cluster_sizes(representatives: np.ndarray) -> Counts:

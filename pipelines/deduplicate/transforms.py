@@ -202,13 +202,13 @@ class Verify(_Stage):
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Compares sets."""
-        edges, counts = verify_pairs(streams, self._job.rule)
-        self._note(counts=counts)
-        to = np.zeros(len(edges), np.int64)
-        if self._job.rounds:
-            edges, to = first_messages(edges, self._job.partitions)
-        self._put(ROUNDS, [(to, to_batch(rows)) for to, rows in by_key(edges, to)])
-        yield
+        for edges, counts in verify_pairs(streams, self._job.rule):
+            self._note(counts=counts)
+            to = np.zeros(len(edges), np.int64)
+            if self._job.rounds:
+                edges, to = first_messages(edges, self._job.partitions)
+            self._put(ROUNDS, [(to, to_batch(rows)) for to, rows in by_key(edges, to)])
+            yield
 
 
 class Settle(_Stage):
