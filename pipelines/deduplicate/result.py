@@ -262,8 +262,10 @@ class Result:
         rows = np.zeros(len(table), EDGE)
         for name, column in (("document", "lower"), ("representative", "higher")):
             chunk = table[name].combine_chunks()
-            data = np.frombuffer(chunk.buffers()[1] or b"", EDGE["lower"])
-            rows[column] = data[chunk.offset : chunk.offset + len(chunk)]
+            data = np.frombuffer(
+                chunk.buffers()[1] or b"", EDGE["lower"], chunk.offset + len(chunk)
+            )
+            rows[column] = data[chunk.offset :]
         rows["similarity"] = table["similarity"].to_numpy()
         return rows
 

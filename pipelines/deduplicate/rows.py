@@ -68,8 +68,8 @@ def to_batch(rows: np.ndarray, **columns: pa.Array) -> pa.RecordBatch:
 def of_batch(batch: pa.RecordBatch, dtype: np.dtype) -> np.ndarray:
     """The rows of a batch, without a copy."""
     column = batch[_ROWS]
-    data = np.frombuffer(column.buffers()[1] or b"", dtype)
-    return data[column.offset : column.offset + len(column)]
+    stop = column.offset + len(column)  # the buffer may be longer
+    return np.frombuffer(column.buffers()[1] or b"", dtype, stop)[column.offset :]
 
 
 def of_streams(streams: Iterable[bytes], dtype: np.dtype) -> np.ndarray:

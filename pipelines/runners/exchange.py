@@ -6,7 +6,7 @@ pointers travel.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from pipelines.storage.scratch import Pointer, load, write_scratch
 from pipelines.storage.store import disk_errors
 
 BUFFER_BYTES = 256 << 20
+VALUE_BYTES = 1 << 20  # about; what sorts a runner's values has a buffer of some MB for them
 _KEY_BITS = 40  # of a tally's key; the others tell the shuffle
 
 
@@ -62,8 +63,10 @@ class Outbox:
         return joined
 
     def send(self) -> list[tuple[int, bytes | Pointer]]:
-        """Empties it: what goes into the shuffle, one value a key."""
+        """Empties it: what goes into the shuffle, one value a key, or some where it is large."""
         taken = self.take()
+        if self._exchange == "runner":
+            taken = [(key, part) for key, batch in taken for part in _cut(batch)]
         keys = [key for key, _ in taken]
         values: list[bytes] | list[Pointer] = [to_stream(batch) for _, batch in taken]
         self.sent = add_tallies([self.sent, _tally(self._shuffle, zip(keys, values, strict=True))])
@@ -71,6 +74,12 @@ class Outbox:
             with disk_errors(os.path.join(self._scratch, "example batches")):
                 values = write_scratch(self._scratch, values)
         return list(zip(keys, values, strict=True))
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Parts of about VALUE_BYTES, of a row at least."""
+    rows = max(1, len(batch) * VALUE_BYTES // max(batch.nbytes, 1))
+    return (batch.slice(start, rows) for start in range(0, len(batch), rows))
 
 
 def receive(

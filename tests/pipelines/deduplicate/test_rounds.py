@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.deduplicate.rounds import finish, first_messages, settle
-from pipelines.deduplicate.rows import EDGE, digest_bytes
+from pipelines.deduplicate.rows import EDGE, digest_bytes, of_streams, to_batch
 from pipelines.duplicates.resolve import resolve
+from pipelines.runners import exchange
 
 
 def edges_of(pairs):
@@ -60,3 +61,15 @@ def test_a_chain_is_decided_link_by_link():
         due = edges_of([(number - 1, number, 0.9) for number in expected])
         assert outcome(removed) == outcome(due)
     assert outcome(finish(messages)) == outcome(edges[2:3])
+
+
+def test_large_values_travel_in_parts(monkeypatch):
+    monkeypatch.setattr(exchange, "VALUE_BYTES", 1000)
+    edges = edges_of([(number, number + 1, 0.9) for number in range(100)])
+    outbox = exchange.Outbox("runner", "", 5)
+    outbox.add([(7, to_batch(edges[:40])), (7, to_batch(edges[40:]))])
+    sent = outbox.send()
+    assert len(sent) > 4 and {key for key, _ in sent} == {7}
+    streams, received = exchange.receive(7, [value for _, value in sent], 5)
+    assert of_streams(streams, EDGE).tobytes() == edges.tobytes()
+    assert (received == outbox.sent).all()
