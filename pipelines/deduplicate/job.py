@@ -27,6 +27,7 @@ from schemas.manifest import ManifestFile
 _PARTITION_BYTES = 64 << 20  # of text: of its members 46 MB, with 14 bands and 1.5 kB a document
 _MOST_PARTITIONS = 1 << 16
 ROUNDS_BEFORE = 3  # one place decides the rest
+_PARTITIONS_OF_ONE_PLACE = 64  # whose pairs it takes at once: a round costs more than it spares
 PASSES = 2  # over the text
 # Shuffles, as tallies number them; that of build_shards' routes is PLACED too.
 PLACED, MEMBERS, ASKS, SETS, SIZES, ROUNDS = range(6)
@@ -91,7 +92,7 @@ class FindJob:
     @property
     def rounds(self) -> int:
         """In which partitions decide, before one place does."""
-        return ROUNDS_BEFORE if self.partitions > 1 else 0
+        return ROUNDS_BEFORE if self.partitions > _PARTITIONS_OF_ONE_PLACE else 0
 
     def levels(self, block: Block, digests: np.ndarray) -> np.ndarray:
         """Whether documents are of a training split, as `Members` has it: uint8 [n]."""

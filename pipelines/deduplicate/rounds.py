@@ -45,7 +45,8 @@ def settle(rows: np.ndarray, partitions: int) -> tuple[np.ndarray, np.ndarray, n
 
 def finish(rows: np.ndarray) -> np.ndarray:
     """The edges by which documents are removed, one each, of all messages that are left."""
-    rows = rows[rows["state"] != UP]  # each of which is a DOWN too
+    if (rows["state"] == UP).any():  # each of which is a DOWN too
+        rows = rows[rows["state"] != UP]
     chosen = resolve(digest_bytes(rows["higher"]), digest_bytes(rows["lower"]), rows["similarity"])
     return rows[chosen]
 

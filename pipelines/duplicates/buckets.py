@@ -29,7 +29,7 @@ ROOM = 64
 NEAREST = 8
 ENOUGH = 4
 DEPTH = 2
-_SURE = 4  # standard deviations
+_SURE = 3  # standard deviations
 GIVEN = 2  # the level of documents that are never removed
 
 

@@ -24,7 +24,7 @@ def resolve(higher: np.ndarray, lower: np.ndarray, similarities: np.ndarray) -> 
       digest of the removed document.
     """
     edges = np.flatnonzero(is_kept(higher, lower))
-    digest = np.ascontiguousarray(np.hstack([lower, higher])[edges]).view(">u8").astype(np.uint64)
+    digest = np.hstack([lower[edges], higher[edges]]).view(">u8").astype(np.uint64)
     order = np.lexsort((*digest.T[:1:-1], -similarities[edges], digest[:, 1], digest[:, 0]))
     digest = digest[order, :2]
     is_first = np.append(True, (digest[1:] != digest[:-1]).any(axis=1))[: len(order)]

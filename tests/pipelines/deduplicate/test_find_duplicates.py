@@ -101,6 +101,7 @@ def test_any_number_of_partitions_and_what_waits_may_go_at_any_time(
     made, corpus, small_blocks, tmp_path, monkeypatch, way
 ):
     monkeypatch.setattr(job, "_PARTITION_BYTES", 20_000)
+    monkeypatch.setattr(job, "_PARTITIONS_OF_ONE_PLACE", 4)  # of more, some decide in rounds
     monkeypatch.setattr(exchange, "BUFFER_BYTES", 20_000)
     assert job.count_partitions(corpus.stat().st_size) == 8
     assert find(corpus, tmp_path / "found", f"--exchange={way}") == parts(made)

@@ -91,6 +91,7 @@ def test_the_same_bytes_however_many_partitions(
     made, corpus, tokenizer_path, tmp_path, monkeypatch, way
 ):
     monkeypatch.setattr(job, "_PARTITION_BYTES", 20_000)
+    monkeypatch.setattr(job, "_PARTITIONS_OF_ONE_PLACE", 4)  # of more, some decide in rounds
     flags = [f"--input={corpus}", SPLITS, *NEAR, f"--exchange={way}"]
     assert shards(build(tokenizer_path, tmp_path / "set", *flags)) == shards(made)
 
