@@ -3,7 +3,7 @@
 import tyro
 
 from pipelines.configs.config_file import with_config
-from pipelines.deduplicate.options import FindOptions
+from pipelines.duplicates.options import FindOptions
 from pipelines.runners.launch import check_arguments
 from pipelines.storage import s3_flags
 from schemas.entry import run_entry
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> None:
     check_arguments(beam_arguments, FindOptions, runner=True)
     s3_flags.take(beam_arguments)
     # --help and a wrong flag are answered without what this imports.
-    from pipelines.deduplicate.run import find_or_tell
+    from pipelines.duplicates.run import find_or_tell
 
     find_or_tell(options, beam_arguments)
 

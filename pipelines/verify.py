@@ -22,7 +22,7 @@ def main(argv: list[str]) -> None:
         VerifyOptions, prog="python -m pipelines.verify", args=argv, use_underscores=True
     )
     # Imports numba and tokenizers, 1 s that --help spares.
-    from pipelines.deduplicate.result import check_result, is_result
+    from pipelines.duplicates.result import check_result, is_result
     from pipelines.inspection.checks.set_check import Findings, verify_set
 
     began = time.monotonic()

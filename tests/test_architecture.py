@@ -29,20 +29,20 @@ FLOORS = [
     {"readers", "rows"},
     {"decontamination"},
     {"filters", "writers"},
-    {"duplicates", "encoding"},
+    {"encoding"},
     {"input_options"},
     {"runners", "tasks"},
     {"inspection"},
     {"inspection/checks", "inspection/report"},
     {"targets"},
-    {"deduplicate"},
+    {"duplicates"},
     {"build", "train"},
     {"runners/preflight"},
 ]
 LOOSE = {"input_options"}  # of the files beside the rooms, the one that is no entry
 # Beam is wired here and in commands; no other file knows Beam, or what runs it.
 WIRING = {"build/run", "build/transforms", "runners", "train/run", "train/transforms"}
-WIRING |= {"deduplicate/run", "deduplicate/transforms", "targets/transforms"}
+WIRING |= {"duplicates/run", "duplicates/transforms", "targets/transforms"}
 # Sets on gs:// and s3:// come through these; who reads a directory needs none of the packages.
 READS_STORES = {"store_calls", "store_credentials", "set_cache", "set_files"}
 STORE_PACKAGES = {"fsspec", "filelock", "tenacity", "google", "botocore"}

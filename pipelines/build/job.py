@@ -9,8 +9,8 @@ import numpy as np
 
 from pipelines.build.near_marks import Marks
 from pipelines.decontamination.hits import Hit, add_hits
-from pipelines.deduplicate.job import PASSES, FindJob
-from pipelines.deduplicate.steps import Counts, add_counts
+from pipelines.duplicates.job import PASSES, FindJob
+from pipelines.duplicates.steps import Counts, add_counts
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.filters.filters import Filters
 from pipelines.readers.documents import Reject

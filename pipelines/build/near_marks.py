@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipelines.deduplicate.rows import by_key, digest_bytes
-from pipelines.deduplicate.steps import Batches
+from pipelines.duplicates.rows import by_key, digest_bytes
+from pipelines.duplicates.steps import Batches
 from pipelines.rows.example_batch import (
     DIGEST_BYTES,
     REPRESENTATIVE,

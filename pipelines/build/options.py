@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
 import tyro
 
-from pipelines.deduplicate.flags import NearArguments, NearFlags
-from pipelines.deduplicate.options import text_parameters
+from pipelines.duplicates.flags import NearArguments, NearFlags
+from pipelines.duplicates.options import text_parameters
 from pipelines.filters.filters import Filters
 from pipelines.input_options import (
     FilterFlags,
@@ -157,7 +157,7 @@ class BuildOptions(Generic[T]):
         if not self.near.directory:
             return self.near.parameters()
         # Reads files, which --help does without.
-        from pipelines.deduplicate.result import found_parameters
+        from pipelines.duplicates.result import found_parameters
 
         return found_parameters(self.near.directory)
 

@@ -7,8 +7,8 @@ from hashlib import sha256
 from pipelines.build.job import Job, Report
 from pipelines.configs.config_file import CONFIG
 from pipelines.decontamination.hits import hits_file
-from pipelines.deduplicate.job import name_tally
-from pipelines.deduplicate.result import read_result, refuse_other_files
+from pipelines.duplicates.job import name_tally
+from pipelines.duplicates.result import read_result, refuse_other_files
 from pipelines.inspection.report.content import SetContent
 from pipelines.inspection.report.page import report_file
 from pipelines.readers.block_list import read_blocks

@@ -15,8 +15,8 @@ from pipelines.build.plan import Plan
 from pipelines.build.summary import print_plan, print_summary
 from pipelines.configs.config_file import config_bytes
 from pipelines.decontamination.finders import put_index
-from pipelines.deduplicate.job import PASSES, FindJob, count_partitions
-from pipelines.deduplicate.result import read_result, refuse_other_texts
+from pipelines.duplicates.job import PASSES, FindJob, count_partitions
+from pipelines.duplicates.result import read_result, refuse_other_texts
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.host.console import Console
 from pipelines.readers.block_list import has_blocks, write_blocks

@@ -22,11 +22,11 @@ from pipelines.build.make_shard import RowMaker, evaluation_of
 from pipelines.build.publish import publish_set
 from pipelines.build.route_examples import RoutedExamples, route_examples, tokenize
 from pipelines.build.stage_shard import stage_shard
-from pipelines.deduplicate.job import FindReport, levels_of
-from pipelines.deduplicate.result import parts_of, read_result
-from pipelines.deduplicate.rows import digest_bytes
-from pipelines.deduplicate.steps import Counts
-from pipelines.deduplicate.transforms import FindNear
+from pipelines.duplicates.job import FindReport, levels_of
+from pipelines.duplicates.result import parts_of, read_result
+from pipelines.duplicates.rows import digest_bytes
+from pipelines.duplicates.steps import Counts
+from pipelines.duplicates.transforms import FindNear
 from pipelines.filters.filter_documents import Filtered, filter_documents, load_filters
 from pipelines.inspection.row_text import TokenTexts
 from pipelines.readers.block_list import read_blocks

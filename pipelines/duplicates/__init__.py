@@ -1,1 +1,1 @@
-"""Documents that are nearly equal: found by MinHash, verified, and which of them stays. Pure."""
+"""Near-duplicates: found by MinHash, verified, and which of them stays; and the job of it."""

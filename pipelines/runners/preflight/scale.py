@@ -9,8 +9,8 @@ a shard gets a binomial number of documents.
 import math
 from dataclasses import dataclass
 
-from pipelines.deduplicate.job import ROUNDS_BEFORE, count_partitions
-from pipelines.deduplicate.rows import ASK, EDGE, MEMBER
+from pipelines.duplicates.job import ROUNDS_BEFORE, count_partitions
+from pipelines.duplicates.rows import ASK, EDGE, MEMBER
 from pipelines.readers.source import BLOCK_BYTES
 from pipelines.runners.exchange import BUFFER_BYTES
 

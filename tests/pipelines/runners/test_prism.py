@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from pipelines import build_shards, train_tokenizer
-from pipelines.deduplicate import job
+from pipelines.duplicates import job
 from pipelines.readers import sources
 from pipelines.runners import prism_runner
 from pipelines.runners.launch import IN_PROCESS

@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from pipelines.deduplicate.flags import Rule
-from pipelines.deduplicate.rows import (
+from pipelines.duplicates.buckets import Members, find_pairs
+from pipelines.duplicates.flags import Rule
+from pipelines.duplicates.jaccard import verify
+from pipelines.duplicates.minhash import band_keys, has_shingles, signatures, sketches
+from pipelines.duplicates.rows import (
     ASK,
     EDGE,
     MEMBER,
@@ -26,9 +29,6 @@ from pipelines.deduplicate.rows import (
     partition_of,
     to_batch,
 )
-from pipelines.duplicates.buckets import Members, find_pairs
-from pipelines.duplicates.jaccard import verify
-from pipelines.duplicates.minhash import band_keys, has_shingles, signatures, sketches
 from pipelines.duplicates.shingles import shingle_sets
 from pipelines.rows.batch_stream import from_stream
 from pipelines.rows.ragged import Ragged

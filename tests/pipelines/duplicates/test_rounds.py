@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.deduplicate.rounds import finish, first_messages, settle
-from pipelines.deduplicate.rows import EDGE, digest_bytes, of_streams, to_batch
 from pipelines.duplicates.resolve import resolve
+from pipelines.duplicates.rounds import finish, first_messages, settle
+from pipelines.duplicates.rows import EDGE, digest_bytes, of_streams, to_batch
 from pipelines.runners import exchange
 
 

@@ -11,9 +11,9 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from pipelines.configs.config_file import config_bytes
-from pipelines.deduplicate.job import PASSES, FindJob, count_partitions
-from pipelines.deduplicate.options import FindOptions
-from pipelines.deduplicate.result import Files, Publishing, Result, find_result, read_result
+from pipelines.duplicates.job import PASSES, FindJob, count_partitions
+from pipelines.duplicates.options import FindOptions
+from pipelines.duplicates.result import Files, Publishing, Result, find_result, read_result
 from pipelines.host.console import Console
 from pipelines.readers.block_list import has_blocks, write_blocks
 from pipelines.readers.sources import Block, plan_blocks
@@ -102,7 +102,7 @@ def wire(
 
     def build(pipeline: "beam.Pipeline") -> None:
         # Imports Beam, which takes a second.
-        from pipelines.deduplicate.transforms import FindDuplicates
+        from pipelines.duplicates.transforms import FindDuplicates
 
         rule, local = options.near.rule(), is_local(beam_arguments)
         assert rule is not None  # the options refuse others

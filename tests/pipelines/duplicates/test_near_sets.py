@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipelines.build_shards import main
-from pipelines.deduplicate import job
+from pipelines.duplicates import job
 from pipelines.find_duplicates import main as find
 from pipelines.rows.routing import Routes
 from pipelines.verify import main as verify

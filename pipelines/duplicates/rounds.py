@@ -9,8 +9,8 @@ rounds there is, `duplicates.resolve` decides the rest in one place, and the out
 
 import numpy as np
 
-from pipelines.deduplicate.rows import EDGE, digest_bytes, partition_of
 from pipelines.duplicates.resolve import resolve
+from pipelines.duplicates.rows import EDGE, digest_bytes, partition_of
 
 DOWN, UP, KEPT = range(3)  # states of an edge; KEPT is an UP whose higher document is kept
 

@@ -4,6 +4,7 @@ What happens to them are the functions of `steps` and `rounds`. Text is read twi
 documents, and to make the sets of those that met another in a bucket.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.core import CallableWrapperCombineFn
 from apache_beam.transforms.window import GlobalWindows
 
-from pipelines.deduplicate.job import (
+from pipelines.duplicates.job import (
     ASKS,
     MEMBERS,
     PLACED,
@@ -26,10 +27,10 @@ from pipelines.deduplicate.job import (
     read_filtered,
     text_of,
 )
-from pipelines.deduplicate.result import Publishing, publish_result, write_part
-from pipelines.deduplicate.rounds import finish, first_messages, settle
-from pipelines.deduplicate.rows import ASK, EDGE, by_key, of_streams, partition_of, to_batch
-from pipelines.deduplicate.steps import (
+from pipelines.duplicates.result import Publishing, publish_result, write_part
+from pipelines.duplicates.rounds import finish, first_messages, settle
+from pipelines.duplicates.rows import ASK, EDGE, by_key, of_streams, partition_of, to_batch
+from pipelines.duplicates.steps import (
     Batches,
     Counts,
     ask_for_sets,
@@ -57,9 +58,8 @@ Keyed = tuple[int, Any]
 class _Stage(beam.DoFn):
     """What came for a key -> what goes on, by shuffle, and a report of the bundle."""
 
-    def __init__(self, job: FindJob, receives: int = -1):
-        """`receives` is the shuffle that it stands behind."""
-        self._job, self._receives = job, receives
+    def __init__(self, job: FindJob):
+        self._job = job
 
     def setup(self) -> None:
         """Opens the journal of the progress display, and loads what filters need."""
@@ -70,20 +70,6 @@ class _Stage(beam.DoFn):
         """Starts empty outboxes and an empty report for this bundle."""
         self._outboxes: dict[int, Outbox] = {}
         self._reports: list[FindReport] = []
-
-    def process(self, keyed: Keyed) -> Iterator:
-        """Makes of a key's values what goes on."""
-        job = self._job
-        check_turn(job.staging, job.run)
-        key, values = keyed
-        streams, received = receive(key, values, self._receives)
-        self._note(deliveries=Deliveries(received=received))
-        for _ in self.handle(key, streams):
-            yield from self._send(only_full=True)
-
-    def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
-        """What a stage does; puts what goes on into outboxes, and yields where it may go."""
-        raise NotImplementedError
 
     def finish_bundle(self) -> Iterator:
         """Sends what waits, and then the report of the bundle."""
@@ -117,6 +103,29 @@ class _Stage(beam.DoFn):
         self._put(SIZES, [(to, to_batch(rows)) for to, rows in by_key(edges, to)])
         held_out = (edges["lower_level"] == 0) & (edges["higher_level"] > 0)
         self._note(counts=Counts(removed=len(edges), held_out=int(held_out.sum())))
+
+
+class _StageOfStreams(_Stage, ABC):
+    """A stage that takes all that came for a key at once."""
+
+    def __init__(self, job: FindJob, receives: int):
+        """`receives` is the shuffle that it stands behind."""
+        super().__init__(job)
+        self._receives = receives
+
+    def process(self, keyed: Keyed) -> Iterator:
+        """Makes of a key's values what goes on."""
+        job = self._job
+        check_turn(job.staging, job.run)
+        key, values = keyed
+        streams, received = receive(key, values, self._receives)
+        self._note(deliveries=Deliveries(received=received))
+        for _ in self.handle(key, streams):
+            yield from self._send(only_full=True)
+
+    @abstractmethod
+    def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
+        """What a stage does; puts what goes on into outboxes, and yields where it may go."""
 
 
 class Sign(_Stage):
@@ -155,7 +164,7 @@ class Sign(_Stage):
         self._note(deliveries=Deliveries(blocks=(block.index + job.reads * job.blocks,)))
 
 
-class Pair(_Stage):
+class Pair(_StageOfStreams):
     """Members of a partition's buckets -> whose sets are wanted where."""
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
@@ -197,7 +206,7 @@ class Fetch(_Stage):
             self._journal.add(bytes_read=block.bytes)
 
 
-class Verify(_Stage):
+class Verify(_StageOfStreams):
     """Sets, and with whom they are to be compared -> verified edges, to where they are decided."""
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
@@ -211,7 +220,7 @@ class Verify(_Stage):
             yield
 
 
-class Settle(_Stage):
+class Settle(_StageOfStreams):
     """Edges of a partition's documents -> those that are open yet, and who is removed."""
 
     def __init__(self, job: FindJob, number: int):
@@ -231,7 +240,7 @@ class Settle(_Stage):
         yield
 
 
-class Finish(_Stage):
+class Finish(_StageOfStreams):
     """All edges that are open yet -> who is removed."""
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
@@ -240,7 +249,7 @@ class Finish(_Stage):
         yield
 
 
-class CountClusters(_Stage):
+class CountClusters(_StageOfStreams):
     """The edges by which documents were removed, by representative -> sizes of clusters."""
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
@@ -283,7 +292,7 @@ class FindNear(beam.PTransform):
         grouped = members | "Buckets" >> beam.GroupByKey()
         [asks] = apply("Pair", Pair(job, MEMBERS), grouped, ASKS)
         grouped = (places, asks) | "Ask" >> beam.Flatten() | "ByBlock" >> beam.GroupByKey()
-        [sets] = apply("Fetch", Fetch(job, ASKS), grouped, SETS)
+        [sets] = apply("Fetch", Fetch(job), grouped, SETS)
         grouped = sets | "Sets" >> beam.GroupByKey()
         [edges] = apply("Verify", Verify(job, SETS), grouped, ROUNDS)
         for number in range(1, job.rounds + 1):
@@ -305,7 +314,7 @@ class FindNear(beam.PTransform):
         }
 
 
-class WritePart(_Stage):
+class WritePart(_StageOfStreams):
     """The removed documents of one file of the result -> the staged file."""
 
     def __init__(self, job: FindJob, files: int):

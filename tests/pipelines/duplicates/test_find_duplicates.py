@@ -9,8 +9,8 @@ from dataclasses import replace
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.deduplicate import job
-from pipelines.deduplicate.result import read_result
+from pipelines.duplicates import job
+from pipelines.duplicates.result import read_result
 from pipelines.find_duplicates import main
 from pipelines.readers import sources
 from pipelines.runners import exchange
@@ -57,7 +57,7 @@ def small_blocks(monkeypatch):
     """Cuts inputs as if they were large: into a dozen blocks."""
     plan = sources.plan_blocks
     monkeypatch.setattr(
-        "pipelines.deduplicate.run.plan_blocks",
+        "pipelines.duplicates.run.plan_blocks",
         lambda source: plan(replace(source, block_bytes=10_000)),
     )
 

@@ -8,9 +8,9 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from pipelines.deduplicate.flags import Rule
-from pipelines.deduplicate.steps import Batches, Counts, add_counts
 from pipelines.duplicates.buckets import GIVEN
+from pipelines.duplicates.flags import Rule
+from pipelines.duplicates.steps import Batches, Counts, add_counts
 from pipelines.filters.filter_documents import Filtered, filter_documents
 from pipelines.filters.filters import Filters
 from pipelines.readers.documents import Documents, Reject

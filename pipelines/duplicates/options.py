@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from pipelines.deduplicate.flags import DEFAULT, NearArguments, NearFlags
+from pipelines.duplicates.flags import DEFAULT, NearArguments, NearFlags
 from pipelines.filters.filters import Filters
 from pipelines.input_options import (
     FilterFlags,

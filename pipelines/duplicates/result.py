@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.configs.config_file import CONFIG
-from pipelines.deduplicate.job import FindReport, name_tally
-from pipelines.deduplicate.rows import EDGE, by_key, digest_bytes, partition_of, to_batch
-from pipelines.deduplicate.steps import Batches, Counts
+from pipelines.duplicates.job import FindReport, name_tally
+from pipelines.duplicates.rows import EDGE, by_key, digest_bytes, partition_of, to_batch
+from pipelines.duplicates.steps import Batches, Counts
 from pipelines.readers.block_list import read_blocks
 from pipelines.readers.documents import refuse_too_many
 from pipelines.readers.sources import Block, file_digests, hash_inputs
