@@ -43,7 +43,7 @@ class Rule:
         """The share of pairs that are found, by similarity: `0.5 5 %, 0.8 92 %`."""
         shares = s_curve(self.bands, np.array(_SHOWN)) * 100
         return ", ".join(
-            f"{similarity:g} {share:.3g} %"
+            f"{similarity:g} {min(share, 99.9):.3g} %"  # no pair is found for certain
             for similarity, share in zip(_SHOWN, shares, strict=True)
         )
 
@@ -57,7 +57,7 @@ class NearFlags:
     find_duplicates found."""
     shingle: Annotated[str | None, tyro.conf.arg(metavar="word:N|char:N")] = None
     """What similarity counts: runs of words or of characters; word:5 if not given."""
-    bands: Annotated[str | None, tyro.conf.arg(metavar="14x8|20x13|26x11|BxR")] = None
+    bands: Annotated[str | None, tyro.conf.arg(metavar="14x8|16x7|20x13|26x11|BxR")] = None
     """How pairs are looked for: bands of so many hashes; 14x8 if not given. --dry_run shows which
     share of pairs is found."""
 

@@ -298,7 +298,10 @@ def read_result(directory: str) -> Result:
     """
     path = os.path.join(directory, MANIFEST)
     if not store.exists(path):
-        raise DataError(f"{directory} holds no result of find_duplicates: it has no {MANIFEST}")
+        raise DataError(
+            f"{directory} holds no result of find_duplicates: it has no {MANIFEST}. "
+            "--near_duplicates is jaccard:0.8, or the directory of one"
+        )
     manifest = parse_manifest(store.read(path), path)
     files = {file.path: file for file in manifest.files}
     if not {FOUND, _INPUTS} <= files.keys():

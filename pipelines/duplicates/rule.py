@@ -65,7 +65,7 @@ class Bands(NamedTuple):
         if not found or bands.bands > _MOST_BANDS or bands.hashes > _MOST_HASHES:
             raise UsageError(
                 f"--bands={flag} does not cut a signature: give bands x hashes of each, such as "
-                f"14x8, 20x13 or 26x11, of at most {_MOST_BANDS} bands and {_MOST_HASHES} hashes"
+                f"14x8, 16x7 or 20x13, of at most {_MOST_BANDS} bands and {_MOST_HASHES} hashes"
             )
         return bands
 

@@ -161,7 +161,7 @@ def _print_summary(result: Result, *, seconds: float | None = None) -> None:
         "documents": f"{found.documents_read:,} read, {found.distinct:,} different ones compared",
         "duplicates": f"{found.exact_duplicates:,} equal to another",
         "near duplicates": f"{found.near_duplicates:,} to be removed, for "
-        f"{number_of(sum(found.clusters.values()), 'document')} that stay",
+        f"{number_of(sum(found.clusters.values()), 'that stays', 'that stay')}",
         **describe_dropped(found.documents_rejected, (REFUSED,)),
         "pairs": f"{found.pairs_verified:,} near, {found.pairs_refuted:,} met and are not",
         "clusters": ", ".join(f"{number:,} of {size}" for size, number in found.clusters.items())
