@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 CONFIGS = Path(__file__).parent
 CONFIG = "config.yaml"
 # Where things are put and how this machine went about it: another run has its own.
-_OF_THIS_RUN = ("output", "overwrite", "resume", "dry_run", "preflight", "exchange")
+_OF_THIS_RUN = ("output", "overwrite", "resume", "dry_run", "preflight", "exchange", "index")
 
 
 def with_config(

@@ -46,7 +46,8 @@ class Decontamination:
     decontaminate_unit: Unit | None = None
     """What is left out: the document, if not given; or the paragraph (between blank lines) or the
     line, and the document only if nothing else is in it."""
-    index: tyro.conf.Suppress[str | None] = None  # where a run has put the n-grams, not a flag
+    # Where a run has put the n-grams: no flag, and not in the file that repeats the run.
+    index: tyro.conf.Suppress[tyro.conf.Fixed[str | None]] = None
 
     def __post_init__(self) -> None:
         """Refuses values that cannot be meant."""

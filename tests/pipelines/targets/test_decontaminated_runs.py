@@ -96,6 +96,17 @@ def test_a_document_that_holds_a_question_is_dropped_and_listed(
         )
 
 
+def test_the_file_of_flags_repeats_the_run_anywhere(questions, tokenizer_path, tmp_path):
+    source = write_lines(tmp_path / "source.jsonl", [PLAIN.format("one"), QUESTIONS[0]])
+    one, other = tmp_path / "set", tmp_path / "again"
+    main(arguments(source, tokenizer_path, one, *asked(questions)))
+    main([f"--config={one / 'config.yaml'}", f"--output={other}"])
+    files = {path.relative_to(one) for path in one.rglob("*") if path.is_file()}
+    assert "decontamination.json" in map(str, files)
+    for name in files:
+        assert (other / name).read_bytes() == (one / name).read_bytes(), name
+
+
 def test_targets_count_by_content_and_not_by_name(questions, tokenizer_path, tmp_path, capsys):
     source = write_lines(tmp_path / "source.jsonl", [PLAIN.format("one")])
     main(arguments(source, tokenizer_path, tmp_path / "set", *asked(questions)))
