@@ -30,10 +30,9 @@ def main(argv: list[str]) -> None:
     failures = []
     for directory in options.directories:
         try:
-            if is_result(directory):
+            findings = verify_set(directory, follow_links=options.follow_links)
+            if findings.problems and is_result(directory):  # which is no set
                 findings = Findings(problems=list(check_result(directory)))
-            else:
-                findings = verify_set(directory, follow_links=options.follow_links)
         except DataError as error:
             failures.append(str(error))
             continue

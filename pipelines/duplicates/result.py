@@ -287,7 +287,7 @@ def _read(directory: str, file: ManifestFile) -> bytes:
 
 def is_result(directory: str) -> bool:
     """Whether a directory holds what find_duplicates leaves."""
-    return all(store.exists(os.path.join(directory, name)) for name in (MANIFEST, FOUND))
+    return store.exists(os.path.join(directory, FOUND))
 
 
 def read_result(directory: str) -> Result:
