@@ -7,6 +7,7 @@ import numpy as np
 from numba import types
 
 from pipelines.host.compiled import entry, inner
+from pipelines.rows.code_points import code_point
 
 MARK = np.uint32(1 << 31)  # continues a word, but begins none
 _SEED = np.uint64(0x9E3779B97F4A7C15)
@@ -15,18 +16,6 @@ _LAST = np.uint64(0xC2B2AE3D27D4EB4F)
 _32 = np.uint64(32)
 _29 = np.uint64(29)
 _SPACE = np.uint64(0x20)
-
-
-@inner
-def _code_point(data, i):
-    """The code point that begins at byte i, above ASCII, and how many bytes it takes."""
-    lead = np.int64(data[i])
-    if lead < 0xE0:
-        return (lead & 0x1F) << 6 | (data[i + 1] & 0x3F), 2
-    if lead < 0xF0:
-        return (lead & 0x0F) << 12 | np.int64(data[i + 1] & 0x3F) << 6 | (data[i + 2] & 0x3F), 3
-    code = (lead & 0x07) << 18 | np.int64(data[i + 1] & 0x3F) << 12
-    return code | np.int64(data[i + 2] & 0x3F) << 6 | (data[i + 3] & 0x3F), 4
 
 
 @inner
@@ -64,7 +53,7 @@ def hash_text(data, bounds, table, hashes, starts, stops, offsets):
         while place < stop:
             code, size = np.int64(data[place]), 1
             if code >= 0x80:
-                code, size = _code_point(data, place)
+                code, size = code_point(data, place)
             folded = table[code]
             if folded != 0 and (inside or folded < MARK):
                 if not inside:
@@ -108,7 +97,7 @@ def hash_characters(data, bounds, table, hashes, offsets):
         while place < stop:
             code, size = np.int64(data[place]), 1
             if code >= 0x80:
-                code, size = _code_point(data, place)
+                code, size = code_point(data, place)
             folded = table[code]
             if folded == 0 or (not inside and folded >= MARK):
                 inside = False
@@ -129,10 +118,10 @@ def _is_same_word(data, start, stop, others, place, end, table):
     while start < stop and place < end:
         code, size = np.int64(data[start]), 1
         if code >= 0x80:
-            code, size = _code_point(data, start)
+            code, size = code_point(data, start)
         other, other_size = np.int64(others[place]), 1
         if other >= 0x80:
-            other, other_size = _code_point(others, place)
+            other, other_size = code_point(others, place)
         if table[code] != table[other]:
             return False
         start += size

@@ -7,24 +7,13 @@ import numpy as np
 from numba import types
 
 from pipelines.host.compiled import entry, inner
+from pipelines.rows.code_points import code_point
 
 CHUNK = 1 << 14  # bytes of text, and about as many words, that are cut at once
 ROOM = 2 * CHUNK + 4  # for starts: at most one a byte is found
 # at[6]: the piece, the next byte, the row of the state, where the last match ended, where the last
 # gap did, and how many starts are known
 PIECE, PLACE, STATE, MATCHED, GAP, FOUND = range(6)
-
-
-@inner
-def _code_point(data, i):
-    """The code point that begins at byte i, above ASCII, and how many bytes it takes."""
-    lead = np.int64(data[i])
-    if lead < 0xE0:
-        return (lead & 0x1F) << 6 | (data[i + 1] & 0x3F), 2
-    if lead < 0xF0:
-        return (lead & 0x0F) << 12 | np.int64(data[i + 1] & 0x3F) << 6 | (data[i + 2] & 0x3F), 3
-    code = (lead & 0x07) << 18 | np.int64(data[i + 1] & 0x3F) << 12
-    return code | np.int64(data[i + 2] & 0x3F) << 6 | (data[i + 3] & 0x3F), 4
 
 
 @inner
@@ -86,7 +75,7 @@ def cut_chunk(data, offsets, tables, shift, starts, at):
             while place < until:
                 code, size = np.int64(data[place]), 1
                 if code >= 0x80:
-                    code, size = _code_point(data, place)
+                    code, size = code_point(data, place)
                 step = np.int64(steps[state | classes[code]])
                 matched = place if step & 1 else matched
                 if step < 0:
@@ -125,7 +114,7 @@ def find_characters(data, offsets, wanted, found):
         while place < stop and not is_found:
             code, size = np.int64(data[place]), 1
             if code >= 0x80:
-                code, size = _code_point(data, place)
+                code, size = code_point(data, place)
             is_found = wanted[code]
             place += size
         found[piece] = is_found

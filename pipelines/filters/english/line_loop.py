@@ -7,21 +7,9 @@ import numpy as np
 
 from pipelines.filters.english.characters import BREAK, MARK, SPACE, TERMINAL
 from pipelines.host.compiled import entry, inner
+from pipelines.rows.code_points import code_point
 
 _NOTES = (b"[edit]", b"[citation needed]")
-
-
-@inner
-def _code_point(data, i):
-    lead = np.int64(data[i])
-    if lead < 0x80:
-        return lead, 1
-    if lead < 0xE0:
-        return (lead & 0x1F) << 6 | (data[i + 1] & 0x3F), 2
-    if lead < 0xF0:
-        return (lead & 0x0F) << 12 | np.int64(data[i + 1] & 0x3F) << 6 | (data[i + 2] & 0x3F), 3
-    code = (lead & 0x07) << 18 | np.int64(data[i + 1] & 0x3F) << 12
-    return code | np.int64(data[i + 2] & 0x3F) << 6 | (data[i + 3] & 0x3F), 4
 
 
 @inner
@@ -29,7 +17,7 @@ def _line(data, start, stop, table):
     """The line that begins at `start`: where it ends and the next begins."""
     i = start
     while i < stop:
-        point, size = _code_point(data, i)
+        point, size = code_point(data, i)
         if table[point] & BREAK:
             after = i + size
             if point == 13 and after < stop and data[after] == 10:
@@ -44,7 +32,7 @@ def _words(data, start, stop, table):
     """Where a line starts and stops without white space around; its words, the longest's size."""
     first, last, words, longest, length, i = stop, start, 0, 0, 0, start
     while i < stop:
-        point, size = _code_point(data, i)
+        point, size = code_point(data, i)
         if table[point] & SPACE:
             length = 0
         else:
@@ -196,7 +184,7 @@ def count_sentences(data, words, offsets, table):
                 np.int64(0),
             )
             while i < stop:
-                point, size = _code_point(data, i)
+                point, size = code_point(data, i)
                 kind = np.int64(table[point])
                 is_mark = is_mark and kind & MARK != 0
                 i, characters = i + size, characters + 1

@@ -7,6 +7,7 @@ import numpy as np
 
 from pipelines.filters.english import characters
 from pipelines.host.compiled import entry, inner
+from pipelines.rows.code_points import code_point
 
 _SPACE, _LETTER, _SOLID, _BREAK = (
     characters.SPACE,
@@ -16,19 +17,6 @@ _SPACE, _LETTER, _SOLID, _BREAK = (
 )
 _FNV, _FNV_BASIS = np.uint64(0x100000001B3), np.uint64(0xCBF29CE484222325)
 _MOST_STOP_BYTES = 8
-
-
-@inner
-def _code_point(data, i):
-    lead = np.int64(data[i])
-    if lead < 0x80:
-        return lead, 1
-    if lead < 0xE0:
-        return (lead & 0x1F) << 6 | (data[i + 1] & 0x3F), 2
-    if lead < 0xF0:
-        return (lead & 0x0F) << 12 | np.int64(data[i + 1] & 0x3F) << 6 | (data[i + 2] & 0x3F), 3
-    code = (lead & 0x07) << 18 | np.int64(data[i + 1] & 0x3F) << 12
-    return code | np.int64(data[i + 2] & 0x3F) << 6 | (data[i + 3] & 0x3F), 4
 
 
 @inner
@@ -66,7 +54,7 @@ def measure_words(data, words, offsets, table, stop_words):
         for word in range(offsets[document], offsets[document + 1]):
             i, stop, kinds, length = words[0, word], words[1, word], 0, 0
             while i < stop:
-                point, size = _code_point(data, i)
+                point, size = code_point(data, i)
                 kinds |= np.int64(table[point])
                 i, length = i + size, length + 1
             if kinds & _SOLID:
@@ -85,7 +73,7 @@ def measure_words(data, words, offsets, table, stop_words):
 def _skip_spaces(data, start, stop, table):
     i = start
     while i < stop:
-        point, size = _code_point(data, i)
+        point, size = code_point(data, i)
         if not table[point] & _SPACE:
             break
         i += size
@@ -100,7 +88,7 @@ def _before_spaces(data, start, stop, table):
         i = end - 1
         while data[i] & 0xC0 == 0x80:
             i -= 1
-        if not table[_code_point(data, i)[0]] & _SPACE:
+        if not table[code_point(data, i)[0]] & _SPACE:
             break
         end = i
     return end
@@ -140,7 +128,7 @@ def measure_text(data, bounds, table):
         start, stop, dots = bounds[document], bounds[document + 1], 0
         i = start
         while i < stop:
-            point, size = _code_point(data, i)
+            point, size = code_point(data, i)
             counts[5, document] += 1
             counts[3, document] += point == 0x23
             dots = dots + 1 if point == 0x2E else 0
@@ -224,7 +212,7 @@ def measure_lines(data, bounds, table, short):
         while i <= stop:
             start, length, is_blank, kind = i, 0, True, np.int64(0)
             while i < stop and data[i] != 10:
-                point, size = _code_point(data, i)
+                point, size = code_point(data, i)
                 kind = np.int64(table[point])
                 is_blank = is_blank and kind & _SPACE != 0
                 i, length = i + size, length + 1

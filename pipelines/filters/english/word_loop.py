@@ -14,6 +14,7 @@ import numpy as np
 from pipelines.filters.english import characters
 from pipelines.filters.english.spellings import UNIT
 from pipelines.host.compiled import entry, inner
+from pipelines.rows.code_points import code_point
 
 _SPACE, _ALPHA, _LOWER, _UPPER = (
     characters.SPACE,
@@ -32,19 +33,6 @@ _MOST = 1 << 16  # characters of a chunk: a longer one is cut there
 _LONGEST = 17  # bytes of a spelling
 _POINT, _KIND, _PLACE, _ENDING = range(4)  # the rows of a chunk
 _DOT, _PLUS, _HYPHEN, _COMMA = 0x2E, 0x2B, 0x2D, 0x2C
-
-
-@inner
-def _code_point(data, i):
-    lead = np.int64(data[i])
-    if lead < 0x80:
-        return lead, 1
-    if lead < 0xE0:
-        return (lead & 0x1F) << 6 | (data[i + 1] & 0x3F), 2
-    if lead < 0xF0:
-        return (lead & 0x0F) << 12 | np.int64(data[i + 1] & 0x3F) << 6 | (data[i + 2] & 0x3F), 3
-    code = (lead & 0x07) << 18 | np.int64(data[i + 1] & 0x3F) << 12
-    return code | np.int64(data[i + 2] & 0x3F) << 6 | (data[i + 3] & 0x3F), 4
 
 
 @inner
@@ -336,7 +324,7 @@ def _read_chunk(data, begin, stop, table, chunk):
     """
     i, length = begin, 0
     while i < stop and length < _MOST:
-        point, size = _code_point(data, i)
+        point, size = code_point(data, i)
         kind = table[point]
         if kind & _SPACE:
             break
@@ -352,7 +340,7 @@ def _read_chunk(data, begin, stop, table, chunk):
 def _read_space(data, begin, stop, table):
     i = begin
     while i < stop:
-        point, size = _code_point(data, i)
+        point, size = code_point(data, i)
         if not table[point] & _SPACE:
             break
         i += size

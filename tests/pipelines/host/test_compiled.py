@@ -1,0 +1,96 @@
+"""Machine code that is kept on disk: used while what it was made of stays the same."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pipelines.host import compiled
+from tests.tools.places import ROOT
+
+FILES = {
+    "numbers.py": "import numpy as np\nSTEP = 2\nTABLE = np.array([10, 20])\n",
+    "helper.py": """
+from loops import numbers
+from pipelines.host.compiled import inner
+
+@inner
+def add(a):
+    return a + numbers.STEP
+""",
+    "doubled.py": """
+from numba import types
+from numba.extending import intrinsic
+
+@intrinsic
+def double(context, number):
+    def build(context, builder, signature, values):
+        return builder.add(values[0], values[0])
+    return number(number), build
+""",
+    "entries.py": """
+from loops.doubled import double
+from loops.helper import add
+from loops.numbers import TABLE
+from pipelines.host.compiled import entry
+
+@entry("int64(int64)")
+def run(a):
+    return double(add(a)) + TABLE[1]
+""",
+}
+RUN = "from loops.entries import run; print(run(3))"
+
+
+def test_a_change_in_another_file_is_seen(tmp_path):
+    package = tmp_path / "loops"
+    package.mkdir()
+    for name, text in FILES.items():
+        (package / name).write_text(text)
+
+    def run() -> tuple[int, int]:
+        """What the loop returns, and how many pieces of machine code are kept then."""
+        paths = os.pathsep.join([str(tmp_path), str(ROOT)])
+        done = subprocess.run(
+            [sys.executable, "-B", "-c", RUN],
+            env={**os.environ, "PYTHONPATH": paths, "NUMBA_CACHE_DIR": str(tmp_path / "kept")},
+            capture_output=True,
+            text=True,
+        )
+        assert not done.returncode, done.stderr
+        return int(done.stdout), len(list((tmp_path / "kept").rglob("*.nbc")))
+
+    def change(name: str, old: str, new: str) -> None:
+        text = (package / name).read_text()
+        assert old in text
+        (package / name).write_text(text.replace(old, new))
+
+    assert run() == (2 * (3 + 2) + 20, 1)
+    assert run() == (30, 1)  # the same machine code
+    change("numbers.py", "STEP = 2", "STEP = 5")
+    assert run() == (2 * (3 + 5) + 20, 2)
+    change("numbers.py", "20]", "70]")
+    assert run() == (2 * (3 + 5) + 70, 3)
+    change("helper.py", "a + ", "a * ")
+    assert run() == (2 * (3 * 5) + 70, 4)
+    change("doubled.py", "builder.add", "builder.mul")
+    assert run() == (15 * 15 + 70, 5)
+    change("doubled.py", "builder.mul", "builder.add")
+    assert run() == (2 * 15 + 70, 5)
+
+
+THINGS = {"a dictionary": 1}
+
+
+def test_a_loop_that_names_what_has_no_content_is_refused():
+    with pytest.raises(TypeError, match="a loop names {'a dictionary': 1}, of <class 'dict'>"):
+        compiled.entry()(lambda x: x + THINGS["a dictionary"])(1)
+
+
+def test_arrays_of_equal_bytes_differ_by_type_and_shape():
+    arrays = [np.zeros(4, np.int64), np.zeros(4, np.uint64), np.zeros((2, 2), np.int64)]
+    loops = [lambda held=held: lambda: held for held in [*arrays, arrays[0].copy()]]
+    digests = [compiled._digest(make()) for make in loops]
+    assert len(set(digests)) == 3 and digests[0] == digests[3]
