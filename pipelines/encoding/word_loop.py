@@ -19,6 +19,7 @@ import numpy as np
 from numba import types
 
 from pipelines.host.compiled import entry, inner
+from pipelines.host.prefetch import prefetch
 
 LOW, HIGH, IDS, REST = range(4)  # slots[S, 4], int64
 FIRST_ID, NUMBER = 4, 7  # of the same as uint32[S, 8]
@@ -52,7 +53,9 @@ _LONG_WORDS = types.Tuple((types.int64[::1], types.uint8[::1], _EIGHTS))
 
 @inner
 def _short_hash(low, high):
-    mixed = (low * _ODD ^ high) * _MIX
+    """Every bit of the word changes the low bits: words often differ in their last letter alone."""
+    mixed = (low ^ high * _MIX) * _ODD
+    mixed = (mixed ^ mixed >> 32) * _MIX
     return mixed ^ mixed >> 32
 
 
@@ -138,27 +141,29 @@ def find_words(data, eights, starts, slots, long_words, at, scratch, becomes):
     found, answers = becomes
     last = slots.shape[0] - 1
     words, near = starts.size - 1, starts.size - 1
-    keys = np.empty((2, BLOCK), np.int64)
+    lows, highs = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     while near > 0 and starts[near - 1] + 16 > data.size:
         near -= 1  # from its start on there are no 16 bytes
     misses = 0
     for block in range(0, near, BLOCK):
-        stop = min(block + BLOCK, near)
-        for n in range(block, stop):
-            size = starts[n + 1] - starts[n]
-            masked = min(size, SHORT)
-            low = eights[starts[n]] & _LOW_MASK[masked]
-            high = eights[starts[n] + 8] & _HIGH_MASK[masked] | size << 56
-            high = high if size <= SHORT else -1
-            keys[0, n - block], keys[1, n - block] = low, high
-            found[n] = _short_hash(low, high) & last
-        for n in range(block, stop):
-            slot = found[n]
+        size_of_block = np.uint64(min(BLOCK, near - block))
+        for k in range(size_of_block):
+            n = np.uint64(block) + k
+            start = starts[n]
+            size = starts[n + np.uint64(1)] - start
+            masked = np.uint64(min(size, SHORT))
+            low = eights[np.uint64(start)] & _LOW_MASK[masked]
+            high = eights[np.uint64(start + 8)] & _HIGH_MASK[masked] | size << 56
+            slot = _short_hash(low, high) & last
+            prefetch(slots, slot)
+            lows[k], highs[k] = low, high if size <= SHORT else -1
+            found[n] = slot
+        for k in range(size_of_block):
+            n = np.uint64(block) + k
+            slot = np.uint64(found[n])
             answers[n, 0], answers[n, 1] = slots[slot, IDS], slots[slot, REST]
-            scratch[MISSED, misses] = n
-            misses += (slots[slot, LOW] != keys[0, n - block]) | (
-                slots[slot, HIGH] != keys[1, n - block]
-            )
+            scratch[MISSED, np.uint64(misses)] = n
+            misses += (slots[slot, LOW] != lows[k]) | (slots[slot, HIGH] != highs[k])
     for n in range(near, words):
         scratch[MISSED, misses] = n
         misses += 1
@@ -251,22 +256,41 @@ def _merge_once(merges, symbols, results, where):
     results[where] = merges[slot, 1] if merges[slot, 1] >= 0 else _NO_MERGE
 
 
-@entry(types.int64(_BYTES, _INTS, _INTS, _INTS, _ROWS, types.uint32[::1], types.int64[::1]))
-def merge_bytes(data, starts, words, byte_ids, merges, ids, offsets):
+@entry(types.void(_INTS, _ROWS, types.int64[::1]))
+def enter_byte_pairs(byte_ids, merges, of_pairs):
+    """What two bytes merge to, int64[65536], as `enter_merges` has it; _NO_MERGE if they do not."""
+    symbols = np.empty(2, np.int64)
+    for pair in range(of_pairs.size):
+        symbols[0], symbols[1] = byte_ids[pair >> 8], byte_ids[pair & 255]
+        _merge_once(merges, symbols, of_pairs[pair : pair + 1], 0)
+
+
+@entry(
+    types.int64(
+        _BYTES,
+        _INTS,
+        _INTS,
+        types.Tuple((_INTS, _INTS, _ROWS)),
+        types.uint32[::1],
+        types.int64[::1],
+    )
+)
+def merge_bytes(data, starts, words, tables, ids, offsets):
     """Byte-level BPE of some words: of all pairs, the one of the lowest rank is merged, and again.
 
     Args:
       data: uint8[N].
       starts: int64[W + 1], of words in it.
       words: int64, which of these, each of at most KEPT bytes.
-      byte_ids: int64[256].
-      merges: as `enter_merges` makes it.
+      tables: ids of bytes, int64[256]; of pairs of them, as `enter_byte_pairs` makes it; merges as
+        `enter_merges` makes them.
       ids: uint32, with room for an id a byte; becomes the ids of all of them.
       offsets: int64[words + 1], becomes where those of each begin.
 
     Returns:
       How many ids there are.
     """
+    byte_ids, of_pairs, merges = tables
     symbols, results = np.empty(KEPT, np.int64), np.empty(KEPT, np.int64)
     total = 0
     for k in range(words.size):
@@ -275,7 +299,7 @@ def merge_bytes(data, starts, words, byte_ids, merges, ids, offsets):
         for j in range(number):
             symbols[j] = byte_ids[data[start + j]]
         for j in range(number - 1):
-            _merge_once(merges, symbols, results, j)
+            results[j] = of_pairs[np.int64(data[start + j]) << 8 | data[start + j + 1]]
         while number > 1:
             where = 0
             for j in range(1, number - 1):
@@ -311,7 +335,10 @@ def merge_bytes(data, starts, words, byte_ids, merges, ids, offsets):
     )
 )
 def answer_missed(missed, answers, found, slots, unkept):
-    """Answers for the words that were not where their hash says.
+    """Answers for the words that were not where their hash says, and moves them there.
+
+    Each changes places with the word that was there, which is as easily found in its new slot: all
+    slots between the two are taken.
 
     Args:
       missed: int64, which.
@@ -322,6 +349,7 @@ def answer_missed(missed, answers, found, slots, unkept):
     """
     rows, numbers = answers
     long_ids, long_offsets = unkept
+    last = slots.shape[0] - 1
     for n in missed:
         slot = found[n]
         if slot >= 0:
@@ -334,6 +362,15 @@ def answer_missed(missed, answers, found, slots, unkept):
                 for j in range(number):
                     numbers[n, j] = long_ids[first + j]
             numbers[n, INLINE] = number
+    for n in missed:  # whatever word is in the slot now moves to where its hash says
+        slot = found[n]
+        if slot >= 0:
+            low, high = slots[slot, LOW], slots[slot, HIGH]
+            home = (low if high < 0 else _short_hash(low, high)) & last
+            if home != slot:
+                for column in range(4):
+                    word = slots[slot, column]
+                    slots[slot, column], slots[home, column] = slots[home, column], word
 
 
 @entry(
@@ -363,22 +400,25 @@ def write_ids(words, offsets, answers, pools, ids, id_offsets, written):
     rows, numbers = answers
     pool, long_ids = pools
     document, place = written[DOCUMENT], written[PLACE]
-    n = written[WORD]
+    n, room = written[WORD], ids.size - INLINE
+    end = offsets[document + 1]
     while n < found.size:
-        number = np.int64(numbers[n, INLINE])
-        if place + max(number, INLINE) > ids.size:
+        word, first = np.uint64(n), np.uint64(place)
+        number = np.int64(numbers[word, INLINE])
+        if place > room or place + number > ids.size:
             break
-        while offsets[document + 1] <= starts[n]:
+        while end <= starts[word]:
             document += 1
             id_offsets[document] = place
+            end = offsets[document + 1]
         if number <= INLINE:
-            ids[place] = numbers[n, 0]
-            ids[place + 1] = numbers[n, 1]
-            ids[place + 2] = numbers[n, 2]
+            ids[first] = numbers[word, 0]
+            ids[first + np.uint64(1)] = numbers[word, 1]
+            ids[first + np.uint64(2)] = numbers[word, 2]
         else:
-            first = rows[n, 0]
+            start = rows[n, 0]
             for j in range(number):
-                ids[place + j] = pool[first + j] if found[n] >= 0 else long_ids[first + j]
+                ids[place + j] = pool[start + j] if found[n] >= 0 else long_ids[start + j]
         place += number
         n += 1
     written[DOCUMENT], written[PLACE], written[WORD] = document, place, n

@@ -51,13 +51,16 @@ class Merges:
     def __init__(self, model: Mapping[str, Any]):
         """From the model of a tokenizer.json: merges as pairs, all 256 bytes in its vocabulary."""
         vocab, pairs = model["vocab"], model["merges"]
-        self._byte_ids = np.array([vocab[character] for character in byte_characters()])
+        byte_ids = np.array([vocab[character] for character in byte_characters()])
         left = np.array([vocab[one] for one, _ in pairs], np.int64)
         right = np.array([vocab[other] for _, other in pairs], np.int64)
         merged = np.array([vocab[one + other] for one, other in pairs], np.int64)
-        self._table = np.full((2 << len(pairs).bit_length(), 2), -1, np.int64)
+        table = np.full((2 << len(pairs).bit_length(), 2), -1, np.int64)
         ranks = np.arange(len(pairs))
-        word_loop.enter_merges(self._table, left << 32 | right, ranks << 32 | merged)
+        word_loop.enter_merges(table, left << 32 | right, ranks << 32 | merged)
+        of_bytes = np.empty(1 << 16, np.int64)
+        word_loop.enter_byte_pairs(byte_ids, table, of_bytes)
+        self._tables = byte_ids, of_bytes, table
 
     def encode(
         self, data: np.ndarray, starts: np.ndarray, words: np.ndarray
@@ -65,9 +68,7 @@ class Merges:
         """See `WordModel`."""
         ids = np.empty(int((starts[words + 1] - starts[words]).sum()), np.uint32)
         offsets = np.empty(len(words) + 1, np.int64)
-        total = word_loop.merge_bytes(
-            data, starts, words, self._byte_ids, self._table, ids, offsets
-        )
+        total = word_loop.merge_bytes(data, starts, words, self._tables, ids, offsets)
         return Ragged(ids[:total], offsets), np.zeros(0, np.int64)
 
 

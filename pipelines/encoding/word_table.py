@@ -229,7 +229,7 @@ class WordTable:
             self._answers = np.empty((words, 2), np.int64)
         if self._bytes() > _MOST_BYTES:
             self._clear()
-        self._make_room(np.diff(starts))
+        self._make_room(words, int(starts[-1] - starts[0]))
         found = self._found[:words]
         long_words = self._long_starts, self._long_words, overlapping_eights(self._long_words)
         becomes = found, self._answers
@@ -242,20 +242,20 @@ class WordTable:
         arrays = self._slots, self._long_starts, self._long_words, self._pool
         return sum(array.nbytes for array in arrays)
 
-    def _make_room(self, sizes: np.ndarray) -> None:
-        """Makes room for words of such sizes, all of them new."""
+    def _make_room(self, words: int, size: int) -> None:
+        """Makes room for so many words in so many bytes, all of them new."""
         used, long = int(self._at[USED]), int(self._at[LONG])
         number = len(self._slots)
-        while 2 * (used + len(sizes) + 1) > number:
+        while 2 * (used + words + 1) > number:
             number *= 2
         if number > len(self._slots):
             larger = np.zeros((number, 4), np.int64)
             word_loop.move_slots(self._slots, larger)
             self._slots, self._numbers = larger, larger.view(np.uint32)
-        sizes = sizes[(sizes > word_loop.SHORT) & (sizes <= word_loop.KEPT)]
+        size = min(size, words * word_loop.KEPT)
         begin = int(self._long_starts[long])
-        self._long_starts = grow(self._long_starts, long + 1, len(sizes) + 1)
-        self._long_words = grow(self._long_words, begin, int(sizes.sum()))
+        self._long_starts = grow(self._long_starts, long + 1, size // word_loop.SHORT + 1)
+        self._long_words = grow(self._long_words, begin, size)
 
     def _new(self) -> tuple[np.ndarray, np.ndarray]:
         """Which words of the chunk are new, and their slots."""

@@ -1,6 +1,10 @@
 """Cuts text into words, compiled by numba: runs the automaton of any pattern; finds characters.
 
-Legend: N bytes, P pieces, S states, C classes (a power of two, of which some may be unused).
+Two bytes of ASCII are one step of a table of pairs, for each step waits for the one before it;
+other characters, and those at which a word may end without a match, take a step alone.
+
+Legend: N bytes, P pieces, S states, C classes and A classes of bytes (powers of two, of which some
+may be unused).
 """
 
 import numpy as np
@@ -46,26 +50,30 @@ def _stop_word(data, starts, found, matched, gap):
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _INTS = types.Array(types.int64, 1, "C", readonly=True)
 _STEPS = types.Array(types.int32, 1, "C", readonly=True)
-_TABLES = types.Tuple((_BYTES, _STEPS, _BYTES))
+_TABLES = types.Tuple((_BYTES, _STEPS, _BYTES, _BYTES, _STEPS))
 
 
-@entry(types.int64(_BYTES, _INTS, _TABLES, types.int64, types.int64[::1], types.int64[::1]))
-def cut_chunk(data, offsets, tables, shift, starts, at):
+@entry(types.int64(_BYTES, _INTS, _TABLES, _INTS, types.int64[::1], types.int64[::1]))
+def cut_chunk(data, offsets, tables, shifts, starts, at):
     """Finds where words start, from where `at` says on.
 
     Args:
       data: uint8[N], UTF-8.
       offsets: int64[P + 1], where pieces begin, and where the last ends.
       tables: classes uint8[code points], steps int32[S C], ends uint8[S] of an `Automaton`; a step
-        has the place of the next state's row instead of its number.
-      shift: log2 C.
+        has the place of the next state's row instead of its number. Classes of bytes, uint8[256],
+        and their pairs, int32[S A A]: the place of the next state's row of pairs << 4, and the two
+        bits of the second step and of the first; negative if one of them has no next state.
+      shifts: log2 C, log2 A.
       starts: int64[ROOM]; those that `at` knows of lie there.
       at: int64[6].
 
     Returns:
       How many words are whole: all but the last, which a gap may still go on with, or all.
     """
-    classes, steps, ends = tables
+    classes, steps, ends, byte_classes, pairs = tables
+    shift, first_shift = shifts[0], np.uint64(shifts[1])
+    pair_shift = 2 * shifts[1]
     found, state, matched, gap = at[FOUND], at[STATE], at[MATCHED], at[GAP]
     place, piece, last = at[PLACE], at[PIECE], offsets.size - 1
     while found <= CHUNK and piece < last:
@@ -73,6 +81,25 @@ def cut_chunk(data, offsets, tables, shift, starts, at):
         until = min(place + CHUNK, stop)
         while True:
             while place < until:
+                row = state >> shift << pair_shift
+                while place + 1 < until:
+                    first = np.uint64(byte_classes[data[np.uint64(place)]]) << first_shift
+                    second = np.uint64(byte_classes[data[np.uint64(place + 1)]])
+                    step = np.int64(pairs[np.uint64(row) | first | second])
+                    if step < 0:
+                        break
+                    matched = place if step & 1 else matched
+                    starts[np.uint64(found)] = place
+                    found += step >> 1 & 1
+                    place += 1
+                    matched = place if step & 4 else matched
+                    starts[np.uint64(found)] = place
+                    found += step >> 3 & 1
+                    place += 1
+                    row = step >> 4
+                state = row >> pair_shift << shift
+                if place == until:
+                    break
                 code, size = np.int64(data[place]), 1
                 if code >= 0x80:
                     code, size = code_point(data, place)

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 
 from pipelines.encoding.splitting import cut_loop
-from pipelines.encoding.splitting.automaton import compile_pattern
+from pipelines.encoding.splitting.automaton import Automaton, compile_pattern
 from pipelines.encoding.splitting.cut_loop import FOUND, GAP, MATCHED, PIECE, PLACE, ROOM
 
 
@@ -49,19 +49,41 @@ def split_by(*patterns: str) -> Splitter:
 
 
 @cache
-def _tables(pattern: str) -> tuple[tuple[np.ndarray, ...], int]:
-    """What the loop takes of a pattern, and log2 of the length of a row of steps."""
+def _tables(pattern: str) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """What the loop takes of a pattern, and log2 of the lengths of its rows."""
     found = compile_pattern(pattern)
     states, number = found.steps.shape
     shift = max(number - 1, 1).bit_length()
     steps = np.zeros((states, 1 << shift), np.int32)
     where_row_lies = (found.steps >> 2 << shift + 2) | found.steps & 3
     steps[:, :number] = np.where(found.steps < 0, found.steps, where_row_lies)
-    return (found.classes, steps.ravel(), found.ends.astype(np.uint8)), shift
+    byte_classes, pairs, byte_shift = _pairs(found)
+    tables = found.classes, steps.ravel(), found.ends.astype(np.uint8), byte_classes, pairs
+    return tables, np.array([shift, byte_shift])
+
+
+def _pairs(found: Automaton) -> tuple[np.ndarray, np.ndarray, int]:
+    """The classes of bytes, the steps of pairs of them, and log2 of the number of classes.
+
+    Bytes above ASCII are of one class, from which no step leads on.
+    """
+    of_ascii, byte_classes = np.unique(found.classes[:128], return_inverse=True)
+    shift = len(of_ascii).bit_length()
+    above = (1 << shift) - 1
+    single = np.full((len(found.steps), 1 << shift), -1, np.int64)
+    single[:, : len(of_ascii)] = found.steps[:, of_ascii]
+    first, second = single[:, :, np.newaxis], single[single >> 2]
+    pairs = (second >> 2 << 2 * shift + 4) | (second & 3) << 2 | first & 3
+    pairs = np.where((first < 0) | (second < 0), -1, pairs).astype(np.int32)
+    classes = np.append(byte_classes, np.full(128, above)).astype(np.uint8)
+    return classes, pairs.ravel(), shift
 
 
 def _cut_each(
-    data: np.ndarray, chunks: Iterator[np.ndarray], tables: tuple[np.ndarray, ...], shift: int
+    data: np.ndarray,
+    chunks: Iterator[np.ndarray],
+    tables: tuple[np.ndarray, ...],
+    shifts: np.ndarray,
 ) -> Iterator[np.ndarray]:
     for offsets in chunks:
         if len(offsets) < 2:
@@ -70,7 +92,7 @@ def _cut_each(
         starts[0] = at[PLACE] = offsets[0]
         at[FOUND], at[GAP], at[MATCHED] = 1, -1, -1
         while at[PIECE] < len(offsets) - 1:
-            words = cut_loop.cut_chunk(data, offsets, tables, shift, starts, at)
+            words = cut_loop.cut_chunk(data, offsets, tables, shifts, starts, at)
             if words > 0:
                 yield starts[: words + 1]
                 left = at[FOUND] - words
