@@ -147,7 +147,11 @@ FAULTY = {
     "true": ("return True", ["returned True", "None to keep it"]),
     "false": ("return False", ["returned False"]),
     "number": ("return 3", ["returned 3"]),
-    "remark": ("return document['text'] * 20", ["at most 60 characters"]),
+    # numpy's strings lose it, and a run would end by it after all its work.
+    "NUL at the end": ("return 'bad\\0'", ["returned 'bad\\x00'", "60 printable characters"]),
+    "two lines": ("return 'bad\\nworse'", ["returned 'bad\\nworse'"]),
+    "half a character": ("return chr(0xD800)", ["returned '\\ud800'"]),
+    "remark": ("return document['text'] * 20", ["at most 60 printable characters"]),
 }
 
 
