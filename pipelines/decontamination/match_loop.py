@@ -182,8 +182,9 @@ def judge_hits(hits, distinct, bounds_G, text_G, length_G, total_T, need_T):
         while pair < len(distinct) and distinct[pair, 0] == document:
             gram = distinct[pair, 1]
             for text in text_G[bounds_G[gram] : bounds_G[gram + 1]]:
-                touched[texts] = text
-                texts += count_T[text] == 0
+                if not count_T[text]:
+                    touched[texts] = text
+                    texts += 1
                 count_T[text] += 1
             pair += 1
         while last < len(hits) and hits[last, 0] == document:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipelines.decontamination.common_grams import add_holders, find_common, find_holders
 from pipelines.decontamination.gram_index import Targets, index_targets
-from pipelines.decontamination.match_loop import MOST_LISTED
+from pipelines.decontamination.match_loop import MOST_LISTED, judge_hits
 from pipelines.decontamination.matches import Finder
 from pipelines.rows.routing import content_digests
 
@@ -190,3 +190,19 @@ def test_holders_are_named_by_their_content():
     halves = content_digests(text)[:, :8].copy().view(">u8").ravel().tolist()
     assert find_holders(finder, text).tolist() == [[0, halves[n]] for n in (0, 2, 3)]
     assert len(add_holders([find_holders(finder, text)], 5)) == 2
+
+
+def test_a_document_that_touches_all_texts_writes_no_place_past_them():
+    """In plain Python: compiled code looks at no index. One text of two n-grams, both found."""
+    hits = np.array([[0, 0, 0], [0, 5, 1]])
+    counted, listed = judge_hits.__wrapped__(
+        hits,
+        np.array([[0, 0], [0, 1]]),
+        np.array([0, 1, 2]),
+        np.array([0, 0]),
+        np.array([3, 4]),
+        np.array([2]),
+        np.array([2]),
+    )
+    assert counted.tolist() == [True, True]
+    assert listed.tolist() == [[0, 0, 2, 5, 9, 1]]
