@@ -124,6 +124,84 @@ def _first_words(order, is_start, segment_ids, firsts, sizes, stretches):
     return words
 
 
+@inner
+def _keep_while_they_fit(words, sizes, left, is_kept):
+    """Takes words in their order, and leaves out those that do not fit: what is left then."""
+    for word in words:
+        if not is_kept[word] and sizes[word] <= left:
+            is_kept[word] = True
+            left -= sizes[word]
+    return left
+
+
+@inner
+def _choose_words(shuffled, sizes, shares, budget, is_kept):
+    """Takes whole words of `budget` tokens, or of fewer where no other word fits.
+
+    Words are taken in a random order. Taking the first one that does not fit by chance, in the
+    share of it that would fit, gives words of all lengths the same chance to be masked: as many
+    tokens as the budget has, on average. It takes the room of what was taken last. What is left
+    then goes to the next words that fit.
+
+    Args:
+      shuffled: int64 [W], the words in a random order.
+      sizes: int64 [W], tokens of each.
+      shares: float64 [W], a random number from 0 to 1 for each.
+      budget: tokens.
+      is_kept: bool [W], False; set for the words that are taken.
+
+    Returns:
+      Tokens that are left.
+    """
+    left, turn = budget, 0
+    while turn < shuffled.size and sizes[shuffled[turn]] <= left:
+        is_kept[shuffled[turn]] = True
+        left -= sizes[shuffled[turn]]
+        turn += 1
+    if turn < shuffled.size:
+        word, last = shuffled[turn], turn
+        if sizes[word] <= budget and shares[word] * sizes[word] < left:
+            while sizes[word] > left:
+                last -= 1
+                is_kept[shuffled[last]] = False
+                left += sizes[shuffled[last]]
+            is_kept[word] = True
+            left -= sizes[word]
+        left = _keep_while_they_fit(shuffled[turn + 1 :], sizes, left, is_kept)
+        left = _keep_while_they_fit(shuffled[: turn + 1], sizes, left, is_kept)
+    return left
+
+
+@entry()
+def keep_words(order, is_start, segment_ids, budgets, keys):
+    """Makes NEVER what is in no word that is chosen.
+
+    A row none of whose words is in its budget (a script without spaces, say) keeps its order of
+    single tokens.
+
+    Args:
+      order: uint64 [B, L], as `Masking` makes it; changed in place.
+      is_start: bool [B, L], whether a token begins a word wherever it stands.
+      segment_ids: [B, L].
+      budgets: int64 [B], tokens.
+      keys: uint64 [B].
+    """
+    rows, length = order.shape
+    firsts, sizes = np.empty(length, np.int64), np.empty(length, np.int64)
+    stretches, is_kept = np.empty(length, np.int64), np.empty(length, np.bool_)
+    shares = np.empty(length, np.float64)
+    for row in range(rows):
+        words = _first_words(order[row], is_start[row], segment_ids[row], firsts, sizes, stretches)
+        for word in range(words):
+            draw = _mix(_mix(_mix(_stream(keys[row], firsts[word]))))  # a third stream
+            is_kept[word], shares[word] = False, np.float64(draw >> np.uint64(11)) / (1 << 53)
+        shuffled = np.argsort(order[row][firsts[:words]])
+        if _choose_words(shuffled, sizes, shares, budgets[row], is_kept) < budgets[row]:
+            for word in range(words):
+                if not is_kept[word]:
+                    order[row, firsts[word] : firsts[word] + sizes[word]] = NEVER
+
+
 @entry()
 def keep_spans(order, is_start, segment_ids, budgets, keys, bounds, decides):
     """Makes NEVER what is in no span of words.

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pipelines.rows.draw_loops import NEVER, fill_order, keep_spans, pick
+from pipelines.rows.draw_loops import fill_order, keep_spans, keep_words, pick
 
 # Words of a span are geometric with p = 0.2, from 1 to 10, as SpanBERT has them (Joshi et al.,
 # 2020): 3.8 on average. A draw from 0 to 1 gives 1 + as many words as there are bounds up to it.
@@ -74,7 +74,7 @@ class Masking:
                 beside = segment_ids_BxL, budget_B, key_B, _SPAN_BOUNDS
                 keep_spans(order_BxL, is_start_BxL, *beside, decides_BxL)
             else:
-                order_BxL = _whole_words(order_BxL, is_start_BxL, segment_ids_BxL, budget_B)
+                keep_words(order_BxL, is_start_BxL, segment_ids_BxL, budget_B, key_B)
         shape = (len(ids_BxL), self.slots)
         columns = {
             "masked_positions": np.zeros(shape, np.uint16),
@@ -89,40 +89,3 @@ class Masking:
     def _ordinary(self) -> np.ndarray:
         """Ids that random ones are drawn from."""
         return np.flatnonzero(~self.is_special)
-
-
-def _whole_words(
-    order_BxL: np.ndarray,
-    is_start_BxL: np.ndarray,
-    segment_ids_BxL: np.ndarray,
-    budget_B: np.ndarray,
-) -> np.ndarray:
-    """Moves tokens so that the first `budget` of the order are whole words.
-
-    Words are taken in the order of their first tokens while they fit. A row none of whose words
-    fits (a script without spaces, say) keeps its order of single tokens.
-    """
-    rows, length = order_BxL.shape
-    ordinary_BxL = order_BxL != NEVER
-    before_BxL = np.zeros_like(ordinary_BxL)
-    before_BxL[:, 1:] = ordinary_BxL[:, :-1] & (segment_ids_BxL[:, 1:] == segment_ids_BxL[:, :-1])
-    starts_BxL = ordinary_BxL & (is_start_BxL | ~before_BxL)
-    # Words numbered through the whole batch, for one bincount and one lexsort.
-    word = np.cumsum(starts_BxL.ravel()) - 1
-    flat = np.flatnonzero(ordinary_BxL.ravel())
-    word_of = word[flat]
-    first_of_word = np.flatnonzero(starts_BxL.ravel())
-    word_length = np.bincount(word_of, minlength=len(first_of_word))
-    word_row = first_of_word // length
-    word_order = order_BxL.ravel()[first_of_word]
-    fits = word_length <= budget_B[word_row]
-    by_row = np.lexsort((word_order, ~fits, word_row))
-    taken = np.cumsum(np.where(fits, word_length, 0)[by_row])
-    row_start = np.searchsorted(word_row, np.arange(rows))
-    base = np.concatenate(([0], taken))[row_start]
-    chosen = np.zeros(len(first_of_word), bool)
-    chosen[by_row] = fits[by_row] & (taken - base[word_row[by_row]] <= budget_B[word_row[by_row]])
-    any_chosen_B = np.bincount(word_row[chosen], minlength=rows) > 0
-    keep = np.zeros(rows * length, bool)
-    keep[flat] = chosen[word_of] | ~any_chosen_B[flat // length]
-    return np.where(keep.reshape(rows, length), order_BxL, NEVER)

@@ -129,21 +129,108 @@ def words(ids, segments):
         yield found
 
 
-@given(st.integers(0, 2**32), st.integers(4, 40), st.sampled_from([0.1, 0.15, 0.5]))
-def test_whole_words_are_masked_or_left(seed, length, rate):
+def draw(key, place, times):
+    """The number of a place in a row: of the first stream, the second, and so on."""
+    value = np.array([(key + (place + 1) * 0x9E3779B97F4A7C15) % 2**64], np.uint64)
+    for _ in range(times):
+        value = mix(value)
+    return int(value[0])
+
+
+def chosen_words(found, budget, key):
+    """The words of a row that are masked, the plainest way: lists of places, none if none fits."""
+    rest = sorted(found, key=lambda word: (draw(key, word[0], 1) >> 16, word[0]))
+    taken = []
+
+    def room():
+        return budget - sum(map(len, taken))
+
+    while rest and len(rest[0]) <= room():
+        taken.append(rest.pop(0))
+    if rest and len(rest[0]) <= budget:
+        share = (draw(key, rest[0][0], 3) >> 11) / 2**53
+        if share * len(rest[0]) < room():
+            word, before = rest.pop(0), list(taken)
+            while len(word) > room():
+                taken.pop()
+            rest += before[len(taken) :]
+            taken.append(word)
+        else:
+            rest.append(rest.pop(0))
+    else:
+        rest = rest[1:]
+    for word in rest:
+        if len(word) <= room():
+            taken.append(word)
+    return taken
+
+
+@given(st.integers(0, 2**32), st.integers(4, 80), st.sampled_from([0.1, 0.15, 0.5]))
+def test_whole_words_are_those_of_the_plain_way(seed, length, rate):
     ids, segments, keys = random_rows(20, length, seed)
     slots = max(1, round(rate * length))
     columns = masking(rate, slots, "word").apply(ids, segments, keys)
     counts = check(ids, segments, columns, slots)
     for row, found in enumerate(words(ids, segments)):
-        places = set(columns["masked_positions"][row, : counts[row]].tolist())
+        places = columns["masked_positions"][row, : counts[row]].tolist()
         ordinary = sum(map(len, found))
-        budget = min(max(np.rint(ordinary * rate), 1), slots)
-        if any(len(word) <= budget for word in found):
-            assert all(set(word) <= places or not set(word) & places for word in found)
-            assert places
+        budget = int(min(max(np.rint(ordinary * rate), 1), slots))
+        taken = chosen_words(found, budget, int(keys[row]))
+        if taken:
+            assert places == sorted(place for word in taken for place in word)
         elif found:
             assert len(places) == budget, "a script without spaces falls back to tokens"
+        if any(len(word) == 1 for word in found) and len(places) < budget:
+            assert all(word[0] in places for word in found if len(word) == 1)
+
+
+def test_a_budget_is_filled_whatever_the_lengths_of_words():
+    """14 words of one token and one of six, 0.4 of 20 tokens: always 8, each word about as often.
+
+    The long word is taken whenever it is drawn while six tokens are free, and by its share
+    that would fit where fewer are: (3 + 5/6 + 4/6 + 3/6 + 2/6 + 1/6) / 15 = 0.367.
+    """
+    rows = 3000
+    generator = np.random.default_rng(3)
+    ids = np.full((rows, 20), 10)  # goes on
+    long = generator.integers(0, 15, rows)
+    for row, before in enumerate(long):
+        ids[row, [*range(before + 1), *range(before + 6, 20)]] = 9  # begins
+    segments, keys = np.ones(ids.shape, np.uint8), generator.integers(0, 2**63, rows)
+    columns = masking(0.4, 8, "word").apply(ids.astype(np.uint16), segments, keys.astype(np.uint64))
+    assert (check(ids.astype(np.uint16), segments, columns, 8) == 8).all()
+    share = (columns["masked_positions"] == long[:, None]).any(axis=1).mean()
+    expected = (3 + (5 + 4 + 3 + 2 + 1) / 6) / 15
+    assert abs(share - expected) < 4 * np.sqrt(expected * (1 - expected) / rows)
+
+
+def test_words_of_all_lengths_are_masked_alike():
+    """Of one to eight tokens, in rows of 512: within a tenth of the rate."""
+    generator, rows = np.random.default_rng(4), 1500
+    lengths = np.minimum(generator.geometric(0.5, (rows, 512)), 8)
+    ids = np.full((rows, 512), 10, np.uint16)
+    starts = np.zeros((rows, 513), bool)
+    for row in range(rows):
+        begins = np.concatenate(([0], np.cumsum(lengths[row])))
+        starts[row, begins[begins <= 512]] = True
+    ids[starts[:, :512]] = 9
+    keys = generator.integers(0, 2**63, rows).astype(np.uint64)
+    segments = np.ones(ids.shape, np.uint8)
+    columns = masking(0.15, 77, "word").apply(ids, segments, keys)
+    assert (columns["masked_weights"].sum(axis=1) == 77).all()
+    is_masked = np.zeros(ids.shape, bool)
+    np.put_along_axis(is_masked, columns["masked_positions"].astype(int), True, axis=1)
+    for length in range(1, 9):
+        begins = [
+            (row, first)
+            for row in range(rows)
+            for first, stop in zip(
+                np.flatnonzero(starts[row])[:-1], np.flatnonzero(starts[row])[1:], strict=True
+            )
+            if stop - first == length
+        ]
+        share = np.mean([is_masked[at] for at in begins])
+        assert abs(share - 0.15) < 0.015 + 4 * np.sqrt(0.15 * 0.85 / len(begins)), length
 
 
 @pytest.mark.parametrize("slots", [19, 200])
@@ -156,7 +243,7 @@ def test_more_slots_than_places(slots):
     ("unit", "digest"),
     [
         ("token", "e6caf6baf8bcd418"),
-        ("word", "33eb99c2268179d9"),
+        ("word", "d4858878a16b1473"),
     ],
 )
 def test_masks_are_what_they_always_were(unit, digest):
@@ -168,18 +255,13 @@ def test_masks_are_what_they_always_were(unit, digest):
 
 def places_of_spans(found, budget, key):
     """The spans of a row the plainest way: places of each, and the words that were drawn for it."""
-    gamma, spans, drawn, taken, left = 0x9E3779B97F4A7C15, [], [], set(), budget
-
-    def draw(place, times):
-        value = np.array([(key + (place + 1) * gamma) % 2**64], np.uint64)
-        for _ in range(times):
-            value = mix(value)
-        return int(value[0])
-
+    spans, drawn, taken, left = [], [], set(), budget
     words = [word for stretch in found for word in stretch]
     ends = np.repeat(np.cumsum([len(stretch) for stretch in found]), [len(s) for s in found])
-    for first in sorted(range(len(words)), key=lambda w: (draw(words[w][0], 1) >> 16, words[w][0])):
-        share = (draw(words[first][0], 3) >> 11) / 2**53
+    for first in sorted(
+        range(len(words)), key=lambda w: (draw(key, words[w][0], 1) >> 16, words[w][0])
+    ):
+        share = (draw(key, words[first][0], 3) >> 11) / 2**53
         wanted = 1 + int((np.cumsum(SPAN_SHARES)[:-1] <= share).sum())
         span = []
         for word in range(first, min(first + wanted, ends[first])):
