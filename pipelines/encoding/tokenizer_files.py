@@ -214,7 +214,27 @@ def _chat_templates(directory: str) -> dict[str, str]:
     files = {n[: -len(_JINJA)]: os.path.join(more, n) for n in names if n.endswith(_JINJA)}
     if os.path.isfile(os.path.join(directory, _CHAT_TEMPLATE)):
         files[DEFAULT] = os.path.join(directory, _CHAT_TEMPLATE)
+    for path in files.values():
+        _refuse_to_leave(directory, path)
     return templates | {name: _read(path).decode(errors="replace") for name, path in files.items()}
+
+
+def _refuse_to_leave(directory: str, path: str) -> None:
+    """A template is published with its dataset: a link may not lead to any file of this machine.
+
+    Raises:
+      DataError: the file is a link that leads out of the directory.
+    """
+    root, target = os.path.realpath(directory), os.path.realpath(path)
+    parent = os.path.dirname(root)
+    roots = [root]
+    if os.path.basename(parent) == "snapshots":  # of huggingface_hub's cache, which has files once
+        roots.append(os.path.join(os.path.dirname(parent), "blobs"))
+    if all(os.path.commonpath((root, target)) != root for root in roots):
+        raise DataError(
+            f"{path} is a link to {target}, outside of the tokenizer's directory: copy the file "
+            "there, or name it by --chat_template"
+        )
 
 
 def _from_vocab_and_merges(vocab_path: str, merges_path: str) -> Tokenizer:

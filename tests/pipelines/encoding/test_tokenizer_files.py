@@ -158,3 +158,25 @@ def test_only_failures_become_data_errors():
     with pytest.raises(KeyboardInterrupt):
         with failures_as_data_errors("reading", "mend it"):
             raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("name", ["chat_template.jinja", "additional_chat_templates/tools.jinja"])
+def test_a_template_is_no_link_to_another_place(tmp_path, name):
+    """It is published with its dataset. Links within huggingface_hub's cache are its files."""
+    hub = tmp_path / "models--a--b"
+    folder = hub / "snapshots" / "0123"
+    path = folder / name
+    path.parent.mkdir(parents=True)
+    trained_tokenizer().save(str(folder / "tokenizer.json"))
+    (tmp_path / "secret").write_text("a password")
+    path.symlink_to(tmp_path / "secret")
+    with pytest.raises(DataError, match=f"{name} is a link to {tmp_path}/secret, outside") as said:
+        read_tokenizer_files(str(folder))
+    assert "password" not in str(said.value)
+    for place in (hub / "blobs" / "4567", folder / "beside"):
+        place.parent.mkdir(exist_ok=True)
+        place.write_text("{{ messages }}")
+        path.unlink()
+        path.symlink_to(place)
+        found = read_tokenizer_files(str(folder)).chat_templates
+        assert list(found.values()) == ["{{ messages }}"]
