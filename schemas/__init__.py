@@ -7,6 +7,6 @@ Standard library and numpy only, Python 3.8 syntax: any trainer host can read a 
   read and check them.
 - Where a set lies: set_files, set_cache, and of stores store and store_credentials.
 - What both halves need besides: errors, entry, memory and terminal (how an entry ends, and what
-  it prints), flag_file (--config), template (what a prompt says), tokenizer_bounds and
-  tokenizer_trial (a tokenizer.json may be a stranger's), version.
+  it prints), flag_file (--config), template (what a prompt says), tokenizer_bounds,
+  tokenizer_trial and limited_process (a tokenizer.json may be a stranger's), version.
 """

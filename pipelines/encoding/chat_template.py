@@ -2,32 +2,40 @@
 
 A template sees no clock and draws no numbers: the same messages are the same text on every day. One
 that asks for `strftime_now` where it is defined goes on without; one that insists fails.
+
+Templates come from untrusted sources, and loop as long as they like: they are compiled and rendered
+in a process whose time and memory are limited.
 """
 
+import functools
 import json
+import marshal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jinja2 import TemplateError, nodes, pass_context
+from jinja2 import Template, TemplateError, nodes, pass_context
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from pipelines.storage import store
-from schemas.errors import UsageError
+from schemas.errors import DataError, UsageError
+from schemas.limited_process import LimitedProcess, LimitExceeded
 
 Message = dict[str, Any]
 Part = dict[str, Any]  # {"type": "text", "text": ...}
 _GENERATION_MARKS = "_generation_marks"  # the variable that holds them
 _RESERVED = {"messages", "tools", "documents", "add_generation_prompt", _GENERATION_MARKS}
+_MOST_BYTES = 1 << 30  # of address space, for the interpreter and what a template makes
+_CHILD = LimitedProcess(f"from {__name__} import answer", size=_MOST_BYTES)
+_DONE, _FAILED, _COSTLY = "done", "failed", "costly"  # what comes of a request
 # What a template may raise: its own errors, and Python's for what messages do not have.
 _FAILURES = (
     TemplateError,
     ArithmeticError,
     AttributeError,
     LookupError,
-    MemoryError,
     RecursionError,
     TypeError,
     ValueError,
@@ -72,16 +80,14 @@ class ChatTemplate:
 
         Raises:
           UsageError: it is no template; says in which line.
+          DataError: to compile it takes too long or too much memory.
         """
-        jinja = _environment()
-        try:
-            self._template = jinja.from_string(text)
-            calls = jinja.parse(text).find_all(nodes.ExtensionAttribute)
-        except TemplateError as error:
-            line = getattr(error, "lineno", None)
+        self._text = text
+        kind, value, line = _ask(text, None)
+        if kind != _DONE:
             place = f"{place}, line {line}" if line else place
-            raise UsageError(f"--chat_template: {place}: {error}; it has to be Jinja") from error
-        self.marks_generation = any(call.name == "_put_marks" for call in calls)
+            raise UsageError(f"--chat_template: {place}: {value}; it has to be Jinja")
+        self.marks_generation = value
         self._variables = variables
         self._takes_parts: dict[str, bool] = {}
 
@@ -103,6 +109,7 @@ class ChatTemplate:
 
         Raises:
           TemplateFailed: says why, in the template's words if it has any.
+          DataError: it takes too long or too much memory.
         """
         variables = {
             **self._variables,
@@ -112,10 +119,10 @@ class ChatTemplate:
             "add_generation_prompt": prompt,
             _GENERATION_MARKS: generation_marks,
         }
-        try:
-            return self._template.render(variables)
-        except _FAILURES as error:
-            raise TemplateFailed(f"{type(error).__name__}: {error}") from error
+        kind, value, _ = _ask(self._text, variables)
+        if kind != _DONE:
+            raise TemplateFailed(value)
+        return value
 
     def takes_parts(self, role: str) -> bool:
         """Whether a content of this role may be a list of parts: one part is as its text."""
@@ -139,6 +146,54 @@ class ChatTemplate:
                 except TemplateFailed:
                     continue
         return False
+
+
+def _ask(text: str, variables: dict[str, Any] | None) -> tuple[str, Any, int | None]:
+    """What `answer` says of a template, in the child.
+
+    Raises:
+      DataError: it takes too long or too much memory.
+    """
+    try:
+        found = marshal.loads(_CHILD.ask(marshal.dumps((text, variables))))
+    except LimitExceeded as error:
+        found = _COSTLY, str(error), None
+    if found[0] == _COSTLY:
+        raise DataError(
+            f"--chat_template: to render one conversation {found[1]}; give a template without "
+            "such loops and widths"
+        )
+    return found
+
+
+def answer(request: bytes) -> bytes:
+    """Compiles a template, or renders it: what the child does.
+
+    Args:
+      request: marshal of (text, variables), of (text, None) to compile it alone.
+
+    Returns:
+      marshal of (_DONE, whether `{% generation %}` is in it or what was rendered, None); or
+      (_FAILED, why, in which line if it is known); or (_COSTLY, why, None).
+    """
+    text, variables = marshal.loads(request)
+    try:
+        template, marks_generation = _compile(text)
+        made = marks_generation if variables is None else template.render(variables)
+        return marshal.dumps((_DONE, made, None))
+    except MemoryError:
+        return marshal.dumps((_COSTLY, f"takes more than {_MOST_BYTES >> 20:,} MiB", None))
+    except _FAILURES as error:
+        is_said = variables is None and isinstance(error, TemplateError)
+        why = str(error) if is_said else f"{type(error).__name__}: {error}"
+        return marshal.dumps((_FAILED, why, getattr(error, "lineno", None)))
+
+
+@functools.lru_cache(maxsize=16)
+def _compile(text: str) -> tuple[Template, bool]:
+    jinja = _environment()
+    calls = jinja.parse(text).find_all(nodes.ExtensionAttribute)
+    return jinja.from_string(text), any(call.name == "_put_marks" for call in calls)
 
 
 def read_arguments(text: str) -> dict[str, Any]:

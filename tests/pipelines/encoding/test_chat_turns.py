@@ -4,7 +4,7 @@ import pytest
 
 from pipelines.encoding.chat_template import ChatTemplate, TemplateFailed
 from pipelines.encoding.chat_turns import Conversation, Refused, find_turn_ends
-from schemas.errors import UsageError
+from schemas.errors import DataError, UsageError
 
 TOKENS = ("<e>", "<e>x", "</s>")
 
@@ -116,7 +116,6 @@ def test_ends_of_turn():
         ),
         ("{{ messages[0].content }}", "of the messages alpha, bravo, .* it makes 'alpha'"),
         ("{{ strftime_now('%Y') }}", "fails on .*'strftime_now' is undefined"),
-        ("{{ messages[0].content * 10 ** 12 }}", "fails on .*MemoryError"),
         ("{{ raise_exception('no') }}", "fails on .*TemplateError: no"),
         ("{{ messages.append(1) }}", "fails on .*SecurityError"),
         ("{{ ''.__class__.__mro__ }}", "fails on .*SecurityError"),
@@ -130,6 +129,36 @@ def test_templates_that_do_not_serve(text, says):
         UsageError, match="without --end_of_turn='§'|fails on|makes|in {% gene|writes"
     ):
         find_turn_ends(ChatTemplate(text, "t", {}), TOKENS, "§")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ messages[0].content * 10 ** 12 }}",
+        "{{ '%4000000000d' % 1 }}",  # which Jinja computes when it compiles
+        "{% set n = namespace(t='a') %}"
+        "{% for i in range(40) %}{% set n.t = n.t ~ n.t %}{% endfor %}",
+        "{{ messages | slice(10 ** 9) | list | length }}",
+        "{{ 'a' | center(10 ** 10) }}",
+    ],
+)
+def test_templates_without_bounds_of_memory(text):
+    with pytest.raises(DataError, match="--chat_template: .* takes more than 1,024 MiB; give a t"):
+        find_turn_ends(ChatTemplate(text, "t", {}), TOKENS, "")
+    assert ChatTemplate("{{ messages[0] }}", "t", {}).render(["still"]) == "still"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{'{% for i in range(99999) %}' * 3}{'{% endfor %}' * 3}",
+        "{{ 7 ** (7 ** 11) }}",  # which Jinja computes when it compiles
+    ],
+)
+def test_templates_without_bounds_of_time(text):
+    with pytest.raises(DataError, match="--chat_template: .* takes more than 10 s; give"):
+        find_turn_ends(ChatTemplate(text, "t", {}), TOKENS, "")
 
 
 def test_what_a_template_sees():

@@ -1,0 +1,153 @@
+"""What untrusted text may cost: the seconds and the memory of a process of its own.
+
+Regular expressions and templates have no limit of time, and no thread can be ended. Such work is
+done in a child that stays for the next piece of work, and is ended when it takes too long. Python
+3.8 syntax.
+"""
+
+import atexit
+import os
+import select
+import struct
+import subprocess
+import sys
+import threading
+import time
+from typing import List, Optional
+
+SECONDS = 10  # of one answer
+BYTES = 4 << 30  # of address space
+_STARTING_SECONDS = 60  # to import what the child needs, on a busy machine
+_LENGTH = struct.Struct("<q")
+_READ = 1 << 20
+# `answer` is what a program defines. It may not write to stdout, and reads nothing.
+_FRAME = """
+import os, resource, struct, sys
+sys.path[:] = sys.argv[2:]
+pipe_in, pipe_out = os.fdopen(0, "rb"), os.fdopen(os.dup(1), "wb")
+os.dup2(2, 1)
+{program}
+limit = int(sys.argv[1])
+soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+if hard == resource.RLIM_INFINITY or hard > limit:
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+pipe_out.write(b"\\0")
+while True:
+    pipe_out.flush()
+    head = pipe_in.read(8)
+    if len(head) < 8:
+        os._exit(0)
+    said = answer(pipe_in.read(struct.unpack("<q", head)[0]))
+    pipe_out.write(struct.pack("<q", len(said)) + said)
+"""
+
+
+class LimitExceeded(Exception):
+    """What was asked took too long, or ended the process: says which."""
+
+
+class LimitedProcess:
+    """A child that answers requests of bytes, within limits.
+
+    Threads take turns. A child that was ended is started again for the next request.
+    """
+
+    def __init__(self, program: str, *, seconds: float = SECONDS, size: int = BYTES):
+        """Starts nothing yet.
+
+        Args:
+          program: Python that defines `answer(data: bytes) -> bytes`.
+          seconds: that an answer may take.
+          size: bytes of address space that the child may have.
+        """
+        self._program, self._seconds, self._size = program, seconds, size
+        self._lock = threading.Lock()
+        self._child: Optional[subprocess.Popen] = None
+        self._owner = 0
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Ends the child; the next request starts another."""
+        if self._child is not None and self._owner == os.getpid():
+            self._end(self._child)
+
+    def ask(self, data: bytes) -> bytes:
+        """The answer to a request.
+
+        Raises:
+          LimitExceeded: there is none, and the child was ended.
+        """
+        with self._lock:
+            child = self._started()
+            try:
+                return self._exchange(child, data)
+            except BaseException:  # an interrupt as well: the next answer would be this one's
+                self._end(child)
+                raise
+
+    def _started(self) -> subprocess.Popen:
+        if self._child is not None and self._owner == os.getpid():
+            return self._child
+        child = subprocess.Popen(
+            [sys.executable, "-I", "-c", _FRAME.format(program=self._program), str(self._size)]
+            + [os.path.abspath(path) for path in sys.path if path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+        )
+        self._child, self._owner = child, os.getpid()
+        assert child.stdin is not None and child.stdout is not None
+        os.set_blocking(child.stdin.fileno(), False)
+        try:
+            self._read(child, 1, time.monotonic() + _STARTING_SECONDS)
+        except BaseException:
+            self._end(child)
+            raise
+        return child
+
+    def _exchange(self, child: subprocess.Popen, data: bytes) -> bytes:
+        assert child.stdin is not None
+        until = time.monotonic() + self._seconds
+        left = memoryview(_LENGTH.pack(len(data)) + data)
+        while left:
+            self._wait(child, [], [child.stdin], until)
+            try:
+                left = left[os.write(child.stdin.fileno(), left[:_READ]) :]
+            except BlockingIOError:
+                continue
+            except BrokenPipeError:
+                break  # reading says why
+        (length,) = _LENGTH.unpack(self._read(child, _LENGTH.size, until))
+        return self._read(child, length, until)
+
+    def _read(self, child: subprocess.Popen, size: int, until: float) -> bytes:
+        assert child.stdout is not None
+        parts: List[bytes] = []
+        while size:
+            self._wait(child, [child.stdout], [], until)
+            part = os.read(child.stdout.fileno(), min(size, _READ))
+            if not part:
+                raise LimitExceeded(
+                    f"ends the process that reads it, which may take {self._size >> 20:,} MiB"
+                )
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def _wait(self, child: subprocess.Popen, readers: list, writers: list, until: float) -> None:
+        poll = select.poll()  # unlike select.select, it takes any file number
+        for file in readers:
+            poll.register(file, select.POLLIN)
+        for file in writers:
+            poll.register(file, select.POLLOUT)
+        if not poll.poll(max(until - time.monotonic(), 0) * 1000):
+            raise LimitExceeded(f"takes more than {self._seconds} s")
+
+    def _end(self, child: subprocess.Popen) -> None:
+        self._child = None
+        child.kill()
+        child.wait()
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                pipe.close()
