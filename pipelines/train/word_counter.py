@@ -65,7 +65,8 @@ class WordCounter:
         if splitter:
             self._count_documents(text, splitter)
         else:
-            self.add(count_by_tokenizers(text, cutting.pattern))
+            for counted in count_by_tokenizers(text, cutting.pattern):
+                self.add(counted)
         return size
 
     def _count_documents(self, text: pa.LargeStringArray, splitter: Splitter) -> None:

@@ -168,6 +168,22 @@ def test_a_pattern_that_runs_away_is_named():
     assert str(failed.value).startswith(f"--pattern={pattern} ")
 
 
+@pytest.mark.parametrize("pattern", ["(?=(a+))a*b", "(a{1000}){1000}"])
+def test_a_pattern_that_takes_without_end_is_ended(monkeypatch, pattern):
+    """What passes its trial on short texts, and takes the square of a longer text's length."""
+    monkeypatch.setattr(reference_counts._CHILD, "_seconds", 2)
+    with pytest.raises(DataError, match="takes more than 2 s for 600,000 characters, of") as failed:
+        counted(["a" * 30_000] * 20, pattern=pattern)
+    assert str(failed.value).startswith(f"--pattern={pattern} fails on the text: it takes")
+
+
+def test_documents_of_several_requests_are_counted_once(monkeypatch):
+    monkeypatch.setattr(reference_counts, "_CHUNK", 10)
+    documents = ["ab cd", "", "ab", "é" * 11, "", "cd", "ab ab"]
+    expected = {b"ab": 4, b"cd": 2, b" ": 2, "é".encode() * 11: 1}
+    assert counted(documents, pattern=REFUSED["a word boundary"]) == expected
+
+
 def test_a_text_that_takes_long_is_said(monkeypatch, capfd):
     monkeypatch.setattr(reference_counts, "_PATIENCE", 0.01)
     counted(["ab " * 500_000], pattern=REFUSED["a word boundary"])
