@@ -64,7 +64,6 @@ class LimitedProcess:
         self._lock = threading.Lock()
         self._child: Optional[subprocess.Popen] = None
         self._owner = 0
-        atexit.register(self.close)
 
     def close(self) -> None:
         """Ends the child; the next request starts another."""
@@ -97,6 +96,7 @@ class LimitedProcess:
             bufsize=0,
         )
         self._child, self._owner = child, os.getpid()
+        atexit.register(self.close)
         assert child.stdin is not None and child.stdout is not None
         os.set_blocking(child.stdin.fileno(), False)
         try:
@@ -146,6 +146,7 @@ class LimitedProcess:
 
     def _end(self, child: subprocess.Popen) -> None:
         self._child = None
+        atexit.unregister(self.close)
         child.kill()
         child.wait()
         for pipe in (child.stdin, child.stdout):
