@@ -130,6 +130,15 @@ class Manifest:
         canonical = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
+    def identify_rows(self) -> str:
+        """The sha256 of what decides a set's rows: its schema's fingerprint and all its shards.
+
+        Two sets of one schema have different ones if their rows differ; one set has the same
+        wherever it lies, whatever is changed in its other files.
+        """
+        shards = [(f.split, f.path, f.rows, f.sha256) for f in self.files if f.split is not None]
+        return hashlib.sha256(json.dumps([self.fingerprint, shards]).encode()).hexdigest()
+
     def shards(self, split: str, file_format: str) -> List[ManifestFile]:
         """A split's shards in one format, in order."""
         suffix = "." + file_format

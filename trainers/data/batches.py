@@ -21,7 +21,7 @@ class BatchReader(ABC):
 
     name: str  # where it lies, for errors
     schema: Schema
-    fingerprint: str  # of all that decides what its rows mean; a resumed run compares it
+    fingerprint: str  # of its rows and what they mean; a resumed run compares it
 
     @property
     @abstractmethod

@@ -92,7 +92,7 @@ class ShardSet(BatchReader):
         cache = Cache(cache_dir or default_directory(), cache_gigabytes)
         info = read_set(os.fspath(directory), cache, verify=verify, follow_links=follow_links)
         self.directory = self.name = info.directory
-        self.schema, self.fingerprint = info.schema, info.schema.fingerprint
+        self.schema, self.fingerprint = info.schema, info.manifest.identify_rows()
         self._codec = self.schema.codec(info.directory)
         self.stats, self.manifest = info.stats, info.manifest
         self.file_format = _choose_format(info, file_format)

@@ -267,6 +267,11 @@ def test_a_second_run_is_refused_and_a_different_one_cannot_resume(shards, tmp_p
     write_mlm_set(tmp_path / "other", seed=7)
     with pytest.raises(UsageError, match="shards' fingerprint was"):
         main(flags(tmp_path / "other", output, "--resume"))
+    write_mlm_set(tmp_path / "fewer", train=9)  # of the same schema
+    schemas = [(place / "schema.json").read_bytes() for place in (shards, tmp_path / "fewer")]
+    assert schemas[0] == schemas[1]
+    with pytest.raises(UsageError, match="shards' fingerprint was"):
+        main(flags(tmp_path / "fewer", output, "--resume"))
     (output / "config.json").unlink()
     with pytest.raises(UsageError, match="holds checkpoints but no config.json"):
         main(flags(shards, output, "--resume"))

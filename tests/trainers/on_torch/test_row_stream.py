@@ -183,8 +183,10 @@ def test_the_state_of_another_stream_is_refused(shards, changes, said):
         other.resume({"deep": {"down": state}})
 
 
-def test_the_state_of_another_set_is_refused(shards, tmp_path):
-    write_mlm_set(tmp_path / "mlm")
+@pytest.mark.parametrize("change", [{"seed": 1}, {"train": 8}])
+def test_the_state_of_another_set_is_refused(shards, tmp_path, change):
+    """Of another schema, and of the same one with other rows."""
+    write_mlm_set(tmp_path / "mlm", **change)
     state = iter(stream_of(shards)).state_dict()
     with pytest.raises(UsageError, match="fingerprint was"):
         iter(stream_of(ShardSet(str(tmp_path / "mlm")))).load_state_dict(state)
