@@ -34,7 +34,7 @@ from pipelines.writers.refusals import refuse_others, refuse_own_inputs
 from pipelines.writers.reuse import find_finished_set, set_of
 from pipelines.writers.staging import Staging, stage
 from schemas.errors import DataError
-from schemas.sidecar import Schema
+from schemas.sidecar import Schema, SetInfo
 from schemas.terminal import number_of
 
 if TYPE_CHECKING:
@@ -107,23 +107,33 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
     if options.dry_run:
         print_plan(_plan(run), _console)
         return
-    if not options.overwrite and (
-        found := find_finished_set(options.output, schema, blocks, explain=options.explains)
-    ):
-        _console.print(
-            f"{options.output} holds this very set already (fingerprint "
-            f"{schema.fingerprint[:12]}): nothing to do"
-        )
-        print_summary(found, _console)
-        return
+    found, seconds = _find_finished(run), None
     try:
-        with stage(options.output, resume=keep_finished if options.resume else None) as staging:
-            _build(run, staging)
+        if found is None:
+            with stage(options.output, resume=keep_finished if options.resume else None) as staging:
+                refuse_others(options.output)  # again: what may have been published until now
+                found = _find_finished(run)
+                if found is None:
+                    _build(run, staging)
+                    seconds = time.monotonic() - began
     except KeyboardInterrupt as stop:
         kept = "its finished shards are kept, and the same command goes on with them"
         lost = "nothing is kept; run it with --resume to keep finished shards"
         raise KeyboardInterrupt(kept if options.resume else lost) from stop
-    print_summary(set_of(options.output), _console, seconds=time.monotonic() - began)
+    if found is not None:
+        _console.print(
+            f"{options.output} holds this very set already (fingerprint "
+            f"{schema.fingerprint[:12]}): nothing to do"
+        )
+    print_summary(found or set_of(options.output), _console, seconds=seconds)
+
+
+def _find_finished(run: Run) -> SetInfo | None:
+    """The set that is asked for, if it is there; see `find_finished_set`."""
+    options = run.options
+    if options.overwrite:
+        return None
+    return find_finished_set(options.output, run.schema, run.blocks, explain=options.explains)
 
 
 def complete(

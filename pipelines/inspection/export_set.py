@@ -4,7 +4,7 @@ import os
 import re
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from rich.filesize import decimal
 
@@ -17,8 +17,8 @@ from pipelines.inspection.show_row import find_split
 from pipelines.runners.progress import Display, Journal
 from pipelines.storage.store import disk_errors, write_file
 from pipelines.writers.staging import stage
-from schemas.errors import UsageError
-from schemas.manifest import MANIFEST, ManifestFile
+from schemas.errors import DataError, UsageError
+from schemas.manifest import MANIFEST, ManifestFile, file_sha256
 from schemas.sidecar import SetInfo, read_set
 from schemas.terminal import say
 from schemas.typed_json import from_json, load_json, to_json
@@ -39,6 +39,7 @@ class ExportRecord:
       unmask: as the flag.
       text: as the flag.
       files: a file's name to its rows, 0 of an index.
+      sha256: a file's name to the hash of its bytes; empty of one that is not written yet.
     """
 
     fingerprint: str
@@ -47,6 +48,7 @@ class ExportRecord:
     unmask: bool
     text: bool
     files: dict[str, int]
+    sha256: dict[str, str]
 
 
 def export_set(options: ExportOptions) -> None:
@@ -101,6 +103,7 @@ def _record(info: SetInfo, options: ExportOptions, shards: list[ManifestFile]) -
             **{_file_name(shard, options.to): shard.rows or 0 for shard in shards},
             **dict.fromkeys(_indices(shards, options.to), 0),
         },
+        sha256={},
     )
 
 
@@ -138,6 +141,7 @@ def _is_finished(asked: ExportRecord, options: ExportOptions) -> bool:
 
     Raises:
       UsageError: it holds another one, or files that the export would replace.
+      DataError: a file of it is gone or changed.
     """
     path = os.path.join(options.output, RECORD)
     if options.overwrite:
@@ -151,9 +155,10 @@ def _is_finished(asked: ExportRecord, options: ExportOptions) -> bool:
             )
         return False
     there = from_json(ExportRecord, load_json(path), path)
-    if there == asked:
+    if replace(there, sha256={}) == asked:
+        _check_files(there, options.output)
         return True
-    before, now = asdict(there), asdict(asked)
+    before, now = asdict(replace(there, sha256={})), asdict(asked)
     told = {name: "another set" for name in ("fingerprint", "manifest")}
     told["files"] = f"{len(there.files)} files, not {len(asked.files)}"
     differing = [
@@ -165,6 +170,18 @@ def _is_finished(asked: ExportRecord, options: ExportOptions) -> bool:
         f"{options.output} holds another export ({'; '.join(dict.fromkeys(differing))}). Give "
         "another --output, or --overwrite to replace it"
     )
+
+
+def _check_files(there: ExportRecord, output: str) -> None:
+    remedy = "export into another --output, or give --overwrite to write it again"
+    for name in there.files:
+        path = os.path.join(output, name)
+        try:
+            same = file_sha256(path) == there.sha256.get(name)
+        except FileNotFoundError:
+            raise DataError(f"{path} of a finished export is gone: {remedy}") from None
+        if not same:
+            raise DataError(f"{path} is not as the export wrote it: {remedy}")
 
 
 def _write(
@@ -226,10 +243,11 @@ def _publish(asked: ExportRecord, output: str, staging: str) -> int:
         os.remove(record)
         for name in older.files:
             _remove(output, name)
+    hashes = {name: file_sha256(os.path.join(staging, name)) for name in asked.files}
     _make_folders(asked, output)
     for name in asked.files:
         os.replace(os.path.join(staging, name), os.path.join(output, name))
-    write_file(record, to_json(asked))
+    write_file(record, to_json(replace(asked, sha256=hashes)))
     return sum(os.path.getsize(os.path.join(output, name)) for name in asked.files)
 
 

@@ -74,18 +74,24 @@ def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
     refuse_unusable(options)
     blocks = [] if options.from_histogram else plan_blocks(options.source())
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
-    report = None if options.overwrite else _find_finished(options, blocks)
-    if report:
-        _say(f"{options.output} holds this very tokenizer already: nothing to do")
-    else:
+    report, is_new = _find_finished(options, blocks), False
+    if report is None:
         with stage(options.output) as staging:
-            report = _train(options, blocks, beam_arguments, staging)
-            check_turn(staging.folder, staging.run, publishes=True)
-            publish(options.output)
+            refuse_shard_set(options.output)  # again: what may have been published until now
+            report = _find_finished(options, blocks)
+            if report is None:
+                report, is_new = _train(options, blocks, beam_arguments, staging), True
+                check_turn(staging.folder, staging.run, publishes=True)
+                publish(options.output)
+    if not is_new:
+        _say(f"{options.output} holds this very tokenizer already: nothing to do")
     _print_summary(options, report, time.monotonic() - began)
 
 
 def _find_finished(options: TokenizerOptions, blocks: list[Block]) -> Report | None:
+    if options.overwrite:
+        return None
+
     def digest() -> str:
         if options.from_histogram:
             read_histogram(options.from_histogram)  # refuses what is none

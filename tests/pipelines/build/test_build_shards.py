@@ -15,6 +15,7 @@ import psutil
 import pytest
 from tokenizers import Tokenizer
 
+from pipelines.build import run as build_run
 from pipelines.build_shards import main
 from pipelines.runners import exchange
 from schemas.errors import DataError, UsageError
@@ -321,6 +322,30 @@ def slow_corpus(topics, tmp_path):
             for topic in topics:
                 file.write(json.dumps({"text": f"{copy} {topic}"}) + "\n")
     return str(path)
+
+
+@pytest.mark.parametrize("seed", [7, 0])
+def test_what_is_published_before_the_lock_is_had_stays(
+    corpus, tokenizer_path, tmp_path, monkeypatch, capsys, seed
+):
+    """Another set is refused, this very one found, as if it had been there from the start."""
+    output = tmp_path / "set"
+    wait = build_run.stage
+
+    def let_another_finish(*args, **kwargs):
+        monkeypatch.setattr(build_run, "stage", wait)
+        main(arguments(corpus, tokenizer_path, output, f"--seed={seed}"))
+        return wait(*args, **kwargs)
+
+    monkeypatch.setattr(build_run, "stage", let_another_finish)
+    flags = arguments(corpus, tokenizer_path, output, "--seed=7")
+    if seed == 7:
+        main(flags)
+        assert "holds this very set already" in capsys.readouterr().out
+    else:
+        with pytest.raises(UsageError, match="holds a shard set made otherwise .*seed"):
+            main(flags)
+    assert read_set(str(output)).schema.seed == seed
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])

@@ -1,5 +1,6 @@
 """Exports: every row comes out as it is in the set, whole or not at all."""
 
+import hashlib
 import json
 import os
 import signal
@@ -174,6 +175,22 @@ def test_a_second_run_finds_it_done(made, tmp_path, capsys):
         assert path.name == ".lock" or path.stat().st_mtime_ns == changed
 
 
+@pytest.mark.parametrize("damage", ["gone", "cut", "flipped"])
+def test_a_damaged_export_is_none(made, tmp_path, damage):
+    """It is named, and --overwrite writes it again."""
+    export(made[0], tmp_path / "out")
+    path = tmp_path / "out" / "train-00001-of-00002.parquet"
+    whole = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(whole[:-9] if damage == "cut" else whole[:50] + b"x" + whole[51:])
+    with pytest.raises(DataError, match=f"{path.name} (of a finished|is not as).*--overwrite"):
+        export(made[0], tmp_path / "out")
+    export(made[0], tmp_path / "out", "--overwrite")
+    assert path.read_bytes() == whole
+
+
 def test_another_export_is_refused_or_replaced(made, tmp_path):
     output = tmp_path / "out"
     export(made[0], output)
@@ -327,6 +344,10 @@ def test_export_json(made, tmp_path):
         "unmask": False,
         "text": False,
         "files": {"train-00000-of-00002.parquet": 10, "train-00001-of-00002.parquet": 11},
+        "sha256": {
+            path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in (tmp_path / "out").glob("*.parquet")
+        },
     }
     sizes = np.array([os.path.getsize(f) for f in (tmp_path / "out").glob("*.parquet")])
     assert (sizes > 0).all() and RECORD == "export.json"

@@ -32,7 +32,7 @@ from pipelines.encoding.splitting.patterns import GPT2, PATTERNS, pattern_of
 from pipelines.filters.filters import Filters
 from pipelines.readers.source import Source
 from pipelines.readers.sources import plan_blocks
-from pipelines.train import word_counts
+from pipelines.train import run, word_counts
 from pipelines.train.cutting import Cutting
 from pipelines.train.group_sample import GROUP_BYTES
 from pipelines.train.histogram import Histogram, Origin, read_histogram, to_parquet
@@ -784,6 +784,20 @@ def test_refusals_of_inputs(tmp_path):
     (tmp_path / "blank.jsonl").write_text('{"text": ""}\n')
     with pytest.raises(DataError, match="no document is left to train on; refused: 1 empty"):
         train(tmp_path / "out", f"--input={tmp_path}/blank.jsonl", "--vocab_size=300")
+
+
+def test_what_is_published_before_the_lock_is_had_stays(tmp_path, text, monkeypatch):
+    wait = run.stage
+
+    def let_another_finish(*args, **kwargs):
+        monkeypatch.setattr(run, "stage", wait)
+        train(tmp_path / "out", f"--input={text}", "--vocab_size=310")
+        return wait(*args, **kwargs)
+
+    monkeypatch.setattr(run, "stage", let_another_finish)
+    with pytest.raises(UsageError, match="vocab_size 310, not 300"):
+        train(tmp_path / "out", f"--input={text}", "--vocab_size=300")
+    assert len(model(tmp_path / "out" / "tokenizer.json")["vocab"]) == 310
 
 
 def test_a_directory_in_use_and_a_shard_set_are_refused(tmp_path, text):
