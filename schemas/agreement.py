@@ -32,6 +32,7 @@ DUE = (
     TOKENIZER,
 )
 OF_ROWS = ("dataset_info.json", "features.json")  # which TensorFlow Datasets reads
+METADATA = (*DUE, EVALUATION, DECONTAMINATION)  # files that a set may have, beside its rejects
 _NPY_HEAD = 128  # bytes before the counts
 _SHOWN = 3  # names in an error
 _MOST_NAMES = 1_000_000  # of shards that are looked for one by one

@@ -88,8 +88,8 @@ def export_set(options: ExportOptions) -> None:
 def _shards(info: SetInfo, options: ExportOptions) -> list[ManifestFile]:
     every = options.split is None
     wanted = sorted(info.schema.splits) if every else [find_split(info, options.split)]
-    file_format = sorted(info.schema.file_formats)[0]
-    return [file for split in wanted for file in info.manifest.shards(split, file_format)]
+    ending = info.schema.read_ending
+    return [file for split in wanted for file in info.manifest.shards(split, ending)]
 
 
 def _record(info: SetInfo, options: ExportOptions, shards: list[ManifestFile]) -> ExportRecord:

@@ -206,7 +206,17 @@ def put(local: str, path: str, xxh3_digest: bytes) -> None:
             "full; check it and run again"
         )
     with disk_errors(path):
+        sync(local)  # or a power cut may leave a name without its bytes
         os.replace(local, path)
+
+
+def sync(path: str) -> None:
+    """Waits until the bytes of a local file, or the names in a directory, are on the disk."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def local_copy(path: str, folder: str) -> str:

@@ -119,9 +119,8 @@ def _set_texts(path: str, fields: tuple[str, ...]) -> Found:
             f"--decontaminate={path}: the set has no split but train, so nothing to evaluate on"
         )
     tokenizer = Tokenizer.from_str(store.read(info.locate("tokenizer.json")).decode())
-    file_format = sorted(info.schema.file_formats)[0]
     for split in splits:
-        shards = info.manifest.shards(split, file_format)
+        shards = info.manifest.shards(split, info.schema.read_ending)
         texts = (text for shard in shards for text in _row_texts(info, shard, tokenizer))
         yield from ((split, number, text) for number, text in enumerate(texts))
 

@@ -24,6 +24,7 @@ from pipelines.writers.array_record_file import ArrayRecordFile
 from pipelines.writers.document_formats.document_format import document_format
 from pipelines.writers.rejects import REJECTS
 from pipelines.writers.staging import STAGING, discard
+from schemas.agreement import METADATA
 from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.errors import DataError
 from schemas.manifest import MANIFEST, Manifest, ManifestFile
@@ -184,7 +185,8 @@ def _staged_of(file: ManifestFile) -> str:
 def publish(output: str, manifest: Manifest) -> None:
     """Moves a set's files from OUTPUT/.staging into OUTPUT, the manifest last.
 
-    A set that was there before is made invisible first, and its other shards are removed.
+    A set that was there before is made invisible first, and its other files are removed. On a disk
+    the manifest is written when all else is safe from a power cut.
 
     Raises:
       DataError: a file of the manifest is neither staged nor in place.
@@ -211,6 +213,8 @@ def _publish_on_disk(output: str, manifest: Manifest) -> None:
             os.replace(staged, final)
         elif not os.path.exists(final) or os.path.getsize(final) != file.bytes:
             raise DataError(f"{staged} is gone: something else cleans it up; run again")
+    for folder in {os.path.dirname(os.path.join(output, file.path)) for file in manifest.files}:
+        store.sync(folder)
 
 
 def _publish_in_store(output: str, manifest: Manifest) -> None:
@@ -228,6 +232,6 @@ def _publish_in_store(output: str, manifest: Manifest) -> None:
 
 
 def _left_over(names: Iterable[str], manifest: Manifest) -> set[str]:
-    """Finds the shards of an older set in the same directory."""
-    new = {file.path for file in manifest.files}
-    return {name for name in names if _SHARD_FILE.fullmatch(name) and name not in new}
+    """Finds the files of an older set in the same directory."""
+    old = {name for name in names if name in METADATA or _SHARD_FILE.fullmatch(name)}
+    return old - {file.path for file in manifest.files}

@@ -9,6 +9,7 @@ from pipelines import find_duplicates, train_tokenizer
 from pipelines.build_shards import main
 from pipelines.inspection.read_rows import read_rows
 from pipelines.runners.prism import find_program
+from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import read_set
 
@@ -176,6 +177,21 @@ def test_nothing_is_taken_out_of_files_to_evaluate_on(questions, tokenizer_path,
     stats = read_set(str(output)).stats
     assert stats.split("test").documents == len(QUESTIONS)
     assert (stats.split("train").documents, stats.dropped) == (1, {"contaminated": 1})
+
+
+@pytest.mark.parametrize("file_format", DOCUMENT_FORMATS)
+def test_a_set_of_whole_documents_is_a_target(tokenizer_path, tmp_path, file_format):
+    texts = [f"{number} {PLAIN.format('set')} {number}" for number in range(20)]
+    source = write_lines(tmp_path / "source.jsonl", texts)
+    first = tmp_path / "first"
+    tokens = [f"--input={source}", f"--tokenizer={tokenizer_path}", f"--output={first}"]
+    flags = ["--task=tokens", "--splits=train:0.5,test:0.5", f"--file_format={file_format}"]
+    main([*tokens, *flags])
+    output = tmp_path / "second"
+    main(arguments(source, tokenizer_path, output, f"--decontaminate={first}"))
+    stats = read_set(str(output)).stats
+    in_test = read_set(str(first)).stats.split("test").documents
+    assert in_test > 0 and stats.dropped == {"contaminated": in_test}
 
 
 def test_a_set_is_a_target(tokenizer_path, tmp_path):

@@ -73,7 +73,8 @@ def staged(output, name, content):
 
 
 def test_publishing_moves_all_and_replaces_an_older_set(tmp_path):
-    for name in ("train-00000-of-00007.tfrecord", "MANIFEST.json", "my-notes.txt"):
+    others = ("dataset_info.json", "features.json", "evaluation.jsonl", "decontamination.json")
+    for name in ("train-00000-of-00007.tfrecord", *others, "MANIFEST.json", "my-notes.txt"):
         (tmp_path / name).write_text("old")
     files = (staged(tmp_path, "rejects/r.jsonl", b"x"), staged(tmp_path, "schema.json", b"{}"))
     sinks.publish(str(tmp_path), Manifest(1, "f" * 64, files))
@@ -84,6 +85,31 @@ def test_publishing_moves_all_and_replaces_an_older_set(tmp_path):
         "schema.json",
     ]
     assert (tmp_path / "rejects" / "r.jsonl").read_bytes() == b"x"
+
+
+def test_a_manifest_is_written_when_all_else_is_on_the_disk(tmp_path, monkeypatch):
+    """The bytes of a shard are synced before it is named, and its name before the manifest's."""
+    events, fsync, replace = [], os.fsync, os.replace
+
+    def note_fsync(file):
+        events.append(("fsync", os.readlink(f"/proc/self/fd/{file}")))
+        fsync(file)
+
+    def note_replace(old, new):
+        events.append(("replace", new))
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(os, "replace", note_replace)
+    (tmp_path / STAGING).mkdir()
+    name = "train-00000-of-00001"
+    files = sinks.write_shard([rows(3)], str(tmp_path / STAGING), name, ("tfrecord",), 40)
+    sinks.publish(str(tmp_path), Manifest(1, "f" * 64, tuple(files)))
+    staged = events.index(("replace", str(tmp_path / STAGING / sinks.staged_name(files[0]))))
+    moved = events.index(("replace", f"{tmp_path}/{name}.tfrecord"))
+    manifest = events.index(("replace", f"{tmp_path}/MANIFEST.json"))
+    assert any(kind == "fsync" and name in path for kind, path in events[:staged])
+    assert ("fsync", str(tmp_path)) in events[moved:manifest]
 
 
 def test_what_is_not_staged_is_not_published(tmp_path):
