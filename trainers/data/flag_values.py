@@ -44,6 +44,15 @@ def parse_shards(text: str) -> Dict[str, Optional[float]]:
     return weights
 
 
+def absolute_shards(text: str) -> str:
+    """The same with absolute paths: "a:1,gs://b/c:2" -> "/data/a:1.0,gs://b/c:2.0"."""
+    weights = parse_shards(text)
+    paths = [path if is_url(path) else os.path.abspath(path) for path in weights]
+    if None in weights.values():
+        return paths[0]
+    return ",".join(f"{path}:{weight}" for path, weight in zip(paths, weights.values()))
+
+
 def shards_name(text: str) -> str:
     """A short name for what `--shards` names: "data/books:0.7,data/web:0.3" -> "books+web"."""
     return "+".join(os.path.basename(os.path.realpath(path)) for path in parse_shards(text))

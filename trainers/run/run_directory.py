@@ -1,6 +1,6 @@
 """A run's directory: one run at a time, and its settings, so that it can go on where it stopped.
 
-OUTPUT/config.json     settings, model and the fingerprint of the shard set
+OUTPUT/config.json     settings, model and the fingerprint of the rows that it trains on
 """
 
 import hashlib
@@ -115,7 +115,7 @@ def start_or_resume(
     if must_agree:
         raise UsageError(
             f"{output} cannot be resumed with these settings: {'; '.join(must_agree.values())}. "
-            "Give the settings it began with, or another --output"
+            "Give the shards and settings it began with, or another --output"
         )
     write_settings(output, settings)
     return [line for name, line in changes.items() if name not in _MAY_DIFFER_SILENTLY]

@@ -1,5 +1,6 @@
 """From a command line to a run: flags, contract, plan, program, loop, last word."""
 
+import os
 import sys
 import time
 from dataclasses import asdict
@@ -7,6 +8,7 @@ from typing import Any, Dict, List, Optional, Type
 
 from schemas.terminal import say
 from trainers.data.batches import BatchReader
+from trainers.data.flag_values import absolute_shards
 from trainers.measures.pictures import draw_curve
 from trainers.models.model_flags import initial_weights
 from trainers.models.modules import Weights
@@ -73,9 +75,10 @@ def train(flags: Any, trainer: Trainer) -> None:
 def _prepare(plan: Plan, shards: BatchReader, line: ProgressLine) -> Checkpoints:
     """Makes the run's directory ready: settings, the set's files, sound metrics, checkpoints."""
     flags = plan.flags
+    weights = flags.init_from and os.path.abspath(flags.init_from)
     settings = {
         "trainer": flags.entry,
-        "config": asdict(flags),
+        "config": {**asdict(flags), "shards": absolute_shards(flags.shards), "init_from": weights},
         "model": asdict(plan.model),
         "fingerprint": shards.fingerprint,
     }

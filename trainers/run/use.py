@@ -1,8 +1,8 @@
 """A trained model in use: measured on a split, asked by its task, exported.
 
-OUTPUT/evaluation/SET-SPLIT/500/measures.json   of the weights after step 500, and what people
-look at: pictures, predictions
-OUTPUT/evaluation/SET-SPLIT/measures.jsonl      a line for each checkpoint that was measured
+OUTPUT/evaluation/SET-SPLIT-1a2b3c4d/500/measures.json   of the weights after step 500, and what
+people look at: pictures, predictions; the last part is of the set's fingerprint
+OUTPUT/evaluation/SET-SPLIT-1a2b3c4d/measures.jsonl      a line for each measured checkpoint
 """
 
 import json
@@ -162,7 +162,9 @@ def _evaluate(flags: Any, trainer: Trainer, trained: Trained, line: ProgressLine
     plan = Plan(flags, shards.schema, trained.config, 1, trained.directory)
     program = trainer.make_program(plan, task)
     title = f"{split} of {place}"
-    folder = trained.directory / "evaluation" / f"{shards_name(place)}-{split}"
+    # Many sets are named "test".
+    told = f"{shards_name(place)}-{split}-{shards.fingerprint[:8]}"
+    folder = trained.directory / "evaluation" / told
     rows: List[Measures] = []
     seconds = 0.0
     for number, (name, read) in enumerate(trained.weights):

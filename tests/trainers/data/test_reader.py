@@ -48,6 +48,22 @@ def test_rows_come_back_as_written(small_set):
         np.testing.assert_array_equal(rows[feature.name], columns["train"][feature.name][wanted])
 
 
+def test_the_fingerprint_is_of_the_rows_and_what_they_mean(tmp_path):
+    """Neither place nor report nor the format that is read changes it; one row less does."""
+    formats = ("array_record", "tfrecord")
+    for name, rows in (("one", 6), ("same", 6), ("fewer", 5)):
+        write_mlm_set(tmp_path / name, train=rows, file_formats=formats)
+    write_mlm_set(tmp_path / "seed", train=6, file_formats=formats, seed=7)
+    replace_file(tmp_path / "same", "report.html", b"<p>Another report.</p>")
+    one, same, fewer, seed = (
+        ShardSet(tmp_path / name, file_format=file_format)
+        for name, file_format in zip(("one", "same", "fewer", "seed"), formats * 2, strict=True)
+    )
+    assert one.schema.fingerprint == fewer.schema.fingerprint != seed.schema.fingerprint
+    assert one.fingerprint == same.fingerprint
+    assert len({one.fingerprint, fewer.fingerprint, seed.fingerprint}) == 3
+
+
 def test_every_row_once_an_epoch(small_set):
     directory, columns = small_set
     # 40 rows in batches of 7: epochs end inside of batches, and 7 batches a read are not whole.

@@ -278,7 +278,7 @@ def test_a_run_is_used(shards, whole, tmp_path, capfd):
     assert [label for label, _ in lines] == [["neg", "pos"][n] for n in logits.argmax(axis=1)]
     np.testing.assert_allclose([float(p) for _, p in lines], expected.max(axis=1), atol=2e-6)
 
-    [folder] = (whole / "evaluation" / "set-validation").glob("[0-9]*")
+    [folder] = (whole / "evaluation").glob("set-validation-*/[0-9]*")
     measures = json.loads((folder / "measures.json").read_text())
     assert measures == pytest.approx(class_measures(logits, rows["label"]), rel=1e-5)
     assert measures["accuracy"] == max(line["accuracy"] for line in lines_of(whole, "evaluation"))

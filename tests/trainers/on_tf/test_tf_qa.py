@@ -373,7 +373,7 @@ def test_checkpoints_score_as_they_did_in_training(trained, shards, capsys):
     run = trained / "run"
     # Compiled by XLA.
     main([f"--output={run}", "--evaluate_only", "--checkpoint=all", "--batch_size=4"])
-    folder = run / "evaluation" / "asked-validation"
+    [folder] = (run / "evaluation").glob("asked-validation-*")
     scores = [json.loads(line) for line in (folder / "measures.jsonl").read_text().splitlines()]
     lines = read_metrics(str(run / "metrics.jsonl"))
     due = [line for line in lines if line["kind"] == "evaluation"]
@@ -404,7 +404,7 @@ def test_questions_of_another_set_and_of_one_checkpoint(trained, tmp_path, capsy
         ]
     )
     assert "exact, no answer" in capsys.readouterr().out
-    folder = trained / "run" / "evaluation" / "other-validation"
+    [folder] = (trained / "run" / "evaluation").glob("other-validation-*")
     assert set(json.loads((folder / "40" / "predictions.json").read_text())) == set("012345")
     changed, use = tmp_path / "changed", [f"--output={trained / 'run'}", "--evaluate_only"]
     task = replace(TASK, qa_form="causal")

@@ -512,6 +512,26 @@ def test_a_mixture(shards, tmp_path, capfd):
         run(flags_of(shards, tmp_path / "whole", batch_size=10, resume=True), numpy_trainer())
 
 
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_run_is_not_resumed_on_another_corpus(shards, tmp_path, mixed):
+    """Built with the same flags from other text, a set has the same schema and other rows."""
+    write_clm_set(tmp_path / "other", train=39, step=0)
+    write_clm_set(tmp_path / "copy", step=0)
+    places = [str(shards), str(tmp_path / "other"), str(tmp_path / "copy")]
+    if mixed:
+        places = [f"{place}:3,{shards}:1" for place in (tmp_path / "copy", *places[1:])]
+    first, other, copy = places
+    if not mixed:
+        assert ShardSet(first).schema == ShardSet(other).schema
+    run(flags_of(first, tmp_path / "run", stop_after=4), numpy_trainer())
+    before = remains_of(tmp_path / "run")
+    with pytest.raises(UsageError, match="shards' fingerprint was .* Give the shards and settings"):
+        run(flags_of(other, tmp_path / "run", resume=True), numpy_trainer())
+    assert remains_of(tmp_path / "run") == before
+    run(flags_of(copy, tmp_path / "run", resume=True), numpy_trainer())
+    assert len(lines_of(tmp_path / "run", "train")) == 12
+
+
 def test_gone_on_with_to_another_end(shards, whole, tmp_path, capfd):
     """The schedule is then that of the other number, from the next step on."""
     run(flags_of(shards, tmp_path, stop_after=6), numpy_trainer())

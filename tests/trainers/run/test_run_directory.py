@@ -80,8 +80,8 @@ def test_another_run_is_not_gone_on_with(tmp_path):
         start_or_resume(tmp_path, others, resume=True, same=("steps",), defaults={})
     assert str(refused.value) == (
         f"{tmp_path} cannot be resumed with these settings: heads was 2, is 4; shards' fingerprint "
-        "was 'abc', is 'abd'; steps was 5, is 6. Give the settings it began with, or another "
-        "--output"
+        "was 'abc', is 'abd'; steps was 5, is 6. Give the shards and settings it began with, or "
+        "another --output"
     )
     assert read_settings(tmp_path, "tf_qa") == RUN
     others = {**RUN, "config": {"steps": 6, "output": "there"}}

@@ -14,6 +14,7 @@ from schemas.errors import DataError, UsageError
 from tests.tools.clm_factory import clm_rows, clm_schema, write_clm_set
 from tests.tools.numpy_program import TABLE, Diary, NumpyFlags, numpy_trainer
 from tests.tools.shard_factory import replace_tokenizer, tokenizer_json, write_mlm_set, write_set
+from trainers.data.shard_set import ShardSet
 from trainers.models.decoder import DecoderConfig
 from trainers.run import start
 from trainers.run.checkpoints import Checkpoints, read_weights
@@ -70,7 +71,7 @@ def measure(place: Path, diary: Diary | None = None, **changes) -> NumpyFlags:
 
 
 def measures_in(place: Path, step: int, split: str = "set-validation") -> dict:
-    folder = place / "run" / "evaluation" / split
+    [folder] = (place / "run" / "evaluation").glob(f"{split}-????????")
     return json.loads((folder / str(step) / "measures.json").read_text())
 
 
@@ -87,9 +88,8 @@ def test_the_best_weights_are_measured_as_in_training(place, capfd):
         r"[\d.]+ ms \(95th percentile\)",
         said[1],
     )
-    assert said[2:] == [
-        f"Measures, and what goes with them, lie in {place}/run/evaluation/set-validation"
-    ]
+    folder = f"{place}/run/evaluation/set-validation-{ShardSet(place / 'set').fingerprint[:8]}"
+    assert said[2:] == [f"Measures, and what goes with them, lie in {folder}"]
     assert [entry for entry in diary.entries if entry[0] in ("load", "compile", "train")] == [
         ("load", 0),
         ("compile", 2),
@@ -100,7 +100,7 @@ def test_every_checkpoint_is_measured(place, tmp_path, capfd):
     diary, report = Diary(), tmp_path / "report.jsonl"
     report.write_text('{"before": 1}\n')
     measure(place, diary, checkpoint="all", report=str(report))
-    folder = place / "run" / "evaluation" / "set-validation"
+    [folder] = (place / "run" / "evaluation").glob("set-validation-*")
     lines = [json.loads(line) for line in (folder / "measures.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [6, 8, 12]
     due = evaluated_in(place)
@@ -160,6 +160,35 @@ def test_another_split_and_another_set(place, tmp_path):
     both = measures_in(place, 8, "set+web-validation")
     alone = [measures_in(place, 8, f"{name}-validation")["predicted"] for name in ("set", "web")]
     assert both["predicted"] == sum(alone)
+
+
+def test_sets_of_one_name_are_measured_into_folders_of_their_own(place, tmp_path):
+    predicted = {}
+    for folder, rows in (("one", 3), ("two", 5)):
+        write_clm_set(tmp_path / folder / "test", validation=rows, step=0)
+        measure(place, shards=f"{tmp_path}/{folder}/test")
+        name = f"test-validation-{ShardSet(tmp_path / folder / 'test').fingerprint[:8]}"
+        measured = place / "run" / "evaluation" / name / "8" / "measures.json"
+        predicted[folder] = json.loads(measured.read_text())["predicted"]
+    assert 0 < predicted["one"] < predicted["two"]
+
+
+def test_the_set_of_a_run_is_found_from_another_working_directory(tmp_path, monkeypatch, capfd):
+    """One set, and a mixture of two; the run may be resumed from there too."""
+    for name in ("a", "b"):
+        write_clm_set(tmp_path / "data" / name, step=0)
+    (tmp_path / "elsewhere").mkdir()
+    for shards in ("data/a", "data/a:3,data/b:1"):
+        output = tmp_path / f"run{len(shards)}"
+        flags = NumpyFlags(shards=shards, output=str(output), steps=4, stop_after=2)
+        monkeypatch.chdir(tmp_path)
+        run(flags, numpy_trainer())
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        measure(tmp_path, output=str(output))
+        assert f"step 2 on validation of {tmp_path}/data/a" in capfd.readouterr().out
+        there = re.sub("data/", f"{tmp_path}/data/", shards)
+        run(replace(flags, shards=there, resume=True, stop_after=None), numpy_trainer())
+        assert Checkpoints(output).latest == 4
 
 
 def test_what_cannot_be_measured_is_said(place, tmp_path):
