@@ -8,7 +8,6 @@ epoch), so it depends neither on the batch a row is in nor on the number of devi
 Legend: B rows, L tokens a row, K masked slots a row, V vocabulary.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -80,7 +79,7 @@ def masked_anew(
       batch: integer columns of the rows, with `row_index` uint32 [B, 2] and `epoch` uint32 [B].
       schema: whose special ids are never picked and never put in.
       rate: share of a row's ordinary tokens that are picked, rounded, at least one.
-      seed: of the run.
+      seed: of the run in training, of the set in evaluations; below 2**32.
     """
     specials = np.asarray(sorted(set(schema.all_special_ids)), np.int32)
     slots = max_masked_slots(schema.max_length, rate)
@@ -137,12 +136,16 @@ class MlmObjective:
         dtype = compute_dtype(plan.flags.precision)
         self._graph = graph_of(EncoderForMaskedLM, plan.model, dtype)
         self._rates = mask_rates(plan.flags, plan.schema)
-        self._anew = partial(masked_anew, schema=plan.schema, seed=plan.flags.seed)
+        self._schema, self._seed = plan.schema, plan.flags.seed
 
     def rows(self, batch: DeviceBatch, *, training: bool) -> MaskedRows:
         """Rows with the masks they carry, or with new ones."""
-        rate = self._rates.training if training else self._rates.evaluation
-        return stored_masks(batch) if rate is None else self._anew(batch, rate=rate)
+        # Weights are measured alike whatever flags the command has: only the set counts.
+        of_the_set = self._rates.evaluation, self._schema.seed % (1 << 32)
+        rate, seed = (self._rates.training, self._seed) if training else of_the_set
+        if rate is None:
+            return stored_masks(batch)
+        return masked_anew(batch, schema=self._schema, rate=rate, seed=seed)
 
     def weight(self, rows: MaskedRows) -> jax.Array:
         """Masked tokens."""

@@ -20,7 +20,7 @@ class MlmFlags(RunFlags):
     masking: Literal["auto", "static", "dynamic"] = "auto"
     """static: as stored. dynamic: anew in every epoch, on the device. auto: static if stored."""
     mask_rate: Optional[float] = None
-    """Share of tokens that dynamic masking picks. None: the contract's."""
+    """Share of tokens that dynamic masking picks while training. None: the contract's."""
 
     def __post_init__(self) -> None:
         """Refuses values that cannot be meant."""
@@ -37,7 +37,7 @@ class MaskRates(NamedTuple):
 
 
 def mask_rates(flags: MlmFlags, schema: Schema) -> MaskRates:
-    """Which masks a run takes; an evaluation takes those that are stored, so that runs compare.
+    """Which masks a run takes; those of an evaluation follow from the set alone, so runs compare.
 
     Raises:
       UsageError: flags and contract do not go together.
@@ -47,14 +47,17 @@ def mask_rates(flags: MlmFlags, schema: Schema) -> MaskRates:
             f"--masking=static, but the rows of {flags.shards} carry no masks: use "
             "--masking=dynamic, or build the set with --static_masking"
         )
-    rate = flags.mask_rate or schema.mask_rate or 0.15  # BERT's and RoBERTa's
+    of_the_set = schema.mask_rate or 0.15  # BERT's and RoBERTa's
     is_stored = schema.static_masking and flags.masking != "dynamic"
     if is_stored and flags.mask_rate is not None:
         raise UsageError(
             f"--mask_rate={flags.mask_rate} has no effect on the masks that the rows carry: add "
             "--masking=dynamic, or leave it out"
         )
-    rates = MaskRates(None if is_stored else rate, None if schema.static_masking else rate)
+    rates = MaskRates(
+        training=None if is_stored else flags.mask_rate or of_the_set,
+        evaluation=None if schema.static_masking else of_the_set,
+    )
     has_ordinary = len(set(schema.all_special_ids)) < schema.vocab_size
     if any(rates) and not ("mask" in schema.special_ids and has_ordinary):
         raise UsageError(

@@ -1,6 +1,7 @@
 """The trainer as a command: what it writes, resuming to the bit, interruption, refusals."""
 
 import errno
+import json
 import os
 import shlex
 import signal
@@ -157,6 +158,23 @@ def test_dynamic_masks_of_whole_words_are_said_to_be_of_tokens(tmp_path, capsys)
     more = [STEPS, "--stop_after=1", "--masking=dynamic"]
     main(flags(tmp_path / "set", tmp_path / "run", *more))
     assert "pick single tokens, not words as the set's do" in capsys.readouterr().err
+
+
+def test_a_checkpoint_is_measured_alike_whatever_the_flags(tmp_path):
+    """Masks of an evaluation come of the set: its largest seed, and its rate or BERT's."""
+    write_mlm_set(tmp_path / "set", static_masking=False, mask_rate=0.0, seed=(1 << 64) - 1)
+    output, found = tmp_path / "run", []
+    main(flags(tmp_path / "set", output, STEPS, "--seed=5", "--mask_rate=0.4"))
+    for more in ([], ["--seed=6"], ["--mask_rate=0.3"]):
+        main(["--evaluate_only", f"--output={output}", "--batch_size=4", *more])
+        [path] = output.glob("evaluation/*/15/measures.json")
+        found.append(json.loads(path.read_text()))
+    lines = read_metrics(str(output / "metrics.jsonl"))
+    [trained] = [line for line in lines if line["kind"] == "evaluation"]
+    for measures in found:
+        assert measures["masked"] == trained["masked"]
+        assert measures["loss"] == pytest.approx(trained["loss"], rel=1e-6)
+        assert measures["accuracy"] == trained["accuracy"]
 
 
 def test_resume_of_a_finished_run_only_says_so(shards, tmp_path, capsys):

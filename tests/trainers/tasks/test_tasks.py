@@ -82,7 +82,7 @@ def test_which_masks_a_run_takes():
     assert rates(stored, masking="dynamic") == MaskRates(0.2, None)
     assert rates(stored, masking="dynamic", mask_rate=0.4) == MaskRates(0.4, None)
     assert rates(none) == rates(none, masking="dynamic") == MaskRates(0.15, 0.15)
-    assert rates(none, mask_rate=0.3) == MaskRates(0.3, 0.3)
+    assert rates(none, mask_rate=0.3) == MaskRates(0.3, 0.15)
     with pytest.raises(UsageError, match="--masking=static, but the rows of set carry no masks"):
         rates(none, masking="static")
     with pytest.raises(UsageError, match="--mask_rate=0.3 has no effect on the masks that the row"):
