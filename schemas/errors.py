@@ -37,6 +37,11 @@ REMEDIES = {
 }
 
 
+def one_line(error: BaseException) -> str:
+    """What a library says in several lines."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def describe_refusal(path: str, error: OSError) -> DataError:
     """What is said where the system does not give a file, or takes none.
 

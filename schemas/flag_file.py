@@ -13,7 +13,7 @@ import os
 import reprlib
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, TypeVar
 
-from schemas.errors import UsageError
+from schemas.errors import UsageError, one_line
 
 FLAG = "--config"
 _SCALARS = (str, int, float)
@@ -165,7 +165,7 @@ def _load(path: str) -> Dict[str, Any]:
         _refuse_traps(node, yaml, path)
         values = loader.construct_document(node) if node else None
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        said = " ".join(str(error).split())
+        said = one_line(error)
         raise UsageError(f"{FLAG}={path} cannot be read as YAML: {said}") from error
     if not isinstance(values, dict):
         raise UsageError(

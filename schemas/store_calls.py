@@ -12,7 +12,7 @@ from fsspec.asyn import sync
 from fsspec.config import apply_config
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from schemas.errors import DataError, TextmillError, UsageError
+from schemas.errors import DataError, TextmillError, UsageError, one_line
 from schemas.store import kind_of, missing_package, option_finders, protocol_of
 from schemas.store_credentials import current_credentials, tell_if_slow
 
@@ -139,7 +139,7 @@ def _file_system(url: str) -> Any:
 
 
 def _give_up(url: str, error: Exception, done: str) -> DataError:
-    said = " ".join(str(error).split()) or type(error).__name__
+    said = one_line(error)
     if isinstance(error, TimeoutError):
         said = f"no answer in {ANSWER_SECONDS:.0f} s"
     elif isinstance(error, FileNotFoundError):

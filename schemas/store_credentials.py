@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from datetime import timezone
 from typing import Any, Iterator, List, Optional, Tuple
 
-from schemas.errors import DataError
+from schemas.errors import DataError, one_line
 from schemas.terminal import call_if_slow, say
 
 SILENT_SECONDS = 5.0  # then it is said what is waited for
@@ -127,7 +127,7 @@ class _Keeper:
         return outcome[0]
 
     def _give_up(self, url: str, error: Exception) -> DataError:
-        said = " ".join(str(error).split()) or type(error).__name__
+        said = one_line(error)
         return DataError(
             f"{url} cannot be read: {self._origin} cannot be loaded or renewed: {said:.300}; "
             f"{_REMEDY[self._kind]}"

@@ -7,7 +7,7 @@ import lzma
 import os
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -18,15 +18,68 @@ from pipelines.readers.signatures import PEEKED, is_packed
 from schemas.errors import DataError
 from schemas.sidecar import InputFile, Inputs
 
+_READ_BYTES = 1 << 20
+
+
+class _Members(io.RawIOBase):
+    """The content of a file's members, one after another, each of them whole.
+
+    BZ2File and LZMAFile end at damage in a later member as if the file did, and overlook what
+    follows the last one.
+    """
+
+    def __init__(self, raw: BinaryIO, start_member: Callable[[], Any], padding: int):
+        """Padding: zero bytes come in multiples of so many after a member; 0: none do."""
+        self._raw, self._start_member, self._padding = raw, start_member, padding
+        self._member = start_member()
+        self._data = b""  # read, and not given to a member yet
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            if self._member.eof and not self._begin_next():
+                return 0
+            if not self._data and self._member.needs_input:
+                self._data = self._raw.read(_READ_BYTES)
+                if not self._data:
+                    raise EOFError("its last member is cut off")
+            data, self._data = self._data, b""
+            content = self._member.decompress(data, len(buffer))
+            if content:
+                buffer[: len(content)] = content
+                return len(content)
+
+    def _begin_next(self) -> bool:
+        """Begins the member after one that is over; False at the end of the file."""
+        data, zeros = self._member.unused_data or self._raw.read(_READ_BYTES), 0
+        while self._padding and data:
+            left = data.lstrip(b"\0")
+            zeros += len(data) - len(left)
+            data = left
+            if data:
+                break
+            data = self._raw.read(_READ_BYTES)
+        if self._padding and zeros % self._padding:
+            raise ValueError(f"{zeros} zero bytes follow a member, which are not padding")
+        if data:
+            self._member, self._data = self._start_member(), data
+        return bool(data)
+
+
+def _members(raw: BinaryIO, start_member: Callable[[], Any], padding: int) -> io.BufferedReader:
+    return io.BufferedReader(_Members(raw, start_member, padding), _READ_BYTES)
+
+
 _DECOMPRESSORS = {
     ".gz": lambda raw: gzip.GzipFile(fileobj=raw),
-    ".bz2": bz2.BZ2File,
-    ".xz": lzma.LZMAFile,
+    ".bz2": lambda raw: _members(raw, bz2.BZ2Decompressor, padding=0),
+    ".xz": lambda raw: _members(raw, lzma.LZMADecompressor, padding=4),
     # Arrow's stream reads on over frames and, unlike zstandard's reader, refuses a truncated one.
     ".zst": lambda raw: pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"),
 }
 _DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, ValueError)
-_READ_BYTES = 1 << 20
 _ADDS_UP = "+"  # before digests of spans, which are added: no cut into parts shows in their sum
 
 Digest = tuple[str, int, int, str]  # path, file size, start, xxh3_128

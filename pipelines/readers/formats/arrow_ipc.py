@@ -5,6 +5,8 @@ message to message, so a part is a range of bytes, and workers find their batche
 Format: https://arrow.apache.org/docs/format/Columnar.html#encapsulated-message-format
 """
 
+import contextlib
+import io
 import mmap
 import struct
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ from pipelines.readers.formats.class_names import class_names
 from pipelines.readers.formats.role_columns import Classes, check_fields, take_roles
 from pipelines.readers.source import Source
 from pipelines.readers.stored import Part, part_digest
-from schemas.errors import DataError
+from schemas.errors import DataError, one_line
 
 _FILE_MARK, _END_MARK = b"ARROW1\0\0", b"ARROW1"
 _MESSAGE = b"\xff\xff\xff\xff"
@@ -96,8 +98,8 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
             record += len(batch)
     except (pa.ArrowException, OSError, EOFError) as error:
         raise DataError(
-            f"{part.path}: the record batch that begins with row {record:,} is damaged ({error}): "
-            "get the file again. A run never publishes a part of a file"
+            f"{part.path}: the record batch that begins with row {record:,} is damaged "
+            f"({one_line(error)}): get the file again. A run never publishes a part of a file"
         ) from error
     yield replace(no_documents(roles), stored_bytes=part.bytes, digests=(digest,))
 
@@ -126,9 +128,10 @@ def _batches(raw: BinaryIO, part: Part, schema: pa.Schema) -> Iterator[pa.Record
 
 def _bytes(raw: BinaryIO, start: int, stop: int) -> pa.Buffer:
     """Stored bytes; many of them are not copied into memory but mapped."""
-    if stop - start >= _MAPPED_BYTES and hasattr(raw, "fileno"):
-        mapped = mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ)
-        return pa.py_buffer(mapped).slice(start, stop - start)
+    if stop - start >= _MAPPED_BYTES:
+        with contextlib.suppress(io.UnsupportedOperation):  # fileno of a file in a store
+            mapped = mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ)
+            return pa.py_buffer(mapped).slice(start, stop - start)
     raw.seek(start)
     return pa.py_buffer(raw.read(stop - start))
 
@@ -153,11 +156,13 @@ def _begins_file(raw: BinaryIO) -> bool:
 def _schema(raw: BinaryIO, part: Part) -> pa.Schema:
     raw.seek(len(_FILE_MARK) if _begins_file(raw) else 0)
     try:
-        return pa.ipc.read_schema(pa.PythonFile(raw, mode="r"))
+        schema = pa.ipc.read_schema(pa.PythonFile(raw, mode="r"))
+        _ = schema.names  # which may be no UTF-8
+        return schema
     except (pa.ArrowException, OSError, EOFError, ValueError) as error:
         raise DataError(
-            f"{part.path} is no Arrow stream or file ({error}): get the file again, or give "
-            "--input_format if it is of another format"
+            f"{part.path} is no Arrow stream or file ({one_line(error)}): get the file again, or "
+            "give --input_format if it is of another format"
         ) from error
 
 
@@ -177,13 +182,15 @@ def _walk(raw: BinaryIO, part: Part) -> Iterator[_Message]:
         [length] = struct.unpack_from("<i", head, 4)
         if not length:  # the mark at the end
             return
+        if not 0 < length <= part.size - place:
+            raise _cut_short(part, place)
         metadata = raw.read(length)
         try:
             kind, rows, body = _parse(metadata)
         except (struct.error, IndexError) as error:
             raise _cut_short(part, place) from error
         stop = place + len(head) + length + body
-        if length < 0 or body < 0 or stop > part.size:
+        if body < 0 or stop > part.size:
             raise _cut_short(part, place)
         yield _Message(kind, place, stop, rows)
         place = stop

@@ -12,7 +12,7 @@ from pipelines.readers.formats.class_names import class_names
 from pipelines.readers.formats.role_columns import Classes, check_fields, take_roles
 from pipelines.readers.source import Source
 from pipelines.readers.stored import Part, part_digest
-from schemas.errors import DataError
+from schemas.errors import DataError, one_line
 
 _BUFFER_BYTES = 1 << 20  # of a column that is read at once: row groups may be larger than memory
 _MOST_ROWS = 1 << 14  # at once: a dictionary hides how long its values are
@@ -91,7 +91,7 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
             yield take_roles(batch, roles, part.path, first, classes=classes, longest=longest)
             rows += len(batch)
     except (pa.ArrowException, OSError) as error:
-        raise _damage_error(part, group.num_rows, str(error)) from error
+        raise _damage_error(part, group.num_rows, one_line(error)) from error
     if rows != group.num_rows:
         raise _damage_error(part, group.num_rows, f"it holds {rows:,} rows")
     yield replace(no_documents(roles), stored_bytes=part.bytes, digests=(digest,))
@@ -104,16 +104,18 @@ def stored_classes(raw: BinaryIO, part: Part) -> Classes:
 
 def _open(raw: BinaryIO, part: Part) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(
+        file = pq.ParquetFile(
             pa.PythonFile(raw, mode="r"),
             buffer_size=_BUFFER_BYTES,
             pre_buffer=False,
             page_checksum_verification=True,
         )
-    except (pa.ArrowException, OSError) as error:
+        _ = file.schema_arrow.names  # which may be no UTF-8
+        return file
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(
-            f"{part.path} is no whole Parquet file ({error}): get the file again, or give "
-            "--input_format if it is of another format"
+            f"{part.path} is no whole Parquet file ({one_line(error)}): get the file again, or "
+            "give --input_format if it is of another format"
         ) from error
 
 

@@ -27,7 +27,7 @@ from pipelines.runners.preflight.clean_environment import Installed, install, lo
 from pipelines.runners.preflight.cloud_flags import Check, check_flags
 from pipelines.runners.preflight.places import Asked
 from pipelines.runners.worker_package import Workers, package_code, workers_of
-from schemas.errors import TextmillError
+from schemas.errors import TextmillError, one_line
 
 _MOST_JOB_BYTES = 10_000_000  # Dataflow refuses a larger job
 
@@ -45,7 +45,7 @@ def check_job(asked: Asked, build: Callable[[beam.Pipeline], Any]) -> Iterator[C
         yield Check("workers' package", "failed", str(error))
         return
     except (ValueError, ImportError) as error:  # as Beam says it
-        said = " ".join(str(error).split())
+        said = one_line(error)
         yield Check("job", "failed", said, "mend the flags that it names")
         return
     if not workers.are_bare:

@@ -21,7 +21,7 @@ from pipelines.runners.preflight.cloud_flags import Check
 from pipelines.runners.runner_check import refuse_bad_runner
 from pipelines.runners.worker_package import Workers, workers_of
 from pipelines.storage import store
-from schemas.errors import TextmillError, UsageError
+from schemas.errors import TextmillError, UsageError, one_line
 
 if TYPE_CHECKING:
     from pipelines.readers.sources import Block
@@ -172,7 +172,7 @@ def unreachable(path: str) -> str:
             store.exists(path)
             outcome.append("")
         except Exception as error:
-            said = " ".join(str(error).split())
+            said = one_line(error)
             outcome.append(f"the store refuses: {said[:200]}")
 
     thread = threading.Thread(target=look, daemon=True)

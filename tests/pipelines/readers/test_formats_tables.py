@@ -137,6 +137,19 @@ def test_a_large_batch_is_mapped_and_gone_through_in_slices(tmp_path, monkeypatc
     assert rows_of(pieces) == table.to_pylist()
 
 
+def test_a_large_batch_in_a_store_is_read(tmp_path, monkeypatch):
+    """Its file has a method fileno, and no number."""
+    monkeypatch.setattr(arrow_ipc, "_MAPPED_BYTES", 1000)
+    path = tmp_path / "x.arrow"
+    table = pa.table({"text": [f"text {i}" for i in range(300)]})
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    source = Source((str(path),))
+    [block] = plan_blocks(source)
+    pieces = list(arrow_ipc.read(io.BytesIO(path.read_bytes()), block.parts[0], source))
+    assert rows_of(pieces) == table.to_pylist()
+
+
 @pytest.mark.parametrize("new", [pa.ipc.new_stream, pa.ipc.new_file])
 def test_arrow_files_that_are_cut_or_damaged_are_refused(tmp_path, new):
     path = tmp_path / "x.arrow"

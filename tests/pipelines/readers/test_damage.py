@@ -1,0 +1,164 @@
+"""Damaged files end in words, or give the documents that they held; none vanishes silently.
+
+Every format and compression is flipped at every byte, cut at every length, and given bytes after
+its end. Compressed files have several members, as pbzip2, pixz, zstd -T and `cat` write them.
+"""
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+import zstandard
+
+from pipelines.readers.source import Source
+from pipelines.readers.sources import plan_blocks, read_block
+from schemas.errors import DataError, UsageError
+
+TEXTS = [f"document {n}: {'blåbær ' * n}" for n in range(6)]
+PACK = {
+    "": lambda data: data,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.ZstdCompressor(write_checksum=True).compress,
+}
+
+
+def delimited(delimiter):
+    def write(texts, first):
+        file = io.StringIO()
+        rows = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+        rows.writerows([["text"]] * first + [[text] for text in texts])
+        return file.getvalue().encode()
+
+    return write
+
+
+# Some of the documents, as the bytes of a part of a file.
+LINES = {
+    "txt": lambda texts, first: "".join(f"{text}\n" for text in texts).encode(),
+    "jsonl": lambda texts, first: "".join(
+        json.dumps({"text": text}) + "\n" for text in texts
+    ).encode(),
+    "csv": delimited(","),
+    "tsv": delimited("\t"),
+}
+
+
+def column():
+    return pa.table({"text": pa.array(TEXTS)})
+
+
+def parquet():
+    sink = pa.BufferOutputStream()
+    pa.parquet.write_table(
+        column(), sink, row_group_size=2, compression="zstd", write_page_checksum=True
+    )
+    return sink.getvalue().to_pybytes()
+
+
+def arrow():
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, column().schema) as writer:
+        for batch in column().to_batches(max_chunksize=2):
+            writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def members(form, pack):
+    """Three members of two documents each, as bytes."""
+    return [PACK[pack](LINES[form](TEXTS[at : at + 2], at == 0)) for at in range(0, len(TEXTS), 2)]
+
+
+def read(path):
+    """The documents and the number of those that were rejected, or the error's kind."""
+    source = Source((str(path),))
+    try:
+        docs = [docs for block in plan_blocks(source) for docs in read_block(block, source)]
+    except (DataError, UsageError) as error:
+        assert "\n" not in str(error)
+        return None
+    texts = [text for each in docs for text in each.text.to_pylist()]
+    return texts, sum(len(each.rejects) for each in docs)
+
+
+def outcomes(path, whole, damaged):
+    """How often damage is reported, harmless, or changes what is read."""
+    found = Counter()
+    for content in damaged:
+        path.write_bytes(content)
+        texts = read(path)
+        same = texts is not None and texts[0] == TEXTS
+        found["error" if texts is None else "same" if same else "other"] += 1
+    path.write_bytes(whole)
+    assert read(path) == (TEXTS, 0)
+    return found
+
+
+def flips(whole):
+    for at in range(len(whole)):
+        for bit in (0, 4, 7):
+            yield whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :]
+
+
+@pytest.mark.parametrize("pack", [pack for pack in PACK if pack])
+@pytest.mark.parametrize("form", LINES)
+def test_a_compressed_file_gives_its_documents_or_an_error(tmp_path, form, pack):
+    parts = members(form, pack)
+    whole, path = b"".join(parts), tmp_path / f"x.{form}{pack}"
+    assert outcomes(path, whole, flips(whole))["other"] == 0
+    # Where a file of whole members is cut between two, the file cannot tell.
+    between = {len(parts[0]), len(parts[0] + parts[1])}
+    cuts = (whole[:size] for size in range(1, len(whole)) if size not in between)
+    assert outcomes(path, whole, cuts).keys() == {"error"}
+    garbage = [b"x", b"garbage after the end", whole[:5], parts[0][:-1], b"\n"]
+    assert outcomes(path, whole, [whole + more for more in garbage]).keys() == {"error"}
+
+
+@pytest.mark.parametrize("pack", [".bz2", ".xz"])
+@pytest.mark.parametrize("size", [100, 48_000])
+def test_damage_in_the_middle_of_a_later_member_is_an_error(tmp_path, pack, size):
+    """Whatever part of the file arrives in one read."""
+    lines = [b"".join(b"%d %d\n" % (n, i * i) for i in range(size)) for n in range(5)]
+    parts = [PACK[pack](line) for line in lines]
+    path = tmp_path / f"x.txt{pack}"
+    source = Source((str(path),))
+    for which in range(1, 5):
+        begin = sum(map(len, parts[:which]))
+        for at in (begin, begin + 2, begin + 9, begin + len(parts[which]) // 2):
+            whole = bytearray(b"".join(parts))
+            whole[at] ^= 16
+            path.write_bytes(whole)
+            with pytest.raises(DataError, match=r"x\.txt.*truncated or damaged"):
+                for block in plan_blocks(source):
+                    list(read_block(block, source))
+
+
+def test_padding_of_xz_is_no_damage(tmp_path):
+    path, parts = tmp_path / "x.txt.xz", members("txt", ".xz")
+    path.write_bytes((b"\0" * 8).join(parts) + b"\0" * 4)
+    assert read(path) == (TEXTS, 0)
+    path.write_bytes(b"".join(parts) + b"\0" * 3)
+    assert read(path) is None
+
+
+@pytest.mark.parametrize("form", [parquet, arrow])
+def test_a_cut_table_is_an_error(tmp_path, form):
+    """Cut anywhere. Values that a format has no checksum of may be changed: as in plain text."""
+    whole, path = form(), tmp_path / f"x.{form.__name__}"
+    cuts = (whole[:size] for size in range(1, len(whole)))
+    assert outcomes(path, whole, cuts).keys() == {"error"}
+    # Parquet's footer has no checksum, and pyarrow ends the process for some that are changed.
+    footer = int.from_bytes(whole[-8:-4], "little") + 8 if form is parquet else 0
+    for content in flips(whole[: len(whole) - footer]):
+        path.write_bytes(content + whole[len(whole) - footer :])
+        found = read(path)
+        assert found is None or len(found[0]) + found[1] == len(TEXTS)
