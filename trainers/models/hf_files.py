@@ -40,25 +40,31 @@ _BUFFERS = re.compile(
 _FIRST_NAMES = re.compile(r"(?<=LayerNorm\.)(gamma|beta)$")  # BERT's, of a norm's weight and bias
 
 
+FLOATS = ("F32", "F16", "BF16", "F64")  # as safetensors names them
+
+
 class _Place(NamedTuple):
-    """Where a tensor lies: its file, its name there, its shape."""
+    """Where a tensor lies: its file, its name there, its shape and dtype."""
 
     file: str
     name: str
     shape: Tuple[int, ...]
+    dtype: str  # as safetensors names it
 
 
 class Tensors(Mapping[str, np.ndarray]):
     """Tensors of a directory by name, read from disk when they are asked for.
 
     Floating tensors come as float32 whatever they are stored as, since trainers keep weights in
-    float32; bfloat16 and float16 go into it without loss. `shapes` are known without reading any.
+    float32; bfloat16 and float16 go into it without loss. `shapes` and `dtypes` are known without
+    reading any.
     """
 
     def __init__(self, places: Mapping[str, _Place]):
         """Takes where each lies, as `read_directory` found them."""
         self._places = dict(sorted(places.items()))
         self.shapes = {name: place.shape for name, place in self._places.items()}
+        self.dtypes = {name: place.dtype for name, place in self._places.items()}
 
     def __getitem__(self, name: str) -> np.ndarray:
         """One tensor, C-contiguous."""
@@ -67,13 +73,12 @@ class Tensors(Mapping[str, np.ndarray]):
         place = self._places[name]
         try:
             with safe_open(place.file, framework="np") as file:
-                if file.get_slice(place.name).get_dtype() == "BF16":
+                if place.dtype == "BF16":
                     import ml_dtypes  # noqa: F401 # teaches numpy the dtype
                 value = np.ascontiguousarray(file.get_tensor(place.name))
         except (SafetensorError, OSError) as error:
             raise DataError(f"{place.file}: {place.name} cannot be read: {error}") from error
-        is_float = value.dtype.kind in "fV"  # V: bfloat16 is none of numpy's own
-        return value.astype(np.float32) if is_float else value
+        return value.astype(np.float32) if place.dtype in FLOATS else value
 
     def __iter__(self) -> Iterator[str]:
         """Names, sorted."""
@@ -179,10 +184,13 @@ def _places_in(file: str) -> List[_Place]:
         ) from error
     try:
         with safe_open(file, framework="np") as opened:
-            shapes = {name: opened.get_slice(name).get_shape() for name in opened.keys()}
+            tensors = {name: opened.get_slice(name) for name in opened.keys()}
+            return [
+                _Place(file, name, tuple(tensor.get_shape()), tensor.get_dtype())
+                for name, tensor in tensors.items()
+            ]
     except (SafetensorError, OSError) as error:
         raise DataError(f"{file} is cut or broken ({error}): copy it again") from error
-    return [_Place(file, name, tuple(shape)) for name, shape in shapes.items()]
 
 
 def refuse_existing(path: str, *, flag: str = "--export") -> None:

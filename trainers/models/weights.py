@@ -14,6 +14,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Tup
 import numpy as np
 
 from schemas.errors import DataError
+from trainers.models.hf_files import FLOATS
 from trainers.models.modules import LEAVES, NORMAL, Module, Weights
 
 _VOCABULARY = ("embeddings.tokens", "head", "head.table")  # have a row for each token
@@ -103,7 +104,7 @@ def check_published(
       for; parts that are not there and begin anew -> a line for people.
 
     Raises:
-      DataError: tensors are missing, left over, or of another shape; names them.
+      DataError: tensors are missing, left over, of another shape, or hold no floats; names them.
     """
     if config.layers > len(tensors):  # before a list of so many modules is made
         raise DataError(
@@ -123,7 +124,7 @@ def check_published(
                 found.pop(name, None)
             elif may_grow and module.ours in _VOCABULARY and name in found:
                 due[name] = (*min(found[name][:1], due[name][:1]), *due[name][1:])
-    wrong = []
+    wrong, dtypes = [], getattr(tensors, "dtypes", {})
     if set(due) - set(found):
         wrong.append(f"it lacks {_listed(set(due) - set(found))}")
     if set(found) - set(due):
@@ -131,6 +132,8 @@ def check_published(
     for name in sorted(set(due) & set(found)):
         if found[name] != due[name]:
             wrong.append(f"{names[name]} has shape {found[name]}, in the model {due[name]}")
+        elif dtypes.get(names[name], FLOATS[0]) not in FLOATS:
+            wrong.append(f"{names[name]} holds {dtypes[names[name]]}, not {', '.join(FLOATS)}")
     if wrong:
         raise DataError(
             f"{place}: the weights do not fit the model that its config.json describes: "

@@ -17,12 +17,15 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from schemas.errors import DataError, UsageError
 from schemas.manifest import file_sha256
+from schemas.typed_json import parse_json, read_bounded
+from trainers.models.modules import ModelConfig
+from trainers.models.weights import shapes
 from trainers.run.flags import ALL, BEST, LAST
 from trainers.run.program import Arrays
 from trainers.run.progress import Progress
@@ -30,6 +33,7 @@ from trainers.run.run_directory import CHECKPOINTS
 
 STATE, PROGRESS, PARTIAL = "state.safetensors", "progress.json", ".partial"
 _WEIGHTS, _STATE = "weights/", "state/"  # what names in the file begin with
+_MOST_TEXT = 1 << 16  # bytes of SHA256SUMS and of progress.json, which have some hundred
 
 
 class Stored(NamedTuple):
@@ -102,9 +106,15 @@ class Checkpoints:
         if not path.exists():
             self._publish(path, progress, weights, {})
 
-    def read(self, step: int) -> Stored:
+    def read(self, step: int, model: Optional[ModelConfig] = None) -> Stored:
         """All of the checkpoint after `step`, to train on; raises as `read_checkpoint`."""
-        return read_checkpoint(self.directory / str(step))
+        stored = read_checkpoint(self.directory / str(step), model)
+        if stored.progress.get("step") != step:
+            raise DataError(
+                f"{self.directory / str(step) / PROGRESS}: step is {stored.progress.get('step')}, "
+                f"and must be {step}. Move the checkpoint away to use the one before"
+            )
+        return stored
 
     def choose(self, which: Optional[str]) -> List[Path]:
         """The checkpoints that --checkpoint names, ascending by step; whole ones.
@@ -166,20 +176,28 @@ class Checkpoints:
             ) from error
 
 
-def read_checkpoint(path: Path, *, weights_only: bool = False) -> Stored:
-    """What a checkpoint holds; a DataError if it cannot be read."""
+def read_checkpoint(
+    path: Path, model: Optional[ModelConfig] = None, *, weights_only: bool = False
+) -> Stored:
+    """What a checkpoint holds.
+
+    Raises:
+      DataError: it cannot be read, or its weights are not those of the model, where one is given.
+    """
     from safetensors import SafetensorError, safe_open  # as above
 
     arrays: Dict[str, Arrays] = {_WEIGHTS: {}, _STATE: {}}
     try:
-        progress = json.loads((path / PROGRESS).read_text(encoding="utf-8"))
-        Progress(**progress)  # refuses other names
+        progress = parse_json(read_bounded(str(path / PROGRESS), _MOST_TEXT), PROGRESS)
+        Progress(**progress)  # refuses other names, and what no run counts to
         with safe_open(str(path / STATE), framework="np") as file:
+            if model is not None:
+                _check_weights(file, shapes(model))
             for name in file.keys():
                 kind = _WEIGHTS if name.startswith(_WEIGHTS) else _STATE
                 if kind == _WEIGHTS or not weights_only:
                     arrays[kind][name[len(kind) :]] = file.get_tensor(name)
-    except (OSError, ValueError, TypeError, RecursionError, SafetensorError) as error:
+    except (OSError, ValueError, TypeError, RecursionError, SafetensorError, DataError) as error:
         raise DataError(
             f"the checkpoint {path} cannot be read: {error!s:.300}. Move it away to use the one "
             "before"
@@ -187,9 +205,24 @@ def read_checkpoint(path: Path, *, weights_only: bool = False) -> Stored:
     return Stored(progress, arrays[_WEIGHTS], arrays[_STATE] or None)
 
 
-def read_weights(path: Path) -> Arrays:
+def _check_weights(file: Any, due: Mapping[str, Tuple[int, ...]]) -> None:
+    """Refuses with a ValueError weights of other names, shapes or dtypes; reads none of them."""
+    found = {name[len(_WEIGHTS) :]: name for name in file.keys() if name.startswith(_WEIGHTS)}
+    for name in sorted({*due, *found}):
+        if name not in due or name not in found:
+            what = "lacks" if name in due else "has, and the model has no place for,"
+            raise ValueError(f"{STATE} {what} {_WEIGHTS}{name:.200}")
+        tensor = file.get_slice(found[name])
+        dtype, shape = tensor.get_dtype(), tuple(tensor.get_shape())
+        if (dtype, shape) != ("F32", due[name]):
+            raise ValueError(
+                f"{_WEIGHTS}{name} in {STATE} is {dtype} {shape}, and of this model F32 {due[name]}"
+            )
+
+
+def read_weights(path: Path, model: Optional[ModelConfig] = None) -> Arrays:
     """The weights that a checkpoint holds; raises as `read_checkpoint`."""
-    return read_checkpoint(path, weights_only=True).weights
+    return read_checkpoint(path, model, weights_only=True).weights
 
 
 SUMS, DAMAGED = "SHA256SUMS", ".damaged"
@@ -214,7 +247,11 @@ def damage_of(checkpoint: Path) -> Optional[str]:
     path = checkpoint / SUMS
     if not path.is_file():
         return f"{path} is missing"
-    lines = path.read_bytes().decode("utf-8", "replace").split("\n")[:-1]
+    with open(str(path), "rb") as file:
+        content = file.read(_MOST_TEXT + 1)
+    if len(content) > _MOST_TEXT:
+        return f"{path} is broken: larger than {_MOST_TEXT:,} bytes"
+    lines = content.decode("utf-8", "replace").split("\n")[:-1]
     matches = [_LINE.fullmatch(line) for line in lines]
     if not lines or not all(matches):
         return f"{path} is broken"

@@ -132,7 +132,7 @@ class Loop:
                 f"makes {self.program.steps_a_call} steps: give a number that divides it"
             )
         self.line.say(f"resuming after step {self.start} of {self.program.steps}")
-        stored = self.checkpoints.read(self.start)
+        stored = self.checkpoints.read(self.start, self.plan.model)
         lines = read_metrics(self.metrics_path)
         self.progress = Progress.resumed(stored.progress, lines, self.task)
         return stored.weights, stored.state

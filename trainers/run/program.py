@@ -89,12 +89,15 @@ class Program(ABC):
 
 
 def only_whole_state(state: Mapping[str, Any], due: Mapping[str, Any]) -> None:
-    """Refuses with a ValueError an optimizer's state of other names or shapes than are due."""
+    """Refuses with a ValueError an optimizer's state of other names, shapes or dtypes than due."""
     for name in sorted(set(state) | set(due)):
         if name not in state or name not in due:
             raise ValueError(f"{name} is {'left over' if name in state else 'missing'}")
         if tuple(state[name].shape) != tuple(due[name].shape):
             raise ValueError(f"{name} has shape {state[name].shape}, not {due[name].shape}")
+        kinds = [str(values[name].dtype).split(".")[-1] for values in (state, due)]  # torch.float32
+        if kinds[0] != kinds[1]:
+            raise ValueError(f"{name} is {kinds[0]}, not {kinds[1]}")
 
 
 Measures = Dict[str, float]

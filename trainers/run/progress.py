@@ -25,6 +25,15 @@ class Progress:
     without_better: int = 0  # evaluations since then
     evaluated: int = 0  # the step of the last evaluation that is counted here
 
+    def __post_init__(self) -> None:
+        """Refuses with a ValueError what no run counts to."""
+        for name in ("step", "best_step", "without_better", "evaluated"):
+            count = getattr(self, name)
+            if (type(count) is not int or count < 0) and (name, count) != ("best_step", None):
+                raise ValueError(f"{name} is {count!r:.50}, and must be a number from 0")
+        if self.best is not None and type(self.best) not in (int, float):
+            raise ValueError(f"best is {self.best!r:.50}, and must be a number or null")
+
     @classmethod
     def resumed(
         cls, stored: Mapping[str, Any], metrics: List[Dict[str, Any]], task: Task

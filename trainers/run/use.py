@@ -91,12 +91,13 @@ def _find_run(
     model: Dict[str, Any] = {
         n: tuple(v) if isinstance(v, list) else v for n, v in settings["model"].items()
     }
+    planned = config(**model)
     paths = Checkpoints(output).choose(which)
     eos = schema.special_ids.get("eos")
     return Trained(
-        config=config(**model),
+        config=planned,
         directory=output,
-        weights=tuple((path.name, partial(read_weights, path)) for path in paths),
+        weights=tuple((path.name, partial(read_weights, path, planned)) for path in paths),
         schema=schema,
         tokenizer_json=kept_tokenizer(output),
         prefix_ids=tuple(schema.parameters.get("prefix_ids", ())),
@@ -270,7 +271,7 @@ def export_run(plan: Plan, program: Program, checkpoints: Checkpoints, line: Pro
         return
     [path] = checkpoints.choose(plan.flags.checkpoint)
     line.say(f"exporting the weights after step {path.name}")
-    read = partial(read_weights, path)
+    read = partial(read_weights, path, plan.model)
     if plan.flags.exports_program:
         program.load(read(), None)
     export_weights(plan, program, read, kept_tokenizer(plan.output), line)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from schemas.errors import DataError, TextmillError, UsageError
 from tests.tools.class_factory import class_schema
@@ -678,6 +678,18 @@ def test_weights_that_are_not_of_their_config_json_are_refused_unread(tmp_path):
         (tmp_path / "in" / "config.json").write_text(json.dumps({**config, **changes}))
         with pytest.raises(DataError, match=said):
             plan_encoder(flags, mlm_schema())
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int8, np.bool_])
+def test_weights_that_are_no_floats_are_refused_unread(tmp_path, dtype):
+    """Quantized ones, or bits that were mistaken: trained on, their loss was 7e8."""
+    saved(tmp_path / "in", BERT, "MaskedLM")
+    path, name = tmp_path / "in" / "model.safetensors", "bert.embeddings.word_embeddings.weight"
+    tensors = load_file(path)
+    save_file({**tensors, name: tensors[name].astype(dtype)}, path)
+    stored = {"int32": "I32", "int8": "I8", "bool": "BOOL"}[np.dtype(dtype).name]
+    with pytest.raises(DataError, match=f"{name} holds {stored}, not F32, F16, BF16, F64. Give"):
+        plan_encoder(EncoderFlags(shards="set", init_from=str(tmp_path / "in")), mlm_schema())
 
 
 def test_pairs_need_two_token_types(tmp_path):

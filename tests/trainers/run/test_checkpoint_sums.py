@@ -58,6 +58,14 @@ def test_broken_sums_vouch_for_nothing(folder, content):
     assert damage_of(folder / "2") == f"{sums} is missing"
 
 
+def test_sums_of_any_size_are_refused_unread(folder):
+    """A sparse file of 12 GB was read whole."""
+    sums = folder / "2" / "SHA256SUMS"
+    with open(sums, "r+b") as file:
+        file.truncate(1 << 40)
+    assert damage_of(folder / "2") == f"{sums} is broken: larger than 65,536 bytes"
+
+
 def test_sums_of_which_a_line_was_lost_vouch_for_nothing(folder):
     """Else a file that nobody checks would be read."""
     sums = folder / "2" / "SHA256SUMS"

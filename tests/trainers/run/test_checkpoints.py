@@ -220,7 +220,10 @@ def test_the_only_one_is_damaged(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b'{"step": 8, "new": 1}', b'{"stop": 8}', b"\xff", b"[" * 100_000]
+    "content",
+    [b"", b"{", b"[]", b'{"step": 8, "new": 1}', b'{"stop": 8}', b"\xff", b"[" * 100_000]
+    + [b'{"step": -8}', b'{"step": 8.0}', b'{"step": true}', b'{"step": 8, "best": "x"}']
+    + [b'{"step": 8, "best_step": -1}', b'{"step": 8, "best": NaN}', b'{"step": 8}' + b" " * 65536],
 )
 def test_progress_that_says_nothing_is_refused_in_words(tmp_path, content):
     """As a hand would change it that signs what it did."""
@@ -230,6 +233,15 @@ def test_progress_that_says_nothing_is_refused_in_words(tmp_path, content):
     (path / "progress.json").write_bytes(content)
     write_sums(path)
     with pytest.raises(DataError, match=f"the checkpoint {path} cannot be read: .*Move it away to"):
+        checkpoints.read(8)
+
+
+@pytest.mark.parametrize("content", ["{}", '{"step": 7}'])
+def test_progress_of_another_step_is_refused(tmp_path, content):
+    checkpoints = Checkpoints(tmp_path)
+    save(checkpoints, 8)
+    (tmp_path / "checkpoints" / "8" / "progress.json").write_text(content)
+    with pytest.raises(DataError, match="8/progress.json: step is (7|None), and must be 8. Move"):
         checkpoints.read(8)
 
 

@@ -695,6 +695,7 @@ def test_states_that_do_not_fit_are_named():
     for state, said in (
         ({"count": due["count"]}, "momentum is missing"),
         ({**due, "a": due["count"]}, "a is left over"),
+        ({**due, "momentum": due["momentum"].astype(np.int32)}, "momentum is int32, not float64"),
         ({**due, "momentum": np.zeros((3, 2))}, r"momentum has shape \(3, 2\), not \(2, 3\)"),
     ):
         with pytest.raises(ValueError, match=said):

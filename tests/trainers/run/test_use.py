@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from schemas.errors import DataError, UsageError
 from tests.tools.clm_factory import clm_rows, clm_schema, write_clm_set
@@ -17,7 +17,7 @@ from tests.tools.shard_factory import replace_tokenizer, tokenizer_json, write_m
 from trainers.data.shard_set import ShardSet
 from trainers.models.decoder import DecoderConfig
 from trainers.run import start
-from trainers.run.checkpoints import Checkpoints, read_weights
+from trainers.run.checkpoints import Checkpoints, read_weights, write_sums
 from trainers.run.journal import read_metrics
 from trainers.run.start import run
 from trainers.run.use import find_trained
@@ -245,6 +245,40 @@ def test_a_damaged_checkpoint_is_not_measured(place, tmp_path):
     with pytest.raises(DataError, match=f"{path} is not what was written.* --checkpoint: 6, 12"):
         measure(place, output=str(tmp_path / "run"))
     measure(place, output=str(tmp_path / "run"), checkpoint="last")
+
+
+WRONG_WEIGHTS = {
+    "of integers": (lambda table: {TABLE: table.view(np.int32)}, r"is I32 \(50, 8\)"),
+    "of float64": (lambda table: {TABLE: table.astype(np.float64)}, r"is F64 \(50, 8\)"),
+    "transposed": (lambda table: {TABLE: table.T.copy()}, r"is F32 \(8, 50\)"),
+    "with another": (lambda table: {TABLE: table, "more": table[0]}, "no place for, weights/more"),
+    "without any": (lambda table: None, "state.safetensors lacks weights/"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_WEIGHTS)
+def test_weights_of_another_model_are_refused_in_words(place, tmp_path, name):
+    """Under sums that are right: whether they are measured, exported or trained on."""
+    change, said = WRONG_WEIGHTS[name]
+    shutil.copytree(place / "run", tmp_path / "run")
+    checkpoint = tmp_path / "run" / "checkpoints" / "12"
+    arrays = load_file(checkpoint / "state.safetensors")
+    changed = change(arrays[f"weights/{TABLE}"])
+    if changed is None:
+        arrays = {key: value for key, value in arrays.items() if key.startswith("state/")}
+    else:
+        arrays.update({f"weights/{key}": value for key, value in changed.items()})
+    save_file(arrays, checkpoint / "state.safetensors")
+    write_sums(checkpoint)
+    output = f"{tmp_path}/run"
+    for flags in (
+        NumpyFlags(output=output, evaluate_only=True, checkpoint="12"),
+        NumpyFlags(output=output, export=f"{tmp_path}/out", checkpoint="12"),
+        NumpyFlags(shards=f"{place}/set", output=output, steps=24, best_by="loss", resume=True),
+    ):
+        with pytest.raises(DataError, match=f"{checkpoint} cannot be read: .*{said}"):
+            run(flags, numpy_trainer())
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_report_that_cannot_be_written(place, tmp_path):
