@@ -23,7 +23,7 @@ def with_config(
     argv: list[str],
     command: str,
     options: Callable[[], Iterable[type]],
-    check_unknown: Callable[[list[str]], None],
+    check_unknown: Callable[[list[str]], object],
 ) -> list[str]:
     """The arguments, with those of the file that --config names put before them.
 

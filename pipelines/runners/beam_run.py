@@ -44,11 +44,13 @@ def mend_beam() -> None:
     worker_handlers.DATA_BUFFER_TIME_LIMIT_MS = 0
 
 
-def check_flags(beam_arguments: list[str], ours: tuple[type, ...], *, runner: bool) -> None:
+def check_flags(beam_arguments: list[str], ours: tuple[type, ...], *, runner: bool) -> list[str]:
     """Refuses what neither Textmill nor Beam knows: see `launch.check_arguments`."""
     runner_check.refuse_unknown_flags(beam_arguments, ours)
+    beam_arguments = runner_check.with_class_name(beam_arguments)
     if runner:
         runner_check.refuse_bad_runner(beam_arguments)
+    return beam_arguments
 
 
 def run_pipeline(

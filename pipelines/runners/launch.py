@@ -17,7 +17,13 @@ IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunne
 THREADS_PAY_BYTES = 50_000_000
 PROCESSES_PAY_BYTES = 600_000_000
 MOST_THREADS = 4
-_LOCAL_RUNNERS = ("DirectRunner", "FnApiRunner", "BundleBasedDirectRunner", "PrismRunner")
+_LOCAL_RUNNERS = (
+    "DirectRunner",
+    "SwitchingDirectRunner",
+    "BundleBasedDirectRunner",
+    "FnApiRunner",
+    "PrismRunner",
+)
 
 
 def choose_runner(beam_arguments: list[str], total_bytes: int) -> tuple[list[str], str]:
@@ -57,7 +63,7 @@ def is_local(beam_arguments: list[str]) -> bool:
     return runner is None or runner.rpartition(".")[2] in _LOCAL_RUNNERS
 
 
-def check_arguments(beam_arguments: list[str], *ours: type, runner: bool = False) -> None:
+def check_arguments(beam_arguments: list[str], *ours: type, runner: bool = False) -> list[str]:
     """Refuses a flag that neither Textmill nor Beam knows.
 
     Args:
@@ -65,12 +71,15 @@ def check_arguments(beam_arguments: list[str], *ours: type, runner: bool = False
       ours: the dataclasses of our flags, for the hint at the nearest one.
       runner: whether to refuse a runner that cannot work, too.
 
+    Returns:
+      The arguments, in which a runner of Beam's has the name of its class: flink -> FlinkRunner.
+
     Raises:
       UsageError: names the flag and the nearest known one.
     """
     if not beam_arguments:
-        return
-    with_beam().check_flags(beam_arguments, ours, runner=runner)
+        return []
+    return with_beam().check_flags(beam_arguments, ours, runner=runner)
 
 
 @functools.cache

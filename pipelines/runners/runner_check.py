@@ -57,6 +57,23 @@ def refuse_unknown_flags(beam_arguments: list[str], ours: tuple[type, ...]) -> N
         raise UsageError(f"unknown flag {unknown[0]}: neither Textmill nor Beam has it{hint}")
 
 
+def with_class_name(beam_arguments: list[str]) -> list[str]:
+    """The arguments with the name of the runner's class, where Beam knows it by a shorter one.
+
+    Beam takes `flink`, `FLINKRUNNER` and `FlinkRunner` for one; all else looks at the last alone.
+    """
+    given, others = flag_parser("runner").parse_known_args(beam_arguments)
+    known = _class_name(given.runner or "")
+    return [f"--runner={known}", *others] if known else beam_arguments
+
+
+def _class_name(name: str) -> str | None:
+    """The class of one of Beam's own runners: flink -> FlinkRunner."""
+    meant = {path.rpartition(".")[2].lower(): path for path in StandardOptions.ALL_KNOWN_RUNNERS}
+    path = meant.get(name.lower()) or meant.get(f"{name.lower()}runner")
+    return path.rpartition(".")[2] if path else None
+
+
 def refuse_bad_runner(beam_arguments: list[str]) -> None:
     """Refuses a runner that is none, or has nothing to run on; and workers of no number.
 
@@ -86,8 +103,7 @@ def refuse_bad_runner(beam_arguments: list[str]) -> None:
 def _find_runner(name: str) -> str:
     """The name of the runner's class: flink -> FlinkRunner. Imports it, but makes none."""
     known = {path.rpartition(".")[2]: path for path in StandardOptions.ALL_KNOWN_RUNNERS}
-    meant = {path.lower(): path for path in known}
-    short = meant.get(name.lower()) or meant.get(f"{name.lower()}runner")
+    short = _class_name(name)
     if short == "InteractiveRunner":
         raise UsageError(f"--runner={name} is for notebooks: leave it out, to run here")
     module, _, cls = known[short].rpartition(".") if short else name.rpartition(".")

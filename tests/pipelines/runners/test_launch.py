@@ -24,7 +24,9 @@ from pipelines.runners.launch import (
     choose_runner,
     is_local,
 )
+from pipelines.runners.prism import is_prism
 from pipelines.runners.runner_check import refuse_bad_runner
+from pipelines.runners.worker_package import workers_of
 from pipelines.tasks.mlm import Mlm
 from schemas.errors import DataError, UsageError
 
@@ -115,6 +117,30 @@ def test_runners_and_workers_that_cannot_be_are_refused_in_words(flags, said):
 )
 def test_other_runners_are_not_refused(flags):
     refuse_bad_runner(flags)
+
+
+@pytest.mark.parametrize(
+    ("name", "cls", "local", "environment"),
+    [
+        ("dataflow", "DataflowRunner", False, "DOCKER"),
+        ("flink", "FlinkRunner", False, "DOCKER"),
+        ("FLINKRUNNER", "FlinkRunner", False, "DOCKER"),
+        ("portable", "PortableRunner", False, "DOCKER"),
+        ("prism", "PrismRunner", True, "LOOPBACK"),
+        ("direct", "DirectRunner", True, "LOOPBACK"),
+        ("switchingdirect", "SwitchingDirectRunner", True, "LOOPBACK"),
+        ("fnapi", "FnApiRunner", True, "LOOPBACK"),
+    ],
+)
+@pytest.mark.parametrize("form", ["--runner={}", "--runner {}"])
+def test_a_short_name_is_the_runner(name, cls, local, environment, form):
+    """Named as Beam allows it, a runner gets its workers' package and is local, or is not."""
+    more = "--flink_master=cluster:8081"
+    short = check_arguments([*form.format(name).split(), more], BuildOptions)
+    assert short == [f"--runner={cls}", more]
+    assert is_local(short) == local
+    assert (workers_of(short).runner, workers_of(short).environment) == (cls, environment)
+    assert is_prism(short) == (cls == "PrismRunner")
 
 
 def test_a_workers_error_is_its_own_paragraph():
