@@ -6,13 +6,13 @@ The package `tokenizers` is imported where text is.
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
 from schemas.tokenizer_bounds import check_vocabulary, read_tokenizer_json, resolve_ids, token_ids
 from schemas.tokenizer_trial import try_tokenizer
-from schemas.typed_json import load_json
+from schemas.typed_json import load_json, read_bounded
 from trainers.data.batches import BatchReader
 from trainers.data.mixture import Mixture
 from trainers.data.shard_set import ShardSet
@@ -59,38 +59,79 @@ def kept_tokenizer(directory: Path) -> bytes:
     return _read(directory / TOKENIZER, "copy it from the set that was trained on")
 
 
-def check_same_tokens(tokenizer_json: bytes, directory: str, *, flag: str) -> None:
+def check_same_tokens(tokenizer_json: bytes, directory: str, *, flag: str) -> List[str]:
     """Refuses published weights whose tokenizer gives other ids than the set's.
 
-    Tokens that only one of them has are no difference: a vocabulary may have grown. A directory
-    with neither tokenizer.json nor GPT-2's vocab.json passes; `flag` is the one that gave it.
+    Tokens and merges that only one of them has are no difference: a vocabulary may have grown.
+    `flag` is the one that gave the directory.
+
+    Returns:
+      A line for people where the directory has nothing to compare.
+
+    Raises:
+      UsageError: the tokenizer is another.
+      DataError: a file of it cannot be read.
     """
-    theirs = _published_ids(directory)
-    ours = token_ids(read_tokenizer_json(tokenizer_json, TOKENIZER))
-    token_of = {number: token for token, number in ours.items()}
+    theirs, their_merges = _published_tokens(Path(directory))
+    if not theirs:
+        return [
+            f"{flag}={directory} has neither tokenizer.json nor vocab.json nor vocab.txt: nothing "
+            "shows whether the set has the tokenizer of these weights"
+        ]
+    config = read_tokenizer_json(tokenizer_json, TOKENIZER)
+    token_of = {number: token for token, number in token_ids(config).items()}
     other = {n: t for t, n in theirs.items() if n in token_of and token_of[n] != t}
+    differing = next(
+        (pair for pair in zip(their_merges, _merges(config)) if pair[0] != pair[1]), None
+    )
     if other:
         number = min(other)
-        raise UsageError(
-            f"{flag}={directory}: its tokenizer is not the set's: id {number} is {other[number]!r} "
-            f"there and {token_of[number]!r} in the set ({len(other):,} ids differ). Build the set "
-            "with the tokenizer of these weights, or give others"
+        what = (
+            f"id {number} is {other[number]!r} there and {token_of[number]!r} in the set "
+            f"({len(other):,} ids differ)"
         )
+    elif differing:
+        what = f"the merge {differing[0]} there stands where {differing[1]} does in the set"
+    else:
+        return []
+    raise UsageError(
+        f"{flag}={directory}: its tokenizer is not the set's: {what}. Build the set with the "
+        "tokenizer of these weights, or give others"
+    )
 
 
-def _published_ids(directory: str) -> Dict[str, int]:
-    """Every token and its id; no tokens of a directory without a tokenizer."""
-    whole, vocabulary = (Path(directory) / name for name in (TOKENIZER, "vocab.json"))
+Merge = Tuple[str, ...]
+
+
+def _published_tokens(directory: Path) -> Tuple[Dict[str, int], List[Merge]]:
+    """Every token and its id, and the merges of a BPE; none of a directory without a tokenizer."""
+    whole, lines = directory / TOKENIZER, directory / "vocab.txt"
+    vocabulary, merges = directory / "vocab.json", directory / "merges.txt"
     try:
         if whole.is_file():
-            return token_ids(read_tokenizer_json(whole.read_bytes(), str(whole)))
-        if not vocabulary.is_file():
-            return {}
-        vocab = json.loads(vocabulary.read_bytes())
-        check_vocabulary(vocab, str(vocabulary))
-        return vocab
-    except (OSError, ValueError, RecursionError) as error:
+            config = read_tokenizer_json(read_bounded(str(whole)), str(whole))
+            return token_ids(config), _merges(config)
+        if vocabulary.is_file():
+            vocab = json.loads(read_bounded(str(vocabulary)))
+            check_vocabulary(vocab, str(vocabulary))
+            pairs = _lines(merges) if merges.is_file() else []
+            return vocab, [tuple(pair.split(" ")) for pair in pairs if pair[:9] != "#version:"]
+        if lines.is_file():
+            return {token: number for number, token in enumerate(_lines(lines))}, []
+        return {}, []
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise DataError(f"{directory}: its tokenizer cannot be read: {error!r}") from error
+
+
+def _lines(path: Path) -> List[str]:
+    lines = read_bounded(str(path)).decode("utf-8").replace("\r\n", "\n").split("\n")
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def _merges(config: Dict[str, Any]) -> List[Merge]:
+    """The merges of a tokenizer.json, which are "a b" in old files and ["a", "b"] in new ones."""
+    merges = config["model"].get("merges") or []
+    return [tuple(m.split(" ") if isinstance(m, str) else m) for m in merges]
 
 
 def open_tokenizer(tokenizer_json: bytes) -> Any:

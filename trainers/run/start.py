@@ -46,7 +46,10 @@ def train(flags: Any, trainer: Trainer) -> None:
     check_task(flags.task, schema, flags.shards)
     planned = trainer.plan_model(flags, schema)
     if flags.init_from is not None:
-        check_same_tokens(set_file(shards, TOKENIZER), flags.init_from, flag="--init_from")
+        for note in check_same_tokens(
+            set_file(shards, TOKENIZER), flags.init_from, flag="--init_from"
+        ):
+            line.say(f"note: {note}")
     steps = flags.planned_steps(shards.rows(flags.train_split))
     task = trainer.make_task(flags, schema, shards)
     plan = Plan(flags, schema, planned.config, steps, flags.output_directory(flags.model))

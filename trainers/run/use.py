@@ -156,7 +156,7 @@ def _evaluate(flags: Any, trainer: Trainer, trained: Trained, line: ProgressLine
     place, split = flags.shards or trained.shards, flags.validation_split
     if not place:
         raise UsageError("--evaluate_only: give the set to measure on with --shards")
-    shards = _open_fitting(flags, trained, place)
+    shards = _open_fitting(flags, trained, place, line)
     task = trainer.make_task(flags, shards.schema, shards)
     if trained.schema is not None:
         task.check_same_rows(place, shards.schema, trained.schema)
@@ -201,12 +201,16 @@ def _evaluate(flags: Any, trainer: Trainer, trained: Trained, line: ProgressLine
         say(f"Measures, and what goes with them, lie in {folder}")
 
 
-def _open_fitting(flags: Any, trained: Trained, place: str) -> Union[ShardSet, Mixture]:
+def _open_fitting(
+    flags: Any, trained: Trained, place: str, line: ProgressLine
+) -> Union[ShardSet, Mixture]:
     """The set to measure on, once it goes with the model."""
     shards, at = open_set(flags, place), f"--checkpoint={trained.directory}"
     check_task(flags.task, shards.schema, place)
     trained.config.check_fits(shards.schema, place=f"{at}: the model", shards=place)
-    check_same_tokens(set_file(shards, TOKENIZER), str(trained.directory), flag="--checkpoint")
+    ours = set_file(shards, TOKENIZER)
+    for note in check_same_tokens(ours, str(trained.directory), flag="--checkpoint"):
+        line.say(f"note: {note}")
     if not shards.rows(flags.validation_split):
         raise shards.no_rows(flags.validation_split)
     return shards
