@@ -4,13 +4,21 @@ import atexit
 import gc
 import os
 import re
+import select
 import signal
 import sys
 import traceback
 from contextlib import suppress
 from typing import Callable, List, NoReturn
 
-from schemas.errors import REMEDIES, LeftRunning, TextmillError, UsageError, describe_refusal
+from schemas.errors import (
+    REMEDIES,
+    DataError,
+    LeftRunning,
+    TextmillError,
+    UsageError,
+    describe_refusal,
+)
 from schemas.memory import shortage_of
 from schemas.terminal import say
 
@@ -58,10 +66,29 @@ def _end(error: Exception) -> NoReturn:
     if not isinstance(known, TextmillError):
         say(traceback.format_exc().rstrip("\n"), sys.stderr)
         sys.exit(1)
-    say(f"error: {known}", sys.stderr)
+    with suppress(OSError):  # of a terminal that is gone
+        say(f"error: {known}", sys.stderr)
     if short or isinstance(error, LeftRunning):  # threads may hang that found no memory
         _leave_at_once(known.exit_code)
     sys.exit(known.exit_code)
+
+
+def _open_streams() -> None:
+    """Opens what the shell closed (`2>&-`): else a file of the run would get its number."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, open(number, "w", closefd=False))
+
+
+def _is_unread(number: int) -> bool:
+    """Whether nobody reads any more what is written to a file of this process."""
+    poll = select.poll()
+    poll.register(number, 0)
+    return bool(poll.poll(0))
 
 
 def _prepare_end() -> None:
@@ -77,6 +104,7 @@ def run_entry(main: Callable[[List[str]], None]) -> None:
     0 done, 1 data or run failed, 2 wrong usage, 130 interrupted. What is printed of files shows
     its control characters.
     """
+    _open_streams()
     try:
         for argument in sys.argv[1:]:
             _refuse_odd_paths(argument)
@@ -88,7 +116,9 @@ def run_entry(main: Callable[[List[str]], None]) -> None:
         if stop.code in (INTERRUPTED, TERMINATED):
             _leave_at_once(stop.code)
         raise
-    except BrokenPipeError:
+    except BrokenPipeError as error:
+        if not _is_unread(1):
+            _end(DataError(f"what this process wrote to has gone ({error}): run again"))
         # The reader of our output (head, less) has gone: nothing more to say, and nothing failed.
         sys.stderr.close()
         sys.exit(0)

@@ -29,7 +29,7 @@ def expand(
     known: Mapping[str, str],
     *,
     folder: str,
-    check_unknown: Optional[Callable[[List[str]], None]] = None,
+    check_unknown: Optional[Callable[[List[str]], object]] = None,
 ) -> List[str]:
     """The arguments with those of `--config=FILE` put before them.
 

@@ -81,13 +81,16 @@ class Display:
     def update(self) -> None:
         """Reads what is new in the journal and shows it."""
         try:
-            with open(self._path) as journal:
+            with open(self._path, "rb") as journal:
                 journal.seek(self._read_to)
                 for line in journal:
-                    if not line.endswith("\n"):
+                    if not line.endswith(b"\n"):
                         break
                     self._read_to += len(line)
-                    bytes_read, rows = map(int, line.split())
+                    try:  # a full disk tears lines, and so do machines that append to one file
+                        bytes_read, rows = map(int, line.split())
+                    except ValueError:
+                        continue
                     self._bytes += bytes_read
                     self._rows += rows
         except FileNotFoundError:

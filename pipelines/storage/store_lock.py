@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pipelines.storage import store
-from schemas.errors import DataError, UsageError
+from schemas.errors import DataError, TextmillError, UsageError
 
 BEAT_SECONDS = 10.0
 PATIENCE_SECONDS = 25.0  # for a beat over a slow network
@@ -87,5 +87,5 @@ def _beat(path: str, run: str, ended: threading.Event) -> None:
             if not _content(path).startswith(run):
                 return
             store.write_file(path, f"{run} {beat}".encode())
-        except DataError:
+        except (TextmillError, OSError):
             continue  # the next one may get through

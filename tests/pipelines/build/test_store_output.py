@@ -220,6 +220,10 @@ def test_another_set_is_replaced_whole(gs_store, local, corpus):
     assert there == on_disk(local / "set")
 
 
+def refuse_for_now(path, content):
+    raise UsageError(f"{path}: these credentials are over")
+
+
 def test_one_run_at_a_time(gs_store, local, corpus, monkeypatch):
     flags = shard_flags(corpus, local / "bpe", gs_store.url("set"))
     lock = gs_store.url("set/.lock")
@@ -227,6 +231,13 @@ def test_one_run_at_a_time(gs_store, local, corpus, monkeypatch):
         store_lock.check(lock, run)
         with pytest.raises(UsageError, match="another run writes into gs://.*/set:"):
             build_shards(flags)
+    with store_lock.hold(lock) as run:  # one that the store refuses for a while beats on
+        with monkeypatch.context() as patch:
+            patch.setattr(store_lock.store, "write_file", refuse_for_now)
+            time.sleep(1)
+        before = stores.read(lock)
+        time.sleep(1)
+        assert stores.read(lock) != before
     monkeypatch.setattr(store_lock, "BEAT_SECONDS", 60.0)
     with store_lock.hold(lock) as run:
         stores.write_file(lock, b"another 0")

@@ -18,6 +18,19 @@ def test_a_journal_of_many_workers_is_added_up(tmp_path):
     assert display.state().endswith("14 rows written")
 
 
+def test_torn_lines_are_passed_over(tmp_path):
+    """A disk that is full and machines that append to one file leave such."""
+    journal = Journal(str(tmp_path))
+    journal.add(bytes_read=100)
+    display = Display(str(tmp_path), 600, "x", Console(file=io.StringIO()))
+    with open(tmp_path / "progress", "ab") as file:
+        file.write(b"12\n\n7 8 9\n\0\0\xff 5\n2x0 1\n")
+    journal.add(bytes_read=200, rows=3)
+    display.update()
+    assert display.state().startswith("300 bytes of 600 bytes read, ")
+    assert ", 3 rows written" in display.state()
+
+
 def test_silence_is_remarked_on_once(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])

@@ -1,0 +1,56 @@
+"""How a command ends: its exit code, and what it says where nobody listens."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.tools.places import ROOT
+
+_BROKEN = """
+import os
+def main(argv):
+    reader, writer = os.pipe()
+    os.close(reader)
+    os.write(writer, b"x")
+"""
+_PRINTS = """
+def main(argv):
+    for number in range(100_000):
+        print("line", number)
+"""
+_REFUSES = """
+from schemas.errors import DataError
+def main(argv):
+    raise DataError("no data")
+"""
+
+
+def start(code, redirection=""):
+    code = f"{code}\nfrom schemas.entry import run_entry\nrun_entry(main)"
+    return subprocess.run(
+        ["bash", "-c", f'set -o pipefail; "$0" -c "$1" {redirection}', sys.executable, code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_a_pipe_of_the_run_that_breaks_is_a_failure():
+    found = start(_BROKEN)
+    assert found.returncode == 1
+    assert found.stderr.startswith("error: what this process wrote to has gone")
+    assert "Traceback" not in found.stderr
+
+
+def test_output_that_is_read_no_further_is_none():
+    found = start(_PRINTS, "| head -2")
+    assert (found.returncode, found.stdout, found.stderr) == (0, "line 0\nline 1\n", "")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "2>&1 >&- | true"])
+def test_streams_that_are_closed_change_no_exit_code(closed):
+    found = start(_REFUSES, closed)
+    assert found.returncode == 1
+    assert "Traceback" not in found.stderr
