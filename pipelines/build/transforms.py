@@ -36,7 +36,7 @@ from pipelines.rows.repeats import Kept, keep
 from pipelines.runners import run_metrics
 from pipelines.runners.deliveries import Deliveries
 from pipelines.runners.exchange import Outbox, keyed_type, receive
-from pipelines.runners.launch import is_worker_process
+from pipelines.runners.launch import end_with_launcher, is_worker_process
 from pipelines.runners.progress import Journal
 from pipelines.storage.scratch import Pointer
 from pipelines.writers.finished import examples_hash, find_finished, note_finished
@@ -73,6 +73,7 @@ class RouteBlock(beam.DoFn):
     def setup(self) -> None:
         """Loads the tokenizer and what filters need, once a worker."""
         self._tokenizer = self._job.tokenizer()
+        end_with_launcher()
         self._journal = Journal(self._job.local)
         load_filters(self._job.filters, self._job.source.roles)
 

@@ -46,6 +46,7 @@ from pipelines.readers.sources import Block
 from pipelines.rows.routing import joint_digests
 from pipelines.runners.deliveries import Deliveries
 from pipelines.runners.exchange import Outbox, keyed_type, receive
+from pipelines.runners.launch import end_with_launcher
 from pipelines.runners.progress import Journal
 from pipelines.writers.rejects import stash
 from pipelines.writers.staging import check_turn
@@ -63,6 +64,7 @@ class _Stage(beam.DoFn):
 
     def setup(self) -> None:
         """Opens the journal of the progress display, and loads what filters need."""
+        end_with_launcher()
         self._journal = Journal(self._job.local)
         load_filters(self._job.filters, self._job.source.roles)
 

@@ -22,6 +22,7 @@ from apache_beam.transforms.environments import Environment
 from pipelines.host.console import Console
 from pipelines.runners import job_server, runner_check
 from pipelines.runners.failures import WORKER_DIED, WORKER_DIED_LATE, in_words, overheard
+from pipelines.runners.launch import LAUNCHER
 from pipelines.runners.prism_runner import start_prism
 from pipelines.runners.progress import Display
 from pipelines.runners.worker_package import package_code
@@ -83,6 +84,7 @@ def run_pipeline(
     if "running_mode=multi_" in " ".join(beam_arguments).replace(" ", "="):
         want_addresses(3.2, "a run in threads or processes")
     mend_beam()
+    os.environ[LAUNCHER] = str(os.getpid())  # for worker processes on this machine
     outcome: list[BaseException | None] = []
     jobs: list[Any] = []
     died = threading.Event()

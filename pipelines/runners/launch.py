@@ -5,6 +5,8 @@ import gc
 import logging
 import os
 import sys
+import threading
+import time
 
 from pipelines.runners.beam_flags import flag_parser
 from pipelines.runners.prism import with_program
@@ -17,6 +19,7 @@ IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunne
 THREADS_PAY_BYTES = 50_000_000
 PROCESSES_PAY_BYTES = 600_000_000
 MOST_THREADS = 4
+LAUNCHER = "TEXTMILL_LAUNCHER"  # of the environment: the process that launched this worker
 _LOCAL_RUNNERS = (
     "DirectRunner",
     "SwitchingDirectRunner",
@@ -103,6 +106,26 @@ def with_beam():  # a module, whose type is inferred
     # Its log repeats an error for each layer; ours says it once.
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     return beam_run
+
+
+@functools.cache
+def end_with_launcher() -> None:
+    """Has this worker process end soon after the command that launched it has, killed or not.
+
+    Beam's own workers wait for a runner that is gone, a minute and a half and more.
+    """
+    launcher = int(os.environ.get(LAUNCHER, "0"))
+
+    def watch() -> None:
+        while True:
+            time.sleep(1)
+            try:
+                os.kill(launcher, 0)
+            except ProcessLookupError:
+                os._exit(1)
+
+    if launcher and is_worker_process():
+        threading.Thread(target=watch, name="launcher", daemon=True).start()
 
 
 def is_worker_process() -> bool:

@@ -35,6 +35,7 @@ from pipelines.runners.deliveries import (
     check_deliveries,
     tally,
 )
+from pipelines.runners.launch import end_with_launcher
 from pipelines.runners.progress import Journal
 from pipelines.storage.store import write_file
 from pipelines.writers.staging import check_turn
@@ -88,6 +89,7 @@ class FindGrams(beam.DoFn):
     def setup(self) -> None:
         """Loads the n-grams and what filters need, once a worker."""
         self._finder = load_finder(self._job.index)
+        end_with_launcher()
         self._journal = Journal(self._job.local)
         load_filters(self._job.filters, self._job.source.roles)
 

@@ -24,6 +24,7 @@ from pipelines.readers.documents import Documents
 from pipelines.readers.source import Source
 from pipelines.readers.sources import Block, read_block
 from pipelines.runners.deliveries import Deliveries, add_tallies, check_deliveries, tally
+from pipelines.runners.launch import end_with_launcher
 from pipelines.runners.progress import Journal
 from pipelines.storage.store import write_file
 from pipelines.train import histogram, word_counts
@@ -99,6 +100,7 @@ class CountBlocks(beam.DoFn):
 
     def setup(self) -> None:
         """Opens the journal of the progress display, and loads what filters need."""
+        end_with_launcher()
         self._journal = Journal(self._job.local)
         load_filters(self._job.filters, self._job.source.roles)
 

@@ -357,12 +357,15 @@ def test_an_interrupted_run_leaves_nothing_to_open_and_can_be_repeated(
     flags = arguments(slow_corpus, tokenizer_path, output, *mode)
     process = subprocess.Popen(command(*flags), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
     wait_for((output / ".staging" / "progress").exists)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    assert bool(workers) == bool(mode)
     process.send_signal(signal.SIGSTOP)  # else it may end while we import Beam
     with pytest.raises(UsageError, match="another run writes into"):
         main(flags)
     process.send_signal(how)
     process.send_signal(signal.SIGCONT)
     said = process.communicate(timeout=30)[1].decode()
+    assert psutil.wait_procs(workers, timeout=20)[1] == []
     assert not (output / "MANIFEST.json").exists()
     if how == signal.SIGINT:
         assert process.returncode == 130
