@@ -5,6 +5,7 @@ Imported when the first file of a store is asked for. Python 3.8 syntax.
 
 import errno
 import logging
+import os
 from typing import Any, Callable, Optional, TypeVar
 
 import fsspec
@@ -16,6 +17,7 @@ from schemas.errors import DataError, TextmillError, UsageError, one_line
 from schemas.store import kind_of, missing_package, option_finders, protocol_of
 from schemas.store_credentials import current_credentials, tell_if_slow
 
+_GCSFS_KINDS = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
 T = TypeVar("T")
 # For one answer, with what the package itself tries again; a part of a file at 70 kB/s comes.
 ANSWER_SECONDS = 120.0
@@ -102,6 +104,9 @@ def package_of(url: str) -> Any:
     Raises:
       UsageError: its package is not installed, or there is none.
     """
+    # gcsfs would ask by gRPC what kind of bucket each is, and wait 60 s where that does not get
+    # through (an emulator, a proxy). Who needs what it then does for zonal buckets sets it.
+    os.environ.setdefault(_GCSFS_KINDS, "false")  # gcsfs looks when it is imported
     try:
         return fsspec.get_filesystem_class(protocol_of(url))
     except ImportError as error:

@@ -166,7 +166,6 @@ def gs_server(directory: Path) -> Iterator[Server]:
             "NO_GCE_CHECK": "true",
             "GCE_METADATA_HOST": "127.0.0.1:1",
             "GCE_METADATA_IP": "127.0.0.1:1",
-            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
         }
         yield Server("gs", port, proxy, {**environment, **_NO_PROXIES})
 
