@@ -1,6 +1,7 @@
 """What --input names -> files; opening them, here or in a store."""
 
 import glob
+import itertools
 import os
 import re
 import stat
@@ -25,6 +26,8 @@ _LIST = "@"
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _PART_STARS = re.compile(r"[^/]\*\*|\*\*[^/]")  # which stores do not match
 _LIST_BYTES = 64 << 20
+_MANY_STARS = re.compile(r"(?:\*\*/){2,}")  # all the same as one
+_MOST, _MOST_BRACES, _MOST_STARS = 10_000, 100, 3
 _OURS = ("MANIFEST.json", "tokenizer.json")
 _NO_FILES = (
     (stat.S_ISFIFO, "a FIFO"),
@@ -77,6 +80,8 @@ def expand_lists(patterns: tuple[str, ...]) -> list[str]:
 
 
 def _read_list(path: str) -> list[str]:
+    if not is_url(path) and os.path.exists(path):
+        _size(path)  # refuses a FIFO, which may wait for ever
     with open_file(path) as file:
         content = file.read(_LIST_BYTES + 1)
     try:
@@ -151,7 +156,10 @@ def _local(pattern: str, label_folders: bool) -> list[tuple[str, int]]:
         )
     if names and not paths:
         raise DataError(f"--input={pattern} matches folders only, such as {min(names)}: name one")
-    return sorted((path, _size(path)) for path in set(paths))
+    once: dict[tuple[str, str], str] = {}  # the shortest of names that links give to a file
+    for path in sorted(set(paths), key=lambda path: (len(path), path)):
+        once.setdefault(identity(path, label_folders=label_folders), path)
+    return sorted((path, _size(path)) for path in once.values())
 
 
 def _size(path: str) -> int:
@@ -233,12 +241,38 @@ def _is_known(path: str) -> bool:
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """`a/{b,c}/*` -> [`a/b/*`, `a/c/*`]; inner braces go first."""
+    """`a/{b,c}/*` -> [`a/b/*`, `a/c/*`]; inner braces go first.
+
+    Raises:
+      UsageError: they are too many to look for.
+    """
+    expanded = _expand_braces(_MANY_STARS.sub("**/", pattern))
+    many = len(_BRACES.findall(pattern)) > _MOST_BRACES
+    found = [] if many else list(itertools.islice(expanded, _MOST + 1))
+    if many or len(found) > _MOST:
+        raise UsageError(
+            f"--input={pattern:.200} stands for more than {_MOST:,} patterns: write a list of "
+            "files, one path a line, and give --input=@LIST.txt"
+        )
+    if found[0].count("**") > _MOST_STARS:
+        raise UsageError(
+            f"--input={pattern:.200} has more than {_MOST_STARS} **, which would be searched for "
+            "in all combinations: name the folder that they stand for"
+        )
+    return found
+
+
+def _expand_braces(pattern: str) -> Iterator[str]:
     match = _BRACES.search(pattern)
     if match is None:
-        return [pattern]
-    return [
-        alternative
-        for option in match[1].split(",")
-        for alternative in _alternatives(pattern[: match.start()] + option + pattern[match.end() :])
-    ]
+        yield pattern
+        return
+    for option in match[1].split(","):
+        yield from _expand_braces(pattern[: match.start()] + option + pattern[match.end() :])
+
+
+def identity(path: str, *, label_folders: bool) -> tuple[str, str]:
+    """What two names of one file have in common; in folders that are labels, with its label."""
+    if is_url(path):
+        return path, ""
+    return os.path.realpath(path), os.path.basename(os.path.dirname(path)) * label_folders

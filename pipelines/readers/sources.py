@@ -6,6 +6,7 @@ cut of a file into ranges gives the same documents. Documents come out columnar,
 """
 
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -13,7 +14,14 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from pipelines.readers.documents import Documents
-from pipelines.readers.files import HUGGING_FACE, check_size, expand_lists, find_files, open_file
+from pipelines.readers.files import (
+    HUGGING_FACE,
+    check_size,
+    expand_lists,
+    find_files,
+    identity,
+    open_file,
+)
 from pipelines.readers.formats import huggingface
 from pipelines.readers.formats.table import FORMATS, OTHER, formats_of
 from pipelines.readers.source import AUTO, Source
@@ -27,6 +35,7 @@ from pipelines.readers.stored import (
 )
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Inputs
+from schemas.terminal import say
 
 _WORTH_A_PIECE = 1 << 20  # bytes of text: smaller files are put together
 
@@ -74,6 +83,8 @@ def plan_blocks(source: Source) -> list[Block]:
 def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
     """Each input file as one part, and the split that it is of if `datasets` named it."""
     files: dict[str, tuple[Part, huggingface.StoredSplit | None]] = {}
+    names: dict[tuple[str, str], str] = {}
+    again = ""
     for given in source.patterns:
         for pattern in expand_lists((given,)):
             split = None
@@ -83,7 +94,12 @@ def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
             else:
                 found = find_files(pattern, label_folders=source.has_labels)
             for path, size in found:
-                files[path] = Part(path, size, 0, size, input=given), split
+                key = identity(path, label_folders=source.has_labels)
+                name = names.setdefault(key, path)
+                again = again or (path if name in files else "")
+                files[name] = Part(name, size, 0, size, input=given), split
+    if again:
+        say(f"note: a file is named more than once, and read once: {again}", sys.stderr)
     if not sum(part.size for part, _ in files.values()):
         raise DataError(
             f"all {len(files):,} input files are empty, the first is {min(files)}: there is no text"

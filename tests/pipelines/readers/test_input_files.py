@@ -76,6 +76,55 @@ def test_braces_are_alternatives_and_names_stand_as_they_are(files):
     assert names_of(folder, "{pos/{1,9},ab}.txt") == ["ab.txt", "pos/1.txt"]
 
 
+def test_a_file_is_read_once_however_it_is_named(files, capsys):
+    """Through a link to a folder above it, a link to it, another spelling, and twice."""
+    folder = files("loop/a.jsonl", "loop/deep/b.jsonl", content='{"text": "x"}\n')
+    (folder / "loop/deep/up").symlink_to(folder / "loop")
+    (folder / "loop/c.jsonl").symlink_to(folder / "loop/a.jsonl")
+    once = [str(folder / "loop/a.jsonl"), str(folder / "loop/deep/b.jsonl")]
+
+    def found(*patterns):
+        return [path for path, _ in files_of(Source(patterns))]
+
+    assert found(f"{folder}/loop/**/*.jsonl") == once
+    assert found(f"{folder}/loop") == once
+    assert found(once[0], once[1]) == once
+    assert capsys.readouterr().err == ""
+    note = "note: a file is named more than once, and read once: "
+    assert found(once[0], f"{folder}/loop/../loop/a.jsonl", once[0]) == once[:1]
+    assert f"{note}{folder}/loop/../loop/a.jsonl\n" == capsys.readouterr().err
+
+
+def test_one_text_of_two_labels_is_two_documents(files):
+    folder = files("pos/a.txt", content="good\n")
+    (folder / "neg").mkdir()
+    (folder / "neg/a.txt").symlink_to(folder / "pos/a.txt")
+    assert len(files_of(Source((str(folder),), roles=LABELED))) == 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("{a,b}" * 30, "stands for more than 10,000 patterns"),
+        ("{a,b}/" * 5000, "stands for more than 10,000 patterns"),
+        ("**/a/" * 12 + "*", r"more than 3 \*\*"),
+    ],
+)
+def test_patterns_of_endless_search_are_refused(files, pattern, said):
+    with pytest.raises(UsageError, match=said):
+        find_files(str(files() / pattern), label_folders=False)
+
+
+def test_stars_after_stars_are_one(files):
+    assert names_of(files("a/b/c.txt"), "**/" * 12 + "*.txt") == ["a/b/c.txt"]
+
+
+def test_a_list_that_is_no_file_is_refused(files):
+    os.mkfifo(files() / "list")
+    with pytest.raises(DataError, match="is a FIFO and no file"):
+        plan_blocks(Source((f"@{files() / 'list'}",)))
+
+
 def test_a_list_names_what_input_names(files, monkeypatch):
     folder = files("d/a.txt", "d/b.txt", "d/c d.txt", "e/f.txt", "#g.txt")
     lines = ["# the corpus", "d/[ab].txt", "", "  # more", "d/c d.txt\r", "./#g.txt", "e"]
