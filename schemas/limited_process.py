@@ -94,6 +94,8 @@ class LimitedProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             bufsize=0,
+            # without where credentials of a store are: it does what untrusted files say
+            env={k: v for k, v in os.environ.items() if not k.startswith("TEXTMILL_")},
         )
         self._child, self._owner = child, os.getpid()
         atexit.register(self.close)

@@ -1,9 +1,13 @@
 """Beam's flags of s3://, such as --s3_endpoint_url, as fsspec has them; here and in workers."""
 
 import argparse
+import atexit
+import contextlib
+import functools
 import json
 import os
 import sys
+import tempfile
 from typing import Any
 
 _OF_S3FS = {
@@ -18,24 +22,52 @@ _OF_ITS_CLIENT = {
     "s3_verify": "verify",
 }
 _NO_TLS = "s3_disable_ssl"
-_VARIABLE = "TEXTMILL_S3_FLAGS"  # Beam tells workers on other machines of flags, but not processes
+# The path of a file with the flags: Beam tells workers on other machines of them, but not processes.
+_VARIABLE = "TEXTMILL_S3_FLAGS"
 
 
 def take(beam_arguments: list[str]) -> None:
-    """Takes those of a command line, for this process and those that it starts."""
+    """Takes those of a command line, for this process and the workers that it starts.
+
+    They are in a file that only this user may read, and not in the environment, which every child
+    inherits and `ps` shows.
+    """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in (*_OF_S3FS, *_OF_ITS_CLIENT):
         parser.add_argument(f"--{name}")
     parser.add_argument(f"--{_NO_TLS}", action="store_true")
     given = vars(parser.parse_known_args(beam_arguments)[0])
-    os.environ[_VARIABLE] = json.dumps({name: value for name, value in given.items() if value})
+    flags = {name: value for name, value in given.items() if value}
+    os.environ.pop(_VARIABLE, None)
+    if flags:
+        file, path = tempfile.mkstemp(prefix="textmill-")  # with mode 0600
+        atexit.register(_remove, path)
+        with open(file, "w") as out:
+            json.dump(flags, out)
+        os.environ[_VARIABLE] = path
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(path)
+
+
+@functools.cache
+def _taken(path: str) -> dict[str, Any]:
+    if not path:
+        return {}
+    with open(path) as file:
+        return json.load(file)
 
 
 def of_job() -> dict[str, Any]:
     """Options of s3fs by the flags that were taken; in a worker elsewhere, by those of its job."""
     beam = sys.modules.get("apache_beam.options.value_provider")  # loaded, if this is a worker
-    flags = json.loads(os.environ.get(_VARIABLE, "{}"))
-    flags = flags or (beam and beam.RuntimeValueProvider.runtime_options) or {}
+    flags = (
+        _taken(os.environ.get(_VARIABLE, ""))
+        or (beam and beam.RuntimeValueProvider.runtime_options)
+        or {}
+    )
     options = {name: flags[flag] for flag, name in _OF_S3FS.items() if flags.get(flag)}
     client = {name: flags[flag] for flag, name in _OF_ITS_CLIENT.items() if flags.get(flag)}
     if client:

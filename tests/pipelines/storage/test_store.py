@@ -115,12 +115,12 @@ def flags(s3_store, monkeypatch):
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv(s3_flags._VARIABLE, "{}")
+    monkeypatch.setenv(s3_flags._VARIABLE, "")
     s3_store.put("x", b"content")
     return {
         "s3_endpoint_url": endpoint,
         "s3_access_key_id": "k",
-        "s3_secret_access_key": "s",
+        "s3_secret_access_key": "a secret",
         "s3_region_name": "eu-west-1",
     }
 
@@ -133,6 +133,20 @@ def test_flags_of_beam_are_for_this_process_and_for_those_that_it_starts(s3_stor
     assert done.stdout == "b'content'\n", done.stderr
     s3_flags.take(["--s3_verify=/ca.pem", "--s3_disable_ssl"])
     assert s3_flags.of_job() == {"client_kwargs": {"verify": "/ca.pem"}, "use_ssl": False}
+
+
+def test_secrets_are_in_no_environment_and_in_no_file_that_stays():
+    code = (
+        "import os, stat\nfrom pipelines.storage import s3_flags\n"
+        "s3_flags.take(['--s3_secret_access_key=hidden'])\n"
+        "assert not any('hidden' in value for value in os.environ.values())\n"
+        "path = os.environ[s3_flags._VARIABLE]\n"
+        "assert stat.S_IMODE(os.stat(path).st_mode) == 0o600\n"
+        "assert s3_flags.of_job() == {'secret': 'hidden'}\nprint(path)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not os.path.exists(done.stdout.strip())
 
 
 def test_flags_of_beam_reach_workers_elsewhere(s3_store, flags, monkeypatch):
