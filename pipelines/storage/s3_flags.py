@@ -22,7 +22,7 @@ _OF_ITS_CLIENT = {
     "s3_verify": "verify",
 }
 _NO_TLS = "s3_disable_ssl"
-# The path of a file with the flags: Beam tells workers on other machines of them, but not processes.
+# The path of a file with flags: Beam tells workers elsewhere of them, but no processes.
 _VARIABLE = "TEXTMILL_S3_FLAGS"
 
 
