@@ -75,7 +75,7 @@ def note_finished(
     """Notes that a shard is whole, in a file beside it."""
     finished = to_json(Finished(examples, statistics, files))
     note = io.BytesIO()
-    np.savez(note, finished=np.frombuffer(finished, np.uint8), token_counts=token_counts)
+    np.savez_compressed(note, finished=np.frombuffer(finished, np.uint8), token_counts=token_counts)
     store.write_file(_note(staging, name, examples), note.getvalue())
 
 
