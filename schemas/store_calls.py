@@ -104,10 +104,13 @@ def package_of(url: str) -> Any:
     Raises:
       UsageError: its package is not installed, or there is none.
     """
-    # gcsfs would ask by gRPC what kind of bucket each is, and wait 60 s where that does not get
-    # through (an emulator, a proxy). Who needs what it then does for zonal buckets sets it.
-    os.environ.setdefault(_GCSFS_KINDS, "false")  # gcsfs looks when it is imported
     try:
+        if kind_of(url) == "gs" and not os.environ.get(_GCSFS_KINDS):
+            # Its other class asks by gRPC what kind of bucket each is, and waits 60 s where that
+            # does not get through (an emulator, a proxy). Who has zonal buckets sets the variable.
+            from gcsfs.core import GCSFileSystem
+
+            return GCSFileSystem
         return fsspec.get_filesystem_class(protocol_of(url))
     except ImportError as error:
         raise missing_package(url, error) from error

@@ -39,7 +39,6 @@ def _run(body: str, *argv: str) -> subprocess.CompletedProcess:
             130,
             "interrupted: go on with --resume\n",
         ),
-        ("raise BrokenPipeError", 0, ""),
         ("raise SystemExit(2)", 2, ""),
         ("raise DataError('\\x1b[2J\\n\u202eé')", 1, "error: \\x1b[2J\n\\u202eé\n"),
         (

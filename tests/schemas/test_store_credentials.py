@@ -268,7 +268,10 @@ def test_what_the_store_itself_refuses_is_told_at_once(status, store):
 @pytest.mark.parametrize(("told", "name"), [(None, "GCSFileSystem"), ("true", "Extended")])
 def test_gcsfs_asks_nothing_by_grpc_unless_told_to(told, name):
     """Whoever imports it: what kind of bucket it has takes a minute where gRPC gets no answer."""
-    code = "from schemas.store_calls import package_of\nprint(package_of('gs://b/x').__name__)\n"
+    code = (
+        "import gcsfs\nfrom schemas.store_calls import package_of\n"
+        "print(package_of('gs://b/x').__name__)\n"
+    )
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GCSFS_")}
     if told:
         environment["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = told
