@@ -3,7 +3,7 @@
 Radford et al., "Language Models are Unsupervised Multitask Learners", 2019; Zhang et al., "OPT",
 2022 (arXiv:2205.01068). One module for both, since they differ in switches only: see
 `DecoderConfig`. OPT-350m normalizes after each residual, has no last LayerNorm, and embeddings
-narrower than its hidden states, with a projection in and one out.
+narrower or wider than its hidden states, with a projection in and one out.
 
 Legend: B rows, L tokens a row, H hidden, E embedding, V vocabulary.
 """

@@ -152,7 +152,7 @@ class Embeddings(nnx.Module):
         """Hidden states [B, L, H]; `key` turns dropout on, no token types are 0 everywhere."""
         x = self.tokens(input_ids_BxL)
         places = self.positions(positions_BxL + self.config.position_offset)
-        if x.shape[-1] < places.shape[-1]:
+        if x.shape[-1] != places.shape[-1]:
             x = self.projection(x)
         x = x + places
         if self.token_types is not None:

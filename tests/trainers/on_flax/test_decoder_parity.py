@@ -60,6 +60,7 @@ KINDS = {
     "opt": OPT(),
     "opt post-norm": OPT(do_layer_norm_before=False, activation_function="silu"),
     "opt-350m": OPT(do_layer_norm_before=False, word_embed_proj_dim=16),
+    "opt wider embedding": OPT(hidden_size=24, word_embed_proj_dim=40, ffn_dim=24),
     "opt untied, no last norm": OPT(
         tie_word_embeddings=False, word_embed_proj_dim=16, _remove_final_layer_norm=True
     ),
