@@ -34,11 +34,11 @@ test: .venv/all.stamp
 	JAX_DISABLE_MOST_OPTIMIZATIONS=true $(TESTS) -m "not slow"
 
 # Where Prism could not be built, or Flink cannot run, their tests say why they are skipped; in CI
-# they fail. Flink's share one cluster, and so one process.
+# they fail. Flink's share one cluster, and so one process; they run whatever became of the others.
 test-all: .venv/all.stamp
 	@$(MAKE) --no-print-directory prism || echo "going on without Prism" >&2
-	$(TESTS) -m "not flink"
-	@$(MAKE) --no-print-directory flink-test
+	@failed=0; $(TESTS) -m "not flink" || failed=1; \
+		$(MAKE) --no-print-directory flink-test || failed=1; exit $$failed
 
 flink-test: .venv/all.stamp
 	$(BIN)/python -m pytest -q tests/pipelines/runners/test_flink.py
