@@ -139,7 +139,8 @@ def calls_for(url: str) -> ModuleType:
 
 def missing_package(url: str, error: ImportError) -> UsageError:
     """What is said where a package is missing."""
-    remedy = f"pip install textmill[{kind_of(url)}]" if kind_of(url) else f"install it ({error})"
+    kind = kind_of(url)
+    remedy = f"pip install '/path/to/textmill[{kind}]'" if kind else f"install it ({error})"
     return UsageError(
         f"{url}: the package that reads {protocol_of(url)}:// is not installed: {remedy}"
     )

@@ -6,6 +6,7 @@ Arrow's own `utf8_normalize` decomposes and does not compose up to version 25 (a
 """
 
 import functools
+import re
 import sys
 import unicodedata
 from collections.abc import Iterable
@@ -18,6 +19,8 @@ import pyarrow.compute as pc
 Form = Literal["NFC", "NFKC"]
 _FIRST = {"NFC": 0xC0, "NFKC": 0xA0}  # no character below it is other than normal
 # Conjoining vowels and final consonants: they compose by rule, and no table lists them.
+_DECOMPOSED: dict[Form, Literal["NFD", "NFKD"]] = {"NFC": "NFD", "NFKC": "NFKD"}
+_LONG, _RUN = 1000, 32  # characters of text, and of marks in a row, that are worth a look
 _HAN = 0x20000  # from here on, no character joins with another
 _JAMO = {*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)}
 
@@ -49,12 +52,37 @@ def normalize(text: pa.LargeStringArray, form: Form) -> pa.LargeStringArray:
     """
     mask = _may_change(text, form)
     suspects = text.filter(mask).to_pylist()
-    results = [unicodedata.normalize(form, document) for document in suspects]
+    results = [normalize_text(document, form) for document in suspects]
     if results == suspects:
         return text
     return pc.replace_with_mask(  # pyright: ignore[reportAttributeAccessIssue]
         text, mask, pa.array(results, pa.large_string())
     )
+
+
+def normalize_text(text: str, form: Form) -> str:
+    """As `unicodedata.normalize`, which takes quadratic time to sort many marks in a row."""
+    if len(text) > _LONG:
+        text = _long_runs(form).sub(lambda run: _in_order(run[0], form), text)
+    return unicodedata.normalize(form, text)
+
+
+@functools.cache
+def _long_runs(form: Form) -> re.Pattern[str]:
+    """Many characters in a row of which nothing but combining marks is left when decomposed."""
+    marks = {
+        point
+        for point in range(_FIRST["NFKC"], _HAN)
+        if all(map(unicodedata.combining, unicodedata.normalize(_DECOMPOSED[form], chr(point))))
+    }
+    inside = "".join(map(chr, sorted(marks)))
+    return re.compile(f"[{inside}]{{{_RUN},}}")
+
+
+def _in_order(marks: str, form: Form) -> str:
+    """Combining marks decomposed and in canonical order (Unicode, D109), which changes no form."""
+    parts = {mark: unicodedata.normalize(_DECOMPOSED[form], mark) for mark in set(marks)}
+    return "".join(sorted("".join(map(parts.__getitem__, marks)), key=unicodedata.combining))
 
 
 def normalize_answers(
@@ -78,7 +106,7 @@ def normalize_answers(
     moved = changed.to_numpy(zero_copy_only=False)[document] & (start > 0)
     for place in np.flatnonzero(moved).tolist():
         context = before[document[place]].as_py()
-        start[place] = len(unicodedata.normalize(form, context[: start[place]]))
+        start[place] = len(normalize_text(context[: start[place]], form))
     kind = answers.type.value_type
     values = pa.StructArray.from_arrays(
         [text.cast(kind.field("text").type), pa.array(start, kind.field("start").type)],

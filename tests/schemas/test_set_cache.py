@@ -314,9 +314,9 @@ from schemas.sidecar import read_set
 run_entry(lambda argv: read_set(argv[0]))
 """
     for url, package, said in (
-        ("gs://b/x", "gcsfs", "pip install textmill[gs]"),
-        ("s3://b/x", "s3fs", "pip install textmill[s3]"),
-        ("s3://b/x", "fsspec", "pip install textmill[s3]"),
+        ("gs://b/x", "gcsfs", "pip install '/path/to/textmill[gs]'"),
+        ("s3://b/x", "s3fs", "pip install '/path/to/textmill[s3]'"),
+        ("s3://b/x", "fsspec", "pip install '/path/to/textmill[s3]'"),
         ("nonsense://b/x", "gcsfs", "nothing reads nonsense://"),
     ):
         done = subprocess.run(

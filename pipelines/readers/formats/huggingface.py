@@ -50,7 +50,7 @@ def find_split(address: str) -> StoredSplit:
         import datasets
     except ImportError as error:
         raise UsageError(
-            f"--input=hf:{address} needs the package datasets: pip install textmill[hf]"
+            f"--input=hf:{address} needs the package datasets: pip install '/path/to/textmill[hf]'"
         ) from error
     shown = datasets.is_progress_bar_enabled()
     datasets.disable_progress_bars()

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.filters.normalization import normalize, normalize_answers
+from pipelines.filters import normalization
+from pipelines.filters.normalization import normalize, normalize_answers, normalize_text
 from pipelines.readers.documents import ANSWERS
 
 FORMS = ("NFC", "NFKC")
@@ -35,6 +36,28 @@ def test_equal_to_unicodedata(documents, form):
     text = column(["e\u0301", *documents]).slice(1)
     expected = [unicodedata.normalize(form, document) for document in documents]
     assert normalize(text, form).to_pylist() == expected
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFKC"])
+@given(
+    st.text(
+        alphabet="ae\u0301\u0316\u0327\u0344\u0345\u0f71\u0f73\u3099\uff9ex\u00e9가", max_size=400
+    )
+)
+def test_runs_of_marks_are_sorted_as_unicodedata_does(form, text):
+    """Those that are long in a text that is long, here any."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(normalization, "_LONG", 0)
+        patch.setattr(normalization, "_RUN", 2)
+        normalization._long_runs.cache_clear()
+        assert normalize_text(text, form) == unicodedata.normalize(form, text)
+    normalization._long_runs.cache_clear()
+
+
+def test_a_million_marks_take_seconds():
+    marks = "\u0301\u0316" * 500_000
+    expected = unicodedata.normalize("NFC", "a" + "\u0316" * 500_000 + "\u0301" * 500_000)
+    assert normalize_text("a" + marks, "NFC") == expected
 
 
 def test_normal_text_is_not_copied():
