@@ -27,8 +27,8 @@ class PoptorchClassifierFlags(ClassificationFlags, EncoderFlags):
 
     entry: ClassVar[str] = "poptorch_classifier"
 
-    family: Literal["electra", "bert", "roberta"] = "electra"
-    model: Literal["tiny", "small", "base", "electra_small"] = "electra_small"
+    family: Literal["bert", "roberta", "electra"] = "bert"
+    model: Literal["tiny", "small", "base", "electra_small"] = "tiny"
 
     device: Literal["auto", "ipu", "cpu", "cuda"] = "auto"
     """auto: IPUs if PopTorch finds them, else a GPU, else the CPU."""

@@ -19,6 +19,7 @@ from tests.tools.poptorch_stub import installed
 from trainers.poptorch_classifier import main as train
 
 FLAGS = (
+    "--family=electra",
     "--layers=12",
     "--hidden_size=32",
     "--heads=4",

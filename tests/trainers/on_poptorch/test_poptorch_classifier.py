@@ -34,6 +34,7 @@ DIMENSIONS = {
     "heads": 2,
     "intermediate_size": 24,
     "embedding_size": 8,
+    "family": "electra",
     "batch_size": 8,
     "learning_rate": 0.01,
     "device": "cpu",

@@ -18,7 +18,13 @@ from trainers.reader import ShardSet
 from trainers.run.checkpoints import Checkpoints, read_weights
 from trainers.run.journal import read_metrics
 
-SMALL = {"hidden_size": 16, "heads": 2, "intermediate_size": 24, "embedding_size": 8}
+SMALL = {
+    "hidden_size": 16,
+    "heads": 2,
+    "intermediate_size": 24,
+    "embedding_size": 8,
+    "family": "electra",
+}
 FLAGS = [f"--{name}={value}" for name, value in SMALL.items()]
 
 

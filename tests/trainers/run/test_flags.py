@@ -110,9 +110,9 @@ def test_defaults_differ_where_tasks_do():
         "beta2": [0.98, 0.98, 0.999, 0.999, 0.999],
         "dropout": [0.0, 0.0, None, None, None],
         "epsilon": [1e-6, 1e-6, 1e-8, 1e-8, 1e-8],
-        "family": ["roberta", "gpt2", "bert", "gpt2", "electra"],
+        "family": ["roberta", "gpt2", "bert", "gpt2", "bert"],
         "learning_rate": [5e-4, 5e-4, 5e-5, 5e-5, 5e-5],
-        "model": ["small", "small", "tiny", "tiny", "electra_small"],
+        "model": ["small", "small", "tiny", "tiny", "tiny"],
     }
 
 
