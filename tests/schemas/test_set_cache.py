@@ -513,7 +513,7 @@ def test_a_trainer_runs_on_a_store(s3_store, tmp_path):
     """Another one does in test_store_whole.py, on gs://."""
     write_class_set(tmp_path / "set")
     url = s3_store.upload(tmp_path / "set", "set")
-    model = "--layers=1 --hidden_size=16 --heads=2 --intermediate_size=24 --embedding_size=8 --family=electra"
+    model = "--layers=1 --hidden_size=16 --heads=2 --intermediate_size=24 --family=electra"
     flags = f"--shards={url} --output={tmp_path / 'run'} --steps=2 --cache_dir={tmp_path / 'c'}"
     poptorch_classifier([*flags.split(), *model.split(), "--batch_size=8", "--device=cpu"])
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
