@@ -9,6 +9,7 @@ from typing import ClassVar, Dict, Iterator, List, Literal, Mapping, Optional, T
 import numpy as np
 
 from schemas.errors import UsageError
+from schemas.features import is_training
 from schemas.sidecar import Schema
 from trainers.data.batches import Batch, BatchReader
 from trainers.measures import questions
@@ -80,6 +81,12 @@ class QaTask(Task):
         self._is_other_outside = flags.export is not None and is_prefix
         if shards is None or not self.is_scored:
             return
+        if is_training(flags.validation_split):
+            raise UsageError(
+                f"--validation_split={flags.validation_split}: rows to train on are not answered, "
+                "since a set keeps the questions of its other splits only; name one of these, or "
+                "give --no_score for the loss alone"
+            )
         self._questions = questions.read_questions(sets_of(shards))
         tokenizer = open_tokenizer(set_file(shards, TOKENIZER))
         self._prompts = questions.PromptMaker(schema, tokenizer)

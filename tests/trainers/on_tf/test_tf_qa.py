@@ -389,7 +389,7 @@ def test_checkpoints_score_as_they_did_in_training(trained, shards, capsys):
     assert (folder / "scores.png").stat().st_size
 
 
-def test_questions_of_another_set_and_of_one_checkpoint(trained, tmp_path, capsys):
+def test_questions_of_another_set_and_of_one_checkpoint(trained, shards, tmp_path, capsys):
     other = tmp_path / "other"
     asked = questions(6, 0, impossible=True)
     write_qa_set(other, {"validation": asked}, TASK, WORDS, LENGTH)
@@ -411,6 +411,8 @@ def test_questions_of_another_set_and_of_one_checkpoint(trained, tmp_path, capsy
     write_qa_set(changed, {"validation": asked}, task, WORDS, LENGTH)
     with pytest.raises(UsageError, match="qa_form is 'causal' and was 'prefix'"):
         main([*use, f"--shards={changed}", "--checkpoint=40"])
+    with pytest.raises(UsageError, match="--validation_split=train: .*--no_score"):
+        main([*use, f"--shards={shards}", "--validation_split=train"])
     with pytest.raises(UsageError, match="no checkpoint '7': its steps are 20, 40, 60"):
         main([*use, "--checkpoint=7"])
 
