@@ -115,8 +115,7 @@ def _ask_function(name: str, columns: pa.RecordBatch, path: str) -> dict[int, st
             ) from error
         if not reason and not isinstance(reason, bool):
             continue
-        is_name = isinstance(reason, str) and reason.isprintable()
-        if not is_name or len(reason) > _LONGEST_REASON:
+        if not isinstance(reason, str) or not reason.isprintable() or len(reason) > _LONGEST_REASON:
             raise DataError(
                 f"--filter={name} returned {reason!r:.100} for a document of {path}, "
                 f"{_brief(document)}: it must return a reason of at most {_LONGEST_REASON} "

@@ -13,8 +13,7 @@ import lzma
 from collections import Counter
 
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 
@@ -59,9 +58,7 @@ def column():
 
 def parquet():
     sink = pa.BufferOutputStream()
-    pa.parquet.write_table(
-        column(), sink, row_group_size=2, compression="zstd", write_page_checksum=True
-    )
+    pq.write_table(column(), sink, row_group_size=2, compression="zstd", write_page_checksum=True)
     return sink.getvalue().to_pybytes()
 
 
