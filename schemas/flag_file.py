@@ -96,13 +96,25 @@ def flag_file(head: str, options: Any, leave_out: Iterable[str]) -> bytes:
 
 
 def _flags(options: Any) -> "Iterator[Tuple[str, Any]]":
-    """Names and values as YAML has them; without those that are None or empty."""
+    """Names and values as YAML has them; without those that are None by default, or empty.
+
+    A value that is a choice of words to the command line (None, True or False) is one here.
+    """
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
         if dataclasses.is_dataclass(value):
             yield from _flags(value)
+        elif is_word(field, value):
+            yield field.name, str(value)
         elif value is not None and value != ():
             yield field.name, list(value) if isinstance(value, tuple) else value
+
+
+def is_word(field: dataclasses.Field, value: Any) -> bool:
+    """Whether a flag is told this value as a word: None where that is not what it is by default."""
+    if value is None:
+        return field.default not in (None, dataclasses.MISSING)
+    return isinstance(value, bool) and not isinstance(field.default, bool)
 
 
 def _split(argv: List[str]) -> "tuple[List[str], List[str]]":

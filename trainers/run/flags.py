@@ -13,7 +13,7 @@ import tyro
 
 from schemas.errors import DataError, UsageError
 from schemas.features import ROWS_OF
-from schemas.flag_file import expand, flag_file, kinds_of
+from schemas.flag_file import expand, flag_file, is_word, kinds_of
 from schemas.set_cache import CACHE_GIGABYTES, Cache, default_directory
 from schemas.sidecar import Schema
 from trainers.data.flag_values import above_0, at_least, on_disk, shards_name, share
@@ -183,9 +183,9 @@ class RunFlags:
         words = ["python", "-m", f"trainers.{self.entry}"]
         for field in dataclasses.fields(self):
             value = changes.get(field.name, getattr(self, field.name))
-            if value == field.default or value is None:
+            if value == field.default or value is None and not is_word(field, value):
                 continue
-            if isinstance(value, bool):
+            if isinstance(value, bool) and not is_word(field, value):
                 words.append(f"--{field.name}" if value else f"--no_{field.name}")
             else:
                 words.append(f"--{field.name}={value}")

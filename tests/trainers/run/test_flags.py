@@ -1,9 +1,10 @@
 """The flags of all five trainers: what two of them have means the same, and is refused alike."""
 
 import ast
+import contextlib
 import inspect
 import shlex
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from importlib import import_module
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -17,7 +18,7 @@ from tests.tools.shard_factory import write_mlm_set
 from tests.tools.trainer_list import BY_NAME
 from trainers.models import decoder, encoder
 from trainers.models.model_flags import SIZES, ModelFlags
-from trainers.run.flags import RunFlags, parse_flags
+from trainers.run.flags import RunFlags, config_bytes, parse_flags
 from trainers.run.run_directory import claimed
 from trainers.run.start import run
 
@@ -49,6 +50,32 @@ def docs_of(flags: type) -> dict[str, str]:
                 assert isinstance(field.target, ast.Name) and isinstance(below.value, ast.Constant)
                 docs[field.target.id] = inspect.cleandoc(str(below.value.value))
     return docs
+
+
+def settings_of(flags: Any) -> list[Any]:
+    """Of each flag that may be None, True or False: the settings with it, where they make sense."""
+    found = []
+    for name, kind in get_type_hints(flags).items():
+        kinds = set(get_args(kind)) | {kind}
+        values = [None] * (type(None) in kinds) + [True, False] * (bool in kinds)
+        for value in values if name in names_of(flags) else ():
+            with contextlib.suppress(TextmillError):
+                found.append(flags(**{"shards": "set", "output": "run", name: value}))
+    return found
+
+
+@every
+def test_what_a_run_prints_and_writes_gives_it_again(flags, tmp_path):
+    """Every value of a choice of words: `--tied=False`, `--dropout=None`, `--no_verify`."""
+    path = tmp_path / "config.yaml"
+    settings = settings_of(flags)
+    assert len(settings) > 25
+    for one in settings:
+        assert parse_flags(shlex.split(one.command())[3:], flags) == one
+        path.write_bytes(config_bytes(flags.entry, one))
+        again = parse_flags([f"--config={path}", f"--output={one.output}"], flags)
+        left_out = {name: getattr(again, name) for name in ("resume", "stop_after")}
+        assert again == replace(one, **left_out)
 
 
 def names_of(flags: type) -> set[str]:
