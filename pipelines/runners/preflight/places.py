@@ -74,8 +74,8 @@ def check_runner(asked: Asked) -> Check:
     if is_local(asked.beam_arguments):
         said = "this machine: there is nothing to check but the plan, which --dry_run prints"
         return Check("runner", "ok", said)
-    if asked.on_dataflow and importlib.util.find_spec("google.cloud.dataflow_v1beta3") is None:
-        remedy = "pip install 'apache-beam[gcp]'"
+    if asked.on_dataflow and not _has_package("google.cloud.dataflow_v1beta3"):
+        remedy = "pip install '/path/to/textmill[pipelines,gcp]'"
         return Check("runner", "failed", "Beam's part for Dataflow is not installed", remedy)
     if workers.runner == "PortableRunner" and (problem := _endpoint_problem(asked)):
         remedy = "--job_endpoint=HOST:PORT of a job server that runs"
@@ -92,6 +92,13 @@ def check_runner(asked: Asked) -> Check:
         "LOOPBACK": "workers are threads of this command",
     }[workers.environment]
     return Check("runner", "ok", f"{workers.runner}; {starts}")
+
+
+def _has_package(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # of a package that it is in
+        return False
 
 
 def _endpoint_problem(asked: Asked) -> str:

@@ -290,3 +290,21 @@ def test_a_runner_that_is_not_there(corpus, tokenizer_path, capsys, tmp_path):
     assert failures(capsys, build_shards, *flags, "--job_endpoint=127.0.0.1:1") == {
         "runner": "no job server answers at --job_endpoint=127.0.0.1:1: Connection refused"
     }
+
+
+@pytest.mark.parametrize("missing", ["google.cloud.dataflow_v1beta3", "google.cloud"])
+def test_dataflow_without_its_packages_is_said_in_words(monkeypatch, missing):
+    """Where the package is not, and where the one that it is in is not either."""
+
+    def find_spec(name):
+        if name.startswith(missing + "."):
+            raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+        return None
+
+    monkeypatch.setattr(places.importlib.util, "find_spec", find_spec)
+    asked = places.Asked("build_shards", ["--runner=DataflowRunner"], (), "gs://b/x", "", list)
+    found = places.check_runner(asked)
+    assert (found.state, found.remedy) == (
+        "failed",
+        "pip install '/path/to/textmill[pipelines,gcp]'",
+    )
