@@ -20,6 +20,7 @@ from schemas.errors import (
     describe_refusal,
 )
 from schemas.memory import shortage_of
+from schemas.missing import line_of
 from schemas.terminal import say
 
 
@@ -63,6 +64,9 @@ def _end(error: Exception) -> NoReturn:
     if short is None and isinstance(error, OSError) and error.errno in REMEDIES:
         error = describe_refusal(str(error.filename or "a file"), error)
     known = short or error
+    if line := line_of(error):
+        say(line, sys.stderr)
+        sys.exit(1)
     if not isinstance(known, TextmillError):
         say(traceback.format_exc().rstrip("\n"), sys.stderr)
         sys.exit(1)

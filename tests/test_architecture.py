@@ -227,7 +227,9 @@ def test_init_files_hold_a_docstring_only():
     for path in SOURCES:
         if path.name == "__init__.py":
             body = ast.parse(path.read_text(encoding="utf-8")).body
-            assert len(body) == 1 and isinstance(body[0], ast.Expr), path
+            # Packages of commands name those that are missing, before one of them is imported.
+            names_missing = _name(path) in ("pipelines/__init__.py", "trainers/__init__.py")
+            assert len(body) == 1 + 2 * names_missing and isinstance(body[0], ast.Expr), path
 
 
 def _loaded_by(statement: str) -> set[str]:

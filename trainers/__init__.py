@@ -2,3 +2,7 @@
 
 Never imports pipelines or Beam. `trainers.reader` works alone: it needs numpy and `schemas`.
 """
+
+from schemas.missing import name_missing_packages
+
+name_missing_packages()

@@ -1,5 +1,6 @@
 """How a command ends: its exit code, and what it says where nobody listens."""
 
+import os
 import subprocess
 import sys
 
@@ -54,3 +55,33 @@ def test_streams_that_are_closed_change_no_exit_code(closed):
     found = start(_REFUSES, closed)
     assert found.returncode == 1
     assert "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "package", "extra"),
+    [
+        ("pipelines.verify", "tyro", "pipelines"),
+        ("pipelines.inspect_shards", "pyarrow", "pipelines"),
+        ("pipelines.build_shards", "pyarrow", "pipelines"),
+        ("trainers.flax_mlm", "tyro", "flax"),
+        ("trainers.tf_qa", "tyro", "tf"),
+    ],
+)
+def test_a_missing_package_is_one_line(command, package, extra, tmp_path):
+    """Whether it is missed when the entry is imported, or by what that imports later."""
+    (tmp_path / f"{package}.py").write_text(
+        f"raise ModuleNotFoundError('No module named {package}', name='{package}')"
+    )
+    found = subprocess.run(
+        [sys.executable, "-m", command, str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    name = command.partition(".")[2]
+    assert (found.returncode, found.stderr) == (
+        1,
+        f"error: {name} takes the package {package}, which is not installed here: pip install "
+        f"'/path/to/textmill[{extra}]'\n",
+    )
