@@ -1,0 +1,69 @@
+"""All compiled loops with every index looked at, which compiled code otherwise does not do."""
+
+import ast
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.tools.places import ROOT
+
+TESTS = [
+    "decontamination/test_matches.py",
+    "duplicates/test_buckets.py",
+    "duplicates/test_near_duplicates.py",
+    "duplicates/test_resolve.py",
+    "duplicates/test_shingles.py",
+    "encoding/splitting",
+    "encoding/test_engines.py",
+    "encoding/test_families.py",
+    "encoding/test_normal_text.py",
+    "encoding/test_word_models.py",
+    "filters/english",
+    "filters/rules/test_quality.py",
+    "filters/test_repetition.py",
+    "rows/test_masking.py",
+    "rows/test_noise_spans.py",
+    "rows/test_packing.py",
+    "rows/test_row_layout.py",
+    "rows/test_word_hashes.py",
+    "train/test_bpe.py",
+    "train/test_word_counts.py",
+    "writers/test_sinks.py",
+]
+# Without what Python does at its end, where a process that has run test_families.py crashes in a
+# library that the test imports, with this check and without.
+RUN = """
+import os, sys, pytest
+code = pytest.main(sys.argv[1:])
+sys.stdout.flush()
+os._exit(code)
+"""
+
+
+def _is_entry(function: ast.FunctionDef) -> bool:
+    calls = [part for part in function.decorator_list if isinstance(part, ast.Call)]
+    return any(isinstance(call.func, ast.Name) and call.func.id == "entry" for call in calls)
+
+
+@pytest.mark.slow
+def test_no_loop_leaves_its_arrays(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider"]
+        + [f"tests/pipelines/{name}" for name in TESTS],
+        cwd=ROOT,
+        # What is compiled otherwise is kept under the same name: not in one directory with it.
+        env={**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert not done.returncode, done.stdout[-5000:]
+    loops = {
+        f"{path.stem}.{node.name}"
+        for path in (ROOT / "pipelines").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and _is_entry(node)
+    }
+    ran = {path.name.partition("-")[0] for path in tmp_path.rglob("*.nbi")}
+    assert len(loops) > 40 and ran >= loops, loops - ran
