@@ -6,7 +6,7 @@ Standard library and numpy only, Python 3.8 syntax: any trainer host can read a 
 - What lies beside the rows: sidecar, manifest, statistics, drops, agreement; typed_json and kinds
   read and check them.
 - Where a set lies: set_files, set_cache, and of stores store and store_credentials.
-- What both halves need besides: errors, entry, memory and terminal (how an entry ends, and what
-  it prints), flag_file (--config), template (what a prompt says), tokenizer_bounds,
-  tokenizer_trial and limited_process (a tokenizer.json may be a stranger's), version.
+- What both halves need besides: errors, missing (packages), entry, memory and terminal (how an
+  entry ends, and what it prints), flag_file (--config), template (what a prompt says), version;
+  tokenizer_bounds, tokenizer_trial and limited_process for a tokenizer.json of unknown origin.
 """

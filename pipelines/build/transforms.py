@@ -72,8 +72,8 @@ class RouteBlock(beam.DoFn):
 
     def setup(self) -> None:
         """Loads the tokenizer and what filters need, once a worker."""
-        self._tokenizer = self._job.tokenizer()
         end_with_launcher()
+        self._tokenizer = self._job.tokenizer()
         self._journal = Journal(self._job.local)
         load_filters(self._job.filters, self._job.source.roles)
 

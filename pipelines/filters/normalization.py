@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 
 Form = Literal["NFC", "NFKC"]
 _FIRST = {"NFC": 0xC0, "NFKC": 0xA0}  # no character below it is other than normal
-# Conjoining vowels and final consonants: they compose by rule, and no table lists them.
 _DECOMPOSED: dict[Form, Literal["NFD", "NFKD"]] = {"NFC": "NFD", "NFKC": "NFKD"}
 _LONG, _RUN = 1000, 32  # characters of text, and of marks in a row, that are worth a look
 _HAN = 0x20000  # from here on, no character joins with another
+# Conjoining vowels and final consonants: they compose by rule, and no table lists them.
 _JAMO = {*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)}
 
 

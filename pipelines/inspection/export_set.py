@@ -155,10 +155,10 @@ def _is_finished(asked: ExportRecord, options: ExportOptions) -> bool:
             )
         return False
     there = from_json(ExportRecord, load_json(path), path)
-    if replace(there, sha256={}) == asked:
+    before, now = asdict(replace(there, sha256={})), asdict(asked)
+    if before == now:
         _check_files(there, options.output)
         return True
-    before, now = asdict(replace(there, sha256={})), asdict(asked)
     told = {name: "another set" for name in ("fingerprint", "manifest")}
     told["files"] = f"{len(there.files)} files, not {len(asked.files)}"
     differing = [

@@ -27,6 +27,18 @@ def _stream(key, place):
     return key + np.uint64(place + 1) * GAMMA
 
 
+@inner
+def _share(number):
+    """From 0 to 1."""
+    return np.float64(number >> np.uint64(11)) / (1 << 53)
+
+
+@inner
+def _third_share(key, place):
+    """Of another stream than those of the order and of what replaces a token."""
+    return _share(_mix(_mix(_mix(_stream(key, place)))))
+
+
 @entry()
 def fill_order(ids, segment_ids, keys, is_special, order):
     """Fills uint64 [B, L]: tokens are picked in this order; NEVER for specials and padding.
@@ -193,8 +205,7 @@ def keep_words(order, is_start, segment_ids, budgets, keys):
     for row in range(rows):
         words = _first_words(order[row], is_start[row], segment_ids[row], firsts, sizes, stretches)
         for word in range(words):
-            draw = _mix(_mix(_mix(_stream(keys[row], firsts[word]))))  # a third stream
-            is_kept[word], shares[word] = False, np.float64(draw >> np.uint64(11)) / (1 << 53)
+            is_kept[word], shares[word] = False, _third_share(keys[row], firsts[word])
         shuffled = np.argsort(order[row][firsts[:words]])
         if _choose_words(shuffled, sizes, shares, budgets[row], is_kept) < budgets[row]:
             for word in range(words):
@@ -229,8 +240,7 @@ def keep_spans(order, is_start, segment_ids, budgets, keys, bounds, decides):
         left = budgets[row]
         for first in np.argsort(order[row][firsts[:words]]):
             place = firsts[first]
-            draw = _mix(_mix(_mix(_stream(keys[row], place))))  # a third stream
-            share = np.float64(draw >> np.uint64(11)) / (1 << 53)
+            share = _third_share(keys[row], place)
             stop = first + 1 + np.searchsorted(bounds, share, side="right")
             word = first
             while (
@@ -305,7 +315,7 @@ def _partition(key, items, lengths):
         if not wanted:
             break
         draw = _mix(key + np.uint64(place) * GAMMA)
-        if np.float64(draw >> np.uint64(11)) / (1 << 53) * (items - place) < wanted:
+        if _share(draw) * (items - place) < wanted:
             lengths[cuts] = place - begin
             cuts, begin = cuts + 1, place
     lengths[cuts] = items - begin

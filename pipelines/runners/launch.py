@@ -121,7 +121,7 @@ def end_with_launcher() -> None:
             time.sleep(1)
             try:
                 os.kill(launcher, 0)
-            except ProcessLookupError:
+            except OSError:  # gone, or its number another's by now
                 os._exit(1)
 
     if launcher and is_worker_process():

@@ -88,8 +88,8 @@ class FindGrams(beam.DoFn):
 
     def setup(self) -> None:
         """Loads the n-grams and what filters need, once a worker."""
-        self._finder = load_finder(self._job.index)
         end_with_launcher()
+        self._finder = load_finder(self._job.index)
         self._journal = Journal(self._job.local)
         load_filters(self._job.filters, self._job.source.roles)
 

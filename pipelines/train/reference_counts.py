@@ -46,12 +46,10 @@ def count_by_tokenizers(text: pa.LargeStringArray, pattern: str) -> Iterator[pa.
                 why, words = marshal.loads(_CHILD.ask(marshal.dumps((pattern, texts))))
             except LimitExceeded as error:
                 size, longest = sum(map(len, texts)), max(map(len, texts))
-                why, words = (
-                    (
-                        f"it {error} for {size:,} characters, of which the longest text has "
-                        f"{longest:,}; {_REMEDY}"
-                    ),
-                    {},
+                words = {}
+                why = (
+                    f"it {error} for {size:,} characters, of which the longest text has "
+                    f"{longest:,}; {_REMEDY}"
                 )
             if why:
                 raise DataError(f"--pattern={pattern} fails on the text: {why}")

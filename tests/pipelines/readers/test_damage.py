@@ -97,6 +97,7 @@ def outcomes(path, whole, damaged):
         found["error" if texts is None else "same" if same else "other"] += 1
     path.write_bytes(whole)
     assert read(path) == (TEXTS, 0)
+    print(f"{path.name}: {dict(found)}")  # pytest -s
     return found
 
 
