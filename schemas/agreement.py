@@ -40,8 +40,6 @@ _MOST_NAMES = 1_000_000  # of shards that are looked for one by one
 
 def disagreements(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:
     """Where the sidecars are not of one set, each a sentence."""
-    if manifest.format_version != schema.format_version:
-        yield f"MANIFEST.json: format_version is {manifest.format_version}, not schema.json's"
     if manifest.fingerprint != schema.fingerprint:
         yield (
             f"MANIFEST.json: fingerprint is {manifest.fingerprint!r}, not schema.json's "
@@ -122,8 +120,6 @@ def _odd_files(schema: "Schema", stats: Statistics, manifest: Manifest) -> Itera
     """What is no shard: each file that is due, and none that is not."""
     others = {file.path: file for file in manifest.files if file.split is None}
     yield from _odd_bytes(schema, others)
-    if manifest.format_version < 2:
-        return
     due: Set[str] = {name for name in DUE if not (schema.holds_documents and name in OF_ROWS)}
     evaluated = sum(c.documents for split, c in stats.splits().items() if not is_training(split))
     if evaluated and any(feature.name == "example_id" for feature in schema.features):

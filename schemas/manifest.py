@@ -16,8 +16,7 @@ from schemas.errors import DataError, describe_refusal
 from schemas.kinds import SHA256, Kind, check, check_kinds, number
 from schemas.typed_json import MAX_BYTES, from_json, parse_json
 
-FORMAT_VERSION = 2  # of rows and sidecars, as they are written
-READ_VERSIONS = (1, 2)  # 1 has no digest in MANIFEST.json, and may lack files that 2 has
+FORMAT_VERSION = 2  # of rows and sidecars
 MANIFEST = "MANIFEST.json"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # What may be as large as the documents; others are read whole, and are bounded.
@@ -29,11 +28,11 @@ DECONTAMINATION = "decontamination.json"  # of sets with targets, which schema.j
 def check_version(version: int) -> None:
     """Raises DataError for a format that is not read here."""
     check(
-        version in READ_VERSIONS,
+        version == FORMAT_VERSION,
         "format_version",
         version,
-        f"this Textmill reads versions {' and '.join(map(str, READ_VERSIONS))}; build the set anew "
-        "or install the Textmill that wrote it",
+        f"this Textmill reads version {FORMAT_VERSION}; build the set anew or install the Textmill "
+        "that wrote it",
     )
 
 
@@ -89,7 +88,7 @@ class Manifest:
       format_version: of the set.
       fingerprint: that of schema.json.
       files: all but this one.
-      digest: sha256 of all other fields; "" in version 1, which had none.
+      digest: sha256 of all other fields; computed where it is not given.
     """
 
     format_version: int
@@ -117,14 +116,12 @@ class Manifest:
             self.digest == expected,
             "digest",
             self.digest,
-            f"the other fields give {expected or 'none'}: the file was edited; copy the set again "
-            "or build it anew",
+            f"the other fields give {expected}: the file was edited; copy the set again or build "
+            "it anew",
         )
 
     def compute_digest(self) -> str:
-        """The sha256 of every field but `digest`, as canonical JSON; "" for version 1."""
-        if self.format_version == 1:
-            return ""
+        """The sha256 of every field but `digest`, as canonical JSON."""
         values = {name: value for name, value in vars(self).items() if name != "digest"}
         values["files"] = [vars(file) for file in self.files]
         canonical = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -151,9 +148,7 @@ class Manifest:
     @staticmethod
     def from_dict(values: Any, source: str) -> "Manifest":
         """From parsed JSON; `source` names the file in errors."""
-        if isinstance(values, dict) and values.get("format_version") == 1:
-            values = {"digest": "", **values}
-        elif isinstance(values, dict) and values.get("digest") == "":
+        if isinstance(values, dict) and values.get("digest") == "":
             raise DataError(f"{source}: digest is empty: the file was edited; build the set anew")
         return from_json(Manifest, values, source)
 

@@ -36,8 +36,7 @@ def show_sets(options: InspectOptions) -> int:
 
 def _show_tokens(info: SetInfo) -> list[RenderableType]:
     """Shows how often tokens occur, of a set that counted them."""
-    counts = read_token_counts(info)
-    return [] if counts is None else token_tables(counts, token_texts(info))
+    return token_tables(read_token_counts(info), token_texts(info))
 
 
 def _print_search(
@@ -77,8 +76,8 @@ def _print_diff(here: SetInfo, there: SetInfo, console: Console) -> int:
     differences = set_differences(here, there)
     if here.schema.tokenizer_sha256 == there.schema.tokenizer_sha256:
         counts = read_token_counts(here), read_token_counts(there)
-        if counts[0] is not None and counts[1] is not None and (counts[0] != counts[1]).any():
-            differences += token_differences(counts[0], counts[1], token_texts(here))
+        if (counts[0] != counts[1]).any():
+            differences += token_differences(*counts, token_texts(here))
     if not differences:
         rows = number_of(here.stats.total().rows, "row")
         console.print(f"equal: contract, inputs, counts, and the bytes of {rows}")

@@ -38,8 +38,6 @@ class Mlm(Task):
     """Share of a row's ordinary tokens that is masked."""
     mask_unit: Literal["token", "word", "span"] = "token"
     """What is masked or left as a whole. span: one to ten words, 3.8 on average, as SpanBERT."""
-    whole_word_masking: bool = False
-    """The older name of --mask_unit=word."""
     mask_copies: int = 1
     """Differently masked copies of every row, at most 1000."""
 
@@ -49,11 +47,6 @@ class Mlm(Task):
             raise UsageError(
                 f"--mask_rate={self.mask_rate}: a share between 0 and 1; for rows without masks "
                 "give --no_static_masking"
-            )
-        if self.whole_word_masking and self.mask_unit == "span":
-            raise UsageError(
-                "--whole_word_masking means --mask_unit=word, and --mask_unit=span is given too: "
-                "drop one of them"
             )
         if not 1 <= self.mask_copies <= _MOST_COPIES:
             raise UsageError(
@@ -84,14 +77,10 @@ class Mlm(Task):
             "packing": self.packing,
             "static_masking": self.static_masking,
             "mask_rate": self.mask_rate,
-            "mask_unit": self._unit if self.static_masking else "token",
+            "mask_unit": self.mask_unit if self.static_masking else "token",
             "mask_copies": self.mask_copies,
             "max_masked": max_masked_slots(max_length, self.mask_rate) * self.static_masking,
         }
-
-    @property
-    def _unit(self) -> str:
-        return "word" if self.whole_word_masking else self.mask_unit
 
     def parameters(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """What is around each segment."""

@@ -19,7 +19,6 @@ from schemas.errors import DataError, UsageError
 from schemas.typed_json import from_json, parse_json
 
 FORMAT_VERSION = 2
-_GPT2_IN_1 = "ByteLevel, GPT-2 pattern"  # the only one that format 1 knows
 _KEY = b"textmill.histogram"
 _REMEDY = "give the histogram.parquet of an earlier run, or the text itself with --input"
 
@@ -103,14 +102,10 @@ def read_histogram(path: str) -> Histogram:
 def _origin(metadata: bytes, path: str) -> Origin:
     values: dict[str, Any] = dict(parse_json(metadata, path))
     version = values.get("format_version")
-    if version == 1 and values.pop("pre_tokenizer", "") == _GPT2_IN_1:
-        cutting = {**asdict(Cutting()), "add_prefix_space": values.pop("add_prefix_space", None)}
-        values |= {"cutting": cutting, "normalized_bytes": values.get("bytes")}
-        version = values["format_version"] = FORMAT_VERSION
     if version != FORMAT_VERSION:
         raise DataError(
-            f"{path} has the format {version!r}; this version reads formats 1 (of GPT-2's pattern) "
-            f"and {FORMAT_VERSION}; count the text again"
+            f"{path} has the format {version!r}; this Textmill reads {FORMAT_VERSION}; count the "
+            "text again"
         )
     return from_json(Origin, values, path)
 

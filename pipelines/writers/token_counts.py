@@ -55,15 +55,13 @@ def counts_bytes(counts: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def read_token_counts(info: SetInfo) -> np.ndarray | None:
-    """The counts of a finished set; None if it has none, as sets of version 1 may.
+def read_token_counts(info: SetInfo) -> np.ndarray:
+    """The counts of a finished set.
 
     Raises:
       DataError: the file is not as it was written.
     """
-    listed = {file.path: file for file in info.manifest.files}
-    if TOKEN_COUNTS not in listed:
-        return None
+    [listed] = (file for file in info.manifest.files if file.path == TOKEN_COUNTS)
     path, size = info.locate(TOKEN_COUNTS), info.schema.vocab_size
     with open(path, "rb") as file:
         head, rest = file.read(_HEAD), os.fstat(file.fileno()).st_size - _HEAD
@@ -74,7 +72,7 @@ def read_token_counts(info: SetInfo) -> np.ndarray | None:
             f"{path} does not hold int64 [{size}], a count for each id: copy the set again or "
             "build it anew"
         )
-    check_unchanged(path, listed[TOKEN_COUNTS])
+    check_unchanged(path, listed)
     return np.fromfile(path, "<i8", offset=_HEAD).astype(np.int64, copy=False)
 
 
@@ -87,8 +85,6 @@ def count_problems(info: SetInfo) -> list[str]:
       DataError: the file is not as it was written.
     """
     counts = read_token_counts(info)
-    if counts is None:
-        return []
     below = np.flatnonzero(counts < 0)
     if len(below):
         return [f"{TOKEN_COUNTS}: id {below[0]} occurs {counts[below[0]]:,} times"]

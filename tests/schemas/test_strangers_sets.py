@@ -196,21 +196,6 @@ def test_counts_with_a_head_that_asks_for_all_memory(directory, capsys):
         inspect([str(directory), "--stats"])
 
 
-def test_sets_of_version_1_are_read(tmp_path):
-    """As they were: without a digest, without files that version 2 must have."""
-    write_mlm_set(tmp_path / "set", format_version=1)
-    directory = tmp_path / "set"
-    change_manifest(directory, lambda manifest: manifest.pop("digest"))
-    files = [f for f in read_set(str(directory)).manifest.files if f.path != "report.html"]
-    listed = [(f.path, f.split, f.rows) for f in files]
-    write_manifest(directory, read_set(str(directory)).schema, listed)
-    assert ShardSet(str(directory)).rows("train") == 40
-    assert verify_set(str(directory)).problems == []
-    change_manifest(directory, lambda manifest: manifest["files"][-2].update(split="trai"))
-    with pytest.raises(DataError, match="or in their splits"):
-        ShardSet(str(directory))
-
-
 def test_what_is_said_twice_is_compared_by_verify(directory):
     flags = b"task: mlm\nseed: 3\nsplits: train:0.8,validation:0.2\nlabel_field: label\n"
     replace_file(directory, "config.yaml", flags)

@@ -304,7 +304,7 @@ def replace_tokenizer(directory: Path, content: bytes) -> None:
 
 def sign(manifest: dict[str, Any]) -> None:
     """Makes the digest of a changed MANIFEST.json right, in place."""
-    if manifest.pop("digest", ""):  # version 1 has none
+    if manifest.pop("digest", ""):
         canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         manifest["digest"] = hashlib.sha256(canonical.encode()).hexdigest()
 

@@ -76,8 +76,7 @@ def _pairs(flags: dict[str, Any], schema: Schema) -> Iterator[tuple[str, Any, An
         if recorded and name not in schema.parameters:
             yield name, flag, None
     if "mask_unit" in flags and schema.static_masking:
-        unit = "word" if flags.get("whole_word_masking") else flags["mask_unit"]
-        yield "mask_unit", unit, schema.mask_unit
+        yield "mask_unit", flags["mask_unit"], schema.mask_unit
     if isinstance(flags.get("splits"), str) and not schema.splits_given:
         yield "splits", _numbers(flags["splits"], float), schema.splits
     if ":" in str(flags.get("num_shards", "")):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
-from schemas.errors import UsageError
 from schemas.features import unmask
 from tests.tools.task_rows import make_rows
 from tests.tools.tokenizer_factory import TEXT, trained_tokenizer
@@ -44,15 +43,7 @@ def test_replaced_tokens_are_told_from_the_unmasked_row(unit):
     assert (batch["input_ids"][untouched] == original[untouched]).all()
 
 
-def test_whole_word_masking_is_the_older_name_of_the_unit_word():
-    one, other = (
-        make_rows(TOKENIZER, {"text": TEXT}, "--task=mlm", flag)
-        for flag in ("--whole_word_masking", "--mask_unit=word")
-    )
-    assert one.schema == other.schema and one.schema.mask_unit == "word"
-    plain = make_rows(TOKENIZER, {"text": TEXT}, "--task=mlm", "--no_static_masking")
-    assert plain.schema.mask_unit == "token", "what trainers mask then"
-    with pytest.raises(UsageError, match="--whole_word_masking .* --mask_unit=span is given"):
-        make_rows(
-            TOKENIZER, {"text": TEXT}, "--task=mlm", "--whole_word_masking", "--mask_unit=span"
-        )
+def test_rows_without_static_masks_are_of_the_unit_that_trainers_mask():
+    for flags, unit in ((("--mask_unit=word",), "word"), (("--no_static_masking",), "token")):
+        made = make_rows(TOKENIZER, {"text": TEXT}, "--task=mlm", *flags)
+        assert made.schema.mask_unit == unit

@@ -32,7 +32,8 @@ from pipelines.encoding.splitting.patterns import GPT2, PATTERNS, pattern_of
 from pipelines.filters.filters import Filters
 from pipelines.readers.source import Source
 from pipelines.readers.sources import plan_blocks
-from pipelines.train import run, word_counts
+from pipelines.runners.block_run import BlockRun
+from pipelines.train import word_counts
 from pipelines.train.cutting import Cutting
 from pipelines.train.group_sample import GROUP_BYTES
 from pipelines.train.histogram import Histogram, Origin, read_histogram, to_parquet
@@ -40,6 +41,7 @@ from pipelines.train.models import byte_level_bpe
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.transforms import CountBlocks, CountJob
 from pipelines.train.word_counter import BUCKETS
+from pipelines.writers import staging
 from schemas.errors import DataError, UsageError
 from tests.tools.places import DATA, ROOT
 
@@ -420,18 +422,6 @@ def test_groups_of_a_field(tmp_path):
         train(tmp_path / "ids", f"--input={ids}", "--vocab_size=262", "--group_field=n")
 
 
-def test_a_tokenizer_of_before_is_found_without_figures_of_groups(text, trained, capsys):
-    path = trained / "report.json"
-    report = json.loads(path.read_text())
-    [everything] = report.pop("fertility")
-    assert (everything["group"], everything["documents"]) == ("all", 12)
-    path.write_text(json.dumps(report))
-    capsys.readouterr()
-    train(trained, f"--input={text}", "--vocab_size=300")
-    printed = capsys.readouterr().out
-    assert "holds this very tokenizer already" in printed and "words of over" not in printed
-
-
 def test_small_blocks_give_the_same_histogram(tmp_path, text, monkeypatch):
     def histogram_of(block_bytes: int) -> str:
         source = TokenizerOptions.source
@@ -787,14 +777,14 @@ def test_refusals_of_inputs(tmp_path):
 
 
 def test_what_is_published_before_the_lock_is_had_stays(tmp_path, text, monkeypatch):
-    wait = run.stage
+    wait = staging.stage
 
     def let_another_finish(*args, **kwargs):
-        monkeypatch.setattr(run, "stage", wait)
+        monkeypatch.setattr(staging, "stage", wait)
         train(tmp_path / "out", f"--input={text}", "--vocab_size=310")
         return wait(*args, **kwargs)
 
-    monkeypatch.setattr(run, "stage", let_another_finish)
+    monkeypatch.setattr(staging, "stage", let_another_finish)
     with pytest.raises(UsageError, match="vocab_size 310, not 300"):
         train(tmp_path / "out", f"--input={text}", "--vocab_size=300")
     assert len(model(tmp_path / "out" / "tokenizer.json")["vocab"]) == 310
@@ -836,27 +826,12 @@ def histogram_bytes(counts: dict[bytes, int], metadata: dict | None = None, **or
     return sink.getvalue().to_pybytes()
 
 
-FORMAT_1 = {
-    "add_prefix_space": True,
-    "documents": 1,
-    "bytes": 3,
-    "format_version": 1,
-    "pre_tokenizer": "ByteLevel, GPT-2 pattern",
-}
-
-
 def test_histogram_round_trip(tmp_path):
     cutting = Cutting(r"\w+|é", "nfc,lowercase", True)
     (tmp_path / "h").write_bytes(histogram_bytes({b"\0": 1, b"a\xff": 1}, cutting=cutting))
     found = read_histogram(str(tmp_path / "h"))
     assert found.counts.to_pydict() == {"word": [b"\0", b"a\xff"], "count": [1, 1]}
     assert found.origin == Origin(cutting, 1, 3, 3)
-
-
-def test_histograms_of_format_1_are_read(tmp_path):
-    (tmp_path / "h").write_bytes(histogram_bytes({b" abc": 1}, FORMAT_1))
-    origin = read_histogram(str(tmp_path / "h")).origin
-    assert origin == Origin(Cutting(add_prefix_space=True), 1, 3, 3)
 
 
 @pytest.mark.parametrize(
@@ -866,8 +841,7 @@ def test_histograms_of_format_1_are_read(tmp_path):
         (histogram_bytes({b"b": 1, b"a": 2}), "is damaged"),
         (histogram_bytes({b"a": 1, b"a\0": 0}), "is damaged"),
         (histogram_bytes({b"a": 2}), "is damaged"),
-        (histogram_bytes({b"a": 3}, FORMAT_1 | {"pre_tokenizer": "other"}), "has the format 1"),
-        (histogram_bytes({b"a": 3}, FORMAT_1 | {"bytes": "3"}), "bytes is '3', not of type int"),
+        (histogram_bytes({b"a": 3}, bytes="3"), "bytes is '3', not of type int"),
         (histogram_bytes({b"a": 3}, {"format_version": 2}), "missing fields"),
         (histogram_bytes({b"a": 3}, {}), "has the format None"),
         (histogram_bytes({b"a": 3}, format_version=9), "has the format 9"),
@@ -938,8 +912,9 @@ def test_what_travels_between_workers(tmp_path):
     source = Source((str(path),), block_bytes=1 << 16)
     blocks = plan_blocks(source)
     assert len(blocks) > 20
-    at = str(tmp_path)
-    counting = CountBlocks(CountJob(source, Filters(), Cutting(), at, at, at, 0))
+    run, at = BlockRun("count", source, Filters(), blocks, []), str(tmp_path)
+    job = run.job(CountJob, staging.Staging(at, at), cutting=Cutting(), max_rejects=0)
+    counting = CountBlocks(job)
     counting.setup()
     counting.start_bundle()
     for block in blocks:
