@@ -5,8 +5,9 @@ import itertools
 import os
 import re
 import stat
+from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 from pipelines.readers.formats.table import FORMATS
@@ -26,6 +27,7 @@ _LIST = "@"
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _PART_STARS = re.compile(r"[^/]\*\*|\*\*[^/]")  # which stores do not match
 _LIST_BYTES = 64 << 20
+_STARS = re.compile(r"(^|/)\*\*(?:/|$)")  # folders at any depth
 _MANY_STARS = re.compile(r"(?:\*\*/){2,}")  # all the same as one
 _MOST, _MOST_BRACES, _MOST_STARS = 10_000, 100, 3
 _OURS = ("MANIFEST.json", "tokenizer.json")
@@ -142,7 +144,7 @@ def _local(pattern: str, label_folders: bool) -> list[tuple[str, int]]:
     # A name that exists is meant as it stands, even if it holds [ or *.
     names = [pattern]
     if not os.path.lexists(pattern):
-        names = [n for p in _alternatives(pattern) for n in glob.glob(p, recursive=True)]
+        names = [n for p in _alternatives(pattern) for n in _glob(p)]
     paths: list[str] = []
     for name in names:
         if not os.path.isdir(name):
@@ -160,6 +162,36 @@ def _local(pattern: str, label_folders: bool) -> list[tuple[str, int]]:
     for path in sorted(set(paths), key=lambda path: (len(path), path)):
         once.setdefault(identity(path, label_folders=label_folders), path)
     return sorted((path, _size(path)) for path in once.values())
+
+
+def _glob(pattern: str) -> list[str]:
+    """As `glob.glob`, which would follow links in a circle forty times each."""
+    stars = _STARS.search(pattern)
+    if stars is None:
+        return glob.glob(pattern)
+    start = pattern[: stars.end(1)]
+    rest = pattern[stars.end() :]
+    found = []
+    for top in glob.glob(start) if start else [""]:
+        for folder in _folders(top):
+            inside = os.path.join(glob.escape(folder), rest or "*")
+            found += _glob(inside) + [folder] * (not rest)
+    return found
+
+
+def _folders(top: str) -> Iterator[str]:
+    """A folder and all below it that are not hidden, each once: the one that is named shortest."""
+    waiting, seen = deque([top]), set()
+    while waiting:
+        folder = waiting.popleft()
+        real = os.path.realpath(folder)
+        if real in seen or not os.path.isdir(folder or "."):
+            continue
+        seen.add(real)
+        yield folder
+        with suppress(OSError), os.scandir(folder or ".") as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir())
+            waiting += [os.path.join(folder, name) for name in names if not _is_hidden(name)]
 
 
 def _size(path: str) -> int:

@@ -80,13 +80,14 @@ def test_a_file_is_read_once_however_it_is_named(files, capsys):
     """Through a link to a folder above it, a link to it, another spelling, and twice."""
     folder = files("loop/a.jsonl", "loop/deep/b.jsonl", content='{"text": "x"}\n')
     (folder / "loop/deep/up").symlink_to(folder / "loop")
+    (folder / "loop/deep/again").symlink_to(folder / "loop")  # two: 2**40 ways for glob
     (folder / "loop/c.jsonl").symlink_to(folder / "loop/a.jsonl")
     once = [str(folder / "loop/a.jsonl"), str(folder / "loop/deep/b.jsonl")]
 
     def found(*patterns):
         return [path for path, _ in files_of(Source(patterns))]
 
-    assert found(f"{folder}/loop/**/*.jsonl") == once
+    assert found(f"{folder}/loop/**/*.jsonl") == found(f"{folder}/**/loop/**") == once
     assert found(f"{folder}/loop") == once
     assert found(once[0], once[1]) == once
     assert capsys.readouterr().err == ""
