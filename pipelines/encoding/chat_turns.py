@@ -14,10 +14,10 @@ where the prompt for it would end, and ends where the messages up to it would.
 
 import re
 from bisect import bisect_left
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pipelines.encoding.chat_template import ChatTemplate, Message, Part, TemplateFailed
 from schemas.errors import UsageError
@@ -27,6 +27,7 @@ _BLOCKS = [
     re.compile(f"[{chr(first)}-{chr(first + _BLOCK - 3)}]")  # a plane's last two are none
     for first in range(0xF0000, 0x110000, _BLOCK)
 ]
+V = TypeVar("V")
 _PROBE = "alpha", "bravo", "charlie", "delta"
 _BARE = {"role", "content", "weight"}  # fields of a message that says no more than its content
 
@@ -140,7 +141,7 @@ class Conversation:
           Refused: they cannot be told for certain.
         """
         own = [i for i, message in enumerate(self.messages) if message["role"] == "assistant"]
-        bounds = self._contents([i for i in own if self._is_bare(i)])
+        bounds = self._contents(self._bare(own))
         turns = [
             self._turn_of_content(i, *bounds[i], ends) if i in bounds else self._whole_turn(i, ends)
             for i in own
@@ -151,40 +152,80 @@ class Conversation:
             self._compare(turns)
         return turns
 
-    def _is_bare(self, i: int) -> bool:
-        """Whether nothing of a message but its content changes the text."""
-        message = self.messages[i]
-        if "content" not in message:
-            return False
-        if not any(value for name, value in message.items() if name not in _BARE):
-            return True
-        bare = {name: value for name, value in message.items() if name in _BARE}
-        return self._render([*self.messages[:i], bare, *self.messages[i + 1 :]]) == self.text
+    def _bare(self, own: list[int]) -> list[int]:
+        """Those messages of which nothing but the content changes the text."""
+        alike: dict[tuple[str, ...], list[int]] = {}  # messages by their other fields
+        for i in own:
+            if "content" in self.messages[i]:
+                more = (k for k, v in self.messages[i].items() if v and k not in _BARE)
+                alike.setdefault(tuple(sorted(more)), []).append(i)
+
+        def is_bare(some: list[int]) -> bool:
+            messages = list(self.messages)
+            for i in some:
+                messages[i] = {k: v for k, v in messages[i].items() if k in _BARE}
+            return self._render(messages) == self.text
+
+        return sorted(
+            i
+            for more, some in alike.items()
+            for i in (some if not more or is_bare(some) else [i for i in some if is_bare([i])])
+        )
 
     def _contents(self, bare: list[int]) -> dict[int, tuple[int, int]]:
         """Message to start and stop of its content, where they can be told."""
-        ends = [(i, at) for i in bare for at in (0, -1)]
-        if found := self._locate(ends):
+        found = self._locate([(i, at) for i in bare for at in (0, -1)])
+        if found is not None:
             return dict(zip(bare, zip(found[::2], found[1::2], strict=True), strict=True))
-        searched = {i: self._search(i) for i in bare}
-        return {i: bounds for i, bounds in searched.items() if bounds}
+        starts = _by_halves(bare, lambda some: self._side(some, 0))
+        stops = _by_halves(list(starts), lambda some: self._side(some, -1))
 
-    def _search(self, i: int) -> tuple[int, int] | None:
-        """The same of one message, where marks go inwards by the white space that is trimmed."""
-        content = self._said(i)
-        size = len(content)
-        places = (
-            range(size - len(content.lstrip()) + 1),
-            range(-1, len(content.rstrip()) - size - 2, -1),
-        )
-        found = []
-        for candidates in places:
-            step = bisect_left(candidates, True, key=lambda at: self._locate([(i, at)]) is not None)
-            if step == len(candidates):
+        def both(some: list[int]) -> dict[int, tuple[int, int]] | None:
+            places = [(i, at) for i in some for at in (starts[i], stops[i])]
+            found = self._locate(places)
+            if found is None and len(some) == 1:  # nothing but white space: its marks change places
+                found = [at for place in places for at in self._locate([place]) or ()]
+            if found is None or found != sorted(found):
                 return None
-            found += self._locate([(i, candidates[step])]) or []
-        start, stop = found
-        return (start, stop) if start <= stop else None
+            return dict(zip(some, zip(found[::2], found[1::2], strict=True), strict=True))
+
+        return _by_halves(list(stops), both)
+
+    def _side(self, some: list[int], end: int) -> dict[int, int] | None:
+        """Where a mark goes at one end of each content: at it, or behind white space there.
+
+        Args:
+          some: messages.
+          end: 0 for the beginning, -1.
+
+        Returns:
+          Message to character of its content; none of one message of which it cannot be told, and
+          None where it has to be asked of fewer messages.
+        """
+        if self._locate([(i, end) for i in some]):
+            return dict.fromkeys(some, end)
+        said = {i: self._said(i) for i in some}
+        white = {
+            i: len(t) - len(t.strip() and (t.rstrip() if end else t.lstrip()))
+            for i, t in said.items()
+        }
+
+        def behind(i: int, spaces: int) -> int:
+            return end - spaces if end else spaces
+
+        if len(some) == 1:
+            [i] = some
+            steps = range(white[i] + 1)
+            step = bisect_left(
+                steps, True, key=lambda spaces: self._locate([(i, behind(i, spaces))]) is not None
+            )
+            return {i: behind(i, step)} if step < len(steps) else {}
+        # Marks keep what a template trims. Where all that can be trimmed came back, all of it is.
+        kept = self._block.sub("", self._marked([(i, end) for i in some]) or "")
+        inner = {i: behind(i, white[i]) for i in some}
+        if len(kept) == len(self.text) + sum(white.values()) and self._locate([*inner.items()]):
+            return inner
+        return None
 
     def _locate(self, places: list[tuple[int, int]]) -> list[int] | None:
         """Where some places of contents are in the text; None if marks there change it.
@@ -193,20 +234,23 @@ class Conversation:
           places: message and character of its content, or -1 for its end, -2 for the place before
             its last character; in the order of the text.
         """
-        marks = self._marks
-        if len(places) > len(marks):
-            return None
-        messages = list(self.messages)
-        for (i, at), mark in zip(places[::-1], marks[: len(places)][::-1], strict=True):
-            content = _insert(messages[i]["content"], at, mark)
-            messages[i] = {**messages[i], "content": content}
-        rendered = self._render(messages)
+        rendered = self._marked(places)
         if rendered is None or self._block.sub("", rendered) != self.text:
             return None
         found = list(self._block.finditer(rendered))
-        if "".join(match[0] for match in found) != marks[: len(places)]:
+        if "".join(match[0] for match in found) != self._marks[: len(places)]:
             return None
         return [match.start() - number for number, match in enumerate(found)]
+
+    def _marked(self, places: list[tuple[int, int]]) -> str | None:
+        """The rendering with marks at these places; None if it fails, or there are too many."""
+        if len(places) > len(self._marks):
+            return None
+        messages = list(self.messages)
+        for (i, at), mark in zip(places[::-1], self._marks[: len(places)][::-1], strict=True):
+            content = _insert(messages[i]["content"], at, mark)
+            messages[i] = {**messages[i], "content": content}
+        return self._render(messages)
 
     def _said(self, i: int) -> str:
         """The content of a message, its parts joined."""
@@ -274,6 +318,17 @@ class Conversation:
             return self.template.render(messages, self.tools, **more)
         except TemplateFailed:
             return None
+
+
+def _by_halves(some: list[int], ask: Callable[[list[int]], dict[int, V] | None]) -> dict[int, V]:
+    """What is found of each message, asked of all at once, and of halves of those that fail."""
+    if not some:
+        return {}
+    found = ask(some)
+    if found is not None or len(some) == 1:
+        return found or {}
+    half = len(some) // 2
+    return _by_halves(some[:half], ask) | _by_halves(some[half:], ask)
 
 
 def _insert(content: str | list[Part], at: int, mark: str) -> str | list[Part]:

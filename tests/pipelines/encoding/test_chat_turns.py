@@ -59,6 +59,19 @@ def test_white_space_that_a_template_trims(expression, left):
     assert turns(each(expression), SPACED, SPACED, "b", "b") == due
 
 
+@pytest.mark.parametrize("expression", ["c", "c | trim", "c.rstrip()"])
+def test_long_conversations_are_rendered_a_few_times(expression, monkeypatch):
+    """Whatever white space the template trims, and whatever else messages have that it ignores."""
+    rendered, render = [], ChatTemplate.render
+    monkeypatch.setattr(
+        ChatTemplate, "render", lambda *args, **more: rendered.append(1) or render(*args, **more)
+    )
+    contents = [{"content": f" {i} \n", "id": i + 1} for i in range(300)]
+    due = {"c": " {} \n<e>", "c | trim": "{}<e>", "c.rstrip()": " {}<e>"}[expression]
+    assert turns(each(expression), *contents) == [due.format(i) for i in range(1, 300, 2)]
+    assert len(rendered) < 20
+
+
 def test_contents_that_repeat_one_another_and_the_template():
     assert turns(each("c"), "b", "b", "A:b<e>", "A:b<e>\nU:b<e>") == ["b<e>", "A:b<e>\nU:b<e><e>"]
     private = "".join(map(chr, (0xE000, 0xF0000, 0xF0001, 0x10FFFD)))
