@@ -4,7 +4,7 @@ import os
 from dataclasses import replace
 from hashlib import sha256
 
-from pipelines.build.job import Job, Report
+from pipelines.build.job import Job, SetReport
 from pipelines.configs.config_file import CONFIG
 from pipelines.decontamination.hits import hits_file
 from pipelines.duplicates.job import name_tally
@@ -31,7 +31,7 @@ from schemas.sidecar import Inputs
 from schemas.typed_json import to_json
 
 
-def publish_set(report: Report, job: Job) -> Manifest:
+def publish_set(report: SetReport, job: Job) -> Manifest:
     """Checks the equations, writes the sidecars, moves everything into place.
 
     Raises:
@@ -61,7 +61,7 @@ def publish_set(report: Report, job: Job) -> Manifest:
     return manifest
 
 
-def _with_near(report: Report, job: Job) -> Report:
+def _with_near(report: SetReport, job: Job) -> SetReport:
     """The report with what is known of near-duplicates in its statistics.
 
     Raises:
@@ -78,7 +78,7 @@ def _with_near(report: Report, job: Job) -> Report:
     return replace(report, statistics=replace(report.statistics, observed=observed))
 
 
-def _sidecars(report: Report, job: Job) -> dict[str, bytes]:
+def _sidecars(report: SetReport, job: Job) -> dict[str, bytes]:
     """Name to content of the files beside the shards, but for tokenizer.json and rejects/."""
     schema, inputs = job.schema, file_digests(report.digests)
     return {
@@ -95,7 +95,7 @@ def _sidecars(report: Report, job: Job) -> dict[str, bytes]:
     }
 
 
-def _content(report: Report, job: Job, inputs: Inputs) -> SetContent:
+def _content(report: SetReport, job: Job, inputs: Inputs) -> SetContent:
     """Gathers what report.html shows of the set."""
     with store.workspace(job.staging) as folder:
         samples = sample_rows(
@@ -116,7 +116,7 @@ def _content(report: Report, job: Job, inputs: Inputs) -> SetContent:
     )
 
 
-def check_complete(report: Report, job: Job) -> None:
+def check_complete(report: SetReport, job: Job) -> None:
     """Refuses to publish where the runner lost something on the way.
 
     Raises:
@@ -137,7 +137,7 @@ def check_complete(report: Report, job: Job) -> None:
         )
 
 
-def check_report(report: Report, job: Job) -> None:
+def check_report(report: SetReport, job: Job) -> None:
     """Refuses to publish what lost a document, kept none, or refused too many.
 
     Raises:

@@ -3,7 +3,6 @@
 One GroupByKey carries the data. What is done on either side of it lies in files without Beam.
 """
 
-import gc
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -17,7 +16,7 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from pipelines.build.funnel import filtered_funnel, shard_funnel
-from pipelines.build.job import Job, Report, add_reports
+from pipelines.build.job import Job, SetReport
 from pipelines.build.make_shard import RowMaker, evaluation_of
 from pipelines.build.publish import publish_set
 from pipelines.build.route_examples import RoutedExamples, route_examples, tokenize
@@ -27,17 +26,17 @@ from pipelines.duplicates.result import parts_of, read_result
 from pipelines.duplicates.rows import digest_bytes
 from pipelines.duplicates.steps import Counts
 from pipelines.duplicates.transforms import FindNear
-from pipelines.filters.filter_documents import Filtered, filter_documents, load_filters
+from pipelines.filters.filter_documents import Filtered
 from pipelines.inspection.row_text import TokenTexts
-from pipelines.readers.block_list import read_blocks
-from pipelines.readers.sources import Block, read_block
+from pipelines.readers.sources import Block
 from pipelines.rows.example_batch import join
 from pipelines.rows.repeats import Kept, keep
 from pipelines.runners import run_metrics
+from pipelines.runners.block_steps import BlockStep, spread_blocks
 from pipelines.runners.deliveries import Deliveries
 from pipelines.runners.exchange import Outbox, keyed_type, receive
-from pipelines.runners.launch import end_with_launcher, is_worker_process
 from pipelines.runners.progress import Journal
+from pipelines.runners.reports import ALL
 from pipelines.storage.scratch import Pointer
 from pipelines.writers.finished import examples_hash, find_finished, note_finished
 from pipelines.writers.rejects import Stashed, stash
@@ -52,51 +51,36 @@ from schemas.manifest import Manifest, ManifestFile
 from schemas.statistics import ShardStatistics, Statistics
 
 _ROUTED, _REPORTS = "routed", "reports"
-_ALL = 0  # the key of every report
 Made = tuple[ShardStatistics, tuple[ManifestFile, ...], np.ndarray]  # counts, files, token counts
 
 
 def _add_up() -> beam.PTransform:
     # Few reports at a time: a shard's has a count for each id of the vocabulary, half a megabyte.
-    return beam.CombinePerKey(CallableWrapperCombineFn(add_reports, 10))
+    return beam.CombinePerKey(CallableWrapperCombineFn(SetReport.sum, 10))
 
 
-class RouteBlock(beam.DoFn):
+class RouteBlock(BlockStep[Job]):
     """Blocks -> (route, example batch or pointer) for each shard of their documents, and a report.
 
     A bundle gives one report when all is sent: what a runner loses of it leaves blocks out.
     """
 
-    def __init__(self, job: Job):
-        self._job = job
-
     def setup(self) -> None:
-        """Loads the tokenizer and what filters need, once a worker."""
-        end_with_launcher()
+        """Loads the tokenizer too."""
+        super().setup()
         self._tokenizer = self._job.tokenizer()
-        self._journal = Journal(self._job.local)
-        load_filters(self._job.filters, self._job.source.roles)
-
-    def teardown(self) -> None:
-        """Lets a worker process end without a search for garbage in all modules: 0.3 s."""
-        if is_worker_process():
-            gc.freeze()
 
     def start_bundle(self) -> None:
         """Starts an empty buffer and an empty report for this bundle."""
         self._outbox = Outbox(self._job.exchange, self._job.scratch)
-        self._reports: list[Report] = []
+        self._reports: list[SetReport] = []
 
     def process(self, block: Block) -> Iterator:
         """Reads, tokenizes and routes."""
         job = self._job
-        check_turn(job.staging, job.run)
-        filters = job.filters.of_split(block.split)
-        for piece, documents in enumerate(read_block(block, job.source)):
-            filtered = filter_documents(filters, documents, job.source.roles)
-            documents = filtered.documents
+        for piece, filtered in enumerate(self.read(block)):
             routed = route_examples(
-                documents, job.task, self._tokenizer, job.schema, job.routes, block.split
+                filtered.documents, job.task, self._tokenizer, job.schema, job.routes, block.split
             )
             self._outbox.add((route, examples.batch) for route, examples in routed.batches)
             if self._outbox.is_full:
@@ -105,8 +89,7 @@ class RouteBlock(beam.DoFn):
             report = _read_report(filtered, routed, stashed, self._funnel(filtered, routed, block))
             run_metrics.count_read(report.statistics)
             self._reports.append(report)
-            self._journal.add(bytes_read=documents.stored_bytes)
-        self._reports.append(Report(deliveries=Deliveries(blocks=(block.index,))))
+        self._reports.append(SetReport(deliveries=Deliveries(blocks=(block.index,))))
 
     def _funnel(self, filtered: Filtered, routed: RoutedExamples, block: Block) -> Funnel | None:
         job = self._job
@@ -120,8 +103,8 @@ class RouteBlock(beam.DoFn):
         """Sends what waits in the buffer, and then the report of the bundle."""
         for element in self._outbox.send():
             yield GlobalWindows.windowed_value(element)
-        self._reports.append(Report(deliveries=Deliveries(sent=self._outbox.sent)))
-        report = GlobalWindows.windowed_value((_ALL, add_reports(self._reports)))
+        self._reports.append(SetReport(deliveries=Deliveries(sent=self._outbox.sent)))
+        report = GlobalWindows.windowed_value((ALL, SetReport.sum(self._reports)))
         yield TaggedOutput(_REPORTS, report)
         del self._outbox, self._reports
 
@@ -131,7 +114,7 @@ def _read_report(
     routed: RoutedExamples,
     stashed: tuple[Stashed, ...],
     funnel: Funnel | None,
-) -> Report:
+) -> SetReport:
     documents = filtered.documents
     statistics = Statistics(
         documents_read=filtered.read,
@@ -142,7 +125,8 @@ def _read_report(
         funnel=funnel,
     )
     rejects = (*documents.rejects, *routed.rejects)
-    return Report(statistics, (), rejects, documents.digests, stashed=stashed, hits=filtered.hits)
+    told = {"statistics": statistics, "rejects": rejects, "hits": filtered.hits}
+    return SetReport.of(filtered, stashed, **told)
 
 
 class WriteShard(beam.DoFn):
@@ -175,14 +159,14 @@ class WriteShard(beam.DoFn):
             file_bytes=sum(file.bytes for file in files),
             seconds=time.monotonic() - began,
         )
-        report = Report(
-            replace(Statistics.of_shard(name, statistics), funnel=funnel),
-            files,
+        report = SetReport(
+            statistics=replace(Statistics.of_shard(name, statistics), funnel=funnel),
+            files=files,
             evaluation=evaluation_of(kept) if kept else (),
             token_counts=token_counts,
             deliveries=Deliveries(received=received),
         )
-        yield _ALL, report
+        yield ALL, report
 
     def _gather(
         self, route: int, values: Iterable[bytes | Pointer]
@@ -230,7 +214,7 @@ class Publish(beam.DoFn):
     def __init__(self, job: Job):
         self._job = job
 
-    def process(self, keyed: tuple[int, Report]) -> Iterator[Manifest]:
+    def process(self, keyed: tuple[int, SetReport]) -> Iterator[Manifest]:
         """Publishes the set, and gives its manifest."""
         _, report = keyed
         yield publish_set(report, self._job)
@@ -252,12 +236,12 @@ class MarkFound(beam.DoFn):
         outbox.add(job.marks.place(rows))
         yield from outbox.send()
         deliveries, near = Deliveries(sent=outbox.sent), Counts(removed=len(rows))
-        yield TaggedOutput(_REPORTS, (_ALL, Report(deliveries=deliveries, near=near)))
+        yield TaggedOutput(_REPORTS, (ALL, SetReport(deliveries=deliveries, near=near)))
 
 
-def _of_near(keyed: tuple[int, FindReport]) -> tuple[int, Report]:
+def _of_near(keyed: tuple[int, FindReport]) -> tuple[int, SetReport]:
     """What counts of the search here, where documents are read and counted beside it."""
-    return _ALL, Report(deliveries=keyed[1].deliveries, near=keyed[1].counts)
+    return ALL, SetReport(deliveries=keyed[1].deliveries, near=keyed[1].counts)
 
 
 def _empty_batches(shards: int) -> Iterator[tuple[int, bytes]]:
@@ -275,13 +259,8 @@ class BuildShards(beam.PTransform):
     def expand(self, input_or_inputs: beam.Pipeline) -> PCollection:
         """Wires the pure files together."""
         job, pipeline = self._job, input_or_inputs
-        route_type, report_type = keyed_type(job.exchange), tuple[int, Report]
-        blocks = (
-            pipeline
-            | "Plan" >> beam.Create([job.staging], reshuffle=False)
-            | "Blocks" >> beam.FlatMap(read_blocks)
-            | "Spread" >> beam.Reshuffle()
-        )
+        route_type, report_type = keyed_type(job.exchange), tuple[int, SetReport]
+        blocks = spread_blocks(pipeline, job.staging)
         routed = blocks | "Route" >> beam.ParDo(RouteBlock(job)).with_output_types(
             route_type, reports=report_type
         ).with_outputs(_REPORTS, main=_ROUTED)
@@ -313,7 +292,7 @@ class BuildShards(beam.PTransform):
         if job.near:
             near = cast(dict[str, PCollection], blocks | "Near" >> FindNear(job.near))
             told = near["reports"] | "NearCounts" >> beam.Map(_of_near).with_output_types(
-                tuple[int, Report]
+                tuple[int, SetReport]
             )
             return [near["placed"]], [told]
         if job.found:
@@ -325,7 +304,7 @@ class BuildShards(beam.PTransform):
                 | "SpreadFiles" >> beam.Reshuffle()
                 | "Mark"
                 >> beam.ParDo(MarkFound(job))
-                .with_output_types(keyed_type(job.exchange), reports=tuple[int, Report])
+                .with_output_types(keyed_type(job.exchange), reports=tuple[int, SetReport])
                 .with_outputs(_REPORTS, main=_ROUTED),
             )
             return [found[_ROUTED]], [found[_REPORTS]]

@@ -1,8 +1,6 @@
 """What every worker that looks for near-duplicates needs to know, and what it says."""
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -10,17 +8,13 @@ import pyarrow as pa
 
 from pipelines.duplicates.buckets import GIVEN
 from pipelines.duplicates.flags import Rule
-from pipelines.duplicates.steps import Batches, Counts, add_counts
-from pipelines.filters.filter_documents import Filtered, filter_documents
-from pipelines.filters.filters import Filters
-from pipelines.readers.documents import Documents, Reject
-from pipelines.readers.source import Source
-from pipelines.readers.sources import Block, read_block
+from pipelines.duplicates.steps import Batches, Counts
+from pipelines.filters.filter_documents import Filtered
+from pipelines.readers.sources import Block
 from pipelines.rows.routing import Routes
-from pipelines.runners.deliveries import Deliveries, add_deliveries
+from pipelines.runners.block_run import BlockJob
 from pipelines.runners.exchange import place_of_key
-from pipelines.writers.rejects import Stashed
-from schemas.drops import total_counts
+from pipelines.runners.reports import BlockReport
 from schemas.features import is_training
 from schemas.manifest import ManifestFile
 
@@ -55,37 +49,21 @@ class Placing(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class FindJob:
+@dataclass(frozen=True, kw_only=True)
+class FindJob(BlockJob):
     """What every worker needs to know.
 
     Attributes:
-      source: how inputs are read.
-      filters: which documents are kept, and compared.
       rule: which are near.
       placing: where it is written what is removed.
-      staging: the folder for finished files.
-      local: a folder of the machine that launched the run, for those who watch it.
-      scratch: the folder for what workers hand on to each other.
-      run: names the run that waits for this job.
-      exchange: files or runner.
       partitions: that buckets and documents are dealt with in.
-      blocks: how many the plan has.
       reads: how often somebody else reads, and reports, each block.
       routes: which splits documents are of; None where there are none.
     """
 
-    source: Source
-    filters: Filters
     rule: Rule
     placing: Placing
-    staging: str
-    local: str
-    scratch: str
-    run: str
-    exchange: str
     partitions: int
-    blocks: int
     reads: int = 0
     routes: Routes | None = None
 
@@ -109,59 +87,23 @@ def levels_of(routes: Routes, digests: np.ndarray) -> np.ndarray:
     return np.where(is_trained[routes.of(digests)], 0, 1).astype(np.uint8)
 
 
-def read_filtered(
-    block: Block, source: Source, filters: Filters
-) -> Iterator[tuple[Documents, Filtered]]:
-    """A block's documents in pieces, as they are read and as filters leave them."""
-    filters = filters.of_split(block.split)
-    for documents in read_block(block, source):
-        yield documents, filter_documents(filters, documents, source.roles)
-
-
 def text_of(filtered: Filtered) -> pa.LargeStringArray:
     """What is compared: the first role."""
     return filtered.documents.text
 
 
-@dataclass(frozen=True)
-class FindReport:
-    """What a bundle has to say; adds up.
+@dataclass(frozen=True, kw_only=True)
+class FindReport(BlockReport):
+    """What a bundle has to say.
 
     Attributes:
       read: documents found in the inputs.
       dropped: reason to number of those that filters and readers left out.
-      rejects: refused documents.
-      digests: of the stored ranges, see `Documents`.
-      stashed: where dropped documents are, if they are to be kept.
-      deliveries: which blocks were read, and what was sent and received.
       counts: of documents and pairs.
       files: of the result.
     """
 
     read: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
-    rejects: tuple[Reject, ...] = ()
-    digests: tuple[tuple[str, int, int, str], ...] = ()
-    stashed: tuple[Stashed, ...] = ()
-    deliveries: Deliveries = field(default_factory=Deliveries)
     counts: Counts = field(default_factory=Counts)
     files: tuple[ManifestFile, ...] = ()
-
-
-def add_reports(reports: Iterable[FindReport]) -> FindReport:
-    """All of them as one."""
-    reports = list(reports)
-
-    def all_of(name: str) -> tuple:
-        return tuple(chain.from_iterable(getattr(report, name) for report in reports))
-
-    return FindReport(
-        sum(report.read for report in reports),
-        total_counts(*(report.dropped for report in reports)),
-        all_of("rejects"),
-        all_of("digests"),
-        all_of("stashed"),
-        add_deliveries([report.deliveries for report in reports]),
-        add_counts(report.counts for report in reports),
-        all_of("files"),
-    )

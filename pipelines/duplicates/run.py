@@ -4,7 +4,6 @@ import os
 import shlex
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
@@ -15,17 +14,14 @@ from pipelines.duplicates.job import PASSES, FindJob, count_partitions
 from pipelines.duplicates.options import FindOptions
 from pipelines.duplicates.result import Files, Publishing, Result, find_result, read_result
 from pipelines.host.console import Console
-from pipelines.readers.block_list import has_blocks, write_blocks
+from pipelines.readers.block_list import has_blocks
 from pipelines.readers.sources import Block, plan_blocks
-from pipelines.readers.spread import CLUSTER_WORKERS, uneven, worker_count
-from pipelines.runners.deliveries import LOST_END
-from pipelines.runners.launch import choose_runner, is_local, with_beam
-from pipelines.storage.store import is_url
-from pipelines.targets.prepare import Counting, prepare_filters
+from pipelines.runners.block_run import BlockRun
+from pipelines.runners.launch import choose_runner
+from pipelines.targets.prepare import prepare_filters
 from pipelines.writers.refusals import FOUND, refuse_others, refuse_own_inputs, refuse_shard_set
-from pipelines.writers.staging import Staging, stage
+from pipelines.writers.staging import Staging, found_or_made
 from schemas.drops import REFUSED, describe_dropped
-from schemas.errors import DataError
 from schemas.terminal import number_of
 
 if TYPE_CHECKING:
@@ -46,57 +42,40 @@ def find_or_tell(options: FindOptions, beam_arguments: list[str]) -> None:
     refuse_shard_set(options.output, FOUND)
     blocks = plan_blocks(options.source())
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
-    total_bytes = sum(block.bytes for block in blocks)
-    beam_arguments, how = choose_runner(beam_arguments, PASSES * total_bytes)
+    total_bytes = PASSES * sum(block.bytes for block in blocks)
+    beam_arguments, how = choose_runner(beam_arguments, total_bytes)
     if options.dry_run:
         _print_plan(options, blocks, how)
         return
-    if not options.overwrite:
-        found = find_result(options.output, options.parameters(), blocks)
-        if found is not None:
-            _console.print(f"{options.output} holds this very result already: nothing to do")
-            _print_summary(found)
-            return
-    with stage(options.output) as staging:
-        _find(options, blocks, beam_arguments, how, staging)
-    _print_summary(read_result(options.output), seconds=time.monotonic() - began)
-
-
-def _find(
-    options: FindOptions,
-    blocks: list[Block],
-    beam_arguments: list[str],
-    how: str,
-    staging: Staging,
-) -> None:
-    """Runs the pipeline, whose last step publishes the result."""
-    local, folder = is_local(beam_arguments), staging.folder
-    total_bytes = sum(block.bytes for block in blocks)
-    _console.print(f"{total_bytes / 1e6:,.1f} MB in {number_of(len(blocks), 'block')}, {how}")
-    workers = worker_count(beam_arguments)[0] if local else CLUSTER_WORKERS
-    if waiting := uneven(blocks, workers):
-        _console.print(f"warning: {waiting}", style="yellow")
-    scratch = staging.scratch(local=local)
-    if not is_url(scratch):
-        os.mkdir(scratch)
-    write_blocks(folder, blocks)
-    counting = Counting(options.source(), blocks, beam_arguments, staging)
-    options = replace(options, filters=prepare_filters(options.filters, counting, _console.print))
-    with_beam().run_pipeline(
-        wire(options, blocks, beam_arguments, staging),
-        beam_arguments,
-        local=staging.local,
-        total_bytes=PASSES * total_bytes,
-        label="find_duplicates",
-        filter_name=options.filters.filter,
-        is_published=lambda: not has_blocks(folder),
+    source, filters, exchange = options.source(), options.filters, options.exchange
+    run = BlockRun(
+        "find_duplicates", source, filters, blocks, beam_arguments, how, exchange, PASSES
     )
-    if has_blocks(folder):  # publishing removes the folder
-        raise DataError(LOST_END)
+
+    def find() -> Result | None:
+        if options.overwrite:
+            return None
+        return find_result(options.output, options.parameters(), blocks)
+
+    found = found_or_made(options.output, find, lambda staging: _find(options, run, staging))
+    if found is not None:
+        _console.print(f"{options.output} holds this very result already: nothing to do")
+        _print_summary(found)
+    else:
+        _print_summary(read_result(options.output), seconds=time.monotonic() - began)
+
+
+def _find(options: FindOptions, run: BlockRun, staging: Staging) -> None:
+    """Runs the pipeline, whose last step publishes the result."""
+    _console.print(run.facts)
+    run.begin(staging, _console.print)
+    run = prepare_filters(run, staging, _console.print)
+    # Publishing removes the folder.
+    run.end(wire(options, run, staging), staging, is_done=lambda: not has_blocks(staging.folder))
 
 
 def wire(
-    options: FindOptions, blocks: list[Block], beam_arguments: list[str], staging: Staging
+    options: FindOptions, run: BlockRun, staging: Staging
 ) -> "Callable[[beam.Pipeline], None]":
     """Gives what adds the transforms to a pipeline."""
 
@@ -104,23 +83,14 @@ def wire(
         # Imports Beam, which takes a second.
         from pipelines.duplicates.transforms import FindDuplicates
 
-        rule, local = options.near.rule(), is_local(beam_arguments)
+        rule = options.near.rule()
         assert rule is not None  # the options refuse others
-        exchange = options.exchange
-        if exchange == "auto":
-            exchange = "files" if local else "runner"
-        job = FindJob(
-            source=options.source(),
-            filters=options.filters,
+        job = run.job(
+            FindJob,
+            staging,
             rule=rule,
             placing=Files(options.num_files),
-            staging=staging.folder,
-            local=staging.local,
-            scratch=staging.scratch(local=local),
-            run=staging.run,
-            exchange=exchange,
-            partitions=count_partitions(sum(block.bytes for block in blocks)),
-            blocks=len(blocks),
+            partitions=count_partitions(run.total_bytes),
         )
         publishing = Publishing(
             output=options.output,
@@ -129,7 +99,7 @@ def wire(
             parameters=options.parameters(),
             config=config_bytes("find_duplicates", options),
             max_rejects=options.max_rejects,
-            blocks=len(blocks),
+            blocks=len(run.blocks),
             files=options.num_files,
         )
         _ = pipeline | FindDuplicates(job, publishing)

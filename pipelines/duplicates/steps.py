@@ -82,17 +82,17 @@ class Counts:
             if number
         }
 
-
-def add_counts(parts: Iterable[Counts]) -> Counts:
-    """Adds them up."""
-    parts = list(parts)
-    numbers = {
-        name: sum(getattr(part, name) for part in parts)
-        for name in Counts.__dataclass_fields__
-        if name != "clusters"
-    }
-    clusters = np.sum([part.clusters for part in parts] or [(0,) * _SIZES], axis=0)
-    return Counts(**numbers, clusters=tuple(clusters.tolist()))
+    @staticmethod
+    def sum(parts: "Iterable[Counts]") -> "Counts":
+        """Adds them up."""
+        parts = list(parts)
+        numbers = {
+            name: sum(getattr(part, name) for part in parts)
+            for name in Counts.__dataclass_fields__
+            if name != "clusters"
+        }
+        clusters = np.sum([part.clusters for part in parts] or [(0,) * _SIZES], axis=0)
+        return Counts(**numbers, clusters=tuple(clusters.tolist()))
 
 
 @dataclass(frozen=True)

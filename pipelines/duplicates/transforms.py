@@ -23,8 +23,6 @@ from pipelines.duplicates.job import (
     SIZES,
     FindJob,
     FindReport,
-    add_reports,
-    read_filtered,
     text_of,
 )
 from pipelines.duplicates.result import Publishing, publish_result, write_part
@@ -40,33 +38,22 @@ from pipelines.duplicates.steps import (
     place_of,
     verify_pairs,
 )
-from pipelines.filters.filter_documents import load_filters
-from pipelines.readers.block_list import read_blocks
 from pipelines.readers.sources import Block
 from pipelines.rows.routing import joint_digests
+from pipelines.runners.block_run import read_filtered
+from pipelines.runners.block_steps import BlockStep, spread_blocks
 from pipelines.runners.deliveries import Deliveries
 from pipelines.runners.exchange import Outbox, keyed_type, receive
-from pipelines.runners.launch import end_with_launcher
-from pipelines.runners.progress import Journal
+from pipelines.runners.reports import ALL
 from pipelines.writers.rejects import stash
 from pipelines.writers.staging import check_turn
 
 _REPORTS = "reports"
-_ALL = 0  # the key of every report
 Keyed = tuple[int, Any]
 
 
-class _Stage(beam.DoFn):
+class _Stage(BlockStep[FindJob]):
     """What came for a key -> what goes on, by shuffle, and a report of the bundle."""
-
-    def __init__(self, job: FindJob):
-        self._job = job
-
-    def setup(self) -> None:
-        """Opens the journal of the progress display, and loads what filters need."""
-        end_with_launcher()
-        self._journal = Journal(self._job.local)
-        load_filters(self._job.filters, self._job.source.roles)
 
     def start_bundle(self) -> None:
         """Starts empty outboxes and an empty report for this bundle."""
@@ -79,7 +66,7 @@ class _Stage(beam.DoFn):
             yield TaggedOutput(output.tag, GlobalWindows.windowed_value(output.value))
         for outbox in self._outboxes.values():
             self._note(deliveries=Deliveries(sent=outbox.sent))
-        report = GlobalWindows.windowed_value((_ALL, add_reports(self._reports)))
+        report = GlobalWindows.windowed_value((ALL, FindReport.sum(self._reports)))
         yield TaggedOutput(_REPORTS, report)
         del self._outboxes, self._reports
 
@@ -136,11 +123,8 @@ class Sign(_Stage):
     def process(self, block: Block) -> Iterator:
         """Reads and signs."""
         job, row = self._job, 0
-        check_turn(job.staging, job.run)
         yield TaggedOutput(_tag(ASKS), (block.index, block))
-        for piece, (documents, filtered) in enumerate(
-            read_filtered(block, job.source, job.filters)
-        ):
+        for piece, filtered in enumerate(self.read(block)):
             text = text_of(filtered)
             digests = joint_digests([text])
             made = make_members(
@@ -153,15 +137,9 @@ class Sign(_Stage):
             )
             row += len(text)
             self._put(MEMBERS, made.batches)
-            self._note(
-                read=filtered.read,
-                dropped=filtered.dropped,
-                rejects=documents.rejects,
-                digests=documents.digests,
-                stashed=stash(filtered.lines, job.scratch, block.index, piece),
-                counts=made.counts,
-            )
-            self._journal.add(bytes_read=documents.stored_bytes)
+            stashed = stash(filtered.lines, job.scratch, block.index, piece)
+            found = {"read": filtered.read, "dropped": filtered.dropped, "counts": made.counts}
+            self._reports.append(FindReport.of(filtered, stashed, **found))
             yield from self._send(only_full=True)
         self._note(deliveries=Deliveries(blocks=(block.index + job.reads * job.blocks,)))
 
@@ -198,10 +176,7 @@ class Fetch(_Stage):
         for block in blocks[:1]:
             if streams:
                 asked = of_streams(streams, ASK)
-                texts = (
-                    text_of(filtered)
-                    for _, filtered in read_filtered(block, job.source, job.filters)
-                )
+                texts = map(text_of, read_filtered(block, job))
                 for batches in make_sets(asked, texts, block.place, job.rule):
                     self._put(SETS, batches)
                     yield from self._send(only_full=True)
@@ -341,12 +316,7 @@ class FindDuplicates(beam.PTransform):
     def expand(self, input_or_inputs: beam.Pipeline) -> PCollection:
         """Finds, writes and publishes."""
         job, pipeline, files = self._job, input_or_inputs, self._publishing.files
-        blocks = (
-            pipeline
-            | "Plan" >> beam.Create([job.staging], reshuffle=False)
-            | "Blocks" >> beam.FlatMap(read_blocks)
-            | "Spread" >> beam.Reshuffle()
-        )
+        blocks = spread_blocks(pipeline, job.staging)
         found = cast(dict[str, PCollection], blocks | "Find" >> FindNear(job))
         every_file = (
             pipeline
@@ -365,7 +335,7 @@ class FindDuplicates(beam.PTransform):
         return (
             (found["reports"], written[_REPORTS])
             | "AllReports" >> beam.Flatten()
-            | "AddUp" >> beam.CombinePerKey(CallableWrapperCombineFn(add_reports, 100))
+            | "AddUp" >> beam.CombinePerKey(CallableWrapperCombineFn(FindReport.sum, 100))
             | "Publish" >> beam.ParDo(Publish(self._publishing))
         )
 

@@ -16,6 +16,7 @@ from pipelines.inspection.row_export import RowTable
 from pipelines.inspection.show_row import find_split
 from pipelines.runners.progress import Display, Journal
 from pipelines.storage.store import disk_errors, write_file
+from pipelines.writers.publish import publish_files
 from pipelines.writers.staging import stage
 from schemas.errors import DataError, UsageError
 from schemas.manifest import MANIFEST, ManifestFile, file_sha256
@@ -76,8 +77,7 @@ def export_set(options: ExportOptions) -> None:
             _make_folders(asked, staging)
         _write(info, shards, table, options.to, staging)
         _write_indices(shards, table, options.to, staging)
-        with disk_errors(options.output):
-            size = _publish(asked, options.output, staging)
+        size = _publish(asked, options.output, staging)
     rows = sum(asked.files.values())
     say(
         f"ok: {rows:,} rows in {len(shards):,} {options.to} file{'s' * (len(shards) != 1)}, "
@@ -232,37 +232,23 @@ def _write_indices(
 
 
 def _publish(asked: ExportRecord, output: str, staging: str) -> int:
-    """Moves the files into place, export.json last; files of an older export go first.
+    """Publishes the files, sealed by export.json.
 
     Returns:
       Bytes of the files.
     """
-    record = os.path.join(output, RECORD)
+    record, old = os.path.join(output, RECORD), ()
     if os.path.exists(record):
-        older = from_json(ExportRecord, load_json(record), record)
-        os.remove(record)
-        for name in older.files:
-            _remove(output, name)
-    hashes = {name: file_sha256(os.path.join(staging, name)) for name in asked.files}
-    _make_folders(asked, output)
-    for name in asked.files:
-        os.replace(os.path.join(staging, name), os.path.join(output, name))
-    write_file(record, to_json(replace(asked, sha256=hashes)))
-    return sum(os.path.getsize(os.path.join(output, name)) for name in asked.files)
+        # Names may be a stranger's, and point elsewhere.
+        found = from_json(ExportRecord, load_json(record), record).files
+        old = filter(_NAME.fullmatch, found)
+    paths = {name: os.path.join(staging, name) for name in asked.files}
+    files = {name: (name, os.path.getsize(path)) for name, path in paths.items()}
+    sealed = replace(asked, sha256={name: file_sha256(path) for name, path in paths.items()})
+    publish_files(output, RECORD, to_json(sealed), files, old)
+    return sum(size for _, size in files.values())
 
 
 def _make_folders(asked: ExportRecord, directory: str) -> None:
     for folder in {os.path.dirname(name) for name in asked.files}:
         os.makedirs(os.path.join(directory, folder), exist_ok=True)
-
-
-def _remove(output: str, name: str) -> None:
-    """Removes a file of an older export, if it is there, and its folder if it was the last."""
-    if not _NAME.fullmatch(name):  # it may be a stranger's, who points elsewhere
-        return
-    path = os.path.join(output, name)
-    if os.path.isfile(path):
-        os.remove(path)
-    folder = os.path.dirname(path)
-    if "/" in name and os.path.isdir(folder) and not os.listdir(folder):
-        os.rmdir(folder)

@@ -60,14 +60,15 @@ class Deliveries:
     sent: np.ndarray = field(default_factory=lambda: NO_VALUES, compare=False)
     received: np.ndarray = field(default_factory=lambda: NO_VALUES, compare=False)
 
-
-def add_deliveries(parts: Sequence[Deliveries]) -> Deliveries:
-    """Puts together what several bundles said."""
-    return Deliveries(
-        tuple(block for part in parts for block in part.blocks),
-        add_tallies(part.sent for part in parts),
-        add_tallies(part.received for part in parts),
-    )
+    @staticmethod
+    def sum(parts: "Iterable[Deliveries]") -> "Deliveries":
+        """What several bundles said, as one."""
+        parts = list(parts)
+        return Deliveries(
+            tuple(block for part in parts for block in part.blocks),
+            add_tallies(part.sent for part in parts),
+            add_tallies(part.received for part in parts),
+        )
 
 
 def check_deliveries(

@@ -55,6 +55,13 @@ def exists(path: str) -> bool:
     return stores.size(path) is not None if is_url(path) else os.path.exists(path)
 
 
+def size(path: str) -> int | None:
+    """A file's bytes; None if there is none."""
+    if is_url(path):
+        return stores.size(path)
+    return os.path.getsize(path) if os.path.exists(path) else None
+
+
 def read(path: str, start: int = 0, length: int | None = None) -> bytes:
     """A file's bytes, all or some.
 

@@ -4,7 +4,7 @@ N-grams that are common language are found in a job of their own, which reads th
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -13,14 +13,12 @@ from pipelines.decontamination.finders import put_index
 from pipelines.decontamination.gram_index import GramIndex, index_targets
 from pipelines.decontamination.options import Decontamination
 from pipelines.filters.filters import Filters
-from pipelines.readers.source import Source
-from pipelines.readers.sources import Block
-from pipelines.runners.deliveries import LOST_END
+from pipelines.runners.block_run import BlockRun
 from pipelines.runners.launch import with_beam
 from pipelines.storage import store
 from pipelines.targets.read_targets import read_targets
 from pipelines.writers.staging import Staging
-from schemas.errors import DataError, UsageError
+from schemas.errors import UsageError
 from schemas.manifest import DECONTAMINATION
 from schemas.terminal import number_of
 from schemas.typed_json import to_json
@@ -77,45 +75,28 @@ def find_targets(flags: Decontamination, say: Callable[[str], None]) -> GramInde
     return index
 
 
-@dataclass(frozen=True)
-class Counting:
-    """The run that counts n-grams for.
+def prepare_filters(run: BlockRun, staging: Staging, say: Callable[[str], None]) -> BlockRun:
+    """The run, whose filters know the place of the n-grams to look for, if any are asked for.
 
-    Attributes:
-      source: what is read.
-      blocks: of all inputs, which lie in the staging folder.
-      beam_arguments: with a runner.
-      staging: of the run.
-    """
-
-    source: Source
-    blocks: Sequence[Block]
-    beam_arguments: list[str]
-    staging: Staging
-
-
-def prepare_filters(filters: Filters, counting: Counting, say: Callable[[str], None]) -> Filters:
-    """The filters with the place of the n-grams to look for, if any are asked for.
-
-    Leaves the n-grams and DECONTAMINATION in the staging folder.
+    Leaves the n-grams and DECONTAMINATION in the staging folder, where the run's blocks are.
 
     Raises:
       UsageError, DataError: see `find_targets`; or the run that counts n-grams failed.
     """
-    flags, folder = filters.decontamination, counting.staging.folder
+    flags, folder = run.filters.decontamination, staging.folder
     if not flags.decontaminate:
-        return filters
+        return run
     index = find_targets(flags, say)
     common = np.zeros(0, np.int64)
     if limit := flags.rule.max_documents:
-        common = _count(filters, put_index(index, folder), counting)
+        common = _count(run, put_index(index, folder), staging)
         say(
             f"decontamination: {number_of(len(common), 'n-gram')} of these in more than "
             f"{limit:,} documents, which do not count"
         )
     kept = index.without(common)
     store.write_file(os.path.join(folder, DECONTAMINATION), _report(index, kept, common))
-    return with_index(filters, put_index(kept, folder))
+    return replace(run, filters=with_index(run.filters, put_index(kept, folder)))
 
 
 def with_index(filters: Filters, path: str) -> Filters:
@@ -123,35 +104,22 @@ def with_index(filters: Filters, path: str) -> Filters:
     return replace(filters, decontamination=replace(filters.decontamination, index=path))
 
 
-def _count(filters: Filters, index: str, counting: Counting) -> np.ndarray:
+def _count(run: BlockRun, index: str, staging: Staging) -> np.ndarray:
     """Runs the pipeline that finds common n-grams: int64, their numbers."""
-    staging = counting.staging
-    local = os.path.join(staging.local, "counting")  # whose progress is its own
-    os.makedirs(local, exist_ok=True)
-    beam_run = with_beam()
+    staging = replace(staging, local=os.path.join(staging.local, "counting"))  # its own progress
+    os.makedirs(staging.local, exist_ok=True)
+    with_beam()
     # Imports Beam, which takes a second.
     from pipelines.targets.transforms import COMMON, CountGrams, GramJob
 
-    job = GramJob(
-        source=counting.source,
-        filters=replace(filters, decontamination=Decontamination(), filter=""),
-        index=index,
-        limit=filters.decontamination.rule.max_documents,
-        staging=staging.folder,
-        local=local,
-        run=staging.run,
-        blocks=len(counting.blocks),
-    )
-    beam_run.run_pipeline(
-        lambda pipeline: pipeline | CountGrams(job),
-        counting.beam_arguments,
-        local=local,
-        total_bytes=sum(block.bytes for block in counting.blocks),
-        label="counting n-grams",
-    )
+    limit = run.filters.decontamination.rule.max_documents
+    filters = replace(run.filters, decontamination=Decontamination(), filter="")
+    run = replace(run, command="counting n-grams", filters=filters, passes=1)
+    job = run.job(GramJob, staging, index=index, limit=limit)
     path = os.path.join(staging.folder, COMMON)
-    if not store.exists(path):
-        raise DataError(LOST_END)
+    run.end(
+        lambda pipeline: pipeline | CountGrams(job), staging, is_done=lambda: store.exists(path)
+    )
     return np.frombuffer(store.read(path), np.int64)
 
 

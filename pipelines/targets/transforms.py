@@ -21,55 +21,38 @@ from pipelines.decontamination.common_grams import (
     find_holders,
 )
 from pipelines.decontamination.finders import load_finder
-from pipelines.filters.filter_documents import filter_documents, load_filters
-from pipelines.filters.filters import Filters
 from pipelines.filters.rules.table import join_texts
 from pipelines.readers.block_list import read_blocks
-from pipelines.readers.source import Source
-from pipelines.readers.sources import Block, read_block
+from pipelines.readers.sources import Block
+from pipelines.runners.block_run import BlockJob
+from pipelines.runners.block_steps import BlockStep, spread_blocks
 from pipelines.runners.deliveries import (
     NO_VALUES,
     Deliveries,
-    add_deliveries,
     add_tallies,
     check_deliveries,
     tally,
 )
-from pipelines.runners.launch import end_with_launcher
-from pipelines.runners.progress import Journal
+from pipelines.runners.reports import ALL
 from pipelines.storage.store import write_file
-from pipelines.writers.staging import check_turn
 from schemas.features import is_training
 
 COMMON = "common_ngrams"  # in the staging folder: int64, numbers of n-grams
 _BUCKETS = 64
 _SAID = _BUCKETS  # the key of what was delivered
-_ALL = 0
 
 
-@dataclass(frozen=True)
-class GramJob:
+@dataclass(frozen=True, kw_only=True)
+class GramJob(BlockJob):
     """What every worker needs to know.
 
     Attributes:
-      source: what is read.
-      filters: of the documents that are counted.
       index: where the n-grams are.
       limit: an n-gram in more documents is common.
-      staging: the folder for what is found.
-      local: a folder of the machine that launched the run, for those who watch it.
-      run: names the run that waits for this job.
-      blocks: how many the plan has, each of which must be reported.
     """
 
-    source: Source
-    filters: Filters
     index: str
     limit: int
-    staging: str
-    local: str
-    run: str
-    blocks: int
 
 
 @dataclass(frozen=True)
@@ -80,18 +63,13 @@ class _Counted:
     common: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), compare=False)
 
 
-class FindGrams(beam.DoFn):
+class FindGrams(BlockStep[GramJob]):
     """Blocks of a bundle -> (bucket, its n-grams and who holds them), and what was delivered."""
 
-    def __init__(self, job: GramJob):
-        self._job = job
-
     def setup(self) -> None:
-        """Loads the n-grams and what filters need, once a worker."""
-        end_with_launcher()
+        """Loads the n-grams too."""
+        super().setup()
         self._finder = load_finder(self._job.index)
-        self._journal = Journal(self._job.local)
-        load_filters(self._job.filters, self._job.source.roles)
 
     def start_bundle(self) -> None:
         """Starts with no n-gram and no block."""
@@ -101,15 +79,13 @@ class FindGrams(beam.DoFn):
     def process(self, block: Block) -> None:
         """Looks through the documents of a block."""
         job = self._job
-        check_turn(job.staging, job.run)
         texts = [role.name for role in job.source.roles if role.values.is_text]
-        for documents in read_block(block, job.source):
-            self._journal.add(bytes_read=documents.stored_bytes)
-            if block.split and not is_training(block.split):
-                continue  # of it nothing is left out
-            kept = filter_documents(job.filters, documents, job.source.roles).documents
-            found = find_holders(self._finder, join_texts(kept.columns, texts))
-            self._holders = add_holders([self._holders, found], job.limit)
+        if block.split and not is_training(block.split):  # of it nothing is left out
+            self._journal.add(bytes_read=block.bytes)
+        else:
+            for filtered in self.read(block):
+                found = find_holders(self._finder, join_texts(filtered.documents.columns, texts))
+                self._holders = add_holders([self._holders, found], job.limit)
         self._blocks.append(block.index)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
@@ -126,12 +102,12 @@ def add_up(keyed: tuple[int, Iterable[Any]], limit: int) -> tuple[int, _Counted]
     """All of a key as one: what bundles said; or the common n-grams of a bucket."""
     key, parts = keyed
     if key == _SAID:
-        return _ALL, _Counted(add_deliveries(list(parts)))
+        return ALL, _Counted(Deliveries.sum(parts))
     received, holders = [NO_VALUES], NO_HOLDERS
     for part in parts:
         received.append(tally([(key, part)]))
         holders = add_holders([holders, np.frombuffer(part, np.uint64).reshape(-1, 2)], limit)
-    return _ALL, _Counted(Deliveries(received=add_tallies(received)), find_common(holders, limit))
+    return ALL, _Counted(Deliveries(received=add_tallies(received)), find_common(holders, limit))
 
 
 class WriteCommon(beam.DoFn):
@@ -144,7 +120,7 @@ class WriteCommon(beam.DoFn):
         """Refuses what is not complete, and writes."""
         job, counted = self._job, list(everything[1])
         check_deliveries(
-            add_deliveries([one.deliveries for one in counted]),
+            Deliveries.sum(one.deliveries for one in counted),
             lambda: read_blocks(job.staging),
             job.blocks,
             lambda key: f"bucket {key} of the n-grams",
@@ -164,10 +140,7 @@ class CountGrams(beam.PTransform):
     def expand(self, pipeline: beam.Pipeline) -> PCollection[str]:
         """Wires the pure functions together."""
         return (
-            pipeline
-            | "Plan" >> beam.Create([self._job.staging], reshuffle=False)
-            | "Blocks" >> beam.FlatMap(read_blocks)
-            | "Spread" >> beam.Reshuffle()
+            spread_blocks(pipeline, self._job.staging)
             | "Find" >> beam.ParDo(FindGrams(self._job)).with_output_types(tuple[int, Any])
             | "Meet" >> beam.GroupByKey()
             | "Add" >> beam.Map(add_up, self._job.limit).with_output_types(tuple[int, Any])

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pipelines.storage import store
-from pipelines.storage.store import disk_errors, is_url
 from pipelines.train.report import FORMAT_VERSION, Report
+from pipelines.writers.publish import publish_files
 from pipelines.writers.refusals import TOKENIZER_REPORT
 from pipelines.writers.rejects import FILTERED, REJECTS
 from pipelines.writers.staging import STAGING
@@ -17,8 +17,7 @@ TOKENIZER, HISTOGRAM, REPORT = "tokenizer.json", "histogram.parquet", TOKENIZER_
 CONFIG = "tokenizer_config.json"
 RUN = "config.yaml"  # the flags, to run it again
 READ, SAMPLE = "read.json", "sample.arrow"  # in the staging folder only
-_OLD = (TOKENIZER, REJECTS, FILTERED, RUN)
-_NEW = (HISTOGRAM, REJECTS, FILTERED, REPORT, CONFIG, RUN, TOKENIZER)  # in the order of publishing
+_FILES = (HISTOGRAM, REJECTS, FILTERED, REPORT, CONFIG, RUN)  # beside tokenizer.json, the seal
 
 
 def finished_tokenizer(
@@ -75,30 +74,13 @@ def _differences(output: str, parameters: dict[str, Any], digest: Callable[[], s
 
 def _report(output: str) -> Report:
     path = os.path.join(output, REPORT)
-    found = store.load_json(path)
-    if isinstance(found, dict):
-        found.setdefault("fertility", [])  # reports of 2026-11 and before have none
-    return from_json(Report, found, path)
+    return from_json(Report, store.load_json(path), path)
 
 
 def publish(output: str) -> None:
-    """Moves the staged files into place, tokenizer.json last; an older tokenizer goes first."""
+    """Publishes a tokenizer, whose files wait in OUTPUT/.staging."""
     staging = os.path.join(output, STAGING)
-    if is_url(output):
-        staged = store.sizes(staging)
-        store.delete(os.path.join(output, name) for name in _OLD)
-        for names in (_NEW[:-1], _NEW[-1:]):
-            due = [name for name in names if name in staged]
-            store.copy_all(
-                {f"{staging}/{name}": f"{output}/{name}" for name in due},
-                {f"{output}/{name}": staged[name] for name in due},
-            )
-        return
-    with disk_errors(output):
-        for name in _OLD:
-            if os.path.exists(os.path.join(output, name)):
-                os.remove(os.path.join(output, name))
-        for name in _NEW:
-            if os.path.exists(os.path.join(staging, name)):
-                os.makedirs(os.path.dirname(os.path.join(output, name)), exist_ok=True)
-                os.replace(os.path.join(staging, name), os.path.join(output, name))
+    sizes = {name: store.size(os.path.join(staging, name)) for name in _FILES}
+    files = {name: (name, size) for name, size in sizes.items() if size is not None}
+    content = store.read(os.path.join(staging, TOKENIZER))
+    publish_files(output, TOKENIZER, content, files, _FILES)

@@ -2,18 +2,15 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.readers.documents import Reject, refuse_too_many
+from pipelines.readers.documents import refuse_too_many
 from pipelines.readers.sources import file_digests
-from pipelines.runners.deliveries import Deliveries, add_deliveries
+from pipelines.runners.reports import BlockReport
 from pipelines.train.bpe import Trained
 from pipelines.train.fertility import Fertility
 from pipelines.train.histogram import Histogram
-from pipelines.writers.rejects import Stashed
-from schemas.drops import total_counts
 from schemas.errors import DataError
 from schemas.sidecar import Inputs
 from schemas.version import VERSION
@@ -21,29 +18,21 @@ from schemas.version import VERSION
 FORMAT_VERSION = 1
 
 
-@dataclass(frozen=True)
-class Read:
-    """What workers read; adds up.
+@dataclass(frozen=True, kw_only=True)
+class Read(BlockReport):
+    """What workers read.
 
     Attributes:
       documents: that were counted.
       bytes: of their text.
       normalized_bytes: of it as the tokenizer's normalizer writes it.
-      rejects: refused documents.
       dropped: reason to number of all that were left out.
-      stashed: where those are that filters dropped, if they are to be kept.
-      digests: of the stored ranges, see `Documents`.
-      deliveries: which blocks these were, and what was sent and received of their words.
     """
 
     documents: int = 0
     bytes: int = 0
     normalized_bytes: int = 0
-    rejects: tuple[Reject, ...] = ()
     dropped: dict[str, int] = field(default_factory=dict)
-    stashed: tuple[Stashed, ...] = ()
-    digests: tuple[tuple[str, int, int, str], ...] = ()
-    deliveries: Deliveries = field(default_factory=Deliveries)
 
 
 @dataclass(frozen=True)
@@ -98,21 +87,6 @@ class Report:
     tokenizer_sha256: str
     histogram_sha256: str
     fertility: tuple[Fertility, ...] = ()
-
-
-def add_read(parts: Iterable[Read]) -> Read:
-    """Puts together what several bundles read."""
-    parts = list(parts)
-    return Read(
-        sum(part.documents for part in parts),
-        sum(part.bytes for part in parts),
-        sum(part.normalized_bytes for part in parts),
-        tuple(reject for part in parts for reject in part.rejects),
-        total_counts(*(part.dropped for part in parts)),
-        tuple(stashed for part in parts for stashed in part.stashed),
-        tuple(digest for part in parts for digest in part.digests),
-        add_deliveries([part.deliveries for part in parts]),
-    )
 
 
 def check_read(read: Read, max_rejects: int) -> None:

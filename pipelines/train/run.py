@@ -5,7 +5,6 @@ import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,14 +20,12 @@ from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
 from pipelines.encoding.splitting.patterns import name_of
 from pipelines.encoding.tokenizer_files import COMMON_SPECIALS
 from pipelines.host.console import Console
-from pipelines.readers.block_list import write_blocks
 from pipelines.readers.sources import Block, hash_inputs, plan_blocks
-from pipelines.readers.spread import CLUSTER_WORKERS, uneven, worker_count
-from pipelines.runners.deliveries import LOST_END
-from pipelines.runners.launch import choose_runner, is_local, with_beam
+from pipelines.runners.block_run import BlockRun
+from pipelines.runners.launch import choose_runner
 from pipelines.storage import store
 from pipelines.storage.store import write_file
-from pipelines.targets.prepare import Counting, prepare_filters
+from pipelines.targets.prepare import prepare_filters
 from pipelines.train.bpe import Trained
 from pipelines.train.fertility import Fertility, fertility_table, measure_fertility
 from pipelines.train.group_sample import GroupSample
@@ -51,9 +48,9 @@ from pipelines.train.reference_counts import fault_of
 from pipelines.train.report import Report, Text, inputs_digest, report_of
 from pipelines.train.tokenizer_json import config_json
 from pipelines.writers.refusals import refuse_own_inputs, refuse_shard_set
-from pipelines.writers.staging import Staging, check_turn, stage
+from pipelines.writers.staging import Staging, check_turn, found_or_made
 from schemas.drops import REFUSED, describe_dropped
-from schemas.errors import DataError, UsageError
+from schemas.errors import UsageError
 from schemas.typed_json import from_json, to_json
 
 if TYPE_CHECKING:
@@ -74,21 +71,21 @@ def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
     refuse_unusable(options)
     blocks = [] if options.from_histogram else plan_blocks(options.source())
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
-    report, is_new = _find_finished(options, blocks), False
-    if report is None:
-        with stage(options.output) as staging:
-            refuse_shard_set(options.output)  # again: what may have been published until now
-            report = _find_finished(options, blocks)
-            if report is None:
-                report, is_new = _train(options, blocks, beam_arguments, staging), True
-                check_turn(staging.folder, staging.run, publishes=True)
-                publish(options.output)
-    if not is_new:
+    made: list[Report] = []
+
+    def make(staging: Staging) -> None:
+        made.append(_train(options, blocks, beam_arguments, staging))
+        check_turn(staging.folder, staging.run, publishes=True)
+        publish(options.output)
+
+    found = found_or_made(options.output, lambda: _find_finished(options, blocks), make)
+    if found:
         _say(f"{options.output} holds this very tokenizer already: nothing to do")
-    _print_summary(options, report, time.monotonic() - began)
+    _print_summary(options, found or made[0], time.monotonic() - began)
 
 
 def _find_finished(options: TokenizerOptions, blocks: list[Block]) -> Report | None:
+    refuse_shard_set(options.output)
     if options.overwrite:
         return None
 
@@ -199,35 +196,25 @@ def _count(
     options: TokenizerOptions, blocks: list[Block], beam_arguments: list[str], staging: Staging
 ) -> tuple[Histogram, Text]:
     """Runs the pipeline that counts words."""
-    total_bytes = sum(block.bytes for block in blocks)
-    beam_arguments, how = choose_runner(beam_arguments, total_bytes)
-    _say(f"counting words: {total_bytes / 1e6:,.1f} MB, {how}")
+    beam_arguments, how = choose_runner(beam_arguments, sum(block.bytes for block in blocks))
+    run = run_of(options, blocks, beam_arguments, how)
+    _say(f"counting words: {run.facts}")
     _say_if_slow(options.cutting().pattern)
-    local = is_local(beam_arguments)
-    workers = worker_count(beam_arguments)[0] if local else CLUSTER_WORKERS
-    if waiting := uneven(blocks, workers):
-        _say(f"warning: {waiting}")
-
-    folder, scratch = staging.folder, staging.scratch(local=local)
-    if not store.is_url(scratch):
-        os.mkdir(scratch)
-    write_blocks(folder, blocks)
-
-    counting = Counting(options.source(), blocks, beam_arguments, staging)
-    options = replace(options, filters=prepare_filters(options.filters, counting, _say))
-    with_beam().run_pipeline(
-        wire_counting(options, blocks, beam_arguments, staging),
-        beam_arguments,
-        local=staging.local,
-        total_bytes=total_bytes,
-        label="train_tokenizer",
-        filter_name=options.filters.filter,
-    )
-    path = os.path.join(folder, READ)
-    if not store.exists(path):
-        raise DataError(LOST_END)
+    run.begin(staging, _say)
+    run = prepare_filters(run, staging, _say)
+    path = os.path.join(staging.folder, READ)
+    wiring = wire_counting(options, run, staging)
+    run.end(wiring, staging, is_done=lambda: store.exists(path))
     text = from_json(Text, store.load_json(path), path)
-    return read_histogram(os.path.join(folder, HISTOGRAM)), text
+    return read_histogram(os.path.join(staging.folder, HISTOGRAM)), text
+
+
+def run_of(
+    options: TokenizerOptions, blocks: list[Block], beam_arguments: list[str], how: str = ""
+) -> BlockRun:
+    """What is read, and what runs it; the runner is chosen."""
+    source, filters = options.source(), options.filters
+    return BlockRun("train_tokenizer", source, filters, blocks, beam_arguments, how)
 
 
 def _warn_of_endless_turns(
@@ -256,7 +243,7 @@ def _say_if_slow(pattern: str) -> None:
 
 
 def wire_counting(
-    options: TokenizerOptions, blocks: list[Block], beam_arguments: list[str], staging: Staging
+    options: TokenizerOptions, run: BlockRun, staging: Staging
 ) -> "Callable[[beam.Pipeline], None]":
     """Gives what adds the transforms to a pipeline."""
 
@@ -264,17 +251,12 @@ def wire_counting(
         # Beam takes a second to import, and training from a histogram needs none of it.
         from pipelines.train.transforms import CountJob, CountWords
 
-        job = CountJob(
-            options.source(),
-            options.filters,
-            options.cutting(),
-            staging.folder,
-            staging.local,
-            staging.scratch(local=is_local(beam_arguments)),
-            options.max_rejects,
-            staging.run,
-            len(blocks),
-            file_groups(blocks),
+        job = run.job(
+            CountJob,
+            staging,
+            cutting=options.cutting(),
+            max_rejects=options.max_rejects,
+            groups=file_groups(run.blocks),
         )
         _ = pipeline | CountWords(job)
 

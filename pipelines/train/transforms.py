@@ -6,7 +6,7 @@ happens to them are the functions of `word_counts` and `histogram`.
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -17,92 +17,45 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipelines.filters.filter_documents import Filtered, filter_documents, load_filters
-from pipelines.filters.filters import Filters
 from pipelines.readers.block_list import read_blocks
-from pipelines.readers.documents import Documents
-from pipelines.readers.source import Source
-from pipelines.readers.sources import Block, read_block
+from pipelines.readers.sources import Block
+from pipelines.runners.block_run import BlockJob
+from pipelines.runners.block_steps import BlockStep, spread_blocks
 from pipelines.runners.deliveries import Deliveries, add_tallies, check_deliveries, tally
-from pipelines.runners.launch import end_with_launcher
-from pipelines.runners.progress import Journal
+from pipelines.runners.reports import ALL
 from pipelines.storage.store import write_file
 from pipelines.train import histogram, word_counts
 from pipelines.train.cutting import Cutting
 from pipelines.train.group_sample import GroupSample, add_samples
 from pipelines.train.groups import FileGroups
 from pipelines.train.output import HISTOGRAM, READ, SAMPLE
-from pipelines.train.report import Read, add_read, check_read, text_of
+from pipelines.train.report import Read, check_read, text_of
 from pipelines.train.word_counter import BUCKETS, WordCounter, add_counts
-from pipelines.writers.rejects import Stashed, collect, rejects_file, stash
+from pipelines.writers.rejects import collect, rejects_file, stash
 from pipelines.writers.staging import check_turn
 from schemas.typed_json import to_json
 
 _READ = -1  # the key of what was read; others are buckets of words, and one is of the sample
 _SAMPLE = BUCKETS
-_ALL = 0
 
 
-@dataclass(frozen=True)
-class CountJob:
+@dataclass(frozen=True, kw_only=True)
+class CountJob(BlockJob):
     """What every worker needs to know.
 
     Attributes:
-      source: what is read.
-      filters: which documents count.
       cutting: how documents become words.
-      staging: the folder for the finished histogram.
-      local: a folder of the machine that launched the run, for those who watch it.
-      scratch: the folder for what workers hand on to each other.
       max_rejects: a run with more refused documents fails; below 0 for no limit.
-      run: names the run that waits for this job.
-      blocks: how many the plan has, each of which must be reported.
       groups: how files make groups, if documents do not say it.
     """
 
-    source: Source
-    filters: Filters
     cutting: Cutting
-    staging: str
-    local: str
-    scratch: str
     max_rejects: int
-    run: str = ""
-    blocks: int = 0
     groups: FileGroups = FileGroups()
 
 
-def read_of(filtered: Filtered, stashed: tuple[Stashed, ...] = ()) -> Read:
-    """What a piece of a file adds."""
-    documents = filtered.documents
-    return Read(
-        documents=len(documents.text),
-        bytes=word_counts.array_bytes(documents.text),
-        rejects=documents.rejects,
-        dropped=filtered.dropped,
-        stashed=stashed,
-        digests=documents.digests,
-    )
-
-
-def read_groups(block: Block, job: CountJob) -> Iterator[tuple[str, Documents]]:
-    """A block's documents in pieces, each of files of one group."""
-    for group, part_of_block in job.groups.split(block):
-        for documents in read_block(part_of_block, job.source):
-            yield group, documents
-
-
-class CountBlocks(beam.DoFn):
+class CountBlocks(BlockStep[CountJob]):
     """Blocks of a bundle -> (bucket, counts of its words), a sample, and what was read."""
-
-    def __init__(self, job: CountJob):
-        self._job = job
-
-    def setup(self) -> None:
-        """Opens the journal of the progress display, and loads what filters need."""
-        end_with_launcher()
-        self._journal = Journal(self._job.local)
-        load_filters(self._job.filters, self._job.source.roles)
 
     def start_bundle(self) -> None:
         """Starts empty counts and an empty report for this bundle."""
@@ -113,15 +66,22 @@ class CountBlocks(beam.DoFn):
     def process(self, block: Block) -> None:
         """Reads a block and counts its words."""
         job = self._job
-        check_turn(job.staging, job.run)
-        for piece, (group, documents) in enumerate(read_groups(block, job)):
-            filtered = filter_documents(job.filters, documents, job.source.roles)
+        pieces = (
+            (group, filtered)
+            for group, of_group in job.groups.split(block)
+            for filtered in self.read(of_group)
+        )
+        for piece, (group, filtered) in enumerate(pieces):
+            columns, text = filtered.documents.columns, filtered.documents.text
+            counted = {
+                "documents": len(text),
+                "bytes": word_counts.array_bytes(text),
+                "normalized_bytes": self._counts.count(text, job.cutting),
+                "dropped": filtered.dropped,
+            }
             stashed = stash(filtered.lines, job.scratch, block.index, piece)
-            counted = self._counts.count(filtered.documents.text, job.cutting)
-            self._read.append(replace(read_of(filtered, stashed), normalized_bytes=counted))
-            columns = filtered.documents.columns
+            self._read.append(Read.of(filtered, stashed, **counted))
             self._sample.add(columns[0], group if len(columns.schema) == 1 else columns[1])
-            self._journal.add(bytes_read=documents.stored_bytes)
         self._read.append(Read(deliveries=Deliveries(blocks=(block.index,))))
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
@@ -130,7 +90,7 @@ class CountBlocks(beam.DoFn):
         for keyed in chain(tables, [(_SAMPLE, self._sample.to_bytes())]):
             self._read.append(Read(deliveries=Deliveries(sent=tally([keyed]))))
             yield GlobalWindows.windowed_value(keyed)
-        yield GlobalWindows.windowed_value((_READ, add_read(self._read)))
+        yield GlobalWindows.windowed_value((_READ, Read.sum(self._read)))
         del self._counts, self._sample, self._read
 
 
@@ -138,7 +98,7 @@ def add_up(keyed: tuple[int, Iterable[Any]]) -> tuple[int, tuple[int, Read, byte
     """All of a key as one: what was read; or what came for it, and the sum of its tables."""
     key, parts = keyed
     if key == _READ:
-        return _ALL, (key, add_read(parts), b"")
+        return ALL, (key, Read.sum(parts), b"")
     received: list[np.ndarray] = []
 
     def tallied() -> Iterator[bytes]:
@@ -150,7 +110,7 @@ def add_up(keyed: tuple[int, Iterable[Any]]) -> tuple[int, tuple[int, Read, byte
         total = add_samples(tallied())
     else:
         total = word_counts.to_bytes(add_counts(map(word_counts.from_bytes, tallied())))
-    return _ALL, (key, Read(deliveries=Deliveries(received=add_tallies(received))), total)
+    return ALL, (key, Read(deliveries=Deliveries(received=add_tallies(received))), total)
 
 
 class WriteHistogram(beam.DoFn):
@@ -162,7 +122,7 @@ class WriteHistogram(beam.DoFn):
     def process(self, everything: tuple[int, Iterable[tuple[int, Read, bytes]]]) -> Iterator[str]:
         """Refuses what is not complete or cannot be trained on, and writes the rest."""
         keys, reads, totals = zip(*everything[1], strict=True)
-        read, tables = add_read(reads), dict(zip(keys, totals, strict=True))
+        read, tables = Read.sum(reads), dict(zip(keys, totals, strict=True))
         sample = tables.pop(_SAMPLE, b"")
         check_deliveries(
             read.deliveries,
@@ -205,10 +165,7 @@ class CountWords(beam.PTransform):
         Counts and what was read travel as one collection: each grouping takes time of its own.
         """
         return (
-            pipeline
-            | "Plan" >> beam.Create([self._job.staging], reshuffle=False)
-            | "Blocks" >> beam.FlatMap(read_blocks)
-            | "Spread" >> beam.Reshuffle()
+            spread_blocks(pipeline, self._job.staging)
             | "Count" >> beam.ParDo(CountBlocks(self._job)).with_output_types(tuple[int, Any])
             | "Meet" >> beam.GroupByKey()
             | "Add" >> beam.Map(add_up).with_output_types(tuple[int, Any])

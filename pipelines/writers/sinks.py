@@ -1,14 +1,10 @@
 """Rows -> shard files, published whole or not at all.
 
-A shard is written under a name of its own, read again, compared with what was meant, and staged. A
-set is published by moving its files out of the staging folder, with MANIFEST.json last; until then
-no reader takes the directory for a set. In a store, which cannot move, they are copied there, each
-once, and by the store itself.
+A shard is written under a name of its own, read again, compared with what was meant, and staged.
 """
 
 import os
 import re
-import shutil
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -19,15 +15,14 @@ import xxhash
 
 from pipelines.rows.ragged import Ragged
 from pipelines.storage import store
-from pipelines.storage.store import disk_errors, is_url, write_file
+from pipelines.storage.store import disk_errors, is_url
 from pipelines.writers.array_record_file import ArrayRecordFile
 from pipelines.writers.document_formats.document_format import document_format
-from pipelines.writers.rejects import REJECTS
-from pipelines.writers.staging import STAGING, discard
+from pipelines.writers.publish import publish_files
+from pipelines.writers.staging import STAGING
 from schemas.agreement import METADATA
 from schemas.document_formats import DOCUMENT_FORMATS
-from schemas.errors import DataError
-from schemas.manifest import MANIFEST, Manifest, ManifestFile
+from schemas.manifest import MANIFEST, REJECTED, Manifest, ManifestFile
 from schemas.records import FORMATS, frame
 from schemas.sidecar import Schema
 from schemas.typed_json import to_json
@@ -174,64 +169,21 @@ def _stage_file(path: str, file: _HashedFile, staging: str, name: str, rows: int
 
 def find(output: str, file: ManifestFile) -> str:
     """Where a file of the set lies: staged, or in place, if this is a retry of publishing."""
-    staged = os.path.join(output, _staged_of(file))
+    staged = os.path.join(output, STAGING, _staged_of(file))
     return staged if store.exists(staged) else os.path.join(output, file.path)
 
 
 def _staged_of(file: ManifestFile) -> str:
-    return os.path.join(STAGING, staged_name(file) if file.split else file.path)
+    return staged_name(file) if file.split else file.path
 
 
 def publish(output: str, manifest: Manifest) -> None:
-    """Moves a set's files from OUTPUT/.staging into OUTPUT, the manifest last.
-
-    A set that was there before is made invisible first, and its other files are removed. On a disk
-    the manifest is written when all else is safe from a power cut.
+    """Publishes a set, whose files wait in OUTPUT/.staging.
 
     Raises:
       DataError: a file of the manifest is neither staged nor in place.
     """
-    if is_url(output):
-        _publish_in_store(output, manifest)
-    else:
-        _publish_on_disk(output, manifest)
-    write_file(os.path.join(output, MANIFEST), to_json(manifest))
-    discard(os.path.join(output, STAGING))
-
-
-def _publish_on_disk(output: str, manifest: Manifest) -> None:
-    manifest_path = os.path.join(output, MANIFEST)
-    if os.path.exists(manifest_path):
-        os.remove(manifest_path)
-    for name in _left_over(os.listdir(output), manifest):
-        os.remove(os.path.join(output, name))
-    shutil.rmtree(os.path.join(output, os.path.dirname(REJECTS)), ignore_errors=True)
-    for file in manifest.files:
-        staged, final = os.path.join(output, _staged_of(file)), os.path.join(output, file.path)
-        if os.path.exists(staged):
-            os.makedirs(os.path.dirname(final), exist_ok=True)
-            os.replace(staged, final)
-        elif not os.path.exists(final) or os.path.getsize(final) != file.bytes:
-            raise DataError(f"{staged} is gone: something else cleans it up; run again")
-    for folder in {os.path.dirname(os.path.join(output, file.path)) for file in manifest.files}:
-        store.sync(folder)
-
-
-def _publish_in_store(output: str, manifest: Manifest) -> None:
-    """Copies; what is staged goes when all is done, so that a second attempt finds it too."""
-    store.delete([os.path.join(output, MANIFEST)])
-    there = store.sizes(output)
-    rejects = {name for name in there if name.startswith(os.path.dirname(REJECTS) + "/")}
-    left_over = _left_over(there, manifest) | rejects
-    store.delete(os.path.join(output, name) for name in left_over)
-    copies = {
-        os.path.join(output, _staged_of(file)): os.path.join(output, file.path)
-        for file in manifest.files
-    }
-    store.copy_all(copies, {os.path.join(output, f.path): f.bytes for f in manifest.files})
-
-
-def _left_over(names: Iterable[str], manifest: Manifest) -> set[str]:
-    """Finds the files of an older set in the same directory."""
-    old = {name for name in names if name in METADATA or _SHARD_FILE.fullmatch(name)}
-    return old - {file.path for file in manifest.files}
+    there = store.sizes(output) if is_url(output) else os.listdir(output)
+    old = {name for name in there if name in METADATA or _SHARD_FILE.fullmatch(name)} | {*REJECTED}
+    files = {file.path: (_staged_of(file), file.bytes) for file in manifest.files}
+    publish_files(output, MANIFEST, to_json(manifest), files, old)

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -82,6 +83,34 @@ def stage(output: str, *, resume: Callable[[str, str], None] | None = None) -> I
                 else:
                     _begin(staging, resume)
             raise
+
+
+F = TypeVar("F")
+
+
+def found_or_made(
+    output: str,
+    find: Callable[[], F | None],
+    make: Callable[[Staging], Any],
+    *,
+    resume: Callable[[str, str], None] | None = None,
+) -> F | None:
+    """What is asked for, if the directory holds it; else makes and publishes it, and gives None.
+
+    Args:
+      output: the directory.
+      find: finds it there. Called again when the directory is kept to this run: another may have
+        published until then.
+      make: leaves it there, by way of the staging folder.
+      resume: see `stage`.
+    """
+    found = find()
+    if found is None:
+        with stage(output, resume=resume) as staging:
+            found = find()
+            if found is None:
+                make(staging)
+    return found
 
 
 @contextmanager

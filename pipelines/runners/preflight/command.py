@@ -14,9 +14,9 @@ import numpy as np
 
 from pipelines.build.estimate import Making, estimate
 from pipelines.build.options import BuildOptions
-from pipelines.build.run import Run, bytes_by_split, complete, wire
+from pipelines.build.run import Run, complete, wire
 from pipelines.decontamination.options import Decontamination
-from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
+from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.host.console import Console
 from pipelines.readers.files import is_url
 from pipelines.readers.sources import Block, plan_blocks
@@ -34,12 +34,11 @@ from pipelines.runners.preflight.places import (
 )
 from pipelines.runners.preflight.scale import Corpus, Rates, costs
 from pipelines.train.options import TokenizerOptions
-from pipelines.train.run import refuse_unusable, wire_counting
+from pipelines.train.run import refuse_unusable, run_of, wire_counting
 from pipelines.writers.staging import STAGING, Staging
 from schemas.drops import BY_SHARD
 from schemas.errors import DataError, TextmillError, UsageError
 from schemas.features import token_dtype
-from schemas.sidecar import Schema
 
 Wiring = Callable[[beam.Pipeline], Any]
 _NO_INPUTS = "the inputs could not be read from here"
@@ -137,19 +136,18 @@ def preflight_shards(options: BuildOptions, beam_arguments: list[str]) -> None:
     try:
         tokenizer = load_tokenizer(path)
         options = complete(options, blocks or [], look.say)
-        schema = options.schema(tokenizer, bytes_by_split(blocks or []))
+        run = Run.of(options, tokenizer, blocks or [], beam_arguments)
     except TextmillError as error:
         look.add(Check("tokenizer", "failed", str(error)))
         look.end()
         return
     said = f"{path}, {tokenizer.vocab_size:,} ids, fits --task={options.task}; it goes with the job"
     look.add(Check("tokenizer", "ok", said))
-    run = Run(options, schema, tokenizer, blocks or [], beam_arguments, "")
     look.job(wire(run, as_if_staged(options.output)))
     if blocks is None:
         look.add(Check("keys", "not checked", _NO_INPUTS))
     else:
-        _add_costs(look, asked, options, schema, tokenizer, blocks)
+        _add_costs(look, asked, run)
     look.end()
 
 
@@ -161,20 +159,13 @@ def as_if_staged(output: str) -> Staging:
     return Staging(folder, folder)
 
 
-def _add_costs(
-    look: Preflight,
-    asked: Asked,
-    options: BuildOptions,
-    schema: Schema,
-    tokenizer: LoadedTokenizer,
-    blocks: list[Block],
-) -> None:
+def _add_costs(look: Preflight, asked: Asked, run: Run) -> None:
     """Keys, memory and work, from a sample of the inputs and rates that were measured."""
-    source = next(iter(options.sources().values()))
-    filters = replace(options.filters, decontamination=Decontamination())  # which takes two passes
-    making = Making(schema, options.settings, source, filters, tokenizer)
+    schema, on = run.schema, run.on
+    filters = replace(on.filters, decontamination=Decontamination())  # which takes two passes
+    making = Making(schema, run.options.settings, on.source, filters, run.tokenizer)
     try:
-        found = estimate(making, blocks)
+        found = estimate(making, on.blocks)
     except TextmillError as error:
         look.add(Check("keys", "failed", str(error), "mend the inputs"))
         return
@@ -218,8 +209,8 @@ def preflight_tokenizer(options: TokenizerOptions, beam_arguments: list[str]) ->
     )
     look = Preflight(asked)
     blocks = look.places()
-    staging = as_if_staged(options.output)
-    look.job(wire_counting(options, blocks or [], beam_arguments, staging))
+    run = run_of(options, blocks or [], beam_arguments)
+    look.job(wire_counting(options, run, as_if_staged(options.output)))
     if blocks is None:
         look.add(Check("work", "not checked", _NO_INPUTS))
     else:

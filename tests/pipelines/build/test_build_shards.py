@@ -15,9 +15,9 @@ import psutil
 import pytest
 from tokenizers import Tokenizer
 
-from pipelines.build import run as build_run
 from pipelines.build_shards import main
 from pipelines.runners import exchange
+from pipelines.writers import staging
 from schemas.errors import DataError, UsageError
 from schemas.features import unmask
 from schemas.records import open_rows
@@ -330,14 +330,14 @@ def test_what_is_published_before_the_lock_is_had_stays(
 ):
     """Another set is refused, this very one found, as if it had been there from the start."""
     output = tmp_path / "set"
-    wait = build_run.stage
+    wait = staging.stage
 
     def let_another_finish(*args, **kwargs):
-        monkeypatch.setattr(build_run, "stage", wait)
+        monkeypatch.setattr(staging, "stage", wait)
         main(arguments(corpus, tokenizer_path, output, f"--seed={seed}"))
         return wait(*args, **kwargs)
 
-    monkeypatch.setattr(build_run, "stage", let_another_finish)
+    monkeypatch.setattr(staging, "stage", let_another_finish)
     flags = arguments(corpus, tokenizer_path, output, "--seed=7")
     if seed == 7:
         main(flags)

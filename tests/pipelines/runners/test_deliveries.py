@@ -23,7 +23,6 @@ from pipelines.readers.stored import Part
 from pipelines.runners.beam_run import run_pipeline
 from pipelines.runners.deliveries import (
     Deliveries,
-    add_deliveries,
     add_tallies,
     check_deliveries,
     tally,
@@ -88,7 +87,7 @@ def test_what_is_whole_passes():
         Deliveries((), received=SENT),
         Deliveries((1, 0), SENT[:1]),
     ]
-    check_deliveries(add_deliveries(parts), lambda: PLAN, 3, "key {}".format)
+    check_deliveries(Deliveries.sum(parts), lambda: PLAN, 3, "key {}".format)
 
 
 # Each swallows some elements that a step gives, as a runner would that loses them.

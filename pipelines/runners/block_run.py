@@ -1,0 +1,160 @@
+"""What every Beam command does around its own transforms: from the plan to the last step."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pipelines.filters.filter_documents import Filtered, filter_documents
+from pipelines.filters.filters import Filters
+from pipelines.readers.block_list import write_blocks
+from pipelines.readers.source import Source
+from pipelines.readers.sources import Block, read_block
+from pipelines.readers.spread import CLUSTER_WORKERS, uneven, worker_count
+from pipelines.runners.deliveries import LOST_END
+from pipelines.runners.launch import is_local, with_beam
+from pipelines.storage.store import is_url
+from pipelines.writers.staging import Staging
+from schemas.errors import DataError
+from schemas.terminal import number_of
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+J = TypeVar("J", bound="BlockJob")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockJob:
+    """What every worker needs to know; a command adds fields of its own.
+
+    Attributes:
+      source: how inputs are read.
+      filters: which documents are kept.
+      staging: the folder where files wait to be published.
+      local: a folder of the machine that launched the run, for those who watch it.
+      scratch: the folder for what workers hand on to each other.
+      run: names the run that waits for this job.
+      exchange: what carries batches from worker to worker: files or runner.
+      blocks: how many the plan has, each of which must be reported.
+    """
+
+    source: Source
+    filters: Filters
+    staging: str
+    local: str
+    scratch: str
+    run: str
+    exchange: str
+    blocks: int
+
+
+def read_filtered(block: Block, job: BlockJob) -> Iterator[Filtered]:
+    """A block's documents in pieces, as filters leave them."""
+    filters = job.filters.of_split(block.split)
+    for documents in read_block(block, job.source):
+        yield filter_documents(filters, documents, job.source.roles)
+
+
+@dataclass(frozen=True)
+class BlockRun:
+    """A command's plan, and what runs it.
+
+    Attributes:
+      command: its name.
+      source: how inputs are read.
+      filters: which documents are kept.
+      blocks: of all inputs.
+      beam_arguments: the command's other flags, with a runner.
+      how: the choice of the runner, in words.
+      asked_exchange: auto, files or runner.
+      passes: how often inputs are read.
+    """
+
+    command: str
+    source: Source
+    filters: Filters
+    blocks: list[Block]
+    beam_arguments: list[str]
+    how: str = ""
+    asked_exchange: str = "auto"
+    passes: int = 1
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all workers are on this machine."""
+        return is_local(self.beam_arguments)
+
+    @property
+    def exchange(self) -> str:
+        """What carries batches from worker to worker: files or runner."""
+        if self.asked_exchange != "auto":
+            return self.asked_exchange
+        return "files" if self.is_local else "runner"
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all inputs, as stored."""
+        return sum(block.bytes for block in self.blocks)
+
+    @property
+    def facts(self) -> str:
+        """Size and runner, in words."""
+        blocks = number_of(len(self.blocks), "block")
+        return f"{self.total_bytes / 1e6:,.1f} MB in {blocks}, {self.how}"
+
+    def job(self, kind: Callable[..., J], staging: Staging, **own: Any) -> J:
+        """What workers need to know: what every command's do, and a command's `own`."""
+        shared = {
+            "source": self.source,
+            "filters": self.filters,
+            "staging": staging.folder,
+            "local": staging.local,
+            "scratch": staging.scratch(local=self.is_local),
+            "run": staging.run,
+            "exchange": self.exchange,
+            "blocks": len(self.blocks),
+        }
+        return kind(**shared | own)
+
+    def begin(self, staging: Staging, say: Callable[[str], None]) -> None:
+        """Leaves the blocks in the staging folder, and says what will hold workers up."""
+        workers = worker_count(self.beam_arguments)[0] if self.is_local else CLUSTER_WORKERS
+        if waiting := uneven(self.blocks, workers):
+            say(f"warning: {waiting}")
+        scratch = staging.scratch(local=self.is_local)
+        if not is_url(scratch):
+            os.mkdir(scratch)
+        write_blocks(staging.folder, self.blocks)
+
+    def end(
+        self,
+        build: "Callable[[beam.Pipeline], Any]",
+        staging: Staging,
+        *,
+        is_done: Callable[[], bool],
+        count_finished: Callable[[], int] | None = None,
+    ) -> None:
+        """Runs the pipeline to its end, and looks whether that is the end of the work.
+
+        Args:
+          build: adds the transforms to a pipeline.
+          staging: of the run.
+          is_done: whether the last step has run.
+          count_finished: how many shards are finished, where workers keep no journal that is seen.
+
+        Raises:
+          DataError: a worker refused the data, or the run failed; in words.
+        """
+        with_beam().run_pipeline(
+            build,
+            self.beam_arguments,
+            local=staging.local,
+            total_bytes=self.passes * self.total_bytes,
+            label=self.command,
+            filter_name=self.filters.filter,
+            count_finished=count_finished,
+            is_published=is_done,
+        )
+        if not is_done():
+            raise DataError(LOST_END)
