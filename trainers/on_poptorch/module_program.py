@@ -71,7 +71,8 @@ class ModuleProgram(Program):
         self._device, self._precision = choose_device(flags.device, flags.precision)
         self._objective, self.module = objective, objective.module.to(self._device)
         self._optimizer = torch_optimizer(flags, self.module)
-        self.steps, self.evaluation_rows = plan.steps, flags.batch_size
+        self.steps = plan.steps
+        self.evaluation_rows = flags.batch_size // (flags.accumulation or 1)
         self._share_of_rate = Schedule(self.steps, flags.warmup_steps)
         self.description = f"PyTorch on {self._device.type}, {self._precision}"
 

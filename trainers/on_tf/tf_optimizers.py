@@ -7,6 +7,26 @@ from trainers.on_tf.backend import keras
 from trainers.on_tf.tf_flags import TfFlags
 
 
+class Momentum(keras.optimizers.SGD):
+    """Gradient descent with momentum as PyTorch and optax have it.
+
+    Decay is part of the gradient, and momentum is of gradients: each step multiplies it by its own
+    learning rate. Keras' own adds up steps, each of the rate that was then, and decays beside it.
+    """
+
+    decay = 0.0  # of matrices
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Adds the decay to the gradient, the gradient to the momentum, and goes down that."""
+        if len(variable.shape) > 1:
+            gradient = gradient + self.decay * variable
+        if self.momentum:
+            velocity = self.momentums[self._get_variable_index(variable)]
+            gradient = gradient + self.momentum * velocity
+            self.assign(velocity, gradient)
+        self.assign_sub(variable, learning_rate * gradient)
+
+
 def make_optimizer(flags: TfFlags, variables: list[keras.Variable]) -> keras.optimizers.Optimizer:
     """Keras' optimizer, built; biases and norms (vectors) do not decay.
 
@@ -33,7 +53,9 @@ def make_optimizer(flags: TfFlags, variables: list[keras.Variable]) -> keras.opt
     elif flags.optimizer == "lion":
         optimizer = keras.optimizers.Lion(**common, **betas)
     else:
-        optimizer = keras.optimizers.SGD(**common, momentum=flags.beta1)
+        common["weight_decay"] = None
+        optimizer = Momentum(**common, momentum=flags.beta1)
+        optimizer.decay = flags.weight_decay
     if optimizer.weight_decay:
         vectors = [variable for variable in variables if len(variable.shape) < 2]
         optimizer.exclude_from_weight_decay(var_list=vectors)

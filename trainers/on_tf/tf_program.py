@@ -80,7 +80,8 @@ class TfProgram(Program):
         self._gradients = tf.function(self._sums_and_gradients, jit_compile=self._jit)
         self._outputs = tf.function(self._objective.outputs, jit_compile=self._jit)
         self._evaluate = tf.function(self._evaluate_step)
-        self.steps, self.evaluation_rows = plan.steps, plan.flags.batch_size
+        self.steps = plan.steps
+        self.evaluation_rows = plan.flags.batch_size // (plan.flags.accumulation or 1)
         self.description = f"{device_name(self._strategy)}, {dtype}{', XLA' if self._jit else ''}"
 
     def load(self, weights: Arrays, state: Arrays | None) -> None:
@@ -96,8 +97,11 @@ class TfProgram(Program):
         XLA compiles a function when it is called: each is, with rows of padding, and what a step
         changes is put back bit for bit.
         """
-        count, due = self.evaluation_rows, self._plan.schema.features
-        rows = self.place({f.name: np.zeros((count, *f.shape), f.dtype) for f in due})
+
+        def padding(rows: int) -> Any:
+            due = self._plan.schema.features
+            return self.place({f.name: np.zeros((rows, *f.shape), f.dtype) for f in due})
+
         if trains:
             self._optimizer = self._optimizer or self._new_optimizer()
             # One device: gradients and update are one program. Several: only the gradients are,
@@ -105,11 +109,11 @@ class TfProgram(Program):
             jit = self._jit and self._replicas == 1
             self._train = tf.function(self._train_step, jit_compile=jit)
             weights, state = self.weights(), self.state()
-            self.train(rows, 0)()
+            self.train(padding(self._flags.batch_size), 0)()
             fill(self._objective.model, weights)
             self._fill_state(state)
         if evaluates:
-            self.evaluate(rows)()
+            self.evaluate(padding(self.evaluation_rows))()
 
     def place(self, rows: Batch) -> Any:
         """See `Program`; each device gets its consecutive rows."""

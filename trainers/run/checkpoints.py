@@ -58,6 +58,7 @@ class Checkpoints:
         """Touches nothing yet; `keep` newest checkpoints stay when one more is written."""
         self.directory, self.best_directory = output / CHECKPOINTS, output / BEST
         self._keep = keep
+        self._known_best: Optional[int] = None  # the best step that the newest checkpoint knows of
 
     @property
     def steps(self) -> List[int]:
@@ -96,15 +97,23 @@ class Checkpoints:
 
     def remove_other_best(self, progress: Progress) -> None:
         """Removes all best weights but those that a resumed run knows of: it will do without."""
+        self._known_best = progress.best_step
+        self._keep_best(progress)
+
+    def _keep_best(self, progress: Progress) -> None:
         for step, path in numbered(self.best_directory).items():
-            if step != progress.best_step:
+            if step not in (progress.best_step, self._known_best):
                 shutil.rmtree(str(path))
 
     def save_best(self, progress: Progress, weights: Arrays) -> None:
-        """Writes the weights as the best so far; raises as `save`."""
+        """Writes the weights as the best so far; raises as `save`.
+
+        Those that the newest checkpoint knows of stay: a run that is killed goes on from there.
+        """
         path = self.best_directory / str(progress.best_step)
         if not path.exists():
             self._publish(path, progress, weights, {})
+        self._keep_best(progress)
 
     def read(self, step: int, model: Optional[ModelConfig] = None) -> Stored:
         """All of the checkpoint after `step`, to train on; raises as `read_checkpoint`."""
@@ -136,10 +145,15 @@ class Checkpoints:
             found = [last[max(last)]]
         elif which is not None and which.isdecimal() and int(which) in every:
             found = [every[int(which)]]
+        if not every:
+            raise UsageError(
+                f"{self.directory.parent} has no checkpoint yet: a run writes them after every "
+                "--checkpoint_every steps, and when it ends or is interrupted"
+            )
         if not found:
             raise UsageError(
                 f"{self.directory.parent} has no checkpoint {which or LAST!r}: its steps are "
-                f"{', '.join(map(str, sorted(last))) or 'none'}, and the best is "
+                f"{', '.join(map(str, sorted(last)))}, and the best is "
                 f"{max(best, default='not known')}"
             )
         for path in found:

@@ -151,6 +151,11 @@ class RunFlags:
         if self.checkpoint == ALL and (self.uses_run or not self.evaluate_only):
             raise UsageError("--checkpoint=all is for --evaluate_only alone: give one checkpoint")
         if self.trains:
+            if self.checkpoint_path is not None:
+                raise UsageError(
+                    f"--checkpoint={self.checkpoint}: with --shards a run is trained, and its own "
+                    "weights are exported: give best, last or the number of a step"
+                )
             return
         if not (self.evaluate_only or self.uses_run):
             raise UsageError("give the directory of a shard set with --shards")
@@ -190,6 +195,23 @@ class RunFlags:
             else:
                 words.append(f"--{field.name}={value}")
         return " ".join(shlex.quote(word) for word in words)
+
+    def check_exported_step(self, steps: int) -> None:
+        """Refuses a step to export of which a run of so many steps keeps no checkpoint.
+
+        Raises:
+          UsageError: names those that it keeps.
+        """
+        which, last = str(self.checkpoint), min(steps, self.stop_after or steps)
+        if not which.isdecimal() or self.best_by != "none":  # a best step nobody knows before
+            return
+        kept = [*range(0, last, self.checkpoint_every)[1:], last][-self.keep_checkpoints :]
+        if int(which) not in kept:
+            raise UsageError(
+                f"--checkpoint={which}: of this run the checkpoints after steps "
+                f"{', '.join(map(str, kept))} are left at its end, by --checkpoint_every and "
+                "--keep_checkpoints"
+            )
 
     def planned_steps(self, train_rows: int) -> int:
         """Optimizer steps of the whole schedule; a DataError if there are no rows to train on."""

@@ -1,11 +1,12 @@
 """What a training run tells: metrics.jsonl, and a live progress line."""
 
 import json
+import math
 import os
 import sys
 import time
 from collections import deque
-from typing import Any, Deque, Dict, List, Optional, Sequence, TextIO, Tuple
+from typing import Any, Deque, Dict, Iterator, List, Mapping, Optional, Sequence, TextIO, Tuple
 
 from schemas.terminal import say, visible
 from trainers.run.metric_sinks import MetricSink
@@ -29,16 +30,16 @@ class MetricsFile:
         The sinks in `also` get every line, too, and are closed with the file.
         """
         self.path, self._also = path, also
-        kept = [line for line in read_metrics(path) if line["step"] <= start_step]
+        kept = (line for line in each_metrics(path) if start_step and line["step"] <= start_step)
         partial = path + ".partial"
         with open(partial, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(metrics) + "\n" for metrics in kept if start_step)
+            file.writelines(map(json_text, kept))
         os.replace(partial, path)
         self._file = open(path, "a", encoding="utf-8")
 
     def write(self, metrics: Dict[str, Any]) -> None:
         """Appends one line, whole: a run that is killed leaves no half line."""
-        self._file.write(json.dumps(metrics) + "\n")
+        self._file.write(json_text(metrics))
         self._file.flush()
         for sink in self._also:
             sink.write(metrics)
@@ -92,17 +93,36 @@ def _is_measurement(line: bytes) -> bool:
         and type(step) is int
         and 0 <= step < 1 << 53
         and "loss" in found
-        and all(type(value) in (int, float) for value in found.values())
+        and all(type(value) in (int, float, type(None)) for value in found.values())
     )
 
 
-def read_metrics(path: str) -> List[Dict[str, Any]]:
-    """The lines of a metrics file; [] where there is none. A last line that was cut is left out."""
+def json_text(metrics: Mapping[str, Any], indent: Optional[int] = None) -> str:
+    """Measurements as JSON and a line end; what is no finite number is null: JSON has no NaN."""
+    values = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in metrics.items()
+    }
+    return json.dumps(values, indent=indent) + "\n"
+
+
+def each_metrics(path: str) -> Iterator[Dict[str, Any]]:
+    """The lines of a metrics file, one at a time: a run of a million steps has as many.
+
+    None where there is no file. A last line that was cut is left out; null is read as NaN.
+    """
     if not os.path.exists(path):
-        return []
+        return
     with open(path, encoding="utf-8") as file:
-        lines = file.read().split("\n")[:-1]
-    return [json.loads(line) for line in lines]
+        for line in file:
+            if line.endswith("\n"):
+                found = json.loads(line)
+                yield {name: math.nan if v is None else v for name, v in found.items()}
+
+
+def read_metrics(path: str) -> List[Dict[str, Any]]:
+    """All lines of a metrics file at once, see `each_metrics`."""
+    return list(each_metrics(path))
 
 
 class Rates:

@@ -17,9 +17,10 @@ import numpy as np
 from schemas.errors import DataError
 from trainers.data.batches import Batch, BatchReader, read_ahead
 from trainers.models.modules import Weights
+from trainers.models.weights import shapes
 from trainers.run.checkpoints import Checkpoints
 from trainers.run.interruption import Interruption
-from trainers.run.journal import METRICS, MetricsFile, ProgressLine, Rates, duration, read_metrics
+from trainers.run.journal import METRICS, MetricsFile, ProgressLine, Rates, duration, each_metrics
 from trainers.run.metric_sinks import open_sinks
 from trainers.run.program import Arrays, Plan, Program, Task
 from trainers.run.progress import Progress, is_due
@@ -95,6 +96,7 @@ class Loop:
             return
         weights, optimizer = state or (first_weights(), None)
         self.program.load(weights, optimizer)
+        self.line.say(self._facts())
         self.line.say(self.program.description)
         self.program.compile(trains=True, evaluates=self._evaluates)
         self.line.say(f"ready in {time.perf_counter() - self.began:.1f} s")
@@ -133,9 +135,20 @@ class Loop:
             )
         self.line.say(f"resuming after step {self.start} of {self.program.steps}")
         stored = self.checkpoints.read(self.start, self.plan.model)
-        lines = read_metrics(self.metrics_path)
+        lines = each_metrics(self.metrics_path)
         self.progress = Progress.resumed(stored.progress, lines, self.task)
         return stored.weights, stored.state
+
+    def _facts(self) -> str:
+        """Model, parameters, rows and steps, in a line."""
+        flags, model = self.flags, self.plan.model
+        parameters = sum(math.prod(shape) for shape in shapes(model).values())
+        rows, length = self.shards.rows(flags.train_split), self.plan.schema.max_length
+        return (
+            f"{model.family}, {model.layers} layers of {model.hidden_size}, {parameters:,} "
+            f"parameters; {rows:,} rows of {length} tokens, {self.program.steps:,} steps of "
+            f"{flags.batch_size:,} rows"
+        )
 
     def _say_what_is_read(self) -> None:
         if not self._evaluates:
@@ -274,8 +287,11 @@ class Loop:
         self.line.say(f"step {step}: {split} {self.task.describe(measures)}")
 
     def _until_signal(self, split: str) -> Iterator[Tuple[Batch, Arrays]]:
+        batches = -(-self.shards.rows(split) // self.program.evaluation_rows)
         with closing(evaluate(self.program, self.shards, split)) as pairs:
-            for pair in pairs:
+            for number, pair in enumerate(pairs, 1):
+                step = self.progress.step
+                self.line.update(f"step {step}: measuring {split}, batch {number} of {batches}")
                 yield pair
                 if self.interruption.signal is not None:
                     raise _SignalCame

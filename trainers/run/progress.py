@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Iterable, Mapping, Optional
 
 from trainers.run.program import Task
 
@@ -36,7 +36,7 @@ class Progress:
 
     @classmethod
     def resumed(
-        cls, stored: Mapping[str, Any], metrics: List[Dict[str, Any]], task: Task
+        cls, stored: Mapping[str, Any], metrics: Iterable[Mapping[str, Any]], task: Task
     ) -> "Progress":
         """What a checkpoint holds, and what was evaluated after it was written.
 

@@ -16,7 +16,7 @@ from trainers.models.set_tokenizer import TOKENIZER, check_same_tokens, keep_set
 from trainers.run.checkpoints import Checkpoints
 from trainers.run.flags import CONFIG, Flags, check_task, config_bytes, open_set, parse_flags
 from trainers.run.interruption import Interruption
-from trainers.run.journal import METRICS, ProgressLine, duration, mend_metrics, read_metrics
+from trainers.run.journal import METRICS, ProgressLine, duration, each_metrics, mend_metrics
 from trainers.run.loop import Loop
 from trainers.run.program import Measures, Plan, Task, Trainer
 from trainers.run.run_directory import claimed, start_or_resume
@@ -51,6 +51,7 @@ def train(flags: Any, trainer: Trainer) -> None:
         ):
             line.say(f"note: {note}")
     steps = flags.planned_steps(shards.rows(flags.train_split))
+    flags.check_exported_step(steps)
     task = trainer.make_task(flags, schema, shards)
     plan = Plan(flags, schema, planned.config, steps, flags.output_directory(flags.model))
     program = trainer.make_program(plan, task)
@@ -102,7 +103,11 @@ def _say_last_word(loop: Loop) -> None:
     """Draws the curve and says what was made and where it lies."""
     plan, flags, task, step = loop.plan, loop.flags, loop.task, loop.progress.step
     output, checkpoints = plan.output, loop.checkpoints
-    lines, curve = read_metrics(str(output / METRICS)), output / "loss.png"
+    curve, shown = output / "loss.png", ("kind", "step", "loss")
+    lines = [
+        line if line["kind"] == "evaluation" else {name: line[name] for name in shown}
+        for line in each_metrics(str(output / METRICS))
+    ]
     draw_curve(lines, str(curve), f"{output.name}, {flags.shards}", unit=task.unit)
     seconds = time.perf_counter() - loop.began
     waiting = f"{loop.waited / max(seconds, 1e-9):.1%} of it waiting for data"

@@ -5,7 +5,6 @@ people look at: pictures, predictions; the last part is of the set's fingerprint
 OUTPUT/evaluation/SET-SPLIT-1a2b3c4d/measures.jsonl      a line for each measured checkpoint
 """
 
-import json
 import time
 from contextlib import closing
 from dataclasses import dataclass
@@ -33,8 +32,8 @@ from trainers.models.set_tokenizer import (
 )
 from trainers.models.weights import from_published, to_published
 from trainers.run.checkpoints import Checkpoints, read_weights
-from trainers.run.flags import BEST, RunFlags, check_task, open_set
-from trainers.run.journal import ProgressLine
+from trainers.run.flags import BEST, CONFIG, RunFlags, check_task, open_set
+from trainers.run.journal import ProgressLine, json_text
 from trainers.run.loop import evaluate
 from trainers.run.program import Arrays, Measures, Plan, Program, Task, Trainer
 from trainers.run.run_directory import CHECKPOINTS, SETTINGS, errors_in_words, read_settings
@@ -72,7 +71,8 @@ def find_trained(flags: Any, config: Type[ModelConfig]) -> Trained:
             return _find_run(flags, config, directory, which)
         if directory.parent.name in (CHECKPOINTS, BEST) and directory.name.isdecimal():
             return _find_run(flags, config, directory.parent.parent, directory.name)
-        if (directory / CHECKPOINTS).is_dir():
+        is_run = (directory / SETTINGS).is_file() and (directory / CONFIG).is_file()
+        if is_run or (directory / CHECKPOINTS).is_dir():
             return _find_run(flags, config, directory, None)
         if not (directory / SETTINGS).is_file():
             raise UsageError(
@@ -190,11 +190,11 @@ def _evaluate(flags: Any, trainer: Trainer, trained: Trained, line: ProgressLine
         if trained.schema is not None:
             (folder / name).mkdir(parents=True, exist_ok=True)
             task.write_files(folder / name)
-            text = json.dumps(measures, indent=2) + "\n"
+            text = json_text(measures, indent=2)
             (folder / name / "measures.json").write_text(text, encoding="utf-8")
             rows.append({"step": int(name), **measures})
     if rows:
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        lines = "".join(map(json_text, rows))
         (folder / "measures.jsonl").write_text(lines, encoding="utf-8")
         for text in task.report(folder, rows, f"{trained.directory} on {title}"):
             say(text)
@@ -264,7 +264,7 @@ class _Timed:
 def _append(path: str, report: Dict[str, Any]) -> None:
     try:
         with open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(report) + "\n")
+            file.write(json_text(report))
     except OSError as error:
         raise DataError(f"--report={path} cannot be written: {error}") from error
 

@@ -267,6 +267,7 @@ def test_class_weights(shards, accumulation):
     program = make_program(
         shards, **settings, class_weights="1,2.5", accumulation=accumulation, weight_decay=0.0
     )
+    assert program.evaluation_rows == 8 // accumulation
     before = program.weights()
     rows = next(ShardSet(str(shards)).batches("train", batch_size=8, seed=0, prefetch=0))
     inputs = tensors(classifier_arrays(rows))

@@ -347,7 +347,7 @@ def test_rows_are_shared_out(shards):
     plain = compiled(
         shards, device="cpu", batch_size=64, replication=2, device_iterations=4, accumulation=4
     )
-    assert (plain.evaluation_rows, plain.steps_a_call) == (64, 1)
+    assert (plain.evaluation_rows, plain.steps_a_call) == (16, 1)
     assert plain.description == "PyTorch on cpu, float32"
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from schemas.errors import DataError, UsageError
 from tests.tools.class_factory import write_class_set
@@ -454,6 +455,7 @@ def test_microbatches_make_the_same_step(shards, jit):
         program, batches = program_of(shards, accumulation=count, dropout=0.0, jit_compile=jit)
         program.compile(trains=True, evaluates=False)
         found.append((steps_of(program, batches[:1])[0], program.weights()))
+        assert program.evaluation_rows == 8 // (count or 1)
     (whole, weights), *others = found
     assert whole["counted"] > 8
     for metrics, changed in others:
@@ -524,6 +526,31 @@ def test_an_optimizer_moves_all_and_decays_matrices_only(name):
         np.testing.assert_allclose(variable.numpy(), expected, atol=1e-6, err_msg=variable.path)
     optimizer.apply([tf.ones(variable.shape) for variable in variables], variables)
     assert all((v.numpy() < b).any() for v, b in zip(variables, before, strict=True))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_momentum_is_that_of_pytorch(momentum):
+    """Whatever the rate of each step, and with a decay that is part of the gradient."""
+    config = TfClassifierFlags(
+        shards="x", optimizer="sgd_momentum", beta1=momentum, weight_decay=0.5, learning_rate=9.0
+    )
+    matrix = keras.Variable(np.arange(6.0).reshape(2, 3), dtype="float32")
+    vector = keras.Variable([1.0, -2.0], dtype="float32")
+    optimizer = make_optimizer(config, [matrix, vector])
+    due = [torch.tensor(each.numpy(), dtype=torch.float64) for each in (matrix, vector)]
+    oracle = torch.optim.SGD(
+        [{"params": due[:1], "weight_decay": 0.5}, {"params": due[1:]}], lr=1, momentum=momentum
+    )
+    for step, rate in enumerate((0.1, 0.3, 0.01)):
+        gradients = [np.full(each.shape, step - 0.5, np.float32) for each in (matrix, vector)]
+        optimizer.learning_rate = rate
+        optimizer.apply([tf.constant(each) for each in gradients], [matrix, vector])
+        for group, weight, gradient in zip(oracle.param_groups, due, gradients, strict=True):
+            group["lr"] = rate
+            weight.grad = torch.tensor(gradient, dtype=torch.float64)
+        oracle.step()
+    for found, wanted in zip((matrix, vector), due, strict=True):
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-6)
 
 
 def test_the_schedule_is_that_of_the_other_trainers(shards):

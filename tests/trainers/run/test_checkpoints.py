@@ -132,6 +132,9 @@ def test_a_best_is_kept_until_a_checkpoint_knows_the_newer(tmp_path):
     checkpoints.remove_other_best(Progress(3, best_step=2))  # as that does
     assert names_in(tmp_path / "best") == ["2"]
     save_best(checkpoints, 4)
+    save_best(checkpoints, 5)
+    assert names_in(tmp_path / "best") == ["2", "5"], "nothing goes on from 4"
+    save_best(checkpoints, 4)
     save(checkpoints, 6, best_step=4)
     assert names_in(tmp_path / "best") == ["4"]
     save(checkpoints, 8, best_step=4)
@@ -155,7 +158,7 @@ def test_choices(tmp_path):
     assert chosen(tmp_path, "4") == ["best/4"]
     assert chosen(tmp_path, "all") == ["best/4", "checkpoints/8", "checkpoints/10"]
     save_best(checkpoints, 10)
-    assert chosen(tmp_path, "all") == ["best/4", "checkpoints/8", "checkpoints/10"]
+    assert chosen(tmp_path, "all") == ["checkpoints/8", "checkpoints/10"]
 
 
 @pytest.mark.parametrize("which", ["9", "-1", "newest", "²"])
@@ -176,8 +179,8 @@ def test_of_none_there_is_none_to_choose(tmp_path, which):
     with pytest.raises(UsageError) as refused:
         Checkpoints(tmp_path).choose(which)
     assert str(refused.value) == (
-        f"{tmp_path} has no checkpoint {which or 'last'!r}: its steps are none, and the best is "
-        "not known"
+        f"{tmp_path} has no checkpoint yet: a run writes them after every --checkpoint_every "
+        "steps, and when it ends or is interrupted"
     )
 
 

@@ -241,6 +241,30 @@ def test_what_is_taken_is_not_exported_to(flags, tmp_path):
     assert said.startswith(f"--export={tmp_path}") and "give another" in said
 
 
+@every
+@pytest.mark.parametrize("step", ["7", "5", "12"])
+def test_a_step_that_is_not_kept_is_not_exported(flags, step, tmp_path):
+    """Of 12 steps with a checkpoint every 5 and at the end, 10 and 12 are left."""
+    given = flags(
+        shards="set",
+        export=str(tmp_path / "x"),
+        checkpoint=step,
+        checkpoint_every=5,
+        best_by="none",
+    )
+    if step == "12":
+        given.check_exported_step(12)
+        return
+    with pytest.raises(UsageError, match=rf"--checkpoint={step}: .* after steps 10, 12 are left"):
+        given.check_exported_step(12)
+
+
+@every
+def test_a_directory_is_not_exported_from_while_a_run_is_trained(flags):
+    said = refusal(flags, shards="set", export="x", checkpoint="run/checkpoints/500")
+    assert "give best, last or the number of a step" in said
+
+
 ACCEPTED = [
     ({}, True),
     ({"checkpoint": "best"}, True),

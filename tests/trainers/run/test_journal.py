@@ -1,6 +1,8 @@
 """Metrics files that are cut back on resume, rates, the progress line."""
 
 import io
+import math
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +86,18 @@ def test_a_sound_file_and_none_are_left_alone(tmp_path):
     path.write_bytes(b"\n".join([*GOOD, b""]))
     before = path.stat().st_mtime_ns
     assert mend_metrics(str(path)) == [] and path.stat().st_mtime_ns == before
+
+
+def test_what_is_no_number_is_null_as_json_has_it(tmp_path):
+    path = str(tmp_path / "metrics.jsonl")
+    file = MetricsFile(path, start_step=0)
+    file.write({"kind": "evaluation", "step": 1, "loss": 2.0, "auc": float("nan")})
+    file.close()
+    assert Path(path).read_text() == '{"kind": "evaluation", "step": 1, "loss": 2.0, "auc": null}\n'
+    assert mend_metrics(path) == []
+    MetricsFile(path, start_step=1).close()
+    [line] = read_metrics(path)
+    assert math.isnan(line["auc"]) and line["loss"] == 2.0
 
 
 @pytest.fixture
