@@ -12,7 +12,6 @@ from pipelines.duplicates.result import read_result, refuse_other_files
 from pipelines.inspection.report.content import SetContent
 from pipelines.inspection.report.page import report_file
 from pipelines.readers.block_list import read_blocks
-from pipelines.readers.documents import refuse_too_many
 from pipelines.readers.sources import file_digests
 from pipelines.rows.evaluation import evaluation_file
 from pipelines.runners.deliveries import AGAIN, and_more, check_deliveries
@@ -144,7 +143,7 @@ def check_report(report: SetReport, job: Job) -> None:
       DataError: says which.
     """
     statistics = report.statistics
-    refuse_too_many(report.rejects, job.max_rejects)
+    report.rejects.refuse_too_many(job.max_rejects)
     broken = statistics.broken_equations(job.schema.mask_copies)
     if broken:
         raise DataError("tokens or documents were lost, this is a defect: " + "; ".join(broken))

@@ -124,9 +124,8 @@ def _read_report(
         observed=filtered.observed,
         funnel=funnel,
     )
-    rejects = (*documents.rejects, *routed.rejects)
-    told = {"statistics": statistics, "rejects": rejects, "hits": filtered.hits}
-    return SetReport.of(filtered, stashed, **told)
+    told = {"statistics": statistics, "hits": filtered.hits}
+    return SetReport.of(filtered, stashed, refused=routed.rejects, **told)
 
 
 class WriteShard(beam.DoFn):

@@ -24,7 +24,6 @@ from pipelines.duplicates.job import FindReport, name_tally
 from pipelines.duplicates.rows import EDGE, by_key, digest_bytes, partition_of, to_batch
 from pipelines.duplicates.steps import Batches, Counts
 from pipelines.readers.block_list import read_blocks
-from pipelines.readers.documents import refuse_too_many
 from pipelines.readers.sources import Block, file_digests, hash_inputs
 from pipelines.runners.deliveries import AGAIN, check_deliveries
 from pipelines.storage import store
@@ -173,7 +172,7 @@ def publish_result(report: FindReport, publishing: Publishing) -> None:
         2 * publishing.blocks,
         name_tally,
     )
-    refuse_too_many(report.rejects, publishing.max_rejects)
+    report.rejects.refuse_too_many(publishing.max_rejects)
     found = _found(report, publishing.parameters)
     rows = sum(file.rows or 0 for file in report.files)
     if found.problems() or len(report.files) != publishing.files or rows != found.near_duplicates:

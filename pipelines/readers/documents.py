@@ -7,15 +7,13 @@ not part of the line. Empty lines separate documents and are none.
 import functools
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from schemas.drops import total_counts
-from schemas.errors import DataError
-from schemas.terminal import number_of
 
 _BLANK = rb"[ \t\r\v\f]*"
 # What ends a document, by kind: a cut after a match never cuts a document.
@@ -136,32 +134,6 @@ class Reject:
 def count_reasons(rejects: Iterable[Reject]) -> dict[str, int]:
     """Reason to number of refused documents."""
     return Counter(reject.reason for reject in rejects)
-
-
-def place_of(reject: Reject) -> tuple[str, int, str]:
-    """What rejects are sorted by."""
-    return reject.path, reject.offset or 0, reject.detail
-
-
-def refuse_too_many(rejects: Collection[Reject], most: int) -> None:
-    """Ends a run whose input is worse than it may be.
-
-    Args:
-      rejects: all of a run.
-      most: of them; below 0 for any number.
-
-    Raises:
-      DataError: counts the reasons, and shows the first document.
-    """
-    if not 0 <= most < len(rejects):
-        return
-    first = min(rejects, key=place_of)
-    reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(count_reasons(rejects).items()))
-    raise DataError(
-        f"{number_of(len(rejects), 'document was', 'documents were')} refused, more than "
-        f"--max_rejects={most:,} ({reasons}); the first is in {first.place}: {first.reason}, "
-        f"{first.detail}. Mend the input, or allow more (-1: any number)"
-    )
 
 
 def too_long(path: str, offset: int, longest: int) -> Reject:

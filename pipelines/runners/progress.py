@@ -138,6 +138,11 @@ class Display:
         """`12 MB of 34 MB read, 5.6 MB/s, 1,234 rows written, 4 s left`."""
         done = min(self._bytes, self._total)
         elapsed = max(time.monotonic() - self._began, 1e-9)
+        if not done:
+            return (
+                f"nothing of {decimal(self._total)} read yet in {elapsed:.0f} s: workers load what "
+                "they need, and compile their loops where none are kept"
+            )
         rate = done / elapsed
         left = f", {(self._total - done) / rate:.0f} s of reading left" if rate else ""
         rows = f", {self._rows:,} rows written" if self._rows else ""

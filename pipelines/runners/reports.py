@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from pipelines.filters.filter_documents import Filtered
 from pipelines.readers.documents import Reject
 from pipelines.runners.deliveries import Deliveries
-from pipelines.writers.rejects import Stashed
+from pipelines.writers.rejects import Rejects, Stashed
 from schemas.drops import total_counts
 
 ALL = 0  # the key of every report
@@ -30,17 +30,24 @@ class BlockReport:
 
     ADDED: ClassVar[dict[str, Callable[[Iterable[Any]], Any]]] = {}
 
-    rejects: tuple[Reject, ...] = ()
+    rejects: Rejects = field(default_factory=Rejects)
     digests: tuple[tuple[str, int, int, str], ...] = ()
     stashed: tuple[Stashed, ...] = ()
     deliveries: Deliveries = field(default_factory=Deliveries)
 
     @classmethod
-    def of(cls, filtered: Filtered, stashed: tuple[Stashed, ...], **others: Any) -> Self:
-        """What is said of a piece of a block."""
+    def of(
+        cls,
+        filtered: Filtered,
+        stashed: tuple[Stashed, ...],
+        *,
+        refused: Iterable[Reject] = (),
+        **others: Any,
+    ) -> Self:
+        """What is said of a piece of a block, of which more was refused after it was read."""
         documents = filtered.documents
-        told = {"rejects": documents.rejects, "digests": documents.digests, "stashed": stashed}
-        return cls(**told | others)
+        rejects = Rejects.of((*documents.rejects, *refused))
+        return cls(rejects=rejects, digests=documents.digests, stashed=stashed, **others)
 
     @classmethod
     def sum(cls, reports: Iterable[Self]) -> Self:

@@ -5,7 +5,6 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.readers.documents import refuse_too_many
 from pipelines.readers.sources import file_digests
 from pipelines.runners.reports import BlockReport
 from pipelines.train.bpe import Trained
@@ -95,7 +94,7 @@ def check_read(read: Read, max_rejects: int) -> None:
     Raises:
       DataError: says which.
     """
-    refuse_too_many(read.rejects, max_rejects)
+    read.rejects.refuse_too_many(max_rejects)
     if not read.documents:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in read.dropped.items())
         raise DataError(

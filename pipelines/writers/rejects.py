@@ -4,31 +4,114 @@ The former are few and come with reports. The latter may be most of the corpus: 
 to be kept, workers stash it in scratch files, and only pointers go through Beam.
 """
 
+import io
 import json
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 
-from pipelines.readers.documents import Reject, place_of
+from pipelines.readers.documents import Reject
 from pipelines.storage import store
 from pipelines.storage.scratch import Pointer, load, write_scratch
 from pipelines.storage.store import disk_errors
+from schemas.errors import DataError
 from schemas.manifest import ManifestFile
+from schemas.terminal import number_of
 
 REJECTS = "rejects/rejects.jsonl"
 FILTERED = "rejects/filtered.jsonl"
+_COLUMNS = pa.schema(
+    [
+        ("path", pa.string()),
+        ("offset", pa.int64()),
+        ("reason", pa.string()),
+        ("detail", pa.large_string()),
+        ("unit", pa.string()),
+    ]
+)
 _WRITTEN = ("detail", "offset", "path", "reason")  # of a reject
 
 
-def rejects_file(rejects: Iterable[Reject]) -> dict[str, bytes]:
+@dataclass(frozen=True)
+class Rejects:
+    """Refused documents of a run, of which there may be millions; adds up."""
+
+    table: pa.Table = field(default_factory=_COLUMNS.empty_table)
+
+    @staticmethod
+    def of(rejects: Iterable[Reject]) -> "Rejects":
+        """A table of them."""
+        rows = [asdict(reject) for reject in rejects]
+        return Rejects(pa.Table.from_pylist(rows, _COLUMNS)) if rows else Rejects()
+
+    @staticmethod
+    def sum(parts: "Iterable[Rejects]") -> "Rejects":
+        """All of them."""
+        tables = [part.table for part in parts if len(part)]
+        return Rejects(pa.concat_tables(tables).combine_chunks()) if tables else Rejects()
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return self.table.num_rows
+
+    def __iter__(self) -> Iterator[Reject]:
+        """Goes through them by path and offset, however they were read."""
+        return _rows(self._ordered())
+
+    def first_of_reasons(self) -> dict[str, Reject]:
+        """The first of each reason."""
+        ordered = self._ordered()
+        codes = ordered["reason"].combine_chunks().dictionary_encode().indices.to_numpy()
+        firsts = np.unique(codes, return_index=True)[1]
+        return {reject.reason: reject for reject in _rows(ordered.take(pa.array(firsts)))}
+
+    def _ordered(self) -> pa.Table:
+        offset = self.table["offset"].fill_null(0)
+        keys = self.table.set_column(1, _COLUMNS.field("offset"), offset)
+        by = [(name, "ascending") for name in ("path", "offset", "detail", "reason")]
+        return self.table.take(
+            pc.sort_indices(keys, by)  # pyright: ignore[reportAttributeAccessIssue]
+        )
+
+    def refuse_too_many(self, most: int) -> None:
+        """Ends a run whose input is worse than it may be.
+
+        Args:
+          most: that may be refused; below 0 for any number.
+
+        Raises:
+          DataError: counts the reasons, and shows the first document.
+        """
+        if not 0 <= most < len(self):
+            return
+        counts = sorted(self.table["reason"].value_counts().to_pylist(), key=lambda c: c["values"])
+        reasons = ", ".join(f"{each['counts']:,} {each['values']}" for each in counts)
+        first = next(iter(self))
+        raise DataError(
+            f"{number_of(len(self), 'document was', 'documents were')} refused, more than "
+            f"--max_rejects={most:,} ({reasons}); the first is in {first.place}: {first.reason}, "
+            f"{first.detail}. Mend the input, or allow more (-1: any number)"
+        )
+
+
+def _rows(table: pa.Table) -> Iterator[Reject]:
+    for batch in table.to_batches(max_chunksize=10_000):
+        yield from (Reject(**row) for row in batch.to_pylist())
+
+
+def rejects_file(rejects: Rejects) -> dict[str, bytes]:
     """The file's name and content, sorted by place; nothing if none was refused."""
-    ordered = sorted(rejects, key=place_of)
-    written = ({name: getattr(reject, name) for name in _WRITTEN} for reject in ordered)
-    lines = [json.dumps(fields, ensure_ascii=False) for fields in written]
-    return {REJECTS: ("\n".join(lines) + "\n").encode()} if lines else {}
+    content = io.StringIO()
+    for reject in rejects:
+        written = {name: getattr(reject, name) for name in _WRITTEN}
+        content.write(json.dumps(written, ensure_ascii=False) + "\n")
+    return {REJECTS: content.getvalue().encode()} if len(rejects) else {}
 
 
 @dataclass(frozen=True, order=True)

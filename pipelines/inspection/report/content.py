@@ -8,7 +8,7 @@ import numpy as np
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.inspection.row_text import TokenTexts
-from pipelines.readers.documents import Reject
+from pipelines.writers.rejects import Rejects
 from schemas.manifest import ManifestFile
 from schemas.sidecar import Inputs, Schema
 from schemas.statistics import ShardStatistics, Statistics
@@ -37,7 +37,7 @@ class SetContent:
     statistics: Statistics
     inputs: Inputs
     files: Sequence[ManifestFile]
-    rejects: Sequence[Reject]
+    rejects: Rejects
     token_counts: np.ndarray | None
     samples: Mapping[str, Mapping[str, np.ndarray]]
     tokenizer: LoadedTokenizer

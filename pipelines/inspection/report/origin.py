@@ -133,9 +133,7 @@ def rejects(content: SetContent) -> dict[str, Any] | None:
     dropped = content.statistics.dropped
     if not any(dropped.values()):
         return None
-    first: dict[str, Reject] = {}
-    for reject in sorted(content.rejects, key=lambda r: (r.path, r.offset or 0, r.detail)):
-        first.setdefault(reject.reason, reject)
+    first = content.rejects.first_of_reasons()
     read = content.statistics.documents_read
     return {
         "number": sum(dropped.values()),

@@ -22,6 +22,7 @@ from pipelines.inspection.report.content import SetContent, percent
 from pipelines.inspection.report.page import report_file, report_html
 from pipelines.inspection.set_tables import by_number, funnel_table
 from pipelines.readers.documents import Reject
+from pipelines.writers.rejects import Rejects
 from pipelines.writers.row_sample import sample_rows
 from pipelines.writers.token_counts import read_token_counts
 from schemas.funnel import Funnel, Removed, Sample
@@ -176,7 +177,7 @@ def _content(directory: Path, **changes) -> SetContent:
         statistics=info.stats,
         inputs=info.inputs,
         files=info.manifest.files,
-        rejects=(),
+        rejects=Rejects(),
         token_counts=read_token_counts(info),
         samples=sample_rows(
             info.schema, info.manifest.files, lambda file: str(directory / file.path)
@@ -236,7 +237,7 @@ def test_250_000_ids_and_65_536_shards_are_a_small_page(tmp_path):
             ManifestFile(f"{name}.tfrecord", 100, sha256, name.rsplit("-", 3)[0], 2)
             for name in names
         ],
-        rejects=[Reject("a.txt", n, f"reason_{n % 13}", "x" * 5000) for n in range(1000)],
+        rejects=Rejects.of(Reject("a.txt", n, f"reason_{n % 13}", "x" * 5000) for n in range(1000)),
         token_counts=counts,
         samples={},
         tokenizer=LoadedTokenizer.from_json(tokenizer_json(250_000)),
