@@ -97,7 +97,8 @@ def _is_unread(number: int) -> bool:
 
 def _prepare_end() -> None:
     """Makes the end of the interpreter quick, and quiet: there Ctrl-C would show a traceback."""
-    gc.freeze()  # looking for garbage in all modules takes 0.3 s
+    if "triton" not in sys.modules:  # PyTorch's, which prints thirty lines of what is not collected
+        gc.freeze()  # looking for garbage in all modules takes 0.3 s
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 

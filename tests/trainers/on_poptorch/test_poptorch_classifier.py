@@ -473,3 +473,22 @@ def test_refusals_cost_no_pytorch():
 def test_python_3_8_can_read_it(path):
     if path.suffix == ".py":
         ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
+
+
+def test_a_process_with_pytorch_ends_without_a_word():
+    """Not with thirty lines of what triton leaked: nanobind counts what nobody collected."""
+    code = """
+import torch
+from schemas.entry import run_entry
+
+def main(argv):
+    weight = torch.nn.Parameter(torch.zeros(2))
+    weight.grad = torch.ones(2)
+    torch.optim.AdamW([weight]).step()
+
+run_entry(main)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("", "")
