@@ -37,6 +37,7 @@ from schemas.errors import DataError, UsageError
 from schemas.sidecar import Inputs
 from schemas.terminal import say
 
+_AT_ONCE = 32  # files that are opened while they are planned
 _WORTH_A_PIECE = 1 << 20  # bytes of text: smaller files are put together
 
 
@@ -110,18 +111,22 @@ def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
 
 
 def _parts(source: Source) -> list[Part]:
-    parts: list[Part] = []
-    for whole, split in _files(source):
+    def plan(file: tuple[Part, huggingface.StoredSplit | None]) -> list[Part]:
+        whole, split = file
         part = replace(whole, format="arrow" if split else _format_of(whole, source))
         packs = FORMATS[part.format].packs
         if not packs and is_compressed(part.path):
             raise UsageError(
                 f"{part.path}: {part.format} is compressed within itself, not as a whole; unpack it"
             )
-        if part.size or not packs:
-            parts += _plan_file(part, source, split)
+        return list(_plan_file(part, source, split)) if part.size or not packs else []
+
+    files = _files(source)
+    # Most of the time of opening a file in a store is that of a request: many at once.
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        parts = [part for found in threads.map(plan, files) for part in found]
     if not parts:
-        raise DataError(f"the inputs hold no rows; the first is {_files(source)[0][0].path}")
+        raise DataError(f"the inputs hold no rows; the first is {files[0][0].path}")
     return parts
 
 
