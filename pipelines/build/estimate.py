@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pyarrow as pa
 
 from pipelines.build.make_shard import RowMaker
@@ -70,6 +71,7 @@ class Estimate:
       scratch_bytes: of example batches on their way to shards, by `--exchange=files`.
       seconds: on one core, warm.
       warm_up: seconds that each worker takes until it is.
+      documents_error: two standard errors of `documents`, by how the places of the sample differ.
     """
 
     whole: bool
@@ -85,6 +87,7 @@ class Estimate:
     scratch_bytes: float
     seconds: float
     warm_up: float
+    documents_error: float = 0.0
 
     def __add__(self, other: "Estimate") -> "Estimate":
         """Adds the estimates of two groups of inputs."""
@@ -110,6 +113,7 @@ class _Sample:
       text: bytes of text in them.
       taken: bytes of text in `pieces`; the others were read for the two above.
       pieces: documents.
+      places: bytes of text taken, and documents in them, of each place.
       seconds: of reading `text`.
     """
 
@@ -117,7 +121,20 @@ class _Sample:
     text: int = 0
     taken: int = 0
     pieces: list[Documents] = field(default_factory=list)
+    places: list[tuple[int, int]] = field(default_factory=list)
     seconds: float = 0.0
+
+    def error(self) -> float:
+        """The relative standard error of documents a byte: a ratio of means over the places.
+
+        Cochran, Sampling Techniques, 1977, section 6.4. 0 of one place, which tells none.
+        """
+        taken, found = np.array(self.places, np.float64).T
+        if len(taken) < 2 or not found.sum():
+            return 0.0
+        rest = found - found.sum() / taken.sum() * taken
+        variance = rest @ rest / (len(rest) - 1) / len(rest)
+        return float(np.sqrt(variance) / found.mean())
 
     def join(self) -> Documents:
         """All pieces as one, as large as those of a run: small ones would take longer."""
@@ -195,6 +212,7 @@ def _estimate(making: Making, blocks: list[Block]) -> Estimate:
         seconds=(routed.seconds + sum(one.seconds for one in made)) * scale
         + sample.seconds * text_bytes / max(sample.text, 1),
         warm_up=routed.warm_up + sum(one.warm_up for one in made),
+        documents_error=0.0 if whole else 2 * sample.error() * routed.documents * scale,
     )
 
 
@@ -255,7 +273,7 @@ def _take(sample: _Sample, place: Block, source: Source, wanted: int | None) -> 
     compressed = is_compressed(place.parts[0].path)
     if wanted is not None:
         source = replace(source, block_bytes=_PLACE_BYTES)
-    stored = text = taken = 0
+    stored = text = taken = found = 0
     for documents in read_block(place, source):
         if wanted is not None and taken >= wanted and stored and documents.stored_bytes:
             text += documents.source_bytes // 2 if compressed else 0
@@ -265,6 +283,8 @@ def _take(sample: _Sample, place: Block, source: Source, wanted: int | None) -> 
         if wanted is None or taken < wanted:
             taken += documents.source_bytes
             sample.pieces.append(documents)
+            found += documents.read
+    sample.places.append((taken, found))
     sample.stored += stored
     sample.text += text
     sample.taken += taken

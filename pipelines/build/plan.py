@@ -155,6 +155,10 @@ def plan_table(plan: Plan) -> Table:
         about = "" if estimate.whole else "at least " if drop.by_shard else "about "
         return about + _round_number(number, plan)
 
+    # Two digits: 2,137.4 -> 2,100.
+    error = (
+        f" ± {int(float(f'{estimate.documents_error:.2g}')):,}" if estimate.documents_error else ""
+    )
     length = schema.row_tokens
     rows = sum(estimate.rows.values())
     filled = "; each document is one"
@@ -168,7 +172,7 @@ def plan_table(plan: Plan) -> Table:
         "inputs": f"{number_of(len(files), 'file')}, {decimal(sum(files.values()))}, "
         f"{number_of(len(plan.blocks), 'block')}; {sample}",
         "text": f"{about}{decimal(int(estimate.text_bytes))}",
-        "documents": f"{about}{_round_number(estimate.documents, plan)}",
+        "documents": f"{about}{_round_number(estimate.documents, plan)}{error}",
         **describe_dropped(estimate.dropped, ("duplicates",), write),
         **plan.near,
         "tokens": f"{about}{_round_number(estimate.tokens, plan)} + "

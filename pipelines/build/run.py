@@ -122,7 +122,8 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
             f"{run.schema.fingerprint[:12]}): nothing to do"
         )
     seconds = None if found else time.monotonic() - began
-    print_summary(found or set_of(options.output), _console, seconds=seconds)
+    info = found or set_of(options.output)
+    print_summary(info, tokenizer, _console, seconds=seconds)
 
 
 def _find_finished(run: Run) -> SetInfo | None:

@@ -6,6 +6,8 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from pipelines.build.plan import Plan, plan_table, warnings
+from pipelines.build.warnings import set_warnings
+from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.host.console import Console
 from pipelines.inspection.set_tables import funnel_table, labels_table
 from pipelines.tasks.task import task_class
@@ -20,11 +22,14 @@ def print_plan(plan: Plan, console: Console) -> None:
         console.print(f"warning: {warning}", style="yellow")
 
 
-def print_summary(info: SetInfo, console: Console, *, seconds: float | None = None) -> None:
-    """Prints what a set holds, and the commands that go on with it.
+def print_summary(
+    info: SetInfo, tokenizer: LoadedTokenizer, console: Console, *, seconds: float | None = None
+) -> None:
+    """Prints what a set holds, what to know of it, and the commands that go on with it.
 
     Args:
       info: the finished set.
+      tokenizer: its own.
       console: to print on.
       seconds: that making it took; None for one that was found.
     """
@@ -36,6 +41,8 @@ def print_summary(info: SetInfo, console: Console, *, seconds: float | None = No
         console.print("", funnel_table(info.stats.funnel), "")
     if info.stats.total().labels:
         console.print("", labels_table(info.stats), "")
+    for warning in set_warnings(info, tokenizer):
+        console.print(f"warning: {warning}", style="yellow")
     directory = shlex.quote(info.directory)
     console.print(f"look at it: python -m pipelines.inspect_shards {directory} --row=0")
     if trainer := task_class(info.schema.task).trainer:
@@ -58,7 +65,7 @@ def _facts(info: SetInfo, seconds: float | None) -> dict[str, str]:
     holder = "documents" if info.schema.holds_documents else "rows"
     facts = {
         "documents": f"{statistics.documents_read:,} read, {total.documents:,} kept",
-        **describe_dropped(statistics.all_dropped(), ("duplicates", FILTERED, REFUSED)),
+        **_dropped(info),
         "tokens": f"{total.tokens:,} {moved}= all in {holder}"
         + f", {total.trained:,} trained on" * (total.trained > 0),
         "splits" if info.schema.holds_documents else "rows": ", ".join(
@@ -72,3 +79,14 @@ def _facts(info: SetInfo, seconds: float | None) -> dict[str, str]:
         facts["took"] = f"{seconds:.1f} s, {rate:.1f} MB of text a second"
     size = decimal(sum(file.bytes for file in info.manifest.files))
     return facts | {"lies in": f"{info.directory} ({size})"}
+
+
+def _dropped(info: SetInfo) -> dict[str, str]:
+    """What was left out, a line a kind; what was looked for has one where nothing was found too."""
+    dropped, asked = info.stats.all_dropped(), info.schema.parameters
+    always = ["duplicates", FILTERED, REFUSED]
+    always += ["near duplicates"] * any(name.startswith("near_duplicates") for name in asked)
+    facts = describe_dropped(dropped, always)
+    if "decontaminate_sha256" in asked and not any("contaminated" in name for name in dropped):
+        facts["contaminated"] = "none"
+    return facts

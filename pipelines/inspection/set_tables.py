@@ -225,17 +225,18 @@ def by_number(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def funnel_table(funnel: Funnel) -> Table:
-    """What was left out by reason, and its share of the tokens that were given."""
+    """What was left out by reason, and its share of the text that was given."""
     own = table(header=True)
     own.add_column("reason", overflow="fold")
-    for name in ("documents", "bytes", "tokens", "of all tokens"):
+    for name in ("documents", "bytes", "tokens", "of all text"):
         own.add_column(name, justify="right")
     for reason in in_order(funnel.removed):
         counts = sizes(funnel.removed[reason])
-        share = counts["tokens"] / max(funnel.tokens, 1)
+        share = counts["text_bytes"] / max(funnel.text_bytes, 1)
         own.add_row(Text(visible(reason)), *(f"{n:,}" for n in counts.values()), f"{share:.2%}")
     if funnel.edited_bytes:
-        own.add_row("edits", "", f"{funnel.edited_bytes:,}")
+        share = funnel.edited_bytes / max(funnel.text_bytes, 1)
+        own.add_row("edits", "", f"{funnel.edited_bytes:,}", "", f"{share:.2%}")
     return own
 
 

@@ -5,10 +5,11 @@ import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.progress import Progress
+from rich.progress import MofNCompleteColumn, Progress
 from rich.table import Table
 from tokenizers import Tokenizer
 
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     import apache_beam as beam
 
 _console = Console()
+_SHARED = ("document", "text_field", "input_format", "max_document_bytes")  # with build_shards
 
 
 def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
@@ -269,7 +271,13 @@ def _merge(options: TokenizerOptions, words: Histogram) -> Trained:
     _say(f"merging: {words.counts.num_rows:,} distinct words")
     console = Console(stderr=True)
     with (
-        Progress(console=console, transient=True, disable=not console.is_terminal) as bar,
+        Progress(
+            *Progress.get_default_columns(),
+            MofNCompleteColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        ) as bar,
         ThreadPoolExecutor(1) as pool,
     ):
         task = bar.add_task("tokens", total=options.vocab_size)
@@ -310,6 +318,13 @@ def _print_summary(options: TokenizerOptions, report: Report, seconds: float) ->
     masks = not set(COMMON_SPECIALS["mask"]).isdisjoint(options.specials())
     shards = ["python -m pipelines.build_shards", f"--task={'mlm' if masks else 'clm'}"]
     shards += [f"--input={shlex.quote(pattern)}" for pattern in options.input or ("TEXT",)]
+    # Flags that say how the text is read and cleaned: the set's is to be the same.
+    shared = [field for field in fields(options) if field.name in _SHARED]
+    for field in (*shared, *fields(options.filters)):
+        value = getattr(options if field in shared else options.filters, field.name)
+        if value != field.default and isinstance(value, (str, int, float)):
+            written = "" if value is True else f"={shlex.quote(str(value))}"
+            shards.append(f"--{field.name}{written}")
     shards += [f"--tokenizer={shlex.quote(options.output)}", "--output=SHARDS"]
     _say(f"make shards with it: {' '.join(shards)}")
 

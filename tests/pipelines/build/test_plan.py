@@ -9,6 +9,7 @@ import pytest
 from filelock import FileLock
 from rich.console import Console
 
+from pipelines.build import estimate as estimating
 from pipelines.build import plan as module
 from pipelines.build.estimate import Estimate
 from pipelines.build.plan import Plan, plan_table, warnings
@@ -32,6 +33,7 @@ ESTIMATE = Estimate(
     scratch_bytes=60.1e6,
     seconds=20.0,
     warm_up=1.5,
+    documents_error=2_137.4,
 )
 
 
@@ -64,7 +66,7 @@ def test_an_estimate_is_said_in_three_digits(tmp_path):
     said = text_of(plan(tmp_path))
     for words in (
         "1 file, 100.0 MB, 1 block; estimated from 6.0 MB spread over them",
-        "about 74,000",
+        "about 74,000 ± 2,100",
         "about 3 not_utf8",
         "about 1,230 min_chars",
         "at least 21",
@@ -153,3 +155,10 @@ def test_what_the_output_holds(corpus, tokenizer_path, tmp_path, capsys):
     (output / "schema.json").write_text("{}")
     assert "a damaged set: the run refuses" in said()
     assert sorted(os.listdir(output)) == before
+
+
+def test_the_error_of_an_estimate_is_that_of_its_places():
+    """Four places of equal size with 8, 10, 10 and 12 documents: sd 1.633 of 4 places, mean 10."""
+    sample = estimating._Sample(places=[(1000, 8), (1000, 10), (1000, 10), (1000, 12)])
+    assert sample.error() == pytest.approx((8 / 3) ** 0.5 / 4**0.5 / 10)
+    assert estimating._Sample(places=[(1000, 8)]).error() == 0

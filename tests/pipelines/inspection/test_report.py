@@ -298,11 +298,11 @@ def test_what_was_left_out_rule_by_rule(tmp_path):
     shown = io.StringIO()
     console.Console(file=shown, width=80).print(funnel_table(replace(funnel, edited_bytes=5)))
     assert [line.split() for line in shown.getvalue().splitlines()] == [
-        ["reason", "documents", "bytes", "tokens", "of", "all", "tokens"],
-        ["min_chars", "1", "10", "3", f"{3 / given[2]:.2%}"],
-        ["filter:<b>", "6", "60", "6", f"{6 / given[2]:.2%}"],
-        ["duplicates", "3", "30", "9", f"{9 / given[2]:.2%}"],
-        ["edits", "5"],
+        ["reason", "documents", "bytes", "tokens", "of", "all", "text"],
+        ["min_chars", "1", "10", "3", f"{10 / given[1]:.2%}"],
+        ["filter:<b>", "6", "60", "6", f"{60 / given[1]:.2%}"],
+        ["duplicates", "3", "30", "9", f"{30 / given[1]:.2%}"],
+        ["edits", "5", f"{5 / given[1]:.2%}"],
     ]
 
 

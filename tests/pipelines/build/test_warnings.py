@@ -1,0 +1,50 @@
+"""What a finished run warns of, on small corpora that deserve it and on one that does not."""
+
+import json
+
+import pytest
+
+from pipelines.build_shards import main
+
+WORDS = "one two three four five six seven eight nine ten"
+
+
+def warnings_of(capsys, tokenizer_path, tmp_path, content: str, *flags: str) -> list[str]:
+    path = tmp_path / "text.txt"
+    path.write_bytes(content.encode())
+    main(
+        ["--task=clm", f"--tokenizer={tokenizer_path}", "--max_length=32", f"--input={path}"]
+        + [f"--output={tmp_path / 'set'}", "--splits=train:1", "--num_shards=train:1", *flags]
+    )
+    shown = " ".join(capsys.readouterr().out.split())
+    return [part.split(" look at it:")[0] for part in shown.split("warning: ")[1:]]
+
+
+def test_text_without_faults_has_no_warning(capsys, tokenizer_path, tmp_path):
+    text = "".join(f"{WORDS} {n}\n\n" for n in range(50))
+    assert warnings_of(capsys, tokenizer_path, tmp_path, text, "--document=paragraph") == []
+
+
+def test_line_ends_of_windows(capsys, tokenizer_path, tmp_path):
+    """Between lines of a paragraph; at the end of a document the reader takes them away."""
+    text = "".join(f"{WORDS}\r\n{WORDS} {n}\r\n\r\n" for n in range(50))
+    [warning] = warnings_of(capsys, tokenizer_path, tmp_path, text, "--document=file")
+    assert "of all tokens hold a carriage return" in warning and "sed -i" in warning
+
+
+def test_a_book_that_is_one_paragraph(capsys, tokenizer_path, tmp_path):
+    book = "".join(f"{WORDS} {n}\n" for n in range(6000))
+    text = "a few words\n\n" * 3 + book
+    [warning] = warnings_of(capsys, tokenizer_path, tmp_path, text, "--document=paragraph")
+    assert warning.startswith("1 document of 32,768 tokens and more has at least ")
+    assert "--document=line or file" in warning
+
+
+@pytest.mark.parametrize("explain", ["always", "never"])
+def test_a_rule_that_takes_much(capsys, tokenizer_path, tmp_path, explain):
+    text = "".join("short\n" if n % 2 else f"{WORDS} {n}\n" for n in range(100))
+    flags = ["--min_words=5", f"--explain={explain}"]
+    found = warnings_of(capsys, tokenizer_path, tmp_path, text, *flags)
+    share = {"always": [], "never": ["the rule min_words takes 50% of all documents"]}[explain]
+    assert [warning.split(":")[0] for warning in found] == share
+    assert json.loads((tmp_path / "set" / "stats.json").read_text())["documents_rejected"]
