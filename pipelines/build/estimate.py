@@ -38,6 +38,7 @@ from schemas.statistics import ShardStatistics
 _PLACE_BYTES = 256 << 10
 _PLACES = 24
 _WHOLE_BYTES = 8 << 20  # inputs up to this are read whole
+_FEW_PLACES = 4
 _PATIENCE = 4.0  # seconds of reading, after which no new place is looked at
 
 
@@ -127,10 +128,11 @@ class _Sample:
     def error(self) -> float:
         """The relative standard error of documents a byte: a ratio of means over the places.
 
-        Cochran, Sampling Techniques, 1977, section 6.4. 0 of one place, which tells none.
+        Cochran, Sampling Techniques, 1977, section 6.4. 0 of a few places, which tell none, as of
+        two archives, of which only the beginning is read.
         """
         taken, found = np.array(self.places, np.float64).T
-        if len(taken) < 2 or not found.sum():
+        if len(taken) < _FEW_PLACES or not found.sum():
             return 0.0
         rest = found - found.sum() / taken.sum() * taken
         variance = rest @ rest / (len(rest) - 1) / len(rest)
