@@ -23,7 +23,7 @@ TO_BEAM = {"pipelines.build_shards", "pipelines.find_duplicates", "pipelines.tra
 # Of Flink's job server, which is asked for its flags, and of other programs than ours.
 OF_JOB_SERVER = {"max_bundle_size"}
 OF_OTHERS = {"worker_pool", "service_port"}
-NO_FLAGS = {"append", "architecture"}  # why there is none; an older name
+NO_FLAGS = {"append", "whole_word_masking"}  # why there is none
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FLAG = re.compile(r"(?<![\w-])--([a-z]\w*)")
 COMMAND = re.compile(r"^(?:\$ )?python -m ([\w.]+)(.*)")

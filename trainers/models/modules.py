@@ -154,7 +154,7 @@ class ModelConfig(ABC):
 
     @property
     def defaults(self) -> Dict[str, Any]:
-        """Fields that have a default: what a run had that an older version began without them."""
+        """Fields that have a default, with it."""
         return {f.name: f.default for f in fields(self) if f.default is not MISSING}
 
     @property

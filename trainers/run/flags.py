@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import os
-import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -248,7 +247,6 @@ def parse_flags(argv: List[str], kind: Type[Flags]) -> Flags:
       UsageError: they make no sense.
       SystemExit: after --help, and with 2 where there is no such flag.
     """
-    argv = [re.sub("^--architecture(?==|$)", "--family", argument) for argument in argv]
     argv = with_config(argv, kind.entry, kind)
     return tyro.cli(kind, args=argv, prog=f"trainers.{kind.entry}", use_underscores=True)
 

@@ -8,7 +8,7 @@ import json
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Sequence
+from typing import Any, Dict, Iterator, List, Sequence
 
 from schemas.errors import DataError, UsageError
 
@@ -19,7 +19,6 @@ _MAY_DIFFER_SILENTLY = (
     *("shards", "output", "resume", "verify", "follow_links", "cache_dir", "cache_gigabytes"),
     *("stop_after", "export", "export_saved_model", "checkpoint", "log_to"),
 )
-FORM = 2  # of a run's directory; runs of form 1 had checkpoints of their frameworks' own
 
 
 @contextmanager
@@ -71,7 +70,6 @@ def start_or_resume(
     *,
     resume: bool,
     same: Sequence[str],
-    defaults: Mapping[str, Any],
 ) -> List[str]:
     """Writes the run's settings, or compares them with those it began with.
 
@@ -80,7 +78,6 @@ def start_or_resume(
       settings: {"trainer": ..., "config": ..., "model": ..., "fingerprint": ...}.
       resume: whether to go on with what is there.
       same: names in "config" that a resumed run must have in common with its first part.
-      defaults: of fields of "model", which a run may lack that an older version began.
 
     Returns:
       A line for each setting that differs and may differ.
@@ -108,7 +105,7 @@ def start_or_resume(
     before = read_settings(output, settings["trainer"])
     changes = _changes(before["config"], settings["config"])
     must_agree = _changes(
-        {"shards' fingerprint": before["fingerprint"], **defaults, **before["model"]},
+        {"shards' fingerprint": before["fingerprint"], **before["model"]},
         {"shards' fingerprint": settings["fingerprint"], **settings["model"]},
     )
     must_agree.update({name: changes.pop(name) for name in same if name in changes})
@@ -125,7 +122,7 @@ def read_settings(output: Path, trainer: str) -> Dict[str, Any]:
     """The settings of a trainer's run that a directory holds: "config", "model", "fingerprint".
 
     Raises:
-      UsageError: it holds no run, one of another trainer, or one that an older version began.
+      UsageError: it holds no run, or one of another trainer.
       DataError: they cannot be read, or were changed: the weights are of the model they name.
     """
     path = output / SETTINGS
@@ -140,12 +137,6 @@ def read_settings(output: Path, trainer: str) -> Dict[str, Any]:
         raise UsageError(f"--output={output} holds no run: it has no {SETTINGS}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} is not a trainer's configuration ({error!r}): {remedy}") from error
-    if is_whole and found.pop("form", 1) != FORM:
-        raise UsageError(
-            f"--output={output} holds a run that another version of Textmill began, whose "
-            "checkpoints have another form: export it with that version and go on with "
-            "--init_from, or give another --output"
-        )
     if not is_whole or digest != _digest(found):
         raise DataError(f"{path} was changed since the run wrote it: {remedy}")
     if found["trainer"] != trainer:
@@ -159,7 +150,7 @@ def read_settings(output: Path, trainer: str) -> Dict[str, Any]:
 def write_settings(output: Path, settings: Dict[str, Any]) -> None:
     """Writes them whole or not at all."""
     partial = output / (SETTINGS + ".partial")
-    told = dict(settings, form=FORM, sha256=_digest(settings))
+    told = dict(settings, sha256=_digest(settings))
     partial.write_text(json.dumps(told, sort_keys=True, indent=2) + "\n", encoding="utf-8")
     os.replace(partial, output / SETTINGS)
 

@@ -86,10 +86,8 @@ def _prepare(plan: Plan, shards: BatchReader, line: ProgressLine) -> Checkpoints
         "model": asdict(plan.model),
         "fingerprint": shards.fingerprint,
     }
-    same, defaults = flags.same_settings, plan.model.defaults
-    notes = start_or_resume(
-        plan.output, settings, resume=flags.resume, same=same, defaults=defaults
-    )
+    same = flags.same_settings
+    notes = start_or_resume(plan.output, settings, resume=flags.resume, same=same)
     (plan.output / CONFIG).write_bytes(config_bytes(flags.entry, flags))
     keep_set_files(shards, plan.output)
     for note in notes + mend_metrics(str(plan.output / METRICS)):

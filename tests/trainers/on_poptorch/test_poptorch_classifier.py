@@ -236,7 +236,7 @@ def test_pairs_and_published_weights(tmp_path):
     ("more", "said"),
     [
         (["--hidden_size=15"], "--hidden_size=15 is no multiple of --heads=2"),
-        (["--architecture=bert"], "--embedding_size=8 is not --hidden_size=16: only --family"),
+        (["--family=bert"], "--embedding_size=8 is not --hidden_size=16: only --family"),
         (["--optimizer=lion"], "has no torch.optim.Lion"),
         (["--precision=float16"], "float16 is for IPUs"),
         (["--device=cuda"], "PyTorch finds no GPU"),
