@@ -1,11 +1,14 @@
 """What a person should know of a finished set before he trains on it, each with what to do."""
 
+import io
+import os
 from collections.abc import Iterator
 
 import numpy as np
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.writers.token_counts import read_token_counts
+from pipelines.storage import store
+from pipelines.writers.token_counts import TOKEN_COUNTS
 from schemas.drops import FILTERED, drop_of
 from schemas.sidecar import SetInfo
 from schemas.terminal import number_of
@@ -22,10 +25,11 @@ def set_warnings(info: SetInfo, tokenizer: LoadedTokenizer) -> Iterator[str]:
       tokenizer: its own.
 
     Raises:
-      DataError: a file of the set is not as it was written.
+      DataError: a file of the set cannot be read.
     """
     total = info.stats.total()
-    counts = read_token_counts(info)
+    content = store.read(os.path.join(info.directory, TOKEN_COUNTS))
+    counts = np.load(io.BytesIO(content), allow_pickle=False)
     used = np.flatnonzero(counts).tolist()
     returns = [token for token in used if b"\r" in tokenizer.token_bytes[token]]
     share = counts[returns].sum() / max(counts.sum(), 1)

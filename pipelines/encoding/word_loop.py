@@ -2,12 +2,12 @@
 
 How words lie in memory: a hash table of four numbers a slot.
 
-    low     bytes 0 to 7 of the word             a word of 16 bytes or more: a hash of it
-    high    bytes 8 to 14 and, on top, its size  2**63 + its number in the table of long words
+    low     of the word, see `word_slots`
+    high    likewise; 0 in a free slot
     ids     the first two of its ids             where its ids begin in the pool, if more than three
     rest    the third, and how many there are
 
-`high` is 0 in a free slot. Each pass over a chunk of words does little for one of them, so that a
+Each pass over a chunk of words does little for one of them, so that a
 processor has many under way at once, and a slot, which is seldom in a near cache, is read once.
 Functions that take arrays are not called in those passes, for numba would count references.
 
@@ -18,24 +18,28 @@ chunk that are too long to be kept.
 import numpy as np
 from numba import types
 
+from pipelines.encoding.word_slots import (
+    HIGH,
+    HIGH_MASK,
+    LOW,
+    LOW_MASK,
+    ODD,
+    SHORT,
+    find_slot,
+    short_hash,
+)
 from pipelines.host.compiled import entry, inner
 from pipelines.host.prefetch import prefetch
 
-LOW, HIGH, IDS, REST = range(4)  # slots[S, 4], int64
+IDS, REST = 2, 3  # slots[S, 4], int64, after LOW and HIGH
 FIRST_ID, NUMBER = 4, 7  # of the same as uint32[S, 8]
-USED, LONG, POOL, NEW, UNKEPT, MISSES = range(6)  # at[6]: what the table and the chunk hold
+POOL, NEW, UNKEPT, MISSES = range(2, 6)  # at[6], after USED and LONG: the table's and the chunk's
 DOCUMENT, PLACE, WORD = range(3)  # written[3]: how far the writing of ids has come
 MISSED, NEW_WORDS, NEW_SLOTS, UNKEPT_WORDS = range(4)  # scratch[4, W]
 BLOCK = 512  # words whose keys are known before they are looked for
-SHORT = 15  # bytes of the longest word that is its own key
 INLINE = 3  # ids that a slot holds
 KEPT = 256  # bytes of the longest word that is kept
-_ODD = np.int64(-7046029254386353131)  # 2**64 / golden ratio, as a signed number
-_MIX = np.int64(-4417276706812531889)  # another odd number
-_LONG = np.int64(-(2**63))
 _NO_MERGE = np.int64(2**62)
-_LOW_MASK = np.array([(1 << 8 * n) - 1 for n in range(8)] + [-1] * 8, np.int64)  # by size
-_HIGH_MASK = np.array([0] * 8 + [(1 << 8 * n) - 1 for n in range(8)], np.int64)
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _EIGHTS = types.Array(types.int64, 1, "A", readonly=True, aligned=False)
@@ -49,75 +53,6 @@ _LONG_WORDS = types.Tuple((types.int64[::1], types.uint8[::1], _EIGHTS))
 
 
 # ---- words -> slots ----
-
-
-@inner
-def _short_hash(low, high):
-    """Every bit of the word changes the low bits: words often differ in their last letter alone."""
-    mixed = (low ^ high * _MIX) * _ODD
-    mixed = (mixed ^ mixed >> 32) * _MIX
-    return mixed ^ mixed >> 32
-
-
-@inner
-def _key(data, eights, i, size):
-    """The key and the hash of a word; a long one's `high` is -1, for it has no number yet."""
-    if size > SHORT:
-        low = size * _ODD
-        for j in range(0, size - 8, 8):
-            low = (low ^ eights[i + j]) * _MIX
-            low ^= low >> 29
-        low = (low ^ eights[i + size - 8]) * _MIX
-        low ^= low >> 32
-        return low, np.int64(-1), low
-    if i + 16 <= data.size:
-        low, high = eights[i] & _LOW_MASK[size], eights[i + 8] & _HIGH_MASK[size] | size << 56
-        return low, high, _short_hash(low, high)
-    low, high = np.int64(0), size << 56
-    for j in range(min(size, 8)):
-        low |= np.int64(data[i + j]) << (8 * j)
-    for j in range(8, size):
-        high |= np.int64(data[i + j]) << (8 * (j - 8))
-    return low, high, _short_hash(low, high)
-
-
-@inner
-def _same(eights, i, others, start, size):
-    for j in range(0, size - 8, 8):
-        if eights[i + j] != others[start + j]:
-            return False
-    return eights[i + size - 8] == others[start + size - 8]
-
-
-@inner
-def _find(data, eights, i, size, slots, long_words, at):
-    """The slot of the word at byte i, or, negative, -1 - the one that it has been given now."""
-    starts, letters, letter_eights = long_words
-    low, high, slot = _key(data, eights, i, size)
-    last = slots.shape[0] - 1
-    slot &= last
-    while slots[slot, HIGH] != 0:
-        if slots[slot, LOW] == low:
-            if slots[slot, HIGH] == high:
-                return slot
-            if high < 0 and slots[slot, HIGH] < 0:
-                which = slots[slot, HIGH] ^ _LONG
-                start = starts[which]
-                same_size = starts[which + 1] - start == size
-                if same_size and _same(eights, i, letter_eights, start, size):
-                    return slot
-        slot = (slot + 1) & last
-    at[USED] += 1
-    slots[slot, LOW] = low
-    slots[slot, HIGH] = high
-    if high < 0:
-        slots[slot, HIGH] = _LONG | at[LONG]
-        start = starts[at[LONG]]
-        for j in range(size):
-            letters[start + j] = data[i + j]
-        at[LONG] += 1
-        starts[at[LONG]] = start + size
-    return -1 - slot
 
 
 @entry(types.void(_BYTES, _EIGHTS, _INTS, _ROWS, _LONG_WORDS, types.int64[::1], _ROWS, _FOUND))
@@ -152,9 +87,9 @@ def find_words(data, eights, starts, slots, long_words, at, scratch, becomes):
             start = starts[n]
             size = starts[n + np.uint64(1)] - start
             masked = np.uint64(min(size, SHORT))
-            low = eights[np.uint64(start)] & _LOW_MASK[masked]
-            high = eights[np.uint64(start + 8)] & _HIGH_MASK[masked] | size << 56
-            slot = _short_hash(low, high) & last
+            low = eights[np.uint64(start)] & LOW_MASK[masked]
+            high = eights[np.uint64(start + 8)] & HIGH_MASK[masked] | size << 56
+            slot = short_hash(low, high) & last
             prefetch(slots, slot)
             lows[k], highs[k] = low, high if size <= SHORT else -1
             found[n] = slot
@@ -176,25 +111,11 @@ def find_words(data, eights, starts, slots, long_words, at, scratch, becomes):
             unkept += 1
             found[n] = -unkept
             continue
-        slot = _find(data, eights, starts[n], size, slots, long_words, at)
+        slot = find_slot(data, eights, starts[n], size, slots, long_words, at)
         scratch[NEW_WORDS, new], scratch[NEW_SLOTS, new] = n, -1 - slot
         new += slot < 0
         found[n] = max(slot, -1 - slot)
     at[NEW], at[UNKEPT], at[MISSES] = new, unkept, misses
-
-
-@entry(types.void(_ROWS, _ROWS))
-def move_slots(slots, larger):
-    """Puts all words into a larger table of zeros."""
-    last = larger.shape[0] - 1
-    for old in range(slots.shape[0]):
-        low, high = slots[old, LOW], slots[old, HIGH]
-        if high != 0:
-            slot = (low if high < 0 else _short_hash(low, high)) & last
-            while larger[slot, HIGH] != 0:
-                slot = (slot + 1) & last
-            for column in range(4):
-                larger[slot, column] = slots[old, column]
 
 
 # ---- the ids of new words ----
@@ -237,7 +158,7 @@ def enter_merges(merges, pairs, results):
     """
     last = merges.shape[0] - 1
     for k in range(pairs.size):
-        slot = pairs[k] * _ODD
+        slot = pairs[k] * ODD
         slot = (slot ^ slot >> 32) & last
         while merges[slot, 1] >= 0:
             slot = (slot + 1) & last
@@ -249,7 +170,7 @@ def _merge_once(merges, symbols, results, where):
     """What the pair of symbols at `where` merges to, into `results`."""
     pair = symbols[where] << 32 | symbols[where + 1]
     last = merges.shape[0] - 1
-    slot = pair * _ODD
+    slot = pair * ODD
     slot = (slot ^ slot >> 32) & last
     while merges[slot, 1] >= 0 and merges[slot, 0] != pair:
         slot = (slot + 1) & last
@@ -366,7 +287,7 @@ def answer_missed(missed, answers, found, slots, unkept):
         slot = found[n]
         if slot >= 0:
             low, high = slots[slot, LOW], slots[slot, HIGH]
-            home = (low if high < 0 else _short_hash(low, high)) & last
+            home = (low if high < 0 else short_hash(low, high)) & last
             if home != slot:
                 for column in range(4):
                     word = slots[slot, column]

@@ -11,13 +11,14 @@ import numpy as np
 import pyarrow as pa
 import tokenizers
 
-from pipelines.encoding import word_loop
+from pipelines.encoding import word_loop, word_slots
 from pipelines.encoding.added_tokens import AddedTokens
 from pipelines.encoding.engines import encode_each
 from pipelines.encoding.normal_text import normalize_pieces
 from pipelines.encoding.splitting.splitter import Splitter
-from pipelines.encoding.word_loop import LONG, MISSES, NEW, POOL, UNKEPT, USED
+from pipelines.encoding.word_loop import MISSES, NEW, POOL, UNKEPT
 from pipelines.encoding.word_models import WordModel
+from pipelines.encoding.word_slots import LONG, USED
 from pipelines.rows.ragged import Ragged, grow
 from pipelines.rows.text_bytes import overlapping_eights, slices, utf8_bytes
 
@@ -250,11 +251,11 @@ class WordTable:
             number *= 2
         if number > len(self._slots):
             larger = np.zeros((number, 4), np.int64)
-            word_loop.move_slots(self._slots, larger)
+            word_slots.move_slots(self._slots, larger)
             self._slots, self._numbers = larger, larger.view(np.uint32)
         size = min(size, words * word_loop.KEPT)
         begin = int(self._long_starts[long])
-        self._long_starts = grow(self._long_starts, long + 1, size // word_loop.SHORT + 1)
+        self._long_starts = grow(self._long_starts, long + 1, size // word_slots.SHORT + 1)
         self._long_words = grow(self._long_words, begin, size)
 
     def _new(self) -> tuple[np.ndarray, np.ndarray]:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.encoding import word_slots
 from pipelines.encoding.normal_text import normalized
 from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
 from pipelines.encoding.splitting.splitter import Splitter, split_by
@@ -102,9 +103,9 @@ class WordCounter:
 
     def _words(self) -> tuple[pa.Table, np.ndarray]:
         """The counts and the hashes of their words."""
-        used, long = self._at[count_loop.USED], self._at[count_loop.LONG]
+        used, long = self._at[word_slots.USED], self._at[word_slots.LONG]
         offsets, counts = np.empty(used + 1, np.int64), np.empty(used, np.int64)
-        words = np.empty(count_loop.SHORT * used + self._long_starts[long], np.uint8)
+        words = np.empty(word_slots.SHORT * used + self._long_starts[long], np.uint8)
         hashes = np.empty(used, np.int64)
         count_loop.read_slots(
             self._slots, self._long_starts, self._long_words, offsets, words, counts, hashes
@@ -136,9 +137,9 @@ class WordCounter:
             number *= 2
         if number > len(self._slots):
             larger = np.zeros((number, 3), np.int64)
-            count_loop.move_slots(self._slots, larger)
+            word_slots.move_slots(self._slots, larger)
             self._slots = larger
-        sizes = sizes[sizes > count_loop.SHORT]
+        sizes = sizes[sizes > word_slots.SHORT]
         begin = int(self._long_starts[long])
         self._long_starts = grow(self._long_starts, long + 1, len(sizes) + 1)
         self._long_words = grow(self._long_words, begin, int(sizes.sum()))

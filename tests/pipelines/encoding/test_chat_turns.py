@@ -156,7 +156,10 @@ def test_templates_that_do_not_serve(text, says):
     ],
 )
 def test_templates_without_bounds_of_memory(text):
-    with pytest.raises(DataError, match="--chat_template: .* takes more than 1,024 MiB; give a t"):
+    # Which of the two it is depends on how busy the machine is.
+    with pytest.raises(
+        DataError, match="--chat_template: .* takes more than (1,024 MiB|10 s); give"
+    ):
         find_turn_ends(ChatTemplate(text, "t", {}), TOKENS, "")
     assert (
         ChatTemplate("{{ messages[0].content }}", "t", {}).render([{"content": "still"}]) == "still"

@@ -1,0 +1,108 @@
+"""Hash tables of words, compiled by numba: what the table of ids and that of counts share.
+
+    low    bytes 0 to 7 of the word             a word of 16 bytes or more: a hash of it
+    high   bytes 8 to 14 and, on top, its size  2**63 + its number in the table of long words
+
+are the first two numbers of a slot; what follows is the table's own. So most words are found by
+comparing two numbers. `high` is 0 in a free slot.
+"""
+
+import numpy as np
+from numba import types
+
+from pipelines.host.compiled import entry, inner
+
+LOW, HIGH = range(2)  # slots[S, 2 and more]
+USED, LONG = range(2)  # at[2 and more]: slots in use, long words
+SHORT = 15  # bytes of the longest word that is its own key
+LOW_MASK = np.array([(1 << 8 * n) - 1 for n in range(8)] + [-1] * 8, np.int64)  # by size
+HIGH_MASK = np.array([0] * 8 + [(1 << 8 * n) - 1 for n in range(8)], np.int64)
+NUMBERED = np.int64(-(2**63))  # on top of the number of a long word
+ODD = np.int64(-7046029254386353131)  # 2**64 / golden ratio, as a signed number
+_MIX = np.int64(-4417276706812531889)  # another odd number
+
+
+@inner
+def short_hash(low, high):
+    """Every bit of the word changes the low bits: words often differ in their last letter alone."""
+    mixed = (low ^ high * _MIX) * ODD
+    mixed = (mixed ^ mixed >> 32) * _MIX
+    return mixed ^ mixed >> 32
+
+
+@inner
+def _key(data, eights, i, size):
+    """The key and the hash of a word; a long one's `high` is -1, for it has no number yet."""
+    if size > SHORT:
+        low = size * ODD
+        for j in range(0, size - 8, 8):
+            low = (low ^ eights[i + j]) * _MIX
+            low ^= low >> 29
+        low = (low ^ eights[i + size - 8]) * _MIX
+        low ^= low >> 32
+        return low, np.int64(-1), low
+    if i + 16 <= data.size:
+        low, high = eights[i] & LOW_MASK[size], eights[i + 8] & HIGH_MASK[size] | size << 56
+        return low, high, short_hash(low, high)
+    low, high = np.int64(0), size << 56
+    for j in range(min(size, 8)):
+        low |= np.int64(data[i + j]) << (8 * j)
+    for j in range(8, size):
+        high |= np.int64(data[i + j]) << (8 * (j - 8))
+    return low, high, short_hash(low, high)
+
+
+@inner
+def _same(eights, i, others, start, size):
+    for j in range(0, size - 8, 8):
+        if eights[i + j] != others[start + j]:
+            return False
+    return eights[i + size - 8] == others[start + size - 8]
+
+
+@inner
+def find_slot(data, eights, i, size, slots, long_words, at):
+    """The slot of the word at byte i, or, negative, -1 - the one that it has been given now.
+
+    The table has room for it; see the files of the two that have one.
+    """
+    starts, letters, letter_eights = long_words
+    low, high, slot = _key(data, eights, i, size)
+    last = slots.shape[0] - 1
+    slot &= last
+    while slots[slot, HIGH] != 0:
+        if slots[slot, LOW] == low:
+            if slots[slot, HIGH] == high:
+                return slot
+            if high < 0 and slots[slot, HIGH] < 0:
+                which = slots[slot, HIGH] ^ NUMBERED
+                start = starts[which]
+                same_size = starts[which + 1] - start == size
+                if same_size and _same(eights, i, letter_eights, start, size):
+                    return slot
+        slot = (slot + 1) & last
+    at[USED] += 1
+    slots[slot, LOW] = low
+    slots[slot, HIGH] = high
+    if high < 0:
+        slots[slot, HIGH] = NUMBERED | at[LONG]
+        start = starts[at[LONG]]
+        for j in range(size):
+            letters[start + j] = data[i + j]
+        at[LONG] += 1
+        starts[at[LONG]] = start + size
+    return -1 - slot
+
+
+@entry(types.void(types.int64[:, ::1], types.int64[:, ::1]))
+def move_slots(slots, larger):
+    """Puts all words into a larger table of zeros."""
+    last = larger.shape[0] - 1
+    for old in range(slots.shape[0]):
+        low, high = slots[old, LOW], slots[old, HIGH]
+        if high != 0:
+            slot = (low if high < 0 else short_hash(low, high)) & last
+            while larger[slot, HIGH] != 0:
+                slot = (slot + 1) & last
+            for column in range(slots.shape[1]):
+                larger[slot, column] = slots[old, column]
