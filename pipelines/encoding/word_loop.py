@@ -18,13 +18,16 @@ chunk that are too long to be kept.
 import numpy as np
 from numba import types
 
+from pipelines.encoding.splitting.cut_loop import FOUND, PIECE, TABLES, cut
 from pipelines.encoding.word_slots import (
     HIGH,
     HIGH_MASK,
+    LONG,
     LOW,
     LOW_MASK,
     ODD,
     SHORT,
+    USED,
     find_slot,
     short_hash,
 )
@@ -34,7 +37,9 @@ from pipelines.host.prefetch import prefetch
 IDS, REST = 2, 3  # slots[S, 4], int64, after LOW and HIGH
 FIRST_ID, NUMBER = 4, 7  # of the same as uint32[S, 8]
 POOL, NEW, UNKEPT, MISSES = range(2, 6)  # at[6], after USED and LONG: the table's and the chunk's
-DOCUMENT, PLACE, WORD = range(3)  # written[3]: how far the writing of ids has come
+DOCUMENT, PLACE, WORD, CHUNK = range(4)  # written[4]: how far the writing of ids has come
+CUT, FIND, FILL, WRITE, DONE = range(5)  # stages of a chunk
+WORDS = 1 << 11  # of a chunk, about: its arrays are 100 kB
 MISSED, NEW_WORDS, NEW_SLOTS, UNKEPT_WORDS = range(4)  # scratch[4, W]
 BLOCK = 512  # words whose keys are known before they are looked for
 INLINE = 3  # ids that a slot holds
@@ -55,8 +60,8 @@ _LONG_WORDS = types.Tuple((types.int64[::1], types.uint8[::1], _EIGHTS))
 # ---- words -> slots ----
 
 
-@entry(types.void(_BYTES, _EIGHTS, _INTS, _ROWS, _LONG_WORDS, types.int64[::1], _ROWS, _FOUND))
-def find_words(data, eights, starts, slots, long_words, at, scratch, becomes):
+@inner
+def _find_words(data, eights, starts, slots, long_words, at, scratch, becomes):
     """Finds the slot of each word. Those that are new get one, which the caller must fill.
 
     Args:
@@ -116,6 +121,12 @@ def find_words(data, eights, starts, slots, long_words, at, scratch, becomes):
         new += slot < 0
         found[n] = max(slot, -1 - slot)
     at[NEW], at[UNKEPT], at[MISSES] = new, unkept, misses
+
+
+@entry(types.void(_BYTES, _EIGHTS, _INTS, _ROWS, _LONG_WORDS, types.int64[::1], _ROWS, _FOUND))
+def find_words(data, eights, starts, slots, long_words, at, scratch, becomes):
+    """As `_find_words`, of words that are cut already."""
+    _find_words(data, eights, starts, slots, long_words, at, scratch, becomes)
 
 
 # ---- the ids of new words ----
@@ -246,16 +257,8 @@ def merge_bytes(data, starts, words, tables, ids, offsets):
 # ---- slots -> ids ----
 
 
-@entry(
-    types.void(
-        _INTS,
-        _ANSWERS,
-        _INTS,
-        _ROWS,
-        types.Tuple((_IDS, _INTS)),
-    )
-)
-def answer_missed(missed, answers, found, slots, unkept):
+@inner
+def _answer_missed(missed, answers, found, slots, unkept):
     """Answers for the words that were not where their hash says, and moves them there.
 
     Each changes places with the word that was there, which is as easily found in its new slot: all
@@ -294,18 +297,8 @@ def answer_missed(missed, answers, found, slots, unkept):
                     slots[slot, column], slots[home, column] = slots[home, column], word
 
 
-@entry(
-    types.void(
-        types.Tuple((_INTS, _INTS)),
-        _INTS,
-        _ANSWERS,
-        types.Tuple((_IDS, _IDS)),
-        types.uint32[::1],
-        types.int64[::1],
-        types.int64[::1],
-    )
-)
-def write_ids(words, offsets, answers, pools, ids, id_offsets, written):
+@inner
+def _write_ids(words, offsets, answers, pools, ids, id_offsets, written):
     """Writes the ids of a chunk's words, as far as there is room.
 
     Args:
@@ -315,7 +308,7 @@ def write_ids(words, offsets, answers, pools, ids, id_offsets, written):
       pools: uint32, ids of words that are kept and of those that are not.
       ids: uint32, written from written[PLACE] on.
       id_offsets: int64[documents + 1], becomes where those of a document begin.
-      written: int64[3]; WORD becomes W when all is written.
+      written: int64[4]; WORD becomes W when all is written.
     """
     found, starts = words
     rows, numbers = answers
@@ -343,3 +336,98 @@ def write_ids(words, offsets, answers, pools, ids, id_offsets, written):
         place += number
         n += 1
     written[DOCUMENT], written[PLACE], written[WORD] = document, place, n
+
+
+# ---- text -> ids ----
+
+
+_STARTS = types.int64[::1]
+
+
+@inner
+def _has_room(starts, slots, long_words, at):
+    """Whether the table holds these words if all of them are new."""
+    words, size = starts.size - 1, starts[starts.size - 1] - starts[0]
+    size = min(size, words * KEPT)
+    begins, letters, _ = long_words
+    return (
+        2 * (at[USED] + words + 1) <= slots.shape[0]
+        and at[LONG] + 1 + size // SHORT + 1 <= begins.size
+        and begins[at[LONG]] + size <= letters.size
+    )
+
+
+@entry(
+    types.int64(
+        types.int64,
+        types.Tuple((_BYTES, _EIGHTS)),
+        types.Tuple((_INTS, TABLES, _INTS, _STARTS, _STARTS)),
+        types.Tuple((_ROWS, _LONG_WORDS, types.uint32[::1], _STARTS)),
+        types.Tuple((_ROWS, _STARTS, _ROWS, types.uint32[:, ::1])),
+        types.Tuple((_IDS, _INTS)),
+        types.Tuple((_INTS, types.uint32[::1], _STARTS, _STARTS)),
+    )
+)
+def encode_words(stage, text, cutting, table, chunk, unkept, out):
+    """Cuts text into words, finds them and writes their ids, WORDS at a time.
+
+    What a chunk holds stays in a near cache from one pass to the next. Returns where the caller has
+    to do something, and goes on from there when it is called again.
+
+    Args:
+      stage: CUT in the beginning; later what it returned.
+      text: data and eights, as in `_find_words`.
+      cutting: pieces, tables, shifts, starts and at, as in `cut`.
+      table: slots, long words, the pool of ids, and at, as in `_find_words`.
+      chunk: scratch; of each word its slot; its answer, as int64 and as uint32.
+      unkept: ids of words that are not kept, and where those of each begin.
+      out: where documents begin in the text; ids, which are written; where those of documents
+        begin; how far that has come, int64[4], WORDS of the chunk among it.
+
+    Returns:
+      FIND: the table may be too small for the words of the chunk. FILL: some words are new, or not
+      kept, and have no ids yet. WRITE: there is no room for ids. DONE.
+    """
+    data, eights = text
+    pieces, tables, shifts, starts, cut_at = cutting
+    slots, long_words, pool, at = table
+    scratch, found, rows, numbers = chunk
+    offsets, ids, id_offsets, written = out
+    while True:
+        if stage == CUT:
+            if cut_at[PIECE] >= pieces.size - 1:
+                return DONE
+            words = cut(data, pieces, tables, shifts, starts, cut_at, WORDS)
+            if words <= 0:
+                continue
+            written[CHUNK], written[WORD] = words, 0
+            if not _has_room(starts[: words + 1], slots, long_words, at):
+                return FIND
+            stage = FIND
+        words = written[CHUNK]
+        own = starts[: words + 1]
+        if stage == FIND:
+            _find_words(data, eights, own, slots, long_words, at, scratch, (found, rows))
+            stage = FILL
+            if at[NEW] or at[UNKEPT]:
+                return FILL
+        if stage == FILL:
+            missed = scratch[MISSED, : at[MISSES]]
+            _answer_missed(missed, (rows, numbers), found, slots, unkept)
+            stage = WRITE
+        _write_ids(
+            (found[:words], own),
+            offsets,
+            (rows, numbers),
+            (pool, unkept[0]),
+            ids,
+            id_offsets,
+            written,
+        )
+        if written[WORD] < words:
+            return WRITE
+        left = cut_at[FOUND] - words
+        for n in range(left):
+            starts[n] = starts[words + n]
+        cut_at[FOUND] = left
+        stage = CUT

@@ -15,8 +15,9 @@ from pipelines.encoding import word_loop, word_slots
 from pipelines.encoding.added_tokens import AddedTokens
 from pipelines.encoding.engines import encode_each
 from pipelines.encoding.normal_text import normalize_pieces
-from pipelines.encoding.splitting.splitter import Splitter
-from pipelines.encoding.word_loop import MISSES, NEW, POOL, UNKEPT
+from pipelines.encoding.splitting.cut_loop import ROOM
+from pipelines.encoding.splitting.splitter import Splitter, begin
+from pipelines.encoding.word_loop import NEW, POOL, UNKEPT
 from pipelines.encoding.word_models import WordModel
 from pipelines.encoding.word_slots import LONG, USED
 from pipelines.rows.ragged import Ragged, grow
@@ -174,35 +175,40 @@ class WordTable:
     def __init__(self, plan: Plan):
         """Starts with an empty table, or with the words that the merges do not tell."""
         self._plan = plan
-        self._scratch = np.empty((4, 0), np.int64)
-        self._found = np.empty(0, np.int64)
-        self._answers = np.empty((0, 2), np.int64)
+        self._starts, self._scratch = np.empty(ROOM, np.int64), np.empty((4, ROOM), np.int64)
+        answers = np.empty((ROOM, 2), np.int64)
+        self._chunk = self._scratch, np.empty(ROOM, np.int64), answers, answers.view(np.uint32)
         self._clear()
 
     def encode(self, data: np.ndarray, offsets: np.ndarray) -> Ragged:
         """The ids of pieces of text, data[offsets[i] : offsets[i + 1]]."""
-        eights = overlapping_eights(data)
         ids = np.empty(len(data) // _BYTES_A_TOKEN + 64, np.uint32)
-        id_offsets = np.zeros(len(offsets), np.int64)
-        written = np.zeros(3, np.int64)
-        for starts in self._plan.splitter.cut(data, offsets):
-            found = self._find(data, eights, starts)
-            unkept = self._fill(data, starts)
-            rows = self._answers[: len(found)]
-            answers = rows, rows.view(np.uint32)
-            missed = self._scratch[word_loop.MISSED, : self._at[MISSES]]
-            word_loop.answer_missed(missed, answers, found, self._slots, tuple(unkept))
-            written[word_loop.WORD] = 0
-            pools = self._pool, unkept[0]
+        id_offsets, written = np.zeros(len(offsets), np.int64), np.zeros(4, np.int64)
+        text, splitter = (data, overlapping_eights(data)), self._plan.splitter
+        starts, unkept = self._starts, _FEW
+        for pieces in splitter.cut_before(data, offsets):
+            if len(pieces) < 2:
+                continue
+            cutting = pieces, *splitter.last, starts, begin(pieces, starts)
+            stage = word_loop.CUT
             while True:
-                word_loop.write_ids(
-                    (found, starts), offsets, answers, pools, ids, id_offsets, written
+                table = self._slots, self._long(), self._pool, self._at
+                out = offsets, ids, id_offsets, written
+                stage = word_loop.encode_words(
+                    stage, text, cutting, table, self._chunk, unkept, out
                 )
-                if written[word_loop.WORD] == len(found):
+                if stage == word_loop.DONE:
                     break
-                ids = np.append(ids, np.empty(max(len(ids), 1 << 16), np.uint32))
-        id_offsets[written[word_loop.DOCUMENT] + 1 :] = written[word_loop.PLACE]
-        return Ragged(ids[: written[word_loop.PLACE]], id_offsets)
+                own = starts[: written[word_loop.CHUNK] + 1]
+                if stage == word_loop.FIND:
+                    self._make_room(len(own) - 1, int(own[-1] - own[0]))
+                elif stage == word_loop.FILL:
+                    unkept = tuple(self._fill(data, own))
+                else:
+                    ids = np.append(ids, np.empty(max(len(ids), 1 << 16), np.uint32))
+        place = written[word_loop.PLACE]
+        id_offsets[written[word_loop.DOCUMENT] + 1 :] = place
+        return Ragged(ids[:place], id_offsets)
 
     def _clear(self) -> None:
         self._slots = np.zeros((1 << 16, 4), np.int64)
@@ -218,26 +224,20 @@ class WordTable:
 
     def _enter(self, data: np.ndarray, starts: np.ndarray, ids: np.ndarray) -> None:
         """Enters words of one id each."""
-        self._find(data, overlapping_eights(data), starts)
+        number = len(starts) - 1
+        self._scratch = np.empty((4, number), np.int64)
+        becomes = np.empty(number, np.int64), np.empty((number, 2), np.int64)
+        self._make_room(number, int(starts[-1] - starts[0]))
+        tables = self._slots, self._long(), self._at
+        word_loop.find_words(
+            data, overlapping_eights(data), starts, *tables, self._scratch, becomes
+        )
         words, slots = self._new()
         self._give_ids(slots, ids[words], np.arange(len(words) + 1))
+        self._scratch = self._chunk[0]
 
-    def _find(self, data: np.ndarray, eights: np.ndarray, starts: np.ndarray) -> np.ndarray:
-        """The slots of words, which are made for those that are new."""
-        words = len(starts) - 1
-        if self._scratch.shape[1] < words:
-            self._scratch, self._found = np.empty((4, words), np.int64), np.empty(words, np.int64)
-            self._answers = np.empty((words, 2), np.int64)
-        if self._bytes() > _MOST_BYTES:
-            self._clear()
-        self._make_room(words, int(starts[-1] - starts[0]))
-        found = self._found[:words]
-        long_words = self._long_starts, self._long_words, overlapping_eights(self._long_words)
-        becomes = found, self._answers
-        word_loop.find_words(
-            data, eights, starts, self._slots, long_words, self._at, self._scratch, becomes
-        )
-        return found
+    def _long(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self._long_starts, self._long_words, overlapping_eights(self._long_words)
 
     def _bytes(self) -> int:
         arrays = self._slots, self._long_starts, self._long_words, self._pool
@@ -245,6 +245,8 @@ class WordTable:
 
     def _make_room(self, words: int, size: int) -> None:
         """Makes room for so many words in so many bytes, all of them new."""
+        if self._bytes() > _MOST_BYTES:
+            self._clear()
         used, long = int(self._at[USED]), int(self._at[LONG])
         number = len(self._slots)
         while 2 * (used + words + 1) > number:
@@ -254,9 +256,9 @@ class WordTable:
             word_slots.move_slots(self._slots, larger)
             self._slots, self._numbers = larger, larger.view(np.uint32)
         size = min(size, words * word_loop.KEPT)
-        begin = int(self._long_starts[long])
+        start = int(self._long_starts[long])
         self._long_starts = grow(self._long_starts, long + 1, size // word_slots.SHORT + 1)
-        self._long_words = grow(self._long_words, begin, size)
+        self._long_words = grow(self._long_words, start, size)
 
     def _new(self) -> tuple[np.ndarray, np.ndarray]:
         """Which words of the chunk are new, and their slots."""

@@ -50,11 +50,11 @@ def _stop_word(data, starts, found, matched, gap):
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _INTS = types.Array(types.int64, 1, "C", readonly=True)
 _STEPS = types.Array(types.int32, 1, "C", readonly=True)
-_TABLES = types.Tuple((_BYTES, _STEPS, _BYTES, _BYTES, _STEPS))
+TABLES = types.Tuple((_BYTES, _STEPS, _BYTES, _BYTES, _STEPS))
 
 
-@entry(types.int64(_BYTES, _INTS, _TABLES, _INTS, types.int64[::1], types.int64[::1]))
-def cut_chunk(data, offsets, tables, shifts, starts, at):
+@inner
+def cut(data, offsets, tables, shifts, starts, at, most):
     """Finds where words start, from where `at` says on.
 
     Args:
@@ -67,6 +67,7 @@ def cut_chunk(data, offsets, tables, shifts, starts, at):
       shifts: log2 C, log2 A.
       starts: int64[ROOM]; those that `at` knows of lie there.
       at: int64[6].
+      most: words, about, and bytes that are looked at in one go; at most CHUNK.
 
     Returns:
       How many words are whole: all but the last, which a gap may still go on with, or all.
@@ -76,9 +77,9 @@ def cut_chunk(data, offsets, tables, shifts, starts, at):
     pair_shift = 2 * shifts[1]
     found, state, matched, gap = at[FOUND], at[STATE], at[MATCHED], at[GAP]
     place, piece, last = at[PLACE], at[PIECE], offsets.size - 1
-    while found <= CHUNK and piece < last:
+    while found <= most and piece < last:
         stop = offsets[piece + 1]
-        until = min(place + CHUNK, stop)
+        until = min(place + most, stop)
         while True:
             while place < until:
                 row = state >> shift << pair_shift
@@ -124,6 +125,12 @@ def cut_chunk(data, offsets, tables, shifts, starts, at):
     at[FOUND], at[STATE], at[MATCHED], at[GAP] = found, state, matched, gap
     at[PLACE], at[PIECE] = place, piece
     return found - 1 if piece == last else found - 2
+
+
+@entry(types.int64(_BYTES, _INTS, TABLES, _INTS, types.int64[::1], types.int64[::1]))
+def cut_chunk(data, offsets, tables, shifts, starts, at):
+    """As `cut`, of as many words as there is room for."""
+    return cut(data, offsets, tables, shifts, starts, at, CHUNK)
 
 
 @entry(types.void(_BYTES, _INTS, types.boolean[::1], types.boolean[::1]))

@@ -36,8 +36,17 @@ class Splitter:
           int64 arrays that are overwritten by the next: where words start, and at last where the
           last of them ends. Words leave nothing out: `it's a dog` -> [[0, 2, 4, 6, 10]].
         """
+        return _cut_each(data, self.cut_before(data, offsets), *self.last)
+
+    @property
+    def last(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """What the loop takes of the last pattern, and log2 of the lengths of its rows."""
+        return self._tables[-1]
+
+    def cut_before(self, data: np.ndarray, offsets: np.ndarray) -> Iterator[np.ndarray]:
+        """As `cut`, by all patterns but the last."""
         chunks: Iterator[np.ndarray] = iter((offsets,))
-        for tables in self._tables:
+        for tables in self._tables[:-1]:
             chunks = _cut_each(data, chunks, *tables)
         return chunks
 
@@ -79,6 +88,14 @@ def _pairs(found: Automaton) -> tuple[np.ndarray, np.ndarray, int]:
     return classes, pairs.ravel(), shift
 
 
+def begin(offsets: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Where cutting stands before the first byte of some pieces: `at` of `cut`."""
+    at = np.zeros(6, np.int64)
+    starts[0] = at[PLACE] = offsets[0]
+    at[FOUND], at[GAP], at[MATCHED] = 1, -1, -1
+    return at
+
+
 def _cut_each(
     data: np.ndarray,
     chunks: Iterator[np.ndarray],
@@ -88,9 +105,8 @@ def _cut_each(
     for offsets in chunks:
         if len(offsets) < 2:
             continue
-        starts, at = np.empty(ROOM, np.int64), np.zeros(6, np.int64)
-        starts[0] = at[PLACE] = offsets[0]
-        at[FOUND], at[GAP], at[MATCHED] = 1, -1, -1
+        starts = np.empty(ROOM, np.int64)
+        at = begin(offsets, starts)
         while at[PIECE] < len(offsets) - 1:
             words = cut_loop.cut_chunk(data, offsets, tables, shifts, starts, at)
             if words > 0:
