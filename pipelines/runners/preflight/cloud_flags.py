@@ -57,7 +57,9 @@ def check_flags(beam_arguments: list[str]) -> Iterator[Check]:
 
 
 def _given(name: str, value: str | None, remedy: str, problem: str = "none is given") -> Check:
-    return Check(name, "ok", value) if value else Check(name, "failed", problem, remedy)
+    if not value:
+        return Check(name, "failed", problem, remedy)
+    return Check(name, "ok", f"{value}, as given: whether there is one, Dataflow says")
 
 
 def _bad_location(flags: GoogleCloudOptions) -> str:

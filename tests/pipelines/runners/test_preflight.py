@@ -86,9 +86,13 @@ def test_a_job_that_passes(remote, gs_store, tokenizer_path, capsys):
     assert lines == [
         "preflight of build_shards: nothing is written, no job is started",
         row("ok", "runner", "DataflowRunner; workers start from the image of Beam"),
-        row("ok", "project", "my-project"),
-        row("ok", "region", "europe-west4"),
-        row("ok", "temporary files", "gs://my-bucket/tmp"),
+        row("ok", "project", "my-project, as given: whether there is one, Dataflow says"),
+        row("ok", "region", "europe-west4, as given: whether there is one, Dataflow says"),
+        row(
+            "ok",
+            "temporary files",
+            "gs://my-bucket/tmp, as given: whether there is one, Dataflow says",
+        ),
         row("ok", "inputs", "3 files, # kB, 1 block"),
         row(
             "ok",
