@@ -22,7 +22,6 @@ from pipelines.host.console import Console
 from pipelines.readers.block_list import has_blocks
 from pipelines.readers.label_values import find_labels
 from pipelines.readers.sources import Block
-from pipelines.readers.spread import worker_count
 from pipelines.rows.routing import Routes
 from pipelines.runners.block_run import BlockRun
 from pipelines.runners.launch import choose_runner, with_beam
@@ -226,7 +225,6 @@ def _plan(run: Run) -> Plan:
     found = estimate(making, on.blocks)
     began = time.monotonic()
     with_beam()
-    workers, processes = worker_count(on.beam_arguments)
     return Plan(
         output=options.output,
         schema=run.schema,
@@ -234,8 +232,8 @@ def _plan(run: Run) -> Plan:
         encoded_by=run.tokenizer.encoded_by,
         estimate=found,
         how=on.how,
-        workers=workers if on.is_local else 0,
-        processes=processes,
+        workers=on.flags.number if on.is_local else 0,
+        processes=on.flags.in_processes,
         by_files=on.exchange == "files",
         import_seconds=time.monotonic() - began,
         overwrite=options.overwrite,

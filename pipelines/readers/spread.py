@@ -1,6 +1,5 @@
 """Whether workers get equal shares of the inputs, and what to do where they cannot. Pure."""
 
-import re
 import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -18,14 +17,6 @@ _LONG_BYTES = 256 << 20
 _UNEVEN = 1.5  # times the share of a worker
 CLUSTER_WORKERS = 16  # at least, where they cannot be known
 _UNPACKERS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz"}
-
-
-def worker_count(beam_arguments: list[str]) -> tuple[int, bool]:
-    """`--direct_num_workers`, and whether they are processes."""
-    joined = " ".join(beam_arguments)
-    processes = bool(re.search(r"--direct_running_mode[= ]multi_processing", joined))
-    found = re.search(r"--direct_num_workers[= ](\d+)", joined)
-    return int(found[1]) if found else 1, processes
 
 
 def uneven(blocks: "Sequence[Block]", workers: int) -> str | None:

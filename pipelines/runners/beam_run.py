@@ -21,6 +21,7 @@ from apache_beam.transforms.environments import Environment
 
 from pipelines.host.console import Console
 from pipelines.runners import job_server, runner_check
+from pipelines.runners.beam_flags import runner_flags
 from pipelines.runners.failures import WORKER_DIED, WORKER_DIED_LATE, in_words, overheard
 from pipelines.runners.launch import LAUNCHER
 from pipelines.runners.prism_runner import start_prism
@@ -81,7 +82,7 @@ def run_pipeline(
       DataError: a worker refused the data, or the run failed; in words.
       KeyboardInterrupt: at once, though workers may still be busy.
     """
-    if "running_mode=multi_" in " ".join(beam_arguments).replace(" ", "="):
+    if runner_flags(beam_arguments).in_parallel:
         want_addresses(3.2, "a run in threads or processes")
     mend_beam()
     os.environ[LAUNCHER] = str(os.getpid())  # for worker processes on this machine

@@ -10,9 +10,10 @@ from pipelines.filters.filters import Filters
 from pipelines.readers.block_list import write_blocks
 from pipelines.readers.source import Source
 from pipelines.readers.sources import Block, read_block
-from pipelines.readers.spread import CLUSTER_WORKERS, uneven, worker_count
+from pipelines.readers.spread import CLUSTER_WORKERS, uneven
+from pipelines.runners.beam_flags import RunnerFlags, runner_flags
 from pipelines.runners.deliveries import LOST_END
-from pipelines.runners.launch import is_local, with_beam
+from pipelines.runners.launch import with_beam
 from pipelines.storage.store import is_url
 from pipelines.writers.staging import Staging
 from schemas.errors import DataError
@@ -81,9 +82,14 @@ class BlockRun:
     passes: int = 1
 
     @property
+    def flags(self) -> RunnerFlags:
+        """What Beam's flags say of runner and workers."""
+        return runner_flags(self.beam_arguments)
+
+    @property
     def is_local(self) -> bool:
         """Whether all workers are on this machine."""
-        return is_local(self.beam_arguments)
+        return self.flags.is_local
 
     @property
     def exchange(self) -> str:
@@ -119,7 +125,7 @@ class BlockRun:
 
     def begin(self, staging: Staging, say: Callable[[str], None]) -> None:
         """Leaves the blocks in the staging folder, and says what will hold workers up."""
-        workers = worker_count(self.beam_arguments)[0] if self.is_local else CLUSTER_WORKERS
+        workers = self.flags.number if self.is_local else CLUSTER_WORKERS
         if waiting := uneven(self.blocks, workers):
             say(f"warning: {waiting}")
         scratch = staging.scratch(local=self.is_local)

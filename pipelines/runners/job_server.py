@@ -11,17 +11,11 @@ from typing import Any
 import grpc
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
-from pipelines.runners.beam_flags import flag_parser
+from pipelines.runners.beam_flags import runner_flags
 from schemas.errors import DataError, UsageError
 
 _ANSWER_SECONDS = 10
 _CANCEL_SECONDS = 5
-
-
-def job_endpoint(beam_arguments: list[str]) -> str:
-    """The address of the job server that is named; "" for none, and for one in this process."""
-    endpoint = flag_parser("job_endpoint").parse_known_args(beam_arguments)[0].job_endpoint
-    return "" if endpoint in (None, "embed") else endpoint
 
 
 def ask_flags(beam_arguments: list[str]) -> list[str]:
@@ -30,7 +24,7 @@ def ask_flags(beam_arguments: list[str]) -> list[str]:
     Raises:
       UsageError: nobody answers at `--job_endpoint`.
     """
-    endpoint = job_endpoint(beam_arguments)
+    endpoint = runner_flags(beam_arguments).job_endpoint
     if not endpoint:
         return []
     with grpc.insecure_channel(endpoint) as channel:
@@ -52,7 +46,7 @@ def reach_job_server(beam_arguments: list[str]) -> Iterator[list[str]]:
       UsageError: nobody answers at `--job_endpoint`.
       DataError: whoever answered there is gone.
     """
-    endpoint = job_endpoint(beam_arguments)
+    endpoint = runner_flags(beam_arguments).job_endpoint
     if not endpoint:
         yield beam_arguments
         return

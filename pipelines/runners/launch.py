@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from pipelines.runners.beam_flags import flag_parser
+from pipelines.runners.beam_flags import runner_flags
 from pipelines.runners.prism import with_program
 
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
@@ -20,13 +20,6 @@ THREADS_PAY_BYTES = 50_000_000
 PROCESSES_PAY_BYTES = 600_000_000
 MOST_THREADS = 4
 LAUNCHER = "TEXTMILL_LAUNCHER"  # of the environment: the process that launched this worker
-_LOCAL_RUNNERS = (
-    "DirectRunner",
-    "SwitchingDirectRunner",
-    "BundleBasedDirectRunner",
-    "FnApiRunner",
-    "PrismRunner",
-)
 
 
 def choose_runner(beam_arguments: list[str], total_bytes: int) -> tuple[list[str], str]:
@@ -38,8 +31,7 @@ def choose_runner(beam_arguments: list[str], total_bytes: int) -> tuple[list[str
     Raises:
       UsageError: the runner's program is not there.
     """
-    named = [a for a in beam_arguments if a == "--runner" or a.startswith("--runner=")]
-    if named:
+    if runner_flags(beam_arguments).is_named:
         return with_program(beam_arguments), "as asked"
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
@@ -58,12 +50,6 @@ def choose_runner(beam_arguments: list[str], total_bytes: int) -> tuple[list[str
         how = f"in {cores} worker processes"
         workers = ["--direct_running_mode=multi_processing", *workers]
     return [*chosen, *workers, *beam_arguments], f"{how}, the fastest for input of this size"
-
-
-def is_local(beam_arguments: list[str]) -> bool:
-    """Whether the pipeline's workers share this machine's disk."""
-    runner = flag_parser("runner").parse_known_args(beam_arguments)[0].runner
-    return runner is None or runner.rpartition(".")[2] in _LOCAL_RUNNERS
 
 
 def check_arguments(beam_arguments: list[str], *ours: type, runner: bool = False) -> list[str]:

@@ -7,14 +7,8 @@ import os
 import shutil
 import sys
 
-from pipelines.runners.beam_flags import flag_parser
+from pipelines.runners.beam_flags import runner_flags
 from schemas.errors import UsageError
-
-
-def is_prism(beam_arguments: list[str]) -> bool:
-    """Whether Beam's flags ask for Prism."""
-    runner = flag_parser("runner").parse_known_args(beam_arguments)[0].runner or ""
-    return runner.rpartition(".")[2].lower() == "prismrunner"
 
 
 def with_program(beam_arguments: list[str]) -> list[str]:
@@ -23,8 +17,8 @@ def with_program(beam_arguments: list[str]) -> list[str]:
     Raises:
       UsageError: there is none, said before anything is planned.
     """
-    flags = flag_parser("prism_location", "job_endpoint").parse_known_args(beam_arguments)[0]
-    if flags.job_endpoint or not is_prism(beam_arguments):
+    flags = runner_flags(beam_arguments)
+    if flags.job_endpoint or flags.is_embedded or not flags.is_prism:
         return beam_arguments
     return [*beam_arguments, f"--prism_location={find_program(flags.prism_location)}"]
 

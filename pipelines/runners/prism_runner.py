@@ -25,8 +25,8 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.runners.portability import prism_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
+from pipelines.runners.beam_flags import runner_flags
 from pipelines.runners.failures import WORKER_DIED
-from pipelines.runners.prism import is_prism
 from schemas.errors import DataError, UsageError
 
 _RUNNER = "--runner=pipelines.runners.prism_runner.PrismRunner"
@@ -66,7 +66,7 @@ def start_prism(beam_arguments: list[str]) -> Iterator[list[str]]:
       UsageError: its port is taken.
       DataError: it does not start, or it, or a worker of a pool, ended while the pipeline ran.
     """
-    if not is_prism(beam_arguments):
+    if not runner_flags(beam_arguments).is_prism:
         yield beam_arguments
         return
     options = PipelineOptions(beam_arguments)

@@ -13,7 +13,6 @@ from typing import NoReturn
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.runners.runner import PipelineRunner
 
-from pipelines.runners.beam_flags import flag_parser
 from pipelines.runners.job_server import ask_flags
 from schemas.errors import UsageError
 from schemas.flag_file import kinds_of
@@ -62,7 +61,9 @@ def with_class_name(beam_arguments: list[str]) -> list[str]:
 
     Beam takes `flink`, `FLINKRUNNER` and `FlinkRunner` for one; all else looks at the last alone.
     """
-    given, others = flag_parser("runner").parse_known_args(beam_arguments)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--runner")
+    given, others = parser.parse_known_args(beam_arguments)
     known = _class_name(given.runner or "")
     return [f"--runner={known}", *others] if known else beam_arguments
 
@@ -83,7 +84,9 @@ def refuse_bad_runner(beam_arguments: list[str]) -> None:
     Raises:
       UsageError: names the flag, and what to give instead.
     """
-    parser = flag_parser("runner", "job_endpoint", *_JARS.values())
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for flag in ("runner", "job_endpoint", *_JARS.values()):
+        parser.add_argument(f"--{flag}")
     parser.add_argument("--direct_num_workers", type=int, default=1)
     given = vars(parser.parse_known_args(beam_arguments)[0])
     workers, name = given["direct_num_workers"], given["runner"]

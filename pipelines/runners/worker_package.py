@@ -20,76 +20,20 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from pipelines.runners.beam_flags import flag_parser
+from pipelines.runners.beam_flags import PACKAGE, runner_flags
 from schemas.errors import UsageError
 from schemas.version import VERSION
 
-NAME = "textmill"
 PACKAGES = ("pipelines", "schemas")
 _EXTRA = "pipelines"
 _STORES = {"gcp": "gcsfs", "aws": "s3fs"}  # extras for stores, and how they show
 _MOST_BYTES = 32 << 20  # of a user's own package: more is data beside it, or the wrong folder
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal files make equal wheels, which runners keep
-
-
-@dataclass(frozen=True)
-class Workers:
-    """What Beam's flags say of the workers.
-
-    Attributes:
-      runner: its class name: DataflowRunner.
-      environment: what workers start in: DOCKER, PROCESS, EXTERNAL (a pool that runs already),
-        LOOPBACK (this process).
-      image: of the user's own; "" for Beam's.
-      packages: that the user stages.
-    """
-
-    runner: str
-    environment: str
-    image: str
-    packages: tuple[str, ...]
-
-    @property
-    def are_bare(self) -> bool:
-        """Whether they start without Textmill, and install what is staged for them."""
-        given = any(os.path.basename(path).startswith(f"{NAME}-") for path in self.packages)
-        return self.environment in ("DOCKER", "PROCESS") and not self.image and not given
-
-
-def workers_of(beam_arguments: list[str]) -> Workers:
-    """What Beam's flags say of the workers, with Beam's defaults."""
-    parser = flag_parser("environment_type", "environment_config", "sdk_container_image")
-    parser.add_argument("--runner", default="")
-    parser.add_argument("--worker_harness_container_image", default="")
-    parser.add_argument("--environment_option", "--environment_options", action="append")
-    parser.add_argument("--extra_package", "--extra_packages", action="append")
-    parser.add_argument("--flink_master", default="[auto]")
-    parser.add_argument("--spark_master_url", default="local[4]")
-    given, _ = parser.parse_known_args(beam_arguments)
-    runner = given.runner.rpartition(".")[2]
-    packages = tuple(given.extra_package or ())
-    options = dict(o.partition("=")[::2] for o in given.environment_option or ())
-    image = given.sdk_container_image or given.worker_harness_container_image
-    if runner.endswith("DataflowRunner"):
-        return Workers(runner, "DOCKER", image, packages)
-    by_job_server = runner in ("PortableRunner", "FlinkRunner", "SparkRunner", "PrismRunner")
-    if not by_job_server:
-        return Workers(runner, "LOOPBACK", "", packages)
-    in_this_process = (
-        runner == "PrismRunner"
-        or (runner == "FlinkRunner" and given.flink_master in ("[auto]", "[local]"))
-        or (runner == "SparkRunner" and given.spark_master_url.startswith("local"))
-    )
-    environment = given.environment_type or ("LOOPBACK" if in_this_process else "DOCKER")
-    if environment == "DOCKER":
-        image = options.get("docker_container_image", "") or given.environment_config or ""
-    return Workers(runner, environment.upper(), image, packages)
 
 
 @contextmanager
@@ -100,7 +44,7 @@ def package_code(beam_arguments: list[str], filter_name: str) -> Iterator[list[s
       beam_arguments: of the run.
       filter_name: of --filter, whose module workers need too; "" for none.
     """
-    if not workers_of(beam_arguments).are_bare:
+    if not runner_flags(beam_arguments).workers.are_bare:
         yield beam_arguments
         return
     with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
@@ -128,11 +72,11 @@ def write_package(folder: str, filter_name: str = "") -> str:
         own, also = _own(filter_name)
         files |= own
         required += also
-    info = f"{NAME}-{VERSION}.dist-info"
+    info = f"{PACKAGE}-{VERSION}.dist-info"
     contents = {name: path.read_bytes() for name, path in sorted(files.items())}
     head = {
         "Metadata-Version": ["2.1"],
-        "Name": [NAME],
+        "Name": [PACKAGE],
         "Version": [VERSION],
         "Summary": ["What of Textmill runs on workers of Beam"],
         "Requires-Python": [f"=={sys.version_info[0]}.{sys.version_info[1]}.*"],
@@ -145,7 +89,7 @@ def write_package(folder: str, filter_name: str = "") -> str:
     )
     record = "".join(f"{name},{_hash(data)},{len(data)}\n" for name, data in contents.items())
     contents[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()
-    path = os.path.join(folder, f"{NAME}-{VERSION}-py3-none-any.whl")
+    path = os.path.join(folder, f"{PACKAGE}-{VERSION}-py3-none-any.whl")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
         for name, data in contents.items():
             wheel.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
@@ -165,7 +109,7 @@ def requirements() -> list[str]:
         *(extra for extra, module in _STORES.items() if importlib.util.find_spec(module)),
     ]
     try:
-        listed = importlib.metadata.requires(NAME) or []
+        listed = importlib.metadata.requires(PACKAGE) or []
         versions, extras = {}, {}
         for requirement in map(Requirement, listed):
             marker = requirement.marker

@@ -20,7 +20,6 @@ from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.host.console import Console
 from pipelines.readers.files import is_url
 from pipelines.readers.sources import Block, plan_blocks
-from pipelines.runners.launch import is_local
 from pipelines.runners.preflight.cloud_flags import Check, check_flags, most_workers
 from pipelines.runners.preflight.costs import check_counting, check_shards
 from pipelines.runners.preflight.job import check_job
@@ -88,7 +87,7 @@ class Preflight:
     def job(self, wiring: Wiring) -> None:
         """The job as the runner would get it, and the package of its workers."""
         runner_failed = self.checks[0].state == "failed"
-        if not is_local(self._asked.beam_arguments) and not runner_failed:
+        if not self._asked.flags.is_local and not runner_failed:
             for check in check_job(self._asked, wiring):
                 self.add(check)
 

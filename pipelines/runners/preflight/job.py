@@ -23,10 +23,11 @@ from rich.filesize import decimal
 
 from pipelines.host.console import Console
 from pipelines.readers.files import is_url
+from pipelines.runners.beam_flags import Workers, runner_flags
 from pipelines.runners.preflight.clean_environment import Installed, install, load_job
 from pipelines.runners.preflight.cloud_flags import Check, check_flags
 from pipelines.runners.preflight.places import Asked
-from pipelines.runners.worker_package import Workers, package_code, workers_of
+from pipelines.runners.worker_package import package_code
 from schemas.errors import TextmillError, one_line
 
 _MOST_JOB_BYTES = 10_000_000  # Dataflow refuses a larger job
@@ -34,7 +35,7 @@ _MOST_JOB_BYTES = 10_000_000  # Dataflow refuses a larger job
 
 def check_job(asked: Asked, build: Callable[[beam.Pipeline], Any]) -> Iterator[Check]:
     """Translates the job, and unpickles it where only the workers' package is installed."""
-    workers = asked.workers
+    workers = asked.flags.workers
     try:
         with package_code(asked.beam_arguments, asked.filter_name) as arguments:
             job = translate_job(arguments, build)
@@ -59,7 +60,7 @@ def translate_job(arguments: list[str], build: Callable[[beam.Pipeline], Any]) -
       arguments: Beam's; where those for Dataflow are not complete, others stand in.
       build: adds the transforms.
     """
-    runner_name = workers_of(arguments).runner
+    runner_name = runner_flags(arguments).runner
     on_dataflow = runner_name.endswith("DataflowRunner")
     stand_ins = []
     if on_dataflow and any(check.state == "failed" for check in check_flags(arguments)):

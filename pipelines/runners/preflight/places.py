@@ -15,11 +15,9 @@ from rich.filesize import decimal
 
 from pipelines.filters.filters import load_filter
 from pipelines.readers.files import HUGGING_FACE, expand_lists, is_url
-from pipelines.runners.beam_flags import flag_parser
-from pipelines.runners.launch import is_local
+from pipelines.runners.beam_flags import RunnerFlags, runner_flags
 from pipelines.runners.preflight.cloud_flags import Check
 from pipelines.runners.runner_check import refuse_bad_runner
-from pipelines.runners.worker_package import Workers, workers_of
 from pipelines.storage import store
 from schemas.errors import TextmillError, UsageError, one_line
 
@@ -53,31 +51,31 @@ class Asked:
     blocks: Callable[[], "list[Block]"]
 
     @property
-    def workers(self) -> Workers:
-        """What Beam's flags say of the workers."""
-        return workers_of(self.beam_arguments)
+    def flags(self) -> RunnerFlags:
+        """What Beam's flags say of runner and workers."""
+        return runner_flags(self.beam_arguments)
 
     @property
     def on_dataflow(self) -> bool:
         """Whether Google's machines do."""
-        return self.workers.runner.endswith("DataflowRunner")
+        return self.flags.runner.endswith("DataflowRunner")
 
     @property
     def here(self) -> bool:
         """Whether workers are this machine's."""
-        return is_local(self.beam_arguments) or self.workers.environment == "LOOPBACK"
+        return self.flags.is_local or self.flags.workers.environment == "LOOPBACK"
 
 
 def check_runner(asked: Asked) -> Check:
     """Whether Beam has it, and what it runs on."""
-    workers = asked.workers
-    if is_local(asked.beam_arguments):
+    flags, workers = asked.flags, asked.flags.workers
+    if flags.is_local:
         said = "this machine: there is nothing to check but the plan, which --dry_run prints"
         return Check("runner", "ok", said)
     if asked.on_dataflow and not _has_package("google.cloud.dataflow_v1beta3"):
         remedy = "pip install '/path/to/textmill[pipelines,gcp]'"
         return Check("runner", "failed", "Beam's part for Dataflow is not installed", remedy)
-    if workers.runner == "PortableRunner" and (problem := _endpoint_problem(asked)):
+    if flags.runner == "PortableRunner" and (problem := _endpoint_problem(asked)):
         remedy = "--job_endpoint=HOST:PORT of a job server that runs"
         return Check("runner", "failed", problem, remedy)
     try:
@@ -91,7 +89,7 @@ def check_runner(asked: Asked) -> Check:
         "EXTERNAL": "workers come from pools that run already",
         "LOOPBACK": "workers are threads of this command",
     }[workers.environment]
-    return Check("runner", "ok", f"{workers.runner}; {starts}")
+    return Check("runner", "ok", f"{flags.runner}; {starts}")
 
 
 def _has_package(name: str) -> bool:
@@ -103,8 +101,8 @@ def _has_package(name: str) -> bool:
 
 def _endpoint_problem(asked: Asked) -> str:
     """What is wrong with --job_endpoint; "" for nothing."""
-    endpoint = flag_parser("job_endpoint").parse_known_args(asked.beam_arguments)[0].job_endpoint
-    if endpoint == "embed":
+    endpoint = asked.flags.job_endpoint
+    if asked.flags.is_embedded:
         return ""
     if not endpoint:
         return "no --job_endpoint"

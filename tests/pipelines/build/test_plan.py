@@ -15,8 +15,8 @@ from pipelines.build.estimate import Estimate
 from pipelines.build.plan import Plan, plan_table, warnings
 from pipelines.build_shards import main
 from pipelines.readers.sources import Block
-from pipelines.readers.spread import worker_count
 from pipelines.readers.stored import Part
+from pipelines.runners.beam_flags import runner_flags
 from tests.tools.shard_factory import mlm_schema
 
 ESTIMATE = Estimate(
@@ -96,7 +96,8 @@ def test_what_was_read_whole_is_said_exactly(tmp_path):
     ],
 )
 def test_workers_are_those_of_beam(arguments, expected):
-    assert worker_count(arguments) == expected
+    flags = runner_flags(arguments)
+    assert (flags.number, flags.in_processes) == expected
 
 
 def test_seconds_by_the_way_to_run(tmp_path):

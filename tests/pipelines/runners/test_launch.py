@@ -15,6 +15,7 @@ from apache_beam.runners.worker.sdk_worker import SdkHarness
 
 from pipelines.build.options import BuildOptions
 from pipelines.runners import beam_run
+from pipelines.runners.beam_flags import runner_flags
 from pipelines.runners.failures import in_words
 from pipelines.runners.launch import (
     IN_PROCESS,
@@ -22,11 +23,8 @@ from pipelines.runners.launch import (
     THREADS_PAY_BYTES,
     check_arguments,
     choose_runner,
-    is_local,
 )
-from pipelines.runners.prism import is_prism
 from pipelines.runners.runner_check import refuse_bad_runner
-from pipelines.runners.worker_package import workers_of
 from pipelines.tasks.mlm import Mlm
 from schemas.errors import DataError, UsageError
 
@@ -52,13 +50,13 @@ def test_input_and_cores_decide(size, cores, words, mode, monkeypatch):
     assert arguments[0] == f"--runner={IN_PROCESS}" and how.startswith(words)
     modes = [a for a in arguments if a.startswith("--direct_running_mode")]
     assert modes == ([f"--direct_running_mode={mode}"] if mode else [])
-    assert is_local(arguments)
+    assert runner_flags(arguments).is_local
 
 
 def test_what_the_user_says_stands():
     for asked in (["--runner=FlinkRunner"], ["--runner", "FlinkRunner"]):
         assert choose_runner(asked, 10**12) == (asked, "as asked")
-        assert not is_local(asked)
+        assert not runner_flags(asked).is_local
     arguments, _ = choose_runner(["--direct_num_workers=3"], 10**12)
     assert arguments == [f"--runner={IN_PROCESS}", "--direct_num_workers=3"]
 
@@ -138,9 +136,12 @@ def test_a_short_name_is_the_runner(name, cls, local, environment, form):
     more = "--flink_master=cluster:8081"
     short = check_arguments([*form.format(name).split(), more], BuildOptions)
     assert short == [f"--runner={cls}", more]
-    assert is_local(short) == local
-    assert (workers_of(short).runner, workers_of(short).environment) == (cls, environment)
-    assert is_prism(short) == (cls == "PrismRunner")
+    assert runner_flags(short).is_local == local
+    assert (runner_flags(short).runner, runner_flags(short).workers.environment) == (
+        cls,
+        environment,
+    )
+    assert runner_flags(short).is_prism == (cls == "PrismRunner")
 
 
 def test_a_workers_error_is_its_own_paragraph():

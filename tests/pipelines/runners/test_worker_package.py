@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from pipelines.runners.worker_package import package_code, requirements, workers_of, write_package
+from pipelines.runners.beam_flags import runner_flags
+from pipelines.runners.worker_package import package_code, requirements, write_package
 from schemas.errors import UsageError
 from tests.tools.places import ROOT
 
@@ -54,7 +55,7 @@ DATAFLOW = ["--runner=DataflowRunner"]
     ],
 )
 def test_whose_workers_start_without_textmill(arguments, environment, are_bare):
-    workers = workers_of(arguments)
+    workers = runner_flags(arguments).workers
     assert (workers.environment, workers.are_bare) == (environment, are_bare)
 
 
