@@ -156,9 +156,9 @@ def _build(run: Run, staging: Staging) -> None:
     if finished := count_finished(folder):
         _console.print(f"{finished:,} shards are there that an earlier run finished")
     write_file(os.path.join(folder, "tokenizer.json"), run.tokenizer.json)
-    on.begin(staging, _console.print)
+    on.prepare(staging, _console.print)
     run = replace(run, on=prepare_filters(on, staging, _console.print))
-    run.on.end(
+    run.on.execute(
         wire(run, staging),
         staging,
         is_done=lambda: not has_blocks(folder),  # publishing removes the folder

@@ -68,10 +68,12 @@ def find_or_tell(options: FindOptions, beam_arguments: list[str]) -> None:
 def _find(options: FindOptions, run: BlockRun, staging: Staging) -> None:
     """Runs the pipeline, whose last step publishes the result."""
     _console.print(run.facts)
-    run.begin(staging, _console.print)
+    run.prepare(staging, _console.print)
     run = prepare_filters(run, staging, _console.print)
     # Publishing removes the folder.
-    run.end(wire(options, run, staging), staging, is_done=lambda: not has_blocks(staging.folder))
+    run.execute(
+        wire(options, run, staging), staging, is_done=lambda: not has_blocks(staging.folder)
+    )
 
 
 def wire(

@@ -239,7 +239,7 @@ def _publish(asked: ExportRecord, output: str, staging: str) -> int:
     """
     record, old = os.path.join(output, RECORD), ()
     if os.path.exists(record):
-        # Names may be a stranger's, and point elsewhere.
+        # The record may be from an untrusted source, and its names point elsewhere.
         found = from_json(ExportRecord, load_json(record), record).files
         old = filter(_NAME.fullmatch, found)
     paths = {name: os.path.join(staging, name) for name in asked.files}

@@ -123,7 +123,7 @@ class BlockRun:
         }
         return kind(**shared | own)
 
-    def begin(self, staging: Staging, say: Callable[[str], None]) -> None:
+    def prepare(self, staging: Staging, say: Callable[[str], None]) -> None:
         """Leaves the blocks in the staging folder, and says what will hold workers up."""
         workers = self.flags.number if self.is_local else CLUSTER_WORKERS
         if waiting := uneven(self.blocks, workers):
@@ -133,7 +133,7 @@ class BlockRun:
             os.mkdir(scratch)
         write_blocks(staging.folder, self.blocks)
 
-    def end(
+    def execute(
         self,
         build: "Callable[[beam.Pipeline], Any]",
         staging: Staging,

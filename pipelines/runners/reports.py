@@ -44,7 +44,7 @@ class BlockReport:
         refused: Iterable[Reject] = (),
         **others: Any,
     ) -> Self:
-        """What is said of a piece of a block, of which more was refused after it was read."""
+        """The report of a piece of a block; `refused` are documents that its task refused."""
         documents = filtered.documents
         rejects = Rejects.of((*documents.rejects, *refused))
         return cls(rejects=rejects, digests=documents.digests, stashed=stashed, **others)

@@ -117,7 +117,7 @@ def _count(run: BlockRun, index: str, staging: Staging) -> np.ndarray:
     run = replace(run, command="counting n-grams", filters=filters, passes=1)
     job = run.job(GramJob, staging, index=index, limit=limit)
     path = os.path.join(staging.folder, COMMON)
-    run.end(
+    run.execute(
         lambda pipeline: pipeline | CountGrams(job), staging, is_done=lambda: store.exists(path)
     )
     return np.frombuffer(store.read(path), np.int64)

@@ -202,11 +202,11 @@ def _count(
     run = run_of(options, blocks, beam_arguments, how)
     _say(f"counting words: {run.facts}")
     _say_if_slow(options.cutting().pattern)
-    run.begin(staging, _say)
+    run.prepare(staging, _say)
     run = prepare_filters(run, staging, _say)
     path = os.path.join(staging.folder, READ)
     wiring = wire_counting(options, run, staging)
-    run.end(wiring, staging, is_done=lambda: store.exists(path))
+    run.execute(wiring, staging, is_done=lambda: store.exists(path))
     text = from_json(Text, store.load_json(path), path)
     return read_histogram(os.path.join(staging.folder, HISTOGRAM)), text
 

@@ -49,7 +49,7 @@ def _on_disk(
         with suppress(FileNotFoundError):
             os.remove(path)
         if "/" in name:
-            with suppress(OSError):  # something else lies in the folder
+            with suppress(OSError):  # the folder holds something else
                 os.rmdir(os.path.dirname(path))
     folders = {output}
     for name, (staged, size) in files.items():

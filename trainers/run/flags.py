@@ -202,7 +202,7 @@ class RunFlags:
           UsageError: names those that it keeps.
         """
         which, last = str(self.checkpoint), min(steps, self.stop_after or steps)
-        if not which.isdecimal() or self.best_by != "none":  # a best step nobody knows before
+        if not which.isdecimal() or self.best_by != "none":  # the best step is not known yet
             return
         kept = [*range(0, last, self.checkpoint_every)[1:], last][-self.keep_checkpoints :]
         if int(which) not in kept:
