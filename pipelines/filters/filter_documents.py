@@ -90,7 +90,7 @@ def filter_documents(filters: Filters, documents: Documents, roles: tuple[Role, 
         total_counts(documents.dropped, Counter(reasons.values())),
         columns,
         reasons,
-        _lines(columns, reasons) if filters.keep_rejects else b"",
+        _lines(columns, reasons, documents) if filters.keep_rejects else b"",
         applied.observed,
         tuple(replace(hit, path=documents.path_of(place)) for place, hit in applied.hits),
     )
@@ -138,10 +138,11 @@ def _brief(document: dict[str, Any]) -> str:
     return f"{named}which begins {str(begins)[:60]!r}"
 
 
-def _lines(columns: pa.RecordBatch, reasons: dict[int, str]) -> bytes:
-    """`{"reason": ..., "text": ...}` a dropped document: readable, and an input again."""
+def _lines(columns: pa.RecordBatch, reasons: dict[int, str], read: Documents) -> bytes:
+    """`{"reason": ..., "path": ..., "text": ...}` a dropped document: it can be an input again."""
     dropped = columns.take(pa.array(list(reasons), pa.int64())).to_pylist()
     return "".join(
-        json.dumps({"reason": reason, **document}, ensure_ascii=False) + "\n"
-        for reason, document in zip(reasons.values(), dropped, strict=True)
+        json.dumps({"reason": reason, "path": read.path_of(place), **document}, ensure_ascii=False)
+        + "\n"
+        for (place, reason), document in zip(reasons.items(), dropped, strict=True)
     ).encode()

@@ -56,8 +56,8 @@ def test_what_filters_drop_is_counted_apart_from_what_is_refused(
     for name in ("kept", "runner"):
         kept = (tmp_path / name / "rejects/filtered.jsonl").read_text().splitlines()
         assert [json.loads(line) for line in kept] == [
-            {"reason": "filter:spam", "text": "spam!"},
-            {"reason": "min_chars", "text": "x"},
+            {"reason": "filter:spam", "path": str(source), "text": "spam!"},
+            {"reason": "min_chars", "path": str(source), "text": "x"},
         ]
         listed = {file.path for file in read_set(str(tmp_path / name)).manifest.files}
         assert "rejects/filtered.jsonl" in listed

@@ -710,7 +710,8 @@ def test_filters_choose_what_is_counted_and_are_recorded(tmp_path, capsys):
     assert report["text"]["refused"] == {"min_words": 2}
     assert report["parameters"]["filters"]["normalize"] == "nfc"
     kept = (tmp_path / "out" / "rejects" / "filtered.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in kept] == [{"reason": "min_words", "text": "short"}] * 2
+    dropped = {"reason": "min_words", "path": str(path), "text": "short"}
+    assert [json.loads(line) for line in kept] == [dropped] * 2
     words = read_histogram(str(tmp_path / "out" / "histogram.parquet")).words
     assert "café".encode() in words.to_pylist()
     with pytest.raises(UsageError, match="holds another tokenizer .*filters"):
