@@ -111,7 +111,7 @@ def make_rules(filters: "Filters", texts: int) -> Iterator[Rule]:
 def measure(words: Words, limits: Limits) -> Mapping[str, np.ndarray]:
     """What Gopher's rules look at, by the names of their flags; runs of words as limits ask."""
     found = _measure_words(words)
-    if any("repeated" in name or "top" in name for name in limits):
+    if any("_repeated_" in name or "_top_" in name for name in limits):
         found |= _measure_repeats(words) | _measure_ngrams(words, limits)
     return found
 

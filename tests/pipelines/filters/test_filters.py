@@ -120,7 +120,9 @@ def test_dropped_texts_are_kept_where_asked_for():
     texts = ["line\nbreak", "stays with us", 'q"', "nul\0"]
     made = filter_documents(Filters(min_words=3, keep_rejects=True), documents(texts), TEXT)
     assert [json.loads(line) for line in made.lines.decode().splitlines()] == [
-        {"reason": "min_words", "text": text} for text in texts if text != "stays with us"
+        {"reason": "min_words", "path": "", "text": text}
+        for text in texts
+        if text != "stays with us"
     ]
 
 
@@ -138,7 +140,13 @@ def test_a_function_is_asked_about_what_the_others_keep(module):
     assert made.documents.columns.to_pylist() == []
     assert made.dropped == {**BLANK, "min_chars": 1, "filter:spam": 3}
     first = json.loads(made.lines.splitlines()[0])
-    assert first == {"reason": "min_chars", "text": "ab", "text_pair": "c", "label": "0"}
+    assert first == {
+        "reason": "min_chars",
+        "path": "",
+        "text": "ab",
+        "text_pair": "c",
+        "label": "0",
+    }
 
 
 FAULTY = {
