@@ -13,9 +13,6 @@ from schemas.manifest import ManifestFile
 from schemas.sidecar import Inputs, Schema
 from schemas.statistics import ShardStatistics, Statistics
 
-LISTED = 20  # inputs, reasons, classes, parameters: the rest is one line
-_LONGEST = 300  # characters of a value
-
 
 @dataclass(frozen=True)
 class SetContent:
@@ -61,23 +58,9 @@ class SetContent:
         return self.statistics.total()
 
 
-def most(counts: Mapping[str, int], most: int) -> list[tuple[str, int]]:
-    """The largest counts in order, those that are left as one."""
-    ordered = sorted(((n, c) for n, c in counts.items() if c), key=lambda item: (-item[1], item[0]))
-    if len(ordered) <= most:
-        return ordered
-    rest = ordered[most - 1 :]
-    return [*ordered[: most - 1], (f"{len(rest):,} others", sum(count for _, count in rest))]
-
-
-def short(text: str) -> str:
-    """The beginning of a text that may be of any length."""
-    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
-
-
 def number(value: float) -> str:
-    """Writes a number with commas: 1234567 -> 1,234,567."""
-    return f"{value:,.0f}"
+    """Writes a number with commas, and a minus as wide as a digit: -1234567 -> −1,234,567."""
+    return f"{value:,.0f}".replace("-", "−")
 
 
 def percent(share: float) -> str:

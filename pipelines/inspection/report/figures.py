@@ -1,17 +1,20 @@
-"""Numbers -> the geometry of figures: flows, columns, a rank-frequency curve. Pure.
+"""Numbers -> the geometry of figures: flows and a rank-frequency curve. Pure.
 
 Across, a figure is stretched to the width of the page, in percent; its texts are HTML beside the
 curves, so that they stay legible on a phone. Down, lengths are pixels.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import linear_regression
 
 import numpy as np
 
 _FLOW_HEIGHT = 190.0  # pixels of all that flows
-_LABEL_HEIGHT = 40.0  # pixels that two lines of text need
+_LINE = 18.0  # pixels of a line of a label
+_LINE_LETTERS = 12  # a longer name may take two lines, and no more
 _CURVE_POINTS = 160
 _FIT_FROM, _FIT_COUNT = 10, 10  # ranks, and the least count, that a Zipf line is fitted to
 
@@ -24,19 +27,19 @@ class Node:
       name: of it.
       count: what flows.
       share: of everything.
+      kind: a class of the style sheet.
       top: pixels to where its bar begins.
       height: of its bar, pixels.
       middle: pixels to the middle of its text.
-      kind: a class of the style sheet.
     """
 
     name: str
     count: int
     share: float
+    kind: str
     top: float
     height: float
     middle: float
-    kind: str
 
 
 @dataclass(frozen=True)
@@ -59,74 +62,51 @@ def flow(links: Sequence[tuple[str, str, int]], kinds: Mapping[str, str]) -> Flo
     Returns:
       None if nothing flows.
     """
-    links = [link for link in links if link[2] > 0]
-    total = sum(link[2] for link in links)
+    sides = Counter[str](), Counter[str]()
+    for *names, count in links:
+        for side, name in zip(sides, names, strict=True):
+            side[str(name)] += count
+    total = sides[0].total()
     if not total:
         return None
-    # Left, one sum may be the whole; shares are of the larger side, which are equal.
     scale = _FLOW_HEIGHT / total
-    sides = []
-    for end in (0, 1):
-        counts: dict[str, int] = {}
-        for link in links:
-            counts[str(link[end])] = counts.get(str(link[end]), 0) + link[2]
-        sides.append(counts)
-    height = max(_stack(side, scale) for side in sides)
-    left, right = (_nodes(side, scale, total, height, kinds) for side in sides)
-    at = {("left", n.name): n.top for n in left} | {("right", n.name): n.top for n in right}
+    height = max(sum(_slot(*item, scale) for item in (+side).items()) for side in sides)
+    left, right = (_nodes(+side, height, scale, kinds) for side in sides)
+    leaves, arrives = ({node.name: node.top for node in side} for side in (left, right))
     ribbons = []
     for source, target, count in links:
-        thick = count * scale
-        a, b = at["left", source], at["right", target]
-        at["left", source], at["right", target] = a + thick, b + thick
-        c, d = a + max(thick, 1.0), b + max(thick, 1.0)
-        path = (
-            f"M0 {a:.1f}C50 {a:.1f} 50 {b:.1f} 100 {b:.1f}V{d:.1f}C50 {d:.1f} 50 {c:.1f} 0 {c:.1f}Z"
-        )
-        ribbons.append((path, kinds.get(target, "")))
+        if count:
+            a, b, thick = leaves[source], arrives[target], count * scale
+            c, d = (at + max(thick, 1.0) for at in (a, b))
+            ribbons.append(
+                (
+                    f"M0 {a:.1f}C50 {a:.1f} 50 {b:.1f} 100 {b:.1f}"
+                    f"V{d:.1f}C50 {d:.1f} 50 {c:.1f} 0 {c:.1f}Z",
+                    kinds.get(target, ""),
+                )
+            )
+            leaves[source], arrives[target] = a + thick, b + thick
     return Flow(height, left, right, tuple(ribbons))
 
 
-def _slot(count: int, scale: float) -> float:
-    return max(count * scale + 6, _LABEL_HEIGHT)
-
-
-def _stack(counts: Mapping[str, int], scale: float) -> float:
-    return sum(_slot(count, scale) for count in counts.values())
+def _slot(name: str, count: int, scale: float) -> float:
+    """Pixels that a node takes: its bar, or its name and the line of its count."""
+    return max(count * scale + 6, (3 if len(name) > _LINE_LETTERS else 2) * _LINE + 4)
 
 
 def _nodes(
-    counts: Mapping[str, int], scale: float, total: int, height: float, kinds: Mapping[str, str]
+    counts: Mapping[str, int], height: float, scale: float, kinds: Mapping[str, str]
 ) -> tuple[Node, ...]:
+    """Nodes one below the other, in the middle of `height`."""
+    slots = [_slot(*item, scale) for item in counts.items()]
+    total, top = sum(counts.values()), (height - sum(slots)) / 2
     nodes = []
-    top = (height - _stack(counts, scale)) / 2
-    for name, count in counts.items():
-        slot, thick = _slot(count, scale), max(count * scale, 1.5)
-        begin = top + (slot - thick) / 2
-        middle = top + slot / 2
-        nodes.append(Node(name, count, count / total, begin, thick, middle, kinds.get(name, "")))
+    for (name, count), slot in zip(counts.items(), slots, strict=True):
+        middle, thick = top + slot / 2, max(count * scale, 1.5)
+        kind = kinds.get(name, "")
+        nodes.append(Node(name, count, count / total, kind, middle - thick / 2, thick, middle))
         top += slot
     return tuple(nodes)
-
-
-@dataclass(frozen=True)
-class Column:
-    """A bar of a histogram: height in percent of the highest."""
-
-    label: str
-    count: float
-    height: float
-    title: str
-    kind: str = ""
-
-
-def columns(bars: Sequence[tuple[str, float, str, str]]) -> tuple[Column, ...]:
-    """(label, count, title, class) to bars, the highest of 100 %."""
-    highest = max((count for _, count, _, _ in bars), default=0) or 1
-    return tuple(
-        Column(label, count, round(100 * count / highest, 2), title, kind)
-        for label, count, title, kind in bars
-    )
 
 
 @dataclass(frozen=True)
@@ -135,7 +115,7 @@ class Curve:
 
     Attributes:
       points: of an SVG polyline over 0..100 x 0..100.
-      fit: two points of the fitted line; "" if there was too little to fit.
+      fit: the ends of the fitted line, which may be outside; "" if there was too little to fit.
       exponent: s of frequency ~ rank ** -s.
       fitted_to: the last rank that was fitted.
       across: (percent, label) at powers of ten of the rank.
@@ -159,42 +139,29 @@ def zipf(counts: np.ndarray) -> Curve | None:
     ranked = np.sort(counts[counts > 0])[::-1]
     if not len(ranked):
         return None
-    wide = max(math.log10(len(ranked)), 0.3)
-    high = max(math.log10(int(ranked[0])), 0.3)
+    wide, high = (max(math.log10(most), 0.3) for most in (len(ranked), int(ranked[0])))
     ranks = sorted({round(10 ** (wide * i / _CURVE_POINTS)) for i in range(_CURVE_POINTS + 1)})
     ranks = [rank for rank in ranks if rank <= len(ranked)]
     curve = [(math.log10(rank), math.log10(int(ranked[rank - 1]))) for rank in ranks]
 
-    def place(x: float, y: float) -> str:
-        return f"{100 * x / wide:.2f},{100 - 100 * y / high:.2f}"
+    def draw(*points: tuple[float, float]) -> str:
+        return " ".join(f"{100 * x / wide:.2f},{100 - 100 * y / high:.2f}" for x, y in points)
 
     fitted_to = int((ranked >= _FIT_COUNT).sum())
     chosen = [p for rank, p in zip(ranks, curve, strict=True) if _FIT_FROM <= rank <= fitted_to]
     fit, slope = "", 0.0
     if len(chosen) >= 10:
-        slope, level = _line(chosen)
-        # Drawn where it is inside the figure.
-        ends = [0.0, wide, (high - level) / slope, -level / slope] if slope else [0.0, wide]
-        inside = [x for x in ends if 0 <= x <= wide and -1e-9 <= level + slope * x <= high + 1e-9]
-        if inside:
-            fit = " ".join(place(x, level + slope * x) for x in (min(inside), max(inside)))
+        # Of the standard library: its sums are exact, and so the same on every machine.
+        slope, level = linear_regression(*zip(*chosen, strict=True))
+        fit = draw((0, level), (wide, level + slope * wide))
     return Curve(
-        points=" ".join(place(x, y) for x, y in curve),
+        points=draw(*curve),
         fit=fit,
         exponent=-slope,
         fitted_to=fitted_to,
         across=tuple((100 * d / wide, compact(10**d)) for d in range(int(wide) + 1)),
         down=tuple((100 - 100 * d / high, compact(10**d)) for d in range(int(high) + 1)),
     )
-
-
-def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Slope and height at 0 of the least-squares line."""
-    middle_x = math.fsum(x for x, _ in points) / len(points)
-    middle_y = math.fsum(y for _, y in points) / len(points)
-    together = math.fsum((x - middle_x) * (y - middle_y) for x, y in points)
-    slope = together / math.fsum((x - middle_x) ** 2 for x, _ in points)
-    return slope, middle_y - slope * middle_x
 
 
 def compact(number: float, digits: int = 2) -> str:

@@ -15,51 +15,52 @@ from typing import Any
 import jinja2
 
 from pipelines.inspection.report import content as set_content
+from pipelines.inspection.report import sections
 from pipelines.inspection.report.content import SetContent
 from pipelines.inspection.report.examples import examples
 from pipelines.inspection.report.figures import compact
-from pipelines.inspection.report.measures import classes, lengths, masks, packing
-from pipelines.inspection.report.origin import describe_making, overview, rejects, trace_flows
-from pipelines.inspection.report.removals import observed, removals
-from pipelines.inspection.report.vocabulary import tokens
 from schemas.terminal import visible
 
 REPORT = "report.html"
 
 # Title; the macro of sections.html.jinja that writes the section; what gives its numbers.
 _SECTIONS: tuple[tuple[str, str, Callable[[SetContent], Any]], ...] = (
-    ("", "overview", overview),
-    ("Where it all went", "went", trace_flows),
-    ("Rule by rule", "removals", removals),
-    ("Counted by filters", "observed", observed),
+    ("", "overview", sections.overview),
+    ("Where it all went", "went", sections.trace_flows),
+    ("Rule by rule", "removals", sections.removals),
+    ("Counted by filters", "observed", sections.observed),
     ("Rows", "examples", examples),
-    ("Length of documents", "lengths", lengths),
-    ("Packing", "packing", packing),
-    ("Masks, as measured", "masks", masks),
-    ("Classes", "classes", classes),
-    ("Tokens", "tokens", tokens),
-    ("Documents left out", "rejects", rejects),
-    ("How it was made", "made", describe_making),
+    ("Length of documents", "lengths", sections.lengths),
+    ("Packing", "packing", sections.packing),
+    ("Masks, as measured", "masks", sections.masks),
+    ("Classes", "classes", sections.classes),
+    ("Tokens", "tokens", sections.tokens),
+    ("Documents left out", "rejects", sections.rejects),
+    ("How it was made", "made", sections.describe_making),
 )
 _log = logging.getLogger(__name__)
 
 
 def report_html(content: SetContent) -> bytes:
     """Renders all sections of the page, and the page around them, as UTF-8."""
-    environment = _environment()
-    macros = environment.get_template("sections.html.jinja").module
-    sections = []
+    macros = load_macros()
+    written = []
     for title, macro, make in _SECTIONS:
         try:
             data = make(content)
             body = getattr(macros, macro)(data) if data is not None else None
         except Exception as error:  # a figure must not cost hours of work
             _log.warning("report.html lacks its section %r", title, exc_info=True)
-            body = vars(macros)["failed"](f"{type(error).__name__}: {error}")
+            body = macros.failed(f"{type(error).__name__}: {error}")
         if body:
-            sections.append((title, body))
-    page = environment.get_template("page.html.jinja")
-    return page.render(sections=sections, schema=content.schema).encode()
+            written.append((title, body))
+    page = _environment().get_template("page.html.jinja")
+    return page.render(sections=written, schema=content.schema).encode()
+
+
+def load_macros() -> Any:
+    """The macros of sections.html.jinja, each an attribute."""
+    return _environment().get_template("sections.html.jinja").module
 
 
 def report_file(make: Callable[[], SetContent]) -> dict[str, bytes]:

@@ -306,6 +306,35 @@ def test_what_was_left_out_rule_by_rule(tmp_path):
     ]
 
 
+_OVERLAPS = """
+[...document.querySelectorAll("figure")].map(figure => {
+  const boxes = [...figure.querySelectorAll(".flow p, .columns b, .columns span, .plot span")]
+    .map(e => { const r = document.createRange(); r.selectNodeContents(e); return [e, r] })
+    .map(([e, r]) => [e.textContent, r.getBoundingClientRect()]).filter(([_, r]) => r.width);
+  return boxes.flatMap(([one, a], i) => boxes.slice(i + 1).filter(([_, b]) =>
+    a.left < b.right - .5 && b.left < a.right - .5 && a.top < b.bottom - .5 && b.top < a.bottom - .5
+  ).map(([other]) => [one, other]));
+}).flat()"""
+
+
+@pytest.mark.parametrize("width", [390, 800, 1280])
+def test_no_label_meets_another(browser, tmp_path, width):
+    write_mlm_set(tmp_path / "set")
+    content = _content(tmp_path / "set")
+    shards = {
+        name: replace(counts, length_histogram=(*range(20), *[0] * 13), dropped={"duplicates": 1})
+        for name, counts in content.statistics.shards.items()
+    }
+    ranges = {f"{n / 20:.2f} to {(n + 1) / 20:.2f}": 1000 + n for n in range(20)}
+    observed = {"language_probability": ranges, "near_duplicate_clusters": {"128 to 255": 5}}
+    dropped = {f"filter:a_rule_with_a_name_as_long_as_{word}": 3 for word in WORDS[:8]}
+    stats = replace(content.statistics, shards=shards, observed=observed, dropped=dropped)
+    (tmp_path / "report.html").write_bytes(report_html(replace(content, statistics=stats)))
+    browser.show(tmp_path / "report.html", width=width, dark=False)
+    assert browser.evaluate(_OVERLAPS) == []
+    assert browser.evaluate("document.documentElement.scrollWidth") == width
+
+
 def test_what_filters_counted_besides(tmp_path):
     write_mlm_set(tmp_path / "set")
     content = _content(tmp_path / "set")

@@ -5,7 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from pipelines.inspection.report.figures import columns, compact, flow, zipf
+from pipelines.inspection.report.figures import compact, flow, zipf
+from pipelines.inspection.report.page import load_macros
 
 
 def test_a_flow_keeps_its_widths_and_its_order():
@@ -35,16 +36,36 @@ def test_labels_of_tiny_flows_do_not_overlap():
     assert all(node.height >= 1.5 for node in laid.right)
 
 
+def test_a_name_of_two_lines_has_room_for_both():
+    """Two lines of a name and one of its count, 18 pixels each, and 4 between labels."""
+    laid = flow(
+        [("read", "train", 10**9)] + [("read", f"a longer reason {n}", 1) for n in "ab"], {}
+    )
+    assert laid is not None
+    assert laid.right[2].middle - laid.right[1].middle == pytest.approx(58)
+
+
 def test_nothing_flows():
     assert flow([("read", "train", 0)], {}) is None
     assert flow([], {}) is None
 
 
 def test_columns_are_shares_of_the_highest():
-    bars = columns([("a", 5, "five", "blue"), ("b", 0, "none", ""), ("c", 20, "twenty", "")])
-    assert [bar.height for bar in bars] == [25, 0, 100]
-    assert [bar.height for bar in columns([("a", 0, "", "")])] == [0]
-    assert columns([]) == ()
+    def heights(*counts):
+        drawn = load_macros().columns_of([("a", count, "title", "blue") for count in counts])
+        return [float(height) for height in re.findall(r'height: ([\d.]+)%"', drawn)]
+
+    assert heights(5, 0, 20) == [25, 0, 100]
+    assert heights(0) == [0]
+
+
+def test_labels_are_turned_where_there_is_no_room():
+    def drawn(columns):
+        return load_macros().columns_of([(f"{n:05}", 1, "title", "") for n in range(columns)])
+
+    assert "turned" not in drawn(10) and drawn(10).count("<span>") == 10
+    assert "turned" in drawn(11) and drawn(11).count("<span>") == 11
+    assert drawn(60).count("<span>") == 20  # each third
 
 
 @pytest.mark.parametrize("exponent", [0.7, 1.0, 1.5])

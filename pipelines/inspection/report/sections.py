@@ -1,0 +1,401 @@
+"""The numbers of report.html's sections, for the macros of sections.html.jinja. Pure.
+
+A section is None where the set has nothing of it. Tables are rows of cells: text, whole numbers,
+shares (float), and what is drawn in a cell, a `Bar`. A bar is a list of (name, class, share).
+"""
+
+import math
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from rich.filesize import decimal
+
+from pipelines.inspection.report.command import build_command
+from pipelines.inspection.report.content import SetContent, percent
+from pipelines.inspection.report.figures import compact, flow, zipf
+from pipelines.inspection.row_text import KEPT, RANDOM, REPLACED
+from pipelines.inspection.set_tables import by_number
+from pipelines.readers.documents import Reject
+from pipelines.tasks.task import task_class
+from schemas.drops import BY_SHARD, drop_of, in_order
+from schemas.funnel import SIZES, Removed, sizes
+from schemas.terminal import number_of
+
+_LISTED = 20  # inputs, reasons, classes, parameters: the rest is one line
+_LONGEST = 300  # characters of a value
+_RULES = 60  # of the funnel; others are one row
+_TOKENS = 24  # listed of each kind
+_BARS = 60  # of a histogram
+_SHARD_BARS = 64
+_PARTS = ("language",)  # sections of `observed` whose counts are parts of one whole
+
+Bar = list[tuple[str, str, float]]
+
+
+def overview(content: SetContent) -> dict[str, Any]:
+    """What the set is, in a line and a few numbers."""
+    schema, total = content.schema, content.total
+    made = f"in {number_of(total.rows, 'row')} of {schema.max_length:,} tokens"
+    tiles = {
+        "documents": compact(total.documents, 3),
+        "tokens of text": compact(total.tokens, 3),
+        "rows": compact(total.rows, 3),
+        "of the places filled": percent(total.density(schema.row_tokens)),
+        "shards": compact(sum(schema.shards.values()), 3),
+        "on disk": decimal(sum(file.bytes for file in content.files if file.split)),
+    }
+    if schema.holds_documents:
+        made = f"whole, as {' and '.join(schema.file_formats)}"
+        del tiles["of the places filled"]
+    return {
+        "task": task_class(schema.task).title,
+        "sentence": f"{number_of(total.documents, 'document')} {made}",
+        "tiles": tiles,
+    }
+
+
+def describe_making(content: SetContent) -> dict[str, Any]:
+    """The command, the facts of the contract, the inputs, the features of a row."""
+    schema, files = content.schema, content.inputs.files
+    inputs = [(file.path, decimal(file.bytes)) for file in files[:_LISTED]]
+    if len(files) > _LISTED:
+        rest = sum(file.bytes for file in files[_LISTED:])
+        inputs.append((f"and {len(files) - _LISTED:,} more", decimal(rest)))
+    roles = sorted(schema.special_ids.items(), key=lambda item: item[::-1])
+    facts = {
+        "written by": f"Textmill {schema.code_version}, format {schema.format_version}",
+        "fingerprint": schema.fingerprint,
+        "tokenizer": f"{schema.vocab_size:,} ids, sha256 {schema.tokenizer_sha256}",
+        "encoded by": content.tokenizer.encoded_by,
+        "special ids": ", ".join(f"{role} {i}" for role, i in roles),
+        "files": schema.describe_files(),
+        "seed": str(schema.seed),
+    }
+    for name, value in sorted(schema.parameters.items())[: 2 * _LISTED]:
+        facts[name.replace("_", " ")] = _short(_value(value))
+    features = [
+        (f.name, f"{f.dtype} {list(f.shape) if f.shape else ''}".strip(), f.meaning)
+        for f in schema.features
+    ]
+    command, flags = build_command(content.config, schema)
+    return {
+        "command": command,
+        "flags": flags,
+        "facts": {name: value for name, value in facts.items() if value},
+        "inputs": inputs,
+        "features": features,
+    }
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        more = [f"… {len(value):,} in all"] if len(value) > _LISTED else []
+        return ", ".join([*map(str, value[:_LISTED]), *more])
+    return "" if value is None else str(value)
+
+
+def trace_flows(content: SetContent) -> dict[str, Any]:
+    """Where documents and tokens went: the conservation equations as flows."""
+    total, splits, copies = content.total, content.splits, content.schema.mask_copies
+    read, reasons = "documents read", _most(content.statistics.dropped, 6)
+    documents = [(read, split, counts.documents) for split, counts in splits.items()]
+    documents += [(read, drop.title, total.dropped.get(drop.name, 0)) for drop in BY_SHARD]
+    documents += [(read, _spaced(reason), count) for reason, count in reasons]
+    sources = {
+        "text": lambda counts: counts.tokens - counts.tokens_truncated,
+        "special tokens": lambda counts: counts.specials_added,
+        "repeated": lambda counts: counts.tokens_repeated,
+        "masked copies": lambda counts: counts.tokens_in_rows // copies * (copies - 1),
+    }
+    tokens = [
+        (source, f"rows of {split}", count(counts))
+        for source, count in sources.items()
+        for split, counts in splits.items()
+    ]
+    tokens.append(("text", "truncated", total.tokens_truncated))  # what was cut off was text
+    colors = {split: _color(split, content) for split in splits}
+    of_documents = {read: "ink", **colors, **{drop.title: drop.color for drop in BY_SHARD}}
+    of_documents |= {_spaced(reason): drop_of(reason).color for reason, _ in reasons}
+    of_tokens = {"text": "ink", "special tokens": "violet", "repeated": "amber"}
+    of_tokens |= {"masked copies": "grey", "truncated": "red"}
+    of_tokens |= {f"rows of {split}": color for split, color in colors.items()}
+    return {"Documents": flow(documents, of_documents), "Tokens": flow(tokens, of_tokens)}
+
+
+def _color(split: str, content: SetContent) -> str:
+    return "blue" if split == next(iter(content.splits)) else "teal"
+
+
+def removals(content: SetContent) -> dict[str, Any] | None:
+    """The funnel from the given documents to the kept ones; None where nobody asked for it."""
+    funnel = content.statistics.funnel
+    if funnel is None:
+        return None
+    given = sizes(funnel)
+    left = dict(given)
+    rows, samples = [], []
+    for reason, removed in _rules(funnel.removed):
+        name, cells = _short(_spaced(reason)), {}
+        for size, count in sizes(removed).items():
+            left[size] -= count
+            cells[size] = -count, _removal_bar(reason, left[size], count, given[size])
+        rows.append((name, *cells["documents"], *cells["tokens"]))
+        if removed.samples:
+            samples.append((name, removed.documents, removed.samples))
+    kept = {name: getattr(content.total, name) for name in SIZES}
+    edited = funnel.edited_bytes
+    return {"given": given, "kept": kept, "edited_bytes": edited, "rows": rows, "samples": samples}
+
+
+def _rules(removed: dict[str, Removed]) -> list[tuple[str, Removed]]:
+    """Reasons in the order of their rules; those that are left as one."""
+    ordered = [(reason, removed[reason]) for reason in in_order(removed)]
+    if len(ordered) <= _RULES:
+        return ordered
+    rest = [one for _, one in ordered[_RULES - 1 :]]
+    documents, text_bytes, tokens = (sum(getattr(one, name) for one in rest) for name in SIZES)
+    others = Removed(documents, text_bytes, tokens)
+    return [*ordered[: _RULES - 1], (f"{len(rest):,} others", others)]
+
+
+def _removal_bar(reason: str, left: int, removed: int, given: int) -> Bar:
+    before = given - left - removed
+    parts = (
+        ("left", "blue", left),
+        ("removed here", drop_of(reason).color, removed),
+        ("removed before", "", before),
+    )
+    return [(name, kind, count / max(given, 1)) for name, kind, count in parts]
+
+
+def observed(content: SetContent) -> list[dict[str, Any]] | None:
+    """What filters counted besides, a figure a section: numbers as columns, names as a list."""
+    sections = []
+    for section, counts in sorted(content.statistics.observed.items()):
+        ordered = by_number(counts)[:_BARS]
+        rows: list[tuple[Any, ...]] = [(_short(name), n) for name, n in _most(counts, _LISTED)]
+        if section in _PARTS:
+            total = sum(counts.values()) or 1
+            rows = [(name, n, n / total, _meter(n, total)) for name, n in rows]
+        sections.append(
+            {
+                "title": _spaced(section),
+                "columns": [(name, n, f"{name}: {n:,}", "blue") for name, n in ordered],
+                "rows": rows,
+            }
+        )
+    return sections or None
+
+
+def lengths(content: SetContent) -> dict[str, Any] | None:
+    """Documents by their number of tokens."""
+    histogram = content.total.length_histogram
+    used = np.flatnonzero(histogram).tolist()
+    if not used:
+        return None
+    columns = []
+    cut, total = not content.schema.holds_documents, content.total
+    for bin_ in range(used[0], used[-1] + 1):
+        low, high = (1 << bin_) >> 1, max((1 << bin_) - 1, 0)
+        label = str(low) if low < 10_000 else compact(low)
+        span, label = (f"{low:,}", label) if low >= high else (f"{low:,} to {high:,}", label + "–")
+        # Documents in the bins above the one of L are longer than a row.
+        kind = "amber" if cut and low > content.schema.max_length else "blue"
+        columns.append(
+            (label, histogram[bin_], f"{histogram[bin_]:,} documents of {span} tokens", kind)
+        )
+    return {
+        "columns": columns,
+        "mean": total.tokens / total.documents,
+        "longer": columns[-1][-1] == "amber",
+        "row": content.schema.max_length,
+        "bytes_a_token": total.text_bytes / total.tokens if total.tokens else 0,
+        "words": total.words,
+    }
+
+
+def packing(content: SetContent) -> dict[str, Any] | None:
+    """What the places of rows hold, and how rows spread over shards."""
+    schema, bars = content.schema, []
+    for split, counts in content.splits.items():
+        places = counts.rows * schema.row_tokens
+        if places:
+            special = counts.specials_added * schema.mask_copies
+            parts = [
+                ("text", "blue", (counts.tokens_in_rows - special) / places),
+                ("special tokens", "violet", special / places),
+                ("padding", "grey", 1 - counts.tokens_in_rows / places),
+            ]
+            each = counts.segments / counts.rows
+            bars.append((split, f"{counts.rows:,} rows, {each:.2f} segments each", parts))
+    if not bars:
+        return None
+    rows = [shard.rows for shard in content.statistics.shards.values()]
+    shards = f"{number_of(len(rows), 'shard')}: {min(rows):,} to {max(rows):,} rows"
+    return {
+        "how": schema.packing,
+        "bars": bars,
+        "columns": _shard_columns(content),
+        "shards": f"{shards}, {sum(rows) / len(rows):.1f} on average",
+    }
+
+
+def _shard_columns(content: SetContent) -> list[tuple[str, float, str, str]]:
+    """A bar a shard; of many shards, a bar for several neighbours, as high as their mean."""
+    shards, columns = content.statistics.shards, []
+    together = math.ceil(len(shards) / _SHARD_BARS)
+    names = sorted(shards)
+    of_split = {s: list(own) for s, own in groupby(names, key=lambda name: name.rsplit("-", 3)[0])}
+    for split in filter(of_split.__contains__, content.splits):
+        own = of_split[split]
+        for start in range(0, len(own), together):
+            rows = [shards[name].rows for name in own[start : start + together]]
+            title = f"{own[start]}: {rows[0]:,} rows"
+            if together > 1:
+                numbers = f"{start:,} to {start + len(rows) - 1:,}"
+                title = f"{split}, shards {numbers}: {min(rows):,} to {max(rows):,} rows"
+            columns.append(("", sum(rows) / len(rows), title, _color(split, content)))
+    return columns
+
+
+def masks(content: SetContent) -> dict[str, Any] | None:
+    """Mask rates as measured; None without static masks."""
+    schema, masked = content.schema, content.total.masked
+    if not schema.static_masking or not masked:
+        return None
+    bars = []
+    if content.token_counts is not None:
+        ordinary = np.delete(content.token_counts, list(schema.all_special_ids))
+        could = int(ordinary.sum()) * schema.mask_copies
+        parts = [("masked", "ink", masked / could), ("not masked", "grey", 1 - masked / could)]
+        bars.append(("ordinary tokens", f"{could:,} in all rows", parts))
+    became, rows = _masks_became(content)
+    if measured := sum(became.values()):
+        names = {
+            REPLACED: ("the mask token", "ink"),
+            RANDOM: ("a random token", "amber"),
+            KEPT: ("kept as it was", "teal"),
+        }
+        parts = [(*names[kind], count / measured) for kind, count in became.items()]
+        bars.append(("what they became", f"{measured:,} masks in the first {rows:,} rows", parts))
+    return {
+        "asked": schema.mask_rate,
+        "unit": schema.mask_unit,
+        "copies": schema.mask_copies,
+        "bars": bars,
+    }
+
+
+def _masks_became(content: SetContent) -> tuple[dict[str, int], int]:
+    """How many masks of the sampled rows are of each kind, and how many rows those are."""
+    became: dict[str, int] = {REPLACED: 0, RANDOM: 0, KEPT: 0}
+    rows = 0
+    for sample in content.samples.values():
+        row, slot = np.nonzero(sample["masked_weights"])
+        now = sample["input_ids"][row, sample["masked_positions"][row, slot]]
+        replaced = now == content.schema.special_ids["mask"]
+        kept = (now == sample["masked_ids"][row, slot]) & ~replaced
+        became[REPLACED] += int(replaced.sum())
+        became[KEPT] += int(kept.sum())
+        became[RANDOM] += int((~kept & ~replaced).sum())
+        rows += len(sample["masked_weights"])
+    return became, rows
+
+
+def classes(content: SetContent) -> dict[str, Any] | None:
+    """Documents of each class, in all and by split; None without classes."""
+    labels = content.total.labels
+    if not labels:
+        return None
+    every, highest = sum(labels.values()) or 1, max(labels.values())
+    rows = [[n, c, c / every, _meter(c, highest)] for n, c in _most(labels, _LISTED + 1)]
+    splits = {split: c.labels for split, c in content.splits.items() if sum(c.labels.values())}
+    for own in splits.values():
+        left = sum(own.values())
+        for row in rows:
+            # "5 others" is no class: what is left of the whole.
+            count = own.get(row[0], 0) if row[0] in labels else left
+            left -= count
+            row.append(count / sum(own.values()))
+    return {"heads": ("class", "documents", "share", "", *splits), "rows": rows, "of": len(labels)}
+
+
+def tokens(content: SetContent) -> dict[str, Any] | None:
+    """Counts by rank, the most frequent tokens and the rarest; None if nobody counted."""
+    counts = content.token_counts
+    if counts is None or not counts.any():
+        return None
+    every = int(counts.sum())
+    order = np.lexsort((np.arange(len(counts)), -counts))
+    used = int(np.count_nonzero(counts))
+    ranked = np.cumsum(counts[order])
+    special = set(content.schema.all_special_ids)
+
+    def rows(ids: Iterable[int]) -> list[tuple[str, str, int, Bar]]:
+        highest = int(counts[order[0]])
+        texts = {i: _short(content.texts.text([i])).replace(" ", "␣") for i in ids}
+        return [(str(i), t, int(counts[i]), _meter(counts[i], highest)) for i, t in texts.items()]
+
+    ordinary = [i for i in order[: _TOKENS + len(special)].tolist() if i not in special]
+    shares = (0.5, 0.9, 0.99)
+    return {
+        "curve": zipf(counts),
+        "used": used,
+        "vocabulary": len(counts),
+        "every": every,
+        "unused": len(counts) - used,
+        "once": int((counts == 1).sum()),
+        "cover": [(share, int(np.searchsorted(ranked, share * every)) + 1) for share in shares],
+        "frequent": rows(ordinary[:_TOKENS]),
+        "rare": [row[:-1] for row in rows(order[max(used - _TOKENS, 0) : used][::-1].tolist())],
+        "special": rows(i for i in sorted(special) if counts[i]),
+    }
+
+
+def rejects(content: SetContent) -> dict[str, Any] | None:
+    """Documents that were not used, by reason, with the first of each that was kept on record."""
+    dropped, read = content.statistics.dropped, content.statistics.documents_read
+    number, first = sum(dropped.values()), content.rejects.first_of_reasons()
+    if not number:
+        return None
+    rows = [
+        (_spaced(reason), count, count / read, _describe(first.get(reason)))
+        for reason, count in _most(dropped, _LISTED)
+    ]
+    shown = "the first" if any(row[-1] for row in rows) else ""
+    return {"number": number, "read": read, "rows": rows, "first": shown}
+
+
+def _describe(reject: Reject | None) -> str:
+    if reject is None:
+        return ""
+    place = "" if reject.offset is None else f" at {reject.offset:,}"
+    return f"{_short(reject.path)}{place}: {_short(reject.detail)}"
+
+
+def _meter(count: int, most: int) -> Bar:
+    """A bar as long as the part of the longest one."""
+    share = count / (most or 1)
+    return [("", "blue", share), ("", "", 1 - share)]
+
+
+def _most(counts: dict[str, int], most: int) -> list[tuple[str, int]]:
+    """The largest counts in order, those that are left as one."""
+    ordered = sorted(((n, c) for n, c in counts.items() if c), key=lambda item: (-item[1], item[0]))
+    if len(ordered) <= most:
+        return ordered
+    rest = ordered[most - 1 :]
+    return [*ordered[: most - 1], (f"{len(rest):,} others", sum(count for _, count in rest))]
+
+
+def _short(text: str) -> str:
+    """The beginning of a text that may be of any length."""
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")
