@@ -51,13 +51,15 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 class Server:
     """A server program that runs, and the proxy in front of it."""
 
-    def __init__(self, kind: str, port: int, proxy: FaultProxy, environment: dict[str, str]):
-        self.kind, self.port, self.proxy, self.environment = kind, port, proxy, environment
+    def __init__(
+        self, kind: str, program: "Program", proxy: FaultProxy, environment: dict[str, str]
+    ):
+        self.kind, self.program, self.proxy, self.environment = kind, program, proxy, environment
 
     def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> bytes:
         """Asks the server itself, past the proxy."""
         headers = {"Content-Type": "application/octet-stream", **SIGNED, **headers}
-        url = f"http://127.0.0.1:{self.port}{path}"
+        url = f"http://127.0.0.1:{self.program.port}{path}"
         request = urllib.request.Request(url, body, headers, method=method)
         with _DIRECT.open(request, timeout=60) as answer:
             return answer.read()
@@ -156,7 +158,7 @@ def gs_server(directory: Path) -> Iterator[Server]:
     credentials.write_text(json.dumps(_CREDENTIALS))
     start = ["start", "--host=127.0.0.1", "--in-memory", "--quiet"]
     words = ["-m", "gcp_storage_emulator", *start]
-    with _running(words, "--port={}", "/", directory) as (port, proxy):
+    with _running(words, "--port={}", "/", directory) as program, FaultProxy(program.port) as proxy:
         endpoint = f"http://127.0.0.1:{proxy.port}"
         environment = {
             "STORAGE_EMULATOR_HOST": endpoint,
@@ -167,14 +169,17 @@ def gs_server(directory: Path) -> Iterator[Server]:
             "GCE_METADATA_HOST": "127.0.0.1:1",
             "GCE_METADATA_IP": "127.0.0.1:1",
         }
-        yield Server("gs", port, proxy, {**environment, **_NO_PROXIES})
+        yield Server("gs", program, proxy, {**environment, **_NO_PROXIES})
 
 
 @contextlib.contextmanager
 def s3_server(directory: Path) -> Iterator[Server]:
     """moto's server, in memory; `directory` gets its log."""
     words = ["-c", "from moto.server import main; main()", "-H", "127.0.0.1"]
-    with _running(words, "-p{}", "/moto-api/", directory) as (port, proxy):
+    with (
+        _running(words, "-p{}", "/moto-api/", directory) as program,
+        FaultProxy(program.port) as proxy,
+    ):
         environment = {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}",
             "AWS_ACCESS_KEY_ID": "x",
@@ -182,48 +187,78 @@ def s3_server(directory: Path) -> Iterator[Server]:
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_EC2_METADATA_DISABLED": "true",
         }
-        yield Server("s3", port, proxy, {**environment, **_NO_PROXIES})
+        yield Server("s3", program, proxy, {**environment, **_NO_PROXIES})
+
+
+class Program:
+    """A server program of this Python's on a port of its own; in memory, so that nothing is kept.
+
+    Attributes:
+      port: that it listens on, after it was started again too.
+      process: that runs it now.
+    """
+
+    process: subprocess.Popen
+
+    def __init__(self, words: list[str], port_flag: str, alive: str, directory: Path):
+        """Starts it, and waits until it answers at the path `alive`."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self._command = [sys.executable, *words, port_flag.format(self.port)]
+        self._alive, self._log = f"http://127.0.0.1:{self.port}{alive}", directory / "server.log"
+        self._start()
+
+    def revive(self) -> None:
+        """Starts it again where it died or answers no more, and prints the end of its log."""
+        if self.process.poll() is None and self._answers():
+            return
+        self.stop()
+        print(f"{self._alive} had died (exit {self.process.returncode}):\n{self._said()}")
+        self._start()
+
+    def stop(self) -> None:
+        """Ends it."""
+        self.process.kill()
+        self.process.wait()
+
+    def _start(self) -> None:
+        with open(self._log, "ab") as out:
+            self.process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONWARNINGS": "ignore"},
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._answers():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(f"{self._alive} did not start:\n{self._said()}")
+            time.sleep(0.05)
+
+    def _said(self) -> str:
+        return self._log.read_text(errors="replace")[-2000:]
+
+    def _answers(self) -> bool:
+        try:
+            with _DIRECT.open(self._alive, timeout=5):
+                return True
+        except urllib.error.HTTPError as error:
+            error.close()
+            return True
+        except OSError:
+            return False
 
 
 @contextlib.contextmanager
-def _running(
-    words: list[str], port_flag: str, alive: str, directory: Path
-) -> Iterator[tuple[int, FaultProxy]]:
-    """Starts a server with this Python, waits until it answers, and stops it in the end."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    log = directory / "server.log"
-    with open(log, "wb") as out:
-        process = subprocess.Popen(
-            [sys.executable, *words, port_flag.format(port)],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONWARNINGS": "ignore"},
-        )
+def _running(words: list[str], port_flag: str, alive: str, directory: Path) -> Iterator[Program]:
+    """A server program, stopped in the end."""
+    program = Program(words, port_flag, alive, directory)
     try:
-        _wait_until_alive(f"http://127.0.0.1:{port}{alive}", process, log)
-        with FaultProxy(port) as proxy:
-            yield port, proxy
+        yield program
     finally:
-        process.kill()  # in memory: there is nothing to put in order
-        process.wait()
-
-
-def _wait_until_alive(url: str, process: subprocess.Popen, log: Path) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while True:
-        try:
-            with _DIRECT.open(url, timeout=5):
-                return
-        except urllib.error.HTTPError as error:
-            error.close()
-            return
-        except OSError as error:
-            if process.poll() is not None or time.monotonic() > deadline:
-                said = log.read_text(errors="replace")[-2000:]
-                raise RuntimeError(f"the server for {url} did not start:\n{said}") from error
-        time.sleep(0.05)
+        program.stop()
 
 
 @pytest.fixture(scope="session")
@@ -261,6 +296,7 @@ def store(request):
 def _fresh(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
+    server.program.revive()
     store = Store(server)
     yield store
     server.proxy.clear(store.bucket)

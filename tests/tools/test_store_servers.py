@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from schemas.store_calls import package_of
 from tests.tools.store_servers import SIGNED
 
 
@@ -29,9 +30,7 @@ def fetch(store, name):
 
 def listed(store):
     """Names that a client's listing has."""
-    import fsspec
-
-    files = fsspec.filesystem(store.scheme, use_listings_cache=False, skip_instance_cache=True)
+    files = package_of(store.url())(use_listings_cache=False, skip_instance_cache=True)
     return sorted(path.split("/", 1)[1] for path in files.find(store.bucket, refresh=True))
 
 
@@ -50,6 +49,19 @@ def test_objects_are_put_read_listed_and_deleted(store):
     assert store.proxy.requests == []  # these went past it
 
 
+@pytest.mark.parametrize("kind", ["gs", "s3"])
+def test_a_server_that_died_is_started_again_for_the_next_test(kind, request, capsys):
+    server = request.getfixturevalue(f"{kind}_session_server")
+    before = server.program.process
+    before.kill()
+    before.wait()
+    again = request.getfixturevalue(f"{kind}_store")  # as a test after the death gets it
+    assert server.program.process is not before
+    assert "had died (exit -9)" in capsys.readouterr().out
+    again.put("a", b"x")
+    assert again.get("a") == b"x"
+
+
 def test_a_directory_is_uploaded_with_its_manifest_last(store, tmp_path):
     (tmp_path / "rejects").mkdir()
     for name in ("MANIFEST.json", "a", "rejects/z"):
@@ -61,7 +73,11 @@ def test_a_directory_is_uploaded_with_its_manifest_last(store, tmp_path):
 
 def test_fsspec_finds_it_by_the_environment_also_in_another_process(store):
     store.put("x", b"content")
-    script = f"import fsspec; print(fsspec.open({store.url('x')!r}).open().read())"
+    script = (
+        "from schemas.store_calls import package_of\n"
+        f"url = {store.url('x')!r}\n"
+        "print(package_of(url)().cat_file(url))"
+    )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert result.stdout.strip() == "b'content'", result.stderr
     assert all(os.environ[name] == value for name, value in store.environment.items())
@@ -154,10 +170,8 @@ def test_what_hangs_goes_on_when_rules_are_cleared(store):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_listing_lags(store):
-    import fsspec
-
     store.put("d/old", b"1")
-    files = fsspec.filesystem(store.scheme, skip_instance_cache=True)
+    files = package_of(store.url())(skip_instance_cache=True)
     store.lag(3600)
     files.pipe_file(f"{store.bucket}/d/new", b"2")
     files.rm_file(f"{store.bucket}/d/old")
