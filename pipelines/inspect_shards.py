@@ -1,4 +1,4 @@
-"""Shows a row of a shard set as text, its counts, rows that hold a text, what differs from another.
+"""Shows a row of a shard set as text, its counts, rows that hold a text.
 
 `python -m pipelines.inspect_shards DIR`; see --help.
 """

@@ -27,7 +27,7 @@ EXPORT_LAYOUTS = {
 class InspectOptions:
     """Shows a row of a shard set as text, and the set's counts.
 
-    Exit code 1 if --search finds nothing or --diff finds a difference, as grep and diff have it.
+    Exit code 1 if --search finds nothing, as grep has it.
 
     Attributes:
       directory: of the set, with a MANIFEST.json; or its URL: gs://bucket/set.
@@ -36,7 +36,6 @@ class InspectOptions:
       stats: show the tables only, no row, and how often tokens occur.
       search: show the rows that hold this text, masks taken off; upper and lower case differ.
       limit: show at most so many rows that --search finds; 0 for all.
-      diff: another set: show what differs, in contract, inputs, counts, tokens and rows.
       cache_dir: where what is fetched from a store is kept; by default textmill in ~/.cache.
       cache_gigabytes: that all sets in it may take.
       follow_links: open files that are links out of the set's directory, too.
@@ -48,15 +47,14 @@ class InspectOptions:
     stats: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     search: str | None = None
     limit: int = 20
-    diff: Annotated[str | None, tyro.conf.arg(metavar="OTHER_DIR")] = None
     cache_dir: str | None = None
     cache_gigabytes: float = CACHE_GIGABYTES
     follow_links: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
 
     def __post_init__(self) -> None:
         """Refuses what asks for two things, or for nothing."""
-        if self.stats + (self.search is not None) + (self.diff is not None) > 1:
-            raise UsageError("--stats, --search and --diff: give one of them")
+        if self.stats and self.search is not None:
+            raise UsageError("--stats, --search: give one of them")
         if self.search == "":
             raise UsageError("--search: give a text to look for; every row holds the empty one")
         if self.limit < 0:

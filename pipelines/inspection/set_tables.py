@@ -1,16 +1,15 @@
 """The counts of a set as tables for a terminal."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
-from rich.console import RenderableType
+from rich.console import JustifyMethod, RenderableType
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
 from pipelines.inspection.row_text import TokenTexts
-from pipelines.inspection.set_diff import Difference
 from schemas.drops import REFUSED, describe_dropped, in_order
 from schemas.funnel import Funnel, sizes
 from schemas.sidecar import Schema, SetInfo
@@ -19,8 +18,6 @@ from schemas.terminal import number_of, visible
 
 _BAR = 40  # characters of the longest bar
 _LISTED = 20  # classes, tokens
-
-_Titled = dict[str, Table]
 
 
 def set_tables(info: SetInfo) -> list[RenderableType]:
@@ -60,34 +57,20 @@ def token_tables(counts: np.ndarray, texts: TokenTexts) -> list[RenderableType]:
     return ["", *_one_below_another(titled)]
 
 
-def difference_tables(differences: Iterable[Difference]) -> list[RenderableType]:
-    """Differences, a table for each part."""
-    titled: _Titled = {}
-    for difference in differences:
-        if difference.part not in titled:
-            titled[difference.part] = table(header=True)
-            for name in ("", "here", "there", ""):
-                titled[difference.part].add_column(name, overflow="fold")
-        own = titled[difference.part]
-        row = (difference.name, difference.here, difference.there, _change(difference))
-        own.add_row(*(Text(visible(value)) for value in row))
-    return _one_below_another(titled)
+def table(*columns: str, justify: JustifyMethod = "left") -> Table:
+    """Makes an empty table without lines around its cells; of named columns, it has a header.
+
+    Args:
+      columns: names; the first is left justified.
+      justify: of the others.
+    """
+    own = Table(box=None, show_header=bool(columns))
+    for number, name in enumerate(columns):
+        own.add_column(name, justify=justify if number else "left", overflow="fold")
+    return own
 
 
-def _change(difference: Difference) -> str:
-    """+12 where both are whole numbers that count something."""
-    here, there = (v.replace(",", "") for v in (difference.here, difference.there))
-    if difference.part == "contract" or not (here.isdecimal() and there.isdecimal()):
-        return ""
-    return f"{int(there) - int(here):+,}"
-
-
-def table(*, header: bool = False) -> Table:
-    """Makes an empty table without lines around its cells."""
-    return Table(box=None, show_header=header)
-
-
-def _one_below_another(titled: _Titled) -> list[RenderableType]:
+def _one_below_another(titled: Mapping[str, Table]) -> list[RenderableType]:
     shown: list[RenderableType] = []
     for title, own in titled.items():
         shown += [*([""] if shown else []), Text(title, "bold"), own]
@@ -148,11 +131,8 @@ _OPTIONAL = ("words", "tokens_truncated", "tokens_repeated", "masked", "trained"
 
 
 def _splits(stats: Statistics, schema: Schema) -> Table:
-    own = table(header=True)
-    own.add_column("")
     splits = {**stats.splits(), "all": stats.total()}
-    for name in splits:
-        own.add_column(name, justify="right")
+    own = table("", *splits, justify="right")
     shards = {**schema.shards, "all": sum(schema.shards.values())}
     own.add_row("shards", *(f"{shards[name]:,}" for name in splits))
     for label, name in {
@@ -200,11 +180,8 @@ def _lengths(stats: Statistics) -> Table:
 
 def labels_table(stats: Statistics) -> Table:
     """Documents of each class by split, and its share of them."""
-    own = table(header=True)
-    own.add_column("")
     splits = {**stats.splits(), "all": stats.total()}
-    for name in splits:
-        own.add_column(name, justify="right")
+    own = table("", *splits, justify="right")
     labels = sorted(splits["all"].labels.items(), key=lambda item: (-item[1], item[0]))
     for label, _ in labels[:_LISTED]:
         cells = []
@@ -226,10 +203,7 @@ def by_number(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 def funnel_table(funnel: Funnel) -> Table:
     """What was left out by reason, and its share of the text that was given."""
-    own = table(header=True)
-    own.add_column("reason", overflow="fold")
-    for name in ("documents", "bytes", "tokens", "of all text"):
-        own.add_column(name, justify="right")
+    own = table("reason", "documents", "bytes", "tokens", "of all text", justify="right")
     for reason in in_order(funnel.removed):
         counts = sizes(funnel.removed[reason])
         share = counts["text_bytes"] / max(funnel.text_bytes, 1)

@@ -132,9 +132,8 @@ def _masked_table(pieces: list[Piece]) -> list[RenderableType]:
     masked = [piece for piece in pieces if piece.kind in (REPLACED, RANDOM, KEPT)]
     if not masked:
         return []
-    own = table(header=True)
-    for name in ("place", "segment", "was", "became", "how"):
-        own.add_column(name, justify="right" if name in ("place", "segment") else "left")
+    own = table("place", "segment", "was", "became", "how")
+    own.columns[0].justify = own.columns[1].justify = "right"
     for piece in masked:
         texts = (Text(f"'{text}'") for text in (piece.text, piece.now))
         how = Text(piece.kind, _STYLES[piece.kind])

@@ -1,7 +1,6 @@
 """What the command prints, of sets worked by hand."""
 
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -251,7 +250,7 @@ def test_search_in_one_split_and_up_to_a_limit(tmp_path, capsys):
     ("flags", "message"),
     [
         (["--search="], "--search: give a text to look for"),
-        (["--search=a", "--stats"], "--stats, --search and --diff: give one of them"),
+        (["--search=a", "--stats"], "--stats, --search: give one of them"),
         (["--search=a", "--limit=-1"], "--limit=-1: 0 or more"),
         (["--search=a", "--split=dev"], "--split=dev: .* has no such split"),
     ],
@@ -261,50 +260,16 @@ def test_searches_that_cannot_be_meant(directory, flags, message):
         main([str(directory), *flags])
 
 
-# Comparing
+# Counting
 
 
-def test_a_set_is_equal_to_itself_and_to_its_copy_elsewhere(directory, tmp_path, capsys):
-    shutil.copytree(directory, tmp_path / "copy")
-    renamed = to_json(Inputs((InputFile("elsewhere/a.txt", 5000, "ab"),)))
-    replace_file(tmp_path / "copy", "inputs.json", renamed)
-    for other in (directory, tmp_path / "copy"):
-        code, lines = _exit(capsys, str(directory), f"--diff={other}")
-        assert (code, lines) == (0, ["equal: contract, inputs, counts, and the bytes of 4 rows"])
-
-
-def test_what_differs_is_told_by_name_and_count(directory, tmp_path, capsys):
-    write_mlm_set(tmp_path / "other", train=6, validation=0, mask_rate=0.3)
-    code, lines = _exit(capsys, str(directory), f"--diff={tmp_path / 'other'}")
-    words = [line.split() for line in lines]
-    assert code == 1
-    parts = ("contract", "inputs", "documents", "split train", "files")
-    assert [line for line in lines if line in parts] == list(parts)
-    assert ["mask_rate", "0.25", "0.3"] in words
-    assert ["max_length", "12", "16"] in words
-    assert ["features.input_ids", "uint16[12]", "uint16[16]"] in words
-    assert ["a.txt", "5,000", "bytes", "-"] in words
-    assert ["dropped:", "empty", "1", "-"] in words
-    assert ["rows", "4", "6", "+2"] in words
-    assert " shards of train  2 files, 2 not there  2 files, 2 not here" in lines
-    assert not any("fingerprint" in line or "golden" in line for line in lines)
-
-
-def test_tokens_are_compared_where_the_tokenizer_is_the_same(tmp_path, capsys):
-    for name, first in (("a", 4), ("b", 5)):
-        write_mlm_set(tmp_path / name)
-        counts = np.zeros(50, np.int64)
-        counts[[first, 30]] = 10
-        (content,) = token_counts_file(counts).values()
-        replace_file(tmp_path / name, TOKEN_COUNTS, content)
-    code, lines = _exit(capsys, str(tmp_path / "a"), f"--diff={tmp_path / 'b'}")
-    assert code == 1 and lines[0] == "tokens"
-    assert [line.split() for line in lines[2:4]] == [
-        ["4", "'<mask>'", "10", "0", "-10"],
-        ["5", "'", "w5'", "0", "10", "+10"],
-    ]
-    # And --stats lists them.
-    words = [line.split() for line in _lines(capsys, str(tmp_path / "b"), "--stats")]
+def test_stats_lists_tokens_by_their_counts(tmp_path, capsys):
+    write_mlm_set(tmp_path / "set")
+    counts = np.zeros(50, np.int64)
+    counts[[5, 30]] = 10
+    (content,) = token_counts_file(counts).values()
+    replace_file(tmp_path / "set", TOKEN_COUNTS, content)
+    words = [line.split() for line in _lines(capsys, str(tmp_path / "set"), "--stats")]
     assert ["2", "of", "50", "ids", "occur,", "0", "once"] in words
     assert ["5", "'", "w5'", "10", "█" * 40] in words
 

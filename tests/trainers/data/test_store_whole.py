@@ -37,8 +37,8 @@ def test_from_text_to_a_step(store, local, corpus, tmp_path, capsys):
 
     verify.main([url])
     assert capsys.readouterr().out.startswith("ok: 1 set")
-    inspect_shards.main([url, f"--diff={local / 'set'}", f"--cache_dir={tmp_path / 'cache'}"])
-    assert capsys.readouterr().out.startswith("equal")
+    inspect_shards.main([url, "--stats", f"--cache_dir={tmp_path / 'cache'}"])
+    assert "rows of 64 tokens" in capsys.readouterr().out
 
     hashes = [
         {
