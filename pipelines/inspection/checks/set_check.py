@@ -16,7 +16,6 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.host.console import Console
 from pipelines.inspection.checks.config_check import config_problems, tfds_problems
-from pipelines.inspection.checks.document_check import DocumentCheck
 from pipelines.inspection.checks.shard_check import ExpectedRows, ShardCheck
 from pipelines.rows.evaluation import EVALUATION, evaluation_names, example_name
 from pipelines.tasks.task import task_class
@@ -125,7 +124,7 @@ def _check_files(files: SetFiles, on_bytes: Callable[[int], None]) -> Findings:
         hashes[file.path], path = _hash(file, take, on_bytes)
         return path
 
-    def check_shard(name: str) -> ShardCheck | DocumentCheck | None:
+    def check_shard(name: str) -> ShardCheck | None:
         """Hashes a shard's files, and reads their rows while they are here."""
         with ExitStack() as stack:
             located = {}
@@ -137,8 +136,7 @@ def _check_files(files: SetFiles, on_bytes: Callable[[int], None]) -> Findings:
                     located[file.path] = path
             if expected is None:
                 return None
-            kind = DocumentCheck if expected.schema.holds_documents else ShardCheck
-            check = kind(name, shards[name], expected, on_bytes)
+            check = ShardCheck(name, shards[name], expected, on_bytes)
             check.run(stop, located)
             return check
 
@@ -167,7 +165,7 @@ def _shards(manifest: Manifest) -> dict[str, list[ManifestFile]]:
 
 
 def _sum_up(
-    findings: Findings, expected: ExpectedRows | None, checks: list[ShardCheck | DocumentCheck]
+    findings: Findings, expected: ExpectedRows | None, checks: list[ShardCheck]
 ) -> Findings:
     """Adds what was found in the rows."""
     if expected is None:
@@ -181,9 +179,7 @@ def _sum_up(
     return findings
 
 
-def _find_lines_without_rows(
-    expected: ExpectedRows, checks: list[ShardCheck | DocumentCheck]
-) -> list[str]:
+def _find_lines_without_rows(expected: ExpectedRows, checks: list[ShardCheck]) -> list[str]:
     """Lines of evaluation.jsonl that no row names."""
     if expected.evaluation is None:
         return []

@@ -1,8 +1,9 @@
 """Reads one shard back, in all its formats, and tells what is wrong with it."""
 
+import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +15,11 @@ from pipelines.inspection.checks.row_checks import (
     example_names,
     row_problems,
 )
+from pipelines.rows.ragged import Ragged
 from pipelines.tasks.task import task_class
+from pipelines.writers.document_formats.document_format import document_format, open_documents
 from pipelines.writers.highway_hash import highway_hash
+from schemas.codec import RowCodec
 from schemas.errors import DataError
 from schemas.features import unmask
 from schemas.manifest import ManifestFile
@@ -24,6 +28,7 @@ from schemas.sidecar import Schema
 from schemas.statistics import ShardStatistics
 
 _BATCH_ROWS = 2048  # some hundred KB a column, which stay in the cache
+_BATCH_TOKENS = 1 << 20  # of whole documents
 
 
 @dataclass(frozen=True)
@@ -46,14 +51,27 @@ class ExpectedRows:
     evaluation: np.ndarray | None = None
 
 
+class _Documents:
+    """A shard of whole documents in one format, read as rows of one token."""
+
+    def __init__(self, documents: Ragged):
+        self._ids = documents.values
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def read_range(self, start: int, stop: int) -> np.ndarray:
+        return self._ids[start:stop, None]
+
+    def close(self) -> None:
+        """Nothing is open: what is mapped goes with the object."""
+
+
 class ShardCheck:
     """Reads one shard.
 
     Attributes:
-      files: the shard in each of its formats.
       problems: what is wrong with it; each names file, row and value.
-      rows: read; of a shard in two formats, once.
-      tokens: in them, padding not counted.
       examples: uint64, the lines of evaluation.jsonl that its rows name, a batch each.
     """
 
@@ -74,10 +92,9 @@ class ShardCheck:
         """
         self.problems: list[str] = []
         self.examples: list[np.ndarray] = []
-        self.files = files
-        self._name = name
-        self._expected = expected
-        self._codec = expected.schema.codec()
+        self._name, self._files = name, files
+        self._expected, self._schema = expected, expected.schema
+        self._codec = None if self._schema.holds_documents else self._schema.codec()
         self._on_bytes = on_bytes
         self._counts: Counter[str] = Counter()
         self._labels: Counter[str] = Counter()
@@ -86,7 +103,7 @@ class ShardCheck:
 
     @property
     def rows(self) -> int:
-        """The number of rows that were read so far."""
+        """The number of rows or documents that were read so far."""
         return self._counts["rows"]
 
     @property
@@ -101,13 +118,18 @@ class ShardCheck:
           stop: set by who wants no more.
           located: where its files lie on this machine, by path; others are passed over.
         """
-        readers = self._open(located)
+        readers: dict[str, RowReader | _Documents] = {}
+        if self._codec is None:
+            readers.update(self._open_documents(located))
+        else:
+            readers.update(self._open_rows(located, self._codec))
+        step = _BATCH_TOKENS if self._codec is None else _BATCH_ROWS
         try:
             rows = max((len(reader) for reader in readers.values()), default=0)
-            for start in range(0, rows, _BATCH_ROWS):
+            for start in range(0, rows, step):
                 if stop.is_set():
                     return
-                self._check_batch(self._read(readers, start), start)
+                self._check_batch(self._read(readers, slice(start, start + step)), start)
             if readers and self._all_counted:
                 self._check_counts()
                 self._check_copies()
@@ -115,15 +137,15 @@ class ShardCheck:
             for reader in readers.values():
                 reader.close()
 
-    def _open(self, located: Mapping[str, str]) -> dict[str, RowReader]:
-        """Path to reader, of the files that open."""
-        readers: dict[str, RowReader] = {}
-        for file in self.files:
+    def _open_rows(
+        self, located: Mapping[str, str], codec: RowCodec
+    ) -> Iterator[tuple[str, RowReader]]:
+        """Path and reader, of the files that open."""
+        for file in self._files:
             if file.path not in located:
                 continue  # hashing told of it
-            path = located[file.path]
             try:
-                reader = readers[file.path] = open_rows(path, self._codec.stride, highway_hash)
+                reader = open_rows(located[file.path], codec.stride, highway_hash)
             except DataError as error:
                 self.problems.append(str(error))
                 continue
@@ -131,35 +153,56 @@ class ShardCheck:
                 self.problems.append(
                     f"{file.path} holds {len(reader):,} rows, where the manifest says {file.rows:,}"
                 )
-        return readers
+            yield file.path, reader
 
-    def _read(self, readers: dict[str, RowReader], start: int) -> dict[str, np.ndarray]:
-        """Encoded rows by path; a file that cannot be read on leaves `readers`."""
-        batches = {}
-        for path, reader in list(readers.items()):
-            stop = min(start + _BATCH_ROWS, len(reader))
+    def _open_documents(self, located: Mapping[str, str]) -> Iterator[tuple[str, _Documents]]:
+        """Format and reader, of the formats whose files are there as a whole."""
+        due = {file.path: file.bytes for file in self._files}
+        whole = {path for path, at in located.items() if os.path.getsize(at) == due[path]}
+        for file_format in self._schema.file_formats:
+            paths = [f"{self._name}.{ending}" for ending in self._schema.endings(file_format)]
+            if not whole >= set(paths):
+                continue  # hashing told of what is not there, or has another size
             try:
-                batches[path] = reader.read_range(min(start, stop), stop)
+                documents = open_documents(self._schema, paths[0], located.__getitem__)
             except DataError as error:
                 self.problems.append(str(error))
-                readers.pop(path).close()
+                continue
+            place = f"{self._name} as {file_format}"
+            self._check_bounds(place, documents, document_format(file_format).TELLS_DOCUMENTS)
+            yield place, _Documents(documents)
+
+    def _read(
+        self, readers: dict[str, RowReader | _Documents], rows: slice
+    ) -> dict[str, np.ndarray]:
+        """Encoded rows by place; a file that cannot be read on leaves `readers`."""
+        batches = {}
+        for place, reader in list(readers.items()):
+            start, stop, _ = rows.indices(len(reader))
+            try:
+                batches[place] = reader.read_range(min(start, stop), stop)
+            except DataError as error:
+                self.problems.append(str(error))
+                readers.pop(place).close()
         return batches
 
     def _check_batch(self, batches: dict[str, np.ndarray], start: int) -> None:
-        """Checks the rows of one format, and that the other has the same."""
+        """Checks the rows of one format, and that the others have the same."""
         first: tuple[str, np.ndarray] | None = None
-        for path, rows in batches.items():
-            self._on_bytes(rows.size)
+        for place, rows in batches.items():
+            self._on_bytes(rows.nbytes)
             if first is not None:
-                self._compare(first, (path, rows), start)
-                continue
-            try:
-                columns = self._codec.decode(rows, first_row=start)
-            except DataError as error:
-                self.problems.append(f"{path}: {error}")
-                continue
-            first = path, rows
-            self._check_rows(path, columns, start)
+                self._compare(first, (place, rows), start)
+            elif self._codec is None:
+                first = place, rows
+            else:
+                try:
+                    columns = self._codec.decode(rows, first_row=start)
+                except DataError as error:
+                    self.problems.append(f"{place}: {error}")
+                    continue
+                first = place, rows
+                self._check_rows(place, columns, start)
         self._all_counted &= first is not None
 
     def _compare(
@@ -168,14 +211,56 @@ class ShardCheck:
         common = min(len(one[1]), len(two[1]))
         differ = (one[1][:common] != two[1][:common]).any(axis=1)
         if differ.any():
+            kind = "token" if self._schema.holds_documents else "row"
             row = start + int(differ.argmax())
-            self.problems.append(f"{two[0]}: row {row} is another than in {one[0]}")
+            self.problems.append(f"{two[0]}: {kind} {row} is another than in {one[0]}")
+
+    def _check_bounds(self, place: str, documents: Ragged, exact: bool) -> None:
+        """How many documents and tokens a format holds, below what they are, what is around them.
+
+        Args:
+          place: the shard and the format.
+          documents: of it, or pieces of them.
+          exact: whether they are documents. Pieces begin and end anywhere, but the first and the
+            last of a shard, and are no fewer.
+        """
+        ids, bounds = documents.values, documents.offsets
+        due, found = self._files[0].rows or 0, len(bounds) - 1
+        if not self._counts:  # of the first format
+            self._counts.update(rows=due, tokens_in_rows=len(ids))
+        stats = self._expected.stats.get(self._name)
+        tokens = stats.tokens_in_rows if stats else self.tokens
+        if len(ids) != tokens:
+            told = "stats.json says" if stats else "another format has"
+            self.problems.append(f"{place} holds {len(ids):,} tokens, where {told} {tokens:,}")
+        if found != due and (exact or found < due):
+            self.problems.append(
+                f"{place} holds {found:,} documents, where the manifest says {due:,}"
+            )
+        if len(ids) and int(ids.max()) >= self._schema.vocab_size:
+            self.problems.append(
+                f"{place} has an id {int(ids.max())}, not below the vocabulary's "
+                f"{self._schema.vocab_size}"
+            )
+        if not exact:
+            bounds = bounds[[0, -1]]
+        for name, at, what in (
+            ("prefix_ids", bounds[:-1], "begins"),
+            ("suffix_ids", bounds[1:] - 1, "ends"),
+        ):
+            for due in self._schema.parameters[name] if len(ids) else ():
+                odd = np.flatnonzero(ids[at] != due)
+                if len(odd):
+                    self.problems.append(
+                        f"{place}: document {int(odd[0])} {what} with id {int(ids[at[odd[0]]])}, "
+                        f"not {due}"
+                    )
 
     def _check_rows(self, path: str, columns: Columns, start: int) -> None:
         expected = self._expected
         problems = row_problems(
             columns,
-            expected.schema,
+            self._schema,
             split=self._name.rsplit("-", 3)[0],
             prefix=expected.prefix,
             suffix=expected.suffix,
@@ -183,18 +268,18 @@ class ShardCheck:
         )
         self.problems += [f"{path}: row {start + p.row}: {p.message}" for p in problems]
         self._counts.update(count(columns))
-        if task_class(expected.schema.task).chooses_tokens:
+        if task_class(self._schema.task).chooses_tokens:
             self._counts["trained"] += int(columns["loss_weights"].sum())
         if "label" in columns:
-            self._labels.update(_count_labels(columns, expected.schema))
+            self._labels.update(_count_labels(columns, self._schema))
         if expected.evaluation is not None:
             self.examples.append(example_names(columns))
-        if expected.schema.mask_copies > 1 and not problems:
+        if self._schema.mask_copies > 1 and not problems:
             self._row_hashes.append(_hash_rows(unmask(columns)))
 
     def _check_counts(self) -> None:
         """What was counted is what stats.json says."""
-        if self._name not in self._expected.stats:
+        if self._schema.holds_documents or self._name not in self._expected.stats:
             return
         stats = self._expected.stats[self._name]
         for name, due in stats.labels.items():
@@ -212,7 +297,7 @@ class ShardCheck:
 
     def _check_copies(self) -> None:
         """Without its masks, each row is there `mask_copies` times."""
-        copies = self._expected.schema.mask_copies
+        copies = self._schema.mask_copies
         if not self._row_hashes or self.problems:
             return
         hashes = np.concatenate(self._row_hashes)
