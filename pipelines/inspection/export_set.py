@@ -21,8 +21,8 @@ from pipelines.writers.staging import stage
 from schemas.errors import DataError, UsageError
 from schemas.manifest import MANIFEST, ManifestFile, file_sha256
 from schemas.sidecar import SetInfo, read_set
-from schemas.terminal import say
-from schemas.typed_json import from_json, load_json, to_json
+from schemas.terminal import number_of, say
+from schemas.typed_json import from_json, load_json, read_bounded, to_json
 
 RECORD = "export.json"
 _UPDATE_SECONDS = 0.2
@@ -61,8 +61,16 @@ def export_set(options: ExportOptions) -> None:
     """
     began = time.monotonic()
     info = read_set(options.directory, follow_links=options.follow_links)
-    shards = _shards(info, options)
-    asked = _record(info, options, shards)
+    files, indices = _files(info, options)
+    asked = ExportRecord(
+        fingerprint=info.schema.fingerprint,
+        manifest=tuple(shard.sha256 for shard in files.values()),
+        to=", ".join(filter(None, (options.to, options.layout))),
+        unmask=options.unmask,
+        text=options.text,
+        files={name: shard.rows or 0 for name, shard in files.items()} | dict.fromkeys(indices, 0),
+        sha256={},
+    )
     if os.path.exists(os.path.join(options.output, MANIFEST)):
         raise UsageError(
             f"--output={options.output} is a shard set: give the export a directory of its own"
@@ -70,54 +78,47 @@ def export_set(options: ExportOptions) -> None:
     table = _table(info, options)
     with stage(options.output) as places:
         staging = places.local
-        if _is_finished(asked, options):
+        if not options.overwrite and _is_finished(asked, options.output):
             say(f"{options.output} holds this very export already: nothing to do")
             return
         with disk_errors(staging):
-            _make_folders(asked, staging)
-        _write(info, shards, table, options.to, staging)
-        _write_indices(shards, table, options.to, staging)
+            for name in asked.files:
+                os.makedirs(os.path.dirname(os.path.join(staging, name)), exist_ok=True)
+        _write(info, files, table, options.to, staging)
+        for name, listed in indices.items():
+            sizes = [
+                FileSize(os.path.basename(each), asked.files[each], _size(staging, each))
+                for each in listed
+            ]
+            content = writer_class(options.to).index(table.schema, sizes)
+            write_file(os.path.join(staging, name), content)
         size = _publish(asked, options.output, staging)
-    rows = sum(asked.files.values())
-    say(
-        f"ok: {rows:,} rows in {len(shards):,} {options.to} file{'s' * (len(shards) != 1)}, "
-        f"{decimal(size)}, {time.monotonic() - began:.1f} s: {options.output}"
-    )
+    rows, count = sum(asked.files.values()), number_of(len(files), f"{options.to} file")
+    seconds = time.monotonic() - began
+    say(f"ok: {rows:,} rows in {count}, {decimal(size)}, {seconds:.1f} s: {options.output}")
 
 
-def _shards(info: SetInfo, options: ExportOptions) -> list[ManifestFile]:
-    every = options.split is None
-    wanted = sorted(info.schema.splits) if every else [find_split(info, options.split)]
-    ending = info.schema.read_ending
-    return [file for split in wanted for file in info.manifest.shards(split, ending)]
+def _files(
+    info: SetInfo, options: ExportOptions
+) -> tuple[dict[str, ManifestFile], dict[str, list[str]]]:
+    """Each file and its shard; and each index that the format has, and the files that it lists.
 
-
-def _record(info: SetInfo, options: ExportOptions, shards: list[ManifestFile]) -> ExportRecord:
-    return ExportRecord(
-        fingerprint=info.schema.fingerprint,
-        manifest=tuple(shard.sha256 for shard in shards),
-        to=", ".join(filter(None, (options.to, options.layout))),
-        unmask=options.unmask,
-        text=options.text,
-        files={
-            **{_file_name(shard, options.to): shard.rows or 0 for shard in shards},
-            **dict.fromkeys(_indices(shards, options.to), 0),
-        },
-        sha256={},
-    )
-
-
-def _file_name(shard: ManifestFile, file_format: str) -> str:
-    """`train-00000-of-00002.array_record` -> `train-00000-of-00002.parquet`."""
-    folder = f"{shard.split}/" if writer_class(file_format).index_name else ""
-    return f"{folder}{shard.path.rsplit('.', 1)[0]}.{file_format}"
-
-
-def _indices(shards: list[ManifestFile], file_format: str) -> dict[str, list[ManifestFile]]:
-    """Name of each index that the format has, and the shards that it lists."""
-    name = writer_class(file_format).index_name
-    splits = sorted({shard.split or "" for shard in shards}) if name else []
-    return {f"{split}/{name}": [s for s in shards if s.split == split] for split in splits}
+    `train-00000-of-00002.array_record` becomes `train-00000-of-00002.parquet`, and that of a format
+    with indices is in a folder of its split.
+    """
+    splits = sorted(info.schema.splits)
+    if options.split is not None:
+        splits = [find_split(info, options.split)]
+    index = writer_class(options.to).index_name
+    files, indices = {}, {}
+    for split in splits:
+        folder = f"{split}/" if index else ""
+        shards = info.manifest.shards(split, info.schema.read_ending)
+        named = {f"{folder}{s.path.rsplit('.', 1)[0]}.{options.to}": s for s in shards}
+        files |= named
+        if index and named:
+            indices[folder + index] = list(named)
+    return files, indices
 
 
 def _table(info: SetInfo, options: ExportOptions) -> RowTable:
@@ -127,37 +128,32 @@ def _table(info: SetInfo, options: ExportOptions) -> RowTable:
             f"--unmask: the rows of {info.directory} carry no masks, their ids are as they were; "
             "leave the flag out"
         )
-    tokenizer = None
-    if options.text:
-        with open(info.locate("tokenizer.json"), "rb") as file:
-            tokenizer = file.read()
+    tokenizer = read_bounded(info.locate("tokenizer.json")) if options.text else None
     return RowTable(
         info.schema, layout=options.layout, unmasked=options.unmask, tokenizer=tokenizer
     )
 
 
-def _is_finished(asked: ExportRecord, options: ExportOptions) -> bool:
+def _is_finished(asked: ExportRecord, output: str) -> bool:
     """Whether the output directory holds the export that is asked for.
 
     Raises:
       UsageError: it holds another one, or files that the export would replace.
       DataError: a file of it is gone or changed.
     """
-    path = os.path.join(options.output, RECORD)
-    if options.overwrite:
-        return False
+    path, remedy = (
+        os.path.join(output, RECORD),
+        "give another --output, or --overwrite to replace it",
+    )
     if not os.path.exists(path):
-        taken = [name for name in asked.files if os.path.exists(os.path.join(options.output, name))]
+        taken = [name for name in asked.files if os.path.exists(os.path.join(output, name))]
         if taken:
-            raise UsageError(
-                f"{options.output} has a {taken[0]} already, of no finished export: give another "
-                "--output, or --overwrite to replace it"
-            )
+            raise UsageError(f"{output} has a {taken[0]} already, of no finished export: {remedy}")
         return False
     there = from_json(ExportRecord, load_json(path), path)
     before, now = asdict(replace(there, sha256={})), asdict(asked)
     if before == now:
-        _check_files(there, options.output)
+        _check_files(there, output)
         return True
     told = {name: "another set" for name in ("fingerprint", "manifest")}
     told["files"] = f"{len(there.files)} files, not {len(asked.files)}"
@@ -166,10 +162,8 @@ def _is_finished(asked: ExportRecord, options: ExportOptions) -> bool:
         for name in now
         if before[name] != now[name]
     ]
-    raise UsageError(
-        f"{options.output} holds another export ({'; '.join(dict.fromkeys(differing))}). Give "
-        "another --output, or --overwrite to replace it"
-    )
+    differences = "; ".join(dict.fromkeys(differing))
+    raise UsageError(f"{output} holds another export ({differences}): {remedy}")
 
 
 def _check_files(there: ExportRecord, output: str) -> None:
@@ -185,20 +179,20 @@ def _check_files(there: ExportRecord, output: str) -> None:
 
 
 def _write(
-    info: SetInfo, shards: list[ManifestFile], table: RowTable, file_format: str, staging: str
+    info: SetInfo, files: dict[str, ManifestFile], table: RowTable, to: str, staging: str
 ) -> None:
     """Writes every shard into the staging folder."""
     stride = info.schema.codec().stride
-    journal = Journal(staging)
-    console = Console(file=sys.stderr, soft_wrap=True)
-    display = Display(staging, sum(shard.rows or 0 for shard in shards) * stride, "export", console)
+    total = sum(shard.rows or 0 for shard in files.values()) * stride
+    journal, console = Journal(staging), Console(file=sys.stderr, soft_wrap=True)
+    display = Display(staging, total, "export", console)
     shown = time.monotonic()
     try:
-        for shard in shards:
-            path = os.path.join(staging, _file_name(shard, file_format))
+        for name, shard in files.items():
+            path = os.path.join(staging, name)
             rows = range(0, shard.rows or 0, table.rows_a_chunk)
             with disk_errors(path), open(path, "xb") as file:
-                writer = writer_class(file_format)(file, table.schema, shard.rows or 0)
+                writer = writer_class(to)(file, table.schema, shard.rows or 0)
                 try:
                     for _, columns in read_rows(info, shard, rows):
                         chunk = table.batch(columns)
@@ -217,38 +211,18 @@ def _write(
         display.close()
 
 
-def _write_indices(
-    shards: list[ManifestFile], table: RowTable, file_format: str, staging: str
-) -> None:
-    """Writes what lists the files of each split, where the format has such."""
-    for name, listed in _indices(shards, file_format).items():
-        paths = [os.path.join(staging, _file_name(shard, file_format)) for shard in listed]
-        files = [
-            FileSize(os.path.basename(path), shard.rows or 0, os.path.getsize(path))
-            for path, shard in zip(paths, listed, strict=True)
-        ]
-        content = writer_class(file_format).index(table.schema, files)
-        write_file(os.path.join(staging, name), content)
-
-
 def _publish(asked: ExportRecord, output: str, staging: str) -> int:
-    """Publishes the files, sealed by export.json.
-
-    Returns:
-      Bytes of the files.
-    """
+    """Publishes the files, sealed by export.json; gives their bytes."""
     record, old = os.path.join(output, RECORD), ()
     if os.path.exists(record):
         # The record may be from an untrusted source, and its names point elsewhere.
         found = from_json(ExportRecord, load_json(record), record).files
         old = filter(_NAME.fullmatch, found)
-    paths = {name: os.path.join(staging, name) for name in asked.files}
-    files = {name: (name, os.path.getsize(path)) for name, path in paths.items()}
-    sealed = replace(asked, sha256={name: file_sha256(path) for name, path in paths.items()})
-    publish_files(output, RECORD, to_json(sealed), files, old)
+    files = {name: (name, _size(staging, name)) for name in asked.files}
+    sha256 = {name: file_sha256(os.path.join(staging, name)) for name in files}
+    publish_files(output, RECORD, to_json(replace(asked, sha256=sha256)), files, old)
     return sum(size for _, size in files.values())
 
 
-def _make_folders(asked: ExportRecord, directory: str) -> None:
-    for folder in {os.path.dirname(name) for name in asked.files}:
-        os.makedirs(os.path.join(directory, folder), exist_ok=True)
+def _size(folder: str, name: str) -> int:
+    return os.path.getsize(os.path.join(folder, name))

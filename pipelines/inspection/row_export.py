@@ -1,12 +1,15 @@
 """What an export makes of a set's rows: one table, whatever the format. Pure."""
 
 import json
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from schemas.features import segment_name, unmask
+from pipelines.inspection.row_text import sequences
+from schemas.features import unmask
 from schemas.layouts import LAYOUTS, check_layout
 from schemas.sidecar import Schema
 
@@ -47,11 +50,11 @@ class RowTable:
             check_layout(layout, contract)
         self._codec = contract.codec()
         self._unmasked, self._layout = unmasked, layout
-        self._texts = None if tokenizer is None else _SegmentTexts(contract, tokenizer)
+        self._tokenizer = None if tokenizer is None else Tokenizer.from_str(tokenizer.decode())
+        self._streams = sequences(contract) if self._tokenizer else {}
         empty = {f.name: np.zeros((0, *f.shape), f.dtype) for f in self._codec.features}
         fields = [(name, array.type) for name, array in self._arrays(empty).items()]
-        if self._texts is not None:
-            fields += [(name, pa.list_(pa.string())) for name in self._texts.names]
+        fields += [(_text_name(ids), pa.list_(pa.string())) for ids in self._streams]
         told = {
             "textmill.fingerprint": contract.fingerprint,
             "textmill.task": contract.task,
@@ -67,10 +70,10 @@ class RowTable:
     def batch(self, columns: Columns) -> pa.RecordBatch:
         """The table's part of these rows, as they were decoded."""
         arrays = list(self._arrays(columns).values())
-        if self._texts is not None:
-            if "input_ids" in columns:
-                columns = {**columns, "input_ids": unmask(columns)}
-            arrays += [pa.array(texts) for texts in self._texts.decode(columns)]
+        for name, segments in self._streams.items():
+            ids = unmask(columns) if name == "input_ids" else columns[name]
+            texts = _segment_texts(ids, columns[segments], self._tokenizer)
+            arrays.append(pa.array(texts, pa.list_(pa.string())))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _arrays(self, columns: Columns) -> dict[str, pa.Array]:
@@ -90,34 +93,19 @@ def _array(column: np.ndarray) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(values, column.shape[1])
 
 
-class _SegmentTexts:
-    """The text of each segment of a row, special tokens left out."""
+def _text_name(ids: str) -> str:
+    """The column of text beside one of ids: input_ids -> text, target_ids -> target_text."""
+    return f"{ids.removesuffix('ids')}text".removeprefix("input_")
 
-    def __init__(self, contract: Schema, tokenizer: bytes):
-        self._tokenizer = Tokenizer.from_str(tokenizer.decode())
-        stored = {feature.name for feature in contract.features}
-        self._of = {}  # name of the column -> (token ids, segment ids)
-        for ids, segments, text in (
-            ("input_ids", "segment_ids", "text"),
-            ("target_ids", segment_name("target_ids"), "target_text"),
-        ):
-            if {ids, segments} <= stored:
-                self._of[text] = ids, segments
 
-    @property
-    def names(self) -> list[str]:
-        return list(self._of)
-
-    def decode(self, columns: Columns) -> list[list[list[str]]]:
-        """For each column of text: for each row the texts of its segments."""
-        return [self._column(columns[ids], columns[segs]) for ids, segs in self._of.values()]
-
-    def _column(self, ids_BxL: np.ndarray, segment_ids_BxL: np.ndarray) -> list[list[str]]:
-        segments, counts = [], []
-        for ids, segment_ids in zip(ids_BxL, segment_ids_BxL, strict=True):
-            count = int(segment_ids.max(initial=0))
-            segments += [ids[segment_ids == number + 1].tolist() for number in range(count)]
-            counts.append(count)
-        texts = self._tokenizer.decode_batch(segments, skip_special_tokens=True)
-        ends = np.cumsum(counts).tolist()
-        return [texts[end - count : end] for count, end in zip(counts, ends, strict=True)]
+def _segment_texts(
+    ids_BxL: np.ndarray, segment_ids_BxL: np.ndarray, tokenizer: Any
+) -> list[list[str]]:
+    """For each row the texts of its segments, special tokens left out."""
+    segments, counts = [], []
+    for ids, segment_ids in zip(ids_BxL, segment_ids_BxL, strict=True):
+        count = int(segment_ids.max(initial=0))
+        segments += [ids[segment_ids == number + 1].tolist() for number in range(count)]
+        counts.append(count)
+    texts = iter(tokenizer.decode_batch(segments, skip_special_tokens=True))
+    return [list(islice(texts, count)) for count in counts]
