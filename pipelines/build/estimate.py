@@ -21,7 +21,7 @@ from pipelines.build.stage_shard import stage_shard
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.filters.filter_documents import filter_documents
 from pipelines.filters.filters import Filters
-from pipelines.readers.documents import Documents
+from pipelines.readers.documents import Documents, join_documents
 from pipelines.readers.formats.table import FORMATS
 from pipelines.readers.source import Source
 from pipelines.readers.sources import Block, read_block
@@ -138,16 +138,6 @@ class _Sample:
         variance = rest @ rest / (len(rest) - 1) / len(rest)
         return float(np.sqrt(variance) / found.mean())
 
-    def join(self) -> Documents:
-        """All pieces as one, as large as those of a run: small ones would take longer."""
-        return replace(
-            self.pieces[0],
-            columns=pa.concat_batches([piece.columns for piece in self.pieces]),
-            empty=sum(piece.empty for piece in self.pieces),
-            rejects=tuple(reject for piece in self.pieces for reject in piece.rejects),
-            path=f"{self.pieces[0].path} or a later one",
-        )
-
 
 @dataclass(frozen=True)
 class _RoutedSample:
@@ -185,7 +175,7 @@ def _estimate(making: Making, blocks: list[Block]) -> Estimate:
     total = sum(block.bytes for block in blocks)
     sample = _sample(making.source, blocks)
     whole = sample.stored == total and sample.taken == sample.text
-    routed = _route_sample(sample.join(), making, blocks[0].split)
+    routed = _route_sample(join_documents(sample.pieces), making, blocks[0].split)
     if not routed.batches:
         raise DataError(
             "the sample of the inputs has no document that would be kept: documents are dropped, "

@@ -118,8 +118,8 @@ def route_examples(
         for other in filter(is_training, routes.splits):
             batches += _by_route(held_out, routes.of_split(tokenized.routing, other))
     rejects = tuple(
-        Reject(documents.path, None, reason, detail)
-        for _, (reason, detail) in sorted(made.rejects.items())
+        documents.reject(number, reason, detail)
+        for number, (reason, detail) in sorted(made.rejects.items())
     )
     dropped = total_counts({"no_tokens": int(gone.sum())}, count_reasons(rejects))
     documents_sent, bytes_sent, tokens_sent = (int(size[lengths_E > 0].sum()) for size in sizes)

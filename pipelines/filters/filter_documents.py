@@ -79,20 +79,23 @@ def filter_documents(filters: Filters, documents: Documents, roles: tuple[Role, 
     if filters.normalize != "none":
         columns = normalize_texts(columns, texts, filters.normalize)
     applied = apply_rules(columns, texts, rules_of(filters, len(texts)))
-    kept, reasons = applied.columns, applied.reasons
+    kept, left, reasons = applied.columns, applied.left, applied.reasons
     if filters.filter:
-        asked = _ask_function(filters.filter, kept, documents.path)
-        reasons |= {int(applied.left[place]): reason for place, reason in asked.items()}
+        asked = _ask_function(filters.filter, documents.keep(left, kept))
+        reasons |= {int(left[place]): reason for place, reason in asked.items()}
+        left = np.delete(left, list(asked))
         kept = kept.take(pa.array(np.delete(np.arange(len(kept)), list(asked)))) if asked else kept
     reasons = dict(sorted(reasons.items()))
     return Filtered(
-        replace(documents, columns=kept),
+        documents.keep(left, kept),
         total_counts(documents.dropped, Counter(reasons.values())),
         columns,
         reasons,
-        _lines(columns, reasons, documents) if filters.keep_rejects else b"",
+        _lines(replace(documents, columns=columns), reasons, applied.measured)
+        if filters.keep_rejects
+        else b"",
         applied.observed,
-        tuple(replace(hit, path=documents.path_of(place)) for place, hit in applied.hits),
+        tuple(replace(hit, path=documents.reject(n, "", "").path) for n, hit in applied.hits),
     )
 
 
@@ -100,33 +103,35 @@ def _texts(roles: tuple[Role, ...]) -> list[str]:
     return [role.name for role in roles if role.values.is_text]
 
 
-def _ask_function(name: str, columns: pa.RecordBatch, path: str) -> dict[int, str]:
+def _ask_function(name: str, documents: Documents) -> dict[int, str]:
     """Asks the user's function about every document."""
     function = load_filter(name)
     reasons: dict[int, str] = {}
-    for place, document in enumerate(columns.to_pylist()):
+    for place, document in enumerate(documents.columns.to_pylist()):
         try:
             reason = function(dict(document))
         except (Exception, SystemExit) as error:
             said = " ".join(f"{type(error).__name__}: {error}".split())
             raise DataError(
-                f"--filter={name} failed with {said} on a document of {path}, {_brief(document)}: "
-                "mend the function; it is given a dict of the document's roles"
+                f"--filter={name} failed with {said} on a document of "
+                f"{documents.reject(place, '', '').place}, {_brief(document)}: mend the function; "
+                "it is given a dict of the document's roles"
             ) from error
         if not reason and not isinstance(reason, bool):
             continue
         if not isinstance(reason, str) or not reason.isprintable() or len(reason) > _LONGEST_REASON:
             raise DataError(
-                f"--filter={name} returned {reason!r:.100} for a document of {path}, "
-                f"{_brief(document)}: it must return a reason of at most {_LONGEST_REASON} "
-                "printable characters to drop the document, or None to keep it"
+                f"--filter={name} returned {reason!r:.100} for a document of "
+                f"{documents.reject(place, '', '').place}, {_brief(document)}: it must return a "
+                f"reason of at most {_LONGEST_REASON} printable characters to drop the document, "
+                "or None to keep it"
             )
         reasons[place] = f"filter:{reason}"
     if len(set(reasons.values())) > _MOST_REASONS:
         raise DataError(
             f"--filter={name} gave {len(set(reasons.values())):,} different reasons for "
-            f"{len(columns):,} documents, such as {min(reasons.values())!r}: reasons are counted, "
-            f"so let there be at most {_MOST_REASONS}"
+            f"{len(documents.text):,} documents, such as {min(reasons.values())!r}: reasons are "
+            f"counted, so let there be at most {_MOST_REASONS}"
         )
     return reasons
 
@@ -138,11 +143,19 @@ def _brief(document: dict[str, Any]) -> str:
     return f"{named}which begins {str(begins)[:60]!r}"
 
 
-def _lines(columns: pa.RecordBatch, reasons: dict[int, str], read: Documents) -> bytes:
-    """`{"reason": ..., "path": ..., "text": ...}` a dropped document: it can be an input again."""
-    dropped = columns.take(pa.array(list(reasons), pa.int64())).to_pylist()
-    return "".join(
-        json.dumps({"reason": reason, "path": read.path_of(place), **document}, ensure_ascii=False)
-        + "\n"
-        for (place, reason), document in zip(reasons.items(), dropped, strict=True)
-    ).encode()
+def _lines(read: Documents, reasons: dict[int, str], measured: dict[int, tuple]) -> bytes:
+    """A line of JSON a dropped document: the file can be an input again.
+
+    {"reason": "gopher:min_words", "measured": 37, "limit": 50, "path": "a.jsonl", "offset": 17,
+    "text": "..."}
+    """
+    dropped = read.columns.take(pa.array(list(reasons), pa.int64())).to_pylist()
+    lines = []
+    for (number, reason), document in zip(reasons.items(), dropped, strict=True):
+        line: dict[str, Any] = {"reason": reason}
+        if number in measured:
+            line["measured"], line["limit"] = measured[number]
+        place = read.reject(number, reason, "")
+        line |= {"path": place.path, "offset": place.offset, **document}
+        lines.append(json.dumps(line, ensure_ascii=False) + "\n")
+    return "".join(lines).encode()

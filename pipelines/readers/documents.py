@@ -8,7 +8,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -113,7 +113,7 @@ class Reject:
     Attributes:
       path: of the file.
       offset: in text and JSON Lines the byte it starts at, otherwise its number among the file's
-        records, from 0; None if the document was read well and its task refused it.
+        records, from 0; None where that is not known.
       reason: a word or two that are counted.
       detail: what is wrong with this one.
       unit: what `offset` counts, byte or record; not written into files.
@@ -154,8 +154,8 @@ class Documents:
       source_bytes: of the piece, after decompression.
       stored_bytes: read from disk for it.
       digests: (path, file size, start, xxh3_128) of the stored ranges that end with this piece.
-      path: of the file.
-      paths: of several files with the number of documents of each, in their order.
+      offsets: int64 [n], where each document starts in its file, as `Reject.offset` has it.
+      files: path, unit of the offsets, and number of documents of each file, in their order.
     """
 
     columns: pa.RecordBatch
@@ -164,16 +164,32 @@ class Documents:
     source_bytes: int
     stored_bytes: int = 0
     digests: tuple[tuple[str, int, int, str], ...] = ()
-    path: str = ""
-    paths: tuple[tuple[str, int], ...] = ()
+    offsets: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), compare=False)
+    files: tuple[tuple[str, str, int], ...] = ()
 
-    def path_of(self, place: int) -> str:
-        """The file of one of the documents, as they were read."""
-        for path, number in self.paths:
-            if place < number:
-                return path
-            place -= number
-        return self.path
+    def reject(self, number: int, reason: str, detail: str) -> Reject:
+        """One of the documents, as refused."""
+        path, unit = self._file_of(number)
+        offset = int(self.offsets[number]) if len(self.offsets) else None
+        return Reject(path, offset, reason, detail, unit)
+
+    def keep(self, left: np.ndarray, columns: pa.RecordBatch) -> "Documents":
+        """The documents of some numbers, in their order, whose columns may have been edited."""
+        bounds = np.cumsum([0] + [number for _, _, number in self.files])
+        numbers = np.diff(np.searchsorted(left, bounds)).tolist()
+        return replace(
+            self,
+            columns=columns,
+            offsets=self.offsets[left] if len(self.offsets) else self.offsets,
+            files=tuple((*file[:2], n) for file, n in zip(self.files, numbers, strict=True)),
+        )
+
+    def _file_of(self, number: int) -> tuple[str, str]:
+        for path, unit, documents in self.files:
+            if number < documents:
+                return path, unit
+            number -= documents
+        return "", "byte"
 
     @property
     def text(self) -> pa.LargeStringArray:
@@ -230,17 +246,36 @@ def text_documents(
     rejects += [
         Reject(path, offset + int(starts[i]), "not_utf8", detail) for i, detail in bad.items()
     ]
+    offsets = np.delete(offset + starts, list(bad))
     columns = [text]
     for role in roles[1:]:
         value = label if role.values.is_folder else role.values.nothing
         columns.append(pa.repeat(pa.scalar(value, role.type), len(text)))
-    return Documents(batch_of(columns, roles), empty, tuple(rejects), len(data))
+    columns = batch_of(columns, roles)
+    return Documents(columns, empty, tuple(rejects), len(data), offsets=offsets)
 
 
 def batch_of(columns: list[pa.Array], roles: tuple[Role, ...]) -> pa.RecordBatch:
     """Columns of the roles' types, named as the roles are."""
     return pa.RecordBatch.from_arrays(
         columns, schema=pa.schema([(role.name, role.type) for role in roles])
+    )
+
+
+def join_documents(pieces: list[Documents]) -> Documents:
+    """Pieces as one, so that many small files cost no more than a large one."""
+    if len(pieces) == 1:
+        return pieces[0]
+    filled = [piece.columns for piece in pieces if len(piece.columns)] or [pieces[0].columns]
+    return Documents(
+        filled[0] if len(filled) == 1 else pa.concat_batches(filled),
+        sum(piece.empty for piece in pieces),
+        tuple(reject for piece in pieces for reject in piece.rejects),
+        sum(piece.source_bytes for piece in pieces),
+        sum(piece.stored_bytes for piece in pieces),
+        tuple(digest for piece in pieces for digest in piece.digests),
+        np.concatenate([piece.offsets for piece in pieces]),
+        tuple(file for piece in pieces for file in piece.files),
     )
 
 

@@ -11,9 +11,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
-
-from pipelines.readers.documents import Documents
+from pipelines.readers.documents import Documents, join_documents
 from pipelines.readers.files import (
     HUGGING_FACE,
     check_size,
@@ -176,32 +174,15 @@ def read_block(block: Block, source: Source) -> Iterator[Documents]:
             row = FORMATS[part.format]
             for documents in row.module.read(raw, part, source):
                 rejects = tuple(replace(reject, unit=row.place) for reject in documents.rejects)
-                pending.append(replace(documents, path=part.path, rejects=rejects))
+                files = ((part.path, row.place, len(documents.columns)),)
+                pending.append(replace(documents, rejects=rejects, files=files))
                 pending_bytes += documents.source_bytes
                 if pending_bytes >= enough:
-                    yield _join(pending)
+                    yield join_documents(pending)
                     pending, pending_bytes = [], 0
             check_size(raw, part.path, part.size)
     if pending:
-        yield _join(pending)
-
-
-def _join(pieces: list[Documents]) -> Documents:
-    """Pieces as one, so that many small files cost no more than a large one."""
-    if len(pieces) == 1:
-        return pieces[0]
-    filled = [piece.columns for piece in pieces if len(piece.columns)] or [pieces[0].columns]
-    others = {piece.path for piece in pieces} - {pieces[0].path}
-    return Documents(
-        filled[0] if len(filled) == 1 else pa.concat_batches(filled),
-        sum(piece.empty for piece in pieces),
-        tuple(reject for piece in pieces for reject in piece.rejects),
-        sum(piece.source_bytes for piece in pieces),
-        sum(piece.stored_bytes for piece in pieces),
-        tuple(digest for piece in pieces for digest in piece.digests),
-        pieces[0].path + (f" or one of {len(others)} files after it" if others else ""),
-        tuple((piece.path, len(piece.columns)) for piece in pieces) if others else (),
-    )
+        yield join_documents(pending)
 
 
 def hash_inputs(blocks: list[Block]) -> Inputs:

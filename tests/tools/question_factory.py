@@ -34,7 +34,8 @@ def documents_of(questions: Sequence[Question]) -> Documents:
         columns[3].append(name)
     roles = Qa().roles()
     arrays = [pa.array(c, role.type) for c, role in zip(columns, roles, strict=True)]
-    return Documents(batch_of(arrays, roles), 0, (), 0, path="questions.jsonl")
+    files = (("questions.jsonl", "record", len(questions)),)
+    return Documents(batch_of(arrays, roles), 0, (), 0, files=files)
 
 
 def schema_of(task: Qa, tokenizer: LoadedTokenizer, max_length: int) -> Schema:

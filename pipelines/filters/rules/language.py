@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from pipelines.filters.rules.rule import Judged, Rule
 from schemas.errors import UsageError
@@ -73,7 +74,12 @@ def make_rules(filters: "Filters", texts: int) -> Iterator[Rule]:
     identifier = filters.language_identifier or "fasttext"
     wanted, least = _wanted(filters.language, identifier)
     identify, _ = _load(identifier)
-    yield Rule(_REASONS, lambda text: judge(identify(text.to_pylist()), wanted, least))
+    names = filters.language.partition(":")[0]
+
+    def judge_texts(text: pa.LargeStringArray) -> Judged:
+        return judge(identify(text.to_pylist()), wanted, least)
+
+    yield Rule(_REASONS, judge_texts, limits=(names, least))
 
 
 def judge(found: Labels, wanted: frozenset[str], least: float) -> Judged:
@@ -93,7 +99,9 @@ def judge(found: Labels, wanted: frozenset[str], least: float) -> Judged:
         observed["language_probability"] = {
             f"{tenth / 10:.1f} to {(tenth + 1) / 10:.1f}": number for tenth, number in bins.items()
         }
-    return Judged(np.where(is_other, 1, np.where(probability < least, 2, 0)), observed=observed)
+    reason = np.where(is_other, 1, np.where(probability < least, 2, 0))
+    measured = np.where(is_other, np.array(labels, object), probability)
+    return Judged(reason, observed=observed, measured=measured)
 
 
 def _wanted(given: str, identifier: str) -> tuple[frozenset[str], float]:

@@ -74,7 +74,7 @@ def rule_of(limits: Limits, measure: Measure) -> Rule:
     """
 
     def judge(text: pa.LargeStringArray) -> Judged:
-        reasons = [np.zeros(0, np.int64)]
+        reasons, measured = [np.zeros(0, np.int64)], [np.zeros(0)]
         for words in english_words(text):
             values = measure(words, limits)
             is_dropped = np.stack(
@@ -83,7 +83,10 @@ def rule_of(limits: Limits, measure: Measure) -> Rule:
                     for name, limit in limits.items()
                 ]
             )
-            reasons.append(np.where(is_dropped.any(axis=0), is_dropped.argmax(axis=0) + 1, 0))
-        return Judged(np.concatenate(reasons))
+            first = is_dropped.argmax(axis=0)
+            reasons.append(np.where(is_dropped.any(axis=0), first + 1, 0))
+            measured.append(np.choose(first, [values[name] for name in limits]))
+        return Judged(np.concatenate(reasons), measured=np.concatenate(measured))
 
-    return Rule(tuple(name.replace("_", ":", 1) for name in limits), judge)
+    names = tuple(name.replace("_", ":", 1) for name in limits)
+    return Rule(names, judge, limits=tuple(limits.values()))

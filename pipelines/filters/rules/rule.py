@@ -28,12 +28,14 @@ class Judged:
         they stay as they are.
       observed: what is counted besides, section to key to number: {"language": {"nb": 3}}.
       hits: numbers of documents with what they have in common with evaluation texts.
+      measured: [n], the number or word by which each document was judged.
     """
 
     reason: np.ndarray
     text: pa.LargeStringArray | None = None
     observed: Observed = field(default_factory=dict)
     hits: tuple[tuple[int, Hit], ...] = ()
+    measured: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,10 @@ class Rule:
       edits: what edited documents are counted under, {"edited": {"c4": 30}}, where it edits texts:
         such a rule is refused for documents of several. "" if it does not. The reason of those
         that an edit leaves without text is the first.
+      limits: of each reason, what the measured value is compared with; none where there is none.
     """
 
     reasons: tuple[str, ...]
     judge: Callable[[pa.LargeStringArray], Judged]
     edits: str = ""
+    limits: tuple[float | str, ...] = ()

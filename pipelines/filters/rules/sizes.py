@@ -22,20 +22,28 @@ def make_rules(filters: "Filters", texts: int) -> Iterator[Rule]:
       filters: flags; those that drop nothing give no rule.
       texts: of a document, which a newline joins that does not count.
     """
-    joints = texts - 1
+
+    def count_chars(text: pa.LargeStringArray) -> np.ndarray:
+        return pc.utf8_length(text).to_numpy() - (texts - 1)  # pyright: ignore[reportAttributeAccessIssue]
+
     if filters.min_chars:
-        yield _rule("min_chars", lambda text: _count_chars(text) - joints < filters.min_chars)
+        yield _rule("min_chars", count_chars, np.less, filters.min_chars)
     if filters.max_chars:
-        yield _rule("max_chars", lambda text: _count_chars(text) - joints > filters.max_chars)
+        yield _rule("max_chars", count_chars, np.greater, filters.max_chars)
     if filters.min_words:
-        yield _rule("min_words", lambda text: count_words(text) < filters.min_words)
+        yield _rule("min_words", count_words, np.less, filters.min_words)
     if filters.max_repetition < 1:
-        yield _rule("max_repetition", lambda text: repetition(text) > filters.max_repetition)
+        yield _rule("max_repetition", repetition, np.greater, filters.max_repetition)
 
 
-def _rule(reason: str, is_dropped: Callable[[pa.LargeStringArray], np.ndarray]) -> Rule:
-    return Rule((reason,), lambda text: Judged(is_dropped(text)))
+def _rule(
+    reason: str,
+    measure: Callable[[pa.LargeStringArray], np.ndarray],
+    is_beyond: np.ufunc,
+    limit: float,
+) -> Rule:
+    def judge(text: pa.LargeStringArray) -> Judged:
+        measured = measure(text)
+        return Judged(is_beyond(measured, limit), measured=measured)
 
-
-def _count_chars(text: pa.LargeStringArray) -> np.ndarray:
-    return pc.utf8_length(text).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
+    return Rule((reason,), judge, limits=(limit,))

@@ -2,8 +2,8 @@
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,7 @@ class Applied:
       observed: what was counted besides, see `Judged`; with `edited`, the number of documents that
         were edited and kept, and `edited_bytes`, which they lost, by rule.
       hits: as `Judged` has them.
+      measured: of dropped documents, what was measured and the limit, where a rule has both.
     """
 
     left: np.ndarray
@@ -46,6 +47,7 @@ class Applied:
     reasons: dict[int, str]
     observed: Observed
     hits: tuple[tuple[int, Hit], ...] = ()
+    measured: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
 
 @functools.lru_cache(8)
@@ -74,6 +76,7 @@ def apply_rules(columns: pa.RecordBatch, texts: list[str], rules: tuple[Rule, ..
     reasons: dict[int, str] = {}
     observed: Observed = {}
     hits: list[tuple[int, Hit]] = []
+    measured: dict[int, tuple[Any, Any]] = {}
     is_edited = False
     for rule in rules:
         judged = rule.judge(text)
@@ -86,6 +89,14 @@ def apply_rules(columns: pa.RecordBatch, texts: list[str], rules: tuple[Rule, ..
             document: rule.reasons[code - 1]
             for document, code in zip(left[dropped].tolist(), reason[dropped].tolist(), strict=True)
         }
+        if judged.measured is not None:
+            values, limits = judged.measured[dropped].tolist(), reason[dropped] - 1
+            measured |= {
+                document: (value, rule.limits[limit])
+                for document, value, limit in zip(
+                    left[dropped].tolist(), values, limits, strict=True
+                )
+            }
         left, before = left[reason == 0], text.filter(kept)
         text = before if after is None else after.filter(kept)
         add_observed(observed, judged.observed)
@@ -96,7 +107,7 @@ def apply_rules(columns: pa.RecordBatch, texts: list[str], rules: tuple[Rule, ..
     if is_edited:
         [name] = texts
         columns = columns.set_column(columns.schema.get_field_index(name), name, text)
-    return Applied(left, columns, reasons, observed, tuple(hits))
+    return Applied(left, columns, reasons, observed, tuple(hits), measured)
 
 
 def join_texts(columns: pa.RecordBatch, texts: list[str]) -> pa.LargeStringArray:

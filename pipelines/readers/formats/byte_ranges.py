@@ -187,7 +187,7 @@ def _read_range(raw: BinaryIO, part: Part, parser: Parser) -> Iterator[Documents
     whole = memoryview(window.data)[start - window.place : stop - window.place]
     documents = parser.parse(whole, start)
     if refused:
-        yield replace(documents, path=part.path, source_bytes=0)
+        yield replace(documents, source_bytes=0)
         documents = refused
     # Its own bytes: the parts of a file add up, whichever range has a document that is cut.
     size = part.bytes

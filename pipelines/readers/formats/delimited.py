@@ -213,7 +213,7 @@ def _parse(
     rejects |= {int(parsed[number]): ("ragged_row", why) for number, why in refused}
     placed = [Reject(part.path, number, *rejects[number]) for number in sorted(rejects)]
     placed += [too_long(part.path, first + number, longest) for number in long]
-    return replace(documents, rejects=tuple(placed))
+    return replace(documents, rejects=tuple(placed), offsets=record_of[documents.offsets])
 
 
 def _without_long(data: bytes, delimiter: int, longest: int) -> tuple[bytes, list[int]]:

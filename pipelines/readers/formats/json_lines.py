@@ -76,7 +76,7 @@ def json_documents(
     if len(starts) and not is_long.any():
         documents = _arrow_json(data, starts, stops, roles, path)
         if documents is not None:
-            return documents
+            return replace(documents, offsets=offset + starts[documents.offsets])
     rejects = [too_long(path, offset + start, longest) for start in starts[is_long].tolist()]
     lines = zip(starts[~is_long].tolist(), stops[~is_long].tolist(), strict=True)
     records = ((offset + start, data[start:stop]) for start, stop in lines)
@@ -105,6 +105,7 @@ def record_documents(
       source_bytes: of all the records.
     """
     columns: list[list] = [[] for _ in roles]
+    offsets: list[int] = []
     rejects: list[Reject] = []
     empty = 0
     for place, record, refusal in records:
@@ -122,10 +123,12 @@ def record_documents(
         elif not values[0]:
             empty += 1
         else:
+            offsets.append(place)
             for column, value in zip(columns, values, strict=True):
                 column.append(value)
-    arrays = [pa.array(c, role.type) for c, role in zip(columns, roles, strict=True)]
-    return Documents(batch_of(arrays, roles), empty, tuple(rejects), source_bytes)
+    taken = batch_of([pa.array(c, r.type) for c, r in zip(columns, roles, strict=True)], roles)
+    at = np.array(offsets, np.int64)
+    return Documents(taken, empty, tuple(rejects), source_bytes, offsets=at)
 
 
 def role_value(record: dict[str, Any], role: Role) -> str | list[dict[str, Any]] | _Refusal:

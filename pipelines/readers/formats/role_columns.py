@@ -131,7 +131,8 @@ def take_roles(
     if not keep_N.all():
         taken = taken.filter(pa.array(keep_N))
     rejects = tuple(Reject(path, first + row, *refused[row]) for row in sorted(refused))
-    return Documents(taken, int(empty_N.sum()), rejects, source_bytes)
+    offsets = first + np.flatnonzero(keep_N)
+    return Documents(taken, int(empty_N.sum()), rejects, source_bytes, offsets=offsets)
 
 
 def column_of(batch: pa.RecordBatch, field: str) -> pa.Array | None:

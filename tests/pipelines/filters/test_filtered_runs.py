@@ -56,9 +56,19 @@ def test_what_filters_drop_is_counted_apart_from_what_is_refused(
     for name in ("kept", "runner"):
         kept = (tmp_path / name / "rejects/filtered.jsonl").read_text().splitlines()
         assert [json.loads(line) for line in kept] == [
-            {"reason": "filter:spam", "path": str(source), "text": "spam!"},
-            {"reason": "min_chars", "path": str(source), "text": "x"},
+            {"reason": "filter:spam", "path": str(source), "offset": 55, "text": "spam!"},
+            {
+                "reason": "min_chars",
+                "measured": 1,
+                "limit": 2,
+                "path": str(source),
+                "offset": 73,
+                "text": "x",
+            },
         ]
+        for line in map(json.loads, kept):
+            found = source.read_bytes()[line["offset"] :].splitlines()[0]
+            assert json.loads(found)["text"] == line["text"]
         listed = {file.path for file in read_set(str(tmp_path / name)).manifest.files}
         assert "rejects/filtered.jsonl" in listed
     parameters = info.schema.parameters

@@ -120,9 +120,15 @@ def test_dropped_texts_are_kept_where_asked_for():
     texts = ["line\nbreak", "stays with us", 'q"', "nul\0"]
     made = filter_documents(Filters(min_words=3, keep_rejects=True), documents(texts), TEXT)
     assert [json.loads(line) for line in made.lines.decode().splitlines()] == [
-        {"reason": "min_words", "path": "", "text": text}
-        for text in texts
-        if text != "stays with us"
+        {
+            "reason": "min_words",
+            "measured": words,
+            "limit": 3,
+            "path": "",
+            "offset": None,
+            "text": text,
+        }
+        for words, text in ((2, "line\nbreak"), (1, 'q"'), (1, "nul\0"))
     ]
 
 
@@ -142,7 +148,10 @@ def test_a_function_is_asked_about_what_the_others_keep(module):
     first = json.loads(made.lines.splitlines()[0])
     assert first == {
         "reason": "min_chars",
+        "measured": 3,
+        "limit": 4,
         "path": "",
+        "offset": None,
         "text": "ab",
         "text_pair": "c",
         "label": "0",

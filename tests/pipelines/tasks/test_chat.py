@@ -394,6 +394,10 @@ def test_a_set_as_transformers_has_it(made, folder):
     assert total.trained == sum(sum(weights) for _, weights in found)
     assert total.tokens == total.tokens_in_rows and total.dropped["duplicates"] >= 1
     assert made.stats.dropped == {"not_messages": 1}
+    [line] = Path(made.locate("rejects/rejects.jsonl")).read_text().splitlines()
+    reject = json.loads(line)
+    record = Path(reject["path"]).read_bytes()[reject["offset"] :].splitlines()[0]
+    assert json.dumps(json.loads(record)["messages"])[:20] in reject["detail"]
     assert verify_set(made.directory).problems == []
     assert made.schema.special_ids["eos"] == auto.eos_token_id
     assert made.schema.parameters["chat_template"] == STYLES["ChatML"].plain

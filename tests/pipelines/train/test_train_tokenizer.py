@@ -710,8 +710,18 @@ def test_filters_choose_what_is_counted_and_are_recorded(tmp_path, capsys):
     assert report["text"]["refused"] == {"min_words": 2}
     assert report["parameters"]["filters"]["normalize"] == "nfc"
     kept = (tmp_path / "out" / "rejects" / "filtered.jsonl").read_text().splitlines()
-    dropped = {"reason": "min_words", "path": str(path), "text": "short"}
-    assert [json.loads(line) for line in kept] == [dropped] * 2
+    start = path.read_bytes().index(b"short")
+    assert [json.loads(line) for line in kept] == [
+        {
+            "reason": "min_words",
+            "measured": 1,
+            "limit": 2,
+            "path": str(path),
+            "offset": offset,
+            "text": "short",
+        }
+        for offset in (start, path.read_bytes().index(b"short", start + 1))
+    ]
     words = read_histogram(str(tmp_path / "out" / "histogram.parquet")).words
     assert "café".encode() in words.to_pylist()
     with pytest.raises(UsageError, match="holds another tokenizer .*filters"):
