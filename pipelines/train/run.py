@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.compute as pc
 from rich.progress import MofNCompleteColumn, Progress
 from rich.table import Table
 from tokenizers import Tokenizer
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     import apache_beam as beam
 
 _console = Console()
+_MANY_RETURNS = 0.005  # of all words
 _SHARED = ("document", "text_field", "input_format", "max_document_bytes")  # with build_shards
 
 
@@ -110,6 +112,7 @@ def _train(
         write_file(os.path.join(folder, HISTOGRAM), store.read(options.from_histogram))
     else:
         histogram, text = _count(options, blocks, beam_arguments, staging)
+    _warn_of_returns(histogram)
     model = load_model(options.model)
     words = model.words_of(histogram, options)
     trained = _merge(options, words)
@@ -217,6 +220,18 @@ def run_of(
     """What is read, and what runs it; the runner is chosen."""
     source, filters = options.source(), options.filters
     return BlockRun("train_tokenizer", source, filters, blocks, beam_arguments, how)
+
+
+def _warn_of_returns(histogram: Histogram) -> None:
+    """Says so if the line ends of Windows would be a part of the vocabulary."""
+    counts = histogram.counts["count"].to_numpy()
+    holds = pc.match_substring(histogram.counts["word"], "\r")  # pyright: ignore[reportAttributeAccessIssue]
+    share = counts[holds.to_numpy()].sum() / max(counts.sum(), 1)
+    if share > _MANY_RETURNS:
+        _say(
+            f"warning: {share:.1%} of all words hold a carriage return, as files of Windows end "
+            "lines: remove them (sed -i 's/\\r$//' FILE) and train again"
+        )
 
 
 def _warn_of_endless_turns(

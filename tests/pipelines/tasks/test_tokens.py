@@ -197,9 +197,9 @@ def _swap_first_two(content):
 @pytest.mark.parametrize(
     ("ending", "change", "told"),
     [
-        ("npy", lambda content: content[:-2], "tokens_in_rows is .* but .* in the files"),
+        ("npy", lambda content: content[:-2], "as npy holds .* tokens, where stats.json says"),
         ("npy", lambda content: b"\xff\xff" + content[2:], "has an id 65535, not below"),
-        ("npy", _swap_first_two, "token 0 is another as npy than as array_record"),
+        ("npy", _swap_first_two, "as npy: token 0 is another than in .* as array_record"),
         ("npy", lambda content: content[:-2] + b"\x09\0", "ends with id 9, not 2"),
         ("megatron.idx", lambda content: content[:-1], "is no index of"),
         ("megatron.idx", lambda content: content[:34] + b"\1" + content[35:], "as Textmill writes"),

@@ -701,6 +701,14 @@ def test_a_broken_document_is_refused_and_said(tmp_path, capsys):
     assert [path.name for path in (tmp_path / "strict").iterdir()] == [".lock"]
 
 
+def test_line_ends_of_windows_are_warned_of(tmp_path, capsys):
+    path = tmp_path / "text.txt"
+    for ends, is_warned in (("\n", False), ("\r\n", True)):
+        path.write_text("a line\nanother\n\na second paragraph\n" * 9, newline=ends)
+        train(tmp_path / f"{is_warned}", f"--input={path}", "--vocab_size=262", "--document=file")
+        assert ("hold a carriage return" in capsys.readouterr().out) is is_warned
+
+
 def test_filters_choose_what_is_counted_and_are_recorded(tmp_path, capsys):
     path = tmp_path / "text.txt"
     path.write_text("cafe\u0301 here\ncaf\u00e9 there\nshort\n" * 2, encoding="utf-8")
