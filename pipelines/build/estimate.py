@@ -11,6 +11,8 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -70,8 +72,7 @@ class Estimate:
       rows: by split.
       shard_bytes: on disk, all formats.
       scratch_bytes: of example batches on their way to shards, by `--exchange=files`.
-      seconds: on one core, warm.
-      warm_up: seconds that each worker takes until it is.
+      seconds: on one core, once all is loaded and compiled.
       documents_error: two standard errors of `documents`, by how the places of the sample differ.
     """
 
@@ -87,22 +88,16 @@ class Estimate:
     shard_bytes: float
     scratch_bytes: float
     seconds: float
-    warm_up: float
     documents_error: float = 0.0
 
     def __add__(self, other: "Estimate") -> "Estimate":
         """Adds the estimates of two groups of inputs."""
-        numbers = {
-            name: getattr(self, name) + getattr(other, name)
-            for name in self.__dataclass_fields__
-            if name not in ("whole", "dropped", "rows")
-        }
-        return Estimate(
-            whole=self.whole and other.whole,
-            dropped=_add_counts(self.dropped, other.dropped),
-            rows=_add_counts(self.rows, other.rows),
-            **numbers,
-        )
+        sums: dict[str, Any] = {"whole": self.whole and other.whole}
+        for name in ("dropped", "rows"):
+            sums[name] = total_counts(getattr(self, name), getattr(other, name))
+        for name in self.__dataclass_fields__.keys() - sums.keys():
+            sums[name] = getattr(self, name) + getattr(other, name)
+        return Estimate(**sums)
 
 
 @dataclass
@@ -139,25 +134,6 @@ class _Sample:
         return float(np.sqrt(variance) / found.mean())
 
 
-@dataclass(frozen=True)
-class _RoutedSample:
-    """What the sample's documents became.
-
-    Attributes:
-      documents: found.
-      dropped: reason to number.
-      batches: by the split that they go to.
-      seconds: on one core, warm.
-      warm_up: what the first time took more.
-    """
-
-    documents: int
-    dropped: dict[str, int]
-    batches: dict[str, list[ExampleBatch]]
-    seconds: float
-    warm_up: float
-
-
 def estimate(making: Making, blocks: list[Block]) -> Estimate:
     """What a run over the blocks gives.
 
@@ -167,44 +143,35 @@ def estimate(making: Making, blocks: list[Block]) -> Estimate:
     by_split: dict[str, list[Block]] = {}
     for block in blocks:
         by_split.setdefault(block.split, []).append(block)
-    parts = [_estimate(making, some) for some in by_split.values()]
-    return parts[0] if len(parts) == 1 else sum(parts[1:], parts[0])
+    return reduce(Estimate.__add__, (_estimate(making, some) for some in by_split.values()))
 
 
 def _estimate(making: Making, blocks: list[Block]) -> Estimate:
     total = sum(block.bytes for block in blocks)
     sample = _sample(making.source, blocks)
     whole = sample.stored == total and sample.taken == sample.text
-    routed = _route_sample(join_documents(sample.pieces), making, blocks[0].split)
-    if not routed.batches:
-        raise DataError(
-            "the sample of the inputs has no document that would be kept: documents are dropped, "
-            "or longer than the places it is taken from; run without --dry_run, or name other "
-            "inputs"
-        )
-    made = [_write(routed, splits, making) for splits in _pools(routed, making)]
-    counted = sum((one.statistics for one in made), ShardStatistics())
+    documents, split = join_documents(sample.pieces), blocks[0].split
+    _make(documents, making, split)  # compiles, and fills caches
+    began = time.perf_counter()
+    made = _make(documents, making, split)
+    seconds = time.perf_counter() - began
     text_bytes = total * sample.text / max(sample.stored, 1)
     scale = 1.0 if whole else text_bytes / sample.taken
+    counts = made.statistics
     return Estimate(
         whole=whole,
         sampled_bytes=sample.stored,
         text_bytes=text_bytes,
-        documents=routed.documents * scale,
-        dropped={
-            reason: number * scale
-            for reason, number in total_counts(counted.dropped, routed.dropped).items()
-        },
-        tokens=counted.tokens * scale,
-        specials=counted.specials_added * scale,
-        tokens_in_rows=counted.tokens_in_rows * scale,
-        rows={name: rows * scale for one in made for name, rows in one.rows.items()},
-        shard_bytes=sum(one.bytes for one in made) * scale,
-        scratch_bytes=sum(one.scratch for one in made) * scale,
-        seconds=(routed.seconds + sum(one.seconds for one in made)) * scale
-        + sample.seconds * text_bytes / max(sample.text, 1),
-        warm_up=routed.warm_up + sum(one.warm_up for one in made),
-        documents_error=0.0 if whole else 2 * sample.error() * routed.documents * scale,
+        documents=documents.read * scale,
+        dropped={reason: number * scale for reason, number in made.dropped.items()},
+        tokens=counts.tokens * scale,
+        specials=counts.specials_added * scale,
+        tokens_in_rows=counts.tokens_in_rows * scale,
+        rows={name: rows * scale for name, rows in made.rows.items()},
+        shard_bytes=made.shard_bytes * scale,
+        scratch_bytes=made.scratch_bytes * scale,
+        seconds=seconds * scale + sample.seconds * text_bytes / max(sample.text, 1),
+        documents_error=0.0 if whole else 2 * sample.error() * documents.read * scale,
     )
 
 
@@ -282,82 +249,60 @@ def _take(sample: _Sample, place: Block, source: Source, wanted: int | None) -> 
     sample.taken += taken
 
 
-def _route_sample(documents: Documents, making: Making, split: str) -> _RoutedSample:
-    """Filters and tokenizes documents as a worker does; twice: the first time warms up."""
-    schema, seconds = making.schema, []
-    routes = Routes(schema.splits, schema.shards)
-    filters = making.filters.of_split(split)
-    for _ in range(2):
-        began = time.perf_counter()
-        filtered = filter_documents(filters, documents, making.source.roles)
-        routed = route_examples(
-            filtered.documents, making.task, making.tokenizer, schema, routes, split
-        )
-        seconds.append(time.perf_counter() - began)
-    dropped = total_counts(filtered.dropped, routed.dropped)
-    names = routes.split_names()
-    batches: dict[str, list[ExampleBatch]] = {}
-    for route, example_batch in routed.batches:
-        if not split or names[route] == split:  # others only say what a held-out split has
-            batches.setdefault(names[route], []).append(example_batch)
-    return _RoutedSample(documents.read, dropped, batches, seconds[1], _more(seconds))
+@dataclass
+class _Made:
+    """What the sample's documents became; see `Estimate`."""
 
-
-@dataclass(frozen=True)
-class _Written:
-    """The sample's rows of some splits, written and measured."""
-
+    dropped: dict[str, int]
     statistics: ShardStatistics
     rows: dict[str, float]
-    bytes: int
-    scratch: int
-    seconds: float
-    warm_up: float
+    shard_bytes: int = 0
+    scratch_bytes: int = 0
 
 
-def _pools(routed: _RoutedSample, making: Making) -> list[list[str]]:
-    """Splits whose rows are made in the same way: their documents are packed together.
+def _make(documents: Documents, making: Making, split: str) -> _Made:
+    """Filters, tokenizes, packs and writes documents as workers do.
 
-    A small share of a small sample would fill its rows otherwise than a shard of the run.
+    Splits whose rows are packed in one way are packed together: a small share of a small sample
+    would fill its rows otherwise than a shard of the run.
+
+    Args:
+      documents: of the sample.
+      making: what with.
+      split: that was given for them; "" if their content tells.
+
+    Raises:
+      DataError: none is kept.
     """
-    pools: dict[str, list[str]] = {}
-    for split in routed.batches:
-        pools.setdefault(making.task.packing_of(split, making.schema), []).append(split)
-    return list(pools.values())
-
-
-def _write(routed: _RoutedSample, splits: list[str], making: Making) -> _Written:
-    """Makes and writes the rows of these splits, twice: the first time warms up."""
-    schema = making.schema
-    maker = RowMaker(schema, making.task, making.task.finish(schema, making.tokenizer))
-    joined = ExampleBatch(
-        pa.concat_batches([one.batch for name in splits for one in routed.batches[name]])
-    )
-    seconds, size = [], 0
-    with tempfile.TemporaryDirectory() as folder:
-        for _ in range(2):
-            began = time.perf_counter()
-            shard = maker.make(keep(joined), max(splits, key=is_training))
-            files = stage_shard(shard, schema, folder, "sample")
-            seconds.append(time.perf_counter() - began)
-            size = sum(file.bytes for file in files)
-    documents = {name: sum(map(len, routed.batches[name])) for name in splits}
-    shares = schema.splits if not schema.splits_given else documents
-    whole = sum(shares[name] for name in splits)
-    return _Written(
-        shard.statistics,
-        {name: shard.statistics.rows * shares[name] / whole for name in splits},
-        size,
-        len(joined.to_bytes()),
-        seconds[1],
-        _more(seconds),
-    )
-
-
-def _more(seconds: list[float]) -> float:
-    """What the first of two times took more."""
-    return max(0.0, seconds[0] - seconds[1])
-
-
-def _add_counts(some: dict[str, float], others: dict[str, float]) -> dict[str, float]:
-    return {name: some.get(name, 0) + others.get(name, 0) for name in {**some, **others}}
+    schema, task = making.schema, making.task
+    routes = Routes(schema.splits, schema.shards)
+    filtered = filter_documents(making.filters.of_split(split), documents, making.source.roles)
+    routed = route_examples(filtered.documents, task, making.tokenizer, schema, routes, split)
+    pools: dict[str, dict[str, list[pa.RecordBatch]]] = {}
+    for route, examples in routed.batches:
+        name = routes.split_names()[route]
+        if not split or name == split:  # others only say what a held-out split has
+            pool = pools.setdefault(task.packing_of(name, schema), {})
+            pool.setdefault(name, []).append(examples.batch)
+    if not pools:
+        raise DataError(
+            "the sample of the inputs has no document that would be kept: documents are dropped, "
+            "or longer than the places it is taken from; run without --dry_run, or name other "
+            "inputs"
+        )
+    made = _Made(total_counts(filtered.dropped, routed.dropped), ShardStatistics(), {})
+    maker = RowMaker(schema, task, task.finish(schema, making.tokenizer))
+    for pool in pools.values():
+        joined = ExampleBatch(pa.concat_batches([one for some in pool.values() for one in some]))
+        with tempfile.TemporaryDirectory() as folder:
+            shard = maker.make(keep(joined), max(pool, key=is_training))
+            made.shard_bytes += sum(f.bytes for f in stage_shard(shard, schema, folder, "sample"))
+        made.scratch_bytes += len(joined.to_bytes())
+        made.statistics += shard.statistics
+        shares = schema.splits
+        if schema.splits_given:
+            shares = {name: sum(map(len, batches)) for name, batches in pool.items()}
+        every = sum(shares[name] for name in pool)
+        made.rows |= {name: shard.statistics.rows * shares[name] / every for name in pool}
+    made.dropped = total_counts(made.statistics.dropped, made.dropped)
+    return made

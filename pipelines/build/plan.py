@@ -27,7 +27,7 @@ from schemas.terminal import number_of
 _BEAM_BYTES = 100_000_000
 _TIMES_BLOCK, _TIMES_SHARD = 6, 3
 _BLOCK_BYTES = 16 << 20
-_BEAM_SECONDS = 2.0  # for its stages and the sidecars, beside its import
+_BEGIN_SECONDS = 4.0  # until a worker is at work, and for the sidecars
 # Of a worker, once all have started: they share memory and disk, threads the interpreter.
 _GAIN = 0.8
 
@@ -46,7 +46,6 @@ class Plan:
       workers: `--direct_num_workers`, 1 if in this process; 0 for an unknown cluster.
       processes: whether workers are processes.
       by_files: whether scratch files carry the exchange.
-      import_seconds: that importing Beam took here.
       overwrite: whether another set may be replaced.
       near: what is said of near-duplicates, where they are looked for.
     """
@@ -60,7 +59,6 @@ class Plan:
     workers: int
     processes: bool
     by_files: bool
-    import_seconds: float
     overwrite: bool
     near: dict[str, str] = field(default_factory=dict)
 
@@ -80,8 +78,7 @@ class Plan:
     def seconds(self) -> float:
         """Expected from the command to the finished set."""
         gain = max(1.0, self.workers * _GAIN)
-        begin = self.import_seconds * (1 + self.processes) + _BEAM_SECONDS + self.estimate.warm_up
-        return begin + self.estimate.seconds / gain
+        return _BEGIN_SECONDS * (1 + self.processes) + self.estimate.seconds / gain
 
     def memory_bytes(self) -> float:
         """Expected at most, of all workers of this machine together."""

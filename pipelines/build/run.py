@@ -24,7 +24,7 @@ from pipelines.readers.label_values import find_labels
 from pipelines.readers.sources import Block
 from pipelines.rows.routing import Routes
 from pipelines.runners.block_run import BlockRun
-from pipelines.runners.launch import choose_runner, with_beam
+from pipelines.runners.launch import choose_runner
 from pipelines.storage.store import is_url, write_file
 from pipelines.targets.prepare import find_targets, prepare_filters, with_index
 from pipelines.writers.finished import count_finished, keep_finished
@@ -223,8 +223,6 @@ def _plan(run: Run) -> Plan:
         filters = with_index(filters, put_index(index, None))
     making = Making(run.schema, options.settings, on.source, filters, run.tokenizer)
     found = estimate(making, on.blocks)
-    began = time.monotonic()
-    with_beam()
     return Plan(
         output=options.output,
         schema=run.schema,
@@ -235,7 +233,6 @@ def _plan(run: Run) -> Plan:
         workers=on.flags.number if on.is_local else 0,
         processes=on.flags.in_processes,
         by_files=on.exchange == "files",
-        import_seconds=time.monotonic() - began,
         overwrite=options.overwrite,
         near=_near_facts(options),
     )

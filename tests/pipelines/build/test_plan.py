@@ -32,7 +32,6 @@ ESTIMATE = Estimate(
     shard_bytes=152.4e6,
     scratch_bytes=60.1e6,
     seconds=20.0,
-    warm_up=1.5,
     documents_error=2_137.4,
 )
 
@@ -49,7 +48,6 @@ def plan(tmp_path, **changes):
         workers=1,
         processes=False,
         by_files=True,
-        import_seconds=1.0,
         overwrite=False,
     )
     return replace(values, **changes)
@@ -101,10 +99,10 @@ def test_workers_are_those_of_beam(arguments, expected):
 
 
 def test_seconds_by_the_way_to_run(tmp_path):
-    # 1 s of import, 2 of Beam's own, 1.5 to warm up, and 20 s of work.
-    assert plan(tmp_path).seconds() == 24.5
-    assert plan(tmp_path, workers=2).seconds() == 4.5 + 20 / 1.6
-    assert plan(tmp_path, workers=10, processes=True).seconds() == 5.5 + 20 / 8
+    # 4 s until a worker begins, once more for processes, and 20 s of work.
+    assert plan(tmp_path).seconds() == 24
+    assert plan(tmp_path, workers=2).seconds() == 4 + 20 / 1.6
+    assert plan(tmp_path, workers=10, processes=True).seconds() == 8 + 20 / 8
     cluster = text_of(plan(tmp_path, workers=0, how="as asked"))
     assert "about 20 s of one core of this machine, as asked" in cluster
 
