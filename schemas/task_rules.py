@@ -1,7 +1,7 @@
 """What each task promises beyond its features: parameters, special tokens, and how many of them.
 
 The features stand in `schemas.features`, which is all that a task of one's own needs: one without
-rules here may have any parameters. What has a name in `_KINDS` is checked wherever it stands.
+rules here may have any parameters. What has a name in `PARAMETERS` is checked wherever it stands.
 Python 3.8 syntax.
 """
 
@@ -37,7 +37,7 @@ _CLASSES = Kind(
     ),
     "a list of two or more names, each once",
 )
-_KINDS: Dict[str, Kind] = {
+PARAMETERS: Dict[str, Kind] = {
     "bos": YES_NO,
     "chat_template": TEXT,
     "classes": _CLASSES,
@@ -92,7 +92,7 @@ def _pair_problems(given: _Parameters, special_ids: _SpecialIds) -> Iterator[str
 
 
 def _edge_problems(given: _Parameters, special_ids: _SpecialIds) -> Iterator[str]:
-    """Documents begin and end with what has these roles, or with nothing."""
+    """Documents begin with bos and end with eos, or with nothing."""
     for name, role in (("prefix_ids", "bos"), ("suffix_ids", "eos")):
         if list(given[name]) not in ([], [special_ids.get(role)]):
             yield f"parameters.{name} is {quote(given[name])}: [] or the id of {role}"
@@ -171,7 +171,7 @@ def check_parameters(
     for name in rules.parameters:
         if name not in parameters:
             raise DataError(f"parameters has no {name}, which {task} needs: build the set anew")
-    kinds = {**_KINDS, **dict.fromkeys(_IDS, list_of_ids(vocab_size))}
+    kinds = {**PARAMETERS, **dict.fromkeys(_IDS, list_of_ids(vocab_size))}
     for name, value in parameters.items():
         kind = kinds.get(name, _FIELD if name.endswith("_field") else None)
         if kind is not None:

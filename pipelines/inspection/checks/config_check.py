@@ -12,28 +12,15 @@ import yaml
 from pipelines.writers.tfds_info import tfds_files
 from schemas.errors import DataError
 from schemas.sidecar import Schema, SetInfo
+from schemas.task_rules import PARAMETERS
 from schemas.typed_json import parse_json, quote
 from schemas.version import VERSION
 
 _MOST_BYTES = 4 << 20  # of a config.yaml that is compared: YAML is read at 1 MB a second
-_FIELDS = (
-    "encoding",
-    "mask_copies",
-    "mask_rate",
-    "max_length",
-    "packing",
-    "seed",
-    "static_masking",
-    "task",
-)
-# Flags that are in `parameters` of every task that has them.
-_RECORDED = frozenset(
-    "classes document end_of_turn filter max_answer_length max_chars max_question_length "
-    "max_repetition mean_span_length min_chars min_words noise_density normalize qa_form "
-    "qa_template train_on truncation window_stride".split()
-)
-
-_FILES = ("chat_template",)  # flags that name a file, whose content is recorded
+_FIELDS = "encoding mask_copies mask_rate max_length packing seed static_masking task".split()
+_FILE = "chat_template"  # a flag that names a file, whose content is recorded
+# Flags that some tasks do not record, or not as they are by default.
+_NOT_ALWAYS = {"bos", "input_format", "max_document_bytes", "max_target_length"}
 
 
 def config_problems(content: bytes, schema: Schema) -> list[str]:
@@ -58,33 +45,21 @@ def config_problems(content: bytes, schema: Schema) -> list[str]:
 
 def _pairs(flags: dict[str, Any], schema: Schema) -> Iterator[tuple[str, Any, Any]]:
     """Name, what the flag says and what the schema says, of all that both name."""
-    for name in _FIELDS:
-        if name in flags:
-            yield name, flags[name], getattr(schema, name)
-    for name, value in schema.parameters.items():
-        if name == "classes" and isinstance(flags.get(name), str):
-            given = flags[name]
-            yield (
-                name,
-                parse_json(given.encode(), name) if given[:1] == "[" else given.split(","),
-                value,
-            )
-        elif name in flags and name not in _FILES and not _is_auto(name, flags[name]):
-            yield name, flags[name], value
+    dues = {**{name: getattr(schema, name) for name in _FIELDS}, **schema.parameters}
+    recorded = PARAMETERS.keys() - _NOT_ALWAYS
     for name, flag in flags.items():
-        recorded = name in _RECORDED or (str(name).endswith("_field") and flag)
-        if recorded and name not in schema.parameters:
-            yield name, flag, None
+        if name == "classes" and isinstance(flag, str):
+            flag = parse_json(flag.encode(), name) if flag[:1] == "[" else flag.split(",")
+        if name == _FILE or (name == "max_target_length" and flag == 0):  # the latter by itself
+            continue
+        if name in dues or name in recorded or (str(name).endswith("_field") and flag):
+            yield name, flag, dues.get(name)
     if "mask_unit" in flags and schema.static_masking:
         yield "mask_unit", flags["mask_unit"], schema.mask_unit
     if isinstance(flags.get("splits"), str) and not schema.splits_given:
         yield "splits", _numbers(flags["splits"], float), schema.splits
     if ":" in str(flags.get("num_shards", "")):
         yield "num_shards", _numbers(flags["num_shards"], json.loads), schema.shards
-
-
-def _is_auto(name: str, flag: Any) -> bool:
-    return name == "max_target_length" and flag == 0
 
 
 def _numbers(text: str, parse: Callable[[str], Any]) -> dict[str, Any]:
