@@ -153,25 +153,19 @@ def _estimate(making: Making, blocks: list[Block]) -> Estimate:
     documents, split = join_documents(sample.pieces), blocks[0].split
     _make(documents, making, split)  # compiles, and fills caches
     began = time.perf_counter()
-    made = _make(documents, making, split)
+    numbers, dropped, rows = _make(documents, making, split)
     seconds = time.perf_counter() - began
     text_bytes = total * sample.text / max(sample.stored, 1)
     scale = 1.0 if whole else text_bytes / sample.taken
-    counts = made.statistics
     return Estimate(
         whole=whole,
         sampled_bytes=sample.stored,
         text_bytes=text_bytes,
-        documents=documents.read * scale,
-        dropped={reason: number * scale for reason, number in made.dropped.items()},
-        tokens=counts.tokens * scale,
-        specials=counts.specials_added * scale,
-        tokens_in_rows=counts.tokens_in_rows * scale,
-        rows={name: rows * scale for name, rows in made.rows.items()},
-        shard_bytes=made.shard_bytes * scale,
-        scratch_bytes=made.scratch_bytes * scale,
+        dropped={reason: number * scale for reason, number in dropped.items()},
+        rows={name: number * scale for name, number in rows.items()},
         seconds=seconds * scale + sample.seconds * text_bytes / max(sample.text, 1),
         documents_error=0.0 if whole else 2 * sample.error() * documents.read * scale,
+        **{name: number * scale for name, number in numbers.items()},
     )
 
 
@@ -202,18 +196,14 @@ def _places(blocks: list[Block], source: Source) -> Iterator[Block]:
         [part, *others] = block.parts
         in_part = offset - (ends[index] - block.bytes)
         by_lines = FORMATS[part.format].cuts == "anywhere" and not is_compressed(part.path)
-        if not others and by_lines and not (part.bytes == part.size and _is_whole(source)):
+        is_document = source.text_document == "file" and part.bytes == part.size  # no cut parts it
+        if by_lines and not others and not is_document:
             start = part.start + min(in_part, max(part.bytes - _PLACE_BYTES, 0))
             stop = min(start + _PLACE_BYTES, part.stop)
             yield replace(block, parts=(replace(part, start=start, stop=stop),))
         elif index != last:  # read from its start, once
             yield block
         last = index
-
-
-def _is_whole(source: Source) -> bool:
-    """Whether a text file is one document, which no cut may part."""
-    return source.text_document == "file"
 
 
 def _take(sample: _Sample, place: Block, source: Source, wanted: int | None) -> None:
@@ -249,18 +239,9 @@ def _take(sample: _Sample, place: Block, source: Source, wanted: int | None) -> 
     sample.taken += taken
 
 
-@dataclass
-class _Made:
-    """What the sample's documents became; see `Estimate`."""
-
-    dropped: dict[str, int]
-    statistics: ShardStatistics
-    rows: dict[str, float]
-    shard_bytes: int = 0
-    scratch_bytes: int = 0
-
-
-def _make(documents: Documents, making: Making, split: str) -> _Made:
+def _make(
+    documents: Documents, making: Making, split: str
+) -> tuple[dict[str, int], dict[str, int], dict[str, float]]:
     """Filters, tokenizes, packs and writes documents as workers do.
 
     Splits whose rows are packed in one way are packed together: a small share of a small sample
@@ -270,6 +251,9 @@ def _make(documents: Documents, making: Making, split: str) -> _Made:
       documents: of the sample.
       making: what with.
       split: that was given for them; "" if their content tells.
+
+    Returns:
+      Numbers by the names of `Estimate`; documents dropped by reason; rows by split.
 
     Raises:
       DataError: none is kept.
@@ -290,19 +274,26 @@ def _make(documents: Documents, making: Making, split: str) -> _Made:
             "or longer than the places it is taken from; run without --dry_run, or name other "
             "inputs"
         )
-    made = _Made(total_counts(filtered.dropped, routed.dropped), ShardStatistics(), {})
     maker = RowMaker(schema, task, task.finish(schema, making.tokenizer))
+    counts, rows, shard_bytes, scratch_bytes = ShardStatistics(), {}, 0, 0
     for pool in pools.values():
         joined = ExampleBatch(pa.concat_batches([one for some in pool.values() for one in some]))
+        shard = maker.make(keep(joined), max(pool, key=is_training))
         with tempfile.TemporaryDirectory() as folder:
-            shard = maker.make(keep(joined), max(pool, key=is_training))
-            made.shard_bytes += sum(f.bytes for f in stage_shard(shard, schema, folder, "sample"))
-        made.scratch_bytes += len(joined.to_bytes())
-        made.statistics += shard.statistics
+            shard_bytes += sum(f.bytes for f in stage_shard(shard, schema, folder, "sample"))
+        scratch_bytes += len(joined.to_bytes())
+        counts += shard.statistics
         shares = schema.splits
         if schema.splits_given:
             shares = {name: sum(map(len, batches)) for name, batches in pool.items()}
         every = sum(shares[name] for name in pool)
-        made.rows |= {name: shard.statistics.rows * shares[name] / every for name in pool}
-    made.dropped = total_counts(made.statistics.dropped, made.dropped)
-    return made
+        rows |= {name: shard.statistics.rows * shares[name] / every for name in pool}
+    numbers = {
+        "documents": documents.read,
+        "tokens": counts.tokens,
+        "specials": counts.specials_added,
+        "tokens_in_rows": counts.tokens_in_rows,
+        "shard_bytes": shard_bytes,
+        "scratch_bytes": scratch_bytes,
+    }
+    return numbers, total_counts(counts.dropped, filtered.dropped, routed.dropped), rows
