@@ -25,20 +25,25 @@ from schemas.funnel import SIZES, Funnel
 from schemas.typed_json import from_json, quote
 
 HISTOGRAM_BINS = 33  # bin b counts documents of 2**(b-1) <= tokens < 2**b; bin 0 is empty ones
+Bins = Tuple[int, ...]
 
 
-def length_histogram(lengths: np.ndarray) -> Tuple[int, ...]:
-    """Counts documents by the bit length of their number of tokens.
+def by_length(lengths: np.ndarray) -> Dict[str, Any]:
+    """Counts documents, and their tokens, by the bit length of their number of tokens.
 
     Args:
       lengths: non-negative integers, tokens of each document: [0, 1, 2, 3, 4].
 
     Returns:
-      HISTOGRAM_BINS counts: (1, 1, 2, 1, 0, ...).
+      HISTOGRAM_BINS counts each: length_histogram (1, 1, 2, 1, 0, ...), length_tokens
+      (0, 1, 5, 4, 0, ...).
     """
     # frexp(n) = (m, e) with n = m * 2**e and 0.5 <= m < 1, so e is n's bit length.
     bits = np.frexp(np.asarray(lengths, np.float64))[1]
-    return tuple(np.bincount(bits, minlength=HISTOGRAM_BINS).tolist())
+    tokens = np.zeros(HISTOGRAM_BINS, np.int64)
+    np.add.at(tokens, bits, lengths)
+    documents = np.bincount(bits, minlength=HISTOGRAM_BINS)
+    return {"length_histogram": tuple(documents.tolist()), "length_tokens": tuple(tokens.tolist())}
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ class ShardStatistics:
       masked: slots in use.
       trained: tokens with a loss weight, where the task chooses them.
       length_histogram: bin b counts documents of 2**(b-1) <= tokens < 2**b; bin 0 of none.
+      length_tokens: tokens of these, by the same bins.
       labels: class to number of documents, where the task has classes.
     """
 
@@ -76,20 +82,21 @@ class ShardStatistics:
     segments: int = 0
     masked: int = 0
     trained: int = 0
-    length_histogram: Tuple[int, ...] = (0,) * HISTOGRAM_BINS
+    length_histogram: Bins = (0,) * HISTOGRAM_BINS
+    length_tokens: Bins = (0,) * HISTOGRAM_BINS
     labels: Dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuses counts below zero and histograms of other bins."""
-        if len(self.length_histogram) != HISTOGRAM_BINS:
-            raise DataError(
-                f"length_histogram has {len(self.length_histogram)} bins, not {HISTOGRAM_BINS}"
-            )
+        for name in HISTOGRAMS:
+            bins = getattr(self, name)
+            if len(bins) != HISTOGRAM_BINS:
+                raise DataError(f"{name} has {len(bins)} bins, not {HISTOGRAM_BINS}")
+            if not are_counts(bins):
+                check_counts({f"{name}[{i}]": n for i, n in enumerate(bins)})
         check_counts(dict(zip(COUNTS, _counts_of(self))))
         check_counts(self.labels)
         check_counts(self.dropped)
-        if not are_counts(self.length_histogram):
-            check_counts({f"length_histogram[{i}]": n for i, n in enumerate(self.length_histogram)})
 
     def __add__(self, other: "ShardStatistics") -> "ShardStatistics":
         """Adds the counts of two shards."""
@@ -101,6 +108,7 @@ class ShardStatistics:
         return self.tokens_in_rows / places if places else 0.0
 
 
+HISTOGRAMS = ("length_histogram", "length_tokens")
 COUNTS = tuple(f.name for f in fields(ShardStatistics) if f.type in (int, "int"))
 _counts_of = attrgetter(*COUNTS)
 DERIVED = ("row_tokens", "splits", "total")  # in stats.json beside the fields of Statistics
@@ -111,15 +119,15 @@ def _sum(shards: Iterable[ShardStatistics]) -> ShardStatistics:
     shards = tuple(shards)
     if not shards:
         return ShardStatistics()
-    counts = dict(zip(COUNTS, map(sum, zip(*map(_counts_of, shards)))))
-    bins = zip(*(shard.length_histogram for shard in shards))
+    counts: Dict[str, Any] = dict(zip(COUNTS, map(sum, zip(*map(_counts_of, shards)))))
     labels: Dict[str, int] = {}
     for shard in shards:
         for name, count in shard.labels.items():  # a class that no document has stays, with 0
             labels[name] = labels.get(name, 0) + count
     dropped = total_counts(*(shard.dropped for shard in shards))
-    histogram = tuple(map(sum, bins))
-    return ShardStatistics(length_histogram=histogram, labels=labels, dropped=dropped, **counts)
+    for name in HISTOGRAMS:
+        counts[name] = tuple(map(sum, zip(*(getattr(shard, name) for shard in shards))))
+    return ShardStatistics(labels=labels, dropped=dropped, **counts)
 
 
 def _plain(counts: ShardStatistics) -> Dict[str, Any]:
@@ -130,7 +138,8 @@ def _plain(counts: ShardStatistics) -> Dict[str, Any]:
     for drop in BY_SHARD:
         if not drop.of_flag or counts.dropped.get(drop.name):
             values[drop.name] = counts.dropped.get(drop.name, 0)
-    return dict(values, length_histogram=list(counts.length_histogram), labels=counts.labels)
+    bins = {name: list(getattr(counts, name)) for name in HISTOGRAMS}
+    return dict(values, **bins, labels=counts.labels)
 
 
 def _gather_dropped(shard: Any, place: str) -> Any:
@@ -325,11 +334,10 @@ class Statistics:
                     f"specials {shard.specials_added:,} - truncated {shard.tokens_truncated:,}) "
                     f"x copies {mask_copies} != tokens in rows {shard.tokens_in_rows:,}"
                 )
-            if sum(shard.length_histogram) != shard.documents:
-                broken.append(
-                    f"{name}: documents in the length histogram {sum(shard.length_histogram):,} "
-                    f"!= documents {shard.documents:,}"
-                )
+            for bins, what in zip(HISTOGRAMS, ("documents", "tokens")):
+                binned, counted = sum(getattr(shard, bins)), getattr(shard, what)
+                if binned != counted:
+                    broken.append(f"{name}: {what} in {bins} {binned:,} != {what} {counted:,}")
         if self.funnel is not None:
             kept = {name: getattr(total, name) for name in SIZES}
             broken += self.funnel.broken_equations(kept, dropped)

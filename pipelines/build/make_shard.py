@@ -20,7 +20,7 @@ from pipelines.rows.row_layout import RowLayout
 from pipelines.tasks.task import Columns, Finish, Segments, Task, is_training
 from schemas.features import segment_name, token_dtype
 from schemas.sidecar import Schema
-from schemas.statistics import ShardStatistics, length_histogram
+from schemas.statistics import ShardStatistics, by_length
 
 _CHUNK_ROWS = 1024  # small enough for the cache
 
@@ -81,7 +81,7 @@ class RowMaker:
             rows=packing.rows * copies,
             tokens_in_rows=(len(segments.stream) + in_pairs) * copies,
             segments=len(packing.row_S) * copies,
-            length_histogram=length_histogram(lengths),
+            **by_length(lengths),
             labels=dict(zip(classes, labels, strict=True)) if classes else {},
         )
 

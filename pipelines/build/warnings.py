@@ -38,13 +38,13 @@ def set_warnings(info: SetInfo, tokenizer: LoadedTokenizer) -> Iterator[str]:
             f"{share:.1%} of all tokens hold a carriage return, as files of Windows end lines: "
             "remove them (sed -i 's/\\r$//' FILE) and build the set again"
         )
-    books = total.length_histogram[_LONG_BIN:]
-    least = sum(number << (_LONG_BIN - 1 + more) for more, number in enumerate(books))
-    if info.schema.parameters.get("document") == "paragraph" and least > _LONG * total.tokens:
-        share = least / total.tokens
+    books, tokens = (
+        sum(bins[_LONG_BIN:]) for bins in (total.length_histogram, total.length_tokens)
+    )
+    if info.schema.parameters.get("document") == "paragraph" and tokens > _LONG * total.tokens:
         yield (
-            f"{number_of(sum(books), 'document')} of 32,768 tokens and more "
-            f"{'has' if sum(books) == 1 else 'have'} at least {share:.0%} of all tokens: text "
+            f"{number_of(books, 'document')} of 32,768 tokens and more "
+            f"{'has' if books == 1 else 'have'} {tokens / total.tokens:.0%} of all tokens: text "
             "without blank lines is one paragraph. Give such files with --document=line or file"
         )
     yield from _hungry_rules(info)

@@ -157,25 +157,27 @@ def _splits(stats: Statistics, schema: Schema) -> Table:
     return own
 
 
-def _bars(rows: list[tuple[str, int]]) -> Table:
+def _bars(rows: list[tuple[str, int]], notes: list[str] | None = None) -> Table:
     own = table()
-    for justify in ("right", "right", "left"):
+    for justify in ("right", "right", "left", "right"):
         own.add_column(justify=justify, no_wrap=True)
     highest = max((count for _, count in rows), default=0) or 1
-    for name, count in rows:
-        own.add_row(Text(visible(name)), f"{count:,}", "█" * round(_BAR * count / highest))
+    for (name, count), note in zip(rows, notes or [""] * len(rows), strict=True):
+        own.add_row(Text(visible(name)), f"{count:,}", "█" * round(_BAR * count / highest), note)
     return own
 
 
 def _lengths(stats: Statistics) -> Table:
-    """Documents by their number of tokens: 1, 2-3, 4-7, 8-15 ..."""
-    histogram = stats.total().length_histogram
+    """Documents by their number of tokens: 1, 2-3, 4-7, 8-15 ..., and the share of all tokens."""
+    total = stats.total()
+    histogram = total.length_histogram
     used = [bin_ for bin_, count in enumerate(histogram) if count]
-    rows = []
+    rows, notes = [], []
     for bin_ in range(used[0], used[-1] + 1) if used else ():
         low, high = (1 << bin_) >> 1, (1 << bin_) - 1
         rows.append((f"{low:,}" if low >= high else f"{low:,}-{high:,}", histogram[bin_]))
-    return _bars(rows)
+        notes.append(f"{total.length_tokens[bin_] / max(total.tokens, 1):.1%} of all tokens")
+    return _bars(rows, notes)
 
 
 def labels_table(stats: Statistics) -> Table:

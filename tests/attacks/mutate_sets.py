@@ -40,6 +40,7 @@ from typing import Any
 import yaml
 
 from schemas.document_formats import DOCUMENT_FORMATS
+from schemas.statistics import HISTOGRAMS
 from tests.tools.places import CHAT_TEMPLATE
 
 LEVELS = ("plain", "signed", "forged")
@@ -327,11 +328,10 @@ def _dense(shards: list[dict], values: dict) -> dict:
     total: dict[str, Any] = {
         name: sum(shard[name] for shard in shards)
         for name in shards[0]
-        if name not in ("labels", "length_histogram")
+        if name not in ("labels", *HISTOGRAMS)
     }
-    total["length_histogram"] = [
-        sum(bins) for bins in zip(*(s["length_histogram"] for s in shards), strict=True)
-    ]
+    for name in HISTOGRAMS:
+        total[name] = [sum(bins) for bins in zip(*(s[name] for s in shards), strict=True)]
     total["labels"] = dict(sum((Counter(shard["labels"]) for shard in shards), Counter()))
     places = total["rows"] * values["row_tokens"]
     total["density"] = round(total["tokens_in_rows"] / places, 6) if places else 0.0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from schemas import funnel
 from schemas.errors import DataError
 from schemas.funnel import LONGEST, SAMPLES, Funnel, Removed, Sample, shorten
-from schemas.statistics import ShardStatistics, Statistics, length_histogram
+from schemas.statistics import ShardStatistics, Statistics, by_length
 from schemas.typed_json import to_json
 
 
@@ -71,7 +71,7 @@ def _statistics() -> Statistics:
         text_bytes=100,
         tokens=30,
         tokens_in_rows=30,
-        length_histogram=length_histogram(lengths),
+        **by_length(lengths),
     )
     removed = {
         "duplicates": Removed(3, 60, 18, (Sample(_name(1), "a"), Sample(_name(7), "b"))),

@@ -19,7 +19,7 @@ from schemas.errors import DataError
 from schemas.funnel import SIZES, Funnel, Removed, Sample
 from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
 from schemas.sidecar import InputFile, Inputs, Schema, read_set
-from schemas.statistics import ShardStatistics, Statistics, length_histogram
+from schemas.statistics import ShardStatistics, Statistics, by_length
 from schemas.typed_json import quote, to_json
 from tests.tools.places import ROOT
 from tests.tools.shard_factory import (
@@ -358,7 +358,6 @@ def test_statistics_add_up():
 
 
 def test_broken_equations_are_told_in_numbers():
-    histogram = length_histogram(np.array([9, 20]))
     good = _shard(
         documents=2,
         dropped={"duplicates": 3},
@@ -367,7 +366,7 @@ def test_broken_equations_are_told_in_numbers():
         tokens_truncated=1,
         rows=4,
         tokens_in_rows=64,
-        length_histogram=histogram,
+        **by_length(np.array([9, 20])),
     )
     stats = Statistics(7, {"empty": 2}, shards={"t-00000-of-00001": good})
     assert stats.broken_equations(mask_copies=2) == []
@@ -380,16 +379,21 @@ def test_broken_equations_are_told_in_numbers():
     ]
     short = dataclasses.replace(good, documents=1, dropped={"duplicates": 4})
     assert Statistics(7, {"empty": 2}, shards={"t": short}).broken_equations(2) == [
-        "t: documents in the length histogram 2 != documents 1"
+        "t: documents in length_histogram 2 != documents 1"
+    ]
+    other = dataclasses.replace(good, length_tokens=by_length(np.array([9, 21]))["length_tokens"])
+    assert Statistics(7, {"empty": 2}, shards={"t": other}).broken_equations(2) == [
+        "t: tokens in length_tokens 30 != tokens 29"
     ]
 
 
 @given(st.lists(st.integers(0, (1 << 32) - 1), max_size=20))
-def test_length_histogram_counts_bit_lengths(lengths):
-    histogram = length_histogram(np.array(lengths, np.int64))
-    assert len(histogram) == statistics.HISTOGRAM_BINS
-    for bits, count in enumerate(histogram):
-        assert count == sum(length.bit_length() == bits for length in lengths)
+def test_documents_and_tokens_are_counted_by_bit_lengths(lengths):
+    bins = by_length(np.array(lengths, np.int64))
+    assert [len(counts) for counts in bins.values()] == [statistics.HISTOGRAM_BINS] * 2
+    for bits, (documents, tokens) in enumerate(zip(*bins.values(), strict=True)):
+        inside = [length for length in lengths if length.bit_length() == bits]
+        assert (documents, tokens) == (len(inside), sum(inside))
 
 
 def test_reasons_of_flags_stand_only_where_they_dropped_something():

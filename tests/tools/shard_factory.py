@@ -16,7 +16,7 @@ from schemas.funnel import Funnel, Removed, Sample
 from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
 from schemas.records import frame
 from schemas.sidecar import Inputs, Schema, read_set, shard_name
-from schemas.statistics import ShardStatistics, Statistics, length_histogram
+from schemas.statistics import ShardStatistics, Statistics, by_length
 from schemas.typed_json import to_json
 
 BOS, PAD, EOS, UNK, MASK = range(5)  # RoBERTa's order
@@ -117,20 +117,21 @@ def count_rows(columns: dict[str, np.ndarray], schema: Schema) -> ShardStatistic
     numbered = rows * (segment_ids.shape[1] + 1) + segment_ids[rows, places]
     lengths = np.unique(numbered, return_counts=True)[1] - specials
     segments = len(lengths)
-    lengths = np.sort(lengths)[:: schema.mask_copies]
+    lengths = np.maximum(np.sort(lengths)[:: schema.mask_copies], 0)
     targets = int(np.count_nonzero(columns.get("target_segment_ids", 0)))
+    lengths[:1] += targets  # of any document
     classes = given.get("classes", ())
     labels = np.bincount(columns["label"], minlength=len(classes)).tolist() if classes else []
     return ShardStatistics(
         documents=len(lengths),
         text_bytes=3 * int(lengths.sum()),
-        tokens=int(lengths.sum()) + targets,
+        tokens=int(lengths.sum()),
         specials_added=specials * len(lengths),
         rows=len(segment_ids),
         tokens_in_rows=len(rows) + targets,
         segments=segments,
         masked=int(columns["masked_weights"].sum()) if "masked_weights" in columns else 0,
-        length_histogram=length_histogram(lengths),
+        **by_length(lengths),
         labels=dict(zip(classes, labels, strict=False)),
     )
 

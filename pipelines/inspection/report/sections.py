@@ -193,11 +193,11 @@ def observed(content: SetContent) -> list[dict[str, Any]] | None:
 
 def lengths(content: SetContent) -> dict[str, Any] | None:
     """Documents by their number of tokens."""
-    histogram = content.total.length_histogram
+    histogram, tokens = content.total.length_histogram, content.total.length_tokens
     used = np.flatnonzero(histogram).tolist()
     if not used:
         return None
-    columns = []
+    columns, shares = [], []
     cut, total = not content.schema.holds_documents, content.total
     for bin_ in range(used[0], used[-1] + 1):
         low, high = (1 << bin_) >> 1, max((1 << bin_) - 1, 0)
@@ -205,11 +205,13 @@ def lengths(content: SetContent) -> dict[str, Any] | None:
         span, label = (f"{low:,}", label) if low >= high else (f"{low:,} to {high:,}", label + "–")
         # Documents in the bins above the one of L are longer than a row.
         kind = "amber" if cut and low > content.schema.max_length else "blue"
-        columns.append(
-            (label, histogram[bin_], f"{histogram[bin_]:,} documents of {span} tokens", kind)
-        )
+        share = tokens[bin_] / max(total.tokens, 1)
+        title = f"{histogram[bin_]:,} documents of {span} tokens, {share:.1%} of all tokens"
+        columns.append((label, histogram[bin_], title, kind))
+        shares.append((label, tokens[bin_], title, kind))
     return {
         "columns": columns,
+        "shares": shares,
         "mean": total.tokens / total.documents,
         "longer": columns[-1][-1] == "amber",
         "row": content.schema.max_length,

@@ -1,11 +1,13 @@
 """Parquet -> documents: a row group a part, and of it the columns that are needed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 
 from pipelines.readers.documents import Documents, Role, no_documents
 from pipelines.readers.formats.class_names import class_names
@@ -15,7 +17,9 @@ from pipelines.readers.stored import Part, part_digest
 from schemas.errors import DataError, one_line
 
 _BUFFER_BYTES = 1 << 20  # of a column that is read at once: row groups may be larger than memory
-_MOST_ROWS = 1 << 14  # at once: a dictionary hides how long its values are
+_MOST_ROWS = 1 << 14  # at once
+# At once, if each row held the longest value of its dictionary: 500 bytes may stand for gigabytes.
+_MOST_BYTES = 256 << 20
 _FOOTER_TAIL = 8  # length of the footer, and PAR1
 
 
@@ -79,12 +83,16 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
         for i in range(group.num_columns)
         if _is_wanted(group.column(i).path_in_schema, roles)
     )
-    batch_rows = min(max(group.num_rows * chunk_bytes // max(size, 1), 1), _MOST_ROWS)
+    batch_rows = min(
+        group.num_rows * chunk_bytes // max(size, 1),
+        _MOST_BYTES // max(_longest_value(raw, part, group, wanted), 1),
+        _MOST_ROWS,
+    )
     classes = class_names(file.schema_arrow)
     rows = 0
     try:
         batches = file.iter_batches(
-            batch_rows, row_groups=[part.group], columns=wanted, use_threads=False
+            max(batch_rows, 1), row_groups=[part.group], columns=wanted, use_threads=False
         )
         for batch in batches:
             first = part.record + rows
@@ -102,10 +110,45 @@ def stored_classes(raw: BinaryIO, part: Part) -> Classes:
     return class_names(_open(raw, part).schema_arrow)
 
 
-def _open(raw: BinaryIO, part: Part) -> pq.ParquetFile:
+def _longest_value(raw: BinaryIO, part: Part, group: pq.RowGroupMetaData, wanted: list[str]) -> int:
+    """Bytes of the longest string in the dictionaries of a row group's columns."""
+    columns = [group.column(i) for i in range(group.num_columns)]
+    strings = [
+        column.path_in_schema
+        for column in columns
+        if column.physical_type == "BYTE_ARRAY" and column.has_dictionary_page
+    ]
+    if not strings:
+        return 0
+    try:
+        batch = next(
+            _open(raw, part, strings).iter_batches(
+                1, row_groups=[part.group], columns=wanted, use_threads=False
+            )
+        )
+    except (pa.ArrowException, OSError) as error:
+        raise _damage_error(part, group.num_rows, one_line(error)) from error
+    values = max(-(-column.num_values // group.num_rows) for column in columns)  # a row
+    return values * max(map(_longest_of, batch.columns), default=0)
+
+
+def _longest_of(column: pa.Array) -> int:
+    if pt.is_dictionary(column.type):
+        lengths = pc.binary_length(column.dictionary)  # pyright: ignore[reportAttributeAccessIssue]
+        return pc.max(lengths).as_py() or 0  # pyright: ignore[reportAttributeAccessIssue]
+    inner = []
+    if pt.is_list(column.type) or pt.is_large_list(column.type):
+        inner = [column.values]
+    elif pt.is_struct(column.type):
+        inner = [column.field(i) for i in range(column.type.num_fields)]
+    return max(map(_longest_of, inner), default=0)
+
+
+def _open(raw: BinaryIO, part: Part, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
     try:
         file = pq.ParquetFile(
             pa.PythonFile(raw, mode="r"),
+            read_dictionary=list(dictionaries),
             buffer_size=_BUFFER_BYTES,
             pre_buffer=False,
             page_checksum_verification=True,

@@ -36,7 +36,7 @@ def test_a_book_that_is_one_paragraph(capsys, tokenizer_path, tmp_path):
     book = "".join(f"{WORDS} {n}\n" for n in range(6000))
     text = "a few words\n\n" * 3 + book
     [warning] = warnings_of(capsys, tokenizer_path, tmp_path, text, "--document=paragraph")
-    assert warning.startswith("1 document of 32,768 tokens and more has at least ")
+    assert warning.startswith("1 document of 32,768 tokens and more has ")
     assert "--document=line or file" in warning
 
 

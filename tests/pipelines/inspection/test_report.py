@@ -28,7 +28,7 @@ from pipelines.writers.token_counts import read_token_counts
 from schemas.funnel import Funnel, Removed, Sample
 from schemas.manifest import ManifestFile
 from schemas.sidecar import InputFile, Inputs, read_set
-from schemas.statistics import ShardStatistics, Statistics, length_histogram
+from schemas.statistics import ShardStatistics, Statistics, by_length
 from tests.tools.chromium import VARIABLE, Page, find_chromium, open_page
 from tests.tools.shard_factory import mlm_schema, tokenizer_json, write_mlm_set
 from tests.tools.tokenizer_factory import trained_tokenizer
@@ -220,7 +220,7 @@ def test_250_000_ids_and_65_536_shards_are_a_small_page(tmp_path):
         tokens_in_rows=24,
         segments=2,
         masked=3,
-        length_histogram=length_histogram(np.array([9, 11])),
+        **by_length(np.array([9, 11])),
     )
     names = [*schema.shard_names("train"), *schema.shard_names("validation")]
     stats = Statistics(

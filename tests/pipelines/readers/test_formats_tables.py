@@ -4,6 +4,7 @@ import io
 import json
 from datetime import datetime
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -266,3 +267,25 @@ def test_values_of_any_shape_are_kept_as_json(tmp_path):
     pq.write_table(pa.table({"messages": [datetime(2026, 1, 1)]}), tmp_path / "y.parquet")
     with pytest.raises(UsageError, match="cannot be JSON: text, numbers"):
         read_all(tmp_path / "y.parquet", roles)
+
+
+@pytest.mark.parametrize("kind", ["text", "answers"])
+def test_a_dictionary_that_expands_is_read_a_few_rows_at_once(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet, "_MOST_BYTES", 1 << 20)
+    long = pa.DictionaryArray.from_arrays(np.zeros(5000, np.int32), ["a" * 10_000])
+    columns: dict = {"text": long}
+    if kind == "answers":  # two in each row
+        starts = pa.array(np.arange(0, 5001, 2, dtype=np.int32))
+        columns = {
+            "text": ["q"] * 2500,
+            "answers": pa.ListArray.from_arrays(starts, long.cast(pa.string())),
+        }
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table(columns), path, compression="zstd")
+    assert path.stat().st_size < 10_000
+    roles = (*TEXT_ROLES, Role("answers", "answers", "answers"))[: len(columns)]
+    source = Source((str(path),), roles=roles, block_bytes=1000)
+    [block] = plan_blocks(source)
+    sizes = [documents.source_bytes for documents in read_block(block, source)]
+    assert sum(sizes) == 50_000_000 + 2500 * (kind == "answers")
+    assert max(sizes) <= 1 << 20
