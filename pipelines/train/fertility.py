@@ -107,7 +107,7 @@ def _character_places(data: np.ndarray) -> np.ndarray:
 
 def fertility_table(groups: tuple[Fertility, ...]) -> Table:
     """The figures of groups, those with the most text first; all of many are in report.json."""
-    table = Table()
+    table = Table(caption="measured on a sample of each group", caption_justify="left")
     table.add_column("group", overflow="fold")
     for head in (
         "share of\nthe text",
