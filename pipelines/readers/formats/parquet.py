@@ -1,6 +1,6 @@
 """Parquet -> documents: a row group a part, and of it the columns that are needed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import BinaryIO
 
@@ -34,9 +34,7 @@ def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = No
     metadata = file.metadata
     roles = source.roles
     check_fields(file.schema_arrow, roles, part.path, class_names(file.schema_arrow))
-    columns = [
-        i for i in range(metadata.num_columns) if _is_wanted(metadata.schema.column(i).path, roles)
-    ]
+    columns = _wanted_columns(metadata, roles)
     footer = metadata.serialized_size + _FOOTER_TAIL
     parts: list[Part] = []
     record = 0
@@ -44,7 +42,7 @@ def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = No
         group = metadata.row_group(number)
         if not group.num_rows:
             continue
-        spans = [_span(group.column(i)) for i in columns]
+        spans = [_span(group.column(i), part) for i in columns]
         if not parts:
             spans.append((part.size - footer, part.size))
         start = max(part.size * record // metadata.num_rows, len(parts))
@@ -56,15 +54,21 @@ def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = No
     return [replace(p, stop=stop) for p, stop in zip(parts, stops, strict=True)]
 
 
-def _span(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
-    first = column.data_page_offset
+def _span(column: pq.ColumnChunkMetaData, part: Part) -> tuple[int, int]:
+    start = column.data_page_offset
     if column.dictionary_page_offset is not None:
-        first = min(first, column.dictionary_page_offset)
-    return first, first + column.total_compressed_size
+        start = min(start, column.dictionary_page_offset)
+    stop = start + column.total_compressed_size
+    if not 0 <= start <= stop <= part.size:
+        raise _open_error(part, f"a column from byte {start:,} to {stop:,} of {part.size:,}")
+    return start, stop
 
 
-def _is_wanted(path: str, roles: tuple[Role, ...]) -> bool:
-    return any(path == role.field or path.startswith(role.field + ".") for role in roles)
+def _wanted_columns(metadata: pq.FileMetaData, roles: tuple[Role, ...]) -> dict[int, str]:
+    """Numbers and paths of the columns that roles take."""
+    paths = {i: metadata.schema.column(i).path for i in range(metadata.num_columns)}
+    fields = {role.field for role in roles}
+    return {i: p for i, p in paths.items() if any(f"{p}.".startswith(f"{f}.") for f in fields)}
 
 
 def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
@@ -77,15 +81,12 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     digest = part_digest(raw, part)
     file = _open(raw, part)
     group = file.metadata.row_group(part.group)
+    columns = _wanted_columns(file.metadata, roles)
     wanted = sorted({role.field for role in roles})
-    size = sum(
-        group.column(i).total_uncompressed_size
-        for i in range(group.num_columns)
-        if _is_wanted(group.column(i).path_in_schema, roles)
-    )
+    size = sum(group.column(i).total_uncompressed_size for i in columns)
     batch_rows = min(
         group.num_rows * chunk_bytes // max(size, 1),
-        _MOST_BYTES // max(_longest_value(raw, part, group, wanted), 1),
+        _MOST_BYTES // max(_longest_value(raw, part, group, columns), 1),
         _MOST_ROWS,
     )
     classes = class_names(file.schema_arrow)
@@ -110,26 +111,26 @@ def stored_classes(raw: BinaryIO, part: Part) -> Classes:
     return class_names(_open(raw, part).schema_arrow)
 
 
-def _longest_value(raw: BinaryIO, part: Part, group: pq.RowGroupMetaData, wanted: list[str]) -> int:
-    """Bytes of the longest string in the dictionaries of a row group's columns."""
-    columns = [group.column(i) for i in range(group.num_columns)]
+def _longest_value(
+    raw: BinaryIO, part: Part, group: pq.RowGroupMetaData, columns: Mapping[int, str]
+) -> int:
+    """Bytes of a row whose strings were the longest ones in the dictionaries of some columns."""
+    chunks = [(group.column(i), path) for i, path in columns.items()]
     strings = [
-        column.path_in_schema
-        for column in columns
-        if column.physical_type == "BYTE_ARRAY" and column.has_dictionary_page
+        path
+        for chunk, path in chunks
+        if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page
     ]
     if not strings:
         return 0
     try:
-        batch = next(
-            _open(raw, part, strings).iter_batches(
-                1, row_groups=[part.group], columns=wanted, use_threads=False
-            )
-        )
+        file = _open(raw, part, strings)
+        rows = file.iter_batches(1, row_groups=[part.group], columns=strings, use_threads=False)
+        batch = next(rows, None)
     except (pa.ArrowException, OSError) as error:
         raise _damage_error(part, group.num_rows, one_line(error)) from error
-    values = max(-(-column.num_values // group.num_rows) for column in columns)  # a row
-    return values * max(map(_longest_of, batch.columns), default=0)
+    values = max(-(-chunk.num_values // group.num_rows) for chunk, _ in chunks)  # a row
+    return values * max(map(_longest_of, batch.columns), default=0) if batch else 0
 
 
 def _longest_of(column: pa.Array) -> int:
@@ -156,10 +157,14 @@ def _open(raw: BinaryIO, part: Part, dictionaries: Sequence[str] = ()) -> pq.Par
         _ = file.schema_arrow.names  # which may be no UTF-8
         return file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"{part.path} is no whole Parquet file ({one_line(error)}): get the file again, or "
-            "give --input_format if it is of another format"
-        ) from error
+        raise _open_error(part, one_line(error)) from error
+
+
+def _open_error(part: Part, what: str) -> DataError:
+    return DataError(
+        f"{part.path} is no whole Parquet file ({what}): get the file again, or give "
+        "--input_format if it is of another format"
+    )
 
 
 def _damage_error(part: Part, rows: int, what: str) -> DataError:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from datetime import datetime
 
 import numpy as np
@@ -289,3 +290,32 @@ def test_a_dictionary_that_expands_is_read_a_few_rows_at_once(kind, tmp_path, mo
     sizes = [documents.source_bytes for documents in read_block(block, source)]
     assert sum(sizes) == 50_000_000 + 2500 * (kind == "answers")
     assert max(sizes) <= 1 << 20
+
+
+@pytest.mark.parametrize("name", [b"tuxt", b"te\xf4t", b"t.xt"])
+def test_names_in_a_parquet_footer_that_contradict_each_other(name, tmp_path):
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"text": ["a", "b"] * 9}), sink, row_group_size=9)
+    content = sink.getvalue()
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    places = [found.start() for found in re.finditer(b"text", content) if found.start() > footer]
+    assert len(places) > 2  # in the schema, and in each row group
+    for number, place in enumerate(places):
+        path = tmp_path / f"{number}.parquet"
+        path.write_bytes(content[:place] + name + content[place + 4 :])
+        try:
+            assert sum(len(piece.text) for piece in read_all(path)) == 18
+        except (DataError, UsageError) as error:
+            assert path.name in str(error)
+
+
+def test_a_column_outside_of_its_parquet_file(tmp_path):
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"text": ["a", "b"] * 9}), sink)
+    column = pq.read_metadata(sink).row_group(0).column(0)
+    start = column.dictionary_page_offset or column.data_page_offset
+    stop = start + column.total_compressed_size
+    part = Part("a.parquet", stop, 0, stop)
+    assert parquet._span(column, part) == (start, stop)
+    with pytest.raises(DataError, match=f"a.parquet is no whole .*from byte {start} to {stop} of"):
+        parquet._span(column, Part("a.parquet", stop - 1, 0, stop - 1))
