@@ -3,10 +3,11 @@
     python -m tests.benchmarks.simulate_scale --terabytes=10 --workers=500
 
 Nothing is run on a cluster. The rates are those of one machine (see the flags; bench_build_shards
-measures them), the formulae those of `preflight.scale`; what they say of elements and of the
-largest shard is drawn as well, to see that they hold.
+measures them), the formulae those of `preflight.costs`; those of near-duplicates are here. What
+they say of elements and of the largest shard is drawn as well, to see that they hold.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +16,102 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.build.options import BuildOptions
-from pipelines.runners.preflight.scale import SHARD_TIMES, Corpus, Near, Rates, costs, near_costs
+from pipelines.duplicates.job import ROUNDS_BEFORE, count_partitions
+from pipelines.duplicates.rows import ASK, EDGE, MEMBER
+from pipelines.readers.source import BLOCK_BYTES
+from pipelines.runners.exchange import BUFFER_BYTES
+from pipelines.runners.preflight.costs import (
+    SHARD_TIMES,
+    Corpus,
+    Rates,
+    costs,
+    largest_shard,
+    routes_of,
+)
 from pipelines.tasks.mlm import Mlm
 
 _DRAWN = 40
+
+
+@dataclass(frozen=True)
+class Near:
+    """What is near in a corpus, which is assumed, and rates of one core."""
+
+    met: float = 0.3
+    """Share of documents that meet a candidate."""
+    pairs: float = 3.0
+    """Candidate pairs of each of these."""
+    hottest: float = 1e-4
+    """Share of documents in the fullest bucket."""
+    bands: int = 14
+    """Of a signature."""
+    word_bytes: float = 6.0
+    """Of a word, with its space."""
+    sign_ms_a_megabyte: float = 7.5
+    """CPU, from text to members of buckets, and their pairs."""
+    set_ms_a_megabyte: float = 20.0
+    """CPU, from text that is read again to verified pairs, of documents that met a candidate: 9 are
+    measured, for sets; the rest is assumed."""
+    read_ms_a_megabyte: float = 2.5
+    """CPU, to read text again."""
+
+
+@dataclass(frozen=True)
+class NearCosts:
+    """What finding near-duplicates takes.
+
+    Attributes:
+      shuffle_bytes: by what travels.
+      elements: of all shuffles.
+      key_bytes: of the largest partition of buckets, without a hot one.
+      hot_bytes: that the fullest bucket adds to its partition.
+      rest_bytes: of the edges that one place decides, if a tenth is open after all rounds.
+      seconds: of CPU, by what takes them.
+    """
+
+    shuffle_bytes: dict[str, float]
+    elements: float
+    key_bytes: float
+    hot_bytes: float
+    rest_bytes: float
+    seconds: dict[str, float]
+
+
+def near_costs(corpus: Corpus, near: Near, rates: Rates) -> NearCosts:
+    """Computes what --near_duplicates adds to a run over a corpus."""
+    documents, partitions = corpus.documents, count_partitions(int(corpus.text_bytes))
+    blocks = max(1, math.ceil(corpus.text_bytes / BLOCK_BYTES))
+    met = documents * near.met
+    pairs = met * near.pairs / 2  # each has two documents
+    set_bytes = 8 * corpus.text_bytes / documents / near.word_bytes + ASK.itemsize
+    members = documents * near.bands
+    travels = {  # rows, bytes of each, keys, how often all of them go
+        "members of buckets": (members, MEMBER.itemsize, partitions),
+        "what is asked": (2 * pairs, ASK.itemsize, blocks),
+        "sets": (min(2.0, 1 + near.pairs / 2) * met, set_bytes, partitions),
+        "edges": (2 * pairs * (ROUNDS_BEFORE + 1), EDGE.itemsize, partitions),
+    }
+    shuffle_bytes, elements = {}, 0.0
+    for name, (rows, size, keys) in travels.items():
+        at_once = min(rows, BUFFER_BYTES / size)
+        sent = rows / at_once * routes_of(at_once, keys)
+        shuffle_bytes[name] = rows * size + sent * rates.element_bytes
+        elements += sent
+    text = corpus.text_bytes / 1e9
+    largest = largest_shard(members / partitions, 0.0, partitions)
+    return NearCosts(
+        shuffle_bytes=shuffle_bytes,
+        elements=elements,
+        key_bytes=members / partitions * MEMBER.itemsize * largest,
+        hot_bytes=documents * near.hottest * MEMBER.itemsize,
+        rest_bytes=0.1 * pairs * EDGE.itemsize,
+        seconds={
+            "signing": text * near.sign_ms_a_megabyte,
+            "reading again": text * near.read_ms_a_megabyte,
+            "sets": text * near.met * near.set_ms_a_megabyte,
+            "elements": elements * rates.element_us / 1e6,
+        },
+    )
 
 
 @dataclass(frozen=True)

@@ -20,18 +20,19 @@ from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.host.console import Console
 from pipelines.readers.files import is_url
 from pipelines.readers.sources import Block, plan_blocks
-from pipelines.runners.preflight.cloud_flags import Check, check_flags, most_workers
-from pipelines.runners.preflight.costs import check_counting, check_shards
-from pipelines.runners.preflight.job import check_job
-from pipelines.runners.preflight.places import (
+from pipelines.runners.preflight.checks import (
     Asked,
+    Check,
     check_filter,
+    check_flags,
     check_inputs,
     check_output,
     check_runner,
+    most_workers,
     unreachable,
 )
-from pipelines.runners.preflight.scale import Corpus, Rates, costs
+from pipelines.runners.preflight.costs import Corpus, Rates, check_counting, check_shards, costs
+from pipelines.runners.preflight.job import check_job
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.run import refuse_unusable, run_of, wire_counting
 from pipelines.writers.staging import STAGING, Staging

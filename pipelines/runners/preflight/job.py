@@ -1,13 +1,21 @@
 """What --preflight makes of the job: translated as for the runner, unpickled as by its workers.
 
-What takes an index to install from, where there is none, is said not to have been checked.
+An empty virtual environment gets what workers would install: by uv where there is one (seconds, if
+its cache is warm), else by venv and pip. What takes an index to install from, where there is none,
+is said not to have been checked.
 """
 
 import contextlib
+import json
 import os
+import re
+import shutil
+import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
@@ -24,13 +32,22 @@ from rich.filesize import decimal
 from pipelines.host.console import Console
 from pipelines.readers.files import is_url
 from pipelines.runners.beam_flags import Workers, runner_flags
-from pipelines.runners.preflight.clean_environment import Installed, install, load_job
-from pipelines.runners.preflight.cloud_flags import Check, check_flags
-from pipelines.runners.preflight.places import Asked
+from pipelines.runners.preflight.checks import Asked, Check, check_flags
 from pipelines.runners.worker_package import package_code
 from schemas.errors import TextmillError, one_line
 
 _MOST_JOB_BYTES = 10_000_000  # Dataflow refuses a larger job
+_INSTALL_SECONDS, _LOAD_SECONDS = 900, 300
+# What installers say where no index answers.
+_NO_INDEX = re.compile(
+    r"dns error|name resolution|Name or service not known|Network is unreachable|timed out|"
+    r"Connection (refused|reset|aborted)|NewConnectionError|error sending request|"
+    r"Failed to fetch|Request failed|tunnel|certificate|Max retries|offline|network was disabled",
+    re.I,
+)
+_LOADER = (
+    "import sys; from pipelines.runners.preflight.unpickle_job import main; main(sys.argv[1:])"
+)
 
 
 def check_job(asked: Asked, build: Callable[[beam.Pipeline], Any]) -> Iterator[Check]:
@@ -119,7 +136,11 @@ def _check_package(asked: Asked, package: str, job: api.Pipeline) -> Iterator[Ch
     with tempfile.TemporaryDirectory(prefix="textmill-") as folder, contextlib.ExitStack() as stack:
         if sys.stderr.isatty():
             stack.enter_context(Console(stderr=True).status("installing the workers' package"))
-        found = _install_package(asked, os.path.join(folder, "clean"), package)
+        setup = PipelineOptions(asked.beam_arguments).view_as(SetupOptions)
+        local = [path for path in setup.extra_packages or () if not is_url(path)]
+        if setup.setup_file:
+            local.append(os.path.dirname(os.path.abspath(setup.setup_file)))
+        found = install(os.path.join(folder, "clean"), [package, *local], setup.requirements_file)
         size = decimal(os.path.getsize(package))
         if found.problem and not found.no_index:
             remedy = "mend what pip says, or give --sdk_container_image (deploy/Dockerfile)"
@@ -149,9 +170,93 @@ def _check_package(asked: Asked, package: str, job: api.Pipeline) -> Iterator[Ch
         yield Check("unpickling", "ok", f"all {loaded} functions and coders load {where}")
 
 
-def _install_package(asked: Asked, folder: str, package: str) -> Installed:
-    """Installs into a clean environment what workers would install."""
-    setup = PipelineOptions(asked.beam_arguments).view_as(SetupOptions)
-    folders = [os.path.dirname(os.path.abspath(setup.setup_file))] if setup.setup_file else []
-    others = [path for path in setup.extra_packages or () if not is_url(path)]
-    return install(folder, [package, *others, *folders], setup.requirements_file)
+@dataclass(frozen=True)
+class Installed:
+    """What came of installing.
+
+    Attributes:
+      python: of the environment; "" if it failed.
+      problem: what the installer said.
+      no_index: whether that was for want of an index, and says nothing of the packages.
+    """
+
+    python: str
+    problem: str = ""
+    no_index: bool = False
+
+
+def install(folder: str, packages: list[str], requirements_file: str | None = None) -> Installed:
+    """Makes an environment in a folder and installs packages there.
+
+    Args:
+      folder: a new one.
+      packages: files, or folders with a setup.py.
+      requirements_file: of requirements, besides.
+    """
+    python = os.path.join(folder, "bin", "python")
+    uv = shutil.which("uv") or shutil.which("uv", path=os.path.dirname(sys.executable))
+    make = (
+        [uv, "venv", "--quiet", "--python", sys.executable]
+        if uv
+        else [sys.executable, "-m", "venv"]
+    )
+    pip = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
+    required = ["-r", requirements_file] if requirements_file else []
+    for step in ([*make, folder], [*pip, "--quiet", *packages, *required]):
+        try:
+            done = _run(step, _INSTALL_SECONDS)
+        except subprocess.TimeoutExpired:
+            return Installed("", f"not done after {_INSTALL_SECONDS // 60} minutes", no_index=True)
+        if done.returncode:
+            said = " ".join((done.stderr or done.stdout).split())
+            return Installed("", said, no_index=_NO_INDEX.search(said) is not None)
+    return Installed(python)
+
+
+def load_job(
+    python: str, job: bytes, filter_name: str, package: str | None
+) -> tuple[int, list[str]]:
+    """Unpickles a job in a fresh interpreter, away from this folder and its modules.
+
+    Args:
+      python: that runs it.
+      job: a serialized pipeline.
+      filter_name: that has to be importable; "" for none.
+      package: the workers' package, where it is not installed: its files come before all others.
+
+    Returns:
+      How many functions and coders there are, and what does not load.
+    """
+    with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
+        path, modules = os.path.join(folder, "job.pb"), os.path.join(folder, "package")
+        with open(path, "wb") as file:
+            file.write(job)
+        if package:
+            with zipfile.ZipFile(package) as wheel:
+                wheel.extractall(modules)
+        command = [python, "-c", _LOADER, path, *([filter_name] if filter_name else [])]
+        try:
+            done = _run(command, _LOAD_SECONDS, folder, modules if package else None)
+        except subprocess.TimeoutExpired:
+            return 0, [f"it is not loaded after {_LOAD_SECONDS // 60} minutes"]
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"it ended with exit code {done.returncode}"]
+        return 0, [said[-1]]
+    found = json.loads(done.stdout.splitlines()[-1])
+    return found["loaded"], found["problems"]
+
+
+def _run(
+    command: list[str], seconds: float, folder: str | None = None, modules: str | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """Runs a command that imports nothing of this environment, but what is in `modules`."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={**environment, "PYTHONPATH": modules} if modules else environment,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=seconds,
+    )

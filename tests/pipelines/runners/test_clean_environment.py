@@ -2,7 +2,7 @@
 test_preflight.)"""
 
 from pipelines.runners import worker_package
-from pipelines.runners.preflight.clean_environment import install
+from pipelines.runners.preflight.job import install
 from pipelines.runners.worker_package import write_package
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.runners.preflight.cloud_flags import check_flags
+from pipelines.runners.preflight.checks import check_flags
 
 COMPLETE = ["--project=my-project", "--region=europe-west4", "--temp_location=gs://my-bucket/tmp"]
 

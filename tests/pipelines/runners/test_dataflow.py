@@ -22,7 +22,7 @@ import pytest
 from apache_beam.portability.api import beam_runner_api_pb2 as api
 
 from pipelines import build_shards, train_tokenizer
-from pipelines.runners.preflight.clean_environment import load_job
+from pipelines.runners.preflight.job import load_job
 from schemas.errors import DataError
 from tests.tools.places import ROOT
 

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from pipelines.build_shards import main as build_shards
-from pipelines.runners.preflight import job, places
-from pipelines.runners.preflight.clean_environment import Installed
+from pipelines.runners.preflight import checks, job
+from pipelines.runners.preflight.job import Installed
 from pipelines.train_tokenizer import main as train_tokenizer
 from schemas.errors import DataError, UsageError
 
@@ -246,7 +246,7 @@ def test_keys_that_are_too_large(tokenizer_path, topics, capsys, tmp_path):
 def test_a_store_that_does_not_answer(
     remote, gs_store, tokenizer_path, all_loads, capsys, monkeypatch
 ):
-    monkeypatch.setattr(places, "_PATIENCE", 0.5)
+    monkeypatch.setattr(checks, "_PATIENCE", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
@@ -305,9 +305,9 @@ def test_dataflow_without_its_packages_is_said_in_words(monkeypatch, missing):
             raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
         return None
 
-    monkeypatch.setattr(places.importlib.util, "find_spec", find_spec)
-    asked = places.Asked("build_shards", ["--runner=DataflowRunner"], (), "gs://b/x", "", list)
-    found = places.check_runner(asked)
+    monkeypatch.setattr(checks.importlib.util, "find_spec", find_spec)
+    asked = checks.Asked("build_shards", ["--runner=DataflowRunner"], (), "gs://b/x", "", list)
+    found = checks.check_runner(asked)
     assert (found.state, found.remedy) == (
         "failed",
         "pip install '/path/to/textmill[pipelines,gcp]'",

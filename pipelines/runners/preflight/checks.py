@@ -1,22 +1,25 @@
-"""What --preflight looks at first: the runner, inputs, output and filter, and who reaches them.
+"""What --preflight looks at first: the runner and its flags, inputs, output and filter.
 
-What takes credentials, where there are none, is said not to have been checked.
+What takes credentials, where there are none, is said not to have been checked. Whether flags of
+Dataflow are good, Dataflow says.
 """
 
 import importlib.util
+import os
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, WorkerOptions
+from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 from rich.filesize import decimal
 
 from pipelines.filters.filters import load_filter
 from pipelines.readers.files import HUGGING_FACE, expand_lists, is_url
 from pipelines.runners.beam_flags import RunnerFlags, runner_flags
-from pipelines.runners.preflight.cloud_flags import Check
 from pipelines.runners.runner_check import refuse_bad_runner
 from pipelines.storage import store
 from schemas.errors import TextmillError, UsageError, one_line
@@ -24,10 +27,29 @@ from schemas.errors import TextmillError, UsageError, one_line
 if TYPE_CHECKING:
     from pipelines.readers.sources import Block
 
+State = Literal["ok", "failed", "not checked"]
 _ENDPOINT_SECONDS = 5.0
 _PATIENCE = 25.0  # seconds: a store that is not there, or wants credentials, may never say so
 _silent: dict[str, str] = {}  # stores that were waited for in vain, and what was said of them
+_SHARE = "a file system that all of them mount at the same place, or a store"
 _COPY = "copy it into a bucket in the region of the workers, and give its gs:// path"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+      name: of what.
+      state: ok, failed, or not checked.
+      found: what is there, or why it could not be looked at.
+      remedy: what to do about it.
+    """
+
+    name: str
+    state: State
+    found: str
+    remedy: str = ""
 
 
 @dataclass(frozen=True)
@@ -116,6 +138,50 @@ def _endpoint_problem(asked: Asked) -> str:
     return ""
 
 
+def most_workers(beam_arguments: list[str]) -> int | None:
+    """How many workers may run at once; None where no flag says it."""
+    options = PipelineOptions(beam_arguments).view_as(WorkerOptions)
+    return options.max_num_workers or options.num_workers
+
+
+def check_flags(beam_arguments: list[str]) -> Iterator[Check]:
+    """All that Dataflow wants of flags."""
+    flags = PipelineOptions(beam_arguments).view_as(GoogleCloudOptions)
+    region = flags.region or os.environ.get("CLOUDSDK_COMPUTE_REGION")
+    remedy = "--project=PROJECT_ID, as `gcloud projects list` has it"
+    yield _given("project", flags.project, remedy)
+    remedy = "--region=REGION, where the buckets are, such as europe-west4"
+    yield _given("region", region, remedy)
+    remedy = "--temp_location=gs://BUCKET/tmp, of a bucket in the region"
+    problem = _bad_location(flags)
+    place = None if problem else flags.temp_location or flags.staging_location
+    problem = problem or "neither --temp_location nor --staging_location"
+    yield _given("temporary files", place, remedy, problem)
+    if flags.template_location:
+        yield Check(
+            "template",
+            "failed",
+            "--template_location: a job is of one plan of inputs, which lies in the staging folder "
+            "and goes when the command ends",
+            "leave it out: the command starts the job",
+        )
+
+
+def _given(name: str, value: str | None, remedy: str, problem: str = "none is given") -> Check:
+    if not value:
+        return Check(name, "failed", problem, remedy)
+    return Check(name, "ok", f"{value}, as given: whether there is one, Dataflow says")
+
+
+def _bad_location(flags: GoogleCloudOptions) -> str:
+    """What Beam's validator says of places for temporary files: a run would make a bucket then."""
+    validator = PipelineOptionsValidator(flags, None)
+    for name in ("temp_location", "staging_location"):
+        if getattr(flags, name) and (said := validator.validate_gcs_path(flags, name)):
+            return str(said[0])
+    return ""
+
+
 def check_inputs(asked: Asked) -> "tuple[Check, list[Block] | None]":
     """Whether workers reach them, what they are, and the plan; None where it cannot be made."""
     name = "inputs"
@@ -140,8 +206,7 @@ def check_inputs(asked: Asked) -> "tuple[Check, list[Block] | None]":
         return Check(name, "failed", said, _COPY), blocks
     if local and not asked.here:
         said = f"{found}; {local[0]} is a path here, and has to be the same file for every worker"
-        remedy = "a file system that all of them mount at the same place, or a store"
-        return Check(name, "not checked", said, remedy), blocks
+        return Check(name, "not checked", said, _SHARE), blocks
     return Check(name, "ok", found), blocks
 
 
@@ -157,8 +222,7 @@ def check_output(asked: Asked) -> Check:
         return Check(name, "failed", said, "--output=gs://BUCKET/folder")
     if not asked.here:
         said = f"{path} is a path here, and has to be the same folder for every worker"
-        remedy = "a file system that all of them mount at the same place, or a store"
-        return Check(name, "not checked", said, remedy)
+        return Check(name, "not checked", said, _SHARE)
     return Check(name, "ok", path)
 
 

@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 
 from pipelines.runners.exchange import BUFFER_BYTES
-from pipelines.runners.preflight.scale import (
+from pipelines.runners.preflight.costs import (
     BESIDE_BYTES,
     Corpus,
-    Near,
     Rates,
     costs,
     largest_shard,
-    near_costs,
     routes_of,
 )
+from tests.benchmarks.simulate_scale import Near, near_costs
 
 # 10 TB of reviews: 1,465 bytes and 388 tokens a document, as docs/performance.md has it.
 REVIEWS = Corpus(
