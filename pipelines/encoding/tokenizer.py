@@ -27,7 +27,7 @@ from pipelines.encoding.tokenizer_files import (
 )
 from pipelines.rows.ragged import Ragged
 from schemas.errors import DataError
-from schemas.tokenizer_bounds import read_tokenizer_json, resolve_ids
+from schemas.tokenizer_bounds import gc_paused, read_tokenizer_json, resolve_ids
 
 if TYPE_CHECKING:
     import tokenizers
@@ -54,6 +54,7 @@ class LoadedTokenizer:
 
     chat_templates: Mapping[str, str] = MappingProxyType({})
 
+    @gc_paused()
     def __init__(
         self,
         tokenizer: "bytes | tokenizers.Tokenizer",
@@ -273,6 +274,7 @@ class LoadedTokenizer:
         return self._choice[0]
 
     @cached_property
+    @gc_paused()
     def _choice(self) -> tuple[Engine, str]:
         return choose_engine(self._tokenizer, self._config, self._place, parallel=self._parallel)
 
