@@ -13,10 +13,9 @@ from pipelines.rows.draw_loops import GAMMA
 from pipelines.rows.evaluation import EvaluationLine, example_ids, example_name
 from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.masking import mix
-from pipelines.rows.packing import Packing, pack
+from pipelines.rows.packing import Packing, RowLayout, pack
 from pipelines.rows.ragged import Ragged, join_slices
 from pipelines.rows.repeats import Kept
-from pipelines.rows.row_layout import RowLayout
 from pipelines.tasks.task import Columns, Finish, Segments, Task, is_training
 from schemas.features import segment_name, token_dtype
 from schemas.sidecar import Schema

@@ -29,10 +29,10 @@ from pipelines.encoding.word_slots import (
     SHORT,
     USED,
     find_slot,
+    prefetch,
     short_hash,
 )
 from pipelines.host.compiled import entry, inner
-from pipelines.host.prefetch import prefetch
 
 IDS, REST = 2, 3  # slots[S, 4], int64, after LOW and HIGH
 FIRST_ID, NUMBER = 4, 7  # of the same as uint32[S, 8]

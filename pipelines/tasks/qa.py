@@ -17,8 +17,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.encoding.questions import FIELDS, Questions, name_of, tokenize_questions
-from pipelines.encoding.windows import EVERY, FIRST, HOLDING, NONE, Windows, choose_windows
+from pipelines.encoding.questions import (
+    EVERY,
+    FIELDS,
+    FIRST,
+    HOLDING,
+    NONE,
+    Questions,
+    Windows,
+    choose_windows,
+    name_of,
+    tokenize_questions,
+)
 from pipelines.readers.documents import Documents, Role
 from pipelines.rows.evaluation import evaluation_lines
 from pipelines.rows.example_batch import ExampleBatch

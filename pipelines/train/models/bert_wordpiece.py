@@ -1,24 +1,213 @@
-"""WordPiece with BERT's normalizer and words."""
+"""WordPiece with BERT's normalizer and words: word counts in, vocabulary out.
 
+The vocabulary is that of `tokenizers`' WordPieceTrainer, which is BPE by counts: a word is made of
+its characters, `x` where it begins and `##x` further on, and the pair that occurs most is merged.
+What that trainer does, learned by comparing, and kept:
+
+- Ids: special tokens, the characters in the order of their code points, those that occur within
+  words (`##x`), one id a merge.
+- With a limit of n characters, the n most frequent stay; words are merged as if the others were
+  not there, and encoded they become [UNK].
+
+There the order of `##x`, and which of equally frequent characters stay, depend on a hash that
+differs from run to run, and with the order how ties between pairs are broken. Here `##x` are in the
+order of their code points, and of equally frequent characters the smaller code points stay.
+Nothing else differs: given the order of one of its runs, every token and id is the same.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import, where pyright cannot see them.)
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+import pyarrow as pa
+import pyarrow.compute as pc
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from pipelines.train.bpe import Trained
+from pipelines.train.bpe import Trained, merge_words
 from pipelines.train.histogram import Histogram
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.tokenizer_json import add_special_tokens
-from pipelines.train.wordpiece import (
-    PREFIX,
-    UNKNOWN,
-    first_tokens,
-    normalized_words,
-    normalizer,
-    train_wordpiece,
-)
+from pipelines.train.word_counter import add_counts
+from pipelines.train.word_counts import SCHEMA, buffers_of
 from schemas.errors import DataError, UsageError
+
+PREFIX = "##"
+UNKNOWN = "[UNK]"
+_CODE_POINTS = 0x110000
+_ENCODED = 1 << 14  # words at once
+_ALWAYS = np.iinfo(np.int64).max
+_AT_ONCE = 1 << 9  # words that are normalized: the time for each grows with more, and with less
+_BETWEEN = "|"  # these: no word but itself has it
+
+
+def normalizer(*, lowercase: bool) -> normalizers.Normalizer:
+    """BERT's own, as published with its uncased and its cased models."""
+    return normalizers.BertNormalizer(lowercase=lowercase)
+
+
+# ---- words ----
+
+
+def normalized_words(counts: pa.Table, *, lowercase: bool) -> pa.Table:
+    """What BERT's normalizer and pre-tokenizer make of words, counted, sorted by word.
+
+    Args:
+      counts: of words as `bert_words` cuts them; see `word_counts`.
+      lowercase: see `normalizer`.
+    """
+    text = pc.utf8_ltrim(counts["word"].cast(pa.large_string()), characters=" ")
+    numbers = counts["count"]
+    # Of printable ASCII: the pattern leaves a word of it whole, and only capitals change.
+    plain = pc.match_substring_regex(text, "^[!-~]+$")
+    asciis = text.filter(plain)
+    tables = [(pc.ascii_lower(asciis) if lowercase else asciis, numbers.filter(plain))]
+    others, times = text.filter(pc.invert(plain)), numbers.filter(pc.invert(plain))
+    for start in range(0, len(others), _AT_ONCE):
+        chunk = slice(start, start + _AT_ONCE)
+        tables.append(_normalize(others[chunk], times[chunk], lowercase))
+    return add_counts(
+        pa.table([words.cast(pa.large_binary()), n], schema=SCHEMA) for words, n in tables
+    ).sort_by("word")
+
+
+def _normalize(
+    words: pa.ChunkedArray, counts: pa.ChunkedArray, lowercase: bool
+) -> tuple[pa.Array, pa.Array]:
+    """Pieces of words, not yet added up; `Été|là` -> ete, la."""
+    text = normalizer(lowercase=lowercase).normalize_str(_BETWEEN.join(words.to_pylist()))
+    pieces = pa.array(
+        [piece for piece, _ in pre_tokenizers.BertPreTokenizer().pre_tokenize_str(text)],
+        pa.large_string(),
+    )
+    between = pc.equal(pieces, _BETWEEN).to_numpy(zero_copy_only=False)
+    numbers = counts.to_numpy()[np.cumsum(between)]
+    return pieces.filter(pa.array(~between)), pa.array(numbers[~between])
+
+
+# ---- vocabulary ----
+
+
+def first_tokens(
+    words: pa.LargeBinaryArray,
+    counts: np.ndarray,
+    *,
+    special_tokens: Sequence[str],
+    limit_alphabet: int | None = None,
+    initial_alphabet: str = "",
+) -> list[str]:
+    """The vocabulary before any merge.
+
+    Args:
+        words: see `train_wordpiece`.
+        counts: int64[len(words)].
+        special_tokens: the first ids.
+        limit_alphabet: so many characters stay, the most frequent.
+        initial_alphabet: characters that stay before any others, in the text or not.
+    """
+    offsets, points = _code_points(words)
+    times = np.bincount(points, np.repeat(counts, np.diff(offsets)), _CODE_POINTS).astype(np.int64)
+    times[[ord(character) for character in initial_alphabet]] = _ALWAYS
+    by_times = np.argsort(-times, kind="stable")[: np.count_nonzero(times)]
+    alphabet = [chr(point) for point in np.sort(by_times[:limit_alphabet])]
+    within = np.ones(len(points), bool)
+    within[offsets[:-1]] = False
+    whole = dict.fromkeys([*special_tokens, *alphabet])
+    inner = (chr(point) for point in np.unique(points[within]))
+    return list(dict.fromkeys([*whole, *(PREFIX + c for c in inner if c in whole)]))
+
+
+def train_wordpiece(
+    words: pa.LargeBinaryArray,
+    counts: np.ndarray,
+    *,
+    first: Sequence[str],
+    vocab_size: int,
+    min_frequency: int = 2,
+    max_token_length: int | None = None,
+    special_tokens: Sequence[str] = (),
+    progress: np.ndarray | None = None,
+) -> Trained:
+    """The vocabulary of words that occur `counts` times.
+
+    Args:
+        words: distinct, UTF-8, none empty, in any order (the order decides nothing), no nulls.
+        counts: int64[len(words)], each at least 1.
+        first: what `first_tokens` gave.
+        vocab_size: tokens wanted, the first included; fewer come out if no pair is left.
+        min_frequency: a pair that occurs less often is not merged.
+        max_token_length: tokens have less characters than this, or two; `##` does not count.
+        special_tokens: those at the beginning of `first`.
+        progress: see `train_bpe`.
+    """
+    ids = {token: i for i, token in enumerate(first)}
+    offsets, symbols = _symbols(words, ids)
+    trained = merge_words(
+        offsets,
+        symbols,
+        counts,
+        first=first,
+        spelled=_spelled_by_merges(special_tokens, ids),
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        max_token_length=max_token_length,
+        continuing_prefix=PREFIX,
+        progress=progress,
+    )
+    return replace(trained, word_tokens=_encoded_lengths(words, trained.tokens))
+
+
+def _code_points(words: pa.LargeBinaryArray) -> tuple[np.ndarray, np.ndarray]:
+    """The characters of words, one after another, and where words begin among them."""
+    offsets, data = buffers_of(words)
+    data = data[offsets[0] : offsets[-1]]
+    before = np.concatenate([[0], np.cumsum((data & 0xC0) != 0x80)])
+    points = np.frombuffer(data.tobytes().decode().encode("utf-32-le"), "<u4")
+    return before[offsets - offsets[0]], points
+
+
+def _symbols(words: pa.LargeBinaryArray, ids: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
+    """The ids of their characters, of those that have one, and where words begin among them."""
+    offsets, points = _code_points(words)
+    found = np.unique(points)
+    characters = [chr(point) for point in found]
+    where = np.searchsorted(found, points)
+    begins = np.array([ids.get(c, -1) for c in characters], np.int32)
+    goes_on = np.array([ids.get(PREFIX + c, -1) for c in characters], np.int32)
+    symbols = np.where(begins[where] < 0, -1, goes_on[where])
+    symbols[offsets[:-1]] = begins[where[offsets[:-1]]]
+    kept = symbols >= 0
+    return np.concatenate([[0], np.cumsum(kept)])[offsets], symbols[kept]
+
+
+def _spelled_by_merges(tokens: Sequence[str], ids: Mapping[str, int]) -> dict[int, list[int]]:
+    """Special tokens that merges can spell, as `the` or `##ing`, and the symbols of each."""
+    spelled = {}
+    for token in tokens:
+        begins = "" if token.startswith(PREFIX) else token[:1]
+        symbols = [begins] if begins else []
+        symbols += [PREFIX + character for character in token.removeprefix(PREFIX)[len(begins) :]]
+        if len(symbols) > 1 and ids.keys() >= set(symbols):
+            spelled[ids[token]] = [ids[symbol] for symbol in symbols]
+    return spelled
+
+
+def _encoded_lengths(words: pa.LargeBinaryArray, tokens: Sequence[str]) -> np.ndarray:
+    """How many tokens each word becomes: the longest that fits is taken, whatever was merged."""
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=UNKNOWN))
+
+    def lengths() -> Iterator[int]:
+        for start in range(0, len(words), _ENCODED):
+            chunk = words[start : start + _ENCODED].cast(pa.large_string()).to_pylist()
+            yield from map(len, tokenizer.encode_batch_fast(chunk))
+
+    return np.fromiter(lengths(), np.int64, len(words))
+
 
 _ROLES = {  # what transformers calls them, for the special tokens that BERT has
     "cls_token": "[CLS]",

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.filters import repetition as module
-from pipelines.filters.repetition import repetition
+from pipelines.filters.rules import sizes as module
+from pipelines.filters.rules.sizes import repetition
 
 
 def column(documents):

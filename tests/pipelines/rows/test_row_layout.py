@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.rows.row_layout import RowLayout
+from pipelines.rows.packing import RowLayout
 
 STREAM = np.array([5, 6, 7, 8, 9], np.uint16)
 

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, pre_tokenizers
 
 from pipelines import build_shards, train_tokenizer
 from pipelines.train.histogram import read_histogram
-from pipelines.train.wordpiece import first_tokens, normalized_words, train_wordpiece
+from pipelines.train.models.bert_wordpiece import first_tokens, normalized_words, train_wordpiece
 from schemas.errors import DataError, UsageError
 from tests.tools.places import DATA
 from trainers.data.shard_set import ShardSet

@@ -20,8 +20,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from pipelines.encoding.splitting.patterns import bert_words
 from pipelines.train.bpe import Trained
 from pipelines.train.cutting import Cutting
+from pipelines.train.models.bert_wordpiece import first_tokens, normalized_words, train_wordpiece
 from pipelines.train.word_counter import WordCounter
-from pipelines.train.wordpiece import first_tokens, normalized_words, train_wordpiece
 from tests.tools.places import DATA
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
