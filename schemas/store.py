@@ -8,17 +8,32 @@ again is tried again, and nothing for ever: a store that does not answer is an e
 Python 3.8 syntax.
 """
 
+import errno
+import logging
+import os
+import random
 import re
+import time
 from glob import has_magic
 from types import ModuleType
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, TypeVar
 
-from schemas.errors import DataError, UsageError
+from schemas.errors import DataError, TextmillError, UsageError, one_line
+from schemas.store_credentials import current_credentials, tell_if_slow
 
+T = TypeVar("T")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _EXTRAS = {"gs": "gs", "gcs": "gs", "s3": "s3", "s3a": "s3"}  # of setup.py
 # Of "gs" and "s3": gives options to their file systems, before what fsspec is told by the user.
 option_finders: Dict[str, Callable[[], Dict[str, Any]]] = {}
+_GCSFS_KINDS = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
+# For one answer, with what the package itself tries again; a part of a file at 70 kB/s comes.
+ANSWER_SECONDS = 120.0
+PATIENCE_SECONDS = 60.0  # what fails for so long is given up
+_LONGEST_PAUSE = 8.0  # seconds between two tries
+_SLOWEST = 70_000  # bytes a second of an upload or a copy that is still waited for
+_DONE = {"pipe_file": "written", "put_file": "written", "cp_file": "written", "rm_file": "deleted"}
+_REFUSALS = (PermissionError, ImportError, TypeError, ValueError)
 
 
 def is_url(path: str) -> bool:
@@ -48,7 +63,7 @@ def read(url: str, start: int = 0, stop: Optional[int] = None) -> bytes:
     try:
         return call(url, "cat_file", key_of(url), **part)
     except DataError as error:
-        if calls_for(url).is_beyond_end(error.__cause__):
+        if _is_beyond_end(error.__cause__):
             return b""
         raise
 
@@ -102,45 +117,169 @@ def _list(url: str, method: str, key: str) -> Dict[str, int]:
 
 def key_of(url: str) -> str:
     """What fsspec's file system calls a file: bucket/folder/name."""
-    return calls_for(url).package_of(url)._strip_protocol(url)
+    return package_of(url)._strip_protocol(url)
 
 
-def call(url: str, method: str, *arguments: Any, **options: Any) -> Any:
-    """Calls a method of the file system of a URL: see `schemas.store_calls.call`."""
-    return calls_for(url).call(url, method, *arguments, **options)
-
-
-def patiently(url: str, operation: Callable[[], None]) -> None:
-    """Writes a file by several calls, all of them again where that may help.
+def call(url: str, method: str, *arguments: Any, moved: int = 0, **options: Any) -> Any:
+    """Calls a method of the file system of a URL, again where that may help.
 
     Args:
-      url: of the file.
-      operation: raises OSError where what it wrote is not right.
+      url: of the file or folder, for errors too.
+      method: of fsspec's file systems, such as cat_file.
+      *arguments: of it.
+      moved: bytes that it sends or copies, for which it may take longer.
+      **options: of it.
 
     Raises:
-      DataError: it went on failing.
+      FileNotFoundError: there is no such file to read or delete.
+      DataError: the store does not do it.
+      UsageError: there is no package for this kind of store, or there are no credentials.
     """
-    calls_for(url).patiently(url, operation, "written")
+    files, fsspec = _file_system(url), _fsspec(url).asyn
+    seconds = ANSWER_SECONDS + moved / _SLOWEST
+
+    def ask() -> Any:
+        if not files.async_impl:
+            return getattr(files, method)(*arguments, **options)
+        coroutine = getattr(files, "_" + method)
+        return fsspec.sync(files.loop, coroutine, *arguments, timeout=seconds, **options)
+
+    done = _DONE.get(method, "read")
+    try:
+        return patiently(url, ask, done)
+    except FileNotFoundError as error:
+        if done == "written":
+            raise _give_up(url, error, done) from error
+        raise
 
 
-def calls_for(url: str) -> ModuleType:
-    """The module that calls stores.
+def patiently(url: str, operation: Callable[[], T], done: str = "written") -> T:
+    """Does it, again and again while the store or the network fail.
+
+    Args:
+      url: that it is about, for errors.
+      operation: raises OSError, or what the packages for stores raise.
+      done: what is done with the file: read, written, deleted.
 
     Raises:
-      UsageError: what it imports is not installed.
+      FileNotFoundError: there is no such file.
+      DataError: the store refused, or went on failing.
+      TextmillError: of the operation.
+    """
+    ends, longest = time.monotonic() + PATIENCE_SECONDS, 0.2
+    with tell_if_slow(f"{url}: no answer yet"):
+        while True:
+            try:
+                return operation()
+            except FileNotFoundError as error:
+                raise FileNotFoundError(errno.ENOENT, "there is no such file", url) from error
+            except TextmillError:
+                raise
+            except Exception as error:
+                if not _may_pass(error) or time.monotonic() > ends:
+                    raise _give_up(url, error, done) from error
+            time.sleep(random.uniform(0, longest))
+            longest = min(2 * longest, _LONGEST_PAUSE)
+
+
+def package_of(url: str) -> Any:
+    """The class of the file system of a URL.
+
+    Raises:
+      UsageError: its package is not installed, or there is none.
     """
     try:
-        # Who reads a directory needs neither fsspec nor tenacity.
-        from schemas import store_calls
+        if kind_of(url) == "gs" and not os.environ.get(_GCSFS_KINDS):
+            # Its other class asks by gRPC what kind of bucket each is, and waits 60 s where that
+            # does not get through (an emulator, a proxy). Who has zonal buckets sets the variable.
+            from gcsfs.core import GCSFileSystem
+
+            return GCSFileSystem
+        return _fsspec(url).get_filesystem_class(protocol_of(url))
     except ImportError as error:
-        raise missing_package(url, error) from error
-    return store_calls
+        raise _missing_package(url, error) from error
+    except ValueError as error:
+        raise UsageError(
+            f"{url}: nothing reads {protocol_of(url)}://. Give a directory, or one on gs:// or "
+            "s3://"
+        ) from error
 
 
-def missing_package(url: str, error: ImportError) -> UsageError:
+def _fsspec(url: str) -> ModuleType:
+    """The package, with those of its modules that are used.
+
+    Raises:
+      UsageError: it is not installed.
+    """
+    try:
+        # Who reads a directory does without.
+        import fsspec
+        import fsspec.asyn
+        import fsspec.config
+    except ImportError as error:
+        raise _missing_package(url, error) from error
+    return fsspec
+
+
+def _missing_package(url: str, error: ImportError) -> UsageError:
     """What is said where a package is missing."""
     kind = kind_of(url)
     remedy = f"pip install '/path/to/textmill[{kind}]'" if kind else f"install it ({error})"
     return UsageError(
         f"{url}: the package that reads {protocol_of(url)}:// is not installed: {remedy}"
+    )
+
+
+def _file_system(url: str) -> Any:
+    """The file system, which fsspec keeps; one made before a fork is not used after it."""
+    package = package_of(url)
+    # They write a traceback for what they raise anyway: here it is told once, in words.
+    for name in ("gcsfs", "s3fs"):
+        if logging.getLogger(name).level == logging.NOTSET:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+    kind = kind_of(url)
+    options = {**_fsspec(url).config.apply_config(package, {}), **option_finders.get(kind, dict)()}
+    if kind and not {"token", "key", "anon"} & options.keys():
+        credentials = current_credentials(kind, url)
+        if kind == "gs":  # it would go on without those that do not work
+            options["token"] = credentials or "anon"
+        elif credentials is None:
+            raise UsageError(
+                "s3:// wants credentials and there are none: set AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY, or make a profile with `aws configure`; what is public is "
+                f"read by FSSPEC_S3_ANON=true ({url})"
+            )
+    try:
+        return package(use_listings_cache=False, **options)
+    except Exception as error:  # as of credentials that are missing or broken
+        raise _give_up(url, error, "read") from error
+
+
+def _give_up(url: str, error: Exception, done: str) -> DataError:
+    said = one_line(error)
+    if isinstance(error, TimeoutError):
+        said = f"no answer in {ANSWER_SECONDS:.0f} s"
+    elif isinstance(error, FileNotFoundError):
+        said = "there is no such bucket or file"
+    elif not _may_pass(error):
+        said = f"the store refused: {said}"
+    return DataError(
+        f"{url} cannot be {done}: {said:.500}. Check the address, the network and the credentials"
+    )
+
+
+def _is_beyond_end(error: Optional[BaseException]) -> bool:
+    """Whether a range was asked for that begins where a file has ended: HTTP status 416."""
+    return "416" in str(getattr(error, "code", "")) or "satisfiable" in str(error)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether the same request may succeed a little later."""
+    return not (
+        isinstance(error, _REFUSALS)
+        or _is_beyond_end(error)
+        or str(getattr(error, "code", "")) in ("400", "401", "403", "405", "412")
+        or getattr(error, "errno", None) == errno.EINVAL  # 400 of s3, as for a token that expired
+        or "Credential" in type(error).__name__
+        or str(error).startswith("Forbidden")
     )

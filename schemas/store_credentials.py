@@ -29,7 +29,6 @@ _AGAIN_SECONDS = 60.0
 _last_told = -_AGAIN_SECONDS
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 _GIVEN = "GOOGLE_APPLICATION_CREDENTIALS"
-_KINDS = {"gs": "gs", "gcs": "gs", "s3": "s3", "s3a": "s3"}
 _REMEDY = {
     "gs": "check the network, log in again (gcloud auth application-default login), or name "
     "another key with GOOGLE_APPLICATION_CREDENTIALS; what is public is read without credentials "
@@ -56,21 +55,21 @@ def tell_if_slow(what: str) -> Iterator[None]:
         yield
 
 
-def current_credentials(url: str) -> Any:
+def current_credentials(kind: str, url: str) -> Any:
     """Credentials for a store that are good for minutes, loaded or renewed if need be.
 
     Args:
+      kind: of the store: gs or s3.
       url: that is to be read, for errors.
 
     Returns:
       For gs:// what google.auth loads, or None where there are none or FSSPEC_GS_TOKEN=anon asks
-      for none; for s3:// what botocore finds, or None; None for any other store.
+      for none; for s3:// what botocore finds, or None.
 
     Raises:
       DataError: there are credentials, and they cannot be loaded or renewed.
     """
-    kind = _KINDS.get(url.split("://")[0].lower())
-    if not kind or (kind == "gs" and os.environ.get("FSSPEC_GS_TOKEN") == "anon"):
+    if kind == "gs" and os.environ.get("FSSPEC_GS_TOKEN") == "anon":
         return None
     return _keeper(kind, _origin(kind), os.getpid()).get(url)
 

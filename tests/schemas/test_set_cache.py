@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import schemas.set_files
-import schemas.store_calls
+import schemas.store
 from pipelines import export, inspect_shards, verify
 from pipelines.inspection.checks.set_check import verify_set
 from schemas.errors import DataError, UsageError
@@ -61,8 +61,8 @@ def cache(tmp_path):
 @pytest.fixture
 def impatient(monkeypatch):
     """Gives up after seconds, not minutes."""
-    monkeypatch.setattr(schemas.store_calls, "ANSWER_SECONDS", 2.0)
-    monkeypatch.setattr(schemas.store_calls, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(schemas.store, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(schemas.store, "PATIENCE_SECONDS", 0.5)
 
 
 def opened(url, cache, **options):

@@ -171,7 +171,7 @@ def test_a_token_service_that_comes_back_is_asked_again(
     url = gs_store.url("x/x")
     assert schema_stores.read(url) == schema_stores.read(url) == b"content" and rule.hits == 2
     assert tokens.count("POST", "/token") == 3  # one token for both
-    assert current_credentials(gs_store.url()).token == "t"
+    assert current_credentials("gs", gs_store.url()).token == "t"
 
 
 def test_threads_that_wait_for_one_renewal_end_with_it(
@@ -269,7 +269,7 @@ def test_what_the_store_itself_refuses_is_told_at_once(status, store):
 def test_gcsfs_asks_nothing_by_grpc_unless_told_to(told, name):
     """Whoever imports it: what kind of bucket it has takes a minute where gRPC gets no answer."""
     code = (
-        "import gcsfs\nfrom schemas.store_calls import package_of\n"
+        "import gcsfs\nfrom schemas.store import package_of\n"
         "print(package_of('gs://b/x').__name__)\n"
     )
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GCSFS_")}

@@ -11,7 +11,7 @@ import s3fs.core
 import xxhash
 from apache_beam.options.value_provider import RuntimeValueProvider
 
-import schemas.store_calls
+import schemas.store
 import schemas.store_credentials
 from pipelines.readers.files import open_file
 from pipelines.storage import s3_flags
@@ -60,7 +60,7 @@ def test_s3_copies_a_very_big_file_in_parts(s3_store, tmp_path, monkeypatch):
 
 
 def test_a_copy_of_another_size_is_refused(store, monkeypatch):
-    monkeypatch.setattr(schemas.store_calls, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(schemas.store, "PATIENCE_SECONDS", 0.2)
     store.put("a", b"four")
     with pytest.raises(DataError, match="b cannot be written: the copy has 4 bytes, not 5"):
         stores.copy_all({store.url("a"): store.url("b")}, {store.url("b"): 5})
