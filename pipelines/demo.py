@@ -10,8 +10,13 @@ from pathlib import Path
 import tyro
 
 from pipelines.host.console import Console
-from pipelines.readers.docstrings import write_corpus
-from pipelines.runners.demo_commands import DemoOptions, commands, run, show_what_was_made
+from pipelines.runners.demo_commands import (
+    DemoOptions,
+    commands,
+    run,
+    show_what_was_made,
+    write_corpus,
+)
 from schemas.entry import run_entry
 
 

@@ -1,11 +1,16 @@
 """What the demo runs one after another, and what it says in the end."""
 
+import ast
 import json
+import os
 import shlex
 import subprocess
 import sys
+import sysconfig
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from pydoc_data import topics
 
 from rich.table import Table
 from rich.text import Text
@@ -96,3 +101,39 @@ def _losses(metrics: Path) -> str:
     lines = metrics.read_text(encoding="utf-8").splitlines()
     losses = [m["loss"] for m in map(json.loads, lines) if m["kind"] == "train"]
     return f"loss {losses[0]:.2f} falls to {losses[-1]:.2f}: see loss.png"
+
+
+_LEAST_CHARACTERS = 40  # shorter docstrings say what their name says
+
+
+def write_corpus(path: Path) -> tuple[int, int]:
+    """Writes JSON Lines with `text` and `name`; returns their number and the file's size."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    texts = {f"topic {name}": text for name, text in sorted(topics.topics.items())}
+    texts |= dict(docstrings(Path(sysconfig.get_path("stdlib"))))
+    documents = [
+        {"name": name, "text": text.strip()}
+        for name, text in texts.items()
+        if len(text) >= _LEAST_CHARACTERS
+    ]
+    with open(path, "w", encoding="utf-8") as file:
+        for document in documents:
+            file.write(json.dumps(document, ensure_ascii=False) + "\n")
+    return len(documents), os.path.getsize(path)
+
+
+def docstrings(root: Path) -> Iterator[tuple[str, str]]:
+    """(dotted name, docstring) of all source files below, read without importing any."""
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        if {"site-packages", "test", "tests", "idlelib"} & set(parts):
+            continue
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (SyntaxError, ValueError, OSError):
+            continue  # a template, or written for another Python
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.get_docstring(node)
+                if text:
+                    yield ".".join((*parts, getattr(node, "name", ""))), text
