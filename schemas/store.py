@@ -11,9 +11,7 @@ Python 3.8 syntax.
 import errno
 import logging
 import os
-import random
 import re
-import time
 from glob import has_magic
 from types import ModuleType
 from typing import Any, Callable, Dict, Optional, TypeVar
@@ -30,10 +28,16 @@ _GCSFS_KINDS = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
 # For one answer, with what the package itself tries again; a part of a file at 70 kB/s comes.
 ANSWER_SECONDS = 120.0
 PATIENCE_SECONDS = 60.0  # what fails for so long is given up
-_LONGEST_PAUSE = 8.0  # seconds between two tries
 _SLOWEST = 70_000  # bytes a second of an upload or a copy that is still waited for
 _DONE = {"pipe_file": "written", "put_file": "written", "cp_file": "written", "rm_file": "deleted"}
-_REFUSALS = (PermissionError, ImportError, TypeError, ValueError)
+_REFUSALS = (
+    FileNotFoundError,
+    PermissionError,
+    ImportError,
+    TextmillError,
+    TypeError,
+    ValueError,
+)
 
 
 def is_url(path: str) -> bool:
@@ -166,20 +170,24 @@ def patiently(url: str, operation: Callable[[], T], done: str = "written") -> T:
       DataError: the store refused, or went on failing.
       TextmillError: of the operation.
     """
-    ends, longest = time.monotonic() + PATIENCE_SECONDS, 0.2
-    with tell_if_slow(f"{url}: no answer yet"):
-        while True:
-            try:
-                return operation()
-            except FileNotFoundError as error:
-                raise FileNotFoundError(errno.ENOENT, "there is no such file", url) from error
-            except TextmillError:
-                raise
-            except Exception as error:
-                if not _may_pass(error) or time.monotonic() > ends:
-                    raise _give_up(url, error, done) from error
-            time.sleep(random.uniform(0, longest))
-            longest = min(2 * longest, _LONGEST_PAUSE)
+    # Who reads files of a disk alone does without this package.
+    from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+    trying = Retrying(
+        retry=retry_if_exception(_may_pass),
+        stop=stop_after_delay(PATIENCE_SECONDS),
+        wait=wait_random_exponential(0.2, max=8),
+        reraise=True,
+    )
+    try:
+        with tell_if_slow(f"{url}: no answer yet"):
+            return trying(operation)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(errno.ENOENT, "there is no such file", url) from error
+    except TextmillError:
+        raise
+    except Exception as error:
+        raise _give_up(url, error, done) from error
 
 
 def package_of(url: str) -> Any:
@@ -273,10 +281,11 @@ def _is_beyond_end(error: Optional[BaseException]) -> bool:
     return "416" in str(getattr(error, "code", "")) or "satisfiable" in str(error)
 
 
-def _may_pass(error: Exception) -> bool:
+def _may_pass(error: BaseException) -> bool:
     """Whether the same request may succeed a little later."""
     return not (
         isinstance(error, _REFUSALS)
+        or not isinstance(error, Exception)
         or _is_beyond_end(error)
         or str(getattr(error, "code", "")) in ("400", "401", "403", "405", "412")
         or getattr(error, "errno", None) == errno.EINVAL  # 400 of s3, as for a token that expired

@@ -45,7 +45,7 @@ WIRING = {"build/run", "build/transforms", "runners", "train/run", "train/transf
 WIRING |= {"duplicates/run", "duplicates/transforms", "targets/transforms"}
 # Sets on gs:// and s3:// come through these; who reads a directory needs none of the packages.
 READS_STORES = {"store", "store_credentials", "set_cache", "set_files"}
-STORE_PACKAGES = {"fsspec", "gcsfs", "filelock", "google", "botocore"}
+STORE_PACKAGES = {"fsspec", "gcsfs", "filelock", "tenacity", "google", "botocore"}
 # Prompts are text: the one file of the trainers that reads it may import the tokenizer's package.
 READS_TEXT = {"set_tokenizer"}
 # trainers/, from the ground up, in the same way; the front door to data stands on it alone.

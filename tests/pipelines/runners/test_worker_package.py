@@ -103,6 +103,7 @@ def test_it_holds_pipelines_and_schemas_and_says_what_they_need(tmp_path):
         "pyyaml",
         "rich",
         "s3fs",
+        "tenacity",
         "tokenizers",
         "tyro",
         "xxhash",
