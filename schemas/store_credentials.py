@@ -16,10 +16,10 @@ import threading
 import time
 from contextlib import contextmanager
 from datetime import timezone
-from typing import Any, Iterator, List, Optional, Tuple
+from typing import Any, Iterator, Optional, Tuple
 
 from schemas.errors import DataError, one_line
-from schemas.terminal import call_if_slow, say
+from schemas.terminal import call_if_slow, in_time, say
 
 SILENT_SECONDS = 5.0  # then it is said what is waited for
 RENEWAL_SECONDS = 60.0  # then a token service is given up
@@ -98,32 +98,17 @@ class _Keeper:
                 raise self._give_up(url, self._failure)
             if time.monotonic() >= self._good_until:
                 try:
-                    self._credentials, seconds = self._in_time()
+                    self._credentials, seconds = self._renewed()
                 except Exception as error:
                     self._failure, self._failed_at = error, time.monotonic()
                     raise self._give_up(url, error) from error
                 self._good_until = time.monotonic() + seconds
             return self._credentials
 
-    def _in_time(self) -> Tuple[Any, float]:
-        """Renews in a thread that may be left behind: no time limit of the libraries holds."""
-        outcome: List[Any] = []
-
-        def work() -> None:
-            try:
-                outcome.append(self._renew(self._credentials))
-            except Exception as error:
-                outcome.append(error)
-
-        thread = threading.Thread(target=work, name="credentials", daemon=True)
+    def _renewed(self) -> Tuple[Any, float]:
+        """Credentials, in time: no limit of the libraries holds."""
         with tell_if_slow(f"{self._origin} to be renewed: up to {RENEWAL_SECONDS:.0f} s"):
-            thread.start()
-            thread.join(RENEWAL_SECONDS)
-        if not outcome:
-            raise TimeoutError(f"no answer in {RENEWAL_SECONDS:.0f} s")
-        if isinstance(outcome[0], Exception):
-            raise outcome[0]
-        return outcome[0]
+            return in_time(RENEWAL_SECONDS, lambda: self._renew(self._credentials))
 
     def _give_up(self, url: str, error: Exception) -> DataError:
         said = one_line(error)

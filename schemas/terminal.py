@@ -6,8 +6,9 @@ goes through here (on the side of the pipelines through `pipelines.host.console`
 
 import threading
 import unicodedata
+from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Callable, Iterator, Optional, TextIO
+from typing import Any, Callable, Iterator, Optional, TextIO
 
 _JOINERS = "\u200c\u200d"  # without which some scripts and emoji cannot be written
 
@@ -60,3 +61,26 @@ def call_if_slow(seconds: float, tell: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def in_time(seconds: float, work: Callable[[], Any]) -> Any:
+    """What a function returns; its thread is left behind if that takes longer than some seconds.
+
+    Raises:
+      TimeoutError: it did.
+      Exception: of the function.
+    """
+    answer: Any = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(work())
+        except Exception as error:
+            answer.set_exception(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not answer.done():
+        raise TimeoutError(f"no answer in {seconds:g} s")
+    return answer.result()

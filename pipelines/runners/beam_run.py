@@ -20,12 +20,13 @@ from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms.environments import Environment
 
 from pipelines.host.console import Console
-from pipelines.runners import job_server, runner_check
+from pipelines.runners import job_server
 from pipelines.runners.beam_flags import runner_flags
 from pipelines.runners.failures import WORKER_DIED, WORKER_DIED_LATE, in_words, overheard
 from pipelines.runners.launch import LAUNCHER
 from pipelines.runners.prism_runner import start_prism
 from pipelines.runners.progress import Display
+from pipelines.runners.runner_check import check_flags as check_flags  # for who has no Beam yet
 from pipelines.runners.worker_package import package_code
 from schemas.errors import DataError, LeftRunning, UsageError
 from schemas.memory import want_addresses
@@ -44,15 +45,6 @@ def mend_beam() -> None:
     # The local runner flushes what is sent once a second, from a thread of its own, and so loses
     # what is written meanwhile: docs/beam_local_runner.md. 0: when a buffer is full, or closed.
     worker_handlers.DATA_BUFFER_TIME_LIMIT_MS = 0
-
-
-def check_flags(beam_arguments: list[str], ours: tuple[type, ...], *, runner: bool) -> list[str]:
-    """Refuses what neither Textmill nor Beam knows: see `launch.check_arguments`."""
-    runner_check.refuse_unknown_flags(beam_arguments, ours)
-    beam_arguments = runner_check.with_class_name(beam_arguments)
-    if runner:
-        runner_check.refuse_bad_runner(beam_arguments)
-    return beam_arguments
 
 
 def run_pipeline(

@@ -3,9 +3,8 @@
 Beam waits five minutes for one that is not there, and says the end of one in the words of gRPC.
 """
 
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import grpc
@@ -13,6 +12,7 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
 from pipelines.runners.beam_flags import runner_flags
 from schemas.errors import DataError, UsageError
+from schemas.terminal import in_time
 
 _ANSWER_SECONDS = 10
 _CANCEL_SECONDS = 5
@@ -64,16 +64,8 @@ def reach_job_server(beam_arguments: list[str]) -> Iterator[list[str]]:
 
 def cancel(job: Any) -> None:
     """Tells a runner that nobody waits for a job; gives up soon where it does not answer."""
-
-    def tell() -> None:
-        try:
-            job.cancel()
-        except Exception:  # whatever it is, there is nobody who could act on it
-            return
-
-    teller = threading.Thread(target=tell, name="cancel", daemon=True)
-    teller.start()
-    teller.join(_CANCEL_SECONDS)
+    with suppress(Exception):  # whatever it is, there is nobody who could act on it
+        in_time(_CANCEL_SECONDS, job.cancel)
 
 
 def _wait_for(channel: Any, endpoint: str) -> None:

@@ -4,12 +4,13 @@ import functools
 import gc
 import logging
 import os
+import shutil
 import sys
 import threading
 import time
 
 from pipelines.runners.beam_flags import runner_flags
-from pipelines.runners.prism import with_program
+from schemas.errors import UsageError
 
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
 # Measured with two cores (L = 128, MLM): two threads take 0.94 of the time of one for 50 MB, 0.88
@@ -32,7 +33,7 @@ def choose_runner(beam_arguments: list[str], total_bytes: int) -> tuple[list[str
       UsageError: the runner's program is not there.
     """
     if runner_flags(beam_arguments).is_named:
-        return with_program(beam_arguments), "as asked"
+        return _with_program(beam_arguments), "as asked"
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
@@ -50,6 +51,44 @@ def choose_runner(beam_arguments: list[str], total_bytes: int) -> tuple[list[str
         how = f"in {cores} worker processes"
         workers = ["--direct_running_mode=multi_processing", *workers]
     return [*chosen, *workers, *beam_arguments], f"{how}, the fastest for input of this size"
+
+
+def _with_program(beam_arguments: list[str]) -> list[str]:
+    """Arguments that name the program of Prism, if that is the runner; Beam would download one.
+
+    Raises:
+      UsageError: there is none, said before anything is planned.
+    """
+    flags = runner_flags(beam_arguments)
+    if flags.job_endpoint or flags.is_embedded or not flags.is_prism:
+        return beam_arguments
+    return [*beam_arguments, f"--prism_location={find_program(flags.prism_location)}"]
+
+
+def find_program(location: str | None) -> str:
+    """Where Prism's program is: as the user says, beside the Python interpreter, or on the PATH.
+
+    Args:
+      location: `--prism_location`.
+
+    Raises:
+      UsageError: it is nowhere, or no program.
+    """
+    if location:
+        if not (os.path.isfile(location) and os.access(location, os.X_OK)):
+            raise UsageError(
+                f"--prism_location={location}: there is no program; give the path of a file that "
+                "can be executed, such as `make prism` builds (nothing is downloaded)"
+            )
+        return location
+    beside = os.path.join(os.path.dirname(sys.executable), "prism")  # of the virtual environment
+    found = shutil.which(beside) or shutil.which("prism")
+    if not found:
+        raise UsageError(
+            f"--runner=PrismRunner: its program is neither {beside} nor on the PATH; build it with "
+            "`make prism` (this takes Go), or say where one is: --prism_location=PATH"
+        )
+    return found
 
 
 def check_arguments(beam_arguments: list[str], *ours: type, runner: bool = False) -> list[str]:

@@ -60,7 +60,7 @@ def start_prism(beam_arguments: list[str]) -> Iterator[list[str]]:
     """Starts Prism, if it is asked for; yields arguments that name where it listens.
 
     Args:
-      beam_arguments: as `with_program` gives them.
+      beam_arguments: as `choose_runner` gives them.
 
     Raises:
       UsageError: its port is taken.

@@ -35,8 +35,16 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
 
-def refuse_unknown_flags(beam_arguments: list[str], ours: tuple[type, ...]) -> None:
-    """Refuses a flag that neither Textmill nor Beam knows: see `launch.check_arguments`."""
+def check_flags(beam_arguments: list[str], ours: tuple[type, ...], *, runner: bool) -> list[str]:
+    """Refuses what neither Textmill nor Beam knows: see `launch.check_arguments`."""
+    _refuse_unknown_flags(beam_arguments, ours)
+    beam_arguments = _with_class_name(beam_arguments)
+    if runner:
+        refuse_bad_runner(beam_arguments)
+    return beam_arguments
+
+
+def _refuse_unknown_flags(beam_arguments: list[str], ours: tuple[type, ...]) -> None:
     parser = _Parser(add_help=False, allow_abbrev=False)
     for options_class in PipelineOptions.__subclasses__():
         with contextlib.suppress(argparse.ArgumentError):  # two classes offer the same flag
@@ -56,7 +64,7 @@ def refuse_unknown_flags(beam_arguments: list[str], ours: tuple[type, ...]) -> N
         raise UsageError(f"unknown flag {unknown[0]}: neither Textmill nor Beam has it{hint}")
 
 
-def with_class_name(beam_arguments: list[str]) -> list[str]:
+def _with_class_name(beam_arguments: list[str]) -> list[str]:
     """The arguments with the name of the runner's class, where Beam knows it by a shorter one.
 
     Beam takes `flink`, `FLINKRUNNER` and `FlinkRunner` for one; all else looks at the last alone.

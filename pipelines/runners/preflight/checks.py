@@ -8,7 +8,6 @@ import importlib.util
 import os
 import socket
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -23,6 +22,7 @@ from pipelines.runners.beam_flags import RunnerFlags, runner_flags
 from pipelines.runners.runner_check import refuse_bad_runner
 from pipelines.storage import store
 from schemas.errors import TextmillError, UsageError, one_line
+from schemas.terminal import in_time
 
 if TYPE_CHECKING:
     from pipelines.readers.sources import Block
@@ -231,26 +231,17 @@ def unreachable(path: str) -> str:
 
     A look-up without network or credentials may hang: it is waited for in vain, and left behind.
     """
-    outcome: list[str] = []
     bucket = "/".join(path.split("/")[:3])  # gs://bucket
     if bucket in _silent:
         return _silent[bucket]
-
-    def look() -> None:
-        try:
-            store.exists(path)
-            outcome.append("")
-        except Exception as error:
-            said = one_line(error)
-            outcome.append(f"the store refuses: {said[:200]}")
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    thread.join(_PATIENCE)
-    if not outcome:
-        _silent[bucket] = f"no answer in {_PATIENCE:g} s: no network here, or no credentials"
+    try:
+        in_time(_PATIENCE, lambda: store.exists(path))
+    except TimeoutError as error:
+        _silent[bucket] = f"{error}: no network here, or no credentials"
         return _silent[bucket]
-    return outcome[0]
+    except Exception as error:
+        return f"the store refuses: {one_line(error)[:200]}"
+    return ""
 
 
 def check_filter(asked: Asked) -> Check:

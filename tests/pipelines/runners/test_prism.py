@@ -17,8 +17,7 @@ from pipelines import build_shards, train_tokenizer
 from pipelines.duplicates import job
 from pipelines.readers import sources
 from pipelines.runners import prism_runner
-from pipelines.runners.launch import IN_PROCESS
-from pipelines.runners.prism import find_program
+from pipelines.runners.launch import IN_PROCESS, find_program
 from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import read_set
