@@ -1,5 +1,6 @@
 """Parquet -> documents: a row group a part, and of it the columns that are needed."""
 
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import BinaryIO
@@ -19,7 +20,7 @@ from schemas.errors import DataError, one_line
 _BUFFER_BYTES = 1 << 20  # of a column that is read at once: row groups may be larger than memory
 _MOST_ROWS = 1 << 14  # at once
 # At once, if each row held the longest value of its dictionary: 500 bytes may stand for gigabytes.
-_MOST_BYTES = 256 << 20
+_MOST_BYTES = 128 << 20
 _FOOTER_TAIL = 8  # length of the footer, and PAR1
 
 
@@ -36,12 +37,15 @@ def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = No
     check_fields(file.schema_arrow, roles, part.path, class_names(file.schema_arrow))
     columns = _wanted_columns(metadata, roles)
     footer = metadata.serialized_size + _FOOTER_TAIL
+    unread = pq.ParquetFile(pa.PythonFile(_NoPages(part.size), mode="r"), metadata=metadata)
     parts: list[Part] = []
     record = 0
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         if not group.num_rows:
             continue
+        for column in columns:
+            _check_chunk(unread, part, number, column)
         spans = [_span(group.column(i), part) for i in columns]
         if not parts:
             spans.append((part.size - footer, part.size))
@@ -52,6 +56,40 @@ def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = No
         record += group.num_rows
     stops = [later.start for later in parts[1:]] + [part.size] * bool(parts)
     return [replace(p, stop=stop) for p, stop in zip(parts, stops, strict=True)]
+
+
+class _PagesReached(Exception):
+    """Pages would be read now: the footer is in order."""
+
+
+class _NoPages(io.RawIOBase):
+    def __init__(self, size: int):
+        self._size = size
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._size  # all that is looked for is the size
+
+    def tell(self) -> int:
+        return self._size
+
+    def read(self, size: int = -1) -> bytes:
+        raise _PagesReached
+
+
+def _check_chunk(file: pq.ParquetFile, part: Part, group: int, column: int) -> None:
+    """Refuses metadata of a column chunk that contradict the schema.
+
+    Arrow's reader raises an error for them; asked of the metadata itself, they end the process.
+    """
+    try:
+        file.reader.read_row_group(group, column_indices=[column], use_threads=False)
+    except _PagesReached:
+        pass
+    except (pa.ArrowException, OSError) as error:
+        raise _open_error(part, one_line(error)) from error
 
 
 def _span(column: pq.ColumnChunkMetaData, part: Part) -> tuple[int, int]:

@@ -3,6 +3,8 @@
 import io
 import json
 import re
+import subprocess
+import sys
 from datetime import datetime
 
 import numpy as np
@@ -319,3 +321,58 @@ def test_a_column_outside_of_its_parquet_file(tmp_path):
     assert parquet._span(column, part) == (start, stop)
     with pytest.raises(DataError, match=f"a.parquet is no whole .*from byte {start} to {stop} of"):
         parquet._span(column, Part("a.parquet", stop - 1, 0, stop - 1))
+
+
+FLIPS = """
+import io, sys
+import pyarrow as pa, pyarrow.parquet as pq
+from pipelines.readers.formats import parquet
+from pipelines.readers.source import Source
+from pipelines.readers.stored import Part
+from schemas.errors import TextmillError
+sink = io.BytesIO()
+pq.write_table(pa.table({"text": ["a", "bcd"] * 9}), sink, row_group_size=9, store_schema=False)
+content = sink.getvalue()
+size = len(content)
+source = Source(("a.parquet",))
+messages = set()
+for place in range(size - 8 - int.from_bytes(content[-8:-4], "little"), size - 8):
+    for flip in range(1, 8):
+        damaged = bytearray(content)
+        damaged[place] ^= flip
+        raw = io.BytesIO(damaged)
+        try:
+            for part in parquet.plan(raw, Part("a.parquet", size, 0, size, "parquet"), source):
+                list(parquet.read(raw, part, source))
+        except TextmillError as error:
+            messages.add(str(error))
+print("\\n".join(messages))
+"""
+
+
+def test_flips_in_a_parquet_footer_never_end_the_process():
+    run = subprocess.run([sys.executable, "-c", FLIPS], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-500:]
+    # Asked of the metadata itself, Arrow ends the process with this.
+    assert "is no whole Parquet file (Definition level histogram size mismatch" in run.stdout
+
+
+PEAK = """
+import resource, sys
+from pipelines.readers.source import Source
+from pipelines.readers.sources import plan_blocks, read_block
+source = Source((sys.argv[1],))
+texts = sum(len(p.text) for block in plan_blocks(source) for p in read_block(block, source))
+print(texts, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+def test_500_bytes_of_parquet_that_stand_for_2_gb_take_less_than_one(tmp_path):
+    path = tmp_path / "a.parquet"
+    texts = pa.DictionaryArray.from_arrays(np.zeros(16_000, np.int32), ["ab " * 43_333])
+    pq.write_table(pa.table({"text": texts}), path, compression="zstd", store_schema=False)
+    assert path.stat().st_size < 600
+    run = subprocess.run([sys.executable, "-c", PEAK, str(path)], capture_output=True, text=True)
+    count, peak = map(int, run.stdout.split())
+    assert count == 16_000
+    assert peak < 1e9
