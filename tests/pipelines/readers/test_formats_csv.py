@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.readers.documents import Role
-from pipelines.readers.formats import csv_scan
+from pipelines.readers.formats.delimited import Scan
 from pipelines.readers.source import Source
 from pipelines.readers.sources import plan_blocks, read_block
 from schemas.errors import DataError, UsageError
@@ -42,9 +42,9 @@ def test_records_are_those_of_pythons_reader_however_a_file_is_cut(
     text = "a,b\n" + "".join(parts)
     path = tmp_path_factory.mktemp("x") / "x.csv"
     path.write_bytes(text.encode())
-    scanned = csv_scan.new_scan(0)
-    csv_scan.scan(np.frombuffer(text.encode(), np.uint8), 0, ord(","), 1 << 60, 1 << 60, scanned)
-    if scanned[csv_scan.STATE] == csv_scan.QUOTED:
+    scan = Scan(0, ",")
+    scan.go_on(np.frombuffer(text.encode(), np.uint8), 0)
+    if scan.is_quoted:
         with pytest.raises(DataError, match="is never closed"):
             read_all(path, block_bytes=block_bytes)
         return
