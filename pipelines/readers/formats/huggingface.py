@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pipelines.readers.formats.class_names import feature_classes
+from pipelines.readers.formats.role_columns import feature_classes
 from schemas.errors import DataError, TextmillError, UsageError
 
 if TYPE_CHECKING:
