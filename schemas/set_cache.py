@@ -40,6 +40,11 @@ class _Cached(NamedTuple):
     bytes: int
     path: str
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether it is a cut download that nobody goes on with."""
+        return self.path.endswith(PART) and time.time() - self.used > _STALE_SECONDS
+
 
 @dataclass(frozen=True)
 class Cache:
@@ -113,16 +118,19 @@ class Cache:
         bound = self.gigabytes * 1e9
         taken = 0
         loose: List[_Cached] = []
-        for other in self._others(folder):
-            needed = _needed_by_others(other)
-            files = list(_files(other))
-            if needed is None:
-                files = _without_stale(files)
-                loose += files
-                if not files:
-                    shutil.rmtree(other, ignore_errors=True)
-            else:
+        for entry in os.scandir(os.path.dirname(folder)):
+            if not entry.is_dir() or entry.path == folder or entry.name.startswith("."):
+                continue
+            needed, files = _needed_by_others(entry.path), list(_files(entry.path))
+            if needed is not None:
                 taken += max(needed, sum(file.bytes for file in files))
+                continue
+            stale = [file for file in files if file.is_stale]
+            for file in stale:
+                os.unlink(file.path)
+            loose += [file for file in files if file not in stale]
+            if len(stale) == len(files):
+                shutil.rmtree(entry.path, ignore_errors=True)
         own = max(due, sum(file.bytes for file in _files(folder)))
         if own + taken > bound:
             others = f", and sets that others are using take {_gb(taken)}" if taken else ""
@@ -144,11 +152,6 @@ class Cache:
                 f"{name}: {_gb(missing)} are to be fetched, and the disk of {self.directory} has "
                 f"{_gb(free)} free. Give a --cache_dir on a larger disk"
             )
-
-    def _others(self, folder: str) -> Iterator[str]:
-        for entry in os.scandir(os.path.dirname(folder)):
-            if entry.is_dir() and entry.path != folder and not entry.name.startswith("."):
-                yield entry.path
 
 
 def _lock(path: str, seconds: float = -1) -> ContextManager:
@@ -195,17 +198,6 @@ def _files(folder: str) -> Iterator[_Cached]:
                 continue
             if not name.startswith("."):
                 yield _Cached(found.st_mtime, found.st_size, path)
-
-
-def _without_stale(files: List[_Cached]) -> List[_Cached]:
-    """Files of a set that nobody uses; cut downloads that nobody went on with are deleted."""
-    kept = []
-    for file in files:
-        if file.path.endswith(PART) and time.time() - file.used > _STALE_SECONDS:
-            os.unlink(file.path)
-        else:
-            kept.append(file)
-    return kept
 
 
 def _gb(count: float) -> str:

@@ -14,7 +14,6 @@ Processes that share a cache fetch a file once. Python 3.8 syntax.
 import hashlib
 import os
 import random
-import shutil
 import stat
 import tempfile
 import threading
@@ -130,13 +129,13 @@ class LocalFiles:
         return local
 
     def reserve(self, paths: Sequence[str]) -> None:
-        """Does nothing: files on a disk need no room in a cache."""
+        """Files on a disk need no room in a cache."""
 
     def prefetch(self, paths: Sequence[str]) -> None:
-        """Does nothing: the files are here already."""
+        """The files are here already."""
 
     def all_here(self, paths: Sequence[str]) -> bool:
-        """Says yes: the files lie on this machine's disk."""
+        """Whether the files are on this machine: always."""
         return True
 
     @contextmanager
@@ -178,11 +177,11 @@ class CachedFiles:
           UsageError: no package for this kind of store, or the cache cannot be written to.
         """
         self.directory, self._cache, self._verify = url.rstrip("/"), cache, verify
+        place = f"{self.directory}/{MANIFEST}"
         try:
-            content = store.read(f"{self.directory}/{MANIFEST}", 0, MAX_BYTES + 1)
+            content = store.read(place, 0, MAX_BYTES + 1)
         except FileNotFoundError:
             raise no_set(self.directory) from None
-        place = f"{self.directory}/{MANIFEST}"
         if len(content) > MAX_BYTES:
             raise DataError(f"{place} has more than {MAX_BYTES:,} bytes: it is of no shard set")
         self.manifest = parse_manifest(content, place)
@@ -237,8 +236,7 @@ class CachedFiles:
           DataError: the manifest does not list it, the store does not give it, or its bytes are
             wrong; names it.
         """
-        if path not in self.listed:
-            raise DataError(f"{self.directory}/{path} is missing, and not listed in {MANIFEST}")
+        file = self._listed(path)
         self.reserve([path])
         local = os.path.join(self.folder, path)
         if self._good.get(path) and self._is_whole(path):
@@ -247,14 +245,14 @@ class CachedFiles:
         os.makedirs(os.path.dirname(local), exist_ok=True)
         with self._cache.file_lock(self.folder, path):
             if not self._as_published(path, local):
-                self._download(self.listed[path], local)
+                self._download(file, local)
             self._good[path] = True
         return local
 
     def prefetch(self, paths: Sequence[str]) -> None:
         """Fetches files in the background, in this order, before those asked for earlier.
 
-        An error there is passed over, and the file left to who needs it: he meets it again.
+        An error there is passed over: `fetch` of the same file raises it again.
         """
         with self._own_lock():
             wanted = [p for p in paths if not self._good.get(p) and p not in self._taken]
@@ -278,20 +276,21 @@ class CachedFiles:
         if self._good.get(path) and self._is_whole(path):
             yield os.path.join(self.folder, path)
             return
-        if path not in self.listed:
-            raise DataError(f"{self.directory}/{path} is missing, and not listed in {MANIFEST}")
-        folder = tempfile.mkdtemp(prefix="textmill-")
-        try:
+        file = self._listed(path)
+        with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
             local = os.path.join(folder, os.path.basename(path))
-            self._download(self.listed[path], local)
+            self._download(file, local)
             yield local
-        finally:
-            shutil.rmtree(folder)
 
     def names(self) -> List[str]:
         """All files that the store lists for the set, those of the manifest and others."""
         parts = (name.split("/") for name in store.sizes(self.directory))
         return ["/".join(part) for part in parts if not any(p.startswith(".") for p in part)]
+
+    def _listed(self, path: str) -> ManifestFile:
+        if path not in self.listed:
+            raise DataError(f"{self.directory}/{path} is missing, and not listed in {MANIFEST}")
+        return self.listed[path]
 
     def _own_lock(self) -> ContextManager:
         if self._process != os.getpid():  # the parent's threads are not here
@@ -356,7 +355,7 @@ class CachedFiles:
         Raises:
           WrongFile: it is not what the manifest says; nothing is left of it.
         """
-        digest = hashlib.sha256()
+        url, digest = f"{self.directory}/{file.path}", hashlib.sha256()
         with open(part, "ab+") as out:
             out.seek(0)
             for chunk in iter(lambda: out.read(1 << 20), b""):
@@ -366,10 +365,13 @@ class CachedFiles:
                 stop = min(size + PIECE_BYTES, file.bytes)
                 # One byte more at the end shows a file that is longer than it should be.
                 try:
-                    piece = self._piece(file, size, stop + (stop == file.bytes))
-                except MissingFile:
+                    piece = store.read(url, size, stop + (stop == file.bytes))
+                except FileNotFoundError as error:
                     os.unlink(part)
-                    raise
+                    raise MissingFile(
+                        f"{url} is missing, although the manifest lists it: copy the set again or "
+                        "build it anew"
+                    ) from error
                 out.write(piece)
                 digest.update(piece)
                 size += len(piece)
@@ -384,20 +386,11 @@ class CachedFiles:
         else:
             what = f"has sha256 {sha256}, where the manifest says {file.sha256}"
         raise WrongFile(
-            f"{self.directory}/{file.path} {what} ({TRIES} downloads gave no right one): copy the "
+            f"{url} {what} ({TRIES} downloads gave no right one): copy the "
             "set again or build it anew; if that was done while it was read, start again",
             size,
             sha256,
         )
-
-    def _piece(self, file: ManifestFile, start: int, stop: int) -> bytes:
-        try:
-            return store.read(f"{self.directory}/{file.path}", start, stop)
-        except FileNotFoundError as error:
-            raise MissingFile(
-                f"{self.directory}/{file.path} is missing, although the manifest lists it: copy "
-                "the set again or build it anew"
-            ) from error
 
 
 SetFiles = Union[LocalFiles, CachedFiles]

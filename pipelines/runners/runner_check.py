@@ -72,15 +72,14 @@ def _with_class_name(beam_arguments: list[str]) -> list[str]:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--runner")
     given, others = parser.parse_known_args(beam_arguments)
-    known = _class_name(given.runner or "")
+    known = _class_path(given.runner or "").rpartition(".")[2]
     return [f"--runner={known}", *others] if known else beam_arguments
 
 
-def _class_name(name: str) -> str | None:
-    """The class of one of Beam's own runners: flink -> FlinkRunner."""
+def _class_path(name: str) -> str:
+    """The class of one of Beam's own runners: flink -> apache_beam. ... .FlinkRunner; or ""."""
     meant = {path.rpartition(".")[2].lower(): path for path in StandardOptions.ALL_KNOWN_RUNNERS}
-    path = meant.get(name.lower()) or meant.get(f"{name.lower()}runner")
-    return path.rpartition(".")[2] if path else None
+    return meant.get(name.lower()) or meant.get(f"{name.lower()}runner", "")
 
 
 def refuse_bad_runner(beam_arguments: list[str]) -> None:
@@ -113,16 +112,15 @@ def refuse_bad_runner(beam_arguments: list[str]) -> None:
 
 def _find_runner(name: str) -> str:
     """The name of the runner's class: flink -> FlinkRunner. Imports it, but makes none."""
-    known = {path.rpartition(".")[2]: path for path in StandardOptions.ALL_KNOWN_RUNNERS}
-    short = _class_name(name)
-    if short == "InteractiveRunner":
+    known = _class_path(name)
+    module, _, cls = (known or name).rpartition(".")
+    if known and cls == "InteractiveRunner":
         raise UsageError(f"--runner={name} is for notebooks: leave it out, to run here")
-    module, _, cls = known[short].rpartition(".") if short else name.rpartition(".")
     why = _OTHERS
     try:
         found = getattr(importlib.import_module(module), cls)
     except Exception as error:  # whatever a module raises that is imported
-        if short:  # of Beam's own something else is missing, and said: apache_beam[gcp]
+        if known:  # of Beam's own something else is missing, and said: apache_beam[gcp]
             why = f", as a package is missing: {error}"
         raise UsageError(f"--runner={name}: there is no such runner{why}") from error
     if not (inspect.isclass(found) and issubclass(found, PipelineRunner)):
