@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.filesize import decimal
 
 from pipelines.readers.formats.table import FORMATS
-from pipelines.readers.stored import Part, extension, inner_extension, is_compressed
+from pipelines.readers.stored import PACKINGS, Part, extension, inner_extension, is_compressed
 
 if TYPE_CHECKING:
     from pipelines.readers.sources import Block
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 _LONG_BYTES = 256 << 20
 _UNEVEN = 1.5  # times the share of a worker
 CLUSTER_WORKERS = 16  # at least, where they cannot be known
-_UNPACKERS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz"}
 
 
 def uneven(blocks: "Sequence[Block]", workers: int) -> str | None:
@@ -45,7 +44,7 @@ def _remedy(part: Part) -> str:
         return "has a row group of this size; write it with smaller ones"
     if not is_compressed(part.path):
         return "cannot be cut; give it in several files"
-    packer = _UNPACKERS[extension(part.path)]
+    packer = PACKINGS[extension(part.path)].name
     if FORMATS[part.format].cuts != "anywhere":
         return f"is compressed as a whole; unpack it: {packer} -dk {shlex.quote(part.path)}"
     name = shlex.quote(part.path)

@@ -1,4 +1,4 @@
-"""Files as they are stored: which part of one is read at once, decompressed and hashed."""
+"""Files as they are stored: known by their first bytes, read in parts, decompressed and hashed."""
 
 import bz2
 import gzip
@@ -14,7 +14,6 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import xxhash
 
-from pipelines.readers.signatures import PEEKED, is_packed
 from schemas.errors import DataError
 from schemas.sidecar import InputFile, Inputs
 
@@ -72,13 +71,53 @@ def _members(raw: BinaryIO, start_member: Callable[[], Any], padding: int) -> io
     return io.BufferedReader(_Members(raw, start_member, padding), _READ_BYTES)
 
 
-_DECOMPRESSORS = {
-    ".gz": lambda raw: gzip.GzipFile(fileobj=raw),
-    ".bz2": lambda raw: _members(raw, bz2.BZ2Decompressor, padding=0),
-    ".xz": lambda raw: _members(raw, lzma.LZMADecompressor, padding=4),
+@dataclass(frozen=True)
+class Packing:
+    """A way to compress files as a whole.
+
+    Attributes:
+      name: its own, and the command's that unpacks it.
+      mark: first bytes of a file.
+      unpack: bytes of a file -> a stream of its content.
+    """
+
+    name: str
+    mark: bytes
+    unpack: Callable[[BinaryIO], Any]
+
+
+# By the ending of files' names.
+PACKINGS = {
+    ".gz": Packing("gzip", b"\x1f\x8b\x08", lambda raw: gzip.GzipFile(fileobj=raw)),
+    ".bz2": Packing("bzip2", b"BZh", lambda raw: _members(raw, bz2.BZ2Decompressor, 0)),
+    ".xz": Packing(
+        "xz", b"\xfd7zXZ\0", lambda raw: _members(raw, lzma.LZMADecompressor, padding=4)
+    ),
     # Arrow's stream reads on over frames and, unlike zstandard's reader, refuses a truncated one.
-    ".zst": lambda raw: pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"),
+    ".zst": Packing(
+        "zstd",
+        b"\x28\xb5\x2f\xfd",
+        lambda raw: pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"),
+    ),
 }
+_SKIPPED_FRAME = b"\x2a\x4d\x18"  # of zstd, from its second byte on: it may come first
+PEEKED = 512  # first bytes of a file that are enough to know what it is
+_OTHERS = (
+    (b"PK\x03\x04", "a zip archive", "unpack it"),
+    (b"PAR1", "a Parquet file", "give --input_format=parquet, or name it .parquet"),
+    (b"ARROW1\0\0", "an Arrow file", "give --input_format=arrow, or name it .arrow"),
+    (b"%PDF-", "a PDF", "extract its text"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it"),
+    (b"SQLite format 3\0", "an SQLite database", "export its text"),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file", "export its text"),
+)
+_ENCODED = (  # the marks of UTF-32 first: they begin like those of UTF-16
+    (b"\xff\xfe\0\0", "UTF-32"),
+    (b"\0\0\xfe\xff", "UTF-32"),
+    (b"\xff\xfe", "UTF-16"),
+    (b"\xfe\xff", "UTF-16"),
+)
+_MARK_OF_TAR = slice(257, 262)
 _DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, ValueError)
 _ADDS_UP = "+"  # before digests of spans, which are added: no cut into parts shows in their sum
 
@@ -126,12 +165,43 @@ def extension(path: str) -> str:
 
 def is_compressed(path: str) -> bool:
     """Whether the name says that the file is compressed as a whole."""
-    return extension(path) in _DECOMPRESSORS
+    return extension(path) in PACKINGS
 
 
 def inner_extension(path: str) -> str:
     """The ending before that of a packer: `a/b.JSONL.gz` -> `.jsonl`."""
     return extension(os.path.splitext(path)[0] if is_compressed(path) else path)
+
+
+def refuse_foreign(head: bytes, path: str, *, unpacked: bool) -> None:
+    """Refuses what begins as no text does; line by line it might pass for some.
+
+    Args:
+      head: the first PEEKED bytes.
+      path: of the file.
+      unpacked: whether they were compressed once already.
+
+    Raises:
+      DataError: says what it is and what to do.
+    """
+    for mark, name in _ENCODED:
+        if head.startswith(mark):
+            raise DataError(
+                f"{path} is {name} and must be UTF-8: iconv -f {name} -t UTF-8 FILE > NEW_FILE"
+            )
+    for ending, packing in PACKINGS.items():
+        if head.startswith(packing.mark) and (ending != ".bz2" or head[4:10] == b"1AY&SY"):
+            remedy = (
+                "it was compressed twice: unpack it once more"
+                if unpacked
+                else f"let its name end in {ending}"
+            )
+            raise DataError(f"{path} holds {packing.name} data and no text: {remedy}")
+    for mark, name, remedy in _OTHERS:
+        if head.startswith(mark):
+            raise DataError(f"{path} holds {name} and no text: {remedy}")
+    if head[_MARK_OF_TAR] == b"ustar":
+        raise DataError(f"{path} holds a tar archive and no text: unpack it")
 
 
 class _HashingFile(io.RawIOBase):
@@ -189,7 +259,7 @@ class Chunks:
                 )
             return
         try:
-            with _DECOMPRESSORS[extension(part.path)](opened) as stream:
+            with PACKINGS[extension(part.path)].unpack(opened) as stream:
                 while chunk := stream.read(self._chunk_bytes):
                     yield chunk
         except _DAMAGE as error:
@@ -205,7 +275,9 @@ class Chunks:
         """Says so if it is no damage, but a file of another kind than its name says."""
         self._raw.seek(self._part.start)
         end = extension(self._part.path)
-        if not is_packed(self._raw.read(PEEKED), end):
+        head = self._raw.read(PEEKED)
+        is_frame = end == ".zst" and head[1:4] == _SKIPPED_FRAME
+        if not head.startswith(PACKINGS[end].mark) and not is_frame:
             raise DataError(
                 f"{self._part.path} is not compressed as its name says ({end}): rename it"
             ) from error

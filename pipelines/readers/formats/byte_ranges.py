@@ -12,8 +12,14 @@ from typing import BinaryIO
 import xxhash
 
 from pipelines.readers.documents import BOM, BOUNDARIES, Documents, Role, no_documents, too_long
-from pipelines.readers.signatures import PEEKED, refuse_foreign
-from pipelines.readers.stored import Chunks, Part, is_compressed, part_digest
+from pipelines.readers.stored import (
+    PEEKED,
+    Chunks,
+    Part,
+    is_compressed,
+    part_digest,
+    refuse_foreign,
+)
 from schemas.errors import DataError
 
 _OPEN_BLANK = re.compile(rb"\n[ \t\r\v\f]*\Z")  # a paragraph's boundary may go on after the window

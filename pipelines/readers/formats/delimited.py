@@ -24,9 +24,8 @@ from pipelines.readers.documents import (
     too_long,
 )
 from pipelines.readers.formats.role_columns import Classes, check_fields, take_roles
-from pipelines.readers.signatures import PEEKED, refuse_foreign
 from pipelines.readers.source import Source
-from pipelines.readers.stored import Chunks, Part, is_compressed
+from pipelines.readers.stored import PEEKED, Chunks, Part, is_compressed, refuse_foreign
 from pipelines.storage.store import is_url
 from schemas.errors import DataError, UsageError
 
