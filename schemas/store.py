@@ -139,7 +139,7 @@ def call(url: str, method: str, *arguments: Any, moved: int = 0, **options: Any)
       DataError: the store does not do it.
       UsageError: there is no package for this kind of store, or there are no credentials.
     """
-    files, fsspec = _file_system(url), _fsspec(url).asyn
+    files, fsspec = _file_system(url), _fsspec().asyn
     seconds = ANSWER_SECONDS + moved / _SLOWEST
 
     def ask() -> Any:
@@ -203,9 +203,13 @@ def package_of(url: str) -> Any:
             from gcsfs.core import GCSFileSystem
 
             return GCSFileSystem
-        return _fsspec(url).get_filesystem_class(protocol_of(url))
+        return _fsspec().get_filesystem_class(protocol_of(url))
     except ImportError as error:
-        raise _missing_package(url, error) from error
+        kind = kind_of(url)
+        remedy = f"pip install '/path/to/textmill[{kind}]'" if kind else f"install it ({error})"
+        raise UsageError(
+            f"{url}: the package that reads {protocol_of(url)}:// is not installed: {remedy}"
+        ) from error
     except ValueError as error:
         raise UsageError(
             f"{url}: nothing reads {protocol_of(url)}://. Give a directory, or one on gs:// or "
@@ -213,29 +217,14 @@ def package_of(url: str) -> Any:
         ) from error
 
 
-def _fsspec(url: str) -> ModuleType:
-    """The package, with those of its modules that are used.
+def _fsspec() -> ModuleType:
+    """The package, with those of its modules that are used."""
+    # Who reads a directory does without.
+    import fsspec
+    import fsspec.asyn
+    import fsspec.config
 
-    Raises:
-      UsageError: it is not installed.
-    """
-    try:
-        # Who reads a directory does without.
-        import fsspec
-        import fsspec.asyn
-        import fsspec.config
-    except ImportError as error:
-        raise _missing_package(url, error) from error
     return fsspec
-
-
-def _missing_package(url: str, error: ImportError) -> UsageError:
-    """What is said where a package is missing."""
-    kind = kind_of(url)
-    remedy = f"pip install '/path/to/textmill[{kind}]'" if kind else f"install it ({error})"
-    return UsageError(
-        f"{url}: the package that reads {protocol_of(url)}:// is not installed: {remedy}"
-    )
 
 
 def _file_system(url: str) -> Any:
@@ -246,7 +235,7 @@ def _file_system(url: str) -> Any:
         if logging.getLogger(name).level == logging.NOTSET:
             logging.getLogger(name).setLevel(logging.CRITICAL)
     kind = kind_of(url)
-    options = {**_fsspec(url).config.apply_config(package, {}), **option_finders.get(kind, dict)()}
+    options = {**_fsspec().config.apply_config(package, {}), **option_finders.get(kind, dict)()}
     if kind and not {"token", "key", "anon"} & options.keys():
         credentials = current_credentials(kind, url)
         if kind == "gs":  # it would go on without those that do not work
