@@ -11,8 +11,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from pipelines.build.estimate import Estimate
-from pipelines.readers.sources import Block
-from pipelines.readers.spread import CLUSTER_WORKERS, uneven
+from pipelines.readers.sources import CLUSTER_WORKERS, Block, uneven
 from pipelines.storage import store
 from pipelines.writers.reuse import differences, set_of
 from pipelines.writers.staging import LOCK

@@ -11,8 +11,7 @@ from pipelines.duplicates.job import name_tally
 from pipelines.duplicates.result import read_result, refuse_other_files
 from pipelines.inspection.report.content import SetContent
 from pipelines.inspection.report.page import report_file
-from pipelines.readers.block_list import read_blocks
-from pipelines.readers.sources import file_digests
+from pipelines.readers.sources import file_digests, read_blocks
 from pipelines.rows.evaluation import evaluation_file
 from pipelines.runners.deliveries import AGAIN, and_more, check_deliveries
 from pipelines.storage import store

@@ -19,9 +19,8 @@ from pipelines.duplicates.job import PASSES, FindJob, count_partitions
 from pipelines.duplicates.result import read_result, refuse_other_texts
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.host.console import Console
-from pipelines.readers.block_list import has_blocks
 from pipelines.readers.label_values import find_labels
-from pipelines.readers.sources import Block
+from pipelines.readers.sources import Block, has_blocks
 from pipelines.rows.routing import Routes
 from pipelines.runners.block_run import BlockRun
 from pipelines.runners.launch import choose_runner

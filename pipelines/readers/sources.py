@@ -6,10 +6,14 @@ cut of a file into ranges gives the same documents. Documents come out columnar,
 """
 
 import os
+import pickle
+import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+
+from rich.filesize import decimal
 
 from pipelines.readers.documents import Documents, join_documents
 from pipelines.readers.files import (
@@ -24,18 +28,26 @@ from pipelines.readers.formats import huggingface
 from pipelines.readers.formats.table import FORMATS, OTHER, formats_of
 from pipelines.readers.source import AUTO, Source
 from pipelines.readers.stored import (
+    PACKINGS,
     Digest,
     Part,
+    extension,
     file_digests,
     inner_extension,
     is_compressed,
     part_digest,
 )
+from pipelines.storage.store import exists, read, write_file
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Inputs
 from schemas.terminal import say
 
 _AT_ONCE = 32  # files that are opened while they are planned
+# Read by one worker in half a minute or more; of what is smaller, nobody waits long for the last.
+_LONG_BYTES = 256 << 20
+_UNEVEN = 1.5  # times the share of a worker
+CLUSTER_WORKERS = 16  # at least, where they cannot be known
+_BLOCKS = "blocks.pickle"  # in the staging folder
 _WORTH_A_PIECE = 1 << 20  # bytes of text: smaller files are put together
 
 
@@ -195,3 +207,70 @@ def hash_inputs(blocks: list[Block]) -> Inputs:
     parts = [part for block in blocks for part in block.parts]
     with ThreadPoolExecutor() as threads:
         return file_digests(threads.map(digest_of, parts))
+
+
+def write_blocks(staging: str, blocks: list[Block]) -> None:
+    """Leaves them in the staging folder.
+
+    A Beam job carries what it creates: 100,000 files as blocks are 25 MB, and runners take a few.
+    """
+    write_file(os.path.join(staging, _BLOCKS), pickle.dumps(blocks))
+
+
+def has_blocks(staging: str) -> bool:
+    """Whether the staging folder still holds them."""
+    return exists(os.path.join(staging, _BLOCKS))
+
+
+def read_blocks(staging: str) -> list[Block]:
+    """Finds them there.
+
+    Raises:
+      DataError: this machine does not see the staging folder.
+    """
+    path = os.path.join(staging, _BLOCKS)
+    try:
+        return pickle.loads(read(path))
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{path} is not there for a worker: --output must lie on a file system that all "
+            "workers share"
+        ) from error
+
+
+def uneven(blocks: Sequence[Block], workers: int) -> str | None:
+    """What is said of an input that holds workers up, as one of them has to read all of it.
+
+    Plain text, JSON Lines and CSV are cut anywhere, Arrow between batches: a file of any size is
+    spread as well as many small ones. A compressed file is not, nor a row group of Parquet.
+
+    Args:
+      blocks: of all inputs.
+      workers: that read at once.
+    """
+    largest = max(blocks, key=lambda block: block.bytes)
+    total = sum(block.bytes for block in blocks)
+    if largest.bytes < _LONG_BYTES or largest.bytes * workers < _UNEVEN * total:
+        return None
+    part = max(largest.parts, key=lambda part: part.bytes)
+    return (
+        f"one of {workers} workers reads {largest.bytes / total:.0%} of the input while the others "
+        f"wait for it: {part.path} ({decimal(part.bytes)}) {_remedy(part)}"
+    )
+
+
+def _remedy(part: Part) -> str:
+    if part.format == "parquet":
+        return "has a row group of this size; write it with smaller ones"
+    if not is_compressed(part.path):
+        return "cannot be cut; give it in several files"
+    packer = PACKINGS[extension(part.path)].name
+    if FORMATS[part.format].cuts != "anywhere":
+        return f"is compressed as a whole; unpack it: {packer} -dk {shlex.quote(part.path)}"
+    name = shlex.quote(part.path)
+    end = inner_extension(part.path) + extension(part.path)
+    filtered = shlex.quote(f"{packer} > $FILE{end}")
+    return (
+        "is compressed as a whole; unpack it, or pack it in parts, one for each worker or more: "
+        f"{packer} -dc {name} | split -l 1000000 --filter={filtered} - part-"
+    )

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipelines.filters.filter_documents import Filtered, filter_documents
 from pipelines.filters.filters import Filters
-from pipelines.readers.block_list import write_blocks
 from pipelines.readers.source import Source
-from pipelines.readers.sources import Block, read_block
-from pipelines.readers.spread import CLUSTER_WORKERS, uneven
+from pipelines.readers.sources import CLUSTER_WORKERS, Block, read_block, uneven, write_blocks
 from pipelines.runners.beam_flags import RunnerFlags, runner_flags
 from pipelines.runners.deliveries import LOST_END
 from pipelines.runners.launch import with_beam

@@ -7,8 +7,7 @@ from typing import Any, Generic
 import apache_beam as beam
 
 from pipelines.filters.filter_documents import Filtered, load_filters
-from pipelines.readers.block_list import read_blocks
-from pipelines.readers.sources import Block
+from pipelines.readers.sources import Block, read_blocks
 from pipelines.runners.block_run import J, read_filtered
 from pipelines.runners.launch import end_with_launcher, is_worker_process
 from pipelines.runners.progress import Journal

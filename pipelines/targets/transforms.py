@@ -22,8 +22,7 @@ from pipelines.decontamination.common_grams import (
 )
 from pipelines.decontamination.finders import load_finder
 from pipelines.filters.rules.table import join_texts
-from pipelines.readers.block_list import read_blocks
-from pipelines.readers.sources import Block
+from pipelines.readers.sources import Block, read_blocks
 from pipelines.runners.block_run import BlockJob
 from pipelines.runners.block_steps import BlockStep, spread_blocks
 from pipelines.runners.deliveries import (

@@ -17,8 +17,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipelines.readers.block_list import read_blocks
-from pipelines.readers.sources import Block
+from pipelines.readers.sources import Block, read_blocks
 from pipelines.runners.block_run import BlockJob
 from pipelines.runners.block_steps import BlockStep, spread_blocks
 from pipelines.runners.deliveries import Deliveries, add_tallies, check_deliveries, tally

@@ -4,8 +4,7 @@ import apache_beam as beam
 import pytest
 
 from pipelines.build_shards import main as build_shards
-from pipelines.readers.block_list import read_blocks, write_blocks
-from pipelines.readers.sources import Block, Part
+from pipelines.readers.sources import Block, Part, read_blocks, write_blocks
 from pipelines.train_tokenizer import main as train_tokenizer
 from schemas.errors import DataError
 
