@@ -5,6 +5,7 @@ That takes 3 to 5 microseconds for a word, and these 0.5 to 1.5. Pure: numpy.
 
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -52,12 +53,11 @@ class Merges:
         """From the model of a tokenizer.json: merges as pairs, all 256 bytes in its vocabulary."""
         vocab, pairs = model["vocab"], model["merges"]
         byte_ids = np.array([vocab[character] for character in byte_characters()])
-        left = np.array([vocab[one] for one, _ in pairs], np.int64)
-        right = np.array([vocab[other] for _, other in pairs], np.int64)
-        merged = np.array([vocab[one + other] for one, other in pairs], np.int64)
+        halves = np.array([*map(vocab.__getitem__, chain.from_iterable(pairs))], np.int64)
+        merged = np.array([*map(vocab.__getitem__, map("".join, pairs))], np.int64)
         table = np.full((2 << len(pairs).bit_length(), 2), -1, np.int64)
         ranks = np.arange(len(pairs))
-        word_loop.enter_merges(table, left << 32 | right, ranks << 32 | merged)
+        word_loop.enter_merges(table, halves[::2] << 32 | halves[1::2], ranks << 32 | merged)
         of_bytes = np.empty(1 << 16, np.int64)
         word_loop.enter_byte_pairs(byte_ids, table, of_bytes)
         self._tables = byte_ids, of_bytes, table
