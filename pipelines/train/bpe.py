@@ -124,13 +124,16 @@ def merge_words(
         progress: int64[2].
     """
     stops = np.cumsum([0, *map(len, spelled.values())])
+    room = max(len(first), min(vocab_size, len(first) + len(symbols)))  # a merge takes a place
+    laid_out = lay_out(offsets, symbols)
+    del symbols  # as large again
     merges, word_tokens = merge_all(
-        lay_out(offsets, symbols),
+        laid_out,
         counts.astype(np.int64),
         special=np.array([i for spelling in spelled.values() for i in spelling], np.int64),
         spelled=np.column_stack([np.array([*spelled], np.int64), stops[:-1], stops[1:]]),
         first=len(first),
-        room=max(len(first), min(vocab_size, len(first) + len(symbols))),  # a merge takes a place
+        room=room,
         min_count=max(1, min_frequency),
         max_length=_ANY_LENGTH if max_token_length is None else max(max_token_length - 1, 2),
         progress=np.zeros(2, np.int64) if progress is None else progress,
