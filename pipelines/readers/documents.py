@@ -233,7 +233,7 @@ def text_documents(
     if document == "file":
         starts, stops = np.array([skip]), np.array([len(data)])
     else:
-        starts, stops = _lines(bytes_, skip)
+        starts, stops = find_lines(bytes_, skip)
         if document == "paragraph":
             starts, stops = _paragraphs(bytes_, starts, stops)
     empty = 0
@@ -284,7 +284,7 @@ def no_documents(roles: tuple[Role, ...]) -> Documents:
     return Documents(batch_of([pa.array([], role.type) for role in roles], roles), 0, (), 0)
 
 
-def _lines(data: np.ndarray, skip: int) -> tuple[np.ndarray, np.ndarray]:
+def find_lines(data: np.ndarray, skip: int) -> tuple[np.ndarray, np.ndarray]:
     """Starts and stops of the lines that hold something."""
     stops = np.flatnonzero(data == _NEWLINE)
     if len(data) and (not len(stops) or stops[-1] != len(data) - 1):

@@ -20,8 +20,8 @@ from pipelines.readers.documents import (
     Documents,
     Reject,
     Role,
-    _lines,
     batch_of,
+    find_lines,
     too_long,
 )
 from pipelines.readers.formats import byte_ranges
@@ -71,7 +71,7 @@ def json_documents(
       longest: bytes of a line; a longer one is refused.
     """
     skip = len(BOM) if offset == 0 and data.startswith(BOM) else 0
-    starts, stops = _lines(np.frombuffer(data, np.uint8), skip)
+    starts, stops = find_lines(np.frombuffer(data, np.uint8), skip)
     is_long = stops - starts > longest
     if len(starts) and not is_long.any():
         documents = _arrow_json(data, starts, stops, roles, path)
