@@ -170,8 +170,13 @@ def _estimate(making: Making, blocks: list[Block]) -> Estimate:
 
 
 def _sample(source: Source, blocks: list[Block]) -> _Sample:
-    # Of a small archive nobody knows how much text it holds: it is sampled like a large one.
-    packed = any(is_compressed(part.path) for block in blocks for part in block.parts)
+    # How much text a small archive or a small Parquet file holds is not known: it is sampled as a
+    # large one is.
+    packed = any(
+        is_compressed(part.path) or not FORMATS[part.format].packs
+        for block in blocks
+        for part in block.parts
+    )
     small = not packed and sum(block.bytes for block in blocks) <= _WHOLE_BYTES
     places = blocks if small else list(_places(blocks, source))
     wanted = None if small else max(_PLACE_BYTES, _PLACES * _PLACE_BYTES // len(places))

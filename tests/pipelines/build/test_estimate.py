@@ -6,6 +6,8 @@ import json
 import random
 from collections import Counter
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 
@@ -14,6 +16,8 @@ from pipelines.build.estimate import Estimate, Making, estimate
 from pipelines.build.options import parse_options
 from pipelines.build_shards import main
 from pipelines.encoding.tokenizer import load_tokenizer
+from pipelines.readers.source import Source
+from pipelines.readers.sources import plan_blocks
 from schemas.errors import DataError
 from schemas.sidecar import read_set
 from tests.tools.places import DATA
@@ -136,3 +140,13 @@ def test_real_data_within_three_per_cent(tmp_path):
     assert found.tokens == pytest.approx(9_630_270, rel=0.01)
     assert sum(found.rows.values()) == pytest.approx(76_621, rel=0.01)
     assert found.shard_bytes == pytest.approx(50_397_184, rel=0.03)
+
+
+def test_a_small_file_that_holds_much_text_is_sampled(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_PLACE_BYTES", 10_000)
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["word " * 1000] * 20_000}), path, row_group_size=5000)
+    assert path.stat().st_size < 100_000  # of 100 MB of text
+    source = Source((str(path),))
+    sample = module._sample(source, plan_blocks(source))
+    assert 10_000 <= sample.taken < 30_000_000
