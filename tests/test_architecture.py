@@ -50,8 +50,6 @@ STORE_PACKAGES = {"fsspec", "gcsfs", "filelock", "tenacity", "google", "botocore
 READS_TEXT = {"set_tokenizer"}
 # trainers/, from the ground up, in the same way; the front door to data stands on it alone.
 ROOMS = ["data", "measures", "models", "run", "tasks"]
-# The flags of a model are a run's too.
-KNOWS_RUNS = {"trainers/models/model_flags.py"}
 FRAMEWORKS = {
     "on_flax": "jax",
     "on_tf": "tensorflow",
@@ -158,7 +156,7 @@ def test_rooms_of_the_trainers_know_those_below(path):
         due = {*ROOMS, f"on_{path.stem.split('_')[0]}"}
     else:
         due = {*ROOMS[: ROOMS.index(room)]}
-    assert known <= due | ({"run"} if _name(path) in KNOWS_RUNS else set())
+    assert known <= due
 
 
 def test_no_two_files_or_classes_of_the_trainers_have_one_name():

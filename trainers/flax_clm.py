@@ -12,8 +12,8 @@ from typing import ClassVar, List
 
 from schemas.entry import run_entry
 from schemas.memory import want_addresses
-from trainers.models.decoder import DecoderConfig, DecoderFlags, plan_decoder
 from trainers.run.flags import parse_flags
+from trainers.run.model_flags import DecoderFlags
 from trainers.run.program import Plan, Program, Trainer
 from trainers.run.start import run
 from trainers.tasks.clm import ClmTask, GenerationFlags
@@ -41,10 +41,8 @@ def _import_program(plan: Plan, task: ClmTask) -> Program:
 
 
 TRAINER = Trainer(
-    plan_model=plan_decoder,
     make_task=ClmTask,
     import_program=_import_program,
-    config=DecoderConfig,
     framework="JAX",
     gigabytes=3.2,
 )

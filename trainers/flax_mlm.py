@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar, List
 
 from schemas.entry import run_entry
-from trainers.models.encoder import EncoderConfig, EncoderFlags, plan_encoder
+from trainers.run.model_flags import EncoderFlags
 from trainers.run.program import Plan, Program, Trainer
 from trainers.run.start import run_trainer
 from trainers.tasks.language import PretrainingFlags
@@ -37,10 +37,8 @@ def _import_program(plan: Plan, task: MlmTask) -> Program:
 
 
 TRAINER = Trainer(
-    plan_model=plan_encoder,
     make_task=MlmTask,
     import_program=_import_program,
-    config=EncoderConfig,
     framework="JAX",
     gigabytes=3.2,
 )

@@ -12,7 +12,7 @@ from typing import ClassVar, List, Literal, Optional
 
 from schemas.entry import run_entry
 from trainers.data.flag_values import above_0, at_least
-from trainers.models.encoder import EncoderConfig, EncoderFlags, plan_encoder
+from trainers.run.model_flags import EncoderFlags
 from trainers.run.program import Plan, Program, Trainer
 from trainers.run.start import run_trainer
 from trainers.tasks.classification import ClassificationFlags, ClassificationTask
@@ -70,10 +70,8 @@ def _import_program(plan: Plan, task: ClassificationTask) -> Program:
 
 
 TRAINER = Trainer(
-    plan_model=plan_encoder,
     make_task=ClassificationTask,
     import_program=_import_program,
-    config=EncoderConfig,
     framework="PyTorch",
     gigabytes=2.5,
 )

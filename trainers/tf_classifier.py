@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar, List, Literal
 
 from schemas.entry import run_entry
-from trainers.models.encoder import EncoderConfig, EncoderFlags, plan_encoder
 from trainers.on_tf.tf_flags import TfFlags
+from trainers.run.model_flags import EncoderFlags
 from trainers.run.program import Plan, Program, Trainer
 from trainers.run.start import run_trainer
 from trainers.tasks.classification import ClassificationFlags, ClassificationTask
@@ -40,10 +40,8 @@ def _program(plan: Plan, task: ClassificationTask) -> Program:
 
 
 TRAINER = Trainer(
-    plan_model=plan_encoder,
     make_task=ClassificationTask,
     import_program=_program,
-    config=EncoderConfig,
     framework="TensorFlow",
     gigabytes=2.8,
 )

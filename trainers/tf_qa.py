@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import ClassVar, List, Literal
 
 from schemas.entry import run_entry
-from trainers.models.decoder import DecoderConfig, DecoderFlags, plan_decoder
 from trainers.on_tf.tf_flags import TfFlags
 from trainers.run.flags import parse_flags
+from trainers.run.model_flags import DecoderFlags
 from trainers.run.program import Plan, Program, Trainer
 from trainers.run.start import run
 from trainers.tasks.qa import QaFlags, QaTask
@@ -42,10 +42,8 @@ def _program(plan: Plan, task: QaTask) -> Program:
 
 
 TRAINER = Trainer(
-    plan_model=plan_decoder,
     make_task=QaTask,
     import_program=_program,
-    config=DecoderConfig,
     framework="TensorFlow",
     gigabytes=2.8,
 )

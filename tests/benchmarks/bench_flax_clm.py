@@ -35,13 +35,13 @@ from trainers import flax_clm
 from trainers.data.batches import Batch
 from trainers.data.shard_set import ShardSet
 from trainers.flax_clm import FlaxClmFlags
-from trainers.models.decoder import plan_decoder
 from trainers.models.hf_files import write_directory
 from trainers.models.weights import fresh, to_published
 from trainers.on_flax.clm_objective import ClmObjective
 from trainers.on_flax.layers import to_params
 from trainers.on_flax.optimizers import learning_rate, optimizer_for
 from trainers.run.journal import read_metrics
+from trainers.run.model_flags import plan_model
 from trainers.run.program import Plan
 
 
@@ -93,7 +93,7 @@ def _loops(
         steps=total,
         batch_size=options.batch_size,
     )
-    model = plan_decoder(flags, shards.schema).config
+    model = plan_model(flags, shards.schema).config
     plan = Plan(flags, shards.schema, model, total, scratch / "run")
     weights = fresh(model, flags.seed)
     settings = model.to_json(shards.schema.special_ids)

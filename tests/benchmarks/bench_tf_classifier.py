@@ -27,13 +27,12 @@ from tests.benchmarks.steps import TrainerRounds, step_records
 from tests.tools.class_factory import class_rows, class_schema
 from tests.tools.shard_factory import write_set
 from trainers.data.shard_set import ShardSet
-from trainers.models.encoder import plan_encoder
-from trainers.models.model_flags import SIZES
 from trainers.models.weights import fresh
 from trainers.on_tf.backend import tf
 from trainers.on_tf.tf_encoder import Encoder
 from trainers.on_tf.tf_layers import fill
 from trainers.on_tf.tf_optimizers import make_optimizer
+from trainers.run.model_flags import SIZES, plan_model
 from trainers.tf_classifier import TfClassifierFlags
 from trainers.tf_classifier import main as train
 
@@ -74,7 +73,7 @@ def plain_round(
 ) -> Callable[[], Seconds]:
     """The plainest TensorFlow loop, compiled once."""
     flags = TfClassifierFlags(shards=str(directory), model=options.model, dropout=0.0)
-    config = plan_encoder(flags, ShardSet(str(directory)).schema).config
+    config = plan_model(flags, ShardSet(str(directory)).schema).config
     model = Encoder(config)
     fill(model, fresh(config, 0))
     variables = model.trainable_variables

@@ -29,12 +29,12 @@ from tests.tools.question_factory import write_qa_set
 from tests.tools.shard_factory import tokenizer_json
 from tests.tools.torch_gpt2 import PlainLoop
 from trainers.data.shard_set import ShardSet
-from trainers.models.decoder import plan_decoder
 from trainers.models.weights import fresh
 from trainers.on_tf.backend import tf
 from trainers.on_tf.tf_decoder import Decoder
 from trainers.on_tf.tf_layers import fill
 from trainers.on_tf.tf_optimizers import make_optimizer
+from trainers.run.model_flags import plan_model
 from trainers.tf_qa import TfQaFlags
 from trainers.tf_qa import main as train
 
@@ -69,7 +69,7 @@ def random_questions(options: Bench) -> Iterator[tuple[str, str, list, str]]:
 
 def plain_step(options: Bench, shards: ShardSet, flags: TfQaFlags) -> Step:
     """Of the plainest loop."""
-    config = plan_decoder(flags, shards.schema).config
+    config = plan_model(flags, shards.schema).config
     model = Decoder(config)
     fill(model, fresh(config, 0))
     variables = model.trainable_variables
@@ -102,7 +102,7 @@ def plain_step(options: Bench, shards: ShardSet, flags: TfQaFlags) -> Step:
 
 def torch_step(options: Bench, shards: ShardSet, flags: TfQaFlags) -> Step:
     """Of PyTorch."""
-    sizes = plan_decoder(flags, shards.schema).config
+    sizes = plan_model(flags, shards.schema).config
     model = GPT2LMHeadModel(
         GPT2Config(
             vocab_size=shards.schema.vocab_size,

@@ -25,13 +25,13 @@ from tests.tools.torch_gpt2 import PlainLoop, greedy, open_model, perplexity
 from trainers import flax_clm
 from trainers.data.shard_set import ShardSet
 from trainers.flax_clm import FlaxClmFlags
-from trainers.models.decoder import DecoderConfig, plan_decoder
 from trainers.models.hf_files import write_directory
 from trainers.models.weights import fresh, to_published
 from trainers.on_flax.flax_decoder import DecoderForCausalLM
 from trainers.on_flax.generation import generator, row_keys
 from trainers.on_flax.layers import graph_of, to_params
 from trainers.run.journal import read_metrics
+from trainers.run.model_flags import plan_model
 from trainers.run.use import find_trained
 from trainers.tasks.clm import Sampling
 
@@ -127,7 +127,7 @@ def _train_theirs(options: Comparison) -> tuple[float, float]:
     shards, first = ShardSet(options.shards), options.work / "first"
     flags = FlaxClmFlags(shards=options.shards, model=options.model, steps=options.steps)
     if not first.exists():
-        config = plan_decoder(flags, shards.schema).config
+        config = plan_model(flags, shards.schema).config
         settings = config.to_json(shards.schema.special_ids)
         write_directory(str(first), settings, to_published(fresh(config, flags.seed), config))
     model, seconds = open_model(str(first)), []
@@ -149,7 +149,7 @@ def equal_texts(options: Comparison) -> tuple[int, int]:
     """How many greedy texts are `generate`'s token by token, and the number of their tokens."""
     trained = str(options.work / "trained")
     model = open_model(trained).eval()
-    decoder = find_trained(FlaxClmFlags(generate="", checkpoint=trained), DecoderConfig)
+    decoder = find_trained(FlaxClmFlags(generate="", checkpoint=trained))
     [(_, read)] = decoder.weights
     params = jax.device_put(to_params(read(), decoder.config))
     rows = ShardSet(options.shards).read("validation", np.arange(options.prompts))

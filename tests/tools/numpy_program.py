@@ -15,7 +15,7 @@ import numpy as np
 
 from schemas.errors import DataError, UsageError
 from trainers.data.batches import Batch
-from trainers.models.decoder import DecoderConfig, DecoderFlags, plan_decoder
+from trainers.run.model_flags import DecoderFlags
 from trainers.run.program import Arrays, Plan, Program, Trainer, only_whole_state
 from trainers.run.schedule import Schedule
 from trainers.tasks.clm import ClmFlags, ClmTask
@@ -200,10 +200,8 @@ def numpy_trainer(diary: Diary | None = None) -> Trainer:
         return NumpyProgram(plan, noted)
 
     return Trainer(
-        plan_model=plan_decoder,
         make_task=ClmTask,
         import_program=import_program,
-        config=DecoderConfig,
         framework="numpy",
         gigabytes=0.1,
     )

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from trainers.models.model_flags import initial_weights
 from trainers.poptorch_classifier import TRAINER, PoptorchClassifierFlags
 from trainers.reader import ShardSet
+from trainers.run.model_flags import initial_weights, plan_model
 from trainers.run.program import Plan
 
 
@@ -13,7 +13,7 @@ def make_plan(shards: Path | str, **settings: Any) -> Plan:
     """What a command line of these flags plans on a set."""
     reader = ShardSet(str(shards))
     flags = PoptorchClassifierFlags(shards=str(shards), **settings)
-    model = TRAINER.plan_model(flags, reader.schema).config
+    model = plan_model(flags, reader.schema).config
     steps = flags.planned_steps(reader.rows(flags.train_split))
     return Plan(flags, reader.schema, model, steps, Path("run"))
 
@@ -24,6 +24,6 @@ def make_program(shards: Path | str, **settings: Any) -> Any:
     reader = ShardSet(str(shards))
     task = TRAINER.make_task(plan.flags, plan.schema, reader)
     program = TRAINER.make_program(plan, task)
-    planned = TRAINER.plan_model(plan.flags, plan.schema)
+    planned = plan_model(plan.flags, plan.schema)
     program.load(initial_weights(planned, seed=plan.flags.seed, init_from=None)[0], None)
     return program

@@ -5,7 +5,7 @@
     tensors = to_published(weights, config)           # a state dict of transformers
     kernels = to_layout(weights, config, FLAX)        # "layers.0.qkv.kernel": [H, 3H]
 
-`config` is an EncoderConfig or a DecoderConfig, whose `modules` are the one table behind all this.
+`modules` of a ModelConfig are the one table behind all this.
 Gradients translate as weights do. `place` is what errors name, such as "--init_from=DIR".
 """
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from schemas.errors import DataError
 from trainers.models.hf_files import FLOATS
+from trainers.models.model_config import ModelConfig
 from trainers.models.modules import LEAVES, NORMAL, Module, Weights
 
 _VOCABULARY = ("embeddings.tokens", "head", "head.table")  # have a row for each token
@@ -33,12 +34,12 @@ class Layout(NamedTuple):
     is_turned: bool
 
 
-def shapes(config: Any) -> Dict[str, Tuple[int, ...]]:
+def shapes(config: ModelConfig) -> Dict[str, Tuple[int, ...]]:
     """The shape of every weight: {"layers.0.qkv.weight": (3H, H), ...}."""
     return {f"{m.ours}.{leaf}": shape for m in config.modules for leaf, shape in m.leaves.items()}
 
 
-def fresh(config: Any, seed: int) -> Weights:
+def fresh(config: ModelConfig, seed: int) -> Weights:
     """Weights before the first step: normal, zero biases, norms that change nothing."""
     return {
         f"{module.ours}.{leaf}": _fresh(module, leaf, shape, seed)
@@ -60,7 +61,7 @@ def _fresh(module: Module, leaf: str, shape: Tuple[int, ...], seed: int) -> np.n
 
 
 def from_published(
-    tensors: Mapping[str, np.ndarray], config: Any, *, seed: int, place: str
+    tensors: Mapping[str, np.ndarray], config: ModelConfig, *, seed: int, place: str
 ) -> Tuple[Weights, List[str]]:
     """Published weights for this model, whatever head they were published with.
 
@@ -95,7 +96,7 @@ def from_published(
 
 
 def check_published(
-    tensors: Mapping[str, np.ndarray], config: Any, *, place: str, may_grow: bool = False
+    tensors: Mapping[str, np.ndarray], config: ModelConfig, *, place: str, may_grow: bool = False
 ) -> Tuple[Dict[str, str], List[str], Dict[str, str]]:
     """Refuses weights that are not those of a model, whose vocabulary may grow; reads none of them.
 
@@ -149,7 +150,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _names_found(
-    tensors: Mapping[str, Any], due: Mapping[str, Any], config: Any
+    tensors: Mapping[str, Any], due: Mapping[str, Any], config: ModelConfig
 ) -> Tuple[Dict[str, str], List[str]]:
     """Names of the whole model -> names in the file; and those of other heads.
 
@@ -193,7 +194,7 @@ def grown_rows(table: np.ndarray, rows: int, *, seed: int) -> np.ndarray:
     return np.concatenate([table, new.astype(table.dtype)])
 
 
-def to_published(weights: Mapping[str, Any], config: Any) -> Weights:
+def to_published(weights: Mapping[str, Any], config: ModelConfig) -> Weights:
     """A model's weights as Hugging Face's state dict, float32 and C-contiguous.
 
     A tied output layer is not repeated. The dead bias of one that is not tied is written, since
@@ -212,13 +213,13 @@ def to_published(weights: Mapping[str, Any], config: Any) -> Weights:
     return tensors
 
 
-def to_layout(weights: Mapping[str, Any], config: Any, layout: Layout) -> Weights:
+def to_layout(weights: Mapping[str, Any], config: ModelConfig, layout: Layout) -> Weights:
     """Weights under a framework's names and in its shapes, C-contiguous."""
     places = _places(config, layout)
     return {theirs: _laid(weights[ours], is_turned) for ours, theirs, is_turned in places}
 
 
-def from_layout(values: Mapping[str, Any], config: Any, layout: Layout) -> Weights:
+def from_layout(values: Mapping[str, Any], config: ModelConfig, layout: Layout) -> Weights:
     """Weights of a framework as ours, C-contiguous."""
     places = _places(config, layout)
     return {ours: _laid(values[theirs], is_turned) for ours, theirs, is_turned in places}
@@ -228,7 +229,7 @@ def _laid(value: Any, is_turned: bool) -> np.ndarray:
     return np.ascontiguousarray(np.asarray(value).T if is_turned else value)
 
 
-def _places(config: Any, layout: Layout) -> Iterator[Tuple[str, str, bool]]:
+def _places(config: ModelConfig, layout: Layout) -> Iterator[Tuple[str, str, bool]]:
     """Our name of each weight, the framework's, and whether one is the other's transpose."""
     for module in config.modules:
         for leaf in module.leaves:

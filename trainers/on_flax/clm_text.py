@@ -11,7 +11,6 @@ import numpy as np
 
 from schemas.errors import UsageError
 from schemas.terminal import say
-from trainers.models.decoder import DecoderConfig
 from trainers.models.set_tokenizer import open_tokenizer
 from trainers.on_flax.flax_decoder import DecoderForCausalLM
 from trainers.on_flax.flax_program import compute_dtype
@@ -32,7 +31,7 @@ def write_text(flags: Any) -> None:
       UsageError: the checkpoint, the text or the settings do not do.
       DataError: a file is broken.
     """
-    trained = find_trained(flags, DecoderConfig)
+    trained = find_trained(flags)
     if trained.tokenizer_json is None:
         raise UsageError(f"--checkpoint={trained.directory} has no tokenizer.json: put one there")
     tokenizer = open_tokenizer(trained.tokenizer_json)

@@ -2,7 +2,7 @@
 
 Radford et al., "Language Models are Unsupervised Multitask Learners", 2019; Zhang et al., "OPT",
 2022 (arXiv:2205.01068). One module for both, since they differ in switches only: see
-`DecoderConfig`. OPT-350m normalizes after each residual, has no last LayerNorm, and embeddings
+`ModelConfig`. OPT-350m normalizes after each residual, has no last LayerNorm, and embeddings
 narrower or wider than its hidden states, with a projection in and one out.
 
 Legend: B rows, L tokens a row, H hidden, E embedding, V vocabulary.
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from trainers.models.decoder import DecoderConfig
+from trainers.models.model_config import ModelConfig
 from trainers.on_flax.layers import (
     Cache,
     Context,
@@ -34,7 +34,7 @@ class DecoderForCausalLM(nnx.Module):
     project_out: nnx.Linear | None = None
     head: nnx.Linear | None = None
 
-    def __init__(self, config: DecoderConfig, dtype: jnp.dtype, rngs: nnx.Rngs):
+    def __init__(self, config: ModelConfig, dtype: jnp.dtype, rngs: nnx.Rngs):
         """Makes the modules; `dtype` is of the computation."""
         self.config = config
         self.embeddings = Embeddings(config, dtype, rngs)

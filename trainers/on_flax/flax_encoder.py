@@ -3,7 +3,7 @@
 Devlin et al., "BERT", 2019 (arXiv:1810.04805); Liu et al., "RoBERTa", 2019 (arXiv:1907.11692);
 Clark et al., "ELECTRA", 2020 (arXiv:2003.10555). One module for all, as their published weights
 expect it: post-norm layers, a head of a dense layer, an activation and a norm, and switches for the
-rest: see `EncoderConfig`. Rows are packed: attention and positions stay inside segments.
+rest: see `ModelConfig`. Rows are packed: attention and positions stay inside segments.
 
 Legend: B rows, L tokens a row, K masked slots a row, H hidden, E embedding, V vocabulary.
 """
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from trainers.models.encoder import EncoderConfig
+from trainers.models.model_config import ModelConfig
 from trainers.models.modules import ACTIVATIONS
 from trainers.on_flax.layers import (
     FORMULAS,
@@ -32,7 +32,7 @@ class MaskedHead(nnx.Module):
     norm: nnx.LayerNorm
     table: nnx.Embed | None = None
 
-    def __init__(self, config: EncoderConfig, dtype: jnp.dtype, rngs: nnx.Rngs):
+    def __init__(self, config: ModelConfig, dtype: jnp.dtype, rngs: nnx.Rngs):
         """Makes the modules; `dtype` is of the computation."""
         self.config, self.bias = config, nnx.Param(jnp.zeros(config.vocab_size))
         add_parts(self, "head.", config, dtype, rngs)
@@ -48,7 +48,7 @@ class MaskedHead(nnx.Module):
 class EncoderForMaskedLM(nnx.Module):
     """Packed rows to logits at the masked positions."""
 
-    def __init__(self, config: EncoderConfig, dtype: jnp.dtype, rngs: nnx.Rngs):
+    def __init__(self, config: ModelConfig, dtype: jnp.dtype, rngs: nnx.Rngs):
         """Makes the modules; `dtype` is of the computation."""
         self.embeddings = Embeddings(config, dtype, rngs)
         self.layers = layers_of(config, dtype, rngs)

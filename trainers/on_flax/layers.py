@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from trainers.models.modules import ACTIVATIONS, ModelConfig, Weights
+from trainers.models.model_config import ModelConfig
+from trainers.models.modules import ACTIVATIONS, Weights
 from trainers.models.weights import Layout, from_layout, to_layout
 
 Params: TypeAlias = Any  # nested dicts of f32 arrays, lists as dicts by index

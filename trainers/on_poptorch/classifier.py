@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainers.data.batches import Batch
-from trainers.models.encoder import EncoderConfig
+from trainers.models.model_config import ModelConfig
 from trainers.on_poptorch.module_program import Inputs, ModuleObjective
 from trainers.on_poptorch.torch_encoder import HIDDEN_SCORE, EncoderLayer, TorchEmbeddings
 from trainers.run.program import Arrays
@@ -35,9 +35,7 @@ def classifier_arrays(rows: Batch) -> Arrays:
 class Classifier(nn.Module):
     """An encoder and a classifier on its first token."""
 
-    def __init__(
-        self, config: EncoderConfig, mark_loss: Optional[Callable[[Tensor], Tensor]] = None
-    ):
+    def __init__(self, config: ModelConfig, mark_loss: Optional[Callable[[Tensor], Tensor]] = None):
         """Takes PopTorch's `identity_loss`, which marks where the backward pass starts, on IPUs."""
         super().__init__()
         self._mark_loss, on_ipus = mark_loss, mark_loss is not None
@@ -81,7 +79,7 @@ class Head(nn.Module):
     gelu for tanh.
     """
 
-    def __init__(self, config: EncoderConfig, on_ipus: bool):
+    def __init__(self, config: ModelConfig, on_ipus: bool):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.dropout = nn.Dropout(config.classifier_dropout)
@@ -105,7 +103,7 @@ class Head(nn.Module):
 class ClassifierObjective(ModuleObjective):
     """Cross-entropy of the classes, each row with the weight of its class."""
 
-    def __init__(self, config: EncoderConfig, class_weights: Sequence[float]):
+    def __init__(self, config: ModelConfig, class_weights: Sequence[float]):
         super().__init__(Classifier(config))
         self._class_weights = np.asarray(class_weights, np.float32)
 

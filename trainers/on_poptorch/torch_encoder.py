@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainers.models.encoder import EncoderConfig
+from trainers.models.model_config import ModelConfig
 from trainers.models.modules import ACTIVATIONS
 
 # Added to the scores of padding. exp(-10,000) is 0 in every precision, float16 can hold it, and a
@@ -28,7 +28,7 @@ FORMULAS: Dict[str, Callable[[Tensor], Tensor]] = {
 class TorchEmbeddings(nn.Module):
     """Tokens, positions and token types, added up, normed, and projected where E is not H."""
 
-    def __init__(self, config: EncoderConfig):
+    def __init__(self, config: ModelConfig):
         super().__init__()
         width = config.embedding_size
         self.position_offset = config.position_offset
@@ -51,7 +51,7 @@ class TorchEmbeddings(nn.Module):
 class EncoderLayer(nn.Module):
     """Self-attention inside the example, then the feed-forward block; norms come after each."""
 
-    def __init__(self, config: EncoderConfig, on_ipus: bool):
+    def __init__(self, config: ModelConfig, on_ipus: bool):
         super().__init__()
         hidden, wide = config.hidden_size, config.intermediate_size
         # Numbers, not sizes of tensors, of which tracing would make operators.

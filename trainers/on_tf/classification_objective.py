@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from schemas.sidecar import Schema
-from trainers.models.encoder import EncoderConfig
+from trainers.models.model_config import ModelConfig
 from trainers.on_tf.backend import tf
 from trainers.on_tf.tf_encoder import Encoder
 from trainers.on_tf.tf_layers import Seed, Tensors
@@ -22,7 +22,7 @@ class ClassificationObjective(TfObjective):
 
     features = (*INPUTS, LABEL)
 
-    def __init__(self, config: EncoderConfig, class_weights: Sequence[float]):
+    def __init__(self, config: ModelConfig, class_weights: Sequence[float]):
         """Makes the model; under a strategy call it in its scope."""
         self.model, self._class_weights = Encoder(config), list(class_weights)
 

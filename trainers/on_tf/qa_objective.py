@@ -6,7 +6,7 @@ Legend: B rows, L tokens a row, V vocabulary.
 from typing import Any
 
 from schemas.sidecar import Schema
-from trainers.models.decoder import DecoderConfig
+from trainers.models.model_config import ModelConfig
 from trainers.on_tf.backend import tf
 from trainers.on_tf.decoding import answer_prompts
 from trainers.on_tf.tf_decoder import Decoder
@@ -20,7 +20,7 @@ class QaObjective(TfObjective):
 
     features = ("input_ids", "segment_ids", "loss_weights", "prefix_mask", "prompt_length")
 
-    def __init__(self, config: DecoderConfig, schema: Schema, *, answers: bool):
+    def __init__(self, config: ModelConfig, schema: Schema, *, answers: bool):
         """Makes the model; under a strategy call it in its scope.
 
         Args:

@@ -11,7 +11,7 @@ Legend: B rows, L tokens a row, H hidden, V vocabulary.
 from typing import Any
 
 from schemas.errors import UsageError
-from trainers.models.decoder import DecoderConfig
+from trainers.models.model_config import ModelConfig
 from trainers.on_tf.backend import keras, tf
 from trainers.on_tf.tf_layers import (
     Block,
@@ -52,7 +52,7 @@ def positions_of(segment_ids_BxL: Any) -> Any:
 class Decoder(keras.Model):
     """Packed rows to the logits of each next token; its parts serve generation too."""
 
-    def __init__(self, config: DecoderConfig):
+    def __init__(self, config: ModelConfig):
         """Makes parts and weights, of no meaning yet; under a strategy call it in its scope.
 
         Raises:

@@ -9,7 +9,7 @@ Legend: B rows, L tokens a row, E embedding, H hidden, C classes.
 
 from typing import Any
 
-from trainers.models.encoder import EncoderConfig
+from trainers.models.model_config import ModelConfig
 from trainers.on_tf.backend import keras, tf
 from trainers.on_tf.tf_layers import Block, Seed, dense, dropped, norm, table, through_blocks
 
@@ -17,7 +17,7 @@ from trainers.on_tf.tf_layers import Block, Seed, dense, dropped, norm, table, t
 class Encoder(keras.Model):
     """Rows of one example each to logits of the classes."""
 
-    def __init__(self, config: EncoderConfig):
+    def __init__(self, config: ModelConfig):
         """Makes parts and weights, of no meaning yet; under a strategy call it in its scope."""
         super().__init__(name=config.family)
         self.config = config

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from trainers.models.modules import ACTIVATIONS, ModelConfig, Weights
+from trainers.models.model_config import ModelConfig
+from trainers.models.modules import ACTIVATIONS, Weights
 from trainers.models.weights import Layout, from_layout, to_layout
 from trainers.on_tf.backend import keras, tf
 

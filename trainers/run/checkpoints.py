@@ -24,7 +24,7 @@ import numpy as np
 from schemas.errors import DataError, UsageError
 from schemas.manifest import file_sha256
 from schemas.typed_json import parse_json, read_bounded
-from trainers.models.modules import ModelConfig
+from trainers.models.model_config import ModelConfig
 from trainers.models.weights import shapes
 from trainers.run.flags import ALL, BEST, LAST
 from trainers.run.program import Arrays

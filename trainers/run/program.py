@@ -16,7 +16,7 @@ import numpy as np
 from schemas.memory import want_addresses
 from schemas.sidecar import Schema
 from trainers.data.batches import Batch, BatchReader
-from trainers.models.model_flags import PlannedModel
+from trainers.models.model_config import ModelConfig
 from trainers.run.interruption import Interruption
 
 Arrays = Dict[str, np.ndarray]
@@ -28,7 +28,7 @@ class Plan:
 
     flags: Any  # RunFlags, and the task's, the model's and the framework's
     schema: Schema  # the contract of the rows
-    model: Any  # EncoderConfig or DecoderConfig
+    model: ModelConfig
     steps: int  # optimizer steps of the whole schedule
     output: Path  # the run's directory
 
@@ -159,10 +159,8 @@ class Task(ABC):
 class Trainer(NamedTuple):
     """What an entry is made of; the functions take its flags, or the plan made of them."""
 
-    plan_model: Callable[[Any, Schema], PlannedModel]  # with published weights where asked for
     make_task: Callable[[Any, Schema, Optional[BatchReader]], Task]  # with the set if there is one
     import_program: Callable[[Plan, Any], Program]  # imports the framework
-    config: type  # EncoderConfig or DecoderConfig: what a run's config.json holds
     framework: str  # its name, for people
     gigabytes: float  # of addresses that it takes at least
 

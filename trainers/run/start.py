@@ -10,7 +10,6 @@ from schemas.terminal import say
 from trainers.data.batches import BatchReader
 from trainers.data.flag_values import absolute_shards
 from trainers.measures.pictures import draw_curve
-from trainers.models.model_flags import initial_weights
 from trainers.models.modules import Weights
 from trainers.models.set_tokenizer import TOKENIZER, check_same_tokens, keep_set_files, set_file
 from trainers.run.checkpoints import Checkpoints
@@ -18,6 +17,7 @@ from trainers.run.flags import CONFIG, Flags, check_task, config_bytes, open_set
 from trainers.run.interruption import Interruption
 from trainers.run.journal import METRICS, ProgressLine, duration, each_metrics, mend_metrics
 from trainers.run.loop import Loop
+from trainers.run.model_flags import initial_weights, plan_model
 from trainers.run.program import Measures, Plan, Task, Trainer
 from trainers.run.run_directory import claimed, start_or_resume
 from trainers.run.use import export_run, use
@@ -44,7 +44,7 @@ def train(flags: Any, trainer: Trainer) -> None:
     shards, line = open_set(flags, flags.shards), ProgressLine()
     schema = shards.schema
     check_task(flags.task, schema, flags.shards)
-    planned = trainer.plan_model(flags, schema)
+    planned = plan_model(flags, schema)
     if flags.init_from is not None:
         for note in check_same_tokens(
             set_file(shards, TOKENIZER), flags.init_from, flag="--init_from"

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Type, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from trainers.data.flag_values import shards_name
 from trainers.data.mixture import Mixture
 from trainers.data.shard_set import ShardSet
 from trainers.models.hf_files import read_directory, tokenizer_settings, write_directory
-from trainers.models.modules import ModelConfig, Weights
+from trainers.models.model_config import ModelConfig
+from trainers.models.modules import Weights
 from trainers.models.set_tokenizer import (
     TOKENIZER,
     check_same_tokens,
@@ -35,6 +36,7 @@ from trainers.run.checkpoints import Checkpoints, read_weights
 from trainers.run.flags import BEST, CONFIG, RunFlags, check_task, open_set
 from trainers.run.journal import ProgressLine, json_text
 from trainers.run.loop import evaluate
+from trainers.run.model_flags import families_of
 from trainers.run.program import Arrays, Measures, Plan, Program, Task, Trainer
 from trainers.run.run_directory import CHECKPOINTS, SETTINGS, errors_in_words, read_settings
 
@@ -57,7 +59,7 @@ class Trained:
     shards: Optional[str] = None  # what it was trained on
 
 
-def find_trained(flags: Any, config: Type[ModelConfig]) -> Trained:
+def find_trained(flags: Any) -> Trained:
     """What --checkpoint and --output name.
 
     Raises:
@@ -68,30 +70,28 @@ def find_trained(flags: Any, config: Type[ModelConfig]) -> Trained:
     directory = Path(path or flags.output_directory(flags.model))
     with errors_in_words(directory, "Mend that, then ask again"):
         if path is None:
-            return _find_run(flags, config, directory, which)
+            return _find_run(flags, directory, which)
         if directory.parent.name in (CHECKPOINTS, BEST) and directory.name.isdecimal():
-            return _find_run(flags, config, directory.parent.parent, directory.name)
+            return _find_run(flags, directory.parent.parent, directory.name)
         is_run = (directory / SETTINGS).is_file() and (directory / CONFIG).is_file()
         if is_run or (directory / CHECKPOINTS).is_dir():
-            return _find_run(flags, config, directory, None)
+            return _find_run(flags, directory, None)
         if not (directory / SETTINGS).is_file():
             raise UsageError(
                 f"--checkpoint={path} is neither the output directory of a run nor one with "
                 "config.json and model.safetensors: give one of these"
             )
-        return _find_published(config, directory)
+        return _find_published(flags, directory)
 
 
-def _find_run(
-    flags: RunFlags, config: Type[ModelConfig], output: Path, which: Optional[str]
-) -> Trained:
+def _find_run(flags: RunFlags, output: Path, which: Optional[str]) -> Trained:
     settings = read_settings(output, flags.entry)
     schema = kept_schema(output)
     # JSON knows lists only.
     model: Dict[str, Any] = {
         n: tuple(v) if isinstance(v, list) else v for n, v in settings["model"].items()
     }
-    planned = config(**model)
+    planned = ModelConfig(**model)
     paths = Checkpoints(output).choose(which)
     eos = schema.special_ids.get("eos")
     return Trained(
@@ -106,10 +106,12 @@ def _find_run(
     )
 
 
-def _find_published(config: Type[ModelConfig], directory: Path) -> Trained:
+def _find_published(flags: Any, directory: Path) -> Trained:
     place = f"--checkpoint={directory}"
-    found, tensors = read_directory(str(directory), flag="--checkpoint")
-    model, prefix_ids, eos_ids = config.find_published(found, place=place)
+    found, tensors = read_directory(
+        str(directory), model_types=families_of(flags), flag="--checkpoint"
+    )
+    model, prefix_ids, eos_ids = ModelConfig.find_published(found, place=place)
     has_tokenizer = (directory / TOKENIZER).is_file()
     return Trained(
         config=model,
@@ -129,7 +131,7 @@ def use(flags: Any, trainer: Trainer) -> None:
       UsageError: there is no such run or checkpoint, or the set does not go with it.
       DataError: something cannot be read or written.
     """
-    trained, line = find_trained(flags, trainer.config), ProgressLine()
+    trained, line = find_trained(flags), ProgressLine()
     with errors_in_words(trained.directory, "Mend that, then ask again"):
         if flags.evaluate_only:
             _evaluate(flags, trainer, trained, line)

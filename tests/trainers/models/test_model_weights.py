@@ -17,17 +17,9 @@ from schemas.errors import DataError, TextmillError, UsageError
 from tests.tools.class_factory import class_schema
 from tests.tools.clm_factory import clm_schema
 from tests.tools.shard_factory import mlm_schema
-from trainers.models import decoder, encoder
-from trainers.models.decoder import DecoderConfig, DecoderFlags, decoder_ids, plan_decoder
-from trainers.models.encoder import (
-    EncoderConfig,
-    EncoderFlags,
-    plan_encoder,
-    published_classes,
-    with_dropout,
-)
+from trainers.models.families import FAMILIES
 from trainers.models.hf_files import read_directory, write_directory
-from trainers.models.model_flags import initial_weights
+from trainers.models.model_config import ModelConfig, published_classes, text_ids, with_dropout
 from trainers.models.weights import (
     Layout,
     fresh,
@@ -38,6 +30,7 @@ from trainers.models.weights import (
     to_layout,
     to_published,
 )
+from trainers.run.model_flags import DecoderFlags, EncoderFlags, initial_weights, plan_model
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import
@@ -155,12 +148,12 @@ def saved(path, fields, head, **changes):
 
 def config_of(found, head):
     if head == "CausalLM":
-        return DecoderConfig.from_json(found, dropout=0.0, place="here")
-    return EncoderConfig.from_json(found, classes=CLASSES if "Seq" in head else (), place="here")
+        return ModelConfig.from_json(found, place="here")
+    return ModelConfig.from_json(found, classes=CLASSES if "Seq" in head else (), place="here")
 
 
 def json_of(config):
-    if isinstance(config, DecoderConfig):
+    if FAMILIES[config.family].ids is not None:
         return config.to_json({"eos": 2}, [0, 7])
     return config.to_json({"bos": 0, "pad": 1, "eos": 2})
 
@@ -219,7 +212,7 @@ def test_config_json_goes_out_and_in(name):
     for key, value in fields.items():
         assert getattr(opened, key) == value, key
     if head == "CausalLM":
-        assert opened.bos_token_id == 0 and decoder_ids(written, place="here") == ((0, 7), (2,))
+        assert opened.bos_token_id == 0 and text_ids(written, place="here") == ((0, 7), (2,))
     if "Seq" in head:
         assert opened.id2label == dict(enumerate(CLASSES))
 
@@ -227,10 +220,8 @@ def test_config_json_goes_out_and_in(name):
 @pytest.mark.parametrize("kind", ["bert", "roberta", "electra", "gpt2", "opt"])
 def test_what_config_json_leaves_out_is_as_in_transformers(kind):
     whole = AutoConfig.for_model(kind).to_dict()
-    of = DecoderConfig.from_json if kind in decoder.FAMILIES else EncoderConfig.from_json
-    more: dict[str, Any] = {"dropout": 0.0} if kind in decoder.FAMILIES else {}
-    short = of({"model_type": kind}, place="here", **more)
-    assert short == of(whole, place="here", **more)
+    short = ModelConfig.from_json({"model_type": kind}, place="here")
+    assert short == ModelConfig.from_json(whole, place="here")
 
 
 @pytest.mark.parametrize("name", ["gpt2 untied", "opt-350m", "electra narrow, masked"])
@@ -281,7 +272,7 @@ def test_an_encoder_alone_gets_a_new_head(name, tmp_path):
     assert_same({n: v for n, v in weights.items() if n.startswith("head")}, begun)
 
     config, weights, notes = imported(tmp_path / "in", "SequenceClassification")
-    dense, out = encoder.FAMILIES[config.family].class_head
+    dense, out = FAMILIES[config.family].class_head
     assert notes[:2] == ([f"{out} is new"] if is_bert else [f"{dense} is new", f"{out} is new"])[:2]
     if is_bert:
         pooler = base.pooler.dense.weight.detach().numpy()
@@ -356,11 +347,11 @@ def test_other_heads_are_left_out_and_named(fields, kind, head, notes, tmp_path)
 def test_a_classifier_for_other_classes_begins_anew(fields, tmp_path):
     theirs = saved(tmp_path / "in", fields, "SequenceClassification", num_labels=5)
     config, weights, notes = imported(tmp_path / "in", "SequenceClassification")
-    out = encoder.FAMILIES[config.family].class_head[1]
+    out = FAMILIES[config.family].class_head[1]
     assert notes == [f"{out} tells other classes apart than the set's 3: it begins anew"]
     np.testing.assert_array_equal(weights["head.out.weight"], fresh(config, 0)["head.out.weight"])
     dense = to_published(weights, config)
-    name = encoder.FAMILIES[config.family].class_head[0] + ".weight"
+    name = FAMILIES[config.family].class_head[0] + ".weight"
     np.testing.assert_array_equal(dense[name], theirs.state_dict()[name].numpy())
 
 
@@ -408,11 +399,11 @@ def test_tensors_that_do_not_fit_are_named(tmp_path):
     said = f"here: .*lacks lm_head.dense.bias, {norm}; the model has no place for .*layer.9"
     with pytest.raises(DataError, match=said):
         imported(path)
-    for _, out in (row.class_head for row in encoder.FAMILIES.values()):
+    for out in (row.class_head[1] for row in FAMILIES.values() if row.class_head):
         tensors = {f"{out}.weight": np.zeros((3, 16))}
         found = {**load_file(tmp_path / "in" / "model.safetensors"), **tensors}
         config = config_of(json.loads((tmp_path / "in" / "config.json").read_text()), "Seq")
-        if out in encoder.FAMILIES["roberta"].class_head:
+        if out in FAMILIES["roberta"].class_head:
             with pytest.raises(DataError, match=f"lacks {out}.bias"):
                 from_published(found, config, seed=0, place="here")
 
@@ -463,7 +454,7 @@ def test_fresh_weights():
 def test_a_real_bert():
     """MiniLM, as its package ships it: a bare encoder with a pooler, old buffers, to the bit."""
     found, tensors = read_directory(str(MINILM), model_types=("bert",))
-    config = EncoderConfig.from_json(found, place="here")
+    config = ModelConfig.from_json(found, place="here")
     assert (config.layers, config.hidden_size, config.vocab_size) == (6, 384, 30522)
     weights, notes = from_published(tensors, config, seed=0, place="here")
     assert notes[0] == "the output head is new"
@@ -485,7 +476,10 @@ SWITCHES = [
     ({**BERT, "position_embedding_type": "relative_key"}, "position_embedding_type is 'relat"),
     ({**BERT, "is_decoder": True}, "is_decoder is True; here it is False"),
     ({**BERT, "hidden_act": "mish"}, "activation=mish is not known: relu,"),
-    ({**BERT, "model_type": "t5"}, "says model_type 't5', and bert, roberta, electra are built"),
+    (
+        {**BERT, "model_type": "t5"},
+        "says model_type 't5', and bert, roberta, electra, gpt2, opt are",
+    ),
     ({**GPT2, "add_cross_attention": True}, "add_cross_attention is True"),
     ({**OPT, "enable_bias": False}, "enable_bias is False; here it is True"),
     ({**GPT2, "n_embd": 18}, "here: config.json: --hidden_size=18 is no multiple of --heads=4"),
@@ -510,8 +504,7 @@ VALUES = st.recursive(
 @given(st.sampled_from([GPT2, OPT, BERT, ROBERTA, ELECTRA]), st.data())
 def test_any_value_in_config_json_is_taken_or_refused_in_words(fields, data):
     is_decoder = fields in (GPT2, OPT)
-    families: dict[str, Any] = {**decoder.FAMILIES, **encoder.FAMILIES}
-    keys = families[fields["model_type"]].keys
+    keys = FAMILIES[fields["model_type"]].keys
     named = st.sampled_from([*(key.theirs for key in keys), "model_type", "pad_token_id"])
     changes = data.draw(st.dictionaries(named, VALUES, min_size=1, max_size=3))
     try:
@@ -551,13 +544,13 @@ def test_classes_of_a_published_classifier(tmp_path):
 
 
 def test_ids_of_a_decoder():
-    assert decoder_ids({"model_type": "gpt2"}, place="here") == ((), (50256,))
-    assert decoder_ids({"model_type": "opt", "eos_token_id": [2, 9]}, place="here") == (
+    assert text_ids({"model_type": "gpt2"}, place="here") == ((), (50256,))
+    assert text_ids({"model_type": "opt", "eos_token_id": [2, 9]}, place="here") == (
         (2,),
         (2, 9),
     )
     with pytest.raises(DataError, match="here: .*names a token 'two'"):
-        decoder_ids({"model_type": "opt", "eos_token_id": "two"}, place="here")
+        text_ids({"model_type": "opt", "eos_token_id": "two"}, place="here")
 
 
 # The model that flags, set and --init_from make
@@ -565,8 +558,8 @@ def test_ids_of_a_decoder():
 
 def test_new_encoders():
     schema = mlm_schema()
-    config, tensors = plan_encoder(EncoderFlags(shards="set", model="tiny"), schema)
-    due = EncoderConfig(
+    config, tensors = plan_model(EncoderFlags(shards="set", model="tiny"), schema)
+    due = ModelConfig.new(
         family="roberta",
         vocab_size=50,
         max_positions=16,
@@ -581,13 +574,13 @@ def test_new_encoders():
     )
     assert config == with_dropout(due, 0.1) and tensors is None
     flags = EncoderFlags(shards="set", family="electra", model="electra_small", dropout=0.2)
-    config, _ = plan_encoder(flags, class_schema(classes=("a", "b")))
+    config, _ = plan_model(flags, class_schema(classes=("a", "b")))
     assert (config.embedding_size, config.classifier_dropout) == (128, 0.2)
     assert config.classes == ("a", "b") and config.position_rows == 16
     for more, width in ((dict(model="base"), 768), (dict(embedding_size=64), 64)):
-        planned = plan_encoder(replace(flags, **more), schema)
+        planned = plan_model(replace(flags, **more), schema)
         assert planned.config.embedding_size == width
-    planned = plan_encoder(replace(flags, layers=1, hidden_size=32), schema)
+    planned = plan_model(replace(flags, layers=1, hidden_size=32), schema)
     weights, notes = initial_weights(planned, seed=5, init_from=None)
     assert_same(weights, fresh(planned.config, 5))
     assert not notes
@@ -595,11 +588,11 @@ def test_new_encoders():
 
 def test_new_decoders():
     schema = clm_schema()
-    config, _ = plan_decoder(DecoderFlags(shards="set", model="gpt2", layers=3), schema)
+    config, _ = plan_model(DecoderFlags(shards="set", model="gpt2", layers=3), schema)
     assert (config.layers, config.hidden_size, config.dropout) == (3, 768, 0.1)
     assert (config.activation, config.norm_first, config.tied) == ("gelu_new", True, True)
     flags = DecoderFlags(shards="set", family="opt", norm="post", tied=False, embedding_size=8)
-    config, _ = plan_decoder(flags, schema)
+    config, _ = plan_model(flags, schema)
     assert (config.norm_first, config.final_norm, config.tied) == (False, False, False)
     assert (config.activation, config.is_projected) == ("relu", True)
 
@@ -615,33 +608,36 @@ def test_new_decoders():
         (dict(max_positions=8), "--max_positions=8 places 8 tokens, fewer than the 16 of a row"),
         (dict(norm="post"), "--norm=post: norm_first is always True in gpt2 models"),
         (dict(embedding_size=8), "--embedding_size=8: embedding_size is always 512 in gpt2 models"),
-        (dict(family="bert", embedding_size=8), "only --family=electra has a projection"),
+        (
+            dict(family="bert", embedding_size=8),
+            "512 in bert models; it may differ in electra",
+        ),
     ],
 )
 def test_flags_that_make_no_model_are_refused(flags, said):
     with pytest.raises(UsageError, match=said):
         if "family" in flags:
-            plan_encoder(EncoderFlags(shards="set", **flags), mlm_schema())
+            plan_model(EncoderFlags(shards="set", **flags), mlm_schema())
         else:
-            plan_decoder(DecoderFlags(shards="set", **flags), clm_schema())
+            plan_model(DecoderFlags(shards="set", **flags), clm_schema())
 
 
 def test_published_models(tmp_path):
     path = str(tmp_path / "in")
     saved(tmp_path / "in", ROBERTA, "MaskedLM", hidden_dropout_prob=0.3)
     flags = EncoderFlags(shards="set", init_from=path)
-    planned = plan_encoder(flags, mlm_schema())
+    planned = plan_model(flags, mlm_schema())
     assert (planned.config.dropout, planned.config.attention_dropout) == (0.3, 0.1)
-    assert plan_encoder(replace(flags, dropout=0.0), mlm_schema()).config.attention_dropout == 0
+    assert plan_model(replace(flags, dropout=0.0), mlm_schema()).config.attention_dropout == 0
     assert initial_weights(planned, seed=0, init_from=path)[1] == []
     agreeing = replace(flags, layers=2, max_positions=18)
-    assert planned.config == plan_encoder(agreeing, mlm_schema()).config
+    assert planned.config == plan_model(agreeing, mlm_schema()).config
 
-    larger = plan_encoder(flags, mlm_schema(vocab_size=57))
+    larger = plan_model(flags, mlm_schema(vocab_size=57))
     assert larger.config.vocab_size == 57
     weights, [note] = initial_weights(larger, seed=0, init_from=path)
     assert "grows from 50 tokens to the set's 57" in note
-    assert plan_encoder(flags, mlm_schema(vocab_size=40)).config.vocab_size == 50
+    assert plan_model(flags, mlm_schema(vocab_size=40)).config.vocab_size == 50
 
     specials = {**mlm_schema().special_ids, "pad": 3, "unk": 1}
     for schema, more, said in (
@@ -651,23 +647,23 @@ def test_published_models(tmp_path):
         (mlm_schema(special_ids=specials), {}, "its pad_token_id is 1 and that of set 3"),
     ):
         with pytest.raises(UsageError, match=said):
-            plan_encoder(replace(flags, **more), schema)
+            plan_model(replace(flags, **more), schema)
     with pytest.raises(UsageError, match="model_type 'roberta', and this trainer takes gpt2, opt"):
-        plan_decoder(DecoderFlags(shards="set", init_from=path), clm_schema())
+        plan_model(DecoderFlags(shards="set", init_from=path), clm_schema())
 
     saved(tmp_path / "opt", OPT, "CausalLM")
     decoders = DecoderFlags(shards="set", init_from=str(tmp_path / "opt"))
-    assert plan_decoder(replace(decoders, norm="pre", tied=True), clm_schema()).config.layers == 2
+    assert plan_model(replace(decoders, norm="pre", tied=True), clm_schema()).config.layers == 2
     for more, said in ((dict(norm="post"), "--norm=post, but"), (dict(tied=False), "--tied=False")):
         with pytest.raises(UsageError, match=f"{said}.*leave the flag out"):
-            plan_decoder(replace(decoders, **more), clm_schema())
+            plan_model(replace(decoders, **more), clm_schema())
 
 
 def test_weights_that_are_not_of_their_config_json_are_refused_unread(tmp_path):
     """Before a framework is loaded; and no table is made of a number that a file only claims."""
     saved(tmp_path / "in", BERT, "MaskedLM")
     flags = EncoderFlags(shards="set", init_from=str(tmp_path / "in"))
-    plan_encoder(flags, mlm_schema())
+    plan_model(flags, mlm_schema())
     config = json.loads((tmp_path / "in" / "config.json").read_text())
     for changes, said in (
         ({"num_hidden_layers": 3}, "it lacks bert.encoder.layer.2.attention"),
@@ -677,7 +673,7 @@ def test_weights_that_are_not_of_their_config_json_are_refused_unread(tmp_path):
     ):
         (tmp_path / "in" / "config.json").write_text(json.dumps({**config, **changes}))
         with pytest.raises(DataError, match=said):
-            plan_encoder(flags, mlm_schema())
+            plan_model(flags, mlm_schema())
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int8, np.bool_])
@@ -689,7 +685,7 @@ def test_weights_that_are_no_floats_are_refused_unread(tmp_path, dtype):
     save_file({**tensors, name: tensors[name].astype(dtype)}, path)
     stored = {"int32": "I32", "int8": "I8", "bool": "BOOL"}[np.dtype(dtype).name]
     with pytest.raises(DataError, match=f"{name} holds {stored}, not F32, F16, BF16, F64. Give"):
-        plan_encoder(EncoderFlags(shards="set", init_from=str(tmp_path / "in")), mlm_schema())
+        plan_model(EncoderFlags(shards="set", init_from=str(tmp_path / "in")), mlm_schema())
 
 
 def test_pairs_need_two_token_types(tmp_path):
@@ -697,13 +693,13 @@ def test_pairs_need_two_token_types(tmp_path):
     flags = EncoderFlags(shards="set", init_from=str(tmp_path / "in"))
     schema = class_schema(classes=CLASSES, pairs=True)
     with pytest.raises(UsageError, match="knows one token type, and the pairs of set have two"):
-        plan_encoder(flags, schema)
+        plan_model(flags, schema)
     saved(tmp_path / "roberta", {**ROBERTA, "type_vocab_size": 1}, "")
-    plan_encoder(replace(flags, init_from=str(tmp_path / "roberta")), schema)
+    plan_model(replace(flags, init_from=str(tmp_path / "roberta")), schema)
 
 
 def test_a_set_that_a_model_cannot_read():
-    config = plan_decoder(DecoderFlags(shards="set", model="tiny"), clm_schema()).config
+    config = plan_model(DecoderFlags(shards="set", model="tiny"), clm_schema()).config
     config.check_fits(clm_schema(), place="--checkpoint=x", shards="set")
     with pytest.raises(UsageError, match="--checkpoint=x has a vocabulary of 50, but .* one of 57"):
         config.check_fits(clm_schema(vocab_size=57), place="--checkpoint=x", shards="set")

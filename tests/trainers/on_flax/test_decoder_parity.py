@@ -18,7 +18,7 @@ from tests.tools.clm_factory import clm_rows, clm_schema
 from trainers.data.adapters import one_segment_a_row
 from trainers.flax_clm import FlaxClmFlags
 from trainers.measures.attention import verify_attention
-from trainers.models.decoder import DecoderConfig
+from trainers.models.model_config import ModelConfig
 from trainers.models.weights import from_published, shapes, to_published
 from trainers.on_flax.clm_objective import ClmObjective
 from trainers.on_flax.flax_decoder import DecoderForCausalLM
@@ -79,7 +79,7 @@ def reference_of(kind):
 
 def ours_of(reference):
     """Our configuration and weights of their model."""
-    config = DecoderConfig.from_json(reference.config.to_dict(), dropout=0.0, place="test")
+    config = ModelConfig.from_json(reference.config.to_dict(), place="test")
     tensors = {name: value.detach().numpy() for name, value in reference.named_parameters()}
     return config, from_published(tensors, config, seed=0, place="test")[0]
 

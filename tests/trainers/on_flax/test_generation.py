@@ -12,7 +12,7 @@ import pytest
 from flax import nnx
 
 from schemas.errors import UsageError
-from trainers.models.decoder import DecoderConfig
+from trainers.models.model_config import ModelConfig
 from trainers.models.weights import fresh, to_published
 from trainers.on_flax.flax_decoder import DecoderForCausalLM
 from trainers.on_flax.generation import allowed_logits, choose, generator, row_keys
@@ -31,8 +31,8 @@ with warnings.catch_warnings():
 
 SIZES: Any = dict(vocab_size=60, max_positions=40, layers=2, hidden_size=32, heads=4)
 CONFIGS = {
-    "gpt2": DecoderConfig(family="gpt2", intermediate_size=64, embedding_size=32, **SIZES),
-    "opt-350m": DecoderConfig(
+    "gpt2": ModelConfig.new(family="gpt2", intermediate_size=64, embedding_size=32, **SIZES),
+    "opt-350m": ModelConfig.new(
         family="opt",
         intermediate_size=64,
         embedding_size=16,

@@ -19,8 +19,8 @@ from tests.tools.places import ROOT
 from tests.tools.poptorch_programs import make_plan, make_program
 from tests.tools.poptorch_stub import installed
 from tests.tools.shard_factory import write_mlm_set
-from trainers.models.encoder import EncoderConfig
 from trainers.models.hf_files import read_directory
+from trainers.models.model_config import ModelConfig
 from trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_arrays
 from trainers.on_poptorch.module_program import ModuleObjective, ModuleProgram, dropout_seed
 from trainers.poptorch_classifier import main
@@ -155,7 +155,7 @@ def test_texts_are_classified(shards, whole, tmp_path, capsys):
     said = capsys.readouterr()
     best, weights = best_of(whole)
     assert f"the weights after step {best}" in said.err
-    model = Classifier(EncoderConfig(**json.loads((whole / "config.json").read_text())["model"]))
+    model = Classifier(ModelConfig.new(**json.loads((whole / "config.json").read_text())["model"]))
     model.load_state_dict(tensors(weights))
     inputs = tensors(classifier_arrays(rows))
     logits = model.eval()(*(inputs[name] for name in TEXT_INPUTS)).detach()

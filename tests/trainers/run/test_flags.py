@@ -16,9 +16,9 @@ from tests.tools.clm_factory import write_clm_set
 from tests.tools.numpy_program import Diary, NumpyFlags, numpy_trainer
 from tests.tools.shard_factory import write_mlm_set
 from tests.tools.trainer_list import BY_NAME
-from trainers.models import decoder, encoder
-from trainers.models.model_flags import SIZES, ModelFlags
+from trainers.models.families import FAMILIES
 from trainers.run.flags import RunFlags, config_bytes, parse_flags
+from trainers.run.model_flags import SIZES, ModelFlags
 from trainers.run.run_directory import claimed
 from trainers.run.start import run
 
@@ -155,7 +155,7 @@ def test_every_flag_has_a_docstring_of_sentences(flags):
 def test_sizes_and_families_stand_in_one_table(flags):
     hints = get_type_hints(flags)
     assert set(get_args(hints["model"])) <= set(SIZES)
-    families = encoder.FAMILIES if flags.task in ("mlm", "classification") else decoder.FAMILIES
+    families = FAMILIES if flags.task in ("mlm", "classification") else FAMILIES
     assert set(get_args(hints["family"])) <= set(families)
 
 

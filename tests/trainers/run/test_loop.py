@@ -146,7 +146,7 @@ def test_the_gradient_is_that_of_the_loss():
 def test_what_a_run_measures(shards, tmp_path):
     """Every value of metrics.jsonl, worked out anew from the set and the formulas."""
     run(flags_of(shards, tmp_path / "run"), numpy_trainer())
-    config = find_trained(flags_of(shards, tmp_path / "run"), numpy_trainer().config).config
+    config = find_trained(flags_of(shards, tmp_path / "run")).config
     table, momentum = fresh(config, 0)[TABLE], np.float32(0)
     schedule, due = Schedule(12, 2), []
     reader = ShardSet(str(shards))

@@ -15,7 +15,7 @@ from tests.tools.clm_factory import clm_rows, clm_schema, write_clm_set
 from tests.tools.numpy_program import TABLE, Diary, NumpyFlags, numpy_trainer
 from tests.tools.shard_factory import replace_tokenizer, tokenizer_json, write_mlm_set, write_set
 from trainers.data.shard_set import ShardSet
-from trainers.models.decoder import DecoderConfig
+from trainers.models.model_config import ModelConfig, with_dropout
 from trainers.run import start
 from trainers.run.checkpoints import Checkpoints, read_weights, write_sums
 from trainers.run.journal import read_metrics
@@ -324,9 +324,9 @@ def test_what_is_published_is_not_exported_again(place, tmp_path):
 
 def test_what_was_trained_is_found(place):
     flags = NumpyFlags(output=f"{place}/run", evaluate_only=True, checkpoint="all")
-    trained = find_trained(flags, DecoderConfig)
+    trained = find_trained(flags)
     assert [name for name, _ in trained.weights] == ["6", "8", "12"]
-    assert trained.config == DecoderConfig(
+    due = ModelConfig.new(
         family="gpt2",
         vocab_size=50,
         max_positions=16,
@@ -336,14 +336,14 @@ def test_what_was_trained_is_found(place):
         intermediate_size=8,
         embedding_size=8,
         activation="gelu_new",
-        dropout=trained.config.dropout,
     )
+    assert trained.config == with_dropout(due, 0.1)
     assert (trained.prefix_ids, trained.eos_ids, trained.shards) == ((0,), (2,), f"{place}/set")
     assert trained.schema == clm_schema() and trained.tokenizer_json == tokenizer_json(50)
-    published = find_trained(replace(flags, checkpoint=f"{place}/hf"), DecoderConfig)
+    published = find_trained(replace(flags, checkpoint=f"{place}/hf"))
     assert published.schema is None and published.shards is None
     assert (published.prefix_ids, published.eos_ids) == ((0,), (2,))
-    assert replace(published.config, dropout=0.0) == replace(trained.config, dropout=0.0)
+    assert published.config == due
     [(name, read)] = published.weights
     assert name == "published"
     np.testing.assert_array_equal(read()[TABLE], dict(trained.weights)["8"]()[TABLE])

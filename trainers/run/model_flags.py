@@ -5,13 +5,15 @@ are broken, or not those of their config.json, are a DataError.
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, get_args, get_type_hints
+from typing import Any, Dict, List, Literal, NamedTuple, Optional, Tuple, get_args, get_type_hints
 
 from schemas.errors import UsageError
 from schemas.sidecar import Schema
 from trainers.data.flag_values import at_least, share
+from trainers.models.families import ELECTRA_EMBEDDING, FAMILIES
 from trainers.models.hf_files import Tensors, read_directory
-from trainers.models.modules import DIMENSIONS, Weights
+from trainers.models.model_config import DIMENSIONS, ModelConfig, with_dropout
+from trainers.models.modules import Weights
 from trainers.models.weights import check_published, fresh, from_published
 from trainers.run.flags import RunFlags
 
@@ -66,36 +68,79 @@ class ModelFlags(RunFlags):
         share(self, "dropout")
 
 
+@dataclass(frozen=True)
+class EncoderFlags(ModelFlags):
+    """Which encoder."""
+
+    family: Literal["roberta", "bert", "electra"] = "roberta"
+    model: Literal["tiny", "small", "base", "electra_small"] = "small"
+
+
+@dataclass(frozen=True)
+class DecoderFlags(ModelFlags):
+    """Which decoder."""
+
+    family: Literal["gpt2", "opt"] = "gpt2"
+    model: Literal["tiny", "small", "base", "medium", "gpt2"] = "small"
+    norm: Optional[Literal["pre", "post"]] = None
+    """LayerNorm before each block, or after it (opt only, as OPT-350m). None: pre."""
+    tied: Optional[bool] = None
+    """Whether the output layer is the embedding. None: it is."""
+
+
 class PlannedModel(NamedTuple):
     """A model, and the tensors of --init_from."""
 
-    config: Any  # a ModelConfig
+    config: ModelConfig
     tensors: Optional[Tensors]
 
 
-def _asked(flags: Any, config: Any) -> Dict[str, Any]:
+def families_of(flags: ModelFlags) -> Tuple[str, ...]:
+    """Those that a trainer takes."""
+    return get_args(get_type_hints(type(flags))["family"])
+
+
+def plan_model(flags: ModelFlags, schema: Schema) -> PlannedModel:
+    """The model that flags, set and --init_from make; a set with classes gives it their head."""
+    classes, rate = tuple(schema.parameters.get("classes", ())), flags.dropout
+    if flags.init_from is None:
+        config = ModelConfig.new(**_new_dimensions(flags, schema), classes=classes)
+        config = with_dropout(config, DROPOUT if rate is None else rate)
+        return _fit_to_set(config, None, flags, schema)
+    place = f"--init_from={flags.init_from}"
+    found, tensors = read_directory(flags.init_from, model_types=families_of(flags))
+    config = ModelConfig.from_json(found, classes=classes, place=place)
+    must_agree("norm", getattr(flags, "norm", None), "pre" if config.norm_first else "post", place)
+    if rate is None and FAMILIES[config.family].dropout_keys:  # which are not taken over
+        rate = DROPOUT
+    config = config if rate is None else with_dropout(config, rate)
+    return _fit_to_set(config, tensors, flags, schema)
+
+
+def _new_dimensions(flags: ModelFlags, schema: Schema) -> Dict[str, Any]:
+    """What flags and set say of a new model."""
+    given = {"vocab_size": schema.vocab_size, "max_positions": schema.max_length}
+    given.update({**SIZES[flags.model], **_asked(flags)})
+    if flags.family == "roberta":
+        given["position_offset"] = schema.special_ids.get("pad", -1) + 1
+    if flags.family == "electra" and given["hidden_size"] > 2 * ELECTRA_EMBEDDING:
+        given.setdefault("embedding_size", given["hidden_size"])
+    if getattr(flags, "norm", None) == "post":
+        given.update(norm_first=False, final_norm=False)
+    return {"family": flags.family, **given}
+
+
+def _asked(flags: ModelFlags) -> Dict[str, Any]:
     """The fields of a configuration that a flag of the same name gives."""
-    names = {field.name for field in fields(config)}
+    names = {field.name for field in fields(ModelConfig)}
     names -= {"family", "vocab_size", "dropout"}  # mean something else beside published weights
     given = {name: getattr(flags, name, None) for name in sorted(names)}
     return {name: value for name, value in given.items() if value is not None}
 
 
-def new_dimensions(flags: Any, schema: Schema, config_class: type) -> Dict[str, Any]:
-    """What flags and set say of a new model."""
-    of_set = {"vocab_size": schema.vocab_size, "max_positions": schema.max_length}
-    sizes = {**SIZES[flags.model], **_asked(flags, config_class)}
-    return {"family": flags.family, **of_set, **sizes}
-
-
-def read_published(flags: Any) -> Tuple[str, Dict[str, Any], Tensors]:
-    """Says --init_from=DIR, and gives its config.json and its tensors."""
-    families = get_args(get_type_hints(type(flags))["family"])
-    found, tensors = read_directory(flags.init_from, model_types=families)
-    return f"--init_from={flags.init_from}", found, tensors
-
-
-def fit_to_set(config: Any, tensors: Optional[Tensors], flags: Any, schema: Schema) -> PlannedModel:
+def _fit_to_set(
+    config: ModelConfig, tensors: Optional[Tensors], flags: ModelFlags, schema: Schema
+) -> PlannedModel:
     """Makes a model fit the set; refuses one that cannot, or whose tensors are not all there."""
     if flags.vocab_size not in (None, schema.vocab_size):
         raise UsageError(
@@ -106,7 +151,7 @@ def fit_to_set(config: Any, tensors: Optional[Tensors], flags: Any, schema: Sche
     place = f"--max_positions={config.max_positions}"
     if tensors is not None:
         place = f"--init_from={flags.init_from}"
-        for name, asked in _asked(flags, config).items():
+        for name, asked in _asked(flags).items():
             must_agree(name, asked, getattr(config, name), place)
         check_published(tensors, config, place=place)
         # Rows beyond the set's vocabulary stay: a table is often filled up to a round number.

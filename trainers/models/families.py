@@ -1,0 +1,298 @@
+"""BERT, RoBERTa, ELECTRA, GPT-2 and OPT: a row for each of what they differ in.
+
+A new family is a `Family`: its modules and their names, and its keys in config.json. Fields of
+ModelConfig that it has no key for keep their default, or the value of `always`.
+"""
+
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from trainers.models.modules import Module, modules_at
+
+if TYPE_CHECKING:
+    from trainers.models.model_config import ModelConfig
+
+ELECTRA_EMBEDDING = 128  # of ELECTRA's small model; wider ones have it as wide as hidden states
+
+
+class Key(NamedTuple):
+    """A field of a configuration in Hugging Face's config.json.
+
+    Attributes:
+      ours: the field.
+      theirs: the key.
+      absent: the field where config.json leaves the key out, as in transformers; or a function
+        that makes it of the fields of the keys before.
+      is_opposite: whether theirs is true where ours is false.
+    """
+
+    ours: str
+    theirs: str
+    absent: Any
+    is_opposite: bool = False
+
+    def turn(self, value: Any) -> Any:
+        """A value of theirs as ours, or the other way round."""
+        return not value if self.is_opposite else value
+
+
+class Family(NamedTuple):
+    """A kind of model.
+
+    Attributes:
+      classes: of transformers: the language model, and the classifier where it is built here.
+      base: what names begin with; left out where the model was saved without its head.
+      body: a model's modules but for its head.
+      head: names of a language model's head; the last is the output layer where it is not tied, and
+        of an encoder's come before: a dense layer, a norm, a bias.
+      keys: its fields in config.json; of two for one field the first says what it is when absent.
+      fixed: settings of theirs that would make another model than ours, and the value ours has.
+      class_head: names of the dense layer and the output layer of a classifier.
+      other_heads: beginnings of names that a language model has no use for, and a classifier.
+      always: fields that have one value in all its models, which is not the default.
+      new: fields of a new model, where they are not what config.json may leave out.
+      dropout_keys: keys that all have `dropout`; theirs is not taken over.
+      ids: the bos and the eos token where config.json leaves them out; None of an encoder.
+      begins_with_bos: whether it was published with a tokenizer that begins every text so.
+    """
+
+    classes: Tuple[str, ...]
+    base: str
+    body: Callable[["ModelConfig"], List[Module]]
+    head: Tuple[str, ...]
+    keys: Tuple[Key, ...]
+    fixed: Mapping[str, Any]
+    class_head: Tuple[str, ...] = ()
+    other_heads: Tuple[Tuple[str, ...], Tuple[str, ...]] = ((), ())
+    always: Mapping[str, Any] = {}
+    new: Mapping[str, Any] = {}
+    dropout_keys: Tuple[str, ...] = ()
+    ids: Optional[Tuple[int, int]] = None
+    begins_with_bos: bool = False
+
+    @property
+    def fields(self) -> Tuple[str, ...]:
+        """Those that its config.json has."""
+        return tuple(key.ours for key in self.keys)
+
+    def complete(self, given: Mapping[str, Any]) -> Dict[str, Any]:
+        """Adds to the fields that are given what its models have where nothing is said."""
+        values = {**self.always, **given}
+        for key in self.keys:
+            if key.ours not in values:
+                values[key.ours] = key.absent(values) if callable(key.absent) else key.absent
+        return {"embedding_size": values["hidden_size"], **values}
+
+
+def _encoder(config: "ModelConfig") -> List[Module]:
+    width, hidden, wide = config.embedding_size, config.hidden_size, config.intermediate_size
+    embeddings = [
+        ("tokens", "table", "embeddings.word_embeddings", config.vocab_size, width),
+        ("positions", "table", "embeddings.position_embeddings", config.position_rows, width),
+        ("token_types", "table", "embeddings.token_type_embeddings", config.token_types, width),
+        ("norm", "norm", "embeddings.LayerNorm", width),
+    ]
+    if config.is_projected:
+        embeddings.append(("projection", "linear", "embeddings_project", hidden, width))
+    qkv = tuple(f"attention.self.{part}" for part in ("query", "key", "value"))
+    layer = [
+        ("qkv", "linear", qkv, hidden, hidden),
+        ("attention_out", "linear", "attention.output.dense", hidden, hidden),
+        ("attention_norm", "norm", "attention.output.LayerNorm", hidden),
+        ("mlp_in", "linear", "intermediate.dense", wide, hidden),
+        ("mlp_out", "linear", "output.dense", hidden, wide),
+        ("mlp_norm", "norm", "output.LayerNorm", hidden),
+    ]
+    modules = modules_at("embeddings.", config.base, embeddings)
+    for n in range(config.layers):
+        modules += modules_at(f"layers.{n}.", f"{config.base}encoder.layer.{n}.", layer)
+    return modules
+
+
+def _gpt2(config: "ModelConfig") -> List[Module]:
+    hidden, wide = config.hidden_size, config.intermediate_size
+    embeddings = [
+        ("tokens", "table", "wte", config.vocab_size, hidden),
+        ("positions", "table", "wpe", config.position_rows, hidden),
+    ]
+    layer = [
+        ("attention_norm", "norm", "ln_1", hidden),
+        ("qkv", "linear", "attn.c_attn", 3 * hidden, hidden),
+        ("attention_out", "linear", "attn.c_proj", hidden, hidden),
+        ("mlp_norm", "norm", "ln_2", hidden),
+        ("mlp_in", "linear", "mlp.c_fc", wide, hidden),
+        ("mlp_out", "linear", "mlp.c_proj", hidden, wide),
+    ]
+    modules = modules_at("embeddings.", config.base, embeddings)
+    for n in range(config.layers):
+        for module in modules_at(f"layers.{n}.", f"{config.base}h.{n}.", layer):
+            if module.ours.endswith("_out"):  # what is added up 2 * layers times begins smaller
+                module = module._replace(deviation=0.02 * (2 * config.layers) ** -0.5)
+            modules.append(module._replace(is_turned=module.kind == "linear"))
+    return modules + modules_at("", config.base, [("final_norm", "norm", "ln_f", hidden)])
+
+
+def _opt(config: "ModelConfig") -> List[Module]:
+    width, hidden, wide = config.embedding_size, config.hidden_size, config.intermediate_size
+    embeddings = [
+        ("tokens", "table", "embed_tokens", config.vocab_size, width),
+        ("positions", "table", "embed_positions", config.position_rows, hidden),
+    ]
+    layer = [
+        ("qkv", "linear", tuple(f"self_attn.{part}_proj" for part in "qkv"), hidden, hidden),
+        ("attention_out", "linear", "self_attn.out_proj", hidden, hidden),
+        ("attention_norm", "norm", "self_attn_layer_norm", hidden),
+        ("mlp_in", "linear", "fc1", wide, hidden),
+        ("mlp_out", "linear", "fc2", hidden, wide),
+        ("mlp_norm", "norm", "final_layer_norm", hidden),
+    ]
+    base = f"{config.base}decoder."
+    modules = modules_at("embeddings.", base, embeddings)
+    for n in range(config.layers):
+        modules += modules_at(f"layers.{n}.", f"{base}layers.{n}.", layer)
+    if config.final_norm:
+        modules += modules_at("", base, [("final_norm", "norm", "final_layer_norm", hidden)])
+    if config.is_projected:
+        into = ("embeddings.projection", "matrix", "project_in", hidden, width)
+        out = ("project_out", "matrix", "project_out", width, hidden)
+        modules += modules_at("", base, [into, out])
+    return modules
+
+
+def head_modules(config: "ModelConfig") -> List[Module]:
+    """Those of a model's head; a decoder's tied one has none."""
+    row, hidden = FAMILIES[config.family], config.hidden_size
+    if config.classes:
+        dense, out = row.class_head
+        return [
+            Module("head.dense", (dense,), "linear", (hidden,), hidden, part=dense),
+            Module("head.out", (out,), "linear", (len(config.classes),), hidden, part=out),
+        ]
+    tokens, width = config.vocab_size, config.embedding_size
+    *before, table = row.head
+    if not before:
+        return [] if config.tied else [Module("head", (table,), "matrix", (tokens,), width)]
+    dense, norm, bias = before
+    modules = [
+        Module("head.dense", (dense,), "linear", (width,), hidden),
+        Module("head.norm", (norm,), "norm", (width,)),
+        Module("head", (bias if config.tied else table,), "vector", (tokens,)),
+    ]
+    if not config.tied:
+        modules.append(Module("head.table", (table,), "table", (tokens,), width))
+    return [module._replace(part="the output head") for module in modules]
+
+
+_KEYS = (
+    Key("vocab_size", "vocab_size", 30522),
+    Key("hidden_size", "hidden_size", 768),
+    Key("layers", "num_hidden_layers", 12),
+    Key("heads", "num_attention_heads", 12),
+    Key("intermediate_size", "intermediate_size", 3072),
+    Key("max_positions", "max_position_embeddings", 512),  # theirs counts the position offset in
+    Key("token_types", "type_vocab_size", 2),
+    Key("activation", "hidden_act", "gelu"),
+    Key("layer_norm_epsilon", "layer_norm_eps", 1e-12),
+    Key("tied", "tie_word_embeddings", True),
+    Key("dropout", "hidden_dropout_prob", 0.1),
+    Key("attention_dropout", "attention_probs_dropout_prob", 0.1),
+    Key("classifier_dropout", "classifier_dropout", lambda fields: fields["dropout"]),
+)
+_BESIDES_BOTH = ("roberta.pooler.", "discriminator_predictions.", "qa_outputs.")
+_OF_ENCODERS: Dict[str, Any] = {
+    "body": _encoder,
+    "fixed": {
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+        "add_cross_attention": False,
+    },
+    "other_heads": (
+        (*_BESIDES_BOTH, "bert.pooler.", "cls.seq_relationship.", "classifier."),
+        (*_BESIDES_BOTH, "cls.", "lm_head.", "generator_"),
+    ),
+}
+_BERT, _TRANSFORM = "cls.predictions", "cls.predictions.transform"
+_ELECTRA = "generator_predictions"
+FAMILIES = {
+    "bert": Family(
+        classes=("BertForMaskedLM", "BertForSequenceClassification"),
+        base="bert.",
+        head=(f"{_TRANSFORM}.dense", f"{_TRANSFORM}.LayerNorm", _BERT, f"{_BERT}.decoder"),
+        class_head=("bert.pooler.dense", "classifier"),
+        keys=_KEYS,
+        **_OF_ENCODERS,
+    ),
+    "roberta": Family(
+        classes=("RobertaForMaskedLM", "RobertaForSequenceClassification"),
+        base="roberta.",
+        head=("lm_head.dense", "lm_head.layer_norm", "lm_head", "lm_head.decoder"),
+        class_head=("classifier.dense", "classifier.out_proj"),
+        keys=(
+            Key("vocab_size", "vocab_size", 50265),
+            Key("position_offset", "pad_token_id", 1),  # theirs is one less
+            *_KEYS,
+        ),
+        new={"token_types": 1, "layer_norm_epsilon": 1e-5},
+        **_OF_ENCODERS,
+    ),
+    "electra": Family(
+        classes=("ElectraForMaskedLM", "ElectraForSequenceClassification"),
+        base="electra.",
+        head=(f"{_ELECTRA}.dense", f"{_ELECTRA}.LayerNorm", *("generator_lm_head",) * 2),
+        class_head=("classifier.dense", "classifier.out_proj"),
+        keys=(
+            Key("hidden_size", "hidden_size", 256),
+            Key("heads", "num_attention_heads", 4),
+            Key("intermediate_size", "intermediate_size", 1024),
+            Key("embedding_size", "embedding_size", ELECTRA_EMBEDDING),
+            *_KEYS,
+        ),
+        **_OF_ENCODERS,
+    ),
+    "gpt2": Family(
+        classes=("GPT2LMHeadModel",),
+        base="transformer.",
+        body=_gpt2,
+        head=("lm_head",),
+        keys=(
+            Key("vocab_size", "vocab_size", 50257),
+            Key("max_positions", "n_positions", 1024),
+            Key("layers", "n_layer", 12),
+            Key("hidden_size", "n_embd", 768),
+            Key("heads", "n_head", 12),
+            Key("intermediate_size", "n_inner", lambda fields: 4 * fields["hidden_size"]),
+            Key("activation", "activation_function", "gelu_new"),
+            Key("layer_norm_epsilon", "layer_norm_epsilon", 1e-5),
+            Key("scale_attention", "scale_attn_weights", True),
+            Key("scale_by_layer", "scale_attn_by_inverse_layer_idx", False),
+            Key("tied", "tie_word_embeddings", True),
+        ),
+        fixed={"add_cross_attention": False},
+        always={"norm_first": True, "final_norm": True},
+        dropout_keys=("embd_pdrop", "attn_pdrop", "resid_pdrop"),
+        ids=(50256, 50256),
+    ),
+    "opt": Family(
+        classes=("OPTForCausalLM",),
+        base="model.",
+        body=_opt,
+        head=("lm_head",),
+        keys=(
+            Key("vocab_size", "vocab_size", 50272),
+            Key("max_positions", "max_position_embeddings", 2048),
+            Key("layers", "num_hidden_layers", 12),
+            Key("hidden_size", "hidden_size", 768),
+            Key("embedding_size", "word_embed_proj_dim", lambda fields: fields["hidden_size"]),
+            Key("heads", "num_attention_heads", 12),
+            Key("intermediate_size", "ffn_dim", 3072),
+            Key("activation", "activation_function", "relu"),
+            Key("norm_first", "do_layer_norm_before", True),
+            Key("final_norm", "_remove_final_layer_norm", True, is_opposite=True),
+            Key("tied", "tie_word_embeddings", True),
+        ),
+        fixed={"enable_bias": True, "layer_norm_elementwise_affine": True},
+        always={"position_offset": 2},
+        dropout_keys=("dropout", "attention_dropout"),
+        ids=(2, 2),
+        begins_with_bos=True,
+    ),
+}
