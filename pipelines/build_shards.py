@@ -5,9 +5,9 @@ from pipelines.configs.config_file import with_config
 from pipelines.runners.launch import check_arguments, with_beam
 from pipelines.storage import s3_flags
 from pipelines.tasks.task import task_class
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
+from schemas.commands.memory import want_addresses
 from schemas.features import TASKS
-from schemas.memory import want_addresses
 
 
 def main(argv: list[str]) -> None:

@@ -17,7 +17,7 @@ from pipelines.runners.demo_commands import (
     show_what_was_made,
     write_corpus,
 )
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
 
 
 def main(argv: list[str]) -> None:

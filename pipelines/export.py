@@ -7,7 +7,7 @@ name and the same order of rows; export.json is written last and tells what was 
 import tyro
 
 from pipelines.inspection.options import ExportOptions
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
 
 
 def main(argv: list[str]) -> None:

@@ -8,7 +8,7 @@ import sys
 import tyro
 
 from pipelines.inspection.options import InspectOptions
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
 
 
 def main(argv: list[str]) -> None:

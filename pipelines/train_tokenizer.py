@@ -6,8 +6,8 @@ from pipelines.configs.config_file import with_config
 from pipelines.runners.launch import check_arguments, with_beam
 from pipelines.storage import s3_flags
 from pipelines.train.options import TokenizerOptions
-from schemas.entry import run_entry
-from schemas.memory import want_addresses
+from schemas.commands.entry import run_entry
+from schemas.commands.memory import want_addresses
 
 
 def main(argv: list[str]) -> None:

@@ -11,9 +11,9 @@ import time
 import tyro
 
 from pipelines.inspection.options import VerifyOptions
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
+from schemas.commands.terminal import number_of, say
 from schemas.errors import DataError
-from schemas.terminal import number_of, say
 
 
 def main(argv: list[str]) -> None:

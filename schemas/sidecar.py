@@ -28,9 +28,9 @@ from schemas.features import (
 from schemas.kinds import SHA256, Kind, check, check_kinds, number, one_of, text_like
 from schemas.manifest import MANIFEST, Manifest, check_version
 from schemas.records import FORMATS
-from schemas.set_cache import Cache
-from schemas.set_files import LocalFiles, SetFiles, open_files
 from schemas.statistics import Statistics
+from schemas.stores.set_cache import Cache
+from schemas.stores.set_files import LocalFiles, SetFiles, open_files
 from schemas.task_rules import check_parameters
 from schemas.typed_json import from_json, parse_json, read_bounded
 
@@ -378,9 +378,9 @@ def read_set(
 
     Args:
       directory: where MANIFEST.json lies; or a URL: gs://bucket/set.
-      cache: for what comes from a store; by default `schemas.set_cache.Cache()`.
+      cache: for what comes from a store; by default `schemas.stores.set_cache.Cache()`.
       verify: whether the sha256 of files that are in the cache already is compared, too.
-      follow_links: see `schemas.set_files.LocalFiles`.
+      follow_links: see `schemas.stores.set_files.LocalFiles`.
 
     Raises:
       DataError: not a shard set, or not as it was published; names the file.

@@ -202,7 +202,7 @@ def test_old_pythons_can_read_the_contract(path):
 
 # They print for all others, so that no text of a file commands a terminal.
 PRINTERS = {
-    "schemas/terminal.py",
+    "schemas/commands/terminal.py",
     "pipelines/host/console.py",
     "pipelines/runners/preflight/unpickle_job.py",
 }
@@ -241,9 +241,10 @@ def _loaded_by(statement: str) -> set[str]:
 
 def test_the_contract_weighs_nothing():
     """Standard library and numpy only, whatever is installed, until a store is asked."""
-    modules = [path.stem for path in (ROOT / "schemas").glob("[a-z]*.py")]
+    files = [path.relative_to(ROOT) for path in (ROOT / "schemas").rglob("[a-z]*.py")]
     bare = _loaded_by("import numpy, encodings")
-    loaded = _loaded_by("import " + ", ".join(f"schemas.{module}" for module in modules))
+    modules = [".".join(path.with_suffix("").parts) for path in files]
+    loaded = _loaded_by("import " + ", ".join(modules))
     assert loaded - bare - set(sys.stdlib_module_names) == {"schemas"}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import pipelines.inspection.checks.set_check  # noqa: F401  nobody may not import all
 from pipelines import build_shards, export, inspect_shards, train_tokenizer, verify
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
 from schemas.errors import DataError
 from tests.tools.shard_factory import write_mlm_set
 from trainers import flax_mlm

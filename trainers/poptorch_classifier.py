@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from typing import ClassVar, List, Literal, Optional
 
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
 from trainers.data.flag_values import above_0, at_least
 from trainers.run.model_flags import EncoderFlags
 from trainers.run.program import Plan, Program, Trainer

@@ -10,7 +10,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, List, Literal
 
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
 from trainers.on_tf.tf_flags import TfFlags
 from trainers.run.flags import parse_flags
 from trainers.run.model_flags import DecoderFlags

@@ -15,11 +15,11 @@ from pipelines.readers.sources import CLUSTER_WORKERS, Block, uneven
 from pipelines.storage import store
 from pipelines.writers.reuse import differences, set_of
 from pipelines.writers.staging import LOCK
+from schemas.commands.terminal import number_of
 from schemas.drops import Drop, describe_dropped
 from schemas.errors import DataError
 from schemas.manifest import MANIFEST
 from schemas.sidecar import Schema
-from schemas.terminal import number_of
 
 # Measured: Beam in memory, and what a worker holds of a block (text, ids, example batches) and of a
 # shard (example batches, segments, a chunk of rows), in times of its bytes of text.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from schemas.flag_file import expand, flag_file, kinds_of
+from schemas.commands.flag_file import expand, flag_file, kinds_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -34,7 +34,7 @@ def with_config(
       check_unknown: of other flags, raises UsageError for those that nobody knows.
 
     Raises:
-      UsageError: see `schemas.flag_file.expand`.
+      UsageError: see `schemas.commands.flag_file.expand`.
     """
     if not any(argument.startswith("--config") for argument in argv):
         return argv

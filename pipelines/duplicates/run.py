@@ -20,8 +20,8 @@ from pipelines.runners.launch import choose_runner
 from pipelines.targets.prepare import prepare_filters
 from pipelines.writers.refusals import FOUND, refuse_others, refuse_own_inputs, refuse_shard_set
 from pipelines.writers.staging import Staging, found_or_made
+from schemas.commands.terminal import number_of
 from schemas.drops import REFUSED, describe_dropped
-from schemas.terminal import number_of
 
 if TYPE_CHECKING:
     import apache_beam as beam

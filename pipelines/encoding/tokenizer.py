@@ -27,7 +27,7 @@ from pipelines.encoding.tokenizer_files import (
 )
 from pipelines.rows.ragged import Ragged
 from schemas.errors import DataError
-from schemas.tokenizer_bounds import gc_paused, read_tokenizer_json, resolve_ids
+from schemas.untrusted.tokenizer_bounds import gc_paused, read_tokenizer_json, resolve_ids
 
 if TYPE_CHECKING:
     import tokenizers

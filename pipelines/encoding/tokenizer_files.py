@@ -17,12 +17,12 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from pipelines.storage import store
 from pipelines.storage.store import is_url
 from schemas.errors import DataError, TextmillError, UsageError
-from schemas.tokenizer_bounds import (
+from schemas.untrusted.tokenizer_bounds import (
     check_size,
     check_vocabulary,
     read_tokenizer_json,
 )
-from schemas.tokenizer_trial import try_tokenizer
+from schemas.untrusted.tokenizer_trial import try_tokenizer
 
 # transformers' names, the stronger first: a BERT has no bos_token, and its [CLS] does that duty.
 _NAMES = {

@@ -8,7 +8,7 @@ from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from schemas.terminal import visible
+from schemas.commands.terminal import visible
 
 
 class Console(rich.console.Console):

@@ -18,10 +18,10 @@ from pipelines.runners.progress import Display, Journal
 from pipelines.storage.store import disk_errors, write_file
 from pipelines.writers.publish import publish_files
 from pipelines.writers.staging import stage
+from schemas.commands.terminal import number_of, say
 from schemas.errors import DataError, UsageError
 from schemas.manifest import MANIFEST, ManifestFile, file_sha256
 from schemas.sidecar import SetInfo, read_set
-from schemas.terminal import number_of, say
 from schemas.typed_json import from_json, load_json, read_bounded, to_json
 
 RECORD = "export.json"

@@ -6,8 +6,8 @@ from typing import Annotated
 import tyro
 
 from schemas.errors import UsageError
-from schemas.set_cache import CACHE_GIGABYTES
-from schemas.store import is_url
+from schemas.stores.set_cache import CACHE_GIGABYTES
+from schemas.stores.store import is_url
 
 # Name of an export's format, which is a module of `pipelines.inspection.export_formats` -> help.
 EXPORT_FORMATS = {

@@ -7,9 +7,9 @@ import numpy as np
 
 from pipelines.inspection.read_rows import read_rows
 from pipelines.inspection.row_text import TokenTexts, sequences
+from schemas.commands.terminal import visible
 from schemas.features import unmask
 from schemas.sidecar import Schema, SetInfo
-from schemas.terminal import visible
 
 _BATCH_ROWS = 1024  # some hundred KB of text, which stay in the cache
 _CONTEXT = 60  # bytes on either side

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
+from schemas.commands.terminal import visible
 from schemas.features import segment_name
 from schemas.sidecar import Schema
-from schemas.terminal import visible
 
 TEXT, SPECIAL, PADDING = "text", "special", "padding"
 REPLACED, RANDOM, KEPT = "mask", "random", "kept"  # what masking made of a token

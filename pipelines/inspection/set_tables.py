@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.inspection.row_text import TokenTexts
+from schemas.commands.terminal import number_of, visible
 from schemas.drops import REFUSED, describe_dropped, in_order
 from schemas.funnel import Funnel, sizes
 from schemas.sidecar import Schema, SetInfo
 from schemas.statistics import Statistics
-from schemas.terminal import number_of, visible
 
 _BAR = 40  # characters of the longest bar
 _LISTED = 20  # classes, tokens

@@ -24,10 +24,10 @@ from pipelines.inspection.row_text import (
     sequences,
 )
 from pipelines.inspection.set_tables import table
+from schemas.commands.terminal import number_of
 from schemas.errors import UsageError
 from schemas.manifest import ManifestFile
 from schemas.sidecar import SetInfo
-from schemas.terminal import number_of
 
 SEGMENT_STYLES = ("cyan", "green")  # neighbours differ
 _STYLES = {SPECIAL: "dim", REPLACED: "bold red", RANDOM: "bold magenta", KEPT: "bold yellow"}

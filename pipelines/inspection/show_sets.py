@@ -8,9 +8,9 @@ from pipelines.inspection.row_search import search_rows
 from pipelines.inspection.set_tables import set_tables, token_tables
 from pipelines.inspection.show_row import SEGMENT_STYLES, find_split, show_row, token_texts
 from pipelines.writers.token_counts import read_token_counts
-from schemas.set_cache import Cache, default_directory
+from schemas.commands.terminal import number_of
 from schemas.sidecar import SetInfo, read_set
-from schemas.terminal import number_of
+from schemas.stores.set_cache import Cache, default_directory
 
 _NOTHING_FOUND = 1  # exit code, as grep's
 

@@ -38,9 +38,9 @@ from pipelines.readers.stored import (
     part_digest,
 )
 from pipelines.storage.store import exists, read, write_file
+from schemas.commands.terminal import say
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Inputs
-from schemas.terminal import say
 
 _AT_ONCE = 32  # files that are opened while they are planned
 # Read by one worker in half a minute or more; of what is smaller, nobody waits long for the last.

@@ -28,9 +28,9 @@ from pipelines.runners.prism_runner import start_prism
 from pipelines.runners.progress import Display
 from pipelines.runners.runner_check import check_flags as check_flags  # for who has no Beam yet
 from pipelines.runners.worker_package import package_code
+from schemas.commands.memory import want_addresses
+from schemas.commands.terminal import visible
 from schemas.errors import DataError, LeftRunning, UsageError
-from schemas.memory import want_addresses
-from schemas.terminal import visible
 
 # For a run of which a worker died: it may just be ending its workers; if its last step has run, it
 # is, and on a crowded machine that takes a while.

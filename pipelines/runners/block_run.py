@@ -14,8 +14,8 @@ from pipelines.runners.deliveries import LOST_END
 from pipelines.runners.launch import with_beam
 from pipelines.storage.store import is_url
 from pipelines.writers.staging import Staging
+from schemas.commands.terminal import number_of
 from schemas.errors import DataError
-from schemas.terminal import number_of
 
 if TYPE_CHECKING:
     import apache_beam as beam

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import grpc
 
+from schemas.commands.memory import shortage_of
 from schemas.errors import DataError, TextmillError
-from schemas.memory import shortage_of
 
 _WHILE = re.compile(r" \[while running '.*")  # what Beam adds to a worker's message
 # Beam's threads that wait for a job's messages, and for what its workers in this process are to do.

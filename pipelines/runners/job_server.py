@@ -11,8 +11,8 @@ import grpc
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
 from pipelines.runners.beam_flags import runner_flags
+from schemas.commands.terminal import in_time
 from schemas.errors import DataError, UsageError
-from schemas.terminal import in_time
 
 _ANSWER_SECONDS = 10
 _CANCEL_SECONDS = 5

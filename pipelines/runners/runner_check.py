@@ -14,8 +14,8 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 from apache_beam.runners.runner import PipelineRunner
 
 from pipelines.runners.job_server import ask_flags
+from schemas.commands.flag_file import kinds_of
 from schemas.errors import UsageError
-from schemas.flag_file import kinds_of
 
 MOST_WORKERS = 1024  # threads of one process, or processes of one machine
 # Runners whose job server is a Java program, and the flags that say where it lies.

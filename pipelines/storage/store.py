@@ -19,11 +19,11 @@ from typing import Any, BinaryIO
 import xxhash
 
 from pipelines.storage import s3_flags
-from schemas import store as stores
 from schemas import typed_json
 from schemas.errors import DataError
 from schemas.manifest import file_sha256
-from schemas.store import is_url
+from schemas.stores import store as stores
+from schemas.stores.store import is_url
 
 _CHUNK_BYTES = 1 << 20
 _BUFFER_BYTES = 8 << 20  # that are asked for at a time

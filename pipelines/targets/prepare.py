@@ -18,9 +18,9 @@ from pipelines.runners.launch import with_beam
 from pipelines.storage import store
 from pipelines.targets.read_targets import read_targets
 from pipelines.writers.staging import Staging
+from schemas.commands.terminal import number_of
 from schemas.errors import UsageError
 from schemas.manifest import DECONTAMINATION
-from schemas.terminal import number_of
 from schemas.typed_json import to_json
 
 _SHOWN = 100  # common n-grams

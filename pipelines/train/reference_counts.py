@@ -18,11 +18,11 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 from pipelines.encoding.tokenizer_files import failures_as_data_errors
 from pipelines.host.console import Console
 from pipelines.train.word_counts import SCHEMA, buffers_of
+from schemas.commands.terminal import call_if_slow
 from schemas.errors import DataError
-from schemas.limited_process import LimitedProcess, LimitExceeded
-from schemas.terminal import call_if_slow
-from schemas.tokenizer_bounds import LONGEST_TEXT
-from schemas.tokenizer_trial import failure_of_patterns, may_run_away
+from schemas.untrusted.limited_process import LimitedProcess, LimitExceeded
+from schemas.untrusted.tokenizer_bounds import LONGEST_TEXT
+from schemas.untrusted.tokenizer_trial import failure_of_patterns, may_run_away
 
 _CHUNK = 1 << 20  # bytes of documents that are cut at once
 _CHILD = LimitedProcess(f"from {__name__} import answer", seconds=60)

@@ -20,9 +20,9 @@ from pipelines.readers.documents import Reject
 from pipelines.storage import store
 from pipelines.storage.scratch import Pointer, load, write_scratch
 from pipelines.storage.store import disk_errors
+from schemas.commands.terminal import number_of
 from schemas.errors import DataError
 from schemas.manifest import ManifestFile
-from schemas.terminal import number_of
 
 REJECTS = "rejects/rejects.jsonl"
 FILTERED = "rejects/filtered.jsonl"

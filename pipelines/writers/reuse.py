@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from pipelines.readers.sources import Block, hash_inputs
 from pipelines.storage import store
-from schemas import store as stores
 from schemas.errors import DataError, UsageError
 from schemas.manifest import MANIFEST
-from schemas.set_files import open_files
 from schemas.sidecar import SIDECARS, Inputs, Schema, SetInfo, read_set, read_sidecars
+from schemas.stores import store as stores
+from schemas.stores.set_files import open_files
 
 
 def find_finished_set(

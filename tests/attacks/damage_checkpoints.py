@@ -22,7 +22,7 @@ from pathlib import Path
 
 import tyro
 
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
 from schemas.errors import DataError, TextmillError, UsageError
 from tests.tools.trainer_list import BY_NAME, ListedTrainer
 from trainers.run.checkpoints import numbered

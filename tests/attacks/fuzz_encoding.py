@@ -25,7 +25,7 @@ from tokenizers import Tokenizer
 from pipelines.encoding.engines import Engine, encode_each
 from pipelines.encoding.families import make_engine
 from pipelines.encoding.word_table import WordTableEngine
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
 from schemas.errors import DataError
 from tests.tools.tokenizer_factory import TEXT, config_of
 from tests.tools.tokenizer_families import FAMILIES, train_family

@@ -39,8 +39,8 @@ from pipelines.inspection import export_set, row_text, set_tables
 from pipelines.inspection.checks import set_check
 from pipelines.writers.document_formats.document_format import document_format
 from pipelines.writers.highway_hash import highway_hash
+from schemas.commands.entry import run_entry
 from schemas.document_formats import DOCUMENT_FORMATS
-from schemas.entry import run_entry
 from schemas.errors import DataError, TextmillError
 from schemas.records import open_rows
 from schemas.sidecar import Schema

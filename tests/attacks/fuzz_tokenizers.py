@@ -23,7 +23,7 @@ from pathlib import Path
 import pyarrow as pa
 import tyro
 
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
 from schemas.errors import DataError, TextmillError
 from tests.tools.tokenizer_mutants import Mutant, draw_mutant, shapes
 
@@ -188,7 +188,7 @@ def _outcome(data: bytes, folder: str, *, task: str) -> tuple[str, str]:
     from tokenizers import Tokenizer
 
     from pipelines.encoding.tokenizer import LoadedTokenizer
-    from schemas.tokenizer_bounds import read_tokenizer_json, token_ids
+    from schemas.untrusted.tokenizer_bounds import read_tokenizer_json, token_ids
     from trainers.models.set_tokenizer import open_tokenizer
 
     try:

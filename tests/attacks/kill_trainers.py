@@ -28,7 +28,7 @@ from typing import Any
 
 import tyro
 
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
 from schemas.errors import DataError, UsageError
 from tests.tools.places import ROOT
 from tests.tools.trainer_list import BY_NAME, TRAINERS, ListedTrainer

@@ -26,7 +26,7 @@ from pathlib import Path
 import psutil
 import tyro
 
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
 from schemas.errors import DataError
 from tests.tools.places import ROOT
 

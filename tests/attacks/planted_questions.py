@@ -28,7 +28,7 @@ from pipelines.decontamination.gram_index import index_targets
 from pipelines.decontamination.matches import Finder
 from pipelines.decontamination.options import Decontamination
 from pipelines.targets.read_targets import read_targets
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
 from schemas.errors import DataError
 from tests.tools.places import DATA, ROOT
 

@@ -35,7 +35,7 @@ from torchdata.stateful_dataloader import (  # pyright: ignore[reportMissingImpo
     StatefulDataLoader,
 )
 
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
 from schemas.errors import DataError
 from tests.attacks.runs_under_load import crowd
 from tests.tools.clm_factory import write_clm_set

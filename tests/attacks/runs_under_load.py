@@ -29,7 +29,7 @@ import tyro
 
 from pipelines import build_shards, train_tokenizer
 from pipelines.runners.launch import IN_PROCESS, with_beam
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
 from schemas.errors import DataError, TextmillError
 
 COMMANDS = {"train_tokenizer": train_tokenizer.main, "build_shards": build_shards.main}

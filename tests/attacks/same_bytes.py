@@ -21,7 +21,7 @@ from pathlib import Path
 import tyro
 
 from pipelines.runners.launch import IN_PROCESS
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
 from schemas.errors import DataError
 from tests.tools.flink_cluster import flink_cluster
 from tests.tools.places import ROOT

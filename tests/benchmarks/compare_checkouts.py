@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import tyro
 
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
 from schemas.errors import DataError, UsageError
 from tests.benchmarks.measure import alternated, figure, read_records, run_command
 from tests.tools.places import ROOT

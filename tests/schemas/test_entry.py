@@ -28,7 +28,7 @@ def main(argv):
 
 
 def start(code, redirection=""):
-    code = f"{code}\nfrom schemas.entry import run_entry\nrun_entry(main)"
+    code = f"{code}\nfrom schemas.commands.entry import run_entry\nrun_entry(main)"
     return subprocess.run(
         ["bash", "-c", f'set -o pipefail; "$0" -c "$1" {redirection}', sys.executable, code],
         cwd=ROOT,

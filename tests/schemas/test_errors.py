@@ -8,7 +8,7 @@ import time
 import pytest
 
 _ENTRY = """
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
 from schemas.errors import DataError, UsageError
 
 def main(argv):
@@ -114,7 +114,7 @@ def test_an_interruption_does_not_wait_for_compiled_code_nor_abort_in_it(
     code = """
 import sys, threading
 from array_record.python.array_record_module import ArrayRecordWriter
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
 
 at_work = threading.Event()
 
@@ -144,7 +144,7 @@ run_entry(main)
 def test_ctrl_c_as_the_interpreter_ends_shows_no_traceback():
     code = """
 import signal, threading, time
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
 

@@ -6,8 +6,8 @@ from typing import Annotated, Generic, Literal, TypeVar
 import pytest
 import tyro
 
+from schemas.commands.flag_file import expand, kinds_of
 from schemas.errors import UsageError
-from schemas.flag_file import expand, kinds_of
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import schemas.set_files
-import schemas.store
+import schemas.stores.set_files
+import schemas.stores.store
 from pipelines import export, inspect_shards, verify
 from pipelines.inspection.checks.set_check import verify_set
 from schemas.errors import DataError, UsageError
-from schemas.set_cache import Cache, default_directory
-from schemas.set_files import WrongFile
 from schemas.sidecar import read_set
+from schemas.stores.set_cache import Cache, default_directory
+from schemas.stores.set_files import WrongFile
 from tests.tools.class_factory import write_class_set
 from tests.tools.places import ROOT
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
@@ -61,8 +61,8 @@ def cache(tmp_path):
 @pytest.fixture
 def impatient(monkeypatch):
     """Gives up after seconds, not minutes."""
-    monkeypatch.setattr(schemas.store, "ANSWER_SECONDS", 2.0)
-    monkeypatch.setattr(schemas.store, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(schemas.stores.store, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(schemas.stores.store, "PATIENCE_SECONDS", 0.5)
 
 
 def opened(url, cache, **options):
@@ -309,7 +309,7 @@ def test_a_package_that_is_not_installed():
     script = """
 import sys
 sys.modules[sys.argv[2]] = None
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
 from schemas.sidecar import read_set
 run_entry(lambda argv: read_set(argv[0]))
 """
@@ -330,9 +330,9 @@ run_entry(lambda argv: read_set(argv[0]))
 
 READ_ALL = """
 import sys
-import schemas.set_files
+import schemas.stores.set_files
 from trainers.reader import ShardSet
-schemas.set_files.PIECE_BYTES = int(sys.argv[3])
+schemas.stores.set_files.PIECE_BYTES = int(sys.argv[3])
 shards = ShardSet(sys.argv[1], cache_dir=sys.argv[2])
 print(sum(int(b["input_ids"].astype(int).sum()) for b in shards.in_order("train", batch_size=60)))
 """
@@ -371,12 +371,12 @@ def test_a_killed_download_is_gone_on_with(url, store, directory, cache):
     process.communicate()
     assert part in kept(cache) and shard(0) not in kept(cache)
     store.proxy.clear()
-    schemas_piece = schemas.set_files.PIECE_BYTES
+    schemas_piece = schemas.stores.set_files.PIECE_BYTES
     try:
-        schemas.set_files.PIECE_BYTES = 1000
+        schemas.stores.set_files.PIECE_BYTES = 1000
         assert_equal(read_all(opened(url, cache)), read_all(ShardSet(str(directory))))
     finally:
-        schemas.set_files.PIECE_BYTES = schemas_piece
+        schemas.stores.set_files.PIECE_BYTES = schemas_piece
     pieces = -(-(directory / shard(0)).stat().st_size // 1000)
     assert 1 <= gets(store, shard(0)) <= pieces - 3
     assert part not in kept(cache)

@@ -12,11 +12,11 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-import schemas.store_credentials
+import schemas.stores.store_credentials
 from pipelines.storage import store as stores
-from schemas import store as schema_stores
 from schemas.errors import DataError
-from schemas.store_credentials import current_credentials, tell_if_slow
+from schemas.stores import store as schema_stores
+from schemas.stores.store_credentials import current_credentials, tell_if_slow
 from tests.tools.fault_proxy import FaultProxy
 from tests.tools.places import ROOT
 from tests.tools.shard_factory import write_mlm_set
@@ -32,11 +32,11 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch):
     """Seconds are tenths here, and nothing is known of credentials from before."""
-    monkeypatch.setattr(schemas.store_credentials, "SILENT_SECONDS", 0.2)
-    monkeypatch.setattr(schemas.store_credentials, "RENEWAL_SECONDS", 1.5)
-    monkeypatch.setattr(schemas.store_credentials, "_PAUSE_SECONDS", 0.1)
-    monkeypatch.setattr(schemas.store_credentials, "_last_told", -60.0)
-    schemas.store_credentials._keeper.cache_clear()
+    monkeypatch.setattr(schemas.stores.store_credentials, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(schemas.stores.store_credentials, "RENEWAL_SECONDS", 1.5)
+    monkeypatch.setattr(schemas.stores.store_credentials, "_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(schemas.stores.store_credentials, "_last_told", -60.0)
+    schemas.stores.store_credentials._keeper.cache_clear()
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_a_token_service_that_comes_back_is_asked_again(
 ):
     gs_store.put("x/x", b"content")
     monkeypatch.setenv(GIVEN, service_account())
-    monkeypatch.setattr(schemas.store_credentials, "RENEWAL_SECONDS", 20.0)
+    monkeypatch.setattr(schemas.stores.store_credentials, "RENEWAL_SECONDS", 20.0)
     rule = tokens.cut_download("POST", "/token", after=None, times=2)
     answer = b'{"access_token": "t", "expires_in": 3600, "token_type": "Bearer"}'
     monkeypatch.setattr(
@@ -227,7 +227,7 @@ def test_commands_say_what_they_wait_for(gs_store, tokens, service_account, tmp_
     write_mlm_set(tmp_path / "set", train=20, validation=10, shards={"train": 1, "validation": 1})
     url = gs_store.upload(tmp_path / "set", "set")
     script = (
-        "import sys, runpy, schemas.store_credentials as c; c.RENEWAL_SECONDS = 8.0;"
+        "import sys, runpy, schemas.stores.store_credentials as c; c.RENEWAL_SECONDS = 8.0;"
         "sys.argv = sys.argv[1:]; runpy.run_module(sys.argv[0], run_name='__main__')"
     )
     began = time.monotonic()
@@ -269,7 +269,7 @@ def test_what_the_store_itself_refuses_is_told_at_once(status, store):
 def test_gcsfs_asks_nothing_by_grpc_unless_told_to(told, name):
     """Whoever imports it: what kind of bucket it has takes a minute where gRPC gets no answer."""
     code = (
-        "import gcsfs\nfrom schemas.store import package_of\n"
+        "import gcsfs\nfrom schemas.stores.store import package_of\n"
         "print(package_of('gs://b/x').__name__)\n"
     )
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GCSFS_")}

@@ -12,9 +12,9 @@ from rich.text import Text
 
 from pipelines import build_shards, export, inspect_shards, verify
 from pipelines.host.console import Console
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
+from schemas.commands.terminal import say, visible
 from schemas.sidecar import read_set
-from schemas.terminal import say, visible
 from schemas.typed_json import to_json
 from tests.tools.shard_factory import mlm_schema, replace_file, tokenizer_json, write_mlm_set
 from trainers import flax_mlm
@@ -155,7 +155,7 @@ def test_a_run_prints_its_places_harmlessly(tmp_path, tokenizer_path, monkeypatc
 def run(main, argv, monkeypatch, capfd) -> str:
     """What a command prints, as from a shell."""
     monkeypatch.setattr(sys, "argv", ["command", *argv])
-    monkeypatch.setattr("schemas.entry._prepare_end", lambda: None)  # this process goes on
+    monkeypatch.setattr("schemas.commands.entry._prepare_end", lambda: None)  # this process goes on
     try:
         run_entry(main)
     except SystemExit:

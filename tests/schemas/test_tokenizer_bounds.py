@@ -11,9 +11,9 @@ import pytest
 
 from pipelines.build_shards import main as build_shards
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
-from schemas import tokenizer_trial
 from schemas.errors import DataError
-from schemas.tokenizer_bounds import (
+from schemas.untrusted import tokenizer_trial
+from schemas.untrusted.tokenizer_bounds import (
     MOST_GROWTH,
     added_text_may_grow,
     patterns_of,
@@ -21,7 +21,7 @@ from schemas.tokenizer_bounds import (
     resolve_ids,
     token_ids,
 )
-from schemas.tokenizer_trial import may_run_away, try_tokenizer
+from schemas.untrusted.tokenizer_trial import may_run_away, try_tokenizer
 from tests.tools.places import ROOT
 from tests.tools.tokenizer_factory import changed, config_of, data_of, trained_tokenizer
 from tests.tools.tokenizer_mutants import CL100K, added, replace, shapes, split, template

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from schemas.store import package_of
+from schemas.stores.store import package_of
 from tests.tools.store_servers import SIGNED
 
 
@@ -74,7 +74,7 @@ def test_a_directory_is_uploaded_with_its_manifest_last(store, tmp_path):
 def test_fsspec_finds_it_by_the_environment_also_in_another_process(store):
     store.put("x", b"content")
     script = (
-        "from schemas.store import package_of\n"
+        "from schemas.stores.store import package_of\n"
         f"url = {store.url('x')!r}\n"
         "print(package_of(url)().cat_file(url))"
     )

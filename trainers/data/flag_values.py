@@ -5,7 +5,7 @@ import re
 from typing import Dict, Optional
 
 from schemas.errors import UsageError
-from schemas.store import is_url
+from schemas.stores.store import is_url
 
 # A directory, then the weight after its last colon, up to a comma or the end.
 _WEIGHTED = re.compile(r"(?P<path>.+?):(?P<weight>[0-9.]+(?:e[-+]?[0-9]+)?)(?:,|$)")

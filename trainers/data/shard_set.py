@@ -39,9 +39,9 @@ import numpy as np
 from schemas.errors import DataError, UsageError
 from schemas.manifest import ManifestFile, check_unchanged
 from schemas.records import RowReader, open_rows
-from schemas.set_cache import CACHE_GIGABYTES, Cache, default_directory
-from schemas.set_files import LocalFiles
 from schemas.sidecar import SetInfo, read_set
+from schemas.stores.set_cache import CACHE_GIGABYTES, Cache, default_directory
+from schemas.stores.set_files import LocalFiles
 from trainers.data.batches import Batch, BatchReader
 from trainers.data.row_order import epoch_and_row
 

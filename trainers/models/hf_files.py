@@ -29,8 +29,8 @@ from typing import (
 import numpy as np
 
 from schemas.errors import DataError, UsageError
-from schemas.tokenizer_bounds import read_tokenizer_json, token_ids
 from schemas.typed_json import load_json, quote, to_json
+from schemas.untrusted.tokenizer_bounds import read_tokenizer_json, token_ids
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 # Buffers that older versions of transformers saved: causal masks, and the numbers 0, 1, 2, ...

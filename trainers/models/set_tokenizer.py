@@ -10,9 +10,14 @@ from typing import Any, Dict, List, Tuple
 
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
-from schemas.tokenizer_bounds import check_vocabulary, read_tokenizer_json, resolve_ids, token_ids
-from schemas.tokenizer_trial import try_tokenizer
 from schemas.typed_json import load_json, read_bounded
+from schemas.untrusted.tokenizer_bounds import (
+    check_vocabulary,
+    read_tokenizer_json,
+    resolve_ids,
+    token_ids,
+)
+from schemas.untrusted.tokenizer_trial import try_tokenizer
 from trainers.data.batches import BatchReader
 from trainers.data.mixture import Mixture
 from trainers.data.shard_set import ShardSet

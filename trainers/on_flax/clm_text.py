@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from schemas.commands.terminal import say
 from schemas.errors import UsageError
-from schemas.terminal import say
 from trainers.models.set_tokenizer import open_tokenizer
 from trainers.on_flax.flax_decoder import DecoderForCausalLM
 from trainers.on_flax.flax_program import compute_dtype

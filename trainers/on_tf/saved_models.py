@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from schemas.commands.terminal import say
 from schemas.errors import DataError, UsageError
-from schemas.terminal import say
 from trainers.measures.questions import PromptMaker
 from trainers.models.hf_files import refuse_existing
 from trainers.models.set_tokenizer import (

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, List, Literal, Optional, Tuple, Type, TypeVar,
 
 import tyro
 
+from schemas.commands.flag_file import expand, flag_file, is_word, kinds_of
 from schemas.errors import DataError, UsageError
 from schemas.features import ROWS_OF
-from schemas.flag_file import expand, flag_file, is_word, kinds_of
-from schemas.set_cache import CACHE_GIGABYTES, Cache, default_directory
 from schemas.sidecar import Schema
+from schemas.stores.set_cache import CACHE_GIGABYTES, Cache, default_directory
 from trainers.data.flag_values import above_0, at_least, on_disk, shards_name, share
 from trainers.data.mixture import Mixture, open_shards
 from trainers.data.shard_set import ShardSet
@@ -265,7 +265,7 @@ def with_config(argv: List[str], command: str, *options: type) -> List[str]:
     """The arguments, with a command's (flax_mlm's) of the file that --config names before them.
 
     Raises:
-      UsageError: see `schemas.flag_file.expand`.
+      UsageError: see `schemas.commands.flag_file.expand`.
     """
     if not any(argument.startswith("--config") for argument in argv):
         return argv

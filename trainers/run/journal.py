@@ -8,7 +8,7 @@ import time
 from collections import deque
 from typing import Any, Deque, Dict, Iterator, List, Mapping, Optional, Sequence, TextIO, Tuple
 
-from schemas.terminal import say, visible
+from schemas.commands.terminal import say, visible
 from trainers.run.metric_sinks import MetricSink
 
 METRICS = "metrics.jsonl"

@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict
 from typing import Any, Dict, List, Optional, Type
 
-from schemas.terminal import say
+from schemas.commands.terminal import say
 from trainers.data.batches import BatchReader
 from trainers.data.flag_values import absolute_shards
 from trainers.measures.pictures import draw_curve

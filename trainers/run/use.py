@@ -14,9 +14,9 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 
+from schemas.commands.terminal import say
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
-from schemas.terminal import say
 from trainers.data.batches import Batch, BatchReader
 from trainers.data.flag_values import shards_name
 from trainers.data.mixture import Mixture

@@ -13,9 +13,9 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 
 import numpy as np
 
+from schemas.commands.terminal import say
 from schemas.errors import DataError
 from schemas.sidecar import Schema
-from schemas.terminal import say
 from trainers.data.batches import Batch
 from trainers.measures.class_scores import probabilities
 

@@ -21,13 +21,13 @@ from pipelines.rows.evaluation import EVALUATION, evaluation_names, example_name
 from pipelines.tasks.task import task_class
 from pipelines.writers.token_counts import TOKEN_COUNTS, count_problems
 from schemas.agreement import disagreements
+from schemas.commands.terminal import number_of
 from schemas.errors import DataError
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256
-from schemas.set_cache import Cache
-from schemas.set_files import MissingFile, SetFiles, WrongFile, open_files
 from schemas.sidecar import SIDECARS, Schema, SetInfo, load_sidecars
-from schemas.store import is_url
-from schemas.terminal import number_of
+from schemas.stores.set_cache import Cache
+from schemas.stores.set_files import MissingFile, SetFiles, WrongFile, open_files
+from schemas.stores.store import is_url
 from schemas.typed_json import load_json, quote, read_bounded
 
 _Hashes = dict[str, tuple[int, str] | None]  # path to size and sha256, None where it is missing
@@ -101,7 +101,7 @@ def verify_set(
         time than it has processors.
       on_bytes: called with numbers of bytes as they are done, from several threads; shards count
         twice, for their hash and for their rows. None: a bar on a terminal.
-      follow_links: see `schemas.set_files.LocalFiles`.
+      follow_links: see `schemas.stores.set_files.LocalFiles`.
 
     Raises:
       DataError: there is no manifest to go by, or the store does not answer.

@@ -19,7 +19,7 @@ from pipelines.inspection.report import sections
 from pipelines.inspection.report.content import SetContent
 from pipelines.inspection.report.examples import examples
 from pipelines.inspection.report.figures import compact
-from schemas.terminal import visible
+from schemas.commands.terminal import visible
 
 REPORT = "report.html"
 

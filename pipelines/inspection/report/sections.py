@@ -19,9 +19,9 @@ from pipelines.inspection.row_text import KEPT, RANDOM, REPLACED
 from pipelines.inspection.set_tables import by_number
 from pipelines.readers.documents import Reject
 from pipelines.tasks.task import task_class
+from schemas.commands.terminal import number_of
 from schemas.drops import BY_SHARD, drop_of, in_order
 from schemas.funnel import SIZES, Removed, sizes
-from schemas.terminal import number_of
 
 _LISTED = 20  # inputs, reasons, classes, parameters: the rest is one line
 _LONGEST = 300  # characters of a value

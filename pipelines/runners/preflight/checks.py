@@ -21,8 +21,8 @@ from pipelines.readers.files import HUGGING_FACE, expand_lists, is_url
 from pipelines.runners.beam_flags import RunnerFlags, runner_flags
 from pipelines.runners.runner_check import refuse_bad_runner
 from pipelines.storage import store
+from schemas.commands.terminal import in_time
 from schemas.errors import TextmillError, UsageError, one_line
-from schemas.terminal import in_time
 
 if TYPE_CHECKING:
     from pipelines.readers.sources import Block

@@ -28,7 +28,7 @@ import zstandard
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pipelines import build_shards, export, inspect_shards, train_tokenizer, verify
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
 from schemas.features import unmask
 from schemas.records import open_rows
 from schemas.sidecar import read_set
@@ -1408,7 +1408,7 @@ def test_bad_input(name, tmp_path, tokenizer_path, monkeypatch, capfd):
     case.before(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "argv", [case.command, *command_line(case, tmp_path, tokenizer_path)])
-    monkeypatch.setattr("schemas.entry._prepare_end", lambda: None)  # this process goes on
+    monkeypatch.setattr("schemas.commands.entry._prepare_end", lambda: None)  # this process goes on
     capfd.readouterr()
     try:
         run_entry(COMMANDS[case.command])

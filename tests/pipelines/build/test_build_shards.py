@@ -275,7 +275,7 @@ def test_a_mistake_is_one_paragraph_and_an_exit_code(
     named = {flag.partition("=")[0] for flag in flags}
     given = [flag for flag in given if flag.partition("=")[0] not in named] + flags
     monkeypatch.setattr(sys, "argv", ["build_shards", *given])
-    from schemas.entry import run_entry
+    from schemas.commands.entry import run_entry
 
     with pytest.raises(SystemExit) as exit_:
         run_entry(main)

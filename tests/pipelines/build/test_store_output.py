@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-import schemas.store
+import schemas.stores.store
 from pipelines.build_shards import main as build_shards
 from pipelines.readers.files import check_size, open_file
 from pipelines.storage import store as stores
@@ -173,7 +173,7 @@ def test_an_input_that_changed_or_went_is_told(store):
 @pytest.mark.parametrize("fault", ["refused", pytest.param("other bytes", marks=pytest.mark.slow)])
 def test_a_store_that_goes_on_failing_gets_no_set(gs_store, local, corpus, fault, monkeypatch):
     store, flags = gs_store, shard_flags(corpus, local / "bpe", gs_store.url("set"))
-    monkeypatch.setattr(schemas.store, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(schemas.stores.store, "PATIENCE_SECONDS", 2.0)
     shard = "train-00002-of-00003.tfrecord"
     if fault == "refused":
         store.proxy.answer(403, "PUT|POST", f"set/{shard}", times=None)

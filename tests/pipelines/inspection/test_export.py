@@ -287,7 +287,7 @@ def _with_other_name(path):
 def test_a_disk_that_refuses(made, tmp_path, to):
     """Files may grow to 512 bytes here: less than the rows take."""
     code = (
-        "import resource, signal\nfrom schemas.entry import run_entry\n"
+        "import resource, signal\nfrom schemas.commands.entry import run_entry\n"
         "from pipelines.export import main\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))\nrun_entry(main)"
@@ -310,7 +310,7 @@ def test_interrupted_it_leaves_nothing(made, tmp_path):
     """Ctrl-C while rows are written: 130, and no file that a reader would open."""
     code = (
         "import time\nfrom pipelines.inspection import row_export\n"
-        "from schemas.entry import run_entry\n"
+        "from schemas.commands.entry import run_entry\n"
         "from pipelines.export import main\n"
         "row_export.RowTable.batch = lambda *arguments: time.sleep(60)\nrun_entry(main)"
     )

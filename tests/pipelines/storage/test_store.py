@@ -11,8 +11,8 @@ import s3fs.core
 import xxhash
 from apache_beam.options.value_provider import RuntimeValueProvider
 
-import schemas.store
-import schemas.store_credentials
+import schemas.stores.store
+import schemas.stores.store_credentials
 from pipelines.readers.files import open_file
 from pipelines.storage import s3_flags
 from pipelines.storage import store as stores
@@ -60,7 +60,7 @@ def test_s3_copies_a_very_big_file_in_parts(s3_store, tmp_path, monkeypatch):
 
 
 def test_a_copy_of_another_size_is_refused(store, monkeypatch):
-    monkeypatch.setattr(schemas.store, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(schemas.stores.store, "PATIENCE_SECONDS", 0.2)
     store.put("a", b"four")
     with pytest.raises(DataError, match="b cannot be written: the copy has 4 bytes, not 5"):
         stores.copy_all({store.url("a"): store.url("b")}, {store.url("b"): 5})
@@ -151,7 +151,7 @@ def test_secrets_are_in_no_environment_and_in_no_file_that_stays():
 
 def test_flags_of_beam_reach_workers_elsewhere(s3_store, flags, monkeypatch):
     monkeypatch.setattr(RuntimeValueProvider, "runtime_options", None)
-    schemas.store_credentials._keeper.cache_clear()
+    schemas.stores.store_credentials._keeper.cache_clear()
     with pytest.raises(UsageError, match="s3:// wants credentials and there are none"):
         stores.read(s3_store.url("x"))
     RuntimeValueProvider.set_runtime_options(flags)  # as Beam does where a worker starts

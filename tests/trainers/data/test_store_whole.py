@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pipelines import build_shards, inspect_shards, train_tokenizer, verify
-from schemas.set_cache import Cache
 from schemas.sidecar import read_set
+from schemas.stores.set_cache import Cache
 from trainers.flax_mlm import main as flax_mlm
 from trainers.reader import ShardSet
 

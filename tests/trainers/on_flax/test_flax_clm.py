@@ -81,7 +81,7 @@ def flags(shards, output, *more):
 def process(*arguments, code="from trainers.flax_clm import main\nrun_entry(main)", **environment):
     """Runs the trainer, or other code, in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-c", f"from schemas.entry import run_entry\n{code}", *arguments],
+        [sys.executable, "-c", f"from schemas.commands.entry import run_entry\n{code}", *arguments],
         cwd=ROOT,
         env={**os.environ, "JAX_PLATFORMS": "cpu", **environment},
         capture_output=True,

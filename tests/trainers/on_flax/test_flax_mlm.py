@@ -238,7 +238,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(shards, tmp_path, monkeypatch)
 def test_a_checkpoint_that_cannot_be_written_is_an_error_of_the_run(shards, tmp_path):
     """Files may grow to 8 KiB here, less than a checkpoint and more than all else."""
     code = (
-        "import resource, signal, sys\nfrom schemas.entry import run_entry\n"
+        "import resource, signal, sys\nfrom schemas.commands.entry import run_entry\n"
         "from trainers.flax_mlm import main\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))\nrun_entry(main)"

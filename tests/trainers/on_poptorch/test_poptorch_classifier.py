@@ -236,7 +236,7 @@ def test_pairs_and_published_weights(tmp_path):
     ("more", "said"),
     [
         (["--hidden_size=15"], "--hidden_size=15 is no multiple of --heads=2"),
-        (["--family=bert"], "--embedding_size=8 is not --hidden_size=16: only --family"),
+        (["--family=bert"], "--embedding_size=8: embedding_size is always 16 in bert models"),
         (["--optimizer=lion"], "has no torch.optim.Lion"),
         (["--precision=float16"], "float16 is for IPUs"),
         (["--device=cuda"], "PyTorch finds no GPU"),
@@ -479,7 +479,7 @@ def test_a_process_with_pytorch_ends_without_a_word():
     """Not with thirty lines of what triton leaked: nanobind counts what nobody collected."""
     code = """
 import torch
-from schemas.entry import run_entry
+from schemas.commands.entry import run_entry
 
 def main(argv):
     weight = torch.nn.Parameter(torch.zeros(2))

@@ -359,7 +359,7 @@ def test_ctrl_c_waits_for_an_import():
         done.append("imported")
 
     nothing: Any = None
-    maker = Trainer(nothing, nothing, import_program, nothing, "NumPy", 0.1)
+    maker = Trainer(nothing, import_program, "NumPy", 0.1)
     with pytest.raises(KeyboardInterrupt):
         maker.make_program(nothing, nothing)
     assert done == ["imported"]

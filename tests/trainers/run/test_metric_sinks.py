@@ -125,7 +125,7 @@ def test_wandb_offline(tmp_path):
 def test_wandb_without_a_login_says_what_to_do(tmp_path):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")}
     code = (
-        "from schemas.entry import run_entry; from trainers.run.metric_sinks import *\n"
+        "from schemas.commands.entry import run_entry; from trainers.run.metric_sinks import *\n"
         "run_entry(lambda argv: open_sinks('wandb', argv[0], start_step=0, name='r', settings={}))"
     )
     done = subprocess.run(

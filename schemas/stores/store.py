@@ -2,8 +2,8 @@
 
 Access is fsspec's: gcsfs for gs://, s3fs for s3://, and any other protocol whose package is
 installed. Credentials and endpoints are found as those packages find them, but credentials that are
-there and cannot be used are an error: see schemas/store_credentials.py. Only what can be tried
-again is tried again, and nothing for ever: a store that does not answer is an error in words.
+there and cannot be used are an error: see `store_credentials`. What can be tried again is tried
+again, and nothing for ever: a store that does not answer is an error in words.
 
 Python 3.8 syntax.
 """
@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, Callable, Dict, Optional, TypeVar
 
 from schemas.errors import DataError, TextmillError, UsageError, one_line
-from schemas.store_credentials import current_credentials, tell_if_slow
+from schemas.stores.store_credentials import current_credentials, tell_if_slow
 
 T = TypeVar("T")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")

@@ -8,7 +8,7 @@ import sys
 from types import TracebackType
 from typing import Optional, Type
 
-from schemas.terminal import say
+from schemas.commands.terminal import say
 
 _OURS = ("pipelines", "schemas", "tests", "trainers")
 

@@ -34,11 +34,11 @@ from typing import (
     Union,
 )
 
-from schemas import store
 from schemas.errors import DataError, describe_refusal
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256, parse_manifest
-from schemas.set_cache import PART, Cache
-from schemas.store import is_url
+from schemas.stores import store
+from schemas.stores.set_cache import PART, Cache
+from schemas.stores.store import is_url
 from schemas.typed_json import MAX_BYTES, read_bounded
 
 PIECE_BYTES = 8 << 20  # asked for at once: what a cut or a pause may lose

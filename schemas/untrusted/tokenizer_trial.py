@@ -10,8 +10,8 @@ import re
 from typing import Any, Dict, List, Optional
 
 from schemas.errors import DataError
-from schemas.limited_process import BYTES, LimitedProcess, LimitExceeded
-from schemas.tokenizer_bounds import added_text_may_grow, patterns_of
+from schemas.untrusted.limited_process import BYTES, LimitedProcess, LimitExceeded
+from schemas.untrusted.tokenizer_bounds import added_text_may_grow, patterns_of
 
 _TRIAL_SECONDS = 10
 _LOADING_SECONDS = 60

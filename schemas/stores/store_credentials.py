@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from datetime import timezone
 from typing import Any, Iterator, Optional, Tuple
 
+from schemas.commands.terminal import call_if_slow, in_time, say
 from schemas.errors import DataError, one_line
-from schemas.terminal import call_if_slow, in_time, say
 
 SILENT_SECONDS = 5.0  # then it is said what is waited for
 RENEWAL_SECONDS = 60.0  # then a token service is given up

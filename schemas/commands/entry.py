@@ -11,6 +11,9 @@ import traceback
 from contextlib import suppress
 from typing import Callable, List, NoReturn
 
+from schemas.commands.memory import shortage_of
+from schemas.commands.missing import line_of
+from schemas.commands.terminal import say
 from schemas.errors import (
     REMEDIES,
     DataError,
@@ -19,9 +22,6 @@ from schemas.errors import (
     UsageError,
     describe_refusal,
 )
-from schemas.memory import shortage_of
-from schemas.missing import line_of
-from schemas.terminal import say
 
 
 def _refuse_odd_paths(argument: str) -> None:
