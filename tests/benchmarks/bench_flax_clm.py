@@ -38,8 +38,8 @@ from trainers.flax_clm import FlaxClmFlags
 from trainers.models.hf_files import write_directory
 from trainers.models.weights import fresh, to_published
 from trainers.on_flax.clm_objective import ClmObjective
+from trainers.on_flax.flax_program import learning_rate, optimizer_for
 from trainers.on_flax.layers import to_params
-from trainers.on_flax.optimizers import learning_rate, optimizer_for
 from trainers.run.journal import read_metrics
 from trainers.run.model_flags import plan_model
 from trainers.run.program import Plan

@@ -27,8 +27,8 @@ from trainers.data.shard_set import ShardSet
 from trainers.flax_clm import FlaxClmFlags
 from trainers.models.hf_files import write_directory
 from trainers.models.weights import fresh, to_published
+from trainers.on_flax.clm_text import generator, row_keys
 from trainers.on_flax.flax_decoder import DecoderForCausalLM
-from trainers.on_flax.generation import generator, row_keys
 from trainers.on_flax.layers import graph_of, to_params
 from trainers.run.journal import read_metrics
 from trainers.run.model_flags import plan_model

@@ -1,22 +1,31 @@
-"""`--generate`: a text in, its continuations out."""
+"""`--generate`: a text in, its continuations out, in one jitted loop with a cache.
+
+Each token's keys and values are computed once. Prompts of different lengths share a batch: they
+are filled up at their right end, and each row's new tokens go to the positions after its own
+prompt, over what the filling left there.
+
+Legend: B prompts, P tokens of the longest, T new tokens at most, M = P + T positions, V vocabulary.
+"""
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 
 from schemas.commands.terminal import say
 from schemas.errors import UsageError
 from trainers.models.set_tokenizer import open_tokenizer
 from trainers.on_flax.flax_decoder import DecoderForCausalLM
 from trainers.on_flax.flax_program import compute_dtype
-from trainers.on_flax.generation import Generated, generator, row_keys
-from trainers.on_flax.layers import graph_of, to_params
+from trainers.on_flax.layers import MASKED, Cache, Context, Params, graph_of, to_params
 from trainers.run.use import Trained, find_trained
+from trainers.tasks.clm import Sampling
 
 WIDTH = 16  # prompts are filled up to a multiple of this: few programs serve all lengths
 
@@ -67,7 +76,7 @@ def _prompt(text: str, trained: Trained, tokenizer: Any) -> list[int]:
     return prompt
 
 
-def _generate(flags: Any, trained: Trained, prompt: list[int]) -> tuple[Generated, str]:
+def _generate(flags: Any, trained: Trained, prompt: list[int]) -> "tuple[Generated, str]":
     """New tokens of every sample, on the host, and a line for people on how fast they came."""
     model, [(name, read)] = trained.config, trained.weights
     new = min(flags.max_new_tokens, model.max_positions - len(prompt))
@@ -98,3 +107,101 @@ def _generate(flags: Any, trained: Trained, prompt: list[int]) -> tuple[Generate
 
 def _note(text: str) -> None:
     say(text, sys.stderr)
+
+
+class Generated(NamedTuple):
+    """New tokens."""
+
+    ids: jax.Array  # int32 [B, T]; 0 after a row's end
+    lengths: jax.Array  # int32 [B], new tokens of each row, eos included
+
+
+class _Loop(NamedTuple):
+    """What goes round: `chosen` int32 [B] is the newest token, not yet in the caches."""
+
+    step: jax.Array
+    chosen: jax.Array
+    is_done: jax.Array
+    found: Generated
+    caches: list[Cache]
+
+
+def allowed_logits(logits_BxV: jax.Array, rule: Sampling) -> jax.Array:
+    """Logits at the temperature, -inf where the token may not be drawn: top-k first, then top-p."""
+    logits_BxV = logits_BxV / rule.temperature
+    if 0 < rule.top_k < logits_BxV.shape[-1]:
+        least_Bx1 = jax.lax.top_k(logits_BxV, rule.top_k)[0][:, -1:]
+        logits_BxV = jnp.where(logits_BxV < least_Bx1, -jnp.inf, logits_BxV)
+    if rule.top_p < 1:
+        falling_BxV = jnp.sort(logits_BxV, axis=-1, descending=True)
+        share_BxV = jax.nn.softmax(falling_BxV, axis=-1)
+        # A token stays if those above it have not reached the share: the likeliest always does.
+        stays_BxV = jnp.cumsum(share_BxV, axis=-1) - share_BxV < rule.top_p
+        least_Bx1 = jnp.where(stays_BxV, falling_BxV, jnp.inf).min(axis=-1, keepdims=True)
+        logits_BxV = jnp.where(logits_BxV < least_Bx1, -jnp.inf, logits_BxV)
+    return logits_BxV
+
+
+def choose(logits_BxV: jax.Array, keys_B: jax.Array, step: jax.Array, rule: Sampling) -> jax.Array:
+    """The next token of each row, int32 [B]: the likeliest, or drawn by its key and the step."""
+    if not rule.temperature:
+        return logits_BxV.argmax(axis=-1).astype(jnp.int32)
+    keys_B = jax.vmap(jax.random.fold_in, (0, None))(keys_B, step)
+    drawn_B = jax.vmap(jax.random.categorical)(keys_B, allowed_logits(logits_BxV, rule))
+    return drawn_B.astype(jnp.int32)
+
+
+def generator(
+    graph: nnx.GraphDef[DecoderForCausalLM], rule: Sampling
+) -> Callable[[Params, jax.Array, jax.Array, jax.Array], Generated]:
+    """Makes the jitted function (params, prompts, lengths, keys) -> new tokens.
+
+    `prompts` are int32 [B, P] and filled up at the right with anything, `lengths` int32 [B] from 1
+    to P, `keys` one random key for each row (see `row_keys`): what a row gets depends on no other.
+    P + T may not be above the model's `max_positions`.
+    """
+
+    def generate(
+        params: Params, prompts_BxP: jax.Array, lengths_B: jax.Array, keys_B: jax.Array
+    ) -> Generated:
+        model = nnx.merge(graph, params)
+        (rows, width), new = prompts_BxP.shape, rule.max_new_tokens
+        places = jnp.arange(width + new)
+        if len(places) > model.config.max_positions:
+            raise ValueError(f"{width} + {new} tokens for {model.config.max_positions} positions")
+
+        def context_of(places_BxL: jax.Array) -> Context:
+            """A token sees the places up to its own."""
+            bias = jnp.where(places <= places_BxL[:, None, :, None], 0.0, MASKED)
+            return Context(places_BxL, bias, places_BxL)
+
+        def take(loop: _Loop, x_BxLxE: jax.Array, last_B: jax.Array) -> _Loop:
+            """Chooses the next token of every row that goes on."""
+            x_Bx1xE = jnp.take_along_axis(x_BxLxE, last_B[:, None, None], axis=1)
+            chosen_B = choose(model.logits(x_Bx1xE)[:, 0], keys_B, loop.step, rule)
+            chosen_B = jnp.where(loop.is_done, 0, chosen_B)
+            is_done = loop.is_done | jnp.isin(chosen_B, jnp.asarray(rule.eos_ids, jnp.int32))
+            ids_BxT = loop.found.ids.at[:, loop.step].set(chosen_B)
+            found = Generated(ids_BxT, loop.found.lengths + ~loop.is_done)
+            return _Loop(loop.step + 1, chosen_B, is_done, found, loop.caches)
+
+        def go_on(loop: _Loop) -> _Loop:
+            context = context_of((lengths_B + loop.step - 1)[:, None])
+            x_Bx1xE, caches = model.hidden(loop.chosen[:, None], context, caches=loop.caches)
+            return take(loop._replace(caches=caches), x_Bx1xE, jnp.zeros_like(lengths_B))
+
+        context = context_of(jnp.tile(places[:width], (rows, 1)))
+        caches = [layer.empty_cache(rows, len(places)) for layer in model.layers]
+        x_BxPxE, caches = model.hidden(prompts_BxP, context, caches=caches)
+        nothing_B = jnp.zeros(rows, jnp.int32)
+        found = Generated(jnp.zeros((rows, new), jnp.int32), nothing_B)
+        begin = _Loop(jnp.int32(0), nothing_B, jnp.zeros(rows, bool), found, caches)
+        goes_on = lambda loop: (loop.step < new) & ~loop.is_done.all()  # noqa: E731
+        return jax.lax.while_loop(goes_on, go_on, take(begin, x_BxPxE, lengths_B - 1)).found
+
+    return jax.jit(generate)
+
+
+def row_keys(seed: int, rows: int) -> jax.Array:
+    """A random key for each of several samples: row i's does not depend on their number."""
+    return jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(rows))

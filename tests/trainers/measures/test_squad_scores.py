@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainers.measures.squad_scores import best_scores, f1, normalized, squad_scores
+from trainers.measures.questions import best_scores, f1, normalized, squad_scores
 
 # gold answers, prediction, (exact, F1) in version 1.1, in version 2.0
 CASES = {

@@ -20,6 +20,7 @@ from trainers.models.model_config import ModelConfig
 from trainers.models.modules import ACTIVATIONS
 from trainers.models.weights import from_published, to_published
 from trainers.on_flax.flax_encoder import EncoderForMaskedLM
+from trainers.on_flax.flax_program import optimizer_for
 from trainers.on_flax.layers import (
     FORMULAS,
     graph_of,
@@ -28,7 +29,6 @@ from trainers.on_flax.layers import (
     to_weights,
 )
 from trainers.on_flax.mlm_objective import MaskedRows, MlmObjective
-from trainers.on_flax.optimizers import optimizer_for
 from trainers.run.program import Plan
 
 with warnings.catch_warnings():

@@ -27,9 +27,8 @@ from trainers.flax_mlm import FlaxMlmFlags
 from trainers.models.hf_files import write_directory
 from trainers.models.weights import fresh, to_published
 from trainers.on_flax.clm_objective import ClmObjective
-from trainers.on_flax.flax_program import FlaxProgram, dropout_key
+from trainers.on_flax.flax_program import FlaxProgram, dropout_key, learning_rate, optimizer_for
 from trainers.on_flax.mlm_objective import MlmObjective
-from trainers.on_flax.optimizers import learning_rate, optimizer_for
 from trainers.run.model_flags import plan_model
 from trainers.run.program import Plan
 

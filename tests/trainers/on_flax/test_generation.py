@@ -14,8 +14,8 @@ from flax import nnx
 from schemas.errors import UsageError
 from trainers.models.model_config import ModelConfig
 from trainers.models.weights import fresh, to_published
+from trainers.on_flax.clm_text import allowed_logits, choose, generator, row_keys
 from trainers.on_flax.flax_decoder import DecoderForCausalLM
-from trainers.on_flax.generation import allowed_logits, choose, generator, row_keys
 from trainers.on_flax.layers import graph_of, to_params, to_weights
 from trainers.tasks.clm import Sampling
 

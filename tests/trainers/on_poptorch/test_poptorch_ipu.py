@@ -12,7 +12,7 @@ from tests.tools.class_factory import write_class_set
 from tests.tools.poptorch_programs import make_program
 from tests.tools.poptorch_stub import installed
 from trainers.on_poptorch.classifier import classifier_arrays
-from trainers.on_poptorch.placement import parse_blocks, place_on_ipus
+from trainers.on_poptorch.ipu_program import parse_blocks, place_on_ipus
 from trainers.poptorch_classifier import PoptorchClassifierFlags, main
 from trainers.reader import ShardSet
 from trainers.run.checkpoints import Checkpoints, read_weights

@@ -18,9 +18,9 @@ from trainers.on_poptorch.classifier import (
     TEXT_INPUTS,
     Classifier,
     ClassifierObjective,
+    EncoderLayer,
     classifier_arrays,
 )
-from trainers.on_poptorch.torch_encoder import EncoderLayer
 from trainers.on_poptorch.torch_optimizers import torch_optimizer
 from trainers.poptorch_classifier import PoptorchClassifierFlags
 

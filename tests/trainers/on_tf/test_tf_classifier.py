@@ -26,11 +26,10 @@ from trainers.models.model_config import ModelConfig
 from trainers.models.weights import fresh
 from trainers.on_tf.backend import keras, tf
 from trainers.on_tf.classification_objective import ClassificationObjective
-from trainers.on_tf.strategies import choose_strategy
 from trainers.on_tf.tf_encoder import Encoder
 from trainers.on_tf.tf_layers import fill
 from trainers.on_tf.tf_optimizers import make_optimizer
-from trainers.on_tf.tf_program import TfProgram
+from trainers.on_tf.tf_program import TfProgram, choose_strategy
 from trainers.run import checkpoints
 from trainers.run.checkpoints import Checkpoints, read_checkpoint, read_weights
 from trainers.run.journal import MetricsFile, read_metrics
