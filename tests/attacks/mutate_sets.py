@@ -404,6 +404,7 @@ def open_trainer(directory: str, task: str) -> str:
     """What the trainers of the task make of the contract, up to what they would compile."""
     from trainers import flax_clm, flax_mlm, poptorch_classifier, tf_classifier, tf_qa
     from trainers.data.mixture import open_shards
+    from trainers.run.model_flags import plan_model
 
     kinds = [
         (flax_mlm, flax_mlm.FlaxMlmFlags),
@@ -419,7 +420,7 @@ def open_trainer(directory: str, task: str) -> str:
             flags = kind(shards=directory, output=directory + ".run", steps=1)
             steps = flags.planned_steps(shards.rows("train"))
             entry.TRAINER.make_task(flags, schema, shards)
-            plans.append((entry.TRAINER.plan_model(flags, schema).config, steps, schema))
+            plans.append((plan_model(flags, schema).config, steps, schema))
     return repr(plans or schema).replace(directory, "").replace(shards.fingerprint, "")
 
 

@@ -4,20 +4,21 @@
 files as any others and never import it. Nothing is copied but what it builds itself in its cache.
 """
 
+import json
 import os
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pipelines.readers.formats.role_columns import feature_classes
 from schemas.errors import DataError, TextmillError, UsageError
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 _SAVED = ("dataset_dict.json", "state.json", "dataset_info.json")
+_METADATA = b"huggingface"  # the key under which `datasets` describes columns in a file's schema
 _FORMS = "hf:PATH_OR_NAME, hf:PATH_OR_NAME:SPLIT or hf:PATH_OR_NAME:CONFIG:SPLIT"
 
 
@@ -139,3 +140,26 @@ def _find_stored(found: "Dataset", address: str) -> StoredSplit:
             f"{rows:,}: save it with save_to_disk, and give that directory"
         )
     return StoredSplit(paths, feature_classes(found.features.to_dict()))
+
+
+def class_names(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
+    """Names by field, from the metadata of an Arrow or Parquet file; {} where it has none."""
+    stored = (schema.metadata or {}).get(_METADATA)
+    try:
+        return feature_classes(json.loads(stored)["info"]["features"] if stored else {})
+    except (ValueError, KeyError, TypeError):
+        return {}
+
+
+def feature_classes(features: Any, prefix: str = "") -> dict[str, tuple[str, ...]]:
+    """The ClassLabels among features, as JSON has them, by field: {"label": ("neg", "pos")}."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, feature in features.items() if isinstance(features, dict) else ():
+        if not isinstance(feature, dict):
+            continue
+        if feature.get("_type") == "ClassLabel":
+            if feature.get("names"):
+                found[prefix + name] = tuple(map(str, feature["names"]))
+        elif "_type" not in feature:
+            found |= feature_classes(feature, f"{prefix}{name}.")
+    return found

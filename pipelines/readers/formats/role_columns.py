@@ -27,7 +27,6 @@ from schemas.errors import UsageError
 Refused = dict[int, tuple[str, str]]  # row -> reason, detail
 Classes = Mapping[str, Sequence[str]]  # field -> names of its class numbers
 _START = "answer_start"
-_HUGGING_FACE = b"huggingface"  # where its `datasets` writes names of class numbers beside data
 UNEVEN = "there are not as many texts as starts"
 
 
@@ -47,29 +46,6 @@ def check_fields(schema: pa.Schema, roles: tuple[Role, ...], path: str, classes:
                 f"{path}: --{role.name}_field={role.field} is of type {found}, which cannot be "
                 f"{role.values.wanted}"
             )
-
-
-def class_names(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
-    """Names by field, from the metadata of an Arrow or Parquet file; {} where it has none."""
-    stored = (schema.metadata or {}).get(_HUGGING_FACE)
-    try:
-        return feature_classes(json.loads(stored)["info"]["features"] if stored else {})
-    except (ValueError, KeyError, TypeError):
-        return {}
-
-
-def feature_classes(features: Any, prefix: str = "") -> dict[str, tuple[str, ...]]:
-    """The ClassLabels among features, as JSON has them, by field: {"label": ("neg", "pos")}."""
-    found: dict[str, tuple[str, ...]] = {}
-    for name, feature in features.items() if isinstance(features, dict) else ():
-        if not isinstance(feature, dict):
-            continue
-        if feature.get("_type") == "ClassLabel":
-            if feature.get("names"):
-                found[prefix + name] = tuple(map(str, feature["names"]))
-        elif "_type" not in feature:
-            found |= feature_classes(feature, f"{prefix}{name}.")
-    return found
 
 
 def missing_field(role: Role, path: str, names: Sequence[str]) -> str:
