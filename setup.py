@@ -9,10 +9,11 @@ _README = _ROOT / "README.md"
 
 # A Beam worker never installs JAX, and a trainer's host never installs Beam. The exact versions
 # that were tested together are in requirements.lock: `pip install -c requirements.lock -e .[all]`.
-_RECORDS = ["array-record>=0.8,<0.9", "filelock>=3.16", "pyyaml>=6", "tyro>=1.0,<2"]
+_SHARED = ["filelock>=3.16", "pyyaml>=6", "tyro>=1.0,<2"]
 _PIPELINES = [
-    *_RECORDS,
+    *_SHARED,
     "apache-beam>=2.77,<2.78",  # its worker threads and displays are reached into: see launch.py
+    "array-record>=0.8,<0.9",
     "awkward>=2.14,<3",
     "gigatoken>=0.10,<0.11",
     "jinja2>=3.1,<4",
@@ -25,7 +26,7 @@ _PIPELINES = [
 ]
 # What every trainer has besides its framework.
 _TRAINERS = [
-    *_RECORDS,
+    *_SHARED,
     "matplotlib>=3.10",
     "ml-dtypes>=0.5",  # bfloat16 in published weights
     "safetensors>=0.7,<0.9",

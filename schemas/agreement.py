@@ -8,10 +8,9 @@ is for `pipelines.verify`. Python 3.8 syntax.
 
 from typing import TYPE_CHECKING, Dict, Iterator, Set
 
-from schemas.array_record import largest_file
 from schemas.features import is_training
 from schemas.manifest import DECONTAMINATION, EVALUATION, REJECTED, Manifest, ManifestFile
-from schemas.records import framed_bytes
+from schemas.records import framed_bytes, largest_file
 from schemas.statistics import Statistics
 from schemas.task_rules import specials_due
 

@@ -15,7 +15,6 @@ from typing import Any, ContextManager, Dict, Iterator, List, Optional, Tuple
 
 from schemas.agreement import disagreements
 from schemas.codec import ENCODINGS, RowCodec
-from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.errors import DataError, UsageError
 from schemas.features import (
     MAX_TOKENS,
@@ -27,7 +26,7 @@ from schemas.features import (
 )
 from schemas.kinds import SHA256, Kind, check, check_kinds, number, one_of, text_like
 from schemas.manifest import MANIFEST, Manifest, check_version
-from schemas.records import FORMATS
+from schemas.records import DOCUMENT_FORMATS, FORMATS
 from schemas.statistics import Statistics
 from schemas.stores.set_cache import Cache
 from schemas.stores.set_files import LocalFiles, SetFiles, open_files

@@ -121,7 +121,7 @@ def test_imports_point_one_way(path):
     assert "tests" not in packages
     if part == "schemas":
         assert not packages & {"pipelines", "trainers"}
-        due = {*sys.stdlib_module_names, "schemas", "numpy", "array_record"}
+        due = {*sys.stdlib_module_names, "schemas", "numpy"}
         due |= {"yaml"} if path.stem == "flag_file" else set()
         assert packages <= due | (STORE_PACKAGES if path.stem in READS_STORES else set())
     elif part == "pipelines":

@@ -25,11 +25,10 @@ from pipelines.readers.source import AUTO, Source
 from pipelines.readers.sources import Block, plan_blocks
 from pipelines.tasks.task import Task, task_class
 from pipelines.writers.document_formats.document_format import document_format
-from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.errors import UsageError
 from schemas.features import MAX_TOKENS, TASKS, task_features
 from schemas.manifest import FORMAT_VERSION
-from schemas.records import FORMATS
+from schemas.records import DOCUMENT_FORMATS, FORMATS
 from schemas.sidecar import Schema
 from schemas.version import VERSION
 

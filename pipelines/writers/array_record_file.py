@@ -1,4 +1,4 @@
-"""Writes matrices of rows as ArrayRecord files, as `schemas.array_record` lays them out.
+"""Writes matrices of rows as ArrayRecord files, as `schemas.records` lays them out.
 
 The bytes are those of the library's own writer with `group_size:1,uncompressed` (a test compares
 them), which takes a call a row and holds the interpreter all the while.
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pipelines.writers.highway_hash import highway_hash
-from schemas.array_record import (
+from schemas.records import (
     BLOCK,
     BLOCK_HEADER,
     CHUNK_HEADER,

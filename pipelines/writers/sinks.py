@@ -21,9 +21,8 @@ from pipelines.writers.document_formats.document_format import document_format
 from pipelines.writers.publish import publish_files
 from pipelines.writers.staging import STAGING
 from schemas.agreement import METADATA
-from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.manifest import MANIFEST, REJECTED, Manifest, ManifestFile
-from schemas.records import FORMATS, frame
+from schemas.records import DOCUMENT_FORMATS, FORMATS, frame
 from schemas.sidecar import Schema
 from schemas.typed_json import to_json
 

@@ -40,9 +40,8 @@ from pipelines.inspection.checks import set_check
 from pipelines.writers.document_formats.document_format import document_format
 from pipelines.writers.highway_hash import highway_hash
 from schemas.commands.entry import run_entry
-from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.errors import DataError, TextmillError
-from schemas.records import open_rows
+from schemas.records import DOCUMENT_FORMATS, open_rows
 from schemas.sidecar import Schema
 from tests.tools.places import CHAT_TEMPLATE, ROOT
 from tests.tools.set_damage import (

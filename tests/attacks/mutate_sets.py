@@ -39,7 +39,7 @@ from typing import Any
 
 import yaml
 
-from schemas.document_formats import DOCUMENT_FORMATS
+from schemas.records import DOCUMENT_FORMATS
 from schemas.statistics import HISTOGRAMS
 from tests.tools.places import CHAT_TEMPLATE
 

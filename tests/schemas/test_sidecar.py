@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import codec, features, records, sidecar, statistics
-from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.drops import BY_SHARD
 from schemas.errors import DataError
 from schemas.funnel import SIZES, Funnel, Removed, Sample
 from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
+from schemas.records import DOCUMENT_FORMATS
 from schemas.sidecar import InputFile, Inputs, Schema, read_set
 from schemas.statistics import ShardStatistics, Statistics, by_length
 from schemas.typed_json import quote, to_json

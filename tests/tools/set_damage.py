@@ -24,11 +24,10 @@ import numpy as np
 from pipelines.rows.ragged import Ragged
 from pipelines.writers.document_formats.document_format import document_format, open_documents
 from pipelines.writers.staging import LOCK
-from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.errors import DataError
 from schemas.features import token_dtype
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256, parse_manifest
-from schemas.records import frame, open_rows
+from schemas.records import DOCUMENT_FORMATS, frame, open_rows
 from schemas.sidecar import Schema
 from schemas.typed_json import to_json
 

@@ -318,7 +318,7 @@ def _write_rows(path: Path, rows: np.ndarray) -> None:
         raise DataError(f"{path}: no such format")
     from array_record.python.array_record_module import ArrayRecordWriter
 
-    writer = ArrayRecordWriter(str(path), "group_size:1")
+    writer = ArrayRecordWriter(str(path), "group_size:1,uncompressed")
     for row in rows:
         writer.write(row.tobytes())
     writer.close()

@@ -25,10 +25,8 @@ With `process_count=N` each process reads its own N-th part of every batch, and 
 the batches that one process would. Opening with `verify=True` reads every byte of the set once
 (about 1 to 2 GB/s a core for sha256). The files of a set at a URL are fetched into a cache when
 rows of them are first asked for, and the others of the split behind them in the background.
-The package array_record is needed for compressed files of that format alone.
 """
 
-import importlib.util
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -220,13 +218,7 @@ class ShardSet(BatchReader):
     def _reader(self, file: ManifestFile) -> RowReader:
         if file.path not in self._readers:
             path = self.locate(file.path)
-            try:
-                reader = open_rows(path, self._codec.stride)
-            except ImportError as error:
-                raise UsageError(
-                    f"{path} is compressed, and the package array-record is not installed: install "
-                    "it, or build the set with --file_format=tfrecord"
-                ) from error
+            reader = open_rows(path, self._codec.stride)
             if len(reader) != file.rows:
                 raise DataError(
                     f"{path} holds {len(reader):,} rows where the manifest says {file.rows:,}: "
@@ -242,9 +234,7 @@ def _choose_format(info: SetInfo, wanted: Optional[str]) -> str:
         if wanted not in formats:
             raise UsageError(f"{info.directory} has no {wanted} files: it has {', '.join(formats)}")
         return wanted
-    # Files that Textmill wrote without compression need no library; others do.
-    installed = importlib.util.find_spec("array_record") is not None
-    return min(formats, key=lambda name: (name == "array_record") != installed)
+    return formats[0]
 
 
 def _verify_files(info: SetInfo) -> None:

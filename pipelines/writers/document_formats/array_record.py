@@ -17,9 +17,9 @@ from array_record.python import (
 )
 
 from pipelines.rows.ragged import Ragged, cut
-from schemas.array_record import varint
 from schemas.errors import DataError
 from schemas.features import token_dtype
+from schemas.records import varint
 from schemas.sidecar import Schema
 
 TELLS_DOCUMENTS = False

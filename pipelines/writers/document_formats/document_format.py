@@ -1,6 +1,6 @@
 """What a format of whole documents is: a file with these functions.
 
-It is called as its row in `schemas.document_formats`, and nothing else knows it by name.
+It is called as its row in `schemas.records.DOCUMENT_FORMATS`, and nothing else knows it by name.
 """
 
 import importlib
@@ -10,7 +10,7 @@ from typing import Protocol, cast
 import numpy as np
 
 from pipelines.rows.ragged import Ragged
-from schemas.document_formats import DOCUMENT_FORMATS
+from schemas.records import DOCUMENT_FORMATS
 from schemas.sidecar import Schema
 
 

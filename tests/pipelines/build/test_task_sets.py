@@ -9,8 +9,8 @@ import pytest
 
 from pipelines.build_shards import main
 from pipelines.inspection.checks.set_check import verify_set
-from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.errors import UsageError
+from schemas.records import DOCUMENT_FORMATS
 from schemas.sidecar import read_set
 from tests.tools.places import CHAT_TEMPLATE
 from tests.tools.shard_factory import replace_file

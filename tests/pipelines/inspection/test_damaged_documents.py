@@ -15,8 +15,8 @@ from pipelines.build_shards import main
 from pipelines.inspection.checks.set_check import verify_set
 from pipelines.rows.ragged import Ragged
 from pipelines.writers.document_formats import megatron, npy
-from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.errors import DataError
+from schemas.records import DOCUMENT_FORMATS
 from tests.tools.set_damage import (
     BYTES,
     DOCUMENTS,

@@ -274,7 +274,7 @@ def _with_other_name(path):
     rows = [row.replace(b"input_ids", b"inputXids") for row in reader.read_all()]
     reader.close()
     renamed = path.with_suffix(".new")
-    writer = ArrayRecordWriter(str(renamed), "group_size:1")
+    writer = ArrayRecordWriter(str(renamed), "group_size:1,uncompressed")
     for row in rows:
         writer.write(row)
     writer.close()

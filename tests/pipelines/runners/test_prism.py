@@ -18,8 +18,8 @@ from pipelines.duplicates import job
 from pipelines.readers import sources
 from pipelines.runners import prism_runner
 from pipelines.runners.launch import IN_PROCESS, find_program
-from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.errors import DataError, UsageError
+from schemas.records import DOCUMENT_FORMATS
 from schemas.sidecar import read_set
 from tests.tools.places import CHAT_TEMPLATE, ROOT
 

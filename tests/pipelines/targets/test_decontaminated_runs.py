@@ -9,8 +9,8 @@ from pipelines import find_duplicates, train_tokenizer
 from pipelines.build_shards import main
 from pipelines.inspection.read_rows import read_rows
 from pipelines.runners.launch import find_program
-from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.errors import DataError, UsageError
+from schemas.records import DOCUMENT_FORMATS
 from schemas.sidecar import read_set
 
 QUESTIONS = [

@@ -15,8 +15,8 @@ from pipelines.inspect_shards import main as inspect
 from pipelines.inspection.checks.set_check import verify_set
 from pipelines.writers import sinks
 from pipelines.writers.document_formats.document_format import open_documents
-from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.errors import DataError, UsageError
+from schemas.records import DOCUMENT_FORMATS
 from schemas.sidecar import read_set
 from tests.tools.shard_factory import replace_file
 from trainers.reader import ShardSet

@@ -14,9 +14,9 @@ from pipelines.writers import sinks
 from pipelines.writers.document_formats.array_record import _head, _packed
 from pipelines.writers.document_formats.document_format import document_format, open_documents
 from pipelines.writers.document_formats.document_rows import document_rows
-from schemas.document_formats import DOCUMENT_FORMATS
 from schemas.errors import DataError, UsageError
 from schemas.features import task_features
+from schemas.records import DOCUMENT_FORMATS
 from tests.tools.shard_factory import mlm_schema
 
 END = 2

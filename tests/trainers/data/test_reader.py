@@ -1,7 +1,6 @@
 """Batches of shard sets: every row comes once, and any number of hosts reads the same."""
 
 import multiprocessing
-import os
 import pickle
 import subprocess
 import sys
@@ -337,36 +336,6 @@ def test_an_empty_split_is_refused_when_read(tmp_path):
     assert shards.rows("train") == 0
     with pytest.raises(DataError, match="split 'train' has no rows"):
         shards.batches("train", batch_size=1, seed=0)
-
-
-def test_only_compressed_array_record_needs_its_library(tmp_path, monkeypatch):
-    columns = write_mlm_set(tmp_path / "one", file_formats=("array_record",))
-    write_mlm_set(tmp_path / "both", file_formats=("array_record", "tfrecord"))
-    write_mlm_set(tmp_path / "plain", file_formats=("array_record",))
-    for shard in (tmp_path / "plain").glob("*.array_record"):
-        replace_file(tmp_path / "plain", shard.name, _without_compression(shard))
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setitem(sys.modules, "array_record.python", None)  # cannot be imported
-    with pytest.raises(UsageError, match="is compressed, and the package array-record is not inst"):
-        ShardSet(tmp_path / "one").read("train", np.array([0]))
-    assert ShardSet(tmp_path / "both").file_format == "tfrecord"
-    row = ShardSet(tmp_path / "plain").read("train", np.array([7]))
-    np.testing.assert_array_equal(row["input_ids"][0], columns["train"]["input_ids"][7])
-
-
-def _without_compression(shard):
-    """The same records, written as build_shards writes them."""
-    from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
-
-    reader = ArrayRecordReader(str(shard))
-    writer = ArrayRecordWriter(f"{shard}.plain", "group_size:1,uncompressed")
-    for record in reader.read_all():
-        writer.write(record)
-    writer.close()
-    reader.close()
-    content = Path(f"{shard}.plain").read_bytes()
-    os.remove(f"{shard}.plain")
-    return content
 
 
 def test_imports_numpy_and_schemas_only():
