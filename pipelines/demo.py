@@ -1,39 +1,161 @@
 """The whole way in one command: text -> tokenizer -> shards -> training. `make demo` runs it.
 
-The text is at hand wherever Python is: the docstrings of the standard library and the manual's
-topics. Each step is a command of its own, printed before it runs, so that it can be run again.
+The text comes with every Python: the docstrings of the standard library and the manual's topics.
+Each step is a command of its own, printed before it runs, so that a user can run it again.
 """
 
+import ast
+import json
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from pydoc_data import topics
 
 import tyro
+from rich.table import Table
+from rich.text import Text
 
 from pipelines.host.console import Console
-from pipelines.runners.demo_commands import (
-    DemoOptions,
-    commands,
-    run,
-    show_what_was_made,
-    write_corpus,
-)
 from schemas.commands.entry import run_entry
+from schemas.errors import DataError
+
+_LEAST_CHARACTERS = 40  # a shorter docstring repeats the name
+_console = Console()
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """From text to a training step, on what this computer has."""
+
+    output: str = "demo"
+    """Where corpus, tokenizer, shards and training run go."""
+    steps: int = 300
+    """Training steps."""
+    vocab_size: int = 4000
+    """Token ids."""
+    max_length: int = 128
+    """Tokens in a row."""
 
 
 def main(argv: list[str]) -> None:
-    """Runs the commands one after another, and says what was made."""
+    """Runs the commands one after another, and prints what they wrote."""
     options = tyro.cli(
         DemoOptions, args=argv, prog="python -m pipelines.demo", use_underscores=True
     )
-    console = Console()
     began = time.monotonic()
     corpus = Path(options.output) / "corpus.jsonl"
-    with console.status("reading the standard library's docstrings ..."):
+    with _console.status("reading the standard library's docstrings ..."):
         documents, size = write_corpus(corpus)
-    console.print(f"{documents:,} documents, {size / 1e6:.1f} MB of Python's own documentation")
-    for command in commands(options, str(corpus)):
+    _console.print(f"{documents:,} documents, {size / 1e6:.1f} MB of Python's own documentation")
+    for command in _commands(options, str(corpus)):
         run(command)
-    show_what_was_made(options, time.monotonic() - began)
+    _show_results(options, time.monotonic() - began)
+
+
+def write_corpus(path: Path) -> tuple[int, int]:
+    """Writes JSON Lines with `text` and `name`; returns the number of documents and of bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    texts = {f"topic {name}": text for name, text in sorted(topics.topics.items())}
+    texts |= dict(read_docstrings(Path(sysconfig.get_path("stdlib"))))
+    documents = [
+        {"name": name, "text": text.strip()}
+        for name, text in texts.items()
+        if len(text) >= _LEAST_CHARACTERS
+    ]
+    with open(path, "w", encoding="utf-8") as file:
+        for document in documents:
+            file.write(json.dumps(document, ensure_ascii=False) + "\n")
+    return len(documents), os.path.getsize(path)
+
+
+def read_docstrings(root: Path) -> Iterator[tuple[str, str]]:
+    """(dotted name, docstring) of all source files below a folder, without importing any."""
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        if {"site-packages", "test", "tests", "idlelib"} & set(parts):
+            continue
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (SyntaxError, ValueError, OSError):
+            continue  # a template, or written for another Python
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.get_docstring(node)
+                if text:
+                    yield ".".join((*parts, getattr(node, "name", ""))), text
+
+
+def run(command: list[str]) -> None:
+    """Runs `python -m ...` in a process of its own, after printing it.
+
+    Raises:
+      DataError: the command failed; it has printed why.
+    """
+    shown = shlex.join(["python", "-m", *command])
+    _console.print(f"\n$ {shown}", style="bold cyan", soft_wrap=True)
+    done = subprocess.run([sys.executable, "-m", *command], check=False)
+    if done.returncode:
+        raise DataError(f"the demo stopped: `{shown}` ended with exit code {done.returncode}")
+
+
+def _commands(options: DemoOptions, corpus: str) -> list[list[str]]:
+    out = options.output
+    shards = f"{out}/shards"
+    return [
+        [
+            *("pipelines.train_tokenizer", f"--input={corpus}", f"--output={out}/tokenizer"),
+            f"--vocab_size={options.vocab_size}",
+        ],
+        [
+            *("pipelines.build_shards", "--task=mlm", f"--input={corpus}", f"--output={shards}"),
+            *(f"--tokenizer={out}/tokenizer", f"--max_length={options.max_length}"),
+            "--splits=train:0.95,validation:0.05",
+        ],
+        ["pipelines.verify", shards],
+        [
+            *("trainers.flax_mlm", f"--shards={shards}", f"--output={out}/run", "--model=tiny"),
+            *(f"--steps={options.steps}", "--batch_size=32", "--learning_rate=0.002", "--resume"),
+        ],
+    ]
+
+
+def _show_results(options: DemoOptions, seconds: float) -> None:
+    """The last screen: the directories, and commands to copy, which are never wrapped."""
+    out = Path(options.output)
+    results = Table.grid(padding=(0, 3))
+    results.add_row("corpus", str(out / "corpus.jsonl"), "one JSON object a line, with its text")
+    results.add_row("tokenizer", str(out / "tokenizer"), "tokenizer.json, for any library")
+    results.add_row("shards", str(out / "shards"), _rows(out / "shards" / "stats.json"))
+    results.add_row("training", str(out / "run"), _losses(out / "run" / "metrics.jsonl"))
+    shards = shlex.quote(str(out / "shards"))
+    _console.print()
+    _console.rule(Text(f"From text to a training step in {seconds:.0f} s", "bold"))
+    _console.print(results)
+    _console.print("\nWhat to run next, after `source .venv/bin/activate`:", style="bold")
+    for what, command in (
+        ("look at a row", f"python -m pipelines.inspect_shards {shards} --row=0"),
+        ("train longer", f"python -m trainers.flax_mlm --shards={shards} --model=small"),
+        ("your own text", "python -m pipelines.build_shards --help"),
+        ("run the tests", "make test"),
+    ):
+        _console.print(Text.assemble(f"  {what:14} ", (command, "cyan")), soft_wrap=True)
+
+
+def _rows(stats: Path) -> str:
+    splits = json.loads(stats.read_text(encoding="utf-8"))["splits"]
+    return ", ".join(f"{split['rows']:,} rows to {name}" for name, split in splits.items())
+
+
+def _losses(metrics: Path) -> str:
+    lines = metrics.read_text(encoding="utf-8").splitlines()
+    losses = [m["loss"] for m in map(json.loads, lines) if m["kind"] == "train"]
+    return f"loss {losses[0]:.2f} falls to {losses[-1]:.2f}: see loss.png"
 
 
 if __name__ == "__main__":

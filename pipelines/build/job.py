@@ -13,8 +13,7 @@ from pipelines.duplicates.steps import Counts
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.rows.evaluation import EvaluationLine
 from pipelines.rows.routing import Routes
-from pipelines.runners.block_run import BlockJob
-from pipelines.runners.reports import BlockReport
+from pipelines.runners.block_run import BlockJob, BlockReport
 from pipelines.storage import store
 from pipelines.tasks.task import Task
 from pipelines.writers.token_counts import NO_COUNTS, add_token_counts

@@ -13,7 +13,7 @@ from pipelines.inspection.report.content import SetContent
 from pipelines.inspection.report.page import report_file
 from pipelines.readers.sources import file_digests, read_blocks
 from pipelines.rows.evaluation import evaluation_file
-from pipelines.runners.deliveries import AGAIN, and_more, check_deliveries
+from pipelines.runners.shuffle import AGAIN, and_more, check_deliveries
 from pipelines.storage import store
 from pipelines.storage.store import write_file
 from pipelines.writers import sinks

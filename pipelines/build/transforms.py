@@ -31,12 +31,10 @@ from pipelines.inspection.row_text import TokenTexts
 from pipelines.readers.sources import Block
 from pipelines.rows.example_batch import join
 from pipelines.rows.repeats import Kept, keep
-from pipelines.runners import run_metrics
-from pipelines.runners.block_steps import BlockStep, spread_blocks
-from pipelines.runners.deliveries import Deliveries
-from pipelines.runners.exchange import Outbox, keyed_type, receive
+from pipelines.runners.block_run import ALL
+from pipelines.runners.block_steps import BlockStep, count, count_read, count_shard, spread_blocks
 from pipelines.runners.progress import Journal
-from pipelines.runners.reports import ALL
+from pipelines.runners.shuffle import Deliveries, Outbox, keyed_type, receive
 from pipelines.storage.scratch import Pointer
 from pipelines.writers.finished import examples_hash, find_finished, note_finished
 from pipelines.writers.rejects import Stashed, stash
@@ -87,7 +85,7 @@ class RouteBlock(BlockStep[Job]):
                 yield from self._outbox.send()
             stashed = stash(filtered.lines, job.scratch, block.index, piece)
             report = _read_report(filtered, routed, stashed, self._funnel(filtered, routed, block))
-            run_metrics.count_read(report.statistics)
+            count_read(report.statistics)
             self._reports.append(report)
         self._reports.append(SetReport(deliveries=Deliveries(blocks=(block.index,))))
 
@@ -152,7 +150,7 @@ class WriteShard(beam.DoFn):
         name = job.routes.names()[route]
         statistics, files, token_counts = self._make(name, job.routes.split_names()[route], kept)
         self._journal.add(rows=statistics.rows)
-        run_metrics.count_shard(
+        count_shard(
             statistics,
             key_bytes=key_bytes,
             file_bytes=sum(file.bytes for file in files),
@@ -195,7 +193,7 @@ class WriteShard(beam.DoFn):
             statistics = finished.statistics
             if kept:  # there may be other copies of the same documents
                 statistics = replace(statistics, dropped=kept.dropped)
-            run_metrics.count_kept_shard()
+            count("shards_kept", 1)
             return statistics, finished.files, token_counts
         shard = self._maker.make(kept, split) if kept else None
         files = stage_shard(shard, schema, staging, name)

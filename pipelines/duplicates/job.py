@@ -12,9 +12,8 @@ from pipelines.duplicates.steps import Batches, Counts
 from pipelines.filters.filter_documents import Filtered
 from pipelines.readers.sources import Block
 from pipelines.rows.routing import Routes
-from pipelines.runners.block_run import BlockJob
-from pipelines.runners.exchange import place_of_key
-from pipelines.runners.reports import BlockReport
+from pipelines.runners.block_run import BlockJob, BlockReport
+from pipelines.runners.shuffle import place_of_key
 from schemas.features import is_training
 from schemas.manifest import ManifestFile
 

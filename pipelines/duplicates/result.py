@@ -24,7 +24,7 @@ from pipelines.duplicates.job import FindReport, name_tally
 from pipelines.duplicates.rows import EDGE, by_key, digest_bytes, partition_of, to_batch
 from pipelines.duplicates.steps import Batches, Counts
 from pipelines.readers.sources import Block, file_digests, hash_inputs, read_blocks
-from pipelines.runners.deliveries import AGAIN, check_deliveries
+from pipelines.runners.shuffle import AGAIN, check_deliveries
 from pipelines.storage import store
 from pipelines.storage.store import write_file
 from pipelines.writers import sinks

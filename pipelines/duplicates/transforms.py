@@ -40,11 +40,9 @@ from pipelines.duplicates.steps import (
 )
 from pipelines.readers.sources import Block
 from pipelines.rows.routing import joint_digests
-from pipelines.runners.block_run import read_filtered
+from pipelines.runners.block_run import ALL, read_filtered
 from pipelines.runners.block_steps import BlockStep, spread_blocks
-from pipelines.runners.deliveries import Deliveries
-from pipelines.runners.exchange import Outbox, keyed_type, receive
-from pipelines.runners.reports import ALL
+from pipelines.runners.shuffle import Deliveries, Outbox, keyed_type, receive
 from pipelines.writers.rejects import stash
 from pipelines.writers.staging import check_turn
 

@@ -1,26 +1,31 @@
 """What every Beam command does around its own transforms: from the plan to the last step."""
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from pipelines.filters.filter_documents import Filtered, filter_documents
 from pipelines.filters.filters import Filters
+from pipelines.readers.documents import Reject
 from pipelines.readers.source import Source
 from pipelines.readers.sources import CLUSTER_WORKERS, Block, read_block, uneven, write_blocks
 from pipelines.runners.beam_flags import RunnerFlags, runner_flags
-from pipelines.runners.deliveries import LOST_END
 from pipelines.runners.launch import with_beam
+from pipelines.runners.shuffle import AGAIN, Deliveries
 from pipelines.storage.store import is_url
+from pipelines.writers.rejects import Rejects, Stashed
 from pipelines.writers.staging import Staging
 from schemas.commands.terminal import number_of
+from schemas.drops import total_counts
 from schemas.errors import DataError
 
 if TYPE_CHECKING:
     import apache_beam as beam
 
 J = TypeVar("J", bound="BlockJob")
+ALL = 0  # the key of every report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +58,59 @@ def read_filtered(block: Block, job: BlockJob) -> Iterator[Filtered]:
     filters = job.filters.of_split(block.split)
     for documents in read_block(block, job.source):
         yield filter_documents(filters, documents, job.source.roles)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockReport:
+    """What a bundle reports of the blocks that it read; a command adds fields of its own.
+
+    Reports add up field by field: numbers; tuples, one after another; counts by name; and what has
+    a `sum` itself. `ADDED` names functions for fields that add up otherwise.
+
+    Attributes:
+      rejects: refused documents.
+      digests: of the stored ranges, see `Documents`.
+      stashed: where documents are that filters dropped, if they are to be kept.
+      deliveries: which blocks were read, and what was sent and received.
+    """
+
+    ADDED: ClassVar[dict[str, Callable[[Iterable[Any]], Any]]] = {}
+
+    rejects: Rejects = field(default_factory=Rejects)
+    digests: tuple[tuple[str, int, int, str], ...] = ()
+    stashed: tuple[Stashed, ...] = ()
+    deliveries: Deliveries = field(default_factory=Deliveries)
+
+    @classmethod
+    def of(
+        cls,
+        filtered: Filtered,
+        stashed: tuple[Stashed, ...],
+        *,
+        refused: Iterable[Reject] = (),
+        **others: Any,
+    ) -> Self:
+        """The report of a piece of a block; `refused` are documents that its task refused."""
+        documents = filtered.documents
+        rejects = Rejects.of((*documents.rejects, *refused))
+        return cls(rejects=rejects, digests=documents.digests, stashed=stashed, **others)
+
+    @classmethod
+    def sum(cls, reports: Iterable[Self]) -> Self:
+        """All of them as one, in linear time."""
+        reports = list(reports)
+
+        def added(name: str, nothing: Any) -> Any:
+            parts = [getattr(report, name) for report in reports]
+            if name in cls.ADDED:
+                return cls.ADDED[name](parts)
+            if isinstance(nothing, tuple):
+                return tuple(chain.from_iterable(parts))
+            if isinstance(nothing, dict):
+                return total_counts(*parts)
+            return type(nothing).sum(parts) if hasattr(nothing, "sum") else sum(parts)
+
+        return cls(**{name: added(name, nothing) for name, nothing in vars(cls()).items()})
 
 
 @dataclass(frozen=True)
@@ -161,4 +219,7 @@ class BlockRun:
             is_published=is_done,
         )
         if not is_done():
-            raise DataError(LOST_END)
+            raise DataError(
+                "the runner ended the job before its last step had run (of a template it runs "
+                f"none): {AGAIN}"
+            )

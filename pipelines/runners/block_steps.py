@@ -1,17 +1,31 @@
-"""The Beam steps that every command begins with: the blocks of its plan, and their documents."""
+"""The Beam steps that every command begins with, and what a run counts for those who watch it.
+
+Counters are Beam metrics in the namespace "textmill". Runners show them while the job runs
+(Dataflow in its console, Flink under its accumulators). A runner that repeats a bundle may count it
+twice; stats.json takes its numbers from the data.
+"""
 
 import gc
-from collections.abc import Iterator
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, Generic
 
 import apache_beam as beam
+from apache_beam.metrics.metric import Metrics
 
 from pipelines.filters.filter_documents import Filtered, load_filters
 from pipelines.readers.sources import Block, read_blocks
 from pipelines.runners.block_run import J, read_filtered
-from pipelines.runners.launch import end_with_launcher, is_worker_process
+from pipelines.runners.launch import LAUNCHER
 from pipelines.runners.progress import Journal
 from pipelines.writers.staging import check_turn
+from schemas.statistics import ShardStatistics, Statistics
+
+NAMESPACE = "textmill"
 
 
 def spread_blocks(pipeline: beam.Pipeline, staging: str) -> Any:  # a PCollection[Block]
@@ -32,13 +46,13 @@ class BlockStep(beam.DoFn, Generic[J]):
 
     def setup(self) -> None:
         """Opens the journal of the progress display, and loads what filters need, once a worker."""
-        end_with_launcher()
+        _end_with_launcher()
         self._journal = Journal(self._job.local)
         load_filters(self._job.filters, self._job.source.roles)
 
     def teardown(self) -> None:
         """Lets a worker process end without a search for garbage in all modules: 0.3 s."""
-        if is_worker_process():
+        if _is_worker_process():
             gc.freeze()
 
     def read(self, block: Block) -> Iterator[Filtered]:
@@ -47,3 +61,68 @@ class BlockStep(beam.DoFn, Generic[J]):
         for filtered in read_filtered(block, self._job):
             yield filtered
             self._journal.add(bytes_read=filtered.documents.stored_bytes)
+
+
+@cache
+def _end_with_launcher() -> None:
+    """Ends this worker process soon after the command that launched it has ended, killed or not.
+
+    Beam's own workers wait for a runner that is gone, a minute and a half and more.
+    """
+    launcher = int(os.environ.get(LAUNCHER, "0"))
+
+    def watch() -> None:
+        while True:
+            time.sleep(1)
+            try:
+                os.kill(launcher, 0)
+            except OSError:  # gone, or its number is another's by now
+                os._exit(1)
+
+    if launcher and _is_worker_process():
+        threading.Thread(target=watch, name="launcher", daemon=True).start()
+
+
+def _is_worker_process() -> bool:
+    """Whether this process is a worker of Beam's, and nobody's notebook."""
+    started = sys.modules["__main__"].__spec__
+    return started is not None and started.name.startswith("apache_beam.runners.worker")
+
+
+def count_read(statistics: Statistics) -> None:
+    """Counts the documents of a block."""
+    count("documents_read", statistics.documents_read)
+    count("source_bytes", statistics.source_bytes)
+    count("documents_guarded", statistics.documents_guarded)
+    _count_dropped(statistics.dropped)
+
+
+def count_shard(
+    statistics: ShardStatistics, *, key_bytes: int, file_bytes: int, seconds: float
+) -> None:
+    """Counts the documents of a shard, and records how large and how slow it was.
+
+    Args:
+      statistics: of the shard.
+      key_bytes: that the shuffle brought for it: the largest shows a hot key.
+      file_bytes: of its files.
+      seconds: to write it: the longest shows a slow worker.
+    """
+    count("documents_kept", statistics.documents)
+    _count_dropped(statistics.dropped)
+    count("tokens", statistics.tokens)
+    count("rows", statistics.rows)
+    count("shard_bytes", file_bytes)
+    Metrics.distribution(NAMESPACE, "key_bytes").update(key_bytes)
+    Metrics.distribution(NAMESPACE, "shard_milliseconds").update(round(seconds * 1000))
+
+
+def _count_dropped(dropped: Mapping[str, int]) -> None:
+    for reason, number in dropped.items():
+        count(f"documents_dropped_{reason}", number)
+
+
+def count(name: str, number: int) -> None:
+    """Adds to a counter of the run."""
+    if number:
+        Metrics.counter(NAMESPACE, name).inc(number)

@@ -23,16 +23,15 @@ from pipelines.decontamination.common_grams import (
 from pipelines.decontamination.finders import load_finder
 from pipelines.filters.rules.table import join_texts
 from pipelines.readers.sources import Block, read_blocks
-from pipelines.runners.block_run import BlockJob
+from pipelines.runners.block_run import ALL, BlockJob
 from pipelines.runners.block_steps import BlockStep, spread_blocks
-from pipelines.runners.deliveries import (
+from pipelines.runners.shuffle import (
     NO_VALUES,
     Deliveries,
     add_tallies,
     check_deliveries,
     tally,
 )
-from pipelines.runners.reports import ALL
 from pipelines.storage.store import write_file
 from schemas.features import is_training
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipelines.readers.sources import file_digests
-from pipelines.runners.reports import BlockReport
+from pipelines.runners.block_run import BlockReport
 from pipelines.train.bpe import Trained
 from pipelines.train.fertility import Fertility
 from pipelines.train.histogram import Histogram

@@ -18,10 +18,9 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from pipelines.readers.sources import Block, read_blocks
-from pipelines.runners.block_run import BlockJob
+from pipelines.runners.block_run import ALL, BlockJob
 from pipelines.runners.block_steps import BlockStep, spread_blocks
-from pipelines.runners.deliveries import Deliveries, add_tallies, check_deliveries, tally
-from pipelines.runners.reports import ALL
+from pipelines.runners.shuffle import Deliveries, add_tallies, check_deliveries, tally
 from pipelines.storage.store import write_file
 from pipelines.train import histogram, word_counts
 from pipelines.train.cutting import Cutting

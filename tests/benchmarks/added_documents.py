@@ -27,7 +27,7 @@ from pipelines.rows.batch_stream import to_stream
 from pipelines.rows.example_batch import join
 from pipelines.rows.repeats import keep
 from pipelines.rows.routing import Routes
-from pipelines.runners.exchange import Outbox
+from pipelines.runners.shuffle import Outbox
 from pipelines.tasks.mlm import Mlm
 from tests.benchmarks.corpora import reviews
 

@@ -19,7 +19,6 @@ from pipelines.build.options import BuildOptions
 from pipelines.duplicates.job import ROUNDS_BEFORE, count_partitions
 from pipelines.duplicates.rows import ASK, EDGE, MEMBER
 from pipelines.readers.source import BLOCK_BYTES
-from pipelines.runners.exchange import BUFFER_BYTES
 from pipelines.runners.preflight.costs import (
     SHARD_TIMES,
     Corpus,
@@ -28,6 +27,7 @@ from pipelines.runners.preflight.costs import (
     largest_shard,
     routes_of,
 )
+from pipelines.runners.shuffle import BUFFER_BYTES
 from pipelines.tasks.mlm import Mlm
 
 _DRAWN = 40

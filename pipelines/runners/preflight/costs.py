@@ -14,8 +14,8 @@ import psutil
 from rich.filesize import decimal
 
 from pipelines.readers.source import BLOCK_BYTES
-from pipelines.runners.exchange import BUFFER_BYTES
 from pipelines.runners.preflight.checks import Asked, Check, most_workers
+from pipelines.runners.shuffle import BUFFER_BYTES
 
 BESIDE_BYTES = 28  # of a document beside its tokens: hash, length, copies
 SHARD_TIMES = 3  # bytes of a shard's text that its writer holds, in times of them: see plan.py

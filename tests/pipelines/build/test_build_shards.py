@@ -16,7 +16,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from pipelines.build_shards import main
-from pipelines.runners import exchange
+from pipelines.runners import shuffle
 from pipelines.writers import staging
 from schemas.errors import DataError, UsageError
 from schemas.features import unmask
@@ -111,7 +111,7 @@ def test_any_way_to_run_gives_the_same_bytes(made, corpus, tokenizer_path, tmp_p
 def test_what_is_held_for_the_runner_may_go_at_any_time(
     made, corpus, tokenizer_path, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(exchange, "BUFFER_BYTES", 20_000)
+    monkeypatch.setattr(shuffle, "BUFFER_BYTES", 20_000)
     main(arguments(corpus, tokenizer_path, tmp_path / "set", "--exchange=runner"))
     assert shards(tmp_path / "set") == shards(made)
 

@@ -12,7 +12,7 @@ from pipelines.build.make_shard import RowMaker
 from pipelines.rows.example_batch import MARK, ExampleBatch, join
 from pipelines.rows.ragged import Ragged, ranges
 from pipelines.rows.repeats import keep
-from pipelines.runners.exchange import Outbox
+from pipelines.runners.shuffle import Outbox
 from pipelines.storage.scratch import load, write_scratch
 from pipelines.tasks.mlm import Mlm
 from schemas.drops import mark_of

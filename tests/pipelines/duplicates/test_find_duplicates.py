@@ -13,7 +13,7 @@ from pipelines.duplicates import job
 from pipelines.duplicates.result import read_result
 from pipelines.find_duplicates import main
 from pipelines.readers import sources
-from pipelines.runners import exchange
+from pipelines.runners import shuffle
 from pipelines.verify import main as verify
 from schemas.errors import DataError, UsageError
 from tests.tools.near_factory import digest_of, near_documents, removals
@@ -102,7 +102,7 @@ def test_any_number_of_partitions_and_what_waits_may_go_at_any_time(
 ):
     monkeypatch.setattr(job, "_PARTITION_BYTES", 20_000)
     monkeypatch.setattr(job, "_PARTITIONS_OF_ONE_PLACE", 4)  # of more, some decide in rounds
-    monkeypatch.setattr(exchange, "BUFFER_BYTES", 20_000)
+    monkeypatch.setattr(shuffle, "BUFFER_BYTES", 20_000)
     assert job.count_partitions(corpus.stat().st_size) == 8
     assert find(corpus, tmp_path / "found", f"--exchange={way}") == parts(made)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pipelines.duplicates.resolve import resolve
 from pipelines.duplicates.rounds import finish, first_messages, settle
 from pipelines.duplicates.rows import EDGE, digest_bytes, of_streams, to_batch
-from pipelines.runners import exchange
+from pipelines.runners import shuffle
 
 
 def edges_of(pairs):
@@ -64,12 +64,12 @@ def test_a_chain_is_decided_link_by_link():
 
 
 def test_large_values_travel_in_parts(monkeypatch):
-    monkeypatch.setattr(exchange, "VALUE_BYTES", 1000)
+    monkeypatch.setattr(shuffle, "VALUE_BYTES", 1000)
     edges = edges_of([(number, number + 1, 0.9) for number in range(100)])
-    outbox = exchange.Outbox("runner", "", 5)
+    outbox = shuffle.Outbox("runner", "", 5)
     outbox.add([(7, to_batch(edges[:40])), (7, to_batch(edges[40:]))])
     sent = outbox.send()
     assert len(sent) > 4 and {key for key, _ in sent} == {7}
-    streams, received = exchange.receive(7, [value for _, value in sent], 5)
+    streams, received = shuffle.receive(7, [value for _, value in sent], 5)
     assert of_streams(streams, EDGE).tobytes() == edges.tobytes()
     assert (received == outbox.sent).all()

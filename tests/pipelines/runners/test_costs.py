@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipelines.runners.exchange import BUFFER_BYTES
 from pipelines.runners.preflight.costs import (
     BESIDE_BYTES,
     Corpus,
@@ -14,6 +13,7 @@ from pipelines.runners.preflight.costs import (
     largest_shard,
     routes_of,
 )
+from pipelines.runners.shuffle import BUFFER_BYTES
 from tests.benchmarks.simulate_scale import Near, near_costs
 
 # 10 TB of reviews: 1,465 bytes and 388 tokens a document, as docs/performance.md has it.

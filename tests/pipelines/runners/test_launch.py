@@ -179,7 +179,7 @@ def test_what_a_bundle_fails_with_is_handed_on_and_not_printed(capsys, monkeypat
 
 
 def test_the_local_runner_sends_by_size_alone():
-    """What is lost else, test_deliveries shows; here: Beam still reads the setting we change."""
+    """What is lost else, test_shuffle shows; here: Beam still reads the setting we change."""
     beam_run.mend_beam()
     assert worker_handlers.DATA_BUFFER_TIME_LIMIT_MS == 0
     source = inspect.getsource(worker_handlers)

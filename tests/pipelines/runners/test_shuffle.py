@@ -21,13 +21,13 @@ from pipelines.build import transforms
 from pipelines.readers.sources import Block
 from pipelines.readers.stored import Part
 from pipelines.runners.beam_run import run_pipeline
-from pipelines.runners.deliveries import (
+from pipelines.runners.launch import IN_PROCESS
+from pipelines.runners.shuffle import (
     Deliveries,
     add_tallies,
     check_deliveries,
     tally,
 )
-from pipelines.runners.launch import IN_PROCESS
 from pipelines.train import transforms as counting
 from pipelines.train.word_counter import BUCKETS
 from schemas.errors import DataError

@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from pipelines.demo import main
-from pipelines.runners.demo_commands import docstrings, run, write_corpus
+from pipelines.demo import main, read_docstrings, run, write_corpus
 from schemas.errors import DataError
 
 
@@ -22,7 +21,7 @@ def test_docstrings_are_read_without_importing(tmp_path):
     (tmp_path / "broken.py").write_text("def (")
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "left_out.py").write_text('"""A test."""')
-    assert list(docstrings(tmp_path)) == [
+    assert list(read_docstrings(tmp_path)) == [
         ("package.module.", "Of the module."),
         ("package.module.A", "Of a class.\n\nMore."),
         ("package.module.b", "Of a method."),
@@ -31,7 +30,7 @@ def test_docstrings_are_read_without_importing(tmp_path):
 
 def test_the_corpus_is_json_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "pipelines.runners.demo_commands.docstrings",
+        "pipelines.demo.read_docstrings",
         lambda root: iter([("m.f", "x" * 40), ("n", "x")]),
     )
     number, size = write_corpus(tmp_path / "new" / "corpus.jsonl")
@@ -52,8 +51,8 @@ def test_a_command_that_fails_stops_the_demo(tmp_path, capfd):
 def test_the_way_from_text_to_the_last_screen(tmp_path, capfd, monkeypatch):
     """Every step for real, on a few documents and three training steps."""
     documents = [(f"m{i}", f"Document {i} says: " + "word " * (i % 40 + 10)) for i in range(300)]
-    monkeypatch.setattr("pipelines.runners.demo_commands.docstrings", lambda root: iter(documents))
-    monkeypatch.setattr("pipelines.runners.demo_commands.topics.topics", {})
+    monkeypatch.setattr("pipelines.demo.read_docstrings", lambda root: iter(documents))
+    monkeypatch.setattr("pipelines.demo.topics.topics", {})
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     main([f"--output={tmp_path}", "--steps=3", "--vocab_size=400", "--max_length=64"])
     said = capfd.readouterr().out

@@ -7,7 +7,7 @@ import pytest
 from apache_beam.metrics.metric import MetricsFilter
 
 from pipelines.build_shards import main
-from pipelines.runners.run_metrics import NAMESPACE
+from pipelines.runners.block_steps import NAMESPACE
 from schemas.sidecar import read_set
 
 
