@@ -17,7 +17,6 @@ import pyarrow as pa
 from pipelines.encoding.byte_alphabet import spelt_bytes
 from pipelines.encoding.engine_choice import GOLDEN_TEXTS, choose_engine
 from pipelines.encoding.engines import Engine, encode_each
-from pipelines.encoding.text_pairs import Form, find_pair_form
 from pipelines.encoding.tokenizer_files import (
     COMMON_SPECIALS,
     failures_as_data_errors,
@@ -174,14 +173,18 @@ class LoadedTokenizer:
         return [[stop for _, stop in encoding.offsets] for encoding in encodings]
 
     @cached_property
-    def pair_form(self) -> Form:
-        """What its post-processor puts around and between two texts.
+    def golden_pairs(self) -> list[list[tuple[int | None, int, int]]]:
+        """Pairs of fixed texts as its post-processor joins them.
+
+        Of each token: 0 or 1 for the text that it is of, None if it is special; id; token type.
 
         Raises:
-          DataError: it does more than that.
+          DataError: it fails.
         """
+        pairs = zip(GOLDEN_TEXTS, (*GOLDEN_TEXTS[1:], GOLDEN_TEXTS[0]), strict=True)
         with failures_as_data_errors(f"{self._place}: its post-processor failed", _ANOTHER):
-            return find_pair_form(self._tokenizer, GOLDEN_TEXTS, self._place)
+            joined = [self._tokenizer.encode(first, second) for first, second in pairs]
+        return [list(zip(e.sequence_ids, e.ids, e.type_ids, strict=True)) for e in joined]
 
     @cached_property
     def token_bytes(self) -> tuple[bytes, ...]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from pipelines.encoding.answer_places import token_ends, token_span
 from pipelines.encoding.chat_template import (
     ChatTemplate,
     Message,
@@ -28,6 +27,7 @@ from pipelines.rows.ragged import Ragged, cut, ranges
 from pipelines.rows.row_problem import RowProblem, problems_where
 from pipelines.tasks.clm import is_predicted
 from pipelines.tasks.task import NO_MASKS, Columns, Examples, Finish, Segments, Task
+from pipelines.tasks.token_places import token_ends, token_span
 from schemas.errors import UsageError
 from schemas.features import token_dtype
 from schemas.sidecar import Schema

@@ -1,41 +1,53 @@
 """Classification of texts, or of pairs of texts: a document a row. Pure.
 
 Texts are cut once, here, and what is cut is counted: tokens + specials - truncated = tokens in
-rows. Legend: D documents, E examples (documents that have tokens), T texts of an example.
+rows. Legend: D documents, E examples (documents that have tokens), T texts of an example, P
+parts of one: texts and special tokens.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.encoding.text_pairs import (
-    Form,
-    fill_form,
-    ids_between,
-    longest_first,
-    single_form,
-)
 from pipelines.readers.documents import Documents, Role
 from pipelines.rows.evaluation import evaluation_lines
 from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.json_text import objects, strings
-from pipelines.rows.ragged import Ragged
+from pipelines.rows.ragged import Ragged, join_slices
 from pipelines.rows.row_problem import RowProblem, problems_where
 from pipelines.tasks.task import NO_MASKS, Columns, Examples, Segments, Surroundings, Task
-from schemas.errors import UsageError
+from schemas.errors import DataError, UsageError
 from schemas.features import token_dtype
 from schemas.sidecar import Schema
 
 if TYPE_CHECKING:
     from pipelines.encoding.tokenizer import LoadedTokenizer
 
+SPECIAL = -1  # the side of a part that is no text
 _SHOWN = 20  # classes that a refusal names
 _BEGINNING = 40  # characters of a text that has no id to be named by
+
+
+class FormPart(NamedTuple):
+    """A part of what a tokenizer's post-processor makes of one text or two.
+
+    Attributes:
+      side: 0 or 1 for a whole text, SPECIAL for a special token.
+      id: of the special token; 0 for a text.
+      type: the token type of all its tokens.
+    """
+
+    side: int
+    id: int
+    type: int
+
+
+Form = tuple[FormPart, ...]
 
 
 @dataclass(frozen=True)
@@ -115,7 +127,7 @@ class Classification(Task):
     def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """Rows need room for text, and pairs something that tells the texts apart."""
         form = self._form(tokenizer)
-        added = sum(part.side < 0 for part in form)
+        added = sum(part.side == SPECIAL for part in form)
         texts = len(self.routed_by())
         if max_length < added + texts:
             raise UsageError(
@@ -156,7 +168,7 @@ class Classification(Task):
         is_good_D[list(rejects)] = False
         document_E = np.flatnonzero(is_good_D)
         form = self._form(tokenizer)
-        specials = sum(part.side < 0 for part in form)
+        specials = sum(part.side == SPECIAL for part in form)
         length_ExT = length_DxT[document_E]
         kept_ExT = longest_first(length_ExT, schema.max_length - specials)
         dtype = token_dtype(schema.vocab_size)
@@ -197,7 +209,7 @@ class Classification(Task):
 
     def _form(self, tokenizer: "LoadedTokenizer") -> Form:
         if self.text_pair_field:
-            return tokenizer.pair_form
+            return pair_form(tokenizer)
         return single_form(tokenizer.prefix_ids, tokenizer.suffix_ids)
 
     def _labels(self, documents: Documents) -> tuple[np.ndarray, dict[int, tuple[str, str]]]:
@@ -248,7 +260,7 @@ class Classification(Task):
         """Of a pair: what is before the first text, and after the second."""
         if "middle_ids" not in schema.parameters:
             return super().surroundings(schema, tokenizer)
-        before, _, after = ids_between(tokenizer.pair_form)
+        before, _, after = ids_between(pair_form(tokenizer))
         return tuple(before), tuple(after)
 
     @classmethod
@@ -275,3 +287,108 @@ def _class_problems(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
             (columns["segment_ids"] == 0) & (types != 0),
             lambda row, i: f"token_type_ids[{i}] is {types[row, i]} in padding, not 0",
         )
+
+
+def single_form(prefix_ids: Sequence[int], suffix_ids: Sequence[int]) -> Form:
+    """`<s> $A </s>`, with one token type."""
+    before, after = ([FormPart(SPECIAL, i, 0) for i in ids] for ids in (prefix_ids, suffix_ids))
+    return (*before, FormPart(0, 0, 0), *after)
+
+
+def pair_form(tokenizer: "LoadedTokenizer") -> Form:
+    """What the tokenizer's post-processor makes of two texts: BERT's `[CLS] $A [SEP] $B:1 [SEP]:1`.
+
+    Raises:
+      DataError: it does more than put special tokens around and between the two.
+    """
+    forms = set()
+    for tokens in tokenizer.golden_pairs:
+        form: list[FormPart] = []
+        for side, i, type_ in tokens:
+            part = FormPart(SPECIAL, i, type_) if side is None else FormPart(side, 0, type_)
+            if side is None or form[-1:] != [part]:
+                form.append(part)
+        forms.add(tuple(form))
+    found = next(iter(forms))
+    if len(forms) > 1 or [part.side for part in found if part.side != SPECIAL] != [0, 1]:
+        raise DataError(
+            "the tokenizer's post-processor does more with two texts than put special tokens "
+            "around and between them: give it a template of the form "
+            "`[CLS] $A [SEP] $B:1 [SEP]:1`"
+        )
+    return found
+
+
+def ids_between(form: Form) -> tuple[list[int], list[int], list[int]]:
+    """The special tokens before the first text, between the two, and after the last."""
+    texts = [place for place, part in enumerate(form) if part.side != SPECIAL]
+    parts = form[: texts[0]], form[texts[0] + 1 : texts[-1]], form[texts[-1] + 1 :]
+    before, between, after = ([part.id for part in some] for some in parts)
+    return before, between, after
+
+
+def longest_first(length_ExT: np.ndarray, room: int) -> np.ndarray:
+    """Lengths that fit: the longer of two texts is cut until both are as long, then both are.
+
+    As `tokenizers` cuts with `longest_first`, and as if each token went one by one.
+
+    Args:
+      length_ExT: int64, tokens of one text or two.
+      room: for them together.
+    """
+    if length_ExT.shape[1] == 1:
+        return np.minimum(length_ExT, room)
+    shorter_E, longer_E = length_ExT.min(axis=1), length_ExT.max(axis=1)
+    cut_E = np.maximum(shorter_E, room - shorter_E)  # of the longer, as long as the other is whole
+    fits_E = shorter_E + longer_E <= room
+    both_E = shorter_E + cut_E > room
+    shorter_E = np.where(~fits_E & both_E, room // 2, shorter_E)
+    longer_E = np.where(fits_E, longer_E, np.where(both_E, room - room // 2, cut_E))
+    is_first_longer = length_ExT[:, 0] > length_ExT[:, 1]
+    first_E = np.where(is_first_longer, longer_E, shorter_E)
+    second_E = np.where(is_first_longer, shorter_E, longer_E)
+    return np.stack((first_E, second_E), axis=1)
+
+
+def fill_form(
+    form: Form,
+    texts: Sequence[Ragged],
+    document_E: np.ndarray,
+    *,
+    head_ExT: np.ndarray,
+    kept_ExT: np.ndarray,
+) -> tuple[Ragged, Ragged]:
+    """Puts texts into a form; what is kept of a text is its first tokens and its last.
+
+    Args:
+      form: with as many texts as there are.
+      texts: ids of the first and of the second text, of all documents.
+      document_E: which documents.
+      head_ExT: int64, how many tokens are kept from the text's start.
+      kept_ExT: int64, and how many altogether.
+
+    Returns:
+      Ids of the examples, and uint8, the token type of each.
+    """
+    specials = [part.id for part in form if part.side == SPECIAL]
+    pool = np.concatenate([ids for ids, _ in texts] + [np.array(specials, texts[0][0].dtype)])
+    base = np.cumsum([0] + [len(ids) for ids, _ in texts])
+    special_at = int(base[-1])
+    starts, lengths, types = [], [], []
+    ones_E = np.ones(len(document_E), np.int64)
+    for part in form:
+        if part.side == SPECIAL:
+            starts.append(special_at * ones_E)
+            lengths.append(ones_E)
+            types.append(part.type)
+            special_at += 1
+        else:
+            offsets = texts[part.side][1] + base[part.side]
+            head_E, tail_E = head_ExT[:, part.side], (kept_ExT - head_ExT)[:, part.side]
+            starts += [offsets[:-1][document_E], offsets[1:][document_E] - tail_E]
+            lengths += [head_E, tail_E]
+            types += [part.type] * 2
+    lengths_ExP = np.stack(lengths, axis=1)
+    ids = join_slices(pool, np.stack(starts, axis=1), lengths_ExP)
+    types_ExP = np.tile(np.array(types, np.uint8), len(document_E))
+    return ids, Ragged(np.repeat(types_ExP, lengths_ExP.ravel()), ids.offsets)

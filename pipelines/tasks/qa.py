@@ -17,7 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.encoding.questions import (
+from pipelines.readers.documents import Documents, Role
+from pipelines.rows.evaluation import evaluation_lines
+from pipelines.rows.example_batch import ExampleBatch
+from pipelines.rows.json_text import lists, objects, strings
+from pipelines.rows.ragged import Ragged, join_slices, ranges
+from pipelines.rows.row_problem import RowProblem, problems_where
+from pipelines.tasks.questions import (
     EVERY,
     FIELDS,
     FIRST,
@@ -29,12 +35,6 @@ from pipelines.encoding.questions import (
     name_of,
     tokenize_questions,
 )
-from pipelines.readers.documents import Documents, Role
-from pipelines.rows.evaluation import evaluation_lines
-from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.json_text import lists, objects, strings
-from pipelines.rows.ragged import Ragged, join_slices, ranges
-from pipelines.rows.row_problem import RowProblem, problems_where
 from pipelines.tasks.task import (
     NO_MASKS,
     Columns,

@@ -188,6 +188,7 @@ def _outcome(data: bytes, folder: str, *, task: str) -> tuple[str, str]:
     from tokenizers import Tokenizer
 
     from pipelines.encoding.tokenizer import LoadedTokenizer
+    from pipelines.tasks.classification import pair_form
     from schemas.untrusted.tokenizer_bounds import read_tokenizer_json, token_ids
     from trainers.models.set_tokenizer import open_tokenizer
 
@@ -222,7 +223,7 @@ def _outcome(data: bytes, folder: str, *, task: str) -> tuple[str, str]:
     for text, ids in loaded.golden:
         try:
             loaded.decode(ids)
-            _ = loaded.pair_form
+            _ = pair_form(loaded)
         except TextmillError as error:
             return "failed in words", f"{text!r}: {error}"
     return _built(data, folder, task) if task else ("equal", "")

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from pipelines.encoding.answer_places import find_answers, token_ends, token_span
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.readers.documents import ANSWERS
+from pipelines.tasks.questions import find_answers
+from pipelines.tasks.token_places import token_ends, token_span
 from tests.tools.tokenizer_factory import (
     TEXT,
     changed,

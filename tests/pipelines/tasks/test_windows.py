@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.encoding.questions import EVERY, FIRST, HOLDING, NONE, choose_windows
+from pipelines.tasks.questions import EVERY, FIRST, HOLDING, NONE, choose_windows
 
 
 def choose(wanted, length, room, start=0, stop=0, stride=128):

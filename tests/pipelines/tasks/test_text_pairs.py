@@ -6,15 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import processors
 
-from pipelines.encoding.text_pairs import (
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.rows.ragged import Ragged
+from pipelines.tasks.classification import (
     FormPart,
     fill_form,
     ids_between,
     longest_first,
+    pair_form,
     single_form,
 )
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.rows.ragged import Ragged
 from schemas.errors import DataError
 from tests.tools.tokenizer_factory import strings, trained_tokenizer
 
@@ -43,8 +44,8 @@ def loaded(post_processor):
 )
 def test_the_form_of_a_pair_is_found(post_processor, between, types):
     _, tokenizer = loaded(post_processor)
-    assert ids_between(tokenizer.pair_form) == between
-    assert {part.type for part in tokenizer.pair_form if part.side < 0} <= types
+    assert ids_between(pair_form(tokenizer)) == between
+    assert {part.type for part in pair_form(tokenizer) if part.side < 0} <= types
 
 
 def test_other_forms_of_a_pair_are_refused():
@@ -53,7 +54,7 @@ def test_other_forms_of_a_pair_are_refused():
             single="<s> $A", pair=template, special_tokens=[("<s>", 0)]
         )
         with pytest.raises(DataError, match="does more with two texts"):
-            _ = loaded(post_processor)[1].pair_form
+            pair_form(loaded(post_processor)[1])
 
 
 def test_parts_worked_by_hand():
@@ -81,7 +82,7 @@ def test_parts_worked_by_hand():
 )
 def test_pairs_are_cut_and_put_together_as_tokenizers_does(side, room, post_processor, pairs):
     reference, tokenizer = _cached(post_processor)
-    form = tokenizer.pair_form
+    form = pair_form(tokenizer)
     length = room + sum(part.side < 0 for part in form)
     reference.enable_truncation(length, strategy="longest_first", direction=side)
     columns = [strings(*(pair[text] for pair in pairs)) for text in (0, 1)]

@@ -2,21 +2,25 @@
 
 A long context is cut into windows of tokens that hold an answer. Windows of a context of C tokens,
 R of which a row has room for, begin every s tokens, until one reaches the end. R = 5, s = 3, C = 9:
-[0, 5), [3, 8), [6, 9). Legend: D questions, C distinct contexts, W windows.
+[0, 5), [3, 8), [6, 9). Legend: D questions, A answers, C distinct contexts, W
+windows.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.encoding.answer_places import AnswerPlaces, find_answers, token_ends, token_span
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.readers.documents import Documents
 from pipelines.rows.ragged import Ragged, ranges
+from pipelines.rows.text_bytes import utf8_bytes
+from pipelines.tasks.token_places import character_begins, token_ends, token_span
 from schemas.template import Slot
 
+_IS_PLAIN = np.array([chr(byte).isascii() and chr(byte).isalnum() for byte in range(256)])
 NONE, FIRST, EVERY, HOLDING = range(4)  # which windows are wanted; HOLDING: those with the answer
 
 
@@ -77,6 +81,102 @@ def choose_windows(
     start_W = number_W * step_D[document_W]
     stop_W = np.minimum(start_W + room_D[document_W], length_D[document_W])
     return Windows(document_W, start_W, stop_W, number_W - from_D[document_W])
+
+
+@dataclass(frozen=True)
+class AnswerPlaces:
+    """The first answer of each question.
+
+    Attributes:
+      text_D: "" where there is none.
+      start_D: int64, byte of the context it begins at.
+      stop_D: int64, the byte after it; equal to start_D where there is none.
+      rejects: question to (reason, detail), where an answer is not as the input says.
+    """
+
+    text_D: pa.LargeStringArray
+    start_D: np.ndarray
+    stop_D: np.ndarray
+    rejects: dict[int, tuple[str, str]]
+
+
+def find_answers(
+    contexts: pa.LargeStringArray,
+    context_D: np.ndarray,
+    answers: pa.ListArray,
+    name: Callable[[int], str],
+) -> AnswerPlaces:
+    """Looks up every answer where its offset says.
+
+    Args:
+      contexts: distinct ones.
+      context_D: which of them each question has.
+      answers: of each question, as `pipelines.readers.documents.ANSWERS`.
+      name: of a question by its number, to say which is refused.
+    """
+    count = len(context_D)
+    number_D = pc.list_value_length(answers).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
+    question_A = np.repeat(np.arange(count), number_D)
+    first_D = np.cumsum(number_D) - number_D
+    texts = answers.flatten().field("text").cast(pa.large_string())
+    starts = answers.flatten().field("start").to_numpy()
+    place_A = _match(contexts, context_D[question_A], texts, starts)
+    rejects: dict[int, tuple[str, str]] = {}
+    for odd in np.flatnonzero(place_A < 0).tolist():
+        question, text, start = int(question_A[odd]), texts[odd].as_py(), int(starts[odd])
+        context = contexts[int(context_D[question])].as_py()
+        if start == -1 and text:
+            start = context.find(text)
+        if text.strip() and start >= 0 and context.startswith(text, start):
+            place_A[odd] = len(context[:start].encode())
+        else:
+            rejects.setdefault(question, _refusal(context, text, start, name(question)))
+    is_good_D = number_D > 0
+    is_good_D[is_good_D] = place_A[first_D[is_good_D]] >= 0
+    text_D = texts.take(pa.array(first_D, mask=~is_good_D)).fill_null("")
+    start_D = np.zeros(count, np.int64)
+    start_D[is_good_D] = place_A[first_D[is_good_D]]
+    length_D = pc.binary_length(text_D).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
+    return AnswerPlaces(text_D, start_D, start_D + length_D, rejects)
+
+
+def _match(
+    contexts: pa.LargeStringArray,
+    context_A: np.ndarray,
+    texts: pa.LargeStringArray,
+    start_A: np.ndarray,
+) -> np.ndarray:
+    """int64 [A]: the byte each answer begins at; -1 where that must be looked at more closely."""
+    data, bounds = utf8_bytes(contexts)
+    text_data, text_bounds = utf8_bytes(texts)
+    begins = np.append(character_begins(data), len(data))
+    first_C = np.searchsorted(begins, bounds)
+    character_A = first_C[context_A] + start_A
+    is_there_A = (start_A >= 0) & (character_A <= first_C[context_A + 1])
+    place_A = begins[np.where(is_there_A, character_A, 0)]
+    length_A = np.diff(text_bounds)
+    is_there_A &= (length_A > 0) & (place_A + length_A <= bounds[context_A + 1])
+    some = np.flatnonzero(is_there_A)
+    if len(some):
+        said = text_data[ranges(text_bounds[some], length_A[some])]
+        is_same = data[ranges(place_A[some], length_A[some])] == said
+        first = np.cumsum(length_A[some]) - length_A[some]
+        is_there_A[some] = np.logical_and.reduceat(is_same, first)
+        is_there_A[some] &= np.logical_or.reduceat(_IS_PLAIN[said], first)
+    return np.where(is_there_A, place_A - bounds[context_A], -1)
+
+
+def _refusal(context: str, text: str, start: int, name: str) -> tuple[str, str]:
+    if not text.strip():
+        return "empty_answer", f"{name} has an answer of no character but white space"
+    if start == -1:
+        return "answer_not_in_context", f"{name}: {text!r:.80} is nowhere in the context"
+    found = context[start : start + len(text)] if start >= 0 else ""
+    return (
+        "answer_not_at_offset",
+        f"{name}: {text!r:.80} is said to be at character {start:,} of the context, where "
+        f"{found!r:.80} stands",
+    )
 
 
 FIELDS = ("question", "context", "answer")

@@ -1,0 +1,115 @@
+"""Where tokens lie in the bytes of the text that they encode. Pure.
+
+Legend: C texts (contexts, conversations), D spans of them, N tokens.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.rows.ragged import Ragged, ranges
+from pipelines.rows.text_bytes import utf8_bytes
+
+_SLOW_BATCH = 256  # texts whose offsets `tokenizers` gives at once
+_AT_ONCE = 256  # texts whose bytes are compared at once: an index a byte takes eight
+
+
+def token_ends(
+    tokenizer: LoadedTokenizer, contexts: pa.LargeStringArray, encoded: Ragged
+) -> np.ndarray:
+    """The byte that follows each token in its context, ascending within a context.
+
+    Where the bytes that tokens stand for are the context itself, as with byte-level BPE, they add
+    up; else (another alphabet, a normalizer, a special token that swallows white space) the offsets
+    that `tokenizers` gives are asked for.
+
+    Args:
+      tokenizer: of the set.
+      contexts: C of them.
+      encoded: their ids.
+
+    Returns:
+      int64 [N].
+    """
+    ends_N, is_other_C = _add_up(tokenizer.token_bytes, contexts, encoded)
+    others = np.flatnonzero(is_other_C)
+    for start in range(0, len(others), _SLOW_BATCH):
+        some = others[start : start + _SLOW_BATCH]
+        texts = contexts.take(pa.array(some)).to_pylist()
+        for i, text, ends in zip(some, texts, tokenizer.character_ends(texts), strict=True):
+            in_bytes = np.maximum.accumulate(_byte_offsets(text)[ends]) if ends else 0
+            ends_N[encoded.offsets[i] : encoded.offsets[i + 1]] = in_bytes
+    return ends_N
+
+
+def _add_up(
+    token_bytes: Sequence[bytes], contexts: pa.LargeStringArray, encoded: Ragged
+) -> tuple[np.ndarray, np.ndarray]:
+    """int64 [N], the byte after each token, and bool [C], where tokens are not the context."""
+    data, bounds = utf8_bytes(contexts)
+    spelt = np.frombuffer(b"".join(token_bytes), np.uint8)
+    length_V = np.array([len(token) for token in token_bytes])
+    start_V = np.cumsum(length_V) - length_V
+    ends_N = np.empty(len(encoded.values), np.int64)
+    is_other_C = np.empty(len(contexts), bool)
+    for first in range(0, len(contexts), _AT_ONCE):
+        some = slice(first, first + _AT_ONCE)
+        begins, sizes = bounds[:-1][some], np.diff(bounds)[some]
+        offsets = encoded.offsets[first : first + _AT_ONCE + 1]
+        tokens = slice(offsets[0], offsets[-1])
+        ids, offsets = encoded.values[tokens], offsets - offsets[0]
+        ends = np.append(0, np.cumsum(length_V[ids]))
+        ends_N[tokens] = ends[1:] - np.repeat(ends[offsets[:-1]], np.diff(offsets))
+        is_other_C[some] = np.diff(ends[offsets]) != sizes
+        # Bytes are compared in contexts that are as long as their tokens.
+        alike = np.flatnonzero(~is_other_C[some])
+        ids, sizes = Ragged(ids, offsets).take(alike).values, sizes[alike]
+        said = data[ranges(begins[alike], sizes)]
+        wrong = np.flatnonzero(spelt[ranges(start_V[ids], length_V[ids])] != said)
+        is_other_C[first + alike[np.searchsorted(np.cumsum(sizes), wrong, side="right")]] = True
+    return ends_N, is_other_C
+
+
+def _byte_offsets(text: str) -> np.ndarray:
+    """int64 [characters + 1]: the byte that each character begins at, and the number of bytes."""
+    data = np.frombuffer(text.encode(), np.uint8)
+    return np.append(character_begins(data), len(data))
+
+
+def character_begins(data: np.ndarray) -> np.ndarray:
+    """Where characters begin in UTF-8: int64."""
+    return np.flatnonzero((data & 0xC0) != 0x80)
+
+
+def token_span(
+    ends_N: np.ndarray,
+    offsets: np.ndarray,
+    context_D: np.ndarray,
+    start_D: np.ndarray,
+    stop_D: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The tokens that bytes start_D to stop_D of a context are in, at least in part.
+
+    Args:
+      ends_N: as `token_ends` gives them.
+      offsets: int64 [C + 1], of the contexts in them.
+      context_D: the context of each question.
+      start_D: int64, bytes.
+      stop_D: int64, bytes, above start_D.
+
+    Returns:
+      int64 [D] each: the first token, and the one after the last, counted from the context's first.
+    """
+    # One ascending line for all contexts: each begins beyond the last byte of the one before.
+    longest = int(ends_N.max(initial=0)) + 1
+    line_N = ends_N + np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) * longest
+    base_D = context_D * longest
+    first_D = np.searchsorted(line_N, base_D + start_D, side="right")
+    after_D = np.maximum(
+        np.searchsorted(line_N, base_D + stop_D, side="right"),
+        np.searchsorted(line_N, base_D + stop_D) + 1,  # one token goes on beyond the answer
+    )
+    begin_D, end_D = offsets[:-1][context_D], offsets[1:][context_D]
+    return np.clip(first_D, begin_D, end_D) - begin_D, np.clip(after_D, begin_D, end_D) - begin_D
