@@ -1,16 +1,18 @@
 """build_shards with tokenizers of every family, each beside the `datasets` script.
 
-    python -m tests.benchmarks.bench_families --families="Llama 3,BERT uncased" --megabytes=40
+    python -m tests.benchmarks.bench_families --families "Llama 3" "BERT uncased" --megabytes=40
+    python -m tests.benchmarks.bench_families --families published --megabytes=250
 
-The tokenizers are trained on reviews in the form of the published ones (tests/tools/
-tokenizer_families.py); BERT's is the published one where it is there. Texts: numbered reviews. The
-script takes less of them, since it is slow; start-up counts on both sides. Memory is that of our
-command and its processes.
+Published vocabularies come from packages (tests/tools/published_tokenizers.py) and from the real
+data (GPT-2, BERT uncased). The others are trained on reviews in the form of published tokenizers
+(tests/tools/tokenizer_families.py). Texts are numbered reviews. The script takes fewer of them,
+since it is slow; start-up counts on both sides. Memory is that of our command and its processes.
 """
 
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from tests.benchmarks import corpora
@@ -27,10 +29,12 @@ from tests.benchmarks.measure import (
     versions,
 )
 from tests.tools.places import DATA
+from tests.tools.published_tokenizers import PUBLISHED, write_published
 from tests.tools.tokenizer_families import FAMILIES, train_family
 
-PUBLISHED = {"BERT uncased": "bert-base-uncased", "GPT-2": "gpt2"}
-UNIGRAM = ("T5, XLM-R", "T5 by Metaspace", "ALBERT")
+IN_DATA = {"BERT uncased": "bert-base-uncased", "GPT-2": "gpt2"}
+WITHOUT_SPACES = ("T5, XLM-R", "T5 by Metaspace", "ALBERT", "Mistral v7")  # words are not cut first
+GROUPS = {"all": tuple(FAMILIES), "published": ("GPT-2", *PUBLISHED)}
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Bench(Options):
     """How much."""
 
     families: tuple[str, ...] = ("Llama 3", "o200k (gpt-oss)", "BERT uncased", "T5, XLM-R")
-    """Which; `all` for every one."""
+    """Names, or a group of them: `all` that are trained here, `published` vocabularies."""
     megabytes: float = 400
     """Of text, for ours."""
     script_megabytes: float = 22
@@ -58,7 +62,7 @@ def measure(options: Bench) -> Iterator[Record]:
         large, small = scratch / "large.txt", scratch / "small.txt"
         large_bytes = corpora.write_corpus(large, options.megabytes)
         small_bytes = corpora.write_corpus(small, options.script_megabytes)
-        for name in FAMILIES if options.families == ("all",) else options.families:
+        for name in chain.from_iterable(GROUPS.get(n, (n,)) for n in options.families):
             _write_tokenizer(scratch / "tokenizer.json", name, options)
             texts = (large, large_bytes), (small, small_bytes)
             yield from _measure(name, options.runs, scratch, *texts)
@@ -89,7 +93,7 @@ def _measure(
         "the script", found["script"], small[1] / 1e6, "MB", bytes=small[1], workers="2 processes"
     )
     used = versions("apache-beam", "tokenizers", "datasets")
-    reach = 8 if name in UNIGRAM else 15
+    reach = 8 if name in WITHOUT_SPACES else 15
     yield Record(f"build_shards, {name}", ours, theirs, reach=reach, versions=used)
     held = peak_memory(build_command(output, large[0], tokenizer, *flags))
     side = Side("build_shards", "MB", (held,), bytes=large[1], workers=workers(large[0]))
@@ -97,9 +101,11 @@ def _measure(
 
 
 def _write_tokenizer(path: Path, name: str, options: Bench) -> Path:
-    published = PUBLISHED.get(name, "")
-    if published and (DATA / "tokenizers" / published).exists():
-        return corpora.write_tokenizer(path, published)
+    if name in PUBLISHED:
+        return write_published(name, path)
+    in_data = IN_DATA.get(name, "")
+    if in_data and (DATA / "tokenizers" / in_data).exists():
+        return corpora.write_tokenizer(path, in_data)
     texts = [r["text"] for r in corpora.numbered(options.training_megabytes, *corpora.REVIEWS)]
     train_family(name, texts, options.vocab_size).save(str(path))
     return path
