@@ -1,4 +1,4 @@
-"""The examples of one shard -> its rows. Pure: any order of the examples gives the same bytes.
+"""The examples of one shard -> its rows -> its files. Any order of examples gives the same bytes.
 
 Legend: E examples, S segments, R packed rows, B rows of a chunk, L places a row.
 """
@@ -17,7 +17,9 @@ from pipelines.rows.packing import Packing, RowLayout, pack
 from pipelines.rows.ragged import Ragged, join_slices
 from pipelines.rows.repeats import Kept
 from pipelines.tasks.task import Columns, Finish, Segments, Task, is_training
+from pipelines.writers import sinks
 from schemas.features import segment_name, token_dtype
+from schemas.manifest import ManifestFile
 from schemas.sidecar import Schema
 from schemas.statistics import ShardStatistics, by_length
 
@@ -199,3 +201,28 @@ def evaluation_of(kept: Kept) -> tuple[EvaluationLine, ...]:
         return ()
     lines = zip(kept.high_E.tolist(), kept.examples.batch["evaluation"].to_pylist(), strict=True)
     return tuple((example_name(name), line) for name, line in lines if line)
+
+
+def stage_shard(
+    shard: Shard | None, schema: Schema, staging: str, name: str
+) -> tuple[ManifestFile, ...]:
+    """Writes a shard in each format of the set.
+
+    Args:
+      shard: None for one without a document.
+      schema: of the set.
+      staging: the folder, on a disk or in a store.
+      name: of the shard.
+
+    Raises:
+      DataError: the disk is full, or it or the store returned other bytes than were written.
+    """
+    if schema.holds_documents:
+        none = Ragged.of(np.zeros(0, token_dtype(schema.vocab_size)), [])
+        documents = shard.documents() if shard else none
+        files = sinks.write_documents(documents, staging, name, schema)
+    else:
+        chunks = shard.chunks() if shard else ()
+        stride = schema.codec().stride
+        files = sinks.write_shard(chunks, staging, name, schema.file_formats, stride)
+    return tuple(files)

@@ -185,6 +185,11 @@ class BuildOptions(Generic[T]):
         roles = self.settings.roles()
         return {split: source_of(self, some, roles) for split, some in patterns.items()}
 
+    @property
+    def source(self) -> Source:
+        """How inputs are read, those of any split; its patterns are of one."""
+        return next(iter(self.sources().values()))
+
     def blocks(self) -> list[Block]:
         """All blocks of all inputs.
 

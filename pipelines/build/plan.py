@@ -1,73 +1,360 @@
-"""What `build_shards --dry_run` prints: the plan of a run, with what it will take."""
+"""What `build_shards --dry_run` prints: a run, estimated from a sample of its inputs.
 
+The sample goes through the very functions of the run: read, filtered, tokenized, packed, masked and
+written (to a temporary folder). Places are spread evenly over the bytes of the inputs, so the same
+inputs give the same sample, and small inputs are taken whole.
+"""
+
+import itertools
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass, field
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
 
 import psutil
-from filelock import FileLock, Timeout
 from rich.filesize import decimal
-from rich.table import Table
 
-from pipelines.build.estimate import Estimate
-from pipelines.readers.sources import CLUSTER_WORKERS, Block, uneven
+from pipelines.build.make_shard import RowMaker, stage_shard
+from pipelines.build.options import BuildOptions
+from pipelines.build.route_examples import route_examples
+from pipelines.duplicates.job import PASSES
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.filters.filter_documents import filter_documents
+from pipelines.readers.documents import Documents, join_documents
+from pipelines.readers.formats.table import FORMATS
+from pipelines.readers.source import Source
+from pipelines.readers.sources import CLUSTER_WORKERS, Block, read_block, uneven
+from pipelines.readers.stored import is_compressed
+from pipelines.rows.example_batch import join
+from pipelines.rows.repeats import keep
+from pipelines.rows.routing import Routes
+from pipelines.runners.block_run import BlockRun
 from pipelines.storage import store
 from pipelines.writers.reuse import differences, set_of
-from pipelines.writers.staging import LOCK
 from schemas.commands.terminal import number_of
-from schemas.drops import Drop, describe_dropped
+from schemas.drops import Drop, describe_dropped, total_counts
 from schemas.errors import DataError
 from schemas.manifest import MANIFEST
 from schemas.sidecar import Schema
+from schemas.statistics import ShardStatistics
 
+_PLACE_BYTES = 256 << 10
+_PLACES = 24
+_WHOLE_BYTES = 8 << 20  # inputs up to this are read whole
+_PATIENCE = 4.0  # seconds of reading, after which no new place is looked at
 # Measured: Beam in memory, and what a worker holds of a block (text, ids, example batches) and of a
 # shard (example batches, segments, a chunk of rows), in times of its bytes of text.
 _BEAM_BYTES = 100_000_000
 _TIMES_BLOCK, _TIMES_SHARD = 6, 3
 _BLOCK_BYTES = 16 << 20
-_BEGIN_SECONDS = 4.0  # until a worker is at work, and for the sidecars
+_BEGIN_SECONDS = 4.0  # until a worker is at work, and for the metadata files
 # Of a worker, once all have started: they share memory and disk, threads the interpreter.
 _GAIN = 0.8
 
 
 @dataclass(frozen=True)
-class Plan:
-    """All that is known before a run.
+class Run:
+    """All that is known before the pipeline starts.
 
     Attributes:
-      output: the set's directory.
-      schema: of the set.
-      blocks: of the inputs.
-      encoded_by: which engine makes the ids, and why not a faster one.
-      estimate: from the sample.
-      how: the way to run, in words.
-      workers: `--direct_num_workers`, 1 if in this process; 0 for an unknown cluster.
-      processes: whether workers are processes.
-      by_files: whether scratch files carry the exchange.
-      overwrite: whether another set may be replaced.
-      near: what is said of near-duplicates, where they are looked for.
+      options: of the command, with what the task had to learn of the inputs.
+      schema: of the dataset.
+      tokenizer: of the dataset.
+      on: what is read, and what runs it.
     """
 
-    output: str
+    options: BuildOptions
     schema: Schema
-    blocks: list[Block]
-    encoded_by: str
+    tokenizer: LoadedTokenizer
+    on: BlockRun
+
+    @staticmethod
+    def of(
+        options: BuildOptions,
+        tokenizer: LoadedTokenizer,
+        blocks: list[Block],
+        beam_arguments: list[str],
+        how: str = "",
+    ) -> "Run":
+        """Of a command, whose runner is chosen.
+
+        Raises:
+          UsageError: the tokenizer does not fit the task, or a row does not hold its specials.
+        """
+        bytes_of: Counter[str] = Counter()
+        for block in blocks:
+            bytes_of[block.split] += block.bytes
+        on = BlockRun(
+            "build_shards",
+            options.source,
+            options.filters,
+            blocks,
+            beam_arguments,
+            how,
+            options.exchange,
+            passes=1 + PASSES * (options.near.rule() is not None),
+        )
+        return Run(options, options.schema(tokenizer, bytes_of), tokenizer, on)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What comes of some inputs; exact but for the seconds where they were read whole.
+
+    Attributes:
+      whole: whether all of it was read.
+      sampled_bytes: as stored, that were read.
+      text_bytes: after decompression.
+      documents: in the inputs.
+      dropped: reason to number of documents; of exact duplicates those inside the sample only.
+      tokens: that the tokenizer makes.
+      specials: tokens added.
+      tokens_in_rows: not padding, masked copies included.
+      rows: by split.
+      shard_bytes: on disk, all formats.
+      scratch_bytes: of example batches on their way to shards, by `--exchange=files`.
+      seconds: on one core, once all is loaded and compiled.
+    """
+
+    whole: bool
+    sampled_bytes: int
+    text_bytes: float
+    documents: float
+    dropped: dict[str, float]
+    tokens: float
+    specials: float
+    tokens_in_rows: float
+    rows: dict[str, float]
+    shard_bytes: float
+    scratch_bytes: float
+    seconds: float
+
+    def __add__(self, other: "Estimate") -> "Estimate":
+        """Adds the estimates of two groups of inputs."""
+        sums: dict[str, Any] = {"whole": self.whole and other.whole}
+        for name in ("dropped", "rows"):
+            sums[name] = total_counts(getattr(self, name), getattr(other, name))
+        for name in self.__dataclass_fields__.keys() - sums.keys():
+            sums[name] = getattr(self, name) + getattr(other, name)
+        return Estimate(**sums)
+
+
+@dataclass
+class _Sample:
+    """What was read of the blocks that are for one given split, or of all.
+
+    Attributes:
+      stored: bytes on disk that were read.
+      text: bytes of text in them.
+      taken: bytes of text in `pieces`; the others were read for the two above.
+      pieces: documents.
+      seconds: of reading `text`.
+    """
+
+    stored: int = 0
+    text: int = 0
+    taken: int = 0
+    pieces: list[Documents] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def estimate(run: Run) -> Estimate:
+    """What a run gives.
+
+    Raises:
+      DataError: the sample cannot be read; or no document of it is kept.
+    """
+    by_split: dict[str, list[Block]] = {}
+    for block in run.on.blocks:
+        by_split.setdefault(block.split, []).append(block)
+    return reduce(Estimate.__add__, (_estimate(run, some) for some in by_split.values()))
+
+
+def _estimate(run: Run, blocks: list[Block]) -> Estimate:
+    total = sum(block.bytes for block in blocks)
+    sample = _sample(run.on.source, blocks)
+    documents, split = join_documents(sample.pieces), blocks[0].split
+    _make(documents, run, split)  # compiles, and fills caches
+    began = time.perf_counter()
+    numbers, dropped, rows = _make(documents, run, split)
+    seconds = time.perf_counter() - began
+    whole = sample.stored == total and sample.taken == sample.text
+    text_bytes = total * sample.text / max(sample.stored, 1)
+    scale = 1.0 if whole else text_bytes / sample.taken
+    return Estimate(
+        whole=whole,
+        sampled_bytes=sample.stored,
+        text_bytes=text_bytes,
+        dropped={reason: number * scale for reason, number in dropped.items()},
+        rows={name: number * scale for name, number in rows.items()},
+        seconds=seconds * scale + sample.seconds * text_bytes / max(sample.text, 1),
+        **{name: number * scale for name, number in numbers.items()},
+    )
+
+
+def _sample(source: Source, blocks: list[Block]) -> _Sample:
+    # How much text a small archive or a small Parquet file holds is not known: it is sampled as a
+    # large one is.
+    packed = any(
+        is_compressed(part.path) or not FORMATS[part.format].packs
+        for block in blocks
+        for part in block.parts
+    )
+    small = not packed and sum(block.bytes for block in blocks) <= _WHOLE_BYTES
+    places = blocks if small else list(_places(blocks, source))
+    wanted = None if small else max(_PLACE_BYTES, _PLACES * _PLACE_BYTES // len(places))
+    sample = _Sample()
+    began = time.perf_counter()
+    for place in places:
+        if sample.pieces and sample.seconds > _PATIENCE:
+            break
+        _take(sample, place, source, wanted)
+        sample.seconds = time.perf_counter() - began
+    return sample
+
+
+def _places(blocks: list[Block], source: Source) -> Iterator[Block]:
+    """Blocks or parts of them, spread evenly over the bytes of all."""
+    ends = list(itertools.accumulate(block.bytes for block in blocks))
+    last = -1
+    for number in range(_PLACES):
+        offset = int((number + 0.5) / _PLACES * ends[-1])
+        index = bisect_right(ends, offset)
+        block = blocks[index]
+        [part, *others] = block.parts
+        in_part = offset - (ends[index] - block.bytes)
+        by_lines = FORMATS[part.format].cuts == "anywhere" and not is_compressed(part.path)
+        is_document = source.text_document == "file" and part.bytes == part.size  # no cut parts it
+        if by_lines and not others and not is_document:
+            start = part.start + min(in_part, max(part.bytes - _PLACE_BYTES, 0))
+            stop = min(start + _PLACE_BYTES, part.stop)
+            yield replace(block, parts=(replace(part, start=start, stop=stop),))
+        elif index != last:  # read from its start, once
+            yield block
+        last = index
+
+
+def _take(sample: _Sample, place: Block, source: Source, wanted: int | None) -> None:
+    """Takes the place's first documents, and reads on until its stored bytes are known.
+
+    Formats with rows know their stored bytes at the end of a part. Compressed files are read a
+    buffer at a time: when a piece takes a new one, that happened somewhere within it, and what came
+    before was made of the buffers before.
+
+    Args:
+      sample: grows.
+      place: a block or a part of one.
+      source: how it is read.
+      wanted: bytes of text to take; None for all.
+    """
+    compressed = is_compressed(place.parts[0].path)
+    if wanted is not None:
+        source = replace(source, block_bytes=_PLACE_BYTES)
+    stored = taken = 0
+    for documents in read_block(place, source):
+        if wanted is not None and taken >= wanted and stored and documents.stored_bytes:
+            sample.text += documents.source_bytes // 2 if compressed else 0
+            break
+        stored += documents.stored_bytes
+        sample.text += documents.source_bytes
+        if wanted is None or taken < wanted:
+            taken += documents.source_bytes
+            sample.pieces.append(documents)
+    sample.stored += stored
+    sample.taken += taken
+
+
+def _make(
+    documents: Documents, run: Run, split: str
+) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    """Filters, tokenizes, packs and writes documents as workers do, a shard a split.
+
+    Args:
+      documents: of the sample.
+      run: what is made.
+      split: that was given for them; "" if their content decides.
+
+    Returns:
+      Numbers by the names of `Estimate`; documents dropped by reason; rows by split.
+
+    Raises:
+      DataError: none is kept.
+    """
+    schema, task = run.schema, run.options.settings
+    routes = Routes(schema.splits, schema.shards)
+    filters, roles = run.on.filters.of_split(split), run.on.source.roles
+    filtered = filter_documents(filters, documents, roles)
+    routed = route_examples(filtered.documents, task, run.tokenizer, schema, routes, split)
+    # Batches for other splits than a given one are hashes alone, of what that split holds out.
+    rows = dict.fromkeys([split] if split else schema.splits, 0)
+    batches: dict[str, list[bytes]] = {name: [] for name in rows}
+    for route, examples in routed.batches:
+        if (name := routes.split_names()[route]) in batches:
+            batches[name].append(examples.to_bytes())
+    maker = RowMaker(schema, task, task.finish(schema, run.tokenizer))
+    counts, shard_bytes = ShardStatistics(), 0
+    for name, own in batches.items():
+        if (joined := join(own)) is None:
+            continue
+        shard = maker.make(keep(joined), name)
+        with tempfile.TemporaryDirectory() as folder:
+            shard_bytes += sum(f.bytes for f in stage_shard(shard, schema, folder, "sample"))
+        counts += shard.statistics
+        rows[name] = shard.statistics.rows
+    if not counts.documents:
+        raise DataError(
+            "the sample of the inputs has no document that would be kept: documents are dropped, "
+            "or longer than the places it is taken from; run without --dry_run, or name other "
+            "inputs"
+        )
+    numbers = {
+        "documents": documents.read,
+        "tokens": counts.tokens,
+        "specials": counts.specials_added,
+        "tokens_in_rows": counts.tokens_in_rows,
+        "shard_bytes": shard_bytes,
+        "scratch_bytes": sum(len(batch) for own in batches.values() for batch in own),
+    }
+    return numbers, total_counts(counts.dropped, filtered.dropped, routed.dropped), rows
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run, and what it will take.
+
+    Attributes:
+      run: that is planned.
+      estimate: from the sample.
+      near: facts of near-duplicates, where they are looked for.
+    """
+
+    run: Run
     estimate: Estimate
-    how: str
-    workers: int
-    processes: bool
-    by_files: bool
-    overwrite: bool
     near: dict[str, str] = field(default_factory=dict)
 
-    def disk_bytes(self) -> float:
+    @property
+    def output(self) -> str:
+        """The dataset's directory."""
+        return self.run.options.output
+
+    @property
+    def workers(self) -> int:
+        """`--direct_num_workers`, 1 if in this process; 0 for an unknown cluster."""
+        return self.run.on.flags.number if self.run.on.is_local else 0
+
+    def disk_bytes(self) -> int:
         """Needed at most of this machine: shards, and the scratch files that they are made of."""
         shards = 0 if store.is_url(self.output) else self.estimate.shard_bytes
-        return shards + self.estimate.scratch_bytes * self.by_files
+        return int(shards + self.estimate.scratch_bytes * (self.run.on.exchange == "files"))
 
     def free_bytes(self) -> int:
-        """Free on the disk that the output will lie on, or what makes it for a store."""
+        """Free on the disk that takes the output, or what makes it for an object store."""
         remote = store.is_url(self.output)
         path = tempfile.gettempdir() if remote else os.path.abspath(self.output)
         while not os.path.exists(path):
@@ -75,136 +362,106 @@ class Plan:
         return shutil.disk_usage(path).free
 
     def seconds(self) -> float:
-        """Expected from the command to the finished set."""
+        """Expected from the command to the finished dataset."""
         gain = max(1.0, self.workers * _GAIN)
-        return _BEGIN_SECONDS * (1 + self.processes) + self.estimate.seconds / gain
+        return _BEGIN_SECONDS * (1 + self.run.on.flags.in_processes) + self.estimate.seconds / gain
 
-    def memory_bytes(self) -> float:
-        """Expected at most, of all workers of this machine together."""
+    def memory_bytes(self) -> int:
+        """Expected at most, of all workers of this machine together: a block or a shard each."""
         base = psutil.Process().memory_info().rss + _BEAM_BYTES
-        block = min(_BLOCK_BYTES, self.estimate.text_bytes)
-        shard = self.estimate.text_bytes * max(
-            self.estimate.rows.get(split, 0) / max(sum(self.estimate.rows.values()), 1) / count
-            for split, count in self.schema.shards.items()
-        )
-        held = _TIMES_BLOCK * block + _TIMES_SHARD * shard
-        workers = max(self.workers, 1)
-        return base * (1 + workers * self.processes) + held * workers
+        text, workers = self.estimate.text_bytes, max(self.workers, 1)
+        shard = text / sum(self.run.schema.shards.values())
+        held = _TIMES_BLOCK * min(_BLOCK_BYTES, text) + _TIMES_SHARD * shard
+        return int(base * (1 + workers * self.run.on.flags.in_processes) + held * workers)
 
     def output_state(self) -> str:
-        """What lies in the output directory, and what the run would do about it."""
-        if _is_locked(self.output):
-            return "in use: another run writes there"
+        """What the output directory holds, and what the run would do about it."""
         if not store.exists(os.path.join(self.output, MANIFEST)):
             return "nothing: the set is made"
-        replaced = "it is replaced (--overwrite)"
+        overwrite, replaced = self.run.options.overwrite, "it is replaced (--overwrite)"
         try:
             found = set_of(self.output)
         except DataError as error:
-            return f"a damaged set: {replaced if self.overwrite else f'the run refuses: {error}'}"
-        differing = differences(found, self.schema, self.blocks)
-        if not differing and not self.overwrite:
-            return (
-                "a set of these settings, from inputs of these sizes: if their content is the "
-                "same too, nothing is done"
-            )
-        if self.overwrite:
+            return f"a damaged set: {replaced if overwrite else f'the run refuses: {error}'}"
+        if overwrite:
             return f"a set, fingerprint {found.schema.fingerprint[:12]}: {replaced}"
-        return f"another set ({'; '.join(differing)}): the run refuses, unless with --overwrite"
+        if differing := differences(found, self.run.schema, self.run.on.blocks):
+            return f"another set ({'; '.join(differing)}): the run refuses, unless with --overwrite"
+        return (
+            "a set of these settings, from inputs of these sizes: if their content is the same "
+            "too, nothing is done"
+        )
+
+    def number(self, value: float) -> str:
+        """Three digits, as many as an estimate is good for: 74,045.3 -> 74,000."""
+        return f"{round(value) if self.estimate.whole else int(float(f'{value:.3g}')):,}"
 
 
 def warnings(plan: Plan) -> list[str]:
     """What would go wrong, each a sentence."""
-    said = []
+    found = []
     need, free = plan.disk_bytes(), plan.free_bytes()
     if need > free:
-        said.append(
-            f"the disk of {plan.output} does not suffice: about {decimal(int(need))} are needed "
-            f"and {decimal(free)} are free; give another --output, or take fewer copies or one "
-            "format"
+        found.append(
+            f"the disk of {plan.output} does not suffice: about {decimal(need)} are needed and "
+            f"{decimal(free)} are free; give another --output, or take fewer copies or one format"
         )
     available = psutil.virtual_memory().available
     if plan.memory_bytes() > available:
-        said.append(
-            f"memory may not suffice: about {decimal(int(plan.memory_bytes()))} are needed and "
+        found.append(
+            f"memory may not suffice: about {decimal(plan.memory_bytes())} are needed and "
             f"{decimal(available)} are available; give fewer --direct_num_workers or more "
             "--num_shards"
         )
-    if waiting := uneven(plan.blocks, plan.workers or CLUSTER_WORKERS):
-        said.append(waiting)
-    return said
+    if waiting := uneven(plan.run.on.blocks, plan.workers or CLUSTER_WORKERS):
+        found.append(waiting)
+    return found
 
 
-def plan_table(plan: Plan) -> Table:
-    """The plan for people to read."""
-    schema, estimate = plan.schema, plan.estimate
-    files = {part.path: part.size for block in plan.blocks for part in block.parts}
-    about = "" if estimate.whole else "about "
-    sample = (
-        "read whole"
-        if estimate.whole
-        else f"estimated from {decimal(estimate.sampled_bytes)} spread over them"
-    )
+def plan_facts(plan: Plan) -> dict[str, str]:
+    """The plan for people to read, a line a fact."""
+    estimate, number, schema, on = plan.estimate, plan.number, plan.run.schema, plan.run.on
+    files = {part.path: part.size for block in on.blocks for part in block.parts}
+    about, sample = "", "read whole"
+    if not estimate.whole:
+        about = "about "
+        sample = f"estimated from {decimal(estimate.sampled_bytes)} spread over them"
 
-    def write(drop: Drop, number: float) -> str:
-        # Of repeats a sample knows its own alone.
-        about = "" if estimate.whole else "at least " if drop.by_shard else "about "
-        return about + _round_number(number, plan)
+    def write(drop: Drop, count: float) -> str:
+        # A sample holds few of the exact duplicates.
+        return ("at least " if about and drop.by_shard else about) + number(count)
 
-    # Two digits: 2,137.4 -> 2,100.
-    error = (
-        f" ± {int(float(f'{estimate.documents_error:.2g}')):,}" if estimate.documents_error else ""
-    )
-    length = schema.row_tokens
-    rows = sum(estimate.rows.values())
-    filled = "; each document is one"
-    if not schema.holds_documents:
-        density = estimate.tokens_in_rows / max(rows * length, 1)
-        filled = f"; {length} tokens each, {density:.1%} filled, {schema.codec().stride} bytes"
-    disk = f"{decimal(int(estimate.shard_bytes))} of shards"
-    if plan.by_files:
-        disk += f" and {decimal(int(estimate.scratch_bytes))} of scratch"
-    values = {
+    rows = ", ".join(f"{split} {about}{number(n)}" for split, n in sorted(estimate.rows.items()))
+    if schema.holds_documents:
+        rows += "; each document is one"
+    else:
+        length = schema.row_tokens
+        density = estimate.tokens_in_rows / max(sum(estimate.rows.values()) * length, 1)
+        rows += f"; {length} tokens each, {density:.1%} filled, {schema.codec().stride} bytes"
+    scratch = f" and {decimal(int(estimate.scratch_bytes))} of scratch" * (on.exchange == "files")
+    took = f"{_duration(estimate.seconds)} of one core of this machine"
+    return {
         "inputs": f"{number_of(len(files), 'file')}, {decimal(sum(files.values()))}, "
-        f"{number_of(len(plan.blocks), 'block')}; {sample}",
+        f"{number_of(len(on.blocks), 'block')}; {sample}",
         "text": f"{about}{decimal(int(estimate.text_bytes))}",
-        "documents": f"{about}{_round_number(estimate.documents, plan)}{error}",
+        "documents": about + number(estimate.documents),
         **describe_dropped(estimate.dropped, ("duplicates",), write),
         **plan.near,
-        "tokens": f"{about}{_round_number(estimate.tokens, plan)} + "
-        f"{_round_number(estimate.specials, plan)} special",
-        "rows": ", ".join(
-            f"{split} {about}{_round_number(number, plan)}"
-            for split, number in sorted(estimate.rows.items())
-        )
-        + filled,
+        "tokens": f"{about}{number(estimate.tokens)} + {number(estimate.specials)} special",
+        "rows": rows,
         "shards": ", ".join(f"{split} {count:,}" for split, count in schema.shards.items()),
-        "disk": f"about {disk}; {decimal(plan.free_bytes())} free",
-        "memory": f"about {decimal(int(plan.memory_bytes()))}; "
+        "disk": f"about {decimal(int(estimate.shard_bytes))} of shards{scratch}; "
+        f"{decimal(plan.free_bytes())} free",
+        "memory": f"about {decimal(plan.memory_bytes())}; "
         f"{decimal(psutil.virtual_memory().available)} available",
-        "time": f"about {_duration(plan.seconds())}, {plan.how}"
-        if plan.workers
-        else f"about {_duration(estimate.seconds)} of one core of this machine, {plan.how}",
+        "time": f"about {_duration(plan.seconds()) if plan.workers else took}, {on.how}",
         "task": f"{schema.task}, packing {schema.packing}",
         "features": ", ".join(f"{f.name} {f.dtype}{list(f.shape)}" for f in schema.features),
         "tokenizer": f"{schema.vocab_size:,} ids, sha256 {schema.tokenizer_sha256[:12]}; "
-        f"ids by {plan.encoded_by}",
+        f"ids by {plan.run.tokenizer.encoded_by}",
         "fingerprint": schema.fingerprint,
         "output holds": plan.output_state(),
     }
-    table = Table(title="plan (nothing was written)", show_header=False, title_justify="left")
-    table.add_column()
-    table.add_column(overflow="fold")  # a path or fingerprint that is cut cannot be copied
-    for name, value in values.items():
-        table.add_row(name, value)
-    return table
-
-
-def _round_number(number: float, plan: Plan) -> str:
-    """Three digits, as many as an estimate is good for: 74,045.3 -> 74,000."""
-    if plan.estimate.whole:
-        return f"{round(number):,}"
-    return f"{int(float(f'{number:.3g}')):,}"
 
 
 def _duration(seconds: float) -> str:
@@ -213,15 +470,3 @@ def _duration(seconds: float) -> str:
         if seconds >= 1.5 * size:
             return f"{seconds / size:.{0 if seconds >= 10 * size else 1}f} {unit}"
     return f"{max(1, round(seconds))} s"
-
-
-def _is_locked(output: str) -> bool:
-    """Whether another run is at work there; makes no file."""
-    path = os.path.join(output, LOCK)
-    if store.is_url(output) or not os.path.exists(path):
-        return False  # in a store it takes a while to tell: the run does
-    try:
-        with FileLock(path, timeout=0):
-            return False
-    except (Timeout, OSError):
-        return True

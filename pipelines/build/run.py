@@ -2,27 +2,23 @@
 
 import os
 import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pipelines.build.estimate import Making, estimate
-from pipelines.build.job import Job, share_tokenizer
-from pipelines.build.near_marks import Marks
+from pipelines.build.job import Job, Marks, share_tokenizer
 from pipelines.build.options import BuildOptions
-from pipelines.build.plan import Plan
+from pipelines.build.plan import Plan, Run, estimate
 from pipelines.build.summary import print_plan, print_summary
 from pipelines.configs.config_file import config_bytes
 from pipelines.decontamination.finders import put_index
 from pipelines.duplicates.job import PASSES, FindJob, count_partitions
 from pipelines.duplicates.result import read_result, refuse_other_texts
-from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
+from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.host.console import Console
 from pipelines.readers.label_values import find_labels
 from pipelines.readers.sources import Block, has_blocks
 from pipelines.rows.routing import Routes
-from pipelines.runners.block_run import BlockRun
 from pipelines.runners.launch import choose_runner
 from pipelines.storage.store import is_url, write_file
 from pipelines.targets.prepare import find_targets, prepare_filters, with_index
@@ -30,57 +26,12 @@ from pipelines.writers.finished import count_finished, keep_finished
 from pipelines.writers.refusals import refuse_others, refuse_own_inputs
 from pipelines.writers.reuse import find_finished_set, set_of
 from pipelines.writers.staging import Staging, found_or_made
-from schemas.sidecar import Schema, SetInfo
+from schemas.sidecar import SetInfo
 
 if TYPE_CHECKING:
     import apache_beam as beam
 
 _console = Console(soft_wrap=True)
-
-
-@dataclass(frozen=True)
-class Run:
-    """All that is known before the pipeline starts.
-
-    Attributes:
-      options: of the command, with what the task had to learn of the inputs.
-      schema: of the set.
-      tokenizer: of the set.
-      on: what is read, and what runs it.
-    """
-
-    options: BuildOptions
-    schema: Schema
-    tokenizer: LoadedTokenizer
-    on: BlockRun
-
-    @staticmethod
-    def of(
-        options: BuildOptions,
-        tokenizer: LoadedTokenizer,
-        blocks: list[Block],
-        beam_arguments: list[str],
-        how: str = "",
-    ) -> "Run":
-        """Of a command, whose runner is chosen.
-
-        Raises:
-          UsageError: the tokenizer does not fit the task, or a row does not hold its specials.
-        """
-        bytes_of: Counter[str] = Counter()
-        for block in blocks:
-            bytes_of[block.split] += block.bytes
-        on = BlockRun(
-            "build_shards",
-            next(iter(options.sources().values())),
-            options.filters,
-            blocks,
-            beam_arguments,
-            how,
-            options.exchange,
-            passes=1 + PASSES * (options.near.rule() is not None),
-        )
-        return Run(options, options.schema(tokenizer, bytes_of), tokenizer, on)
 
 
 def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
@@ -143,7 +94,7 @@ def complete(
       blocks: all inputs.
       say: prints a line, where they have to be read for it.
     """
-    source = next(iter(options.sources().values()))
+    source = options.source
     settings = options.settings.complete(lambda role: find_labels(blocks, source, role, say))
     return replace(options, settings=settings)
 
@@ -215,26 +166,12 @@ def _find_job(run: Run, staging: Staging) -> FindJob | None:
 
 def _plan(run: Run) -> Plan:
     """Estimates from a sample of the inputs what the run will take."""
-    options, on = run.options, run.on
-    filters = options.filters
+    filters = run.options.filters
     if filters.decontamination.decontaminate:
         index = find_targets(filters.decontamination, _console.print)
         filters = with_index(filters, put_index(index, None))
-    making = Making(run.schema, options.settings, on.source, filters, run.tokenizer)
-    found = estimate(making, on.blocks)
-    return Plan(
-        output=options.output,
-        schema=run.schema,
-        blocks=on.blocks,
-        encoded_by=run.tokenizer.encoded_by,
-        estimate=found,
-        how=on.how,
-        workers=on.flags.number if on.is_local else 0,
-        processes=on.flags.in_processes,
-        by_files=on.exchange == "files",
-        overwrite=options.overwrite,
-        near=_near_facts(options),
-    )
+    run = replace(run, on=replace(run.on, filters=filters))
+    return Plan(run, estimate(run), _near_facts(run.options))
 
 
 def _near_facts(options: BuildOptions) -> dict[str, str]:

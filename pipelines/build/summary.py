@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import numpy as np
 from rich.filesize import decimal
-from rich.table import Table
 
-from pipelines.build.plan import Plan, plan_table, warnings
+from pipelines.build.plan import Plan, plan_facts, warnings
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.host.console import Console
+from pipelines.host.tables import facts_table
 from pipelines.inspection.set_tables import funnel_table, labels_table
 from pipelines.storage import store
 from pipelines.tasks.task import task_class
@@ -29,7 +29,7 @@ _LONG_BIN = 16  # of the histogram of lengths: documents of 32,768 tokens and mo
 
 def print_plan(plan: Plan, console: Console) -> None:
     """Prints the plan of a run, and what would go wrong."""
-    console.print(plan_table(plan))
+    console.print(facts_table(plan_facts(plan), title="plan (nothing was written)"))
     for warning in warnings(plan):
         console.print(f"warning: {warning}", style="yellow")
 
@@ -45,10 +45,7 @@ def print_summary(
       console: to print on.
       seconds: that making it took; None for one that was found.
     """
-    table = Table(show_header=False)
-    for name, value in _facts(info, seconds).items():
-        table.add_row(name, value)
-    console.print(table)
+    console.print(facts_table(_facts(info, seconds)))
     if info.stats.funnel and info.stats.funnel.removed:
         console.print("", funnel_table(info.stats.funnel), "")
     if info.stats.total().labels:

@@ -17,10 +17,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from pipelines.build.funnel import filtered_funnel, shard_funnel
 from pipelines.build.job import Job, SetReport
-from pipelines.build.make_shard import RowMaker, evaluation_of
+from pipelines.build.make_shard import RowMaker, evaluation_of, stage_shard
 from pipelines.build.publish import publish_set
 from pipelines.build.route_examples import RoutedExamples, route_examples, tokenize
-from pipelines.build.stage_shard import stage_shard
 from pipelines.duplicates.job import FindReport, levels_of
 from pipelines.duplicates.result import parts_of, read_result
 from pipelines.duplicates.rows import digest_bytes

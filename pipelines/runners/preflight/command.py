@@ -12,9 +12,9 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
-from pipelines.build.estimate import Making, estimate
 from pipelines.build.options import BuildOptions
-from pipelines.build.run import Run, complete, wire
+from pipelines.build.plan import Run, estimate
+from pipelines.build.run import complete, wire
 from pipelines.decontamination.options import Decontamination
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.host.console import Console
@@ -163,9 +163,8 @@ def _add_costs(look: Preflight, asked: Asked, run: Run) -> None:
     """Keys, memory and work, from a sample of the inputs and rates that were measured."""
     schema, on = run.schema, run.on
     filters = replace(on.filters, decontamination=Decontamination())  # which takes two passes
-    making = Making(schema, run.options.settings, on.source, filters, run.tokenizer)
     try:
-        found = estimate(making, on.blocks)
+        found = estimate(replace(run, on=replace(on, filters=filters)))
     except TextmillError as error:
         look.add(Check("keys", "failed", str(error), "mend the inputs"))
         return

@@ -134,7 +134,7 @@ def make_rows(flags: list[str]) -> Callable[[], None]:
     options, _ = parse_options(flags)
     tokenizer = load_tokenizer(options.tokenizer)
     schema = options.schema(tokenizer, {})
-    task, source = options.settings, next(iter(options.sources().values()))
+    task, source = options.settings, options.source
     routes = Routes(schema.splits, schema.shards)
     maker = RowMaker(schema, task, task.finish(schema, tokenizer))
 

@@ -4,16 +4,15 @@ import bz2
 import gzip
 import json
 import random
-from collections import Counter
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from pipelines.build import estimate as module
-from pipelines.build.estimate import Estimate, Making, estimate
+from pipelines.build import plan as module
 from pipelines.build.options import parse_options
+from pipelines.build.plan import Estimate, Run, estimate
 from pipelines.build_shards import main
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.readers.source import Source
@@ -27,19 +26,7 @@ needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not
 
 def estimated(*flags: str) -> Estimate:
     options, _ = parse_options([*flags, "--output=unused"])
-    blocks = options.blocks()
-    bytes_of = Counter[str]()
-    for block in blocks:
-        bytes_of[block.split] += block.bytes
-    tokenizer = load_tokenizer(options.tokenizer)
-    making = Making(
-        options.schema(tokenizer, bytes_of),
-        options.settings,
-        next(iter(options.sources().values())),
-        options.filters,
-        tokenizer,
-    )
-    return estimate(making, blocks)
+    return estimate(Run.of(options, load_tokenizer(options.tokenizer), options.blocks(), []))
 
 
 @pytest.fixture

@@ -4,21 +4,24 @@ import io
 import os
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from filelock import FileLock
 from rich.console import Console
 
-from pipelines.build import estimate as estimating
 from pipelines.build import plan as module
-from pipelines.build.estimate import Estimate
-from pipelines.build.plan import Plan, plan_table, warnings
+from pipelines.build.plan import Estimate, Plan, Run, plan_facts, warnings
 from pipelines.build_shards import main
+from pipelines.filters.filters import Filters
+from pipelines.host.tables import facts_table
+from pipelines.readers.source import Source
 from pipelines.readers.sources import Block
 from pipelines.readers.stored import Part
 from pipelines.runners.beam_flags import runner_flags
+from pipelines.runners.block_run import BlockRun
 from tests.tools.shard_factory import mlm_schema
 
+PROCESSES = "--direct_running_mode=multi_processing"
 ESTIMATE = Estimate(
     whole=False,
     sampled_bytes=6_000_000,
@@ -32,30 +35,28 @@ ESTIMATE = Estimate(
     shard_bytes=152.4e6,
     scratch_bytes=60.1e6,
     seconds=20.0,
-    documents_error=2_137.4,
 )
 
 
-def plan(tmp_path, **changes):
+def plan(tmp_path, *beam_arguments, estimate=ESTIMATE, schema=None, exchange="files"):
     part = Part("text.jsonl", 100_000_000, 0, 100_000_000)
-    values = Plan(
-        output=str(tmp_path / "set"),
-        schema=mlm_schema(),
-        blocks=[Block(0, (part,))],
-        encoded_by="gigatoken",
-        estimate=ESTIMATE,
-        how="in this process",
-        workers=1,
-        processes=False,
-        by_files=True,
-        overwrite=False,
+    on = BlockRun(
+        "build_shards",
+        Source(("text.jsonl",)),
+        Filters(),
+        [Block(0, (part,))],
+        list(beam_arguments),
+        "in this process",
+        exchange,
     )
-    return replace(values, **changes)
+    options: Any = SimpleNamespace(output=str(tmp_path / "set"), overwrite=False)
+    tokenizer: Any = SimpleNamespace(encoded_by="gigatoken")
+    return Plan(Run(options, schema or mlm_schema(), tokenizer, on), estimate)
 
 
 def text_of(planned):
     console = Console(file=io.StringIO(), width=200)
-    console.print(plan_table(planned))
+    console.print(facts_table(plan_facts(planned)))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -64,7 +65,7 @@ def test_an_estimate_is_said_in_three_digits(tmp_path):
     said = text_of(plan(tmp_path))
     for words in (
         "1 file, 100.0 MB, 1 block; estimated from 6.0 MB spread over them",
-        "about 74,000 ± 2,100",
+        "about 74,000",
         "about 3 not_utf8",
         "about 1,230 min_chars",
         "at least 21",
@@ -101,10 +102,10 @@ def test_workers_are_those_of_beam(arguments, expected):
 def test_seconds_by_the_way_to_run(tmp_path):
     # 4 s until a worker begins, once more for processes, and 20 s of work.
     assert plan(tmp_path).seconds() == 24
-    assert plan(tmp_path, workers=2).seconds() == 4 + 20 / 1.6
-    assert plan(tmp_path, workers=10, processes=True).seconds() == 8 + 20 / 8
-    cluster = text_of(plan(tmp_path, workers=0, how="as asked"))
-    assert "about 20 s of one core of this machine, as asked" in cluster
+    assert plan(tmp_path, "--direct_num_workers=2").seconds() == 4 + 20 / 1.6
+    assert plan(tmp_path, "--direct_num_workers=10", PROCESSES).seconds() == 8 + 20 / 8
+    cluster = text_of(plan(tmp_path, "--runner=FlinkRunner"))
+    assert "about 20 s of one core of this machine, in this process" in cluster
 
 
 @pytest.mark.parametrize(
@@ -120,15 +121,15 @@ def test_a_disk_or_a_memory_that_does_not_suffice_is_said(tmp_path, monkeypatch)
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: SimpleNamespace(free=200_000_000))
     [said] = warnings(plan(tmp_path))
     assert "does not suffice: about 212.5 MB are needed and 200.0 MB are free" in said
-    assert warnings(plan(tmp_path, by_files=False)) == []
+    assert warnings(plan(tmp_path, exchange="runner")) == []
     monkeypatch.setattr(module.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
     assert "memory may not suffice" in warnings(plan(tmp_path))[1]
 
 
 def test_memory_grows_with_workers_and_shards(tmp_path):
     one = plan(tmp_path).memory_bytes()
-    assert plan(tmp_path, workers=2).memory_bytes() > one
-    assert plan(tmp_path, workers=2, processes=True).memory_bytes() > 2 * one
+    assert plan(tmp_path, "--direct_num_workers=2").memory_bytes() > one
+    assert plan(tmp_path, "--direct_num_workers=2", PROCESSES).memory_bytes() > 2 * one
     schema = mlm_schema(shards={"train": 50, "validation": 1})
     assert plan(tmp_path, schema=schema).memory_bytes() < one
 
@@ -149,15 +150,6 @@ def test_what_the_output_holds(corpus, tokenizer_path, tmp_path, capsys):
     assert "a set of these settings, from inputs of these sizes" in said()
     assert "another set (seed: 0 here, 1 there): the run refuses" in said("--seed=1")
     assert "it is replaced (--overwrite)" in said("--overwrite")
-    with FileLock(output / ".lock"):
-        assert "in use: another run writes there" in said()
     (output / "schema.json").write_text("{}")
     assert "a damaged set: the run refuses" in said()
     assert sorted(os.listdir(output)) == before
-
-
-def test_the_error_of_an_estimate_is_that_of_its_places():
-    """Four places of equal size with 8, 10, 10 and 12 documents: sd 1.633 of 4 places, mean 10."""
-    sample = estimating._Sample(places=[(1000, 8), (1000, 10), (1000, 10), (1000, 12)])
-    assert sample.error() == pytest.approx((8 / 3) ** 0.5 / 4**0.5 / 10)
-    assert estimating._Sample(places=[(1000, 8)]).error() == 0
