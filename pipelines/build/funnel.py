@@ -11,14 +11,14 @@ from pipelines.build.route_examples import Tokenized, text_bytes, texts_of
 from pipelines.filters.filter_documents import Filtered
 from pipelines.inspection.row_text import TokenTexts
 from pipelines.readers.documents import Documents
-from pipelines.rows.batch_stream import from_stream
 from pipelines.rows.example_batch import (
     DIGEST_BYTES,
     REPRESENTATIVE,
     SIMILARITY,
     ExampleBatch,
+    LeftOut,
+    from_stream,
 )
-from pipelines.rows.repeats import LeftOut
 from pipelines.tasks.task import Task
 from schemas.drops import DROPS
 from schemas.features import token_dtype

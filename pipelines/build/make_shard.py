@@ -9,16 +9,14 @@ from functools import cached_property
 
 import numpy as np
 
-from pipelines.rows.draw_loops import GAMMA
 from pipelines.rows.evaluation import EvaluationLine, example_ids, example_name
-from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.masking import mix
+from pipelines.rows.example_batch import ExampleBatch, Kept
+from pipelines.rows.masking import GAMMA, mix
 from pipelines.rows.packing import Packing, RowLayout, pack
 from pipelines.rows.ragged import Ragged, join_slices
-from pipelines.rows.repeats import Kept
-from pipelines.tasks.task import Columns, Finish, Segments, Task, is_training
+from pipelines.tasks.task import Columns, Finish, Segments, Task
 from pipelines.writers import sinks
-from schemas.features import segment_name, token_dtype
+from schemas.features import is_training, segment_name, token_dtype
 from schemas.manifest import ManifestFile
 from schemas.sidecar import Schema
 from schemas.statistics import ShardStatistics, by_length

@@ -31,8 +31,7 @@ from pipelines.readers.formats.table import FORMATS
 from pipelines.readers.source import Source
 from pipelines.readers.sources import CLUSTER_WORKERS, Block, read_block, uneven
 from pipelines.readers.stored import is_compressed
-from pipelines.rows.example_batch import join
-from pipelines.rows.repeats import keep
+from pipelines.rows.example_batch import join, keep
 from pipelines.rows.routing import Routes
 from pipelines.runners.block_run import BlockRun
 from pipelines.storage import store

@@ -9,13 +9,12 @@ import pyarrow.compute as pc
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.readers.documents import Documents, Reject, count_reasons
-from pipelines.rows.example_batch import COPIES, MARK, ExampleBatch
+from pipelines.rows.example_batch import COPIES, MARK, ExampleBatch, without_repeats
 from pipelines.rows.ragged import Ragged
-from pipelines.rows.repeats import without_repeats
 from pipelines.rows.routing import Routes, joint_digests
-from pipelines.tasks.task import Examples, Task, is_training
+from pipelines.tasks.task import Examples, Task
 from schemas.drops import mark_of, total_counts
-from schemas.features import token_dtype
+from schemas.features import is_training, token_dtype
 from schemas.funnel import Funnel
 from schemas.sidecar import Schema
 

@@ -28,8 +28,7 @@ from pipelines.duplicates.transforms import FindNear
 from pipelines.filters.filter_documents import Filtered
 from pipelines.inspection.row_text import TokenTexts
 from pipelines.readers.sources import Block
-from pipelines.rows.example_batch import join
-from pipelines.rows.repeats import Kept, keep
+from pipelines.rows.example_batch import Kept, join, keep
 from pipelines.runners.block_run import ALL
 from pipelines.runners.block_steps import BlockStep, count, count_read, count_shard, spread_blocks
 from pipelines.runners.progress import Journal

@@ -14,9 +14,8 @@ import pyarrow as pa
 
 from pipelines.decontamination.gram_index import GramIndex
 from pipelines.decontamination.match_loop import find_hits, judge_hits
-from pipelines.rows.hash_loop import are_same_words
 from pipelines.rows.text_bytes import slices, utf8_bytes
-from pipelines.rows.word_hashes import Words, character_table, hash_some_words
+from pipelines.rows.word_hashes import Words, are_same_words, character_table, hash_some_words
 
 _AT_ONCE = 1 << 18  # bytes looked through together, so that the cache holds their words
 _LONGEST = 300  # bytes of an overlap that is shown

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from pipelines.rows.batch_stream import from_stream
+from pipelines.rows.example_batch import from_stream
 
 DIGEST = "V16"
 # A document in one bucket; `place` is its block and its row in it.

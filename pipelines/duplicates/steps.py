@@ -30,7 +30,7 @@ from pipelines.duplicates.rows import (
     to_batch,
 )
 from pipelines.duplicates.shingles import shingle_sets
-from pipelines.rows.batch_stream import from_stream
+from pipelines.rows.example_batch import from_stream
 from pipelines.rows.ragged import Ragged
 from pipelines.rows.routing import joint_digests
 from schemas.drops import Observed

@@ -9,8 +9,12 @@ from functools import cached_property
 
 import numpy as np
 
-from pipelines.rows.draw_loops import fill_order, keep_spans, keep_words, pick
+from pipelines.host.compiled import entry, inner
 
+GAMMA = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's step from one number to the next
+NEVER = np.uint64(0xFFFFFFFFFFFFFFFF)  # sorts last: not to be masked
+PLACE = np.uint64(0xFFFF)  # no row has a place 65,535: see features.MAX_TOKENS
+_REPLACE, _RANDOM = 0.8, 0.9  # below: the mask token; below: a random token; else kept
 # Words of a span are geometric with p = 0.2, from 1 to 10, as SpanBERT has them (Joshi et al.,
 # 2020): 3.8 on average. A draw from 0 to 1 gives 1 + as many words as there are bounds up to it.
 SPAN_SHARES = 0.8 ** np.arange(10)
@@ -18,14 +22,18 @@ SPAN_SHARES /= SPAN_SHARES.sum()
 _SPAN_BOUNDS = np.cumsum(SPAN_SHARES)[:-1]
 
 
-def mix(values: np.ndarray) -> np.ndarray:
+@inner
+def mix(values):
     """The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): uint64 to uint64, a bijection."""
-    values = values ^ (values >> np.uint64(30))
-    values *= np.uint64(0xBF58476D1CE4E5B9)
-    values ^= values >> np.uint64(27)
-    values *= np.uint64(0x94D049BB133111EB)
-    values ^= values >> np.uint64(31)
-    return values
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+@inner
+def share_of(number):
+    """From 0 to 1."""
+    return np.float64(number >> np.uint64(11)) / (1 << 53)
 
 
 @dataclass(frozen=True)
@@ -89,3 +97,281 @@ class Masking:
     def _ordinary(self) -> np.ndarray:
         """Ids that random ones are drawn from."""
         return np.flatnonzero(~self.is_special)
+
+
+# ---- compiled ----
+
+
+@inner
+def _stream(key, place):
+    """A number of its own for each place of each row, not yet mixed."""
+    return key + np.uint64(place + 1) * GAMMA
+
+
+@inner
+def _third_share(key, place):
+    """Of another stream than those of the order and of what replaces a token."""
+    return share_of(mix(mix(mix(_stream(key, place)))))
+
+
+@entry()
+def fill_order(ids, segment_ids, keys, is_special, order):
+    """Fills uint64 [B, L]: tokens are picked in this order; NEVER for specials and padding.
+
+    The lowest 16 bits are the place itself, so no two are equal.
+
+    Returns:
+      int64 [B]: ordinary tokens of each row.
+    """
+    rows, length = ids.shape
+    ordinary = np.zeros(rows, np.int64)
+    for row in range(rows):
+        key, numbers = keys[row], order[row]
+        for place in range(length):  # by itself, so that LLVM makes vector instructions of it
+            numbers[place] = (mix(_stream(key, place)) & ~PLACE) | np.uint64(place)
+        for place in range(length):
+            never = (segment_ids[row, place] == 0) | is_special[ids[row, place]]
+            if never:
+                numbers[place] = NEVER
+            ordinary[row] += not never
+    return ordinary
+
+
+@inner
+def _up_to(values, bound, some):
+    """Copies the values up to a bound, in their order, into `some`: how many there are."""
+    found = 0
+    for value in values:
+        some[found] = value  # always, and kept or not: a branch would be guessed wrongly
+        found += value <= bound
+    return found
+
+
+@inner
+def _first_ones(values, number, ordinary, some):
+    """Copies into `some` the values of a row of `order` among which its first `number` are.
+
+    Hashes are spread evenly: few lie beyond where the last one of them is to be expected.
+
+    Returns:
+      How many were copied, in their order; not even `number` if the row does not have as many.
+    """
+    share = (number + 3.0 * np.sqrt(number) + 3.0) / max(ordinary, 1)
+    if share < 0.9:
+        found = _up_to(values, np.uint64(share * 18446744073709551616.0), some)
+        if found >= number:
+            return found
+    return _up_to(values, NEVER - np.uint64(1), some)
+
+
+@inner
+def _bound_of(values, number):
+    """What `number` of the values, fewer than there are, do not exceed.
+
+    Found by interpolation, as the values are spread evenly, and in the end by halving: counting is
+    vector instructions, where a selection would be branches that are guessed wrongly.
+    """
+    low, high = np.uint64(0), NEVER
+    below, up_to = 0, values.size  # of the values
+    steps = 0
+    while True:
+        share = (number - below + 0.5) / (up_to - below + 1) if steps < 8 else 0.5
+        middle = low + np.uint64(np.float64(high - low) * share)
+        count = 0
+        for value in values:
+            count += value <= middle
+        if count == number:
+            return middle
+        if count < number:
+            low, below = middle, count
+        else:
+            high, up_to = middle, count
+        steps += 1
+
+
+@inner
+def _first_words(order, is_start, segment_ids, firsts, sizes, stretches):
+    """Finds the words of a row: first places, tokens, and which of them stand together.
+
+    Returns:
+      How many there are.
+    """
+    words = stretch = 0
+    for place in range(order.size):
+        if order[place] == NEVER:
+            continue
+        opens = (
+            place == 0 or order[place - 1] == NEVER or segment_ids[place - 1] != segment_ids[place]
+        )
+        if opens or is_start[place]:
+            stretch += opens
+            firsts[words], sizes[words], stretches[words] = place, 0, stretch
+            words += 1
+        sizes[words - 1] += 1
+    return words
+
+
+@inner
+def _keep_while_they_fit(words, sizes, left, is_kept):
+    """Takes words in their order, and leaves out those that do not fit: what is left then."""
+    for word in words:
+        if not is_kept[word] and sizes[word] <= left:
+            is_kept[word] = True
+            left -= sizes[word]
+    return left
+
+
+@inner
+def _choose_words(shuffled, sizes, shares, budget, is_kept):
+    """Takes whole words of `budget` tokens, or of fewer where no other word fits.
+
+    Words are taken in a random order. Taking the first one that does not fit by chance, in the
+    share of it that would fit, gives words of all lengths the same chance to be masked: as many
+    tokens as the budget has, on average. It takes the room of what was taken last. What is left
+    then goes to the next words that fit.
+
+    Args:
+      shuffled: int64 [W], the words in a random order.
+      sizes: int64 [W], tokens of each.
+      shares: float64 [W], a random number from 0 to 1 for each.
+      budget: tokens.
+      is_kept: bool [W], False; set for the words that are taken.
+
+    Returns:
+      Tokens that are left.
+    """
+    left, turn = budget, 0
+    while turn < shuffled.size and sizes[shuffled[turn]] <= left:
+        is_kept[shuffled[turn]] = True
+        left -= sizes[shuffled[turn]]
+        turn += 1
+    if turn < shuffled.size:
+        word, last = shuffled[turn], turn
+        if sizes[word] <= budget and shares[word] * sizes[word] < left:
+            while sizes[word] > left:
+                last -= 1
+                is_kept[shuffled[last]] = False
+                left += sizes[shuffled[last]]
+            is_kept[word] = True
+            left -= sizes[word]
+        left = _keep_while_they_fit(shuffled[turn + 1 :], sizes, left, is_kept)
+        left = _keep_while_they_fit(shuffled[: turn + 1], sizes, left, is_kept)
+    return left
+
+
+@entry()
+def keep_words(order, is_start, segment_ids, budgets, keys):
+    """Makes NEVER what is in no word that is chosen.
+
+    A row none of whose words is in its budget (a script without spaces, say) keeps its order of
+    single tokens.
+
+    Args:
+      order: uint64 [B, L], as `Masking` makes it; changed in place.
+      is_start: bool [B, L], whether a token begins a word wherever it stands.
+      segment_ids: [B, L].
+      budgets: int64 [B], tokens.
+      keys: uint64 [B].
+    """
+    rows, length = order.shape
+    firsts, sizes = np.empty(length, np.int64), np.empty(length, np.int64)
+    stretches, is_kept = np.empty(length, np.int64), np.empty(length, np.bool_)
+    shares = np.empty(length, np.float64)
+    for row in range(rows):
+        words = _first_words(order[row], is_start[row], segment_ids[row], firsts, sizes, stretches)
+        for word in range(words):
+            is_kept[word], shares[word] = False, _third_share(keys[row], firsts[word])
+        shuffled = np.argsort(order[row][firsts[:words]])
+        if _choose_words(shuffled, sizes, shares, budgets[row], is_kept) < budgets[row]:
+            for word in range(words):
+                if not is_kept[word]:
+                    order[row, firsts[word] : firsts[word] + sizes[word]] = NEVER
+
+
+@entry()
+def keep_spans(order, is_start, segment_ids, budgets, keys, bounds, decides):
+    """Makes NEVER what is in no span of words.
+
+    Words begin spans in the order of their first tokens, each as long as is drawn for it. A span
+    ends early with its segment, at a special token, before a word of another span, and where the
+    next word is not in the budget. A row none of whose words is in its budget (a script without
+    spaces, say) keeps its order of single tokens.
+
+    Args:
+      order: uint64 [B, L], as `Masking` makes it; changed in place.
+      is_start: bool [B, L], whether a token begins a word wherever it stands.
+      segment_ids: [B, L].
+      budgets: int64 [B], tokens.
+      keys: uint64 [B].
+      bounds: float64, ascending: a span has a word more than there are bounds up to its draw.
+      decides: uint16 [B, L], set to the first place of the span that a token is in.
+    """
+    rows, length = order.shape
+    firsts, sizes = np.empty(length, np.int64), np.empty(length, np.int64)
+    stretches, is_kept = np.empty(length, np.int64), np.empty(length, np.bool_)
+    for row in range(rows):
+        words = _first_words(order[row], is_start[row], segment_ids[row], firsts, sizes, stretches)
+        is_kept[:words] = False
+        left = budgets[row]
+        for first in np.argsort(order[row][firsts[:words]]):
+            place = firsts[first]
+            share = _third_share(keys[row], place)
+            stop = first + 1 + np.searchsorted(bounds, share, side="right")
+            word = first
+            while (
+                word < min(stop, words)
+                and stretches[word] == stretches[first]
+                and not is_kept[word]
+                and sizes[word] <= left
+            ):
+                is_kept[word] = True
+                left -= sizes[word]
+                decides[row, firsts[word] : firsts[word] + sizes[word]] = place
+                word += 1
+        if left < budgets[row]:
+            for word in range(words):
+                if not is_kept[word]:
+                    order[row, firsts[word] : firsts[word] + sizes[word]] = NEVER
+
+
+@entry()
+def pick(
+    ids, order, ordinary, budgets, keys, decides, mask_id, drawn_from, positions, labels, weights
+):
+    """Picks the first tokens of each row's order and replaces them.
+
+    Args:
+      ids: [B, L], changed in place.
+      order: uint64 [B, L], as `Masking` makes it; a token made NEVER is not picked.
+      ordinary: int64 [B], tokens of each row that are not NEVER at first.
+      budgets: int64 [B], how many at most.
+      keys: uint64 [B].
+      decides: uint16 [B, L], the place whose draw says by what a token is replaced; [0, 0] for its
+        own.
+      mask_id: what replaces 80 % of them.
+      drawn_from: ids that random ones are drawn from.
+      positions: zeros [B, K], filled with the places picked, ascending.
+      labels: zeros [B, K], filled with what was there.
+      weights: zeros uint8 [B, K], filled with ones for places picked.
+    """
+    rows, length = order.shape
+    some = np.empty(length + 1, np.uint64)
+    for row in range(rows):
+        found = _first_ones(order[row], budgets[row], ordinary[row], some)
+        if found > budgets[row]:
+            bound = _bound_of(some[:found], budgets[row])
+            found = _up_to(some[:found], bound, some)
+        for slot in range(found):
+            place = np.int64(some[slot] & PLACE)
+            positions[row, slot], labels[row, slot] = place, ids[row, place]
+            weights[row, slot] = 1
+            draw = mix(mix(_stream(keys[row], place)))  # another stream than that of order
+            deciding = draw
+            if decides.size:
+                deciding = mix(mix(_stream(keys[row], np.int64(decides[row, place]))))
+            share = np.float64(deciding >> np.uint64(40)) / (1 << 24)
+            if share < _REPLACE:
+                ids[row, place] = mask_id
+            elif share < _RANDOM:
+                at = (draw & np.uint64(0xFFFFFFFF)) % np.uint64(drawn_from.size)
+                ids[row, place] = drawn_from[at]

@@ -1,9 +1,11 @@
-"""The memory of columns of text, without a copy. Pure."""
+"""The bytes of columns of text, without a copy, and their characters. Pure."""
 
 from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+
+from pipelines.host.compiled import inner
 
 
 def utf8_bytes(text: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
@@ -41,3 +43,17 @@ def slices(text: pa.LargeStringArray, limit: int) -> Iterator[pa.LargeStringArra
 def overlapping_eights(data: np.ndarray) -> np.ndarray:
     """The eight bytes from each byte on, as numbers that overlap; less than eight are none."""
     return np.ndarray(max(len(data) - 7, 0), "<i8", data.data, 0, 1)
+
+
+@inner
+def code_point(data, i):
+    """The code point that begins at byte i of valid UTF-8, and how many bytes it takes."""
+    lead = np.int64(data[i])
+    if lead < 0x80:
+        return lead, 1
+    if lead < 0xE0:
+        return (lead & 0x1F) << 6 | (data[i + 1] & 0x3F), 2
+    if lead < 0xF0:
+        return (lead & 0x0F) << 12 | np.int64(data[i + 1] & 0x3F) << 6 | (data[i + 2] & 0x3F), 3
+    code = (lead & 0x07) << 18 | np.int64(data[i + 1] & 0x3F) << 12
+    return code | np.int64(data[i + 2] & 0x3F) << 6 | (data[i + 3] & 0x3F), 4

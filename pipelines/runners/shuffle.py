@@ -25,7 +25,7 @@ import pyarrow as pa
 import xxhash
 
 from pipelines.readers.sources import Block
-from pipelines.rows.batch_stream import to_stream
+from pipelines.rows.example_batch import to_stream
 from pipelines.storage.scratch import Pointer, load, write_scratch
 from pipelines.storage.store import disk_errors
 from schemas.errors import DataError

@@ -24,9 +24,16 @@ from pipelines.encoding.tokenizer_files import DEFAULT
 from pipelines.readers.documents import Documents, Role
 from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.ragged import Ragged, cut, ranges
-from pipelines.rows.row_problem import RowProblem, problems_where
 from pipelines.tasks.clm import is_predicted
-from pipelines.tasks.task import NO_MASKS, Columns, Examples, Finish, Segments, Task
+from pipelines.tasks.task import (
+    Columns,
+    Examples,
+    Finish,
+    RowProblem,
+    Segments,
+    Task,
+    problems_where,
+)
 from pipelines.tasks.token_places import token_ends, token_span
 from schemas.errors import UsageError
 from schemas.features import token_dtype
@@ -77,7 +84,7 @@ class Chat(Task):
         if max_length < 2:
             raise UsageError(f"--max_length={max_length}: a row of one token predicts none")
         self._renderer(tokenizer, tokenizer, self._template_text(tokenizer))
-        return {"packing": self.packing, **NO_MASKS}
+        return super().contract(tokenizer, max_length)
 
     def parameters(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """The template as it is written, so that whoever uses the model can talk to it."""

@@ -19,8 +19,15 @@ from pipelines.rows.evaluation import evaluation_lines
 from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.json_text import objects, strings
 from pipelines.rows.ragged import Ragged, join_slices
-from pipelines.rows.row_problem import RowProblem, problems_where
-from pipelines.tasks.task import NO_MASKS, Columns, Examples, Segments, Surroundings, Task
+from pipelines.tasks.task import (
+    Columns,
+    Examples,
+    RowProblem,
+    Segments,
+    Surroundings,
+    Task,
+    problems_where,
+)
 from schemas.errors import DataError, UsageError
 from schemas.features import token_dtype
 from schemas.sidecar import Schema
@@ -57,6 +64,7 @@ class Classification(Task):
     title: ClassVar[str] = "classification"
     trainer: ClassVar[str] = "tf_classifier"
     wraps_segments: ClassVar[bool] = True
+    packing: ClassVar[str] = "none"
 
     text_field: str = "text"
     """The field with the text."""
@@ -140,7 +148,7 @@ class Classification(Task):
                 "apart: give one whose post-processor has a template for pairs, such as "
                 "`[CLS] $A [SEP] $B:1 [SEP]:1`"
             )
-        return {"packing": "none", **NO_MASKS}
+        return super().contract(tokenizer, max_length)
 
     def parameters(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """The classes, how texts are cut, and the special tokens around them."""

@@ -1,21 +1,73 @@
 """Causal language modelling: rows for decoders. Pure."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from pipelines.filters.words import count_words
+from pipelines.readers.documents import Documents
 from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.ragged import cut
-from pipelines.rows.row_problem import RowProblem, problems_where
-from pipelines.tasks.edged_text import EdgedText
-from pipelines.tasks.task import Columns, Finish, Segments
+from pipelines.rows.ragged import Ragged, cut, wrap
+from pipelines.tasks.task import (
+    Columns,
+    Examples,
+    Finish,
+    RowProblem,
+    Segments,
+    TextTask,
+    problems_where,
+)
 from schemas.errors import UsageError
+from schemas.features import token_dtype
 from schemas.sidecar import Schema
 
 if TYPE_CHECKING:
     from pipelines.encoding.tokenizer import LoadedTokenizer
+
+
+class EdgedText(TextTask):
+    """A text with bos before it or eos after it: flags of each such task, in its own order."""
+
+    bos: bool
+    eos: bool
+
+    def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
+        """The specials that are asked for must be there."""
+        for role in ("bos", "eos"):
+            if getattr(self, role) and role not in tokenizer.special_ids:
+                raise UsageError(
+                    f"the tokenizer has no {role} token: give --no_{role}, or train one with it "
+                    "among --special_tokens"
+                )
+        return super().contract(tokenizer, max_length)
+
+    def parameters(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
+        """What begins and ends each document."""
+        ids = tokenizer.special_ids
+        return {
+            "prefix_ids": [ids["bos"]] if self.bos else [],
+            "suffix_ids": [ids["eos"]] if self.eos else [],
+        }
+
+    def examples(
+        self,
+        documents: Documents,
+        tokenizer: "LoadedTokenizer",
+        schema: Schema,
+        is_trained_D: np.ndarray,
+    ) -> Examples:
+        """Each document's ids, and its words: perplexity per word is of these."""
+        made = super().examples(documents, tokenizer, schema, is_trained_D)
+        return replace(made, scalars={"words": count_words(documents.text)})
+
+    def wrapped(self, examples: ExampleBatch, schema: Schema) -> tuple[Ragged, int]:
+        """Each document with what begins and ends it, and how many tokens that adds."""
+        ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
+        prefix, suffix = schema.parameters["prefix_ids"], schema.parameters["suffix_ids"]
+        stream = wrap(ids, offsets, prefix, suffix)
+        return stream, len(stream.values) - len(ids)
 
 
 @dataclass(frozen=True)
@@ -25,8 +77,6 @@ class Clm(EdgedText):
     title: ClassVar[str] = "causal language modelling"
     trainer: ClassVar[str] = "flax_clm"
 
-    text_field: str = "text"
-    """The field with the text, where inputs have fields."""
     packing: Literal["best_fit", "concat", "none"] = "best_fit"
     """best_fit: documents whole, rows full. concat: one stream, cut. none: a piece a row."""
     bos: bool = False

@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from pipelines.readers.documents import Documents, Role
 from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.masking import Masking
 from pipelines.rows.ragged import cut, wrap
-from pipelines.tasks.task import Columns, Examples, Finish, Segments, Task
+from pipelines.tasks.task import Columns, Finish, Segments, TextTask
 from schemas.errors import UsageError
 from schemas.features import max_masked_slots, token_dtype
 from schemas.sidecar import Schema
@@ -21,15 +20,13 @@ _MOST_COPIES = 1000  # of a shard of 100,000 rows they take 5 GB while they are 
 
 
 @dataclass(frozen=True)
-class Mlm(Task):
+class Mlm(TextTask):
     """Rows for encoders, which predict masked tokens."""
 
     title: ClassVar[str] = "masked language modelling"
     trainer: ClassVar[str] = "flax_mlm"
     wraps_segments: ClassVar[bool] = True
 
-    text_field: str = "text"
-    """The field with the text, where inputs have fields."""
     packing: Literal["best_fit", "concat", "none"] = "best_fit"
     """best_fit: documents whole, rows full. concat: one stream, cut. none: a piece a row."""
     static_masking: bool = True
@@ -55,10 +52,6 @@ class Mlm(Task):
             )
         if self.mask_copies > 1 and not self.static_masking:
             raise UsageError("--mask_copies makes equal rows without static masking: drop one")
-
-    def roles(self) -> tuple[Role, ...]:
-        """A document is a text and nothing else."""
-        return (Role("text", "string", self.text_field),)
 
     def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """Static masks need a mask token, and rows a place for text between the specials."""
@@ -88,18 +81,6 @@ class Mlm(Task):
             "prefix_ids": list(tokenizer.prefix_ids),
             "suffix_ids": list(tokenizer.suffix_ids),
         }
-
-    def examples(
-        self,
-        documents: Documents,
-        tokenizer: "LoadedTokenizer",
-        schema: Schema,
-        is_trained_D: np.ndarray,
-    ) -> Examples:
-        """Encodes each document; its ids are one example."""
-        encoded, guarded = tokenizer.encode(documents.text)
-        ids = encoded.astype(token_dtype(schema.vocab_size))
-        return Examples(np.arange(len(documents.text)), {"ids": ids}, guarded=guarded)
 
     def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
         """[5, 6, 7] in rows of 4 -> [<s> 5 6 </s>], [<s> 7 </s>]."""

@@ -22,7 +22,6 @@ from pipelines.rows.evaluation import evaluation_lines
 from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.json_text import lists, objects, strings
 from pipelines.rows.ragged import Ragged, join_slices, ranges
-from pipelines.rows.row_problem import RowProblem, problems_where
 from pipelines.tasks.questions import (
     EVERY,
     FIELDS,
@@ -36,16 +35,16 @@ from pipelines.tasks.questions import (
     tokenize_questions,
 )
 from pipelines.tasks.task import (
-    NO_MASKS,
     Columns,
     Examples,
+    RowProblem,
     Segments,
     Surroundings,
     Task,
-    is_training,
+    problems_where,
 )
 from schemas.errors import UsageError
-from schemas.features import token_dtype
+from schemas.features import is_training, token_dtype
 from schemas.sidecar import Schema
 from schemas.template import Slot, parse_template
 
@@ -136,7 +135,7 @@ class Qa(Task):
                 f"and --max_answer_length={self.max_answer_length}; give at least {least}, or "
                 "lower these"
             )
-        return {"packing": self.packing, **NO_MASKS}
+        return super().contract(tokenizer, max_length)
 
     def packing_of(self, split: str, schema: Schema) -> str:
         """Evaluation rows are one a question."""

@@ -1,21 +1,36 @@
 """Span corruption (T5; Raffel et al., 2020): rows for encoder-decoders. Pure.
 
-Legend: D documents, E examples, P pieces of them (the segments), B rows.
+A piece of n tokens has round(n x density) noise tokens in round(noise / mean length) spans, at
+least one of each; it begins with a token that stays and ends with noise. The inputs have a sentinel
+in place of each span, the targets a sentinel before each span, and both end with EOS:
+
+    Thank you for inviting me to your party last week
+    Thank you <extra_id_0> me to your party <extra_id_1> </s>
+    <extra_id_0> for inviting <extra_id_1> last week </s>
+
+Legend: D documents, E examples, P pieces of them (the segments), N spans of all pieces, B rows.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from pipelines.readers.documents import Documents, Role
+from pipelines.host.compiled import entry, inner
+from pipelines.readers.documents import Documents
 from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.masking import mix
-from pipelines.rows.noise_spans import Noise
-from pipelines.rows.ragged import cut
-from pipelines.rows.row_problem import MOST, RowProblem, problems_where
-from pipelines.tasks.task import NO_MASKS, Columns, Examples, Segments, Task
+from pipelines.rows.masking import GAMMA, mix, share_of
+from pipelines.rows.ragged import Ragged, cut, join_slices, ranges
+from pipelines.tasks.task import (
+    MOST_PROBLEMS,
+    Columns,
+    Examples,
+    RowProblem,
+    Segments,
+    TextTask,
+    problems_where,
+)
 from schemas.errors import UsageError
 from schemas.features import MAX_TOKENS, token_dtype
 from schemas.sidecar import Schema
@@ -25,16 +40,152 @@ if TYPE_CHECKING:
 
 Numbered = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows, segments, numbers of sentinels
 _STREAM = np.uint64(0xD1342543DE82EF95)  # apart from the keys of rows
+_STREAMS = np.array([0x5851F42D4C957F2D, 0x14057B7EF767814F], np.uint64)  # of gaps, of spans
 
 
 @dataclass(frozen=True)
-class SpanCorruption(Task):
+class Noise:
+    """How much of a text is noise.
+
+    Attributes:
+      density: share of the tokens that is noise.
+      mean_length: tokens of a span, on average.
+    """
+
+    density: float
+    mean_length: float
+
+    def counts(self, length_P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Noise tokens, and spans of them, of pieces: int64 [P] each.
+
+        A lone token stays: there would be nothing to guess it from.
+        """
+        noise_P = np.clip(np.rint(length_P * self.density), 1, np.maximum(length_P - 1, 1))
+        spans_P = np.clip(np.rint(noise_P / self.mean_length), 1, np.maximum(length_P - noise_P, 1))
+        several_P = length_P > 1
+        return (noise_P * several_P).astype(np.int64), (spans_P * several_P).astype(np.int64)
+
+    def row_lengths(self, length_P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens of inputs and of targets, with sentinels and EOS."""
+        noise_P, spans_P = self.counts(length_P)
+        return length_P - noise_P + spans_P + 1, noise_P + spans_P + 1
+
+    def longest_piece(self, inputs: int, targets: int | None = None) -> int:
+        """Tokens of the longest piece whose inputs and targets fit; 0 if none does.
+
+        No shorter one has longer inputs or targets.
+        """
+        most = int(inputs / (1 - self.density)) + 2
+        inputs_P, targets_P = self.row_lengths(np.arange(1, most + 1))
+        fits_P = inputs_P <= inputs
+        if targets is not None:
+            fits_P &= targets_P <= targets
+        return int(np.argmin(fits_P)) if not fits_P.all() else most
+
+    def spans(self, offsets: np.ndarray, key_P: np.ndarray) -> "Spans":
+        """Places spans in pieces.
+
+        Args:
+          offsets: int64 [P + 1], of the pieces in a stream of tokens.
+          key_P: uint64: a piece's spans depend on its key and its length alone.
+        """
+        length_P = np.diff(offsets)
+        noise_P, spans_P = self.counts(length_P)
+        gap_N, length_N = np.zeros((2, int(spans_P.sum())), np.int64)
+        partition_all(mix(key_P ^ _STREAMS[0]), length_P - noise_P, spans_P, gap_N)
+        partition_all(mix(key_P ^ _STREAMS[1]), noise_P, spans_P, length_N)
+        piece_N = np.repeat(np.arange(len(length_P)), spans_P)
+        # Gaps and spans tile each piece that has any.
+        tiled_P = length_P * (spans_P > 0)
+        before_P = offsets[:-1] - (np.cumsum(tiled_P) - tiled_P)
+        stop_N = np.cumsum(gap_N + length_N) + before_P[piece_N]
+        return Spans(offsets, piece_N, stop_N - length_N, length_N)
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Where the noise of pieces is.
+
+    Attributes:
+      offsets: int64 [P + 1], of the pieces.
+      piece_N: int64, ascending: the piece that each span is of.
+      start_N: int64, its first token in the stream.
+      length_N: int64, its tokens.
+    """
+
+    offsets: np.ndarray
+    piece_N: np.ndarray
+    start_N: np.ndarray
+    length_N: np.ndarray
+
+    def pairs(self, ids: np.ndarray, sentinel_ids: np.ndarray, eos: int) -> tuple[Ragged, Ragged]:
+        """Inputs and targets of all pieces.
+
+        Args:
+          ids: the stream.
+          sentinel_ids: for the first, second ... span of a piece.
+          eos: what ends both.
+        """
+        pieces = len(self.offsets) - 1
+        spans_P = np.bincount(self.piece_N, minlength=pieces)
+        if spans_P.max(initial=0) > len(sentinel_ids):
+            raise ValueError(f"{spans_P.max()} spans in a piece, {len(sentinel_ids)} sentinels")
+        # Parts: each span with the text before it, and the text after a piece's last span.
+        part_N = np.arange(len(self.piece_N)) + self.piece_N
+        end_P = np.cumsum(spans_P + 1) - 1
+        text, noise, special = np.zeros((3, end_P[-1] + 1 if pieces else 0, 2), np.int64)
+        noise[part_N] = np.stack((self.start_N, self.length_N), axis=1)
+        after = self.offsets[np.repeat(np.arange(1, pieces + 1), spans_P + 1)]
+        after[part_N] = self.start_N + self.length_N
+        text[:, 0] = np.append(self.offsets[:1], after[:-1])[: len(text)]
+        after[part_N] = self.start_N
+        text[:, 1] = after - text[:, 0]
+        special[:, 1] = 1
+        special[part_N, 0] = len(ids) + ranges(np.zeros_like(spans_P), spans_P)
+        special[end_P, 0] = len(ids) + len(sentinel_ids)
+        pool = np.concatenate((ids, sentinel_ids, np.array([eos], ids.dtype)))
+        ends = np.append(0, end_P + 1)
+        sides = ((text, special), (special, noise))
+        joined = (join_slices(pool, *np.stack(side, axis=2).transpose(1, 0, 2)) for side in sides)
+        inputs, targets = (Ragged(values, offsets[ends]) for values, offsets in joined)
+        return inputs, targets
+
+
+@inner
+def _partition(key, items, lengths):
+    """Cuts a number of items into as many parts as there are lengths, none of them empty.
+
+    Every way to cut has the same chance: cuts are drawn by selection sampling (Knuth, The Art of
+    Computer Programming 2, 3.4.2, algorithm S).
+    """
+    cuts, begin = 0, 0
+    for place in range(1, items):
+        wanted = lengths.size - 1 - cuts
+        if not wanted:
+            break
+        draw = mix(key + np.uint64(place) * GAMMA)
+        if share_of(draw) * (items - place) < wanted:
+            lengths[cuts] = place - begin
+            cuts, begin = cuts + 1, place
+    lengths[cuts] = items - begin
+
+
+@entry()
+def partition_all(keys, items, counts, lengths):
+    """Fills int64 [N]: for each of P keys `items` cut into `counts` parts at random; 0 for none."""
+    at = 0
+    for piece in range(keys.size):
+        if counts[piece]:
+            _partition(keys[piece], items[piece], lengths[at : at + counts[piece]])
+            at += counts[piece]
+
+
+@dataclass(frozen=True)
+class SpanCorruption(TextTask):
     """Rows for encoder-decoders, which restore spans of noise."""
 
     title: ClassVar[str] = "span corruption"
 
-    text_field: str = "text"
-    """The field with the text, where inputs have fields."""
     packing: Literal["best_fit", "none"] = "best_fit"
     """best_fit: pieces whole, rows full. none: a piece a row."""
     noise_density: float = 0.15
@@ -66,10 +217,6 @@ class SpanCorruption(Task):
     def _noise(self) -> Noise:
         return Noise(self.noise_density, self.mean_span_length)
 
-    def roles(self) -> tuple[Role, ...]:
-        """A document is a text and nothing else."""
-        return (Role("text", "string", self.text_field),)
-
     def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """Inputs and targets end with EOS, and there is a sentinel for every span."""
         if "eos" not in tokenizer.special_ids:
@@ -84,7 +231,7 @@ class SpanCorruption(Task):
                 "no place for a text of two tokens, a sentinel and EOS: give more"
             )
         self._sentinel_ids(tokenizer, max_length)
-        return {"packing": self.packing, **NO_MASKS}
+        return super().contract(tokenizer, max_length)
 
     def parameters(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """How much is noise, places for targets, and the sentinels."""
@@ -103,20 +250,22 @@ class SpanCorruption(Task):
         is_trained_D: np.ndarray,
     ) -> Examples:
         """Each document's ids; one that has a sentinel written in it is refused."""
-        encoded, guarded = tokenizer.encode(documents.text)
+        made = super().examples(documents, tokenizer, schema, is_trained_D)
+        ids = made.ragged["ids"]
         is_sentinel = np.zeros(schema.vocab_size, bool)
         is_sentinel[schema.parameters["sentinel_ids"]] = True
         rejects = {}
-        for place in np.flatnonzero(is_sentinel[encoded.values]).tolist():
-            document = int(np.searchsorted(encoded.offsets, place, side="right")) - 1
-            token = tokenizer.decode(encoded.values[place : place + 1])
+        for place in np.flatnonzero(is_sentinel[ids.values]).tolist():
+            document = int(np.searchsorted(ids.offsets, place, side="right")) - 1
+            token = tokenizer.decode(ids.values[place : place + 1])
             detail = f"the text has {token} written in it, which stands for a span of noise"
             rejects.setdefault(document, ("sentinel_in_text", detail))
-        document_E = np.delete(np.arange(len(documents.text)), list(rejects))
-        ids = encoded.astype(token_dtype(schema.vocab_size))
-        if rejects:
-            ids = ids.take(document_E)
-        return Examples(document_E, {"ids": ids}, {}, rejects, guarded)
+        if not rejects:
+            return made
+        document_E = np.delete(made.document_E, list(rejects))
+        return replace(
+            made, document_E=document_E, ragged={"ids": ids.take(document_E)}, rejects=rejects
+        )
 
     def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
         """Cuts documents into pieces whose inputs and targets fit, and draws the spans of each.
@@ -252,7 +401,7 @@ def _count_up(name: str, sentinels: Numbered) -> Iterator[RowProblem]:
     due = np.zeros_like(numbers)
     goes_on = (rows[1:] == rows[:-1]) & (segments[1:] == segments[:-1])
     due[1:] = np.where(goes_on, numbers[:-1] + 1, 0)
-    for i in np.flatnonzero(numbers != due)[:MOST].tolist():
+    for i in np.flatnonzero(numbers != due)[:MOST_PROBLEMS].tolist():
         yield RowProblem(
             int(rows[i]),
             f"segment {segments[i]} of {name}_ids has sentinel {numbers[i]} where {due[i]} is due",
@@ -265,7 +414,7 @@ def _equal_counts(inputs: Numbered, targets: Numbered, columns: Columns) -> Iter
         np.bincount(rows * most + segments, minlength=len(columns["segment_ids"]) * most)
         for rows, segments, _ in (inputs, targets)
     ]
-    for i in np.flatnonzero(counts[0] != counts[1])[:MOST].tolist():
+    for i in np.flatnonzero(counts[0] != counts[1])[:MOST_PROBLEMS].tolist():
         yield RowProblem(
             i // most,
             f"segment {i % most} has {counts[0][i]} sentinels in its inputs and {counts[1][i]} in "

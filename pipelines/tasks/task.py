@@ -8,7 +8,7 @@ it. Legend: E examples, S segments, B rows of a chunk, L places a row.
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -17,10 +17,8 @@ import numpy as np
 from pipelines.readers.documents import Documents, Role
 from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.ragged import Ragged
-from pipelines.rows.row_problem import RowProblem
 from schemas.errors import UsageError
 from schemas.features import TASKS, token_dtype
-from schemas.features import is_training as is_training
 from schemas.sidecar import Schema
 
 if TYPE_CHECKING:
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
 Columns = dict[str, np.ndarray]
 Finish = Callable[[Columns, np.ndarray], Columns]
 Surroundings = tuple[tuple[int, ...], tuple[int, ...]]
+MOST_PROBLEMS = 20  # of one kind that are described; a thousand equal ones help nobody
 NO_MASKS: Mapping[str, Any] = {
     "static_masking": False,
     "mask_rate": 0.0,
@@ -87,6 +86,27 @@ class Segments:
 
 
 @dataclass(frozen=True)
+class RowProblem:
+    """What is wrong with a row.
+
+    Attributes:
+      row: index in the batch.
+      message: names the value and its place in the row.
+    """
+
+    row: int
+    message: str
+
+
+def problems_where(bad: np.ndarray, message: Callable[[int, int], str]) -> Iterator[RowProblem]:
+    """A problem for every true place [row, column], up to MOST_PROBLEMS."""
+    if not bad.any():
+        return
+    for row, column in np.argwhere(bad)[:MOST_PROBLEMS].tolist():
+        yield RowProblem(row, message(row, column))
+
+
+@dataclass(frozen=True)
 class Task(ABC):
     """What all tasks have in common.
 
@@ -111,13 +131,13 @@ class Task(ABC):
     def roles(self) -> tuple[Role, ...]:
         """The fields of a document that it reads; without the first, a document is empty."""
 
-    @abstractmethod
     def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
-        """The fields of Schema that the task decides, `packing` and those of NO_MASKS.
+        """The fields of Schema that the task decides: `packing` and those of NO_MASKS.
 
         Raises:
           UsageError: its flags, the tokenizer and the length of rows do not go together.
         """
+        return {"packing": getattr(self, "packing", "best_fit"), **NO_MASKS}
 
     @abstractmethod
     def examples(
@@ -193,6 +213,30 @@ class Task(ABC):
           split: that they are of.
         """
         return ()
+
+
+@dataclass(frozen=True)
+class TextTask(Task):
+    """A task whose documents are a text and nothing else."""
+
+    text_field: str = "text"
+    """The field with the text, where inputs have fields."""
+
+    def roles(self) -> tuple[Role, ...]:
+        """The text."""
+        return (Role("text", "string", self.text_field),)
+
+    def examples(
+        self,
+        documents: Documents,
+        tokenizer: "LoadedTokenizer",
+        schema: Schema,
+        is_trained_D: np.ndarray,
+    ) -> Examples:
+        """Encodes each document; its ids are one example."""
+        encoded, guarded = tokenizer.encode(documents.text)
+        ids = encoded.astype(token_dtype(schema.vocab_size))
+        return Examples(np.arange(len(documents.text)), {"ids": ids}, guarded=guarded)
 
 
 def task_class(name: str) -> type[Task]:

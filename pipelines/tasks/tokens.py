@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.ragged import cut
-from pipelines.tasks.edged_text import EdgedText
+from pipelines.tasks.clm import EdgedText
 from pipelines.tasks.task import Segments
 from schemas.sidecar import Schema
 
@@ -18,8 +18,6 @@ class Tokens(EdgedText):
     holds_documents: ClassVar[bool] = True
     packing: ClassVar[str] = "none"
 
-    text_field: str = "text"
-    """The field with the text, where inputs have fields."""
     bos: bool = False
     """Begin each document with the tokenizer's bos token."""
     eos: bool = True

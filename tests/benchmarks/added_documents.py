@@ -23,9 +23,7 @@ from pipelines.build.options import BuildOptions
 from pipelines.build.route_examples import route_examples
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.readers.sources import plan_blocks, read_block
-from pipelines.rows.batch_stream import to_stream
-from pipelines.rows.example_batch import join
-from pipelines.rows.repeats import keep
+from pipelines.rows.example_batch import join, keep, to_stream
 from pipelines.rows.routing import Routes
 from pipelines.runners.shuffle import Outbox
 from pipelines.tasks.mlm import Mlm

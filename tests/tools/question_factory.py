@@ -13,8 +13,7 @@ from pipelines.build.route_examples import route_examples
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.readers.documents import Documents, Reject, batch_of
 from pipelines.rows.evaluation import evaluation_file
-from pipelines.rows.example_batch import join
-from pipelines.rows.repeats import keep
+from pipelines.rows.example_batch import join, keep
 from pipelines.rows.routing import Routes
 from pipelines.tasks.qa import Qa
 from schemas.sidecar import Schema

@@ -11,8 +11,7 @@ from pipelines.build.options import parse_options
 from pipelines.build.route_examples import RoutedExamples, route_examples
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.readers.documents import Documents, batch_of
-from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.repeats import keep
+from pipelines.rows.example_batch import ExampleBatch, keep
 from pipelines.rows.routing import Routes
 from schemas.sidecar import Schema
 

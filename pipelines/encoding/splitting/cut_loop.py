@@ -11,7 +11,7 @@ import numpy as np
 from numba import types
 
 from pipelines.host.compiled import entry, inner
-from pipelines.rows.code_points import code_point
+from pipelines.rows.text_bytes import code_point
 
 CHUNK = 1 << 14  # bytes of text, and about as many words, that are cut at once
 ROOM = 2 * CHUNK + 4  # for starts: at most one a byte is found

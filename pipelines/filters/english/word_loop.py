@@ -14,7 +14,7 @@ import numpy as np
 from pipelines.filters.english import characters
 from pipelines.filters.english.spellings import UNIT
 from pipelines.host.compiled import entry, inner
-from pipelines.rows.code_points import code_point
+from pipelines.rows.text_bytes import code_point
 
 _SPACE, _ALPHA, _LOWER, _UPPER = (
     characters.SPACE,

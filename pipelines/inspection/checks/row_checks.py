@@ -7,9 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pipelines.rows.row_problem import MOST as MOST
-from pipelines.rows.row_problem import RowProblem, problems_where
-from pipelines.tasks.task import task_class
+from pipelines.tasks.task import MOST_PROBLEMS, RowProblem, problems_where, task_class
 from schemas.features import is_training, positions_from_segments, unmask
 from schemas.sidecar import Schema
 
@@ -40,7 +38,7 @@ def row_problems(
     suffix: tuple[int, ...] = (),
     evaluation: np.ndarray | None = None,
 ) -> list[RowProblem]:
-    """Everything that is wrong with rows, up to MOST of each kind, sorted by row.
+    """Everything that is wrong with rows, up to MOST_PROBLEMS of each kind, sorted by row.
 
     Args:
       columns: of B rows, decoded.
@@ -201,7 +199,7 @@ def _find_misplaced(
     columns = firsts + step
     inside = (columns >= 0) & (columns < input_ids.shape[1])
     found = np.where(inside, input_ids.reshape(-1)[(places + step) * inside], -1)
-    for n in np.flatnonzero(found != expected)[:MOST].tolist():
+    for n in np.flatnonzero(found != expected)[:MOST_PROBLEMS].tolist():
         yield RowProblem(
             int(rows[n]),
             f"the segment that {what} at {int(firsts[n])} has id {int(found[n])} at "

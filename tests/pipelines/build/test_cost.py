@@ -21,8 +21,7 @@ from pipelines.build.options import parse_options
 from pipelines.build.route_examples import route_examples
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.readers.sources import read_block
-from pipelines.rows.example_batch import join
-from pipelines.rows.repeats import keep
+from pipelines.rows.example_batch import join, keep
 from pipelines.rows.routing import Routes
 from pipelines.runners.launch import IN_PROCESS
 

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.build.make_shard import RowMaker
-from pipelines.rows.example_batch import MARK, ExampleBatch, join
+from pipelines.rows.example_batch import MARK, ExampleBatch, join, keep
 from pipelines.rows.ragged import Ragged, ranges
-from pipelines.rows.repeats import keep
 from pipelines.runners.shuffle import Outbox
 from pipelines.storage.scratch import load, write_scratch
 from pipelines.tasks.mlm import Mlm

@@ -24,7 +24,7 @@ TESTS = [
     "filters/rules/test_quality.py",
     "filters/test_repetition.py",
     "rows/test_masking.py",
-    "rows/test_noise_spans.py",
+    "tasks/test_noise_spans.py",
     "rows/test_packing.py",
     "rows/test_row_layout.py",
     "rows/test_word_hashes.py",

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.inspection.checks.row_checks import MOST, count, row_problems
+from pipelines.inspection.checks.row_checks import count, row_problems
+from pipelines.tasks.task import MOST_PROBLEMS
 from schemas.features import positions_from_segments
 from tests.tools.shard_factory import BOS, EOS, MASK, PAD, UNK, mlm_schema, packed_rows
 
@@ -134,4 +135,4 @@ def test_of_many_equal_problems_some_are_described():
     columns = packed_rows(schema, 100, seed=4)
     columns["segment_ids"][:, 0] = 0
     problems = [p for p in row_problems(columns, schema) if "begins with" in p.message]
-    assert [problem.row for problem in problems] == list(range(MOST))
+    assert [problem.row for problem in problems] == list(range(MOST_PROBLEMS))

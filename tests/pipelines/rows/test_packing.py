@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.rows.packing import pack
-from pipelines.rows.packing_loop import best_fit, fill
+from pipelines.rows.packing import best_fit, fill, pack
 
 
 def packed(lengths, max_length, method="best_fit"):

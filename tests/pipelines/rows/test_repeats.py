@@ -9,9 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.build_shards import main
-from pipelines.rows.example_batch import COPIES, MARK, ExampleBatch, join, mark_batch
+from pipelines.rows.example_batch import (
+    COPIES,
+    MARK,
+    ExampleBatch,
+    join,
+    keep,
+    mark_batch,
+    sort_examples,
+    without_repeats,
+)
 from pipelines.rows.ragged import Ragged
-from pipelines.rows.repeats import keep, sort_examples, without_repeats
 from schemas.drops import mark_of
 from schemas.sidecar import read_set
 

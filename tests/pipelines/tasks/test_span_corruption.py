@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.inspection.checks.row_checks import count, row_problems
-from pipelines.rows.noise_spans import Noise
+from pipelines.tasks.span_corruption import Noise
 from schemas.errors import UsageError
 from tests.tools.task_rows import make_rows
 from tests.tools.tokenizer_factory import TEXT, trained_tokenizer

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.rows.noise_spans import Noise
+from pipelines.tasks.span_corruption import Noise
 
 T5 = Noise(0.15, 3.0)
 SENTINELS = np.arange(900, 990, dtype=np.uint16)
