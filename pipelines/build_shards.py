@@ -20,7 +20,7 @@ def main(argv: list[str]) -> None:
     )
     options, beam_arguments = parse_options(argv)
     want_addresses(2.4, "build_shards")
-    beam_arguments = check_arguments(
+    check_arguments(
         beam_arguments, BuildOptions, type(options.settings), runner=not options.preflight
     )
     s3_flags.take(beam_arguments)

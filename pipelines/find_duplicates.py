@@ -25,7 +25,7 @@ def main(argv: list[str]) -> None:
         use_underscores=True,
     )
     want_addresses(2, "find_duplicates")
-    beam_arguments = check_arguments(beam_arguments, FindOptions, runner=True)
+    check_arguments(beam_arguments, FindOptions, runner=True)
     s3_flags.take(beam_arguments)
     # --help and a wrong flag are answered without what this imports.
     from pipelines.duplicates.run import find_or_tell

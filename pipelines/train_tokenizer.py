@@ -25,7 +25,7 @@ def main(argv: list[str]) -> None:
         use_underscores=True,
     )
     want_addresses(2, "train_tokenizer")
-    beam_arguments = check_arguments(beam_arguments, TokenizerOptions, runner=not options.preflight)
+    check_arguments(beam_arguments, TokenizerOptions, runner=not options.preflight)
     s3_flags.take(beam_arguments)
     # --help and a wrong flag are answered without what these import.
     if options.preflight:

@@ -1,20 +1,36 @@
-"""What Beam's flags say of a runner and its workers, read in one place and without Beam."""
+"""Beam's flags that name a runner and its workers: parsed here alone, and without Beam."""
 
 import argparse
+import dataclasses
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
-PACKAGE = "textmill"  # what a user's own package of Textmill is called
-_LOCAL_RUNNERS = (
-    "",
+PACKAGE = "textmill"  # the name of a user's own package of Textmill
+# Runners that Beam knows by a short name too (`flink`, `FLINKRUNNER`); a test compares with Beam's.
+RUNNERS = (
+    "DataflowRunner",
+    "BundleBasedDirectRunner",
     "DirectRunner",
     "SwitchingDirectRunner",
-    "BundleBasedDirectRunner",
+    "InteractiveRunner",
+    "FlinkRunner",
     "FnApiRunner",
+    "KafkaStreamsRunner",
+    "PortableRunner",
     "PrismRunner",
+    "SparkRunner",
+    "TestDirectRunner",
+    "TestDataflowRunner",
 )
-_BY_JOB_SERVER = ("PortableRunner", "FlinkRunner", "SparkRunner", "PrismRunner")
+_LOCAL = ("BundleBasedDirectRunner", "DirectRunner", "SwitchingDirectRunner", "FnApiRunner")
+# Runners whose job server is a Java program, and the flags of its jar.
+_JARS = {
+    "FlinkRunner": "flink_job_server_jar",
+    "SparkRunner": "spark_job_server_jar",
+    "KafkaStreamsRunner": "kafka_streams_job_server_jar",
+}
 
 
 class Workers(NamedTuple):
@@ -22,7 +38,7 @@ class Workers(NamedTuple):
 
     Attributes:
       environment: DOCKER, PROCESS, EXTERNAL (a pool that runs already), LOOPBACK (this process).
-      image: of the user's own; "" for Beam's.
+      image: the user's own; "" for Beam's.
       are_bare: whether they start without Textmill, and install what is staged for them.
     """
 
@@ -33,95 +49,113 @@ class Workers(NamedTuple):
 
 @dataclass(frozen=True)
 class RunnerFlags:
-    """Flags as they are given, with Beam's defaults.
+    """Flags of Beam, by their names, with Beam's defaults; see `runner_flags`."""
 
-    Attributes:
-      is_named: whether a runner is.
-      runner: its class name: DataflowRunner; "" where none is named.
-      job_endpoint: the address of a job server; "" for none, and for one in this process.
-      is_embedded: whether it is to be one in this process.
-      prism_location: the program of Prism.
-      mode: --direct_running_mode.
-      number: --direct_num_workers.
-    """
+    runner: str | None = None
+    job_endpoint: str = ""
+    prism_location: str = ""
+    direct_running_mode: str = ""
+    direct_num_workers: int | None = None
+    environment_type: str = ""
+    environment_config: str = ""
+    environment_option: list[str] = field(default_factory=list)
+    sdk_container_image: str = ""
+    worker_harness_container_image: str = ""
+    extra_package: list[str] = field(default_factory=list)
+    flink_master: str = "[auto]"
+    spark_master_url: str = "local[4]"
+    flink_job_server_jar: str = ""
+    spark_job_server_jar: str = ""
+    kafka_streams_job_server_jar: str = ""
 
-    is_named: bool
-    runner: str
-    job_endpoint: str
-    is_embedded: bool
-    prism_location: str | None
-    mode: str
-    number: int
-    given: argparse.Namespace
-
-    @property
-    def is_local(self) -> bool:
-        """Whether all workers share this machine's disk."""
-        return self.runner in _LOCAL_RUNNERS
+    @cached_property
+    def runner_class(self) -> str:
+        """The class of the runner: FlinkRunner for `flink` and for a dotted name; "" for none."""
+        name = (self.runner or "").rpartition(".")[2]
+        known = {runner.lower(): runner for runner in RUNNERS}
+        return known.get(name.lower()) or known.get(f"{name.lower()}runner", name)
 
     @property
     def is_prism(self) -> bool:
         """Whether the runner is Prism."""
-        return self.runner == "PrismRunner"
+        return self.runner_class == "PrismRunner"
+
+    @property
+    def is_dataflow(self) -> bool:
+        """Whether Google's machines do the work."""
+        return self.runner_class.endswith("DataflowRunner")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all workers share this machine's disk."""
+        return not self.runner_class or self.is_prism or self.runner_class in _LOCAL
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the job server runs in this process."""
+        return self.job_endpoint == "embed"
+
+    @property
+    def job_server(self) -> str:
+        """HOST:PORT of a job server that runs already; "" for none."""
+        return "" if self.is_embedded else self.job_endpoint
+
+    @property
+    def jar_flag(self) -> str:
+        """The flag of the jar whose job server the runner starts; "" for a runner without one."""
+        return "" if self.job_endpoint else _JARS.get(self.runner_class, "")
+
+    @property
+    def number(self) -> int:
+        """Workers of the local runner."""
+        return 1 if self.direct_num_workers is None else self.direct_num_workers
 
     @property
     def in_processes(self) -> bool:
         """Whether the local runner's workers are processes of their own."""
-        return self.mode == "multi_processing"
+        return self.direct_running_mode == "multi_processing"
 
     @property
     def in_parallel(self) -> bool:
         """Whether the local runner's workers are threads or processes."""
-        return self.mode.startswith("multi_")
+        return self.direct_running_mode.startswith("multi_")
 
     @property
     def workers(self) -> Workers:
         """What workers start in, and whether Textmill is there."""
-        given, runner = self.given, self.runner
-        packages = map(os.path.basename, given.extra_package or ())
-        has_own = any(name.startswith(f"{PACKAGE}-") for name in packages)
-        image = given.sdk_container_image or given.worker_harness_container_image
-        if runner.endswith("DataflowRunner"):
+        has_own = any(
+            os.path.basename(path).startswith(f"{PACKAGE}-") for path in self.extra_package
+        )
+        if self.is_dataflow:
+            image = self.sdk_container_image or self.worker_harness_container_image
             return Workers("DOCKER", image, not image and not has_own)
-        if runner not in _BY_JOB_SERVER:
+        if self.runner_class not in ("PortableRunner", "PrismRunner", *_JARS):
             return Workers("LOOPBACK", "", False)
         in_this_process = (
-            runner == "PrismRunner"
-            or (runner == "FlinkRunner" and given.flink_master in ("[auto]", "[local]"))
-            or (runner == "SparkRunner" and given.spark_master_url.startswith("local"))
+            self.is_prism
+            or (self.runner_class == "FlinkRunner" and self.flink_master in ("[auto]", "[local]"))
+            or (self.runner_class == "SparkRunner" and self.spark_master_url.startswith("local"))
         )
-        environment = given.environment_type or ("LOOPBACK" if in_this_process else "DOCKER")
+        environment = self.environment_type or ("LOOPBACK" if in_this_process else "DOCKER")
+        image = self.sdk_container_image or self.worker_harness_container_image
         if environment == "DOCKER":
-            options = dict(o.partition("=")[::2] for o in given.environment_option or ())
-            image = options.get("docker_container_image", "") or given.environment_config or ""
+            name = "docker_container_image="
+            images = [o.removeprefix(name) for o in self.environment_option if o.startswith(name)]
+            image = images[-1] if images else self.environment_config
         environment = environment.upper()
         is_bare = environment in ("DOCKER", "PROCESS") and not image and not has_own
         return Workers(environment, image, is_bare)
 
 
 def runner_flags(beam_arguments: list[str]) -> RunnerFlags:
-    """What they say; flags that are not looked at here are passed over."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("runner", "prism_location", "environment_type", "environment_config"):
-        parser.add_argument(f"--{name}")
-    for name in ("job_endpoint", "direct_running_mode", "sdk_container_image"):
-        parser.add_argument(f"--{name}", default="")
-    parser.add_argument("--direct_num_workers", default="1")
-    parser.add_argument("--worker_harness_container_image", default="")
-    parser.add_argument("--environment_option", "--environment_options", action="append")
-    parser.add_argument("--extra_package", "--extra_packages", action="append")
-    parser.add_argument("--flink_master", default="[auto]")
-    parser.add_argument("--spark_master_url", default="local[4]")
-    given = parser.parse_known_args(beam_arguments)[0]
-    is_embedded = given.job_endpoint == "embed"
-    number = given.direct_num_workers
-    return RunnerFlags(
-        is_named=given.runner is not None,
-        runner=(given.runner or "").rpartition(".")[2],
-        job_endpoint="" if is_embedded else given.job_endpoint,
-        is_embedded=is_embedded,
-        prism_location=given.prism_location,
-        mode=given.direct_running_mode,
-        number=int(number) if number.isdecimal() else 1,
-        given=given,
+    """Parses flags of Beam; passes over those that `RunnerFlags` does not have."""
+    parser = argparse.ArgumentParser(
+        add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS
     )
+    for flag in dataclasses.fields(RunnerFlags):
+        names, kind = [f"--{flag.name}"], int if flag.name == "direct_num_workers" else str
+        if flag.default_factory is list:  # Beam takes --extra_packages too
+            parser.add_argument(*names, f"--{flag.name}s", action="append", dest=flag.name)
+        else:
+            parser.add_argument(*names, type=kind)
+    return RunnerFlags(**vars(parser.parse_known_args(beam_arguments)[0]))

@@ -1,10 +1,11 @@
-"""Runs a Beam pipeline for a person: shows its progress, says errors in words.
+"""Runs a Beam pipeline for a person: shows its progress, and reports failures in words.
 
-Imports Beam, and so is imported by `launch.with_beam` alone.
+Imports Beam; `launch.with_beam` imports it where a command needs it.
 """
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -13,32 +14,60 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 import apache_beam as beam
+import grpc
 import psutil
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
+from apache_beam.runners.portability import portable_runner
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms.environments import Environment
 
 from pipelines.host.console import Console
-from pipelines.runners import job_server
 from pipelines.runners.beam_flags import runner_flags
-from pipelines.runners.failures import WORKER_DIED, WORKER_DIED_LATE, in_words, overheard
 from pipelines.runners.launch import LAUNCHER
-from pipelines.runners.prism_runner import start_prism
+from pipelines.runners.prism_runner import LostWorker, start_prism
 from pipelines.runners.progress import Display
 from pipelines.runners.runner_check import check_flags as check_flags  # for who has no Beam yet
+from pipelines.runners.runner_check import reach_job_server
+from pipelines.runners.runner_check import refuse_bad_runner as refuse_bad_runner
 from pipelines.runners.worker_package import package_code
-from schemas.commands.memory import want_addresses
-from schemas.commands.terminal import visible
-from schemas.errors import DataError, LeftRunning, UsageError
+from schemas.commands.memory import shortage_of, want_addresses
+from schemas.commands.terminal import in_time, visible
+from schemas.errors import DataError, LeftRunning, TextmillError, UsageError
 
-# For a run of which a worker died: it may just be ending its workers; if its last step has run, it
-# is, and on a crowded machine that takes a while.
+# A run that lost a worker process may just be ending its workers; if its last step has run, it is,
+# and on a crowded machine that takes a while.
 _LAST_WORDS_SECONDS, _ENDING_SECONDS = 10, 120
+_CANCEL_SECONDS = 5
+_WHILE = re.compile(r" \[while running '.*")  # what Beam adds to a worker's message
+# Beam's threads that wait for a job's messages, and for the work of workers in this process.
+_LISTENERS = ("wait_until_finish_read", "run_worker_", "read_grpc_client_inputs")
+_WAITS_FOR_PROCESS = "run_worker"
+_WORKER_DIED = (
+    "a worker process died (killed, or out of memory): nothing was published; run the same command "
+    "again, with fewer workers if memory is short"
+)
+_WORKER_DIED_LATE = (
+    "a worker process died after the last step, and the others do not end: all was published and "
+    "is whole; the same command finds it"
+)
+
+
+class _PatientHandle(portable_runner.JobServiceHandle):
+    """Waits for a job until it ends.
+
+    Beam takes `--job_server_timeout`, the limit of a request, for that of a whole job on Prism, and
+    gives up after 300 seconds (apache/beam#35867).
+    """
+
+    def __init__(self, *arguments: Any, **more: Any):
+        super().__init__(*arguments, **more)
+        self.timeout = None
 
 
 def mend_beam() -> None:
-    """Changes what of Beam loses data or fills the terminal (a test tells when Beam has)."""
+    """Changes what of Beam loses data or jobs, or fills the terminal (tests show when Beam has)."""
+    portable_runner.JobServiceHandle = _PatientHandle
     # Workers that are threads of this process print what a bundle fails with, and hand it on too;
     # after the end of a run, such as by a lost runner, that would be a traceback on the terminal.
     setattr(sdk_worker, "print", lambda *_, **__: None)  # noqa: B010
@@ -74,8 +103,11 @@ def run_pipeline(
       DataError: a worker refused the data, or the run failed; in words.
       KeyboardInterrupt: at once, though workers may still be busy.
     """
-    if runner_flags(beam_arguments).in_parallel:
+    flags = runner_flags(beam_arguments)
+    if flags.in_parallel:
         want_addresses(3.2, "a run in threads or processes")
+    if flags.job_server:
+        reach_job_server(flags.job_server)
     mend_beam()
     os.environ[LAUNCHER] = str(os.getpid())  # for worker processes on this machine
     outcome: list[BaseException | None] = []
@@ -87,9 +119,8 @@ def run_pipeline(
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with (
-                overheard(died),
+                _overhear(died),
                 start_prism(beam_arguments) as started,
-                job_server.reach_job_server(started) as started,
                 package_code(started, filter_name) as arguments,
             ):
                 try:
@@ -116,14 +147,15 @@ def run_pipeline(
             _watch(worker, display, died, is_published)
         except KeyboardInterrupt:
             for job in jobs:  # else a cluster would go on with it
-                job_server.cancel(job)
+                with contextlib.suppress(Exception):  # nobody could act on its failure
+                    in_time(_CANCEL_SECONDS, job.cancel)
             raise
     if outcome[0] is not None:
-        raise in_words(outcome[0]) from outcome[0]
+        raise in_words(outcome[0], flags.job_server) from outcome[0]
 
 
 def _job_name(job: Any) -> str:
-    """What an engine calls a job, by which its pages know it; "" if it has no name."""
+    """The name of a job on the pages of its runner; "" if it has none."""
     found = getattr(job, "job_id", getattr(job, "_job_id", ""))
     try:
         return str(found() if callable(found) else found)
@@ -148,11 +180,11 @@ def _check_environment(options: PipelineOptions) -> None:
 
 @contextmanager
 def _stderr_in(path: str) -> Iterator[TextIO]:
-    """Sends what this process and its workers say on stderr to a file; yields the real stderr.
+    """Sends the stderr of this process and its workers to a file; yields the real stderr.
 
-    Worker processes of Beam narrate their start and end there, whatever log level is asked for, and
-    what a bundle fails with. It goes through a pipe, which takes it when the disk is full: a worker
-    that cannot say what it failed with tells nobody, and would be waited for for ever.
+    Worker processes of Beam narrate their start and end there, whatever the log level, and what a
+    bundle fails with. It goes through a pipe, which takes it when the disk is full: a worker that
+    cannot write what it failed with reports to nobody, and the run would wait for it for ever.
     """
     sys.stderr.flush()
     terminal = os.fdopen(os.dup(2), "w", buffering=1)
@@ -175,7 +207,7 @@ def _keep_log(reader: int, log: int) -> None:
     """Writes what comes out of a pipe to a file, control characters visibly; closes both."""
     with os.fdopen(reader, encoding="utf-8", errors="backslashreplace") as lines:
         for line in lines:
-            with contextlib.suppress(OSError):  # the disk is full: that is said by who needs it
+            with contextlib.suppress(OSError):  # a full disk: the data's own writers report it
                 os.write(log, visible(line, keep="\n\t").encode())
     os.close(log)
 
@@ -199,10 +231,10 @@ def _watch(
             if died.is_set():
                 worker.join(_LAST_WORDS_SECONDS)
                 if worker.is_alive() and not is_published():
-                    raise LeftRunning(WORKER_DIED)
+                    raise LeftRunning(_WORKER_DIED)
                 worker.join(_ENDING_SECONDS)
                 if worker.is_alive():
-                    raise LeftRunning(WORKER_DIED_LATE)
+                    raise LeftRunning(_WORKER_DIED_LATE)
     except (KeyboardInterrupt, LeftRunning):
         threading.excepthook = lambda _: None  # Beam's threads complain of what comes next
         for process in psutil.Process().children(recursive=True):
@@ -210,3 +242,71 @@ def _watch(
         raise
     finally:
         display.close()
+
+
+@contextmanager
+def _overhear(died: threading.Event) -> Iterator[None]:
+    """Takes note of what ends Beam's threads, and prints none of their lost connections.
+
+    The error that ends the run reports a lost connection once; each thread that listens to a runner
+    would show it as an exception of its own. FnApiRunner takes no notice of worker processes that
+    end before their time: the run would wait for them for ever.
+
+    Args:
+      died: set when a worker process has.
+    """
+    usual = threading.excepthook
+
+    def hook(arguments: threading.ExceptHookArgs) -> None:
+        if arguments.thread and arguments.thread.name == _WAITS_FOR_PROCESS:
+            died.set()
+        if not isinstance(arguments.exc_value, grpc.RpcError):
+            usual(arguments)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        for thread in threading.enumerate():
+            if thread.name.startswith(_LISTENERS):
+                thread.join(1)
+        if threading.excepthook is hook:
+            threading.excepthook = usual
+
+
+def in_words(error: BaseException, job_server: str = "") -> BaseException:
+    """A failure of a pipeline as the paragraph of the worker that raised it, if there is one.
+
+    Beam wraps the text of a worker's exception in its own, whose type is lost on the way.
+
+    Args:
+      error: that ended the run.
+      job_server: the address of the one that ran the job; "" for none of the user's.
+    """
+    text = str(error)
+    if isinstance(error, TextmillError):
+        return type(error)(_WHILE.sub("", text))
+    if isinstance(error, LostWorker):
+        return DataError(_WORKER_DIED)
+    if job_server and isinstance(error, grpc.RpcError | grpc.FutureTimeoutError):
+        return DataError(
+            f"the job server at {job_server} ended while the job ran, or the network to it was "
+            "cut: nothing was published. The cluster may go on with the job for a while; of that "
+            "nothing is published either: start the job server, run the same command again"
+        )
+    if short := shortage_of(error):
+        return short
+    said = re.findall(r"(?:DataError|UsageError): (.*)", text)
+    if said:
+        return DataError(_WHILE.sub("", said[-1]).strip())
+    if re.search(r"Channel closed|SDK worker disconnected|connection.*(closed|reset)", text, re.I):
+        return DataError(_WORKER_DIED)
+    if "Service failed to start up" in text:
+        return DataError(
+            "the job server ended as soon as it was started: give the jar of a job server of this "
+            "very release of Beam, and see what `java -jar JAR` prints"
+        )
+    refused = re.search(r"failed in state \w+: (.*)", text)
+    if refused and "Traceback" not in text:
+        return DataError(f"the runner gave the job up: {refused[1]}")
+    return error

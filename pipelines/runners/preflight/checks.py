@@ -80,7 +80,7 @@ class Asked:
     @property
     def on_dataflow(self) -> bool:
         """Whether Google's machines do."""
-        return self.flags.runner.endswith("DataflowRunner")
+        return self.flags.is_dataflow
 
     @property
     def here(self) -> bool:
@@ -97,7 +97,7 @@ def check_runner(asked: Asked) -> Check:
     if asked.on_dataflow and not _has_package("google.cloud.dataflow_v1beta3"):
         remedy = "pip install '/path/to/textmill[pipelines,gcp]'"
         return Check("runner", "failed", "Beam's part for Dataflow is not installed", remedy)
-    if flags.runner == "PortableRunner" and (problem := _endpoint_problem(asked)):
+    if flags.runner_class == "PortableRunner" and (problem := _endpoint_problem(asked)):
         remedy = "--job_endpoint=HOST:PORT of a job server that runs"
         return Check("runner", "failed", problem, remedy)
     try:
@@ -111,7 +111,7 @@ def check_runner(asked: Asked) -> Check:
         "EXTERNAL": "workers come from pools that run already",
         "LOOPBACK": "workers are threads of this command",
     }[workers.environment]
-    return Check("runner", "ok", f"{flags.runner}; {starts}")
+    return Check("runner", "ok", f"{flags.runner_class}; {starts}")
 
 
 def _has_package(name: str) -> bool:

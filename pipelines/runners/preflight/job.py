@@ -77,7 +77,7 @@ def translate_job(arguments: list[str], build: Callable[[beam.Pipeline], Any]) -
       arguments: Beam's; where those for Dataflow are not complete, others stand in.
       build: adds the transforms.
     """
-    runner_name = runner_flags(arguments).runner
+    runner_name = runner_flags(arguments).runner or ""
     on_dataflow = runner_name.endswith("DataflowRunner")
     stand_ins = []
     if on_dataflow and any(check.state == "failed" for check in check_flags(arguments)):

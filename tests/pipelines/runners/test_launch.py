@@ -8,15 +8,17 @@ from queue import Queue
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
+from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.runners.worker.sdk_worker import SdkHarness
 
 from pipelines.build.options import BuildOptions
 from pipelines.runners import beam_run
-from pipelines.runners.beam_flags import runner_flags
-from pipelines.runners.failures import in_words
+from pipelines.runners.beam_flags import RUNNERS, runner_flags
+from pipelines.runners.beam_run import in_words
 from pipelines.runners.launch import (
     IN_PROCESS,
     PROCESSES_PAY_BYTES,
@@ -24,6 +26,7 @@ from pipelines.runners.launch import (
     check_arguments,
     choose_runner,
 )
+from pipelines.runners.prism_runner import LostWorker
 from pipelines.runners.runner_check import refuse_bad_runner
 from pipelines.tasks.mlm import Mlm
 from schemas.errors import DataError, UsageError
@@ -77,18 +80,20 @@ def test_flags_of_beam_pass_and_others_are_refused_with_a_hint():
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--runner=os.system"], "--runner=os.system is no runner; leave it out"),
-        (["--runner", "os.abort"], "--runner=os.abort is no runner"),
-        (["--runner=no.such"], "--runner=no.such: there is no such runner; leave it out"),
+        (["--runner=os.system"], "--runner=os.system: there is no such runner; leave it out"),
+        (["--runner", "os.abort"], "--runner=os.abort: there is no such runner; leave it out"),
+        (["--runner=no.such"], r"--runner=no.such: there is no such runner \(ModuleNotFound"),
         (["--runner="], "--runner=: there is no such runner"),
         (["--runner=.x"], "--runner=.x: there is no such runner"),
-        (["--runner=apache_beam.runners.PipelineRunner"], "is what runners have in common"),
-        (["--runner=InteractiveRunner"], "is for notebooks"),
+        (["--runner=apache_beam.runners.PipelineRunner"], "there is no such runner; leave"),
         (["--runner=portable"], "takes a job server: --job_endpoint=HOST:PORT"),
         (["--runner=SparkRunner"], "nothing is downloaded: .* --spark_job_server_jar=PATH"),
         (["--runner=flink"], "nothing is downloaded: .* --flink_job_server_jar=PATH"),
-        (["--runner=flink", "--flink_job_server_jar=no.jar"], "no.jar: there is no such file"),
-        (["--runner=flink", f"--flink_job_server_jar={__file__}"], "test_launch.py is no jar"),
+        (["--runner=flink", "--flink_job_server_jar=no.jar"], "no.jar is not the path of a jar"),
+        (
+            ["--runner=flink", f"--flink_job_server_jar={__file__}"],
+            "py is not the path of a jar",
+        ),
         (["--runner=KafkaStreamsRunner"], "--kafka_streams_job_server_jar=PATH"),
         (["--direct_num_workers=0"], "--direct_num_workers=0: from 1 to 1024"),
         (["--direct_num_workers", "-1"], "--direct_num_workers=-1: from 1 to 1024"),
@@ -134,14 +139,17 @@ def test_other_runners_are_not_refused(flags):
 def test_a_short_name_is_the_runner(name, cls, local, environment, form):
     """Named as Beam allows it, a runner gets its workers' package and is local, or is not."""
     more = "--flink_master=cluster:8081"
-    short = check_arguments([*form.format(name).split(), more], BuildOptions)
-    assert short == [f"--runner={cls}", more]
-    assert runner_flags(short).is_local == local
-    assert (runner_flags(short).runner, runner_flags(short).workers.environment) == (
-        cls,
-        environment,
-    )
-    assert runner_flags(short).is_prism == (cls == "PrismRunner")
+    arguments = [*form.format(name).split(), more]
+    check_arguments(arguments, BuildOptions)
+    flags = runner_flags(arguments)
+    assert (flags.runner_class, flags.is_local) == (cls, local)
+    assert flags.workers.environment == environment
+    assert flags.is_prism == (cls == "PrismRunner")
+
+
+def test_the_runners_with_short_names_are_those_of_beam():
+    known = {path.rpartition(".")[2] for path in StandardOptions.ALL_KNOWN_RUNNERS}
+    assert set(RUNNERS) == known
 
 
 def test_a_workers_error_is_its_own_paragraph():
@@ -158,6 +166,9 @@ def test_a_workers_error_is_its_own_paragraph():
     starved = "Traceback ...\nnumpy._core._exceptions._ArrayMemoryError: Unable to allocate 8 GiB\n"
     assert "memory is short" in str(in_words(RuntimeError(starved)))
     assert "_ArrayMemoryError: Unable to allocate 8 GiB" in str(in_words(RuntimeError(starved)))
+    cut = in_words(grpc.RpcError("UNAVAILABLE"), "host:8099")
+    assert str(cut).startswith("the job server at host:8099 ended while the job ran")
+    assert "a worker process died" in str(in_words(LostWorker()))
     defect = ZeroDivisionError("x")
     assert in_words(defect) is defect
 
