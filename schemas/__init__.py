@@ -2,9 +2,9 @@
 
 Standard library and numpy only, Python 3.8 syntax: any trainer host can read a shard set.
 
-- What a row is: features, task_rules, codec, records, array_record.
-- What lies beside the rows: sidecar, manifest, statistics, drops, agreement; typed_json and kinds
-  read and check them.
+- What a row is: features, codec, records.
+- What lies beside the rows: sidecar, manifest, statistics, drops, agreement; typed_json reads and
+  checks them.
 - What both halves need besides: errors, template (what a prompt says), version; and in folders
   stores (where a set is: directories, object stores, the cache), commands (how an entry starts,
   reads --config, prints and ends) and untrusted (limits for a tokenizer.json of unknown origin).

@@ -6,13 +6,12 @@ must be. What takes reading (rows, tokenizer.json, config.yaml, the files for Te
 is for `pipelines.verify`. Python 3.8 syntax.
 """
 
-from typing import TYPE_CHECKING, Dict, Iterator, Set
+from typing import TYPE_CHECKING, Dict, Iterator, Optional, Set
 
 from schemas.features import is_training
 from schemas.manifest import DECONTAMINATION, EVALUATION, REJECTED, Manifest, ManifestFile
 from schemas.records import framed_bytes, largest_file
-from schemas.statistics import Statistics
-from schemas.task_rules import specials_due
+from schemas.statistics import ShardStatistics, Statistics
 
 if TYPE_CHECKING:
     from schemas.sidecar import Schema
@@ -108,11 +107,24 @@ def _odd_counts(schema: "Schema", stats: Statistics) -> Iterator[str]:
             classes and sum(shard.labels.values()) != shard.documents
         ):
             what = "labels are the classes, and add up to the documents"
-        elif specials_due(schema, shard) not in (None, shard.specials_added * schema.mask_copies):
+        elif _specials_due(schema, shard) not in (None, shard.specials_added * schema.mask_copies):
             what = "specials added are those that parameters name"
         else:
             continue
         yield f"stats.json: {name}: the counts contradict each other: {what}"
+
+
+def _specials_due(schema: "Schema", shard: ShardStatistics) -> Optional[int]:
+    """How many special tokens a shard has, in all masked copies; None where no rule is known."""
+    given = schema.parameters
+    if schema.task == "qa":
+        return shard.segments * (1 + given["bos"])  # and eos
+    if "prefix_ids" not in given:
+        return None
+    around = sum(len(given.get(f"{name}_ids", ())) for name in ("prefix", "middle", "suffix"))
+    if schema.task == "mlm" and schema.packing != "concat":  # which cuts what documents have become
+        return shard.segments * around
+    return shard.documents * around * schema.mask_copies
 
 
 def _odd_files(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:

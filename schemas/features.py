@@ -1,6 +1,6 @@
-"""Every feature of every task: name, dtype, shape, meaning. The one place that knows.
+"""Every task: the features of its rows, and the parameters that readers of the rows rely on.
 
-Legend: B rows, L tokens a row, K slots for masked tokens.
+Legend: B rows, L tokens a row, K slots for masked tokens. Python 3.8 syntax.
 """
 
 from dataclasses import dataclass
@@ -8,6 +8,9 @@ from types import MappingProxyType
 from typing import Any, Dict, Mapping, Tuple
 
 import numpy as np
+
+from schemas.errors import DataError
+from schemas.typed_json import Kind, check, number, one_of
 
 MAX_TOKENS = 1 << 16  # the longest row: a position must fit in uint16
 MAX_VOCABULARY = 1 << 24  # ids; the largest that was published has a million
@@ -190,6 +193,91 @@ def task_features(
         raise ValueError("unknown task {!r}: one of {}".format(task, ", ".join(TASKS)))
     features = _TASKS[task](Sizes(max_length, vocab_size, max_masked, parameters))
     return tuple(sorted(features, key=lambda feature: feature.name))
+
+
+_TEXT = Kind(lambda v: type(v) is str, "a text")
+_FIELD = Kind(lambda v: v is None or type(v) is str, "the name of a field")
+_CLASSES = Kind(
+    lambda v: (
+        isinstance(v, (list, tuple))
+        and len(v) > 1
+        and all(type(name) is str and name for name in v)
+        and len(set(v)) == len(v)
+    ),
+    "a list of two or more names, each once",
+)
+# Of the parameters in schema.json those that readers of rows use; others are for people. One that
+# ends in _field is the name of a field, one that ends in _ids a list of token ids.
+PARAMETERS: Mapping[str, Kind] = {
+    "bos": Kind(lambda v: type(v) is bool, "true or false"),
+    "chat_template": _TEXT,
+    "classes": _CLASSES,
+    "end_of_turn": _TEXT,
+    "max_answer_length": number(1, MAX_TOKENS),
+    "max_question_length": number(1, MAX_TOKENS),
+    "max_target_length": number(1, MAX_TOKENS - 1),
+    "normalize": one_of("none", "nfc", "nfkc"),
+    "qa_form": one_of("causal", "prefix"),
+    "qa_template": _TEXT,
+    "train_on": one_of("assistant", "last", "all"),
+    "truncation": one_of("head", "tail", "head_tail"),
+}
+# Those that a task must have; a task that is not named here may have any.
+_NEEDS: Mapping[str, Tuple[str, ...]] = {
+    "chat": ("chat_template", "end_of_turn", "prefix_ids", "suffix_ids", "train_on"),
+    "classification": ("classes", "truncation", "prefix_ids", "suffix_ids"),
+    "clm": ("prefix_ids", "suffix_ids"),
+    "qa": ("bos", "max_answer_length", "max_question_length", "qa_form", "qa_template"),
+    "tokens": ("prefix_ids", "suffix_ids"),
+    "span_corruption": ("max_target_length", "sentinel_ids"),
+}
+_BY_ROLE = ("chat", "clm", "tokens")  # documents begin with bos and end with eos, or with nothing
+_END_IN_EOS = ("qa", "span_corruption")
+
+
+def check_parameters(
+    task: str, parameters: Mapping[str, Any], *, vocab_size: int, special_ids: Mapping[str, int]
+) -> None:
+    """Refuses parameters that readers of the rows could not use.
+
+    Args:
+      task: such as "clm".
+      parameters: of the schema, from JSON or as they were made.
+      vocab_size: ids are below it.
+      special_ids: of the schema.
+
+    Raises:
+      DataError: a parameter is missing or of another kind; names it and what belongs there.
+    """
+    needs = _NEEDS.get(task, ())
+    if task == "classification" and "text_pair_field" in parameters:
+        needs += ("middle_ids",)
+    for name in needs:
+        if name not in parameters:
+            raise DataError(f"parameters has no {name}, which {task} needs: build the set anew")
+    ids = Kind(
+        lambda v: (
+            isinstance(v, (list, tuple)) and all(type(i) is int and 0 <= i < vocab_size for i in v)
+        ),
+        "a list of ids below vocab_size",
+    )
+    by_ending = {"ids": ids, "field": _FIELD}
+    for name, value in parameters.items():
+        kind = PARAMETERS.get(name, by_ending.get(name.rpartition("_")[2]))
+        if kind is not None:
+            check(kind.is_good(value), f"parameters.{name}", value, kind.remedy)
+    sentinels = parameters.get("sentinel_ids", ())
+    distinct = len(set(sentinels)) == len(sentinels)
+    check(distinct, "parameters.sentinel_ids", sentinels, "an id is there twice")
+    if task in _END_IN_EOS:
+        check("eos" in special_ids, "special_ids", special_ids, f"{task} needs eos")
+    if task == "qa" and parameters["bos"]:
+        check("bos" in special_ids, "special_ids", special_ids, "rows begin with bos")
+    for name, role in (("prefix_ids", "bos"), ("suffix_ids", "eos")):
+        if task in _BY_ROLE:
+            value = list(parameters[name])
+            good = value in ([], [special_ids.get(role)])
+            check(good, f"parameters.{name}", value, f"[] or the id of {role}")
 
 
 def max_masked_slots(max_length: int, mask_rate: float) -> int:

@@ -13,8 +13,16 @@ from dataclasses import dataclass
 from typing import Any, List, Optional, Tuple
 
 from schemas.errors import DataError, describe_refusal
-from schemas.kinds import SHA256, Kind, check, check_kinds, number
-from schemas.typed_json import MAX_BYTES, from_json, parse_json
+from schemas.typed_json import (
+    MAX_BYTES,
+    SHA256,
+    Kind,
+    check,
+    check_kinds,
+    from_json,
+    number,
+    parse_json,
+)
 
 FORMAT_VERSION = 2  # of rows and sidecars
 MANIFEST = "MANIFEST.json"

@@ -4,14 +4,12 @@ Each is a frozen dataclass that refuses values which cannot be right, and is wri
 keys and without times, so that the same work gives the same bytes.
 """
 
-import gc
 import hashlib
 import json
 import os
 import re
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, ContextManager, Dict, Iterator, List, Optional, Tuple
+from typing import Any, ContextManager, Dict, List, Optional, Tuple
 
 from schemas.agreement import disagreements
 from schemas.codec import ENCODINGS, RowCodec
@@ -21,17 +19,28 @@ from schemas.features import (
     MAX_VOCABULARY,
     TASKS,
     Feature,
+    check_parameters,
     max_masked_slots,
     task_features,
 )
-from schemas.kinds import SHA256, Kind, check, check_kinds, number, one_of, text_like
 from schemas.manifest import MANIFEST, Manifest, check_version
 from schemas.records import DOCUMENT_FORMATS, FORMATS
 from schemas.statistics import Statistics
 from schemas.stores.set_cache import Cache
 from schemas.stores.set_files import LocalFiles, SetFiles, open_files
-from schemas.task_rules import check_parameters
-from schemas.typed_json import from_json, parse_json, read_bounded
+from schemas.typed_json import (
+    SHA256,
+    Kind,
+    check,
+    check_kinds,
+    from_json,
+    number,
+    one_of,
+    parse_json,
+    pause_collector,
+    read_bounded,
+    text_like,
+)
 
 SIDECARS = ("schema.json", "stats.json", "inputs.json")
 PACKINGS = ("best_fit", "concat", "none")
@@ -385,23 +394,11 @@ def read_set(
       DataError: not a shard set, or not as it was published; names the file.
       UsageError: no package for this kind of store, or the cache cannot be written to.
     """
-    with _without_collector():
+    with pause_collector():
         files = open_files(os.fspath(directory), cache, verify=verify, follow_links=follow_links)
         if isinstance(files, LocalFiles):
             files.check_sizes()
         return read_sidecars(files)
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Spares 65,536 shards the garbage collector, which looks for cycles where none are: 1 s."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def read_sidecars(files: SetFiles) -> SetInfo:

@@ -26,7 +26,8 @@ from pipelines.encoding.tokenizer_files import (
 )
 from pipelines.rows.ragged import Ragged
 from schemas.errors import DataError
-from schemas.untrusted.tokenizer_bounds import gc_paused, read_tokenizer_json, resolve_ids
+from schemas.typed_json import pause_collector
+from schemas.untrusted.tokenizer_bounds import read_tokenizer_json, resolve_ids
 
 if TYPE_CHECKING:
     import tokenizers
@@ -53,7 +54,7 @@ class LoadedTokenizer:
 
     chat_templates: Mapping[str, str] = MappingProxyType({})
 
-    @gc_paused()
+    @pause_collector()
     def __init__(
         self,
         tokenizer: "bytes | tokenizers.Tokenizer",
@@ -277,7 +278,7 @@ class LoadedTokenizer:
         return self._choice[0]
 
     @cached_property
-    @gc_paused()
+    @pause_collector()
     def _choice(self) -> tuple[Engine, str]:
         return choose_engine(self._tokenizer, self._config, self._place, parallel=self._parallel)
 

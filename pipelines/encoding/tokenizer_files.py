@@ -21,8 +21,8 @@ from schemas.untrusted.tokenizer_bounds import (
     check_size,
     check_vocabulary,
     read_tokenizer_json,
+    try_tokenizer,
 )
-from schemas.untrusted.tokenizer_trial import try_tokenizer
 
 # transformers' names, the stronger first: a BERT has no bos_token, and its [CLS] does that duty.
 _NAMES = {
@@ -128,7 +128,7 @@ def parse_tokenizer(data: bytes, place: str) -> tuple[Tokenizer, dict[str, Any]]
       DataError: they go beyond what a tokenizer may hold, or `tokenizers` does not understand them.
     """
     config = read_tokenizer_json(data, place)
-    try_tokenizer(data, config, place)
+    try_tokenizer(config, place)
     with failures_as_data_errors(f"{place} is not a tokenizer that `tokenizers` can read", _REMEDY):
         return Tokenizer.from_buffer(data), config
 

@@ -21,8 +21,11 @@ from pipelines.train.word_counts import SCHEMA, buffers_of
 from schemas.commands.terminal import call_if_slow
 from schemas.errors import DataError
 from schemas.untrusted.limited_process import LimitedProcess, LimitExceeded
-from schemas.untrusted.tokenizer_bounds import LONGEST_TEXT
-from schemas.untrusted.tokenizer_trial import failure_of_patterns, may_run_away
+from schemas.untrusted.tokenizer_bounds import (
+    LONGEST_TEXT,
+    failure_of_patterns,
+    may_run_away,
+)
 
 _CHUNK = 1 << 20  # bytes of documents that are cut at once
 _CHILD = LimitedProcess(f"from {__name__} import answer", seconds=60)

@@ -1,33 +1,37 @@
-"""What a tokenizer.json may hold, looked at before any library reads it. Pure.
+"""What a tokenizer.json may hold, checked before any library reads it. Python 3.8 syntax.
 
 `tokenizers` trusts its files: each bound here stands for a way to end or hang the process that
 reads one, or the process that trains with it. Published tokenizers keep far from all of them.
-Python 3.8 syntax: trainers open the tokenizers of sets, which may come from strangers, too.
+
+What a regular expression costs is tried in a `LimitedProcess`, unless its form shows that it takes
+little time for any text: published patterns have such a form, and start no process. The child
+cannot try the other bounds: what ids, holes and long tokens cost arises in training and encoding,
+and how much a normalizer makes of a text depends on the text.
 """
 
 import base64
-import contextlib
-import gc
 import json
 import re
 import unicodedata
 from itertools import chain
-from typing import Any, Dict, Iterator, List, Set
+from typing import Any, Dict, Iterator, List, Optional, Set
 
 from schemas.errors import DataError
+from schemas.typed_json import pause_collector
+from schemas.untrusted.limited_process import LimitedProcess, LimitExceeded
 
 MOST_BYTES = 128 << 20  # of a file; the largest published one (Gemma 3) has 33 MB
 MOST_IDS = 1 << 22  # four times the largest published vocabulary: a model has a row for each
 MOST_HOLES = 1 << 16  # ids below the largest that no token has: rows that are trained for nothing
 LONGEST_TOKEN = 1 << 16  # characters of a token of the model
 LONGEST_ADDED = 4096  # of an added token: 1 MB that is nearly one takes minutes to encode
-MOST_ADDED_TEXT = 1 << 20  # of all added tokens: takes 1 to 4 s to load
+MOST_ADDED_TEXT = 1 << 20  # of all added tokens, as normalized: takes 1 to 4 s to load
 LONGEST_TEXT = 8192  # characters of any other text, such as a pattern
 LONGEST_AFFIX = 64  # of what goes before or after each piece of a word
 LONGEST_WORD = 1000  # that WordPiece cuts: takes 0.1 s, and time grows with its square
 MOST_STEPS = 256  # of a normalizer, pre-tokenizer, post-processor or decoder
 MOST_GROWTH = 128.0  # characters that one may become, as far as the file tells; T5's: 36
-MOST_PIECES = 64  # of a template, and special tokens that it adds
+MOST_PIECES = 64  # of any list in a step, such as a template or the ids that it adds
 MOST_TYPES = 256  # token types: rows keep them in a byte
 _STEPS_OF = {
     "normalizer": "normalizers",
@@ -36,37 +40,17 @@ _STEPS_OF = {
     "decoder": "decoders",
 }
 _CHARACTER_MAP = "precompiled_charsmap"
-# Characters, escapes and classes, one after another, each there at least once.
-_PLAIN = re.compile(
-    r"(?:(?:[^\\\[\](){}*+?|^$]|\\[pP]\{\w+\}|\\[^\w<>'`]|\\[sSwWdDnrt]|\[\^?(?:[^\\\[\]&^]|\\.)+\])"
-    r"(?:\+|\{[1-9]\d*,?\})?)+"
-)
 _REMEDY = (
     "save it again with transformers, use another, or make your own with "
     "python -m pipelines.train_tokenizer"
 )
 
 
-@contextlib.contextmanager
-def gc_paused() -> Iterator[None]:
-    """No search for cycles of objects: hundreds of thousands are made here, and none is garbage.
-
-    Loading a vocabulary of 200,000 takes a fifth less time.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@gc_paused()
+@pause_collector()
 def read_tokenizer_json(content: bytes, place: str) -> Dict[str, Any]:
     """The parsed content of a tokenizer.json that is safe to hand to `tokenizers`.
 
-    Its patterns are not judged (`patterns_of`), nor ids that `tokenizers` gives anew
+    Its patterns are not judged (`try_tokenizer`), nor ids that `tokenizers` gives anew
     (`resolve_ids`). A vocabulary of 50,000 takes 40 ms, nearly all of it parsing.
 
     Args:
@@ -83,9 +67,13 @@ def read_tokenizer_json(content: bytes, place: str) -> Dict[str, Any]:
         raise DataError(f"{place} is not a tokenizer: no JSON: {error}; {_REMEDY}") from error
     try:
         _check_bounds(config)
-    except ValueError as error:
-        raise DataError(f"{place} is not a tokenizer to be used: {error}; {_REMEDY}") from error
+    except (ValueError, RecursionError) as error:
+        raise _describe_misfit(place, error) from error
     return config
+
+
+def _describe_misfit(place: str, error: Exception) -> DataError:
+    return DataError(f"{place} is not a tokenizer to be used: {error}; {_REMEDY}")
 
 
 def check_size(size: int, place: str) -> None:
@@ -109,7 +97,7 @@ def check_vocabulary(vocab: Any, place: str) -> None:
     try:
         _check_ids(_model_ids(vocab))
     except ValueError as error:
-        raise DataError(f"{place} is not a vocabulary to be used: {error}; {_REMEDY}") from error
+        raise _describe_misfit(place, error) from error
 
 
 def resolve_ids(config: Dict[str, Any], place: str) -> Dict[str, int]:
@@ -131,7 +119,7 @@ def resolve_ids(config: Dict[str, Any], place: str) -> Dict[str, int]:
         for step in _steps(config.get("post_processor"), "post_processor"):
             _check_added_ids(step, known)
     except ValueError as error:
-        raise DataError(f"{place} is not a tokenizer to be used: {error}; {_REMEDY}") from error
+        raise _describe_misfit(place, error) from error
     return ids
 
 
@@ -148,38 +136,25 @@ def token_ids(config: Dict[str, Any]) -> Dict[str, int]:
     return ids
 
 
-def patterns_of(config: Dict[str, Any]) -> List[str]:
-    """The regular expressions of all its steps, each once."""
-    steps = chain.from_iterable(_steps(config.get(name), name) for name in _STEPS_OF)
-    patterns = (step.get("pattern") for step in steps)
-    return sorted({p["Regex"] for p in patterns if isinstance(p, dict) and "Regex" in p})
-
-
-def added_text_may_grow(config: Dict[str, Any]) -> bool:
-    """Whether a normalizer may make more than `MOST_ADDED_TEXT` characters of added tokens."""
-    tokens = [added for added in config.get("added_tokens") or [] if added.get("normalized")]
-    growth = 1.0
-    for step in _steps(config.get("normalizer"), "normalizer"):
-        growth *= _growth(step)
-    return growth * sum(len(added["content"]) for added in tokens) > MOST_ADDED_TEXT
-
-
 def _check_bounds(config: Any) -> None:
     model = _expect(_expect(config, dict, "it").get("model"), dict, "model")
     _check_ids(_model_ids(model.get("vocab")))
-    _check_model(model)
-    _check_added_tokens(_expect(config.get("added_tokens") or [], list, "added_tokens"))
-    growth = 1.0  # of a text; a decoder has tokens to begin with, a post-processor adds few
+    for name in ("continuing_subword_prefix", "end_of_word_suffix"):
+        affix = _expect(model.get(name) or "", str, name)
+        _at_most(len(affix), LONGEST_AFFIX, f"characters of its {name}")
+    longest = _expect(model.get("max_input_chars_per_word", 0), int, "max_input_chars_per_word")
+    _at_most(longest, LONGEST_WORD, "for its max_input_chars_per_word")
+    growth = normalized = 1.0  # characters that one may become
     for name in _STEPS_OF:
-        growth = 1.0 if name == "decoder" else growth
+        growth = 1.0 if name == "decoder" else growth  # which has tokens to begin with
         for number, step in enumerate(_steps(config.get(name), name)):
             _at_most(number + 1, MOST_STEPS, f"steps of its {name}")
-            _check_texts(step, name)
-            if name == "post_processor":
-                _check_template(step)
-                continue
-            growth *= _growth(step)
+            _check_sizes({k: v for k, v in step.items() if k != _STEPS_OF[name]}, f"its {name}")
+            if name != "post_processor":  # which adds few
+                growth *= _growth(step)
             _at_most(growth, MOST_GROWTH, f"characters that steps up to its {name} may make of one")
+        normalized = growth if name == "normalizer" else normalized
+    _check_added_tokens(config.get("added_tokens") or [], normalized)
 
 
 def _model_ids(vocab: Any) -> Dict[str, int]:
@@ -211,21 +186,14 @@ def _check_ids(ids: Dict[str, int]) -> None:
     _at_most(last + 1 - len(ids), MOST_HOLES, f"ids below its largest, {last:,}, that no token has")
 
 
-def _check_model(model: Dict[str, Any]) -> None:
-    for name in ("continuing_subword_prefix", "end_of_word_suffix"):
-        affix = _expect(model.get(name) or "", str, name)
-        _at_most(len(affix), LONGEST_AFFIX, f"characters of its {name}")
-    longest = _expect(model.get("max_input_chars_per_word", 0), int, "max_input_chars_per_word")
-    _at_most(longest, LONGEST_WORD, "for its max_input_chars_per_word")
-
-
-def _check_added_tokens(added_tokens: List[Any]) -> None:
-    total = 0
-    for added in added_tokens:
+def _check_added_tokens(added_tokens: Any, growth: float) -> None:
+    """`growth`: characters that the normalizer may make of one."""
+    total = 0.0
+    for added in _expect(added_tokens, list, "added_tokens"):
         content = _expect(_expect(added, dict, "an added token").get("content"), str, "its content")
         _at_most(len(content), LONGEST_ADDED, "characters of an added token")
-        total += len(content)
-    _at_most(total, MOST_ADDED_TEXT, "characters of all its added tokens")
+        total += len(content) * (growth if added.get("normalized") else 1)
+    _at_most(total, MOST_ADDED_TEXT, "characters of all its added tokens, as normalized")
 
 
 def _steps(part: Any, name: str) -> Iterator[Dict[str, Any]]:
@@ -237,13 +205,19 @@ def _steps(part: Any, name: str) -> Iterator[Dict[str, Any]]:
         yield from _steps(step, name)
 
 
-def _check_texts(step: Dict[str, Any], name: str) -> None:
-    pattern = step.get("pattern")
-    for kind, text in pattern.items() if isinstance(pattern, dict) else ():
-        _at_most(len(_expect(text, str, kind)), LONGEST_TEXT, f"characters of {kind} in its {name}")
-    for key, text in step.items():
-        if isinstance(text, str) and key != _CHARACTER_MAP:
-            _at_most(len(text), LONGEST_TEXT, f"characters of {key} in its {name}")
+def _check_sizes(value: Any, name: str) -> None:
+    """Texts, lists and type ids in a step."""
+    if isinstance(value, str):
+        _at_most(len(value), LONGEST_TEXT, f"characters of {name}")
+    elif isinstance(value, list):
+        _at_most(len(value), MOST_PIECES, f"parts of {name}")
+        for item in value:
+            _check_sizes(item, name)
+    elif isinstance(value, dict):
+        for key in value.keys() - {_CHARACTER_MAP}:
+            _check_sizes(value[key], f"{key} in {name}")
+    elif isinstance(value, int) and name.startswith("type_id"):
+        _at_most(value, MOST_TYPES - 1, f"for a {name}")
 
 
 def _growth(step: Dict[str, Any]) -> float:
@@ -255,15 +229,13 @@ def _growth(step: Dict[str, Any]) -> float:
     if _CHARACTER_MAP in step:
         return _longest_in_map(_expect(step[_CHARACTER_MAP], str, _CHARACTER_MAP))
     if "prepend" in step:
-        return 1 + _spelt(_expect(step["prepend"], str, "prepend")) / 2
+        return 1 + _spelt_length(_expect(step["prepend"], str, "prepend")) / 2
     if "content" in step and "pattern" in step:
-        content, pattern = _spelt(_expect(step["content"], str, "content")), step["pattern"]
+        content, pattern = _spelt_length(_expect(step["content"], str, "content")), step["pattern"]
         if isinstance(pattern, dict) and isinstance(pattern.get("String"), str):
-            found = len(pattern["String"])
-            return max(1.0, content / found) if found else 1.0 + content
-        if isinstance(pattern, dict) and _is_never_empty(str(pattern.get("Regex"))):
-            return max(1.0, content)
-        return 1.0 + content
+            if pattern["String"]:
+                return max(1.0, content / len(pattern["String"]))
+        return 1.0 + content  # a regular expression may find the empty text between all
     if "" in (step.get("suffix"), step.get("word_delimiter_token")):  # a space between all
         return 2.0
     # A byte becomes a character; a text that an earlier step cut gets one before each piece.
@@ -272,7 +244,7 @@ def _growth(step: Dict[str, Any]) -> float:
     return 1.0
 
 
-def _spelt(text: str) -> int:
+def _spelt_length(text: str) -> int:
     return len(unicodedata.normalize("NFKD", text))
 
 
@@ -280,42 +252,12 @@ def _longest_in_map(encoded: str) -> float:
     """Of what a SentencePiece normalizer writes: a trie, and texts that end with a zero byte."""
     data = base64.b64decode(encoded, validate=True)
     texts = data[4 + int.from_bytes(data[:4], "little") :].split(b"\0")
-    return float(max(_spelt(text.decode("utf-8", "replace")) for text in texts)) or 1.0
-
-
-def _is_never_empty(pattern: str) -> bool:
-    """Whether it is plain that a regular expression finds no empty text; most in use are so."""
-    return _PLAIN.fullmatch(pattern) is not None
-
-
-def _check_template(step: Dict[str, Any]) -> None:
-    """A template puts special tokens around texts, of which it takes each once."""
-    for name in ("single", "pair"):
-        pieces = _expect(step.get(name) or [], list, f"the template {name}")
-        _at_most(len(pieces), MOST_PIECES, f"pieces of the template {name}")
-        texts = []
-        for piece in pieces:
-            for kind, value in _expect(piece, dict, f"a piece of the template {name}").items():
-                value = _expect(value, dict, f"a piece of the template {name}")
-                type_id = _expect(value.get("type_id", 0), int, "type_id")
-                _at_most(type_id, MOST_TYPES - 1, "for a type_id")
-                if kind == "Sequence":
-                    texts.append(value.get("id"))
-        if len(set(map(str, texts))) < len(texts):
-            raise ValueError(
-                f"its template {name} takes a text twice: it does more with "
-                f"{'two texts' if name == 'pair' else 'a text'} than put special tokens around"
-            )
-    special = _expect(step.get("special_tokens") or {}, dict, "special_tokens of the template")
-    for value in special.values():
-        ids = _expect(_expect(value, dict, "a special token").get("ids"), list, "its ids")
-        _at_most(len(ids), MOST_PIECES, "ids of a special token of the template")
+    return float(max(_spelt_length(text.decode("utf-8", "replace")) for text in texts)) or 1.0
 
 
 def _check_added_ids(step: Dict[str, Any], known: Set[int]) -> None:
-    """What a post-processor adds is in the vocabulary."""
-    special = step.get("special_tokens") or {}
-    added = {name: value["ids"] for name, value in special.items()}
+    """What a post-processor adds is in the vocabulary, and it takes each text once."""
+    added = {name: value["ids"] for name, value in (step.get("special_tokens") or {}).items()}
     for name in ("cls", "sep"):  # of BERT's and RoBERTa's own
         if name in step:
             token, i = _expect(step[name], list, name)
@@ -326,6 +268,15 @@ def _check_added_ids(step: Dict[str, Any], known: Set[int]) -> None:
                 raise ValueError(
                     f"its post-processor adds id {i!r:.80} as {name!r:.80}, which no token has"
                 )
+    for name in ("single", "pair"):
+        texts = [
+            str(piece["Sequence"]["id"]) for piece in step.get(name) or () if "Sequence" in piece
+        ]
+        if len(set(texts)) < len(texts):
+            raise ValueError(
+                f"its template {name} takes a text twice: it does more with "
+                f"{'two texts' if name == 'pair' else 'a text'} than put special tokens around"
+            )
 
 
 def _expect(value: Any, kind: type, what: str) -> Any:
@@ -337,3 +288,90 @@ def _expect(value: Any, kind: type, what: str) -> Any:
 def _at_most(value: float, bound: float, what: str) -> None:
     if value > bound:
         raise ValueError(f"{value:,.15g} {what}, and at most {bound:,.15g} are taken")
+
+
+# Regular expressions: `tokenizers` knows no limit of time, and `(a+)+$` takes twice as long for
+# each further `a`.
+
+_TRIAL_SECONDS = 10
+_MOST_REPEATS = 3  # one after another; each makes a power of the text's length of the time
+_RUNS = (28, 2000)  # how long the hard texts are: for doubling, and for powers
+_ESCAPE = re.compile(r"\\[pP]\{\^?\w+\}|\\.", re.DOTALL)
+_CLASS = re.compile(r"\[[^\[\]]+\]")
+_BACK_REFERENCE = re.compile(r"\\[1-9gkKRX]")
+_DOUBTFUL = re.compile(
+    r"\)[*+{]"  # a repeated group, which may hold repeats and choices
+    r"|[*+?}][*+{]"  # a repeated repeat
+    r"|\(\?(?![imsa-]*[:=!>)]|<[=!])"  # a group that is not one of the usual kinds
+    r"|\{\d*,?\d{4,}|\["  # a large count; a class that is not understood
+)
+_TRY_PATTERNS = f"""
+import json
+from tokenizers import Regex, pre_tokenizers
+def answer(data):
+    for pattern in json.loads(data):
+        characters = sorted({{*pattern[:200], *"a 1é中!\\n\\t"}})
+        everything = "".join(characters)
+        try:
+            split = pre_tokenizers.Split(Regex(pattern), "isolated")
+            for character in characters:
+                for run in {_RUNS}:
+                    for end in ("", "\\0", "~" + everything):
+                        split.pre_tokenize_str(character * run + end)
+            split.pre_tokenize_str(everything * 40)
+        except BaseException as error:  # a panic in Rust is no Exception
+            first = ascii(str(error).split("\\n")[0])[1:-1][:200]
+            return (ascii(pattern)[:200] + " fails: " + first).encode()
+    return b""
+"""
+
+
+def try_tokenizer(config: Dict[str, Any], place: str) -> None:
+    """Tries the regular expressions of a tokenizer.json that may take time without end.
+
+    Args:
+      config: its content, as `read_tokenizer_json` gives it.
+      place: names it in errors.
+
+    Raises:
+      DataError: a pattern fails, or takes too long or too much memory.
+    """
+    steps = chain.from_iterable(_steps(config.get(name), name) for name in _STEPS_OF)
+    patterns = (step.get("pattern") for step in steps)
+    texts = {p["Regex"] for p in patterns if isinstance(p, dict) and "Regex" in p}
+    if failure := failure_of_patterns(sorted(texts)):
+        raise DataError(f"{place}: of its patterns {failure}, or use another tokenizer")
+
+
+def failure_of_patterns(patterns: List[str]) -> Optional[str]:
+    """Tries regular expressions that may run away on hard texts: what fails, and the remedy."""
+    doubtful = [pattern for pattern in patterns if may_run_away(pattern)]
+    if not doubtful:
+        return None
+    child = LimitedProcess(_TRY_PATTERNS, seconds=_TRIAL_SECONDS)
+    try:
+        failure = child.ask(json.dumps(doubtful).encode()).decode()
+    except LimitExceeded as error:
+        failure = f"one {error}"
+    finally:
+        child.close()
+    return failure and (
+        f"{failure}, for texts of {max(_RUNS):,} characters; write them without a repeat within a "
+        "repeat"
+    )
+
+
+def may_run_away(pattern: str) -> bool:
+    """Whether the form of a regular expression leaves open that it takes long for some text.
+
+    Plain are those without repeated groups, references back and long rows of open repeats.
+    """
+    if _BACK_REFERENCE.search(pattern):
+        return True
+    bare, classes = _ESCAPE.sub("E", pattern), 1
+    while classes:  # from the innermost, for a class may hold others
+        bare, classes = _CLASS.subn("C", bare)
+    rows = (
+        choice.count("*") + choice.count("+") + choice.count(",}") for choice in bare.split("|")
+    )
+    return _DOUBTFUL.search(bare) is not None or max(rows) > _MOST_REPEATS

@@ -61,24 +61,23 @@ ROOM = 3 << 29  # bytes of address space that a child may ask for beyond its own
 STATED_ONCE = {
     "inputs.json": "where the text was; the files that it names are not part of the set",
     "stats.json: funnel": "what was left out; the set holds what was kept",
-    "schema.json: parameters.chat_template": "rows hold its tokens; config.yaml names a file",
+    "schema.json: mask_rate": "rows hold the masks; max_masked follows from it",
+    "schema.json: mask_unit": "rows hold the masks",
+    "schema.json: packing": "rows hold the segments; one that is none is checked",
+    "schema.json: parameters": "rows hold what they made; those that readers use have kinds",
+    "schema.json: seed": "of choices that rows hold",
     "stats.json: documents_guarded": "how many documents took the slow way; both give equal ids",
     "stats.json: source_bytes": "of the inputs, which are not there to be measured",
     "stats.json: shards.*.text_bytes": "of the documents; rows hold their tokens",
     "stats.json: shards.*.words": "of the documents; rows hold their tokens",
 }
-# Fields that schema.json alone says to a reader of rows: what else says them (config.yaml, the
-# files for TensorFlow Datasets, tokenizer.json, the rows) is not read at opening, but by verify.
+# Fields that schema.json alone gives a reader of rows: what else has them (the files for TensorFlow
+# Datasets, tokenizer.json, the rows) is not read at opening, but by verify.
 BY_VERIFY = {
     "schema.json: all_special_ids": "tokenizer.json",
     "schema.json: code_version": "dataset_info.json",
     "schema.json: features.*.meaning": "features.json",
     "schema.json: golden": "tokenizer.json",
-    "schema.json: mask_rate": "config.yaml",
-    "schema.json: mask_unit": "config.yaml",
-    "schema.json: packing": "config.yaml",
-    "schema.json: parameters": "config.yaml, tokenizer.json, the rows",
-    "schema.json: seed": "config.yaml",
     "schema.json: special_ids": "tokenizer.json",
 }
 FLAGS = {

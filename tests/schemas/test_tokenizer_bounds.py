@@ -1,7 +1,6 @@
 """Tokenizers of strangers: what would hang, abort or mislead is refused in words, and why."""
 
 import base64
-import random
 import subprocess
 import sys
 import time
@@ -12,16 +11,15 @@ import pytest
 from pipelines.build_shards import main as build_shards
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from schemas.errors import DataError
-from schemas.untrusted import tokenizer_trial
+from schemas.untrusted import tokenizer_bounds
 from schemas.untrusted.tokenizer_bounds import (
     MOST_GROWTH,
-    added_text_may_grow,
-    patterns_of,
+    may_run_away,
     read_tokenizer_json,
     resolve_ids,
     token_ids,
+    try_tokenizer,
 )
-from schemas.untrusted.tokenizer_trial import may_run_away, try_tokenizer
 from tests.tools.places import ROOT
 from tests.tools.tokenizer_factory import changed, config_of, data_of, trained_tokenizer
 from tests.tools.tokenizer_mutants import CL100K, added, replace, shapes, split, template
@@ -198,11 +196,12 @@ def test_sizes_of_files_come_first(tmp_path):
 
 
 @pytest.mark.parametrize("shape", shapes())
-def test_every_published_shape_is_taken(shape):
+def test_every_published_shape_is_taken(shape, monkeypatch):
+    monkeypatch.setattr(tokenizer_bounds, "LimitedProcess", None)  # none starts a process
     config = shapes()[shape]
     loaded = LoadedTokenizer.from_json(data_of(config))
     assert resolve_ids(read_tokenizer_json(loaded.json, shape), shape) == {**_ids(data_of(config))}
-    assert not any(map(may_run_away, patterns_of(config)))
+    try_tokenizer(config, shape)
 
 
 def test_growth_of_what_is_published():
@@ -213,10 +212,10 @@ def test_growth_of_what_is_published():
     config["normalizer"]["normalizers"][4]["precompiled_charsmap"] = base64.b64encode(
         charsmap
     ).decode()
-    assert len(longest) * 2 <= MOST_GROWTH
+    assert len(longest) * 4 <= MOST_GROWTH
     assert LoadedTokenizer.from_json(data_of(config)).vocab_size == 38
     config["normalizer"]["normalizers"] *= 2
-    with pytest.raises(DataError, match="324 characters that steps up to its normalizer"):
+    with pytest.raises(DataError, match="648 characters that steps up to its normalizer"):
         read_tokenizer_json(data_of(config), "tokenizer.json")
 
 
@@ -226,31 +225,21 @@ def test_which_patterns_are_tried():
     sound = [r"(?=(\d{3})+(?!\d))", r"(?:\p{L}\p{M}*)+", r"(?:\p{L}|\p{M})+", r"(.)\1"]
     assert all(map(may_run_away, sound))
     steps = [split(pattern) for pattern in sound]
-    try_tokenizer(b"", _sequence("pre_tokenizer", steps, "pretokenizers"), "here")
+    try_tokenizer(_sequence("pre_tokenizer", steps, "pretokenizers"), "here")
     for pattern in ("(a|a)*b", "((((a?)*)*)*)*b", "(x+x+)+y", "["):
         with pytest.raises(DataError, match="^here: of its patterns .* fails: "):
             broken = [*steps, split(pattern)]
-            try_tokenizer(b"", _sequence("pre_tokenizer", broken, "pretokenizers"), "here")
+            try_tokenizer(_sequence("pre_tokenizer", broken, "pretokenizers"), "here")
 
 
-def test_added_tokens_that_grow_are_tried(monkeypatch):
-    draw = random.Random(1)
-    texts = ["".join(draw.choices("abcdefghij", k=4000)) for _ in range(220)]
-    tokens = [added(i, text, normalized=True) for i, text in enumerate(texts)]
-    grown = "".join(draw.choices("klmnopqrst", k=60))
-    config = _CONFIG | {"added_tokens": tokens, "normalizer": replace({"String": "j"}, grown)}
-    monkeypatch.setattr(tokenizer_trial, "_LOADING_SECONDS", 1)  # takes 6 s of processor time
-    with pytest.raises(DataError, match="as its normalizer writes them, cannot be loaded within"):
-        read_and_try(config)
-    monkeypatch.undo()
-    config["added_tokens"] = tokens[:5]
-    read_and_try(config)
-
-
-def read_and_try(config):
-    data = data_of(config)
-    assert added_text_may_grow(config)
-    try_tokenizer(data, read_tokenizer_json(data, "tokenizer.json"), "tokenizer.json")
+def test_added_tokens_are_measured_as_normalized():
+    tokens = [added(_SIZE + i, f"{i:j<4000}", normalized=True) for i in range(9)]
+    config = _CONFIG | {"added_tokens": tokens, "normalizer": replace({"String": "j"}, "k" * 60)}
+    said = "2,160,000 characters of all its added tokens, as normalized"
+    with pytest.raises(DataError, match=said):
+        read_tokenizer_json(data_of(config), "tokenizer.json")
+    config["added_tokens"] = tokens[:4]
+    read_tokenizer_json(data_of(config), "tokenizer.json")
 
 
 def test_a_sample_of_the_fuzzer():

@@ -16,8 +16,8 @@ from schemas.untrusted.tokenizer_bounds import (
     read_tokenizer_json,
     resolve_ids,
     token_ids,
+    try_tokenizer,
 )
-from schemas.untrusted.tokenizer_trial import try_tokenizer
 from trainers.data.batches import BatchReader
 from trainers.data.mixture import Mixture
 from trainers.data.shard_set import ShardSet
@@ -149,7 +149,7 @@ def open_tokenizer(tokenizer_json: bytes) -> Any:
             "pip install tokenizers"
         ) from error
     config = read_tokenizer_json(tokenizer_json, TOKENIZER)
-    try_tokenizer(tokenizer_json, config, TOKENIZER)
+    try_tokenizer(config, TOKENIZER)
     try:
         tokenizer = Tokenizer.from_buffer(tokenizer_json)
         tokenizer.no_truncation()

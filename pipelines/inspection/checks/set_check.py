@@ -1,5 +1,6 @@
 """Re-reads a finished shard set, all of it: what `verify` does with each."""
 
+import json
 import math
 import os
 import sys
@@ -15,10 +16,10 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.host.console import Console
-from pipelines.inspection.checks.config_check import config_problems, tfds_problems
 from pipelines.inspection.checks.shard_check import ExpectedRows, ShardCheck
 from pipelines.rows.evaluation import EVALUATION, evaluation_names, example_name
 from pipelines.tasks.task import task_class
+from pipelines.writers.tfds_info import tfds_files
 from pipelines.writers.token_counts import TOKEN_COUNTS, count_problems
 from schemas.agreement import disagreements
 from schemas.commands.terminal import number_of
@@ -29,6 +30,7 @@ from schemas.stores.set_cache import Cache
 from schemas.stores.set_files import MissingFile, SetFiles, WrongFile, open_files
 from schemas.stores.store import is_url
 from schemas.typed_json import load_json, quote, read_bounded
+from schemas.version import VERSION
 
 _Hashes = dict[str, tuple[int, str] | None]  # path to size and sha256, None where it is missing
 SHOWN = 20  # problems of a set that are printed
@@ -265,7 +267,7 @@ def _expected_rows(
             shards = info.stats.shards
             if TOKEN_COUNTS in {file.path for file in files.manifest.files} - damaged:
                 problems += count_problems(info)
-            problems += _retelling_problems(info, files, damaged)
+            problems += _tfds_problems(info, files, damaged)
     if "tokenizer.json" not in damaged:
         with _note_error(problems):
             surroundings = _surroundings(files, schema, tokenizer)
@@ -275,15 +277,20 @@ def _expected_rows(
     return ExpectedRows(schema, shards, *surroundings, evaluation)
 
 
-def _retelling_problems(info: SetInfo, files: SetFiles, damaged: set[str]) -> list[str]:
-    """Where the files that say the same as the sidecars, to others, say something else."""
+def _tfds_problems(info: SetInfo, files: SetFiles, damaged: set[str]) -> Iterator[str]:
+    """Where the files for TensorFlow Datasets do not describe the rows."""
     listed = {file.path for file in info.manifest.files} - damaged
-    names = listed & {"config.yaml", "dataset_info.json", "features.json"}
-    contents = {name: read_bounded(files.fetch(name)) for name in names}
-    problems = tfds_problems(info, contents)
-    if "config.yaml" in contents:
-        problems += config_problems(contents["config.yaml"], info.schema)
-    return problems
+    for name, written in tfds_files(info.schema, info.manifest.files, info.stats).items():
+        if name not in listed:
+            continue
+        found, due = load_json(files.fetch(name)), json.loads(written)
+        if info.schema.code_version != VERSION and isinstance(found, dict):
+            # The sentence for people is another version's; but that is named in it.
+            told = found.get("description")
+            if "description" in due and f" {info.schema.code_version}: " in str(told):
+                due["description"] = told
+        if found != due:
+            yield f"{name} does not describe the rows of schema.json and stats.json"
 
 
 def _evaluation(files: SetFiles) -> np.ndarray:
