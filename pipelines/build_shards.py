@@ -2,6 +2,7 @@
 
 from pipelines.build.options import BuildOptions, parse_options
 from pipelines.configs.config_file import with_config
+from pipelines.host.unused import leave_out_pandas
 from pipelines.runners.launch import check_arguments, with_beam
 from pipelines.storage import s3_flags
 from pipelines.tasks.task import task_class
@@ -24,6 +25,7 @@ def main(argv: list[str]) -> None:
         beam_arguments, BuildOptions, type(options.settings), runner=not options.preflight
     )
     s3_flags.take(beam_arguments)
+    leave_out_pandas()
     # --help and a wrong flag are answered without what these import.
     if options.preflight:
         with_beam()

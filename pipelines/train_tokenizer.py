@@ -3,6 +3,7 @@
 import tyro
 
 from pipelines.configs.config_file import with_config
+from pipelines.host.unused import leave_out_pandas
 from pipelines.runners.launch import check_arguments, with_beam
 from pipelines.storage import s3_flags
 from pipelines.train.options import TokenizerOptions
@@ -27,6 +28,7 @@ def main(argv: list[str]) -> None:
     want_addresses(2, "train_tokenizer")
     check_arguments(beam_arguments, TokenizerOptions, runner=not options.preflight)
     s3_flags.take(beam_arguments)
+    leave_out_pandas()
     # --help and a wrong flag are answered without what these import.
     if options.preflight:
         with_beam()

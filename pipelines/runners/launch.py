@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 
+from pipelines.host.unused import NOT_LOCAL, leave_out
 from pipelines.runners.beam_flags import runner_flags
 from schemas.errors import UsageError
 
@@ -89,14 +90,19 @@ def check_arguments(beam_arguments: list[str], *ours: type, runner: bool = False
       UsageError: names the flag and the nearest known one.
     """
     if beam_arguments:
-        with_beam().check_flags(beam_arguments, ours)
+        on_this_machine = all(argument.startswith("--direct_") for argument in beam_arguments)
+        beam_run = with_beam(clouds=not on_this_machine)
+        beam_run.check_flags(beam_arguments, ours)
         if runner:
-            with_beam().refuse_bad_runner(beam_arguments)
+            beam_run.refuse_bad_runner(beam_arguments)
 
 
 @functools.cache
-def with_beam():  # a module, whose type is inferred
+def with_beam(*, clouds: bool = False):  # a module, whose type is inferred
     """Imports Beam and what runs its pipelines, quietly, the first time.
+
+    Args:
+      clouds: whether a runner may need Beam's clients of clouds.
 
     Returns:
       The module `beam_run`.
@@ -106,8 +112,9 @@ def with_beam():  # a module, whose type is inferred
     root.setLevel(logging.CRITICAL)  # its import logs warnings to the root
     gc.disable()  # modules hold no garbage: looking for it in them takes a run 0.7 s
     try:
-        # Beam takes more than a second: what shows help, or finds a set, does without.
-        from pipelines.runners import beam_run
+        with leave_out(*() if clouds else NOT_LOCAL):
+            # Beam takes up to a second: what shows help, or finds a set, does without.
+            from pipelines.runners import beam_run
     finally:
         gc.freeze()
         gc.enable()

@@ -1,0 +1,58 @@
+"""Packages that libraries import if they are installed, and a run leaves out."""
+
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+from pipelines.host.unused import leave_out
+from tests.tools.places import ROOT
+
+_RUN = """
+import sys
+from pipelines.host.unused import leave_out_pandas
+leave_out_pandas()
+{start}
+import pyarrow, re
+print(sorted({{re.match(r"[^.]+(?=[.]|$)", name)[0] for name in sys.modules}} & {{
+    "pandas", "boto3", "pymongo", "requests"}}), "google.cloud.storage" in sys.modules)
+import pandas
+frame = pyarrow.table({{"a": [1]}}).to_pandas()
+print(list(frame.a), pyarrow.array(pandas.Series([1.0, None])).null_count)
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "imported"),
+    [
+        ("from pipelines.runners.launch import with_beam; with_beam()", "[] False"),
+        (
+            "from pipelines.runners.launch import check_arguments\n"
+            "check_arguments(['--direct_num_workers=2'])",
+            "[] False",
+        ),
+        (
+            "from pipelines.runners.launch import check_arguments\n"
+            "check_arguments(['--runner=DataflowRunner'])",
+            "['boto3', 'pandas', 'pymongo', 'requests'] True",
+        ),
+    ],
+)
+def test_a_run_on_this_machine_loads_no_clouds_and_no_pandas(start, imported):
+    """Until somebody wants a data frame; then pyarrow knows pandas as ever."""
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN.format(start=start)], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.stdout.splitlines() == [imported, "[1] 1"], done.stderr
+
+
+def test_what_is_imported_stays():
+    with leave_out("pyarrow", "chunk_of_nothing"):
+        import pyarrow
+
+        assert pyarrow is pa
+        with pytest.raises(ModuleNotFoundError, match="left out"):
+            __import__("chunk_of_nothing")
+    with pytest.raises(ModuleNotFoundError, match="No module"):
+        __import__("chunk_of_nothing")
