@@ -33,7 +33,7 @@ from pipelines.runners.block_run import ALL
 from pipelines.runners.block_steps import BlockStep, count, count_read, count_shard, spread_blocks
 from pipelines.runners.progress import Journal
 from pipelines.runners.shuffle import Deliveries, Outbox, keyed_type, receive
-from pipelines.storage.scratch import Pointer
+from pipelines.storage.store import Pointer
 from pipelines.writers.finished import examples_hash, find_finished, note_finished
 from pipelines.writers.rejects import Stashed, stash
 from pipelines.writers.staging import check_turn

@@ -47,7 +47,7 @@ _AT_ONCE = 32  # files that are opened while they are planned
 _LONG_BYTES = 256 << 20
 _UNEVEN = 1.5  # times the share of a worker
 CLUSTER_WORKERS = 16  # at least, where they cannot be known
-_BLOCKS = "blocks.pickle"  # in the staging folder
+BLOCKS = "blocks.pickle"  # in the staging folder
 _WORTH_A_PIECE = 1 << 20  # bytes of text: smaller files are put together
 
 
@@ -214,12 +214,12 @@ def write_blocks(staging: str, blocks: list[Block]) -> None:
 
     A Beam job carries what it creates: 100,000 files as blocks are 25 MB, and runners take a few.
     """
-    write_file(os.path.join(staging, _BLOCKS), pickle.dumps(blocks))
+    write_file(os.path.join(staging, BLOCKS), pickle.dumps(blocks))
 
 
 def has_blocks(staging: str) -> bool:
     """Whether the staging folder still holds them."""
-    return exists(os.path.join(staging, _BLOCKS))
+    return exists(os.path.join(staging, BLOCKS))
 
 
 def read_blocks(staging: str) -> list[Block]:
@@ -228,7 +228,7 @@ def read_blocks(staging: str) -> list[Block]:
     Raises:
       DataError: this machine does not see the staging folder.
     """
-    path = os.path.join(staging, _BLOCKS)
+    path = os.path.join(staging, BLOCKS)
     try:
         return pickle.loads(read(path))
     except FileNotFoundError as error:

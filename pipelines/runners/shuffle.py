@@ -26,8 +26,7 @@ import xxhash
 
 from pipelines.readers.sources import Block
 from pipelines.rows.example_batch import to_stream
-from pipelines.storage.scratch import Pointer, load, write_scratch
-from pipelines.storage.store import disk_errors
+from pipelines.storage.store import Pointer, disk_errors, load, write_scratch
 from schemas.errors import DataError
 
 BUFFER_BYTES = 256 << 20

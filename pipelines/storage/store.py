@@ -1,10 +1,12 @@
-"""Files by path: on a disk, or in a store (gs://, s3://). Whole or not at all.
+"""Files by path, on a disk or in a store (gs://, s3://): atomic writes, copies, scratch files.
 
-A store has no folders, cannot rename, and lies behind a network that breaks. What is put there is
-read again and compared; what fails is tried again, unless the store refused it.
+A store has no folders, cannot rename, and is behind a network that breaks. After an upload the
+store's checksum is compared with that of the local file.
 """
 
+import base64
 import errno
+import functools
 import hashlib
 import io
 import os
@@ -14,9 +16,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, BinaryIO
-
-import xxhash
 
 from pipelines.storage import s3_flags
 from schemas import typed_json
@@ -25,10 +26,8 @@ from schemas.manifest import file_sha256
 from schemas.stores import store as stores
 from schemas.stores.store import is_url
 
-_CHUNK_BYTES = 1 << 20
 _BUFFER_BYTES = 8 << 20  # that are asked for at a time
-# Of an upload: the parts that are under way are in memory.
-_PARTS = {"chunksize": 16 << 20, "max_concurrency": 4}
+_PART_BYTES = 16 << 20  # of an upload: the parts that are under way are in memory
 _THREADS = 16  # that call a store at once
 
 stores.option_finders["s3"] = s3_flags.of_job
@@ -76,27 +75,15 @@ def read(path: str, start: int = 0, length: int | None = None) -> bytes:
         return file.read(-1 if length is None else length)
 
 
-def xxh3(path: str) -> bytes:
-    """Reads a file and gives its xxh3_128."""
-    return _digest(path, xxhash.xxh3_128()).digest()
-
-
 def sha256(path: str) -> str:
     """The sha256 of a file, as hexadecimal; "" if there is no such file."""
     try:
         if not is_url(path):
             return file_sha256(path)
-        return _digest(path, hashlib.sha256()).hexdigest()
+        with io.BufferedReader(_StoredFile(path), _BUFFER_BYTES) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
         return ""
-
-
-def _digest(path: str, found: Any) -> Any:
-    """A hash, with all of a file added to it."""
-    with open_file(path) as file:
-        while data := file.read(_CHUNK_BYTES):
-            found.update(data)
-    return found
 
 
 def sizes(folder: str) -> dict[str, int]:
@@ -164,21 +151,17 @@ def load_json(path: str) -> Any:
 
 
 def write_file(path: str, content: bytes) -> None:
-    """Writes a small file whole or not at all."""
-    if is_url(path):
-        _upload(path, xxhash.xxh3_128_digest(content), "pipe_file", stores.key_of(path), content)
-        return
-    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
-    with disk_errors(path):
+    """Writes a small file, atomically."""
+    folder, name = os.path.split(path)
+    with workspace(folder) as local, disk_errors(path):
+        temporary = os.path.join(local, f"{name}.{uuid.uuid4().hex}.tmp")
         try:
-            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            os.makedirs(local or ".", exist_ok=True)
             with open(temporary, "xb") as file:
                 file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
+            put(temporary, path)
         finally:
-            if os.path.exists(temporary):
+            with suppress(FileNotFoundError):
                 os.remove(temporary)
 
 
@@ -192,29 +175,59 @@ def workspace(folder: str) -> Iterator[str]:
         yield local
 
 
-def put(local: str, path: str, xxh3_digest: bytes) -> None:
+def put(local: str, path: str) -> None:
     """Gives a finished local file its name, on the same disk or in a store.
 
     Args:
       local: the file; it is gone afterwards, if it was given a local name.
       path: its name.
-      xxh3_digest: of what was meant to be written.
 
     Raises:
-      DataError: the disk or the store gives back other bytes.
+      DataError: the disk refuses it, or the store refuses it or holds other bytes afterwards.
     """
     if is_url(path):
-        options = {"moved": os.path.getsize(local), **(_PARTS if stores.kind_of(path) else {})}
-        _upload(path, xxh3_digest, "put_file", local, stores.key_of(path), **options)
+        _upload(local, path)
         return
-    if xxh3(local) != xxh3_digest:
-        raise DataError(
-            f"{local} does not hold what was written: the disk returned other bytes, or it is "
-            "full; check it and run again"
-        )
     with disk_errors(path):
         sync(local)  # or a power cut may leave a name without its bytes
         os.replace(local, path)
+
+
+def _upload(local: str, path: str) -> None:
+    """Sends a file to a store, again if the store holds anything else afterwards."""
+    size, kind = os.path.getsize(local), stores.kind_of(path)
+    in_parts = kind == "s3" and size >= 2 * _PART_BYTES  # as s3fs does it
+    checksum = _checksum(local, kind, in_parts=in_parts)
+    options = {"chunksize": _PART_BYTES} if kind else {}
+    options |= {"max_concurrency": 4} if kind == "s3" else {}
+
+    def attempt() -> None:
+        stores.call(path, "put_file", local, stores.key_of(path), moved=size, **options)
+        held = stores.describe(path)
+        if checksum in (held.get("md5Hash"), str(held.get("ETag")).strip('"')):
+            return
+        # Other stores have other checksums, and an ETag of encrypted files is no MD5.
+        if sha256(path) != file_sha256(local):
+            raise OSError("it holds other bytes than were sent")
+
+    stores.patiently(path, attempt)
+
+
+def _checksum(local: str, kind: str, *, in_parts: bool) -> str:
+    """The checksum that a store gives for a file: an MD5 in base64 (gs), or an ETag (s3).
+
+    Args:
+      local: the file.
+      kind: of the store.
+      in_parts: whether it is sent in parts, whose MD5s the ETag is the MD5 of.
+    """
+    md5 = functools.partial(hashlib.md5, usedforsecurity=False)
+    with open(local, "rb") as file:
+        if in_parts:
+            parts = [md5(part).digest() for part in iter(lambda: file.read(_PART_BYTES), b"")]
+            return f"{md5(b''.join(parts)).hexdigest()}-{len(parts)}"
+        whole = hashlib.file_digest(file, md5)
+    return base64.b64encode(whole.digest()).decode() if kind == "gs" else whole.hexdigest()
 
 
 def sync(path: str) -> None:
@@ -234,17 +247,6 @@ def local_copy(path: str, folder: str) -> str:
     with open_file(path) as source, open(copy, "wb") as target:
         shutil.copyfileobj(source, target, _BUFFER_BYTES)
     return copy
-
-
-def _upload(path: str, xxh3_digest: bytes, method: str, *arguments: Any, **options: Any) -> None:
-    """Sends a file to a store, reads it again, and tries anew if it holds anything else."""
-
-    def attempt() -> None:
-        stores.call(path, method, *arguments, **options)
-        if xxh3(path) != xxh3_digest:
-            raise OSError("it holds other bytes than were sent")
-
-    stores.patiently(path, attempt)
 
 
 def copy_all(copies: dict[str, str], sizes_of: dict[str, int]) -> None:
@@ -293,3 +295,37 @@ def _at_once(operation: Callable[[str], None], paths: Iterable[str]) -> None:
     """Does it for all paths of a store, many at a time; raises what one of them raises."""
     with ThreadPoolExecutor(_THREADS) as threads:
         list(threads.map(operation, paths))
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """Where bytes are in a scratch file, in which they wait until another worker takes them.
+
+    Only pointers travel: where shuffles hold all in memory, the parent process holds kilobytes.
+    """
+
+    path: str
+    offset: int
+    length: int
+
+
+def write_scratch(directory: str, values: list[bytes]) -> list[Pointer]:
+    """Writes values into a new file; a retried block writes another, none is overwritten."""
+    path = os.path.join(directory, f"{uuid.uuid4().hex}.blocks")
+    pointers, offset = [], 0
+    for value in values:
+        pointers.append(Pointer(path, offset, len(value)))
+        offset += len(value)
+    if is_url(path):
+        write_file(path, b"".join(values))
+    else:
+        with open(path, "xb") as file:
+            file.writelines(values)
+    return pointers
+
+
+def load(value: bytes | Pointer) -> bytes:
+    """The bytes themselves, read where a pointer leads."""
+    if isinstance(value, bytes):
+        return value
+    return read(value.path, value.offset, value.length)

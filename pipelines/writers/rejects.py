@@ -14,12 +14,10 @@ from hashlib import sha256
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import xxhash
 
 from pipelines.readers.documents import Reject
 from pipelines.storage import store
-from pipelines.storage.scratch import Pointer, load, write_scratch
-from pipelines.storage.store import disk_errors
+from pipelines.storage.store import Pointer, disk_errors, load, write_scratch
 from schemas.commands.terminal import number_of
 from schemas.errors import DataError
 from schemas.manifest import ManifestFile
@@ -144,7 +142,7 @@ def collect(stashed: Iterable[Stashed], staging: str) -> list[ManifestFile]:
     ordered = sorted(stashed)
     if not ordered:
         return []
-    path, size, hashes = os.path.join(staging, FILTERED), 0, (sha256(), xxhash.xxh3_128())
+    path, size, digest = os.path.join(staging, FILTERED), 0, sha256()
     with store.workspace(staging) as folder, disk_errors(path):
         local = os.path.join(folder, FILTERED)
         os.makedirs(os.path.dirname(local), exist_ok=True)
@@ -153,7 +151,6 @@ def collect(stashed: Iterable[Stashed], staging: str) -> list[ManifestFile]:
                 lines = load(one.pointer)
                 file.write(lines)
                 size += len(lines)
-                for found in hashes:
-                    found.update(lines)
-        store.put(local, path, hashes[1].digest())
-    return [ManifestFile(FILTERED, size, hashes[0].hexdigest())]
+                digest.update(lines)
+        store.put(local, path)
+    return [ManifestFile(FILTERED, size, digest.hexdigest())]

@@ -1,6 +1,6 @@
 """Rows -> shard files, published whole or not at all.
 
-A shard is written under a name of its own, read again, compared with what was meant, and staged.
+A shard is written under a name of its own and staged.
 """
 
 import os
@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from hashlib import sha256
 
 import numpy as np
-import xxhash
 
 from pipelines.rows.ragged import Ragged
 from pipelines.storage import store
@@ -41,23 +40,16 @@ def staged_name(file: ManifestFile) -> str:
 
 
 class _HashedFile:
-    """A new file, and the hashes of what was written to it.
-
-    Attributes:
-      bytes: written.
-      sha256: of them, as the manifest lists it.
-      xxh3: of them, quick to compare with what the disk gives back.
-    """
+    """A new file, the number of bytes that were written to it, and their sha256."""
 
     def __init__(self, path: str):
         self._file = open(path, "xb")
-        self.bytes, self.sha256, self.xxh3 = 0, sha256(), xxhash.xxh3_128()
+        self.bytes, self.sha256 = 0, sha256()
 
     def write(self, data: np.ndarray | bytes) -> None:
         view = data if isinstance(data, bytes) else data.data
         self._file.write(view)
         self.sha256.update(view)
-        self.xxh3.update(view)
         self.bytes += len(data) if isinstance(data, bytes) else data.nbytes
 
     def close(self) -> None:
@@ -162,7 +154,7 @@ def _stage_file(path: str, file: _HashedFile, staging: str, name: str, rows: int
     """Puts a written file where it waits to be published."""
     split = name.rsplit("-", 3)[0]
     made = ManifestFile(name, file.bytes, file.sha256.hexdigest(), split, rows)
-    store.put(path, os.path.join(staging, staged_name(made)), file.xxh3.digest())
+    store.put(path, os.path.join(staging, staged_name(made)))
     return made
 
 

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
+from pipelines.readers.sources import BLOCKS
 from pipelines.storage import store, store_lock
 from pipelines.storage.store import disk_errors, is_url
 from schemas.errors import DataError, UsageError
@@ -175,6 +176,8 @@ def _begin(staging: str, resume: Callable[[str, str], None] | None) -> None:
 def discard(staging: str) -> None:
     """Removes a staging folder, even under the hands of a worker that still writes into it."""
     if is_url(staging):
+        # A listing that lags may lack the file whose absence ends the run.
+        store.delete([f"{staging}/{BLOCKS}"])
         store.delete_folder(staging)
         return
     left = _set_aside(staging)

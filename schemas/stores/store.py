@@ -1,23 +1,28 @@
-"""Files of stores, such as gs://bucket/set and s3://bucket/set: whole, in parts, listed, changed.
+"""Files of stores, such as gs://bucket/set and s3://bucket/set: read, listed, changed.
 
-Access is fsspec's: gcsfs for gs://, s3fs for s3://, and any other protocol whose package is
-installed. Credentials and endpoints are found as those packages find them, but credentials that are
-there and cannot be used are an error: see `store_credentials`. What can be tried again is tried
-again, and nothing for ever: a store that does not answer is an error in words.
+This is the one place that asks fsspec: gcsfs for gs://, s3fs for s3://, and any other protocol
+whose package is installed. It tries again what may pass, says what it waits for after 5 s, and ends
+in words after one to two minutes. Endpoints and credentials are those that the packages find. Only
+Google's default credentials are loaded here: gcsfs is silent for five minutes where their token
+cannot be renewed, and then reads without any.
 
 Python 3.8 syntax.
 """
 
 import errno
+import functools
 import logging
 import os
 import re
+import sys
+import time
+from contextlib import contextmanager
 from glob import has_magic
 from types import ModuleType
-from typing import Any, Callable, Dict, Optional, TypeVar
+from typing import Any, Callable, Dict, Iterator, Optional, TypeVar
 
+from schemas.commands.terminal import call_if_slow, in_time, say
 from schemas.errors import DataError, TextmillError, UsageError, one_line
-from schemas.stores.store_credentials import current_credentials, tell_if_slow
 
 T = TypeVar("T")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -25,11 +30,25 @@ _EXTRAS = {"gs": "gs", "gcs": "gs", "s3": "s3", "s3a": "s3"}  # of setup.py
 # Of "gs" and "s3": gives options to their file systems, before what fsspec is told by the user.
 option_finders: Dict[str, Callable[[], Dict[str, Any]]] = {}
 _GCSFS_KINDS = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
+SILENT_SECONDS = 5.0  # then Textmill says what it waits for
+_AGAIN_SECONDS = 60.0
+_last_told = -_AGAIN_SECONDS
 # For one answer, with what the package itself tries again; a part of a file at 70 kB/s comes.
 ANSWER_SECONDS = 120.0
 PATIENCE_SECONDS = 60.0  # what fails for so long is given up
+RENEWAL_SECONDS = 60.0  # for Google's token service
 _SLOWEST = 70_000  # bytes a second of an upload or a copy that is still waited for
-_DONE = {"pipe_file": "written", "put_file": "written", "cp_file": "written", "rm_file": "deleted"}
+_GIVEN = "GOOGLE_APPLICATION_CREDENTIALS"
+_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+_GS_REMEDY = (
+    "check the network, log in again (gcloud auth application-default login), or name another key "
+    f"with {_GIVEN}; what is public is read without credentials by FSSPEC_GS_TOKEN=anon"
+)
+_S3_REMEDY = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, make a profile with `aws configure`, or log "
+    "in again (aws sso login); what is public is read by FSSPEC_S3_ANON=true"
+)
+_DONE = {"put_file": "written", "cp_file": "written", "rm_file": "deleted"}
 _REFUSALS = (
     FileNotFoundError,
     PermissionError,
@@ -45,14 +64,13 @@ def is_url(path: str) -> bool:
     return bool(_URL.match(path))
 
 
-def protocol_of(url: str) -> str:
-    """What stands before ://, in lower case."""
-    return url.split("://")[0].lower()
-
-
 def kind_of(url: str) -> str:
     """Which of the packages that are tested reads it: "gs", "s3", or "" for another."""
-    return _EXTRAS.get(protocol_of(url), "")
+    return _EXTRAS.get(_protocol_of(url), "")
+
+
+def _protocol_of(url: str) -> str:
+    return url.split("://")[0].lower()
 
 
 def read(url: str, start: int = 0, stop: Optional[int] = None) -> bytes:
@@ -72,6 +90,19 @@ def read(url: str, start: int = 0, stop: Optional[int] = None) -> bytes:
         raise
 
 
+def describe(url: str) -> Dict[str, Any]:
+    """What the store knows of a file: "size" (bytes), and a checksum by a name of its own.
+
+    Raises:
+      FileNotFoundError: there is no file, or it is a folder.
+      DataError, UsageError: as `read`.
+    """
+    found = call(url, "info", key_of(url))
+    if found["type"] != "file":
+        raise FileNotFoundError(errno.ENOENT, "there is no such file", url)
+    return found
+
+
 def size(url: str) -> Optional[int]:
     """Bytes of a file; None if there is none.
 
@@ -79,16 +110,15 @@ def size(url: str) -> Optional[int]:
       DataError, UsageError: as `read`.
     """
     try:
-        found = call(url, "info", key_of(url))
+        return describe(url)["size"]
     except FileNotFoundError:
         return None
-    return found["size"] if found["type"] == "file" else None
 
 
 def sizes(url: str) -> Dict[str, int]:
     """Bytes of all files of a folder, at any depth, by their sorted paths in it.
 
-    It is the store's listing that says so, which may lag behind.
+    They are of the store's listing, which may lag behind.
 
     Raises:
       DataError, UsageError: as `read`.
@@ -170,18 +200,9 @@ def patiently(url: str, operation: Callable[[], T], done: str = "written") -> T:
       DataError: the store refused, or went on failing.
       TextmillError: of the operation.
     """
-    # Who reads files of a disk alone does without this package.
-    from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
-
-    trying = Retrying(
-        retry=retry_if_exception(_may_pass),
-        stop=stop_after_delay(PATIENCE_SECONDS),
-        wait=wait_random_exponential(0.2, max=8),
-        reraise=True,
-    )
     try:
         with tell_if_slow(f"{url}: no answer yet"):
-            return trying(operation)
+            return _retry(operation, _may_pass)
     except FileNotFoundError as error:
         raise FileNotFoundError(errno.ENOENT, "there is no such file", url) from error
     except TextmillError:
@@ -190,30 +211,59 @@ def patiently(url: str, operation: Callable[[], T], done: str = "written") -> T:
         raise _give_up(url, error, done) from error
 
 
+def _retry(operation: Callable[[], T], may_pass: Callable[[BaseException], bool]) -> T:
+    # Who reads files of a disk alone does without this package.
+    from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+    trying = Retrying(
+        retry=retry_if_exception(may_pass),
+        stop=stop_after_delay(PATIENCE_SECONDS),
+        wait=wait_random_exponential(0.2, max=8),
+        reraise=True,
+    )
+    return trying(operation)
+
+
+@contextmanager
+def tell_if_slow(what: str) -> Iterator[None]:
+    """Says on stderr what a block waits for, if it takes longer than SILENT_SECONDS.
+
+    A process says so once in a minute, whatever its threads wait for.
+    """
+
+    def tell() -> None:
+        global _last_told
+        if time.monotonic() - _last_told > _AGAIN_SECONDS:
+            _last_told = time.monotonic()
+            say(f"waiting for {what}", file=sys.stderr)
+
+    with call_if_slow(SILENT_SECONDS, tell):
+        yield
+
+
 def package_of(url: str) -> Any:
     """The class of the file system of a URL.
 
     Raises:
       UsageError: its package is not installed, or there is none.
     """
+    kind, protocol = kind_of(url), _protocol_of(url)
     try:
-        if kind_of(url) == "gs" and not os.environ.get(_GCSFS_KINDS):
+        if kind == "gs" and not os.environ.get(_GCSFS_KINDS):
             # Its other class asks by gRPC what kind of bucket each is, and waits 60 s where that
             # does not get through (an emulator, a proxy). Who has zonal buckets sets the variable.
             from gcsfs.core import GCSFileSystem
 
             return GCSFileSystem
-        return _fsspec().get_filesystem_class(protocol_of(url))
+        return _fsspec().get_filesystem_class(protocol)
     except ImportError as error:
-        kind = kind_of(url)
         remedy = f"pip install '/path/to/textmill[{kind}]'" if kind else f"install it ({error})"
         raise UsageError(
-            f"{url}: the package that reads {protocol_of(url)}:// is not installed: {remedy}"
+            f"{url}: the package that reads {protocol}:// is not installed: {remedy}"
         ) from error
     except ValueError as error:
         raise UsageError(
-            f"{url}: nothing reads {protocol_of(url)}://. Give a directory, or one on gs:// or "
-            "s3://"
+            f"{url}: nothing reads {protocol}://. Give a directory, or one on gs:// or s3://"
         ) from error
 
 
@@ -231,38 +281,75 @@ def _file_system(url: str) -> Any:
     """The file system, which fsspec keeps; one made before a fork is not used after it."""
     package = package_of(url)
     # They write a traceback for what they raise anyway: here it is told once, in words.
-    for name in ("gcsfs", "s3fs"):
+    for name in ("gcsfs", "s3fs", "google.auth", "botocore.credentials", "aiobotocore.credentials"):
         if logging.getLogger(name).level == logging.NOTSET:
             logging.getLogger(name).setLevel(logging.CRITICAL)
     kind = kind_of(url)
     options = {**_fsspec().config.apply_config(package, {}), **option_finders.get(kind, dict)()}
-    if kind and not {"token", "key", "anon"} & options.keys():
-        credentials = current_credentials(kind, url)
-        if kind == "gs":  # it would go on without those that do not work
-            options["token"] = credentials or "anon"
-        elif credentials is None:
-            raise UsageError(
-                "s3:// wants credentials and there are none: set AWS_ACCESS_KEY_ID and "
-                "AWS_SECRET_ACCESS_KEY, or make a profile with `aws configure`; what is public is "
-                f"read by FSSPEC_S3_ANON=true ({url})"
-            )
+    if kind == "gs" and not {"token", "anon"} & options.keys():
+        options["token"] = _google_credentials(url) or "anon"
     try:
         return package(use_listings_cache=False, **options)
     except Exception as error:  # as of credentials that are missing or broken
         raise _give_up(url, error, "read") from error
 
 
-def _give_up(url: str, error: Exception, done: str) -> DataError:
-    said = one_line(error)
+def _google_credentials(url: str) -> Any:
+    """Google's default credentials with a token; None where there are none.
+
+    Raises:
+      DataError: there are some, and they cannot be loaded or renewed.
+    """
+    given = os.environ.get(_GIVEN)
+    folder = os.environ.get("CLOUDSDK_CONFIG") or os.path.expanduser("~/.config/gcloud")
+    path = os.path.join(folder, "application_default_credentials.json")
+    origin = f"{path if os.path.isfile(path) else 'the metadata service, if any,'}"
+    origin = f"credentials of {f'{_GIVEN}={given}' if given else origin}"
+    try:
+        with tell_if_slow(f"{origin} to be renewed: up to {RENEWAL_SECONDS:.0f} s"):
+            return in_time(RENEWAL_SECONDS, lambda: _load_google(origin, os.getpid()))
+    except Exception as error:
+        raise DataError(
+            f"{url} cannot be read: {origin} cannot be loaded or renewed: {one_line(error):.300}; "
+            f"{_GS_REMEDY}"
+        ) from error
+
+
+@functools.lru_cache(maxsize=None)
+def _load_google(origin: str, process: int) -> Any:
+    """Loads credentials once a process and origin; gcsfs renews their token before it ends."""
+    # Who reads s3:// does not have it.
+    from google.auth import default, exceptions
+    from google.auth.transport.requests import Request
+
+    request: Any = functools.partial(Request(), timeout=max(1, round(RENEWAL_SECONDS / 3)))
+    try:
+        credentials, _ = default(scopes=[_SCOPE], request=request)
+    except exceptions.DefaultCredentialsError as error:
+        if "were not found. To set up" in str(error) and not os.environ.get(_GIVEN):
+            return None
+        raise
+    if not credentials.valid:
+        _retry(
+            lambda: credentials.refresh(request),
+            lambda error: isinstance(error, exceptions.TransportError),
+        )
+    return credentials
+
+
+def _give_up(url: str, error: Exception, done: str) -> TextmillError:
+    if type(error).__name__ == "NoCredentialsError":
+        return UsageError(f"s3:// wants credentials and there are none: {_S3_REMEDY} ({url})")
+    why, remedy = one_line(error), "Check the address, the network and the credentials"
     if isinstance(error, TimeoutError):
-        said = f"no answer in {ANSWER_SECONDS:.0f} s"
+        why = f"no answer in {ANSWER_SECONDS:.0f} s"
     elif isinstance(error, FileNotFoundError):
-        said = "there is no such bucket or file"
+        why = "there is no such bucket or file"
+    elif "Credential" in type(error).__name__:
+        remedy = f"The credentials of AWS cannot be used: {_S3_REMEDY}"
     elif not _may_pass(error):
-        said = f"the store refused: {said}"
-    return DataError(
-        f"{url} cannot be {done}: {said:.500}. Check the address, the network and the credentials"
-    )
+        why = f"the store refused: {why}"
+    return DataError(f"{url} cannot be {done}: {why:.500}. {remedy}")
 
 
 def _is_beyond_end(error: Optional[BaseException]) -> bool:

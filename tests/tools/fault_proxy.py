@@ -31,7 +31,7 @@ class Rule:
     """What is done to the requests that match.
 
     Attributes:
-      action: answer, cut_upload, cut_download, slow, corrupt, hang.
+      action: answer, cut_upload, corrupt_upload, cut_download, slow, corrupt, hang.
       method: a regular expression that the whole method matches.
       path: a regular expression that is found in the unquoted path and query.
       times: it is done to the first so many; None: to all.
@@ -140,6 +140,10 @@ class FaultProxy:
         """The connection is reset once so many bytes of the body have come; none arrives."""
         return self._rule("cut_upload", method, path, times, after)
 
+    def corrupt_upload(self, method: str, path: str, *, at: int, times: int | None = 1) -> Rule:
+        """A bit of the request's body is flipped, in byte `at` modulo its length."""
+        return self._rule("corrupt_upload", method, path, times, at)
+
     def cut_download(
         self, method: str, path: str, *, after: int | None, times: int | None = 1
     ) -> Rule:
@@ -224,6 +228,8 @@ class FaultProxy:
             head = _without(head, b"expect")
         stop = int(rule.value or 0) if rule and rule.action == "cut_upload" else None
         body = _read_body(client, head, rest, stop)
+        if rule and rule.action == "corrupt_upload":
+            body = _with_flipped_bit(body, int(rule.value or 0))
         request = Request(method, target, head, body)
         if rule and rule.action == "hang":
             cleared.wait(_WAIT)
@@ -266,13 +272,10 @@ class FaultProxy:
 
     def _give(self, client: socket.socket, rule: Rule | None, head: bytes, body: bytes) -> None:
         action = rule.action if rule else ""
-        if rule is None or action == "cut_upload":
+        if rule is None or action in ("cut_upload", "corrupt_upload"):
             client.sendall(head + body)
         elif action == "corrupt":
-            changed = bytearray(body)
-            if changed:
-                changed[int(rule.value or 0) % len(changed)] ^= 1
-            client.sendall(head + changed)
+            client.sendall(head + _with_flipped_bit(body, int(rule.value or 0)))
         elif action == "cut_download":
             if rule.value is not None:
                 client.sendall(head + body[: int(rule.value)])
@@ -321,6 +324,13 @@ class FaultProxy:
         body = re.sub(rb"<Contents>.*?</Contents>", b"", body, flags=re.DOTALL)
         entries = b"".join(entry for _, entry in sorted(wanted.items()))
         return body.replace(b"</ListBucketResult>", entries + b"</ListBucketResult>")
+
+
+def _with_flipped_bit(body: bytes, at: int) -> bytes:
+    changed = bytearray(body)
+    if changed:
+        changed[at % len(changed)] ^= 1
+    return bytes(changed)
 
 
 def _google(request: Request) -> bool:
