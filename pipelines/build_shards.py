@@ -6,8 +6,7 @@ from pipelines.host.unused import leave_out_pandas
 from pipelines.runners.launch import check_arguments, with_beam
 from pipelines.storage import s3_flags
 from pipelines.tasks.task import task_class
-from schemas.commands.entry import run_entry
-from schemas.commands.memory import want_addresses
+from schemas.commands.entry import run_entry, want_addresses
 from schemas.features import TASKS
 
 

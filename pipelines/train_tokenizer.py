@@ -7,8 +7,7 @@ from pipelines.host.unused import leave_out_pandas
 from pipelines.runners.launch import check_arguments, with_beam
 from pipelines.storage import s3_flags
 from pipelines.train.options import TokenizerOptions
-from schemas.commands.entry import run_entry
-from schemas.commands.memory import want_addresses
+from schemas.commands.entry import run_entry, want_addresses
 
 
 def main(argv: list[str]) -> None:

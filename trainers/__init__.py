@@ -3,6 +3,6 @@
 Never imports pipelines or Beam. `trainers.reader` works alone: it needs numpy and `schemas`.
 """
 
-from schemas.commands.missing import name_missing_packages
+from schemas.commands.entry import name_missing_packages
 
 name_missing_packages()

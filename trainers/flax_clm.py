@@ -10,8 +10,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, List
 
-from schemas.commands.entry import run_entry
-from schemas.commands.memory import want_addresses
+from schemas.commands.entry import run_entry, want_addresses
 from trainers.run.flags import parse_flags
 from trainers.run.model_flags import DecoderFlags
 from trainers.run.program import Plan, Program, Trainer

@@ -31,7 +31,7 @@ from pipelines.runners.runner_check import check_flags as check_flags  # for who
 from pipelines.runners.runner_check import reach_job_server
 from pipelines.runners.runner_check import refuse_bad_runner as refuse_bad_runner
 from pipelines.runners.worker_package import package_code
-from schemas.commands.memory import shortage_of, want_addresses
+from schemas.commands.entry import shortage_of, want_addresses
 from schemas.commands.terminal import in_time, visible
 from schemas.errors import DataError, LeftRunning, TextmillError, UsageError
 

@@ -1,18 +1,23 @@
-"""The way an entry reports errors, and ends."""
+"""How an entry starts, reports errors and ends. Python 3.8 syntax.
+
+A lack of memory shows in many ways: MemoryError, an import that fails, a thread that cannot start;
+and in some that nobody can catch: C++ aborts the process, or waits for a thread that never came.
+Where `ulimit -v` allows the process few addresses, an entry refuses to start.
+"""
 
 import atexit
 import gc
 import os
 import re
+import resource
 import select
 import signal
 import sys
 import traceback
 from contextlib import suppress
-from typing import Callable, List, NoReturn
+from types import TracebackType
+from typing import Callable, List, NoReturn, Optional, Set, Type
 
-from schemas.commands.memory import shortage_of
-from schemas.commands.missing import line_of
 from schemas.commands.terminal import say
 from schemas.errors import (
     REMEDIES,
@@ -22,6 +27,15 @@ from schemas.errors import (
     UsageError,
     describe_refusal,
 )
+
+INTERRUPTED, TERMINATED = 130, 143  # 128 + SIGINT and SIGTERM, as shells report them
+_SIGNS = re.compile(
+    r"MemoryError|failed to map segment|cannot allocate memory|can't start new thread|bad_alloc"
+    r"|out of memory allocating|global thread pool has not been initialized",
+    re.IGNORECASE,
+)
+_LONGEST = 200  # characters of what a library says
+_OURS = ("pipelines", "schemas", "tests", "trainers")
 
 
 def _refuse_odd_paths(argument: str) -> None:
@@ -37,9 +51,6 @@ def _refuse_odd_paths(argument: str) -> None:
         argument.encode()
     except UnicodeEncodeError as error:
         raise UsageError(f"the argument {argument!r} is not UTF-8: rename what it names") from error
-
-
-INTERRUPTED, TERMINATED = 130, 143  # 128 + SIGINT and SIGTERM, as shells report them
 
 
 def _leave_at_once(code: int) -> None:
@@ -64,7 +75,7 @@ def _end(error: Exception) -> NoReturn:
     if short is None and isinstance(error, OSError) and error.errno in REMEDIES:
         error = describe_refusal(str(error.filename or "a file"), error)
     known = short or error
-    if line := line_of(error):
+    if line := describe_missing(error):
         say(line, sys.stderr)
         sys.exit(1)
     if not isinstance(known, TextmillError):
@@ -131,3 +142,88 @@ def run_entry(main: Callable[[List[str]], None]) -> None:
         _end(error)
     finally:
         _prepare_end()
+
+
+def want_addresses(gigabytes: float, what: str) -> None:
+    """Refuses to start where the process may not have as many addresses as it takes.
+
+    Args:
+      gigabytes: (1e9 bytes) that the smallest run takes: most are for code and for threads, and
+        never become memory.
+      what: starts.
+
+    Raises:
+      DataError: `ulimit -v` allows fewer.
+    """
+    limit = _limit()
+    if limit is not None and limit < gigabytes * 1e9:
+        raise DataError(
+            f"{what} takes at least {gigabytes:g} GB of addresses, and `ulimit -v` allows "
+            f"{limit / 1e9:.2f} GB: allow more (`ulimit -v unlimited`) and run again"
+        )
+
+
+def shortage_of(error: Optional[BaseException]) -> Optional[DataError]:
+    """What is said of an exception that arose because memory is short; None of any other."""
+    seen: Set[int] = set()
+    while error is not None and id(error) not in seen:  # one may be raised from itself
+        seen.add(id(error))
+        kind = "MemoryError" if isinstance(error, MemoryError) else type(error).__name__
+        told = _find_shortage(f"{kind}: {error}")
+        if told is not None:
+            return told
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _find_shortage(text: str) -> Optional[DataError]:
+    """The same of the text of a traceback, which is all that comes from a worker."""
+    signs = (line.strip(" :") for line in reversed(text.splitlines()) if _SIGNS.search(line))
+    told = next(signs, None)
+    if told is None:
+        return None
+    limit = _limit()
+    allowed = "" if limit is None else f", of which `ulimit -v` allows {limit / 1e9:.2f} GB"
+    return DataError(
+        f"memory is short{allowed} ({told[:_LONGEST]}): give the process more, or less to do: "
+        "fewer workers, smaller batches or shards; then run the same command again"
+    )
+
+
+def _limit() -> Optional[int]:
+    """Bytes of addresses that this process may have."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def name_missing_packages() -> None:
+    """Has `python -m` of a command end in one line where a package of its extra is missing.
+
+    While Python looks for the module of `-m`, the first argument is "-m": nobody else's programs,
+    and nobody's notebooks, are touched.
+    """
+    if sys.argv[:1] == ["-m"]:
+        sys.excepthook = _tell
+
+
+def describe_missing(error: BaseException) -> Optional[str]:
+    """What to install, if a package is missing that is not ours; else None."""
+    package = (getattr(error, "name", None) or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or not package or package in _OURS:
+        return None
+    command = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+    extra = command.partition("_")[0]
+    if extra not in ("flax", "tf", "poptorch"):
+        extra = "pipelines"
+    return (
+        f"error: {command} takes the package {package}, which is not installed here: pip install "
+        f"'/path/to/textmill[{extra}]'"
+    )
+
+
+def _tell(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
+    line = describe_missing(error)
+    if line is None:
+        sys.__excepthook__(kind, error, trace)
+    else:
+        say(line, sys.stderr)

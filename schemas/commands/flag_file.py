@@ -8,7 +8,6 @@ PyYAML is imported with the first file, and only here.
 
 import dataclasses
 import difflib
-import math
 import os
 import reprlib
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, TypeVar
@@ -17,9 +16,8 @@ from schemas.errors import UsageError, one_line
 
 FLAG = "--config"
 _SCALARS = (str, int, float)
-# Far above any file of flags, and read in 2 s.
-_MOST_BYTES = 1 << 18
-_MOST_VALUES = 100_000
+_MOST_BYTES = 1 << 18  # far above any file of flags, and read in 2 s
+_MOST_ALIASES = 20  # which multiply values by 1,000 at most, where they stand in one another
 _MOST_DIGITS = 400
 
 
@@ -63,8 +61,8 @@ def expand(
         try:
             check_unknown(_arguments({name: values[name] for name in unknown}, known, path))
         except UsageError as error:
-            said = str(error)
-            raise UsageError(said if said.startswith(path) else f"{path}: {said}") from error
+            reason = str(error)
+            raise UsageError(reason if reason.startswith(path) else f"{path}: {reason}") from error
     typed = _names(rest, known)
     return _arguments({n: v for n, v in values.items() if n not in typed}, known, path) + rest
 
@@ -117,27 +115,26 @@ def is_word(field: dataclasses.Field, value: Any) -> bool:
     return isinstance(value, bool) and not isinstance(field.default, bool)
 
 
-def _split(argv: List[str]) -> "tuple[List[str], List[str]]":
+def _split(argv: List[str]) -> "Tuple[List[str], List[str]]":
     """What --config names, and the other arguments."""
-    files, rest, waiting = [], [], False
-    for argument in argv:
-        if waiting:
-            files.append(argument)
-            waiting = False
-        elif argument == FLAG:
-            waiting = True
+    files, rest = [], []
+    arguments = iter(argv)
+    for argument in arguments:
+        if argument == FLAG:
+            files.append(next(arguments, ""))
         elif argument.startswith(FLAG + "="):
             files.append(argument[len(FLAG) + 1 :])
         else:
             rest.append(argument)
-    if waiting or "" in files:
+    if "" in files:
         raise UsageError(f"{FLAG} names no file: give {FLAG}=FILE.yaml")
     return files, rest
 
 
 def _find(name: str, folder: str) -> str:
     """The file that is meant: a path, or a ready one by its bare name."""
-    ready = sorted(n[: -len(".yaml")] for n in _list_names(folder) if n.endswith(".yaml"))
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    ready = sorted(n[: -len(".yaml")] for n in names if n.endswith(".yaml"))
     if os.path.isfile(name):
         return name
     if name in ready:
@@ -148,10 +145,6 @@ def _find(name: str, folder: str) -> str:
         f"{FLAG}={name}: there is no such file, and the ready ones are "
         f"{', '.join(ready) or 'not installed here'}{hint}"
     )
-
-
-def _list_names(folder: str) -> List[str]:
-    return os.listdir(folder) if os.path.isdir(folder) else []
 
 
 def _import_yaml() -> Any:
@@ -172,13 +165,10 @@ def _load(path: str) -> Dict[str, Any]:
                 f"{FLAG}={path} is larger than {_MOST_BYTES:,} bytes, and no file of flags; a long "
                 "list of inputs goes into one of its own: --input=@LIST.txt"
             )
-        loader = yaml.SafeLoader(content.decode("utf-8"))
-        node = loader.get_single_node()
-        _refuse_traps(node, yaml, path)
-        values = loader.construct_document(node) if node else None
+        values = _loader(yaml, path)(content.decode("utf-8")).get_single_data()
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        said = one_line(error)
-        raise UsageError(f"{FLAG}={path} cannot be read as YAML: {said}") from error
+        reason = one_line(error)
+        raise UsageError(f"{FLAG}={path} cannot be read as YAML: {reason}") from error
     if not isinstance(values, dict):
         raise UsageError(
             f"{path} holds {'nothing' if values is None else type(values).__name__}, and must be a "
@@ -187,43 +177,44 @@ def _load(path: str) -> Dict[str, Any]:
     return values
 
 
-def _refuse_traps(top: Any, yaml: Any, path: str) -> None:
-    """Refuses what YAML's own readers take without a word.
+def _loader(yaml: Any, path: str) -> Any:
+    """YAML's own safe loader, which refuses besides what that takes without a word.
 
     Aliases let a few lines stand for 10**12 values, and 100 kB of digits for one number; of two
     equal keys the last counts.
     """
-    sizes: Dict[int, float] = {}
 
-    def size(node: Any) -> float:
-        if id(node) not in sizes:
-            sizes[id(node)] = math.inf  # of what holds itself
-            items = node.value
-            if isinstance(node, yaml.ScalarNode):
-                if node.tag.endswith((":int", ":float")) and len(items) > _MOST_DIGITS:
-                    line = node.start_mark.line + 1
-                    raise UsageError(f"{path}, line {line}: a number of {len(items):,} digits")
-                items = ()
-            elif isinstance(node, yaml.MappingNode):
-                _refuse_repeats([key for key, _ in items], path)
-                items = [part for pair in items for part in pair]
-            sizes[id(node)] = 1 + sum(map(size, items))
-        return sizes[id(node)]
+    class Loader(yaml.SafeLoader):
+        aliases = 0
 
-    if top is not None and size(top) > _MOST_VALUES:
-        raise UsageError(
-            f"{path} holds more than {_MOST_VALUES:,} values, aliases (*name) counted each time: "
-            "write out the flags that are meant"
-        )
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            self.aliases += self.check_event(yaml.AliasEvent)
+            if self.aliases > _MOST_ALIASES:
+                raise UsageError(
+                    f"{path} has more than {_MOST_ALIASES} aliases (*name): write out the flags "
+                    "that are meant"
+                )
+            return super().compose_node(parent, index)
 
+        def compose_scalar_node(self, anchor: Any) -> Any:
+            node = super().compose_scalar_node(anchor)
+            digits = len(node.value) if node.tag.endswith((":int", ":float")) else 0
+            if digits > _MOST_DIGITS:
+                line = node.start_mark.line + 1
+                raise UsageError(f"{path}, line {line}: a number of {digits:,} digits")
+            return node
 
-def _refuse_repeats(keys: List[Any], path: str) -> None:
-    seen = set()
-    for key in keys:
-        name = str(key.value)
-        if name in seen:
-            raise UsageError(f"{path}, line {key.start_mark.line + 1}: {name} stands there twice")
-        seen.add(name)
+        def compose_mapping_node(self, anchor: Any) -> Any:
+            node = super().compose_mapping_node(anchor)
+            names = set()
+            for key, _ in node.value:
+                if str(key.value) in names:
+                    line = key.start_mark.line + 1
+                    raise UsageError(f"{path}, line {line}: {key.value} stands there twice")
+                names.add(str(key.value))
+            return node
+
+    return Loader
 
 
 def _part(

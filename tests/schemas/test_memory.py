@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pipelines.tasks.mlm import Mlm
-from schemas.commands.memory import shortage_of, want_addresses
+from schemas.commands.entry import shortage_of, want_addresses
 from schemas.errors import DataError, UsageError
 from tests.tools.places import ROOT
 from tests.tools.shard_factory import write_mlm_set

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 
 import numpy as np
 
-from schemas.commands.memory import want_addresses
+from schemas.commands.entry import want_addresses
 from schemas.sidecar import Schema
 from trainers.data.batches import Batch, BatchReader
 from trainers.models.model_config import ModelConfig
