@@ -24,7 +24,7 @@ from pipelines.readers.documents import MAX_DOCUMENT_BYTES
 from pipelines.readers.source import AUTO, Source
 from pipelines.readers.sources import Block, plan_blocks
 from pipelines.tasks.task import Task, task_class
-from pipelines.writers.document_formats.document_format import document_format
+from pipelines.writers.document_formats.document_format import refuse_formats
 from schemas.errors import UsageError
 from schemas.features import MAX_TOKENS, TASKS, task_features
 from schemas.manifest import FORMAT_VERSION
@@ -322,8 +322,7 @@ class BuildOptions(Generic[T]):
             **contract,
         )
         if schema.holds_documents:
-            for name in schema.file_formats:
-                document_format(name).refuse(schema)
+            refuse_formats(schema)
         return schema
 
 

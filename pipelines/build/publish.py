@@ -9,6 +9,7 @@ from pipelines.configs.config_file import CONFIG
 from pipelines.decontamination.hits import hits_file
 from pipelines.duplicates.job import name_tally
 from pipelines.duplicates.result import read_result, refuse_other_files
+from pipelines.inspection.read_rows import sample_rows
 from pipelines.inspection.report.content import SetContent
 from pipelines.inspection.report.page import report_file
 from pipelines.readers.sources import file_digests, read_blocks
@@ -18,7 +19,6 @@ from pipelines.storage import store
 from pipelines.storage.store import write_file
 from pipelines.writers import sinks
 from pipelines.writers.rejects import collect, rejects_file
-from pipelines.writers.row_sample import sample_rows
 from pipelines.writers.staging import check_turn
 from pipelines.writers.tfds_info import tfds_files
 from pipelines.writers.token_counts import token_counts_file
@@ -96,10 +96,11 @@ def _sidecars(report: SetReport, job: Job) -> dict[str, bytes]:
 def _content(report: SetReport, job: Job, inputs: Inputs) -> SetContent:
     """Gathers what report.html shows of the set."""
     with store.workspace(job.staging) as folder:
+        listed = {file.path: file for file in report.files}
         samples = sample_rows(
             job.schema,
             report.files,
-            lambda file: store.local_copy(sinks.find(job.output, file), folder),
+            lambda path: store.local_copy(sinks.find(job.output, listed[path]), folder),
         )
     return SetContent(
         schema=job.schema,

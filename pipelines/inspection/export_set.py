@@ -1,32 +1,40 @@
-"""Rows of a shard set in the files of another format: a file a shard, export.json last."""
+"""The rows of a dataset in the files of another format: a file a shard, export.json last."""
 
+import importlib
+import json
 import os
 import re
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from types import ModuleType
 
+import numpy as np
+import pyarrow as pa
 from rich.filesize import decimal
+from tokenizers import Tokenizer
 
 from pipelines.host.console import Console
-from pipelines.inspection.export_formats.export_file import FileSize, writer_class
 from pipelines.inspection.options import ExportOptions
-from pipelines.inspection.read_rows import read_rows
-from pipelines.inspection.row_export import RowTable
-from pipelines.inspection.show_row import find_split
+from pipelines.inspection.read_rows import find_split, read_rows, segment_texts, sequences
 from pipelines.runners.progress import Display, Journal
 from pipelines.storage.store import disk_errors, write_file
 from pipelines.writers.publish import publish_files
 from pipelines.writers.staging import stage
 from schemas.commands.terminal import number_of, say
 from schemas.errors import DataError, UsageError
+from schemas.features import unmask
+from schemas.layouts import LAYOUTS, check_layout
 from schemas.manifest import MANIFEST, ManifestFile, file_sha256
 from schemas.sidecar import SetInfo, read_set
 from schemas.typed_json import from_json, load_json, read_bounded, to_json
 
 RECORD = "export.json"
+CHUNK_BYTES = 4 << 20  # of rows on disk that are in memory at once; a row group of Parquet
 _UPDATE_SECONDS = 0.2
 _NAME = re.compile(r"(\w+/)?[\w-]+\.\w+")  # of a file; a split may have a folder
+_MASKS = ("masked_positions", "masked_ids", "masked_weights")
 
 
 @dataclass(frozen=True)
@@ -34,7 +42,7 @@ class ExportRecord:
     """What an export is (export.json).
 
     Attributes:
-      fingerprint: of the set.
+      fingerprint: of the dataset.
       manifest: sha256s of its shards, in the order of `files`.
       to: the format, and the layout if one was asked for: `parquet` or `parquet, maxtext`.
       unmask: as the flag.
@@ -53,15 +61,16 @@ class ExportRecord:
 
 
 def export_set(options: ExportOptions) -> None:
-    """Exports a set, or finds it exported, and says so.
+    """Exports a dataset, or finds it exported, and reports it.
 
     Raises:
       UsageError: the output directory holds something else.
-      DataError: the set is damaged.
+      DataError: the dataset is damaged.
     """
     began = time.monotonic()
     info = read_set(options.directory, follow_links=options.follow_links)
-    files, indices = _files(info, options)
+    form = importlib.import_module(f"{__package__}.export_formats.{options.to}")
+    files, indices = _name_files(info, options, getattr(form, "INDEX", ""))
     asked = ExportRecord(
         fingerprint=info.schema.fingerprint,
         manifest=tuple(shard.sha256 for shard in files.values()),
@@ -75,31 +84,24 @@ def export_set(options: ExportOptions) -> None:
         raise UsageError(
             f"--output={options.output} is a shard set: give the export a directory of its own"
         )
-    table = _table(info, options)
+    table = RowTable(info, options)
     with stage(options.output) as places:
         staging = places.local
         if not options.overwrite and _is_finished(asked, options.output):
             say(f"{options.output} holds this very export already: nothing to do")
             return
-        with disk_errors(staging):
-            for name in asked.files:
-                os.makedirs(os.path.dirname(os.path.join(staging, name)), exist_ok=True)
-        _write(info, files, table, options.to, staging)
+        _write(table, files, form, staging)
         for name, listed in indices.items():
-            sizes = [
-                FileSize(os.path.basename(each), asked.files[each], _size(staging, each))
-                for each in listed
-            ]
-            content = writer_class(options.to).index(table.schema, sizes)
-            write_file(os.path.join(staging, name), content)
+            sizes = [(each, asked.files[each], _size(staging, each)) for each in listed]
+            write_file(os.path.join(staging, name), form.index(table.schema, sizes))
         size = _publish(asked, options.output, staging)
     rows, count = sum(asked.files.values()), number_of(len(files), f"{options.to} file")
     seconds = time.monotonic() - began
     say(f"ok: {rows:,} rows in {count}, {decimal(size)}, {seconds:.1f} s: {options.output}")
 
 
-def _files(
-    info: SetInfo, options: ExportOptions
+def _name_files(
+    info: SetInfo, options: ExportOptions, index: str
 ) -> tuple[dict[str, ManifestFile], dict[str, list[str]]]:
     """Each file and its shard; and each index that the format has, and the files that it lists.
 
@@ -109,7 +111,6 @@ def _files(
     splits = sorted(info.schema.splits)
     if options.split is not None:
         splits = [find_split(info, options.split)]
-    index = writer_class(options.to).index_name
     files, indices = {}, {}
     for split in splits:
         folder = f"{split}/" if index else ""
@@ -121,17 +122,76 @@ def _files(
     return files, indices
 
 
-def _table(info: SetInfo, options: ExportOptions) -> RowTable:
-    info.schema.codec(info.directory)  # raises for a set that has no rows
-    if options.unmask and not info.schema.static_masking:
-        raise UsageError(
-            f"--unmask: the rows of {info.directory} carry no masks, their ids are as they were; "
-            "leave the flag out"
-        )
-    tokenizer = read_bounded(info.locate("tokenizer.json")) if options.text else None
-    return RowTable(
-        info.schema, layout=options.layout, unmasked=options.unmask, tokenizer=tokenizer
-    )
+class RowTable:
+    """The rows of a dataset as one table, of the same columns for every shard.
+
+    Attributes:
+      info: the dataset.
+      schema: the columns' names and types. A feature [L] is a list of L numbers, a feature [] a
+        number; fingerprint, task and special ids are in its metadata.
+    """
+
+    def __init__(self, info: SetInfo, options: ExportOptions):
+        """Settles the columns.
+
+        Raises:
+          UsageError: the layout, or a table without masks, cannot express these rows.
+        """
+        contract = info.schema
+        codec = contract.codec(info.directory)  # raises for a dataset that has no rows
+        if options.unmask and not contract.static_masking:
+            raise UsageError(
+                f"--unmask: the rows of {info.directory} carry no masks, their ids are as they "
+                "were; leave the flag out"
+            )
+        if options.layout is not None:
+            check_layout(options.layout, contract)
+        self.info, self._options, self._stride = info, options, codec.stride
+        self._tokenizer: Tokenizer | None = None
+        if options.text:
+            content = read_bounded(info.locate("tokenizer.json"))
+            self._tokenizer = Tokenizer.from_str(content.decode())
+        empty = {f.name: np.zeros((0, *f.shape), f.dtype) for f in codec.features}
+        metadata = {
+            "textmill.fingerprint": contract.fingerprint,
+            "textmill.task": contract.task,
+            "textmill.special_ids": json.dumps(contract.special_ids, sort_keys=True),
+        }
+        arrays = self._arrays(empty)
+        fields = [(name, array.type) for name, array in arrays.items()]
+        self.schema = pa.schema(fields, metadata)
+
+    def batches(self, shard: ManifestFile, journal: Journal) -> Iterator[pa.RecordBatch]:
+        """The rows of a shard, some at a time."""
+        rows = range(0, shard.rows or 0, max(1, CHUNK_BYTES // self._stride))
+        for _, columns in read_rows(self.info, shard, rows):
+            arrays = list(self._arrays(columns).values())
+            batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+            yield batch
+            journal.add(bytes_read=len(batch) * self._stride, rows=len(batch))
+
+    def _arrays(self, columns: dict[str, np.ndarray]) -> dict[str, pa.Array]:
+        """Columns of numbers in the order of their names, then those of text."""
+        told = columns
+        if self._options.unmask:
+            told = {**columns, "input_ids": unmask(columns)}
+            told = {name: told[name] for name in told if name not in _MASKS}
+        if self._options.layout is not None:
+            told = LAYOUTS[self._options.layout](told)
+        arrays = {name: _array(told[name]) for name in sorted(told)}
+        if self._tokenizer is not None:
+            for ids in sequences(self.info.schema):
+                name = f"{ids.removesuffix('ids')}text".removeprefix("input_")  # or target_text
+                texts = segment_texts(columns, self.info.schema, self._tokenizer, ids)
+                arrays[name] = pa.array(texts, pa.list_(pa.string()))
+        return arrays
+
+
+def _array(column: np.ndarray) -> pa.Array:
+    values = pa.array(column.reshape(-1))
+    if column.ndim == 1:
+        return values
+    return pa.FixedSizeListArray.from_arrays(values, column.shape[1])
 
 
 def _is_finished(asked: ExportRecord, output: str) -> bool:
@@ -141,10 +201,7 @@ def _is_finished(asked: ExportRecord, output: str) -> bool:
       UsageError: it holds another one, or files that the export would replace.
       DataError: a file of it is gone or changed.
     """
-    path, remedy = (
-        os.path.join(output, RECORD),
-        "give another --output, or --overwrite to replace it",
-    )
+    path, remedy = os.path.join(output, RECORD), "give another --output, or --overwrite"
     if not os.path.exists(path):
         taken = [name for name in asked.files if os.path.exists(os.path.join(output, name))]
         if taken:
@@ -155,15 +212,14 @@ def _is_finished(asked: ExportRecord, output: str) -> bool:
     if before == now:
         _check_files(there, output)
         return True
-    told = {name: "another set" for name in ("fingerprint", "manifest")}
-    told["files"] = f"{len(there.files)} files, not {len(asked.files)}"
-    differing = [
-        told.get(name, f"{name} {before[name]!r}, not {now[name]!r}")
+    words = {name: "another set" for name in ("fingerprint", "manifest")}
+    words["files"] = f"{len(there.files)} files, not {len(asked.files)}"
+    differing = {
+        words.get(name, f"{name} {before[name]!r}, not {now[name]!r}"): None
         for name in now
         if before[name] != now[name]
-    ]
-    differences = "; ".join(dict.fromkeys(differing))
-    raise UsageError(f"{output} holds another export ({differences}): {remedy}")
+    }
+    raise UsageError(f"{output} holds another export ({'; '.join(differing)}): {remedy}")
 
 
 def _check_files(there: ExportRecord, output: str) -> None:
@@ -178,37 +234,32 @@ def _check_files(there: ExportRecord, output: str) -> None:
             raise DataError(f"{path} is not as the export wrote it: {remedy}")
 
 
-def _write(
-    info: SetInfo, files: dict[str, ManifestFile], table: RowTable, to: str, staging: str
-) -> None:
+def _write(table: RowTable, files: dict[str, ManifestFile], form: ModuleType, staging: str) -> None:
     """Writes every shard into the staging folder."""
-    stride = info.schema.codec().stride
-    total = sum(shard.rows or 0 for shard in files.values()) * stride
-    journal, console = Journal(staging), Console(file=sys.stderr, soft_wrap=True)
-    display = Display(staging, total, "export", console)
-    shown = time.monotonic()
+    total = sum(shard.rows or 0 for shard in files.values()) * table.info.schema.codec().stride
+    display = Display(staging, total, "export", Console(file=sys.stderr, soft_wrap=True))
     try:
         for name, shard in files.items():
             path = os.path.join(staging, name)
-            rows = range(0, shard.rows or 0, table.rows_a_chunk)
-            with disk_errors(path), open(path, "xb") as file:
-                writer = writer_class(to)(file, table.schema, shard.rows or 0)
-                try:
-                    for _, columns in read_rows(info, shard, rows):
-                        chunk = table.batch(columns)
-                        writer.write(chunk)
-                        journal.add(bytes_read=len(chunk) * stride, rows=len(chunk))
-                        if time.monotonic() - shown > _UPDATE_SECONDS:
-                            shown = time.monotonic()
-                            display.update()
-                    writer.close()
-                except BaseException:
-                    writer.abandon()
-                    raise
-                file.flush()
-                os.fsync(file.fileno())
+            chunks = _show(table.batches(shard, Journal(staging)), display)
+            with disk_errors(path):
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(path, "xb") as file:
+                    form.write(file, table.schema, shard.rows or 0, chunks)
+                    file.flush()
+                    os.fsync(file.fileno())
     finally:
         display.close()
+
+
+def _show(chunks: Iterator[pa.RecordBatch], display: Display) -> Iterator[pa.RecordBatch]:
+    """The chunks, with the display updated between them."""
+    shown = time.monotonic()
+    for chunk in chunks:
+        yield chunk
+        if time.monotonic() - shown > _UPDATE_SECONDS:
+            shown = time.monotonic()
+            display.update()
 
 
 def _publish(asked: ExportRecord, output: str, staging: str) -> int:

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.inspection.read_rows import sequences
 from schemas.commands.terminal import visible
-from schemas.features import segment_name
 from schemas.sidecar import Schema
 
 TEXT, SPECIAL, PADDING = "text", "special", "padding"
@@ -106,22 +106,6 @@ class TokenTexts:
         if tokenizer.is_byte_level or spelt.decode(errors="replace")[:1].isspace():
             return spelt
         return b" " + spelt if tokenizer.is_word_start[token] else spelt
-
-
-def sequences(schema: Schema) -> dict[str, str]:
-    """The features that are text, and those that tell their segments.
-
-    {"input_ids": "segment_ids"}, with a second stream {..., "target_ids": "target_segment_ids"}.
-    Whole documents have segments of their own where `read_rows` gives them.
-    """
-    if schema.holds_documents:
-        return {"tokens": "segment_ids"}
-    names = [feature.name for feature in schema.features]
-    found = {"input_ids": "segment_ids"}
-    for name in names:
-        if name.endswith("_ids") and segment_name(name) in names:
-            found[name] = segment_name(name)
-    return found
 
 
 def _marks(schema: Schema, sequence: str) -> list[str]:

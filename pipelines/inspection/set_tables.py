@@ -4,11 +4,12 @@ import re
 from collections.abc import Mapping
 
 import numpy as np
-from rich.console import JustifyMethod, RenderableType
+from rich.console import RenderableType
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.host.tables import bars_table, columns_table, facts_table
 from pipelines.inspection.row_text import TokenTexts
 from schemas.commands.terminal import number_of, visible
 from schemas.drops import REFUSED, describe_dropped, in_order
@@ -16,7 +17,6 @@ from schemas.funnel import Funnel, sizes
 from schemas.sidecar import Schema, SetInfo
 from schemas.statistics import Statistics
 
-_BAR = 40  # characters of the longest bar
 _LISTED = 20  # classes, tokens
 
 
@@ -32,7 +32,7 @@ def set_tables(info: SetInfo) -> list[RenderableType]:
         titled["left out"] = funnel_table(info.stats.funnel)
     for section, counts in sorted(info.stats.observed.items()):
         rows = by_number(counts) or sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        titled[section.replace("_", " ")] = _bars(rows[:_LISTED])
+        titled[section.replace("_", " ")] = bars_table((*row, "") for row in rows[:_LISTED])
     if info.stats.total().labels:
         titled["classes"] = labels_table(info.stats)
     return _one_below_another(titled)
@@ -49,7 +49,7 @@ def token_tables(counts: np.ndarray, texts: TokenTexts) -> list[RenderableType]:
     used = int(np.count_nonzero(counts))
     frequent = order[: min(_LISTED, used)].tolist()
     rare = order[max(used - _LISTED, len(frequent)) : used][::-1].tolist()
-    summary = table()
+    summary = columns_table()
     summary.add_row(f"{used:,} of {len(counts):,} ids occur, {(counts == 1).sum():,} once")
     titled = {"tokens": summary, "most frequent": _tokens(counts, frequent, texts)}
     if rare:
@@ -57,33 +57,11 @@ def token_tables(counts: np.ndarray, texts: TokenTexts) -> list[RenderableType]:
     return ["", *_one_below_another(titled)]
 
 
-def table(*columns: str, justify: JustifyMethod = "left") -> Table:
-    """Makes an empty table without lines around its cells; of named columns, it has a header.
-
-    Args:
-      columns: names; the first is left justified.
-      justify: of the others.
-    """
-    own = Table(box=None, show_header=bool(columns))
-    for number, name in enumerate(columns):
-        own.add_column(name, justify=justify if number else "left", overflow="fold")
-    return own
-
-
 def _one_below_another(titled: Mapping[str, Table]) -> list[RenderableType]:
     shown: list[RenderableType] = []
     for title, own in titled.items():
         shown += [*([""] if shown else []), Text(title, "bold"), own]
     return shown
-
-
-def _facts(facts: dict[str, str]) -> Table:
-    own = table()
-    own.add_column(no_wrap=True)
-    own.add_column(overflow="fold")
-    for name, value in facts.items():
-        own.add_row(Text(visible(name)), Text(visible(value)))
-    return own
 
 
 def _schema(info: SetInfo) -> Table:
@@ -112,7 +90,7 @@ def _schema(info: SetInfo) -> Table:
     }
     for feature in schema.features if schema.holds_documents else schema.codec().features:
         facts[feature.name] = f"{feature.dtype}{list(feature.shape)}: {feature.meaning}"
-    return _facts(facts)
+    return facts_table(facts, boxed=False)
 
 
 def _documents(stats: Statistics) -> Table:
@@ -123,7 +101,7 @@ def _documents(stats: Statistics) -> Table:
         **describe_dropped(stats.all_dropped(), ("duplicates", REFUSED)),
         "guarded": f"{stats.documents_guarded:,} encoded by the reference tokenizer",
     }
-    return _facts(facts)
+    return facts_table(facts, boxed=False)
 
 
 # Rows of the table that are left out where all splits have 0.
@@ -132,7 +110,7 @@ _OPTIONAL = ("words", "tokens_truncated", "tokens_repeated", "masked", "trained"
 
 def _splits(stats: Statistics, schema: Schema) -> Table:
     splits = {**stats.splits(), "all": stats.total()}
-    own = table("", *splits, justify="right")
+    own = columns_table("", *splits, justify="right")
     shards = {**schema.shards, "all": sum(schema.shards.values())}
     own.add_row("shards", *(f"{shards[name]:,}" for name in splits))
     for label, name in {
@@ -157,33 +135,24 @@ def _splits(stats: Statistics, schema: Schema) -> Table:
     return own
 
 
-def _bars(rows: list[tuple[str, int]], notes: list[str] | None = None) -> Table:
-    own = table()
-    for justify in ("right", "right", "left", "right"):
-        own.add_column(justify=justify, no_wrap=True)
-    highest = max((count for _, count in rows), default=0) or 1
-    for (name, count), note in zip(rows, notes or [""] * len(rows), strict=True):
-        own.add_row(Text(visible(name)), f"{count:,}", "█" * round(_BAR * count / highest), note)
-    return own
-
-
 def _lengths(stats: Statistics) -> Table:
     """Documents by their number of tokens: 1, 2-3, 4-7, 8-15 ..., and the share of all tokens."""
     total = stats.total()
     histogram = total.length_histogram
     used = [bin_ for bin_, count in enumerate(histogram) if count]
-    rows, notes = [], []
+    rows = []
     for bin_ in range(used[0], used[-1] + 1) if used else ():
         low, high = (1 << bin_) >> 1, (1 << bin_) - 1
-        rows.append((f"{low:,}" if low >= high else f"{low:,}-{high:,}", histogram[bin_]))
-        notes.append(f"{total.length_tokens[bin_] / max(total.tokens, 1):.1%} of all tokens")
-    return _bars(rows, notes)
+        name = f"{low:,}" if low >= high else f"{low:,}-{high:,}"
+        share = total.length_tokens[bin_] / max(total.tokens, 1)
+        rows.append((name, histogram[bin_], f"{share:.1%} of all tokens"))
+    return bars_table(rows)
 
 
 def labels_table(stats: Statistics) -> Table:
     """Documents of each class by split, and its share of them."""
     splits = {**stats.splits(), "all": stats.total()}
-    own = table("", *splits, justify="right")
+    own = columns_table("", *splits, justify="right")
     labels = sorted(splits["all"].labels.items(), key=lambda item: (-item[1], item[0]))
     for label, _ in labels[:_LISTED]:
         cells = []
@@ -205,7 +174,7 @@ def by_number(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 def funnel_table(funnel: Funnel) -> Table:
     """What was left out by reason, and its share of the text that was given."""
-    own = table("reason", "documents", "bytes", "tokens", "of all text", justify="right")
+    own = columns_table("reason", "documents", "bytes", "tokens", "of all text", justify="right")
     for reason in in_order(funnel.removed):
         counts = sizes(funnel.removed[reason])
         share = counts["text_bytes"] / max(funnel.text_bytes, 1)
@@ -217,4 +186,4 @@ def funnel_table(funnel: Funnel) -> Table:
 
 
 def _tokens(counts: np.ndarray, ids: list[int], texts: TokenTexts) -> Table:
-    return _bars([(f"{i} '{texts.text([i])}'", int(counts[i])) for i in ids])
+    return bars_table((f"{i} '{texts.text([i])}'", int(counts[i]), "") for i in ids)

@@ -1,18 +1,48 @@
-"""What inspect_shards prints: a row, tokens, or rows that hold a text."""
+"""What inspect_shards prints: tables of a dataset, a row, tokens, or rows that hold a text."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import numpy as np
+from rich.console import RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from pipelines.host.console import Console
+from pipelines.host.tables import columns_table
 from pipelines.inspection.options import InspectOptions
-from pipelines.inspection.row_search import search_rows
+from pipelines.inspection.read_rows import find_split, read_rows, sequences
+from pipelines.inspection.row_text import (
+    KEPT,
+    LOSS,
+    PADDING,
+    PREFIX,
+    RANDOM,
+    REPLACED,
+    SPECIAL,
+    TEXT,
+    Piece,
+    TokenTexts,
+    row_facts,
+    row_pieces,
+)
 from pipelines.inspection.set_tables import set_tables, token_tables
-from pipelines.inspection.show_row import SEGMENT_STYLES, find_split, show_row, token_texts
 from pipelines.writers.token_counts import read_token_counts
-from schemas.commands.terminal import number_of
-from schemas.sidecar import SetInfo, read_set
+from schemas.commands.terminal import number_of, visible
+from schemas.errors import UsageError
+from schemas.features import unmask
+from schemas.manifest import ManifestFile
+from schemas.sidecar import Schema, SetInfo, read_set
 from schemas.stores.set_cache import Cache, default_directory
 
 _NOTHING_FOUND = 1  # exit code, as grep's
+_BATCH_ROWS = 1024  # some hundred KB of text, which stay in the cache
+_CONTEXT = 60  # bytes on either side of what is found
+_SEGMENT_STYLES = ("cyan", "green")  # neighbours differ
+_STYLES = {SPECIAL: "dim", REPLACED: "bold red", RANDOM: "bold magenta", KEPT: "bold yellow"}
+_MARK_STYLES = {LOSS: "underline", PREFIX: "italic"}
+_OTHER_MARK = "reverse"
 
 
 def show_sets(options: InspectOptions) -> int:
@@ -43,7 +73,7 @@ def _print_search(info: SetInfo, search: str, options: InspectOptions, console: 
                 console.print(f"and more: these are the first {found:,}, --limit=0 shows all")
                 return 0
             line = Text(f"{hit.split} {hit.row:,} ", "bold")
-            line.append(f"[{hit.segment}] ", SEGMENT_STYLES[hit.segment % 2])
+            line.append(f"[{hit.segment}] ", _SEGMENT_STYLES[hit.segment % 2])
             line.append(hit.before, "not bold").append(hit.found, "bold red")
             line.append(hit.after, "not bold")
             if hit.times > 1:
@@ -53,3 +83,204 @@ def _print_search(info: SetInfo, search: str, options: InspectOptions, console: 
     rows = sum(info.stats.split(split).rows for split in splits)
     console.print(f"{found:,} of {number_of(rows, 'row')}, {number_of(times, 'time')}")
     return 0 if found else _NOTHING_FOUND
+
+
+def token_texts(info: SetInfo) -> TokenTexts:
+    """Loads what turns the ids of a set into text."""
+    with open(info.locate("tokenizer.json"), "rb") as tokenizer:
+        return TokenTexts.from_json(tokenizer.read())
+
+
+def show_row(info: SetInfo, split: str | None, row: int) -> list[RenderableType]:
+    """Shows a row of a split as text, with what each of its features says.
+
+    Args:
+      info: the set.
+      split: None for the first that has rows.
+      row: index in the split, from 0 on.
+    """
+    split = find_split(info, split)
+    file, number = _find(info, split, row)
+    [(_, columns)] = read_rows(info, file, range(number, number + 1), keep=True)
+    texts = token_texts(info)
+    values = {name: column[0] for name, column in columns.items()}
+    title = f"{split} row {row:,}, which is row {number:,} of {file.path}"
+    shown: list[RenderableType] = ["", Text(title, "bold")]
+    for name, value in row_facts(values, info.schema).items():
+        shown.append(Text(f"{name}: {value}"))
+    streams = list(sequences(info.schema))
+    for name in streams:
+        pieces = row_pieces(values, info.schema, texts, name)
+        if len(streams) > 1:
+            shown += ["", Text(name, "bold")]
+        shown += [_summary(pieces), *_marks(pieces), "", _text(pieces), *_masked_table(pieces)]
+    return shown
+
+
+def _find(info: SetInfo, split: str, row: int) -> tuple[ManifestFile, int]:
+    """The shard that holds a row of the split, and the row's index in it."""
+    files = info.manifest.shards(split, info.schema.read_ending)
+    ends = np.cumsum([file.rows or 0 for file in files])
+    if not 0 <= row < ends[-1]:
+        there = f"rows 0 to {ends[-1] - 1:,}" if ends[-1] else "no rows"
+        raise UsageError(f"--row={row}: split {split} of {info.directory} has {there}")
+    shard = int(np.searchsorted(ends, row, side="right"))
+    return files[shard], row - int(ends[shard] - (files[shard].rows or 0))
+
+
+def _summary(pieces: list[Piece]) -> str:
+    tokens = {kind: 0 for kind in (TEXT, SPECIAL, PADDING, REPLACED, RANDOM, KEPT)}
+    for piece in pieces:
+        tokens[piece.kind] += piece.tokens
+    places = sum(tokens.values())
+    segments = max((piece.segment for piece in pieces), default=0)
+    masked = sum(tokens[kind] for kind in (REPLACED, RANDOM, KEPT))
+    told = (
+        f"{places} places: {places - tokens[PADDING]} tokens in "
+        f"{number_of(segments, 'segment')}, {tokens[PADDING]} padding"
+    )
+    return told + (
+        f"; {masked} masked ({tokens[REPLACED]} by the mask token, {tokens[RANDOM]} by a random "
+        f"one, {tokens[KEPT]} kept)"
+        if masked
+        else ""
+    )
+
+
+def _marks(pieces: list[Piece]) -> list[RenderableType]:
+    """How many places each feature marks, in the style that they have below."""
+    counts: dict[str, int] = {}
+    for piece in pieces:
+        for mark in piece.marks:
+            counts[mark] = counts.get(mark, 0) + piece.tokens
+    shown = []
+    for mark, count in sorted(counts.items()):
+        style = _MARK_STYLES.get(mark, _OTHER_MARK)
+        shown.append(Text(f"{mark}: {count}, ").append(style, style))
+    return shown
+
+
+def _text(pieces: list[Piece]) -> Table:
+    """Each segment behind its number; a masked token as {was→now}, or {was=} if it was kept."""
+    own = Table.grid(padding=(0, 1))
+    own.add_column(justify="right", no_wrap=True)
+    own.add_column()
+    for segment, group in groupby(pieces, key=lambda piece: piece.segment):
+        text = Text()
+        style = _SEGMENT_STYLES[segment % len(_SEGMENT_STYLES)]
+        for piece in group:
+            marks = "".join(f" {_MARK_STYLES.get(mark, _OTHER_MARK)}" for mark in piece.marks)
+            if piece.kind == PADDING:
+                text.append(f"{piece.tokens} x padding", "dim")
+            elif piece.kind in (TEXT, SPECIAL):
+                text.append(piece.text, _STYLES.get(piece.kind, style) + marks)
+            else:
+                was, now = piece.text.lstrip(" "), piece.now.lstrip(" ")
+                text.append(" " * (len(piece.text) - len(was)))
+                changed = "=" if piece.kind == KEPT else f"→{now}"
+                text.append(f"{{{was}{changed}}}", _STYLES[piece.kind] + marks)
+        own.add_row(Text(f"[{segment or '-'}]", f"bold {style}"), text)
+    return own
+
+
+def _masked_table(pieces: list[Piece]) -> list[RenderableType]:
+    """The masked tokens in a table; nothing if there are none."""
+    masked = [piece for piece in pieces if piece.kind in (REPLACED, RANDOM, KEPT)]
+    if not masked:
+        return []
+    own = columns_table("place", "segment", "was", "became", "how")
+    own.columns[0].justify = own.columns[1].justify = "right"
+    for piece in masked:
+        texts = (Text(f"'{text}'") for text in (piece.text, piece.now))
+        how = Text(piece.kind, _STYLES[piece.kind])
+        own.add_row(str(piece.place), str(piece.segment), *texts, how)
+    return ["", "{was→now} is a masked token, {was=} one that was kept:", own]
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A row that holds the text.
+
+    Attributes:
+      split: of the row.
+      row: its index in the split.
+      segment: where it is found first.
+      before, found, after: the text there and around it, within the segment.
+      times: how often it is in the row.
+    """
+
+    split: str
+    row: int
+    segment: int
+    before: str
+    found: str
+    after: str
+    times: int
+
+
+def search_rows(info: SetInfo, split: str, text: str, texts: TokenTexts) -> Iterator[Hit]:
+    """The rows of a split whose text holds `text`, in their order; masks are taken off.
+
+    Upper and lower case differ. A text is found across tokens, but not across segments.
+
+    Args:
+      info: the set.
+      split: one of its splits.
+      text: not empty.
+      texts: of the set's tokenizer.
+
+    Raises:
+      DataError: a shard is damaged.
+    """
+    wanted, first = text.encode(), 0
+    for shard in info.manifest.shards(split, info.schema.read_ending):
+        count = shard.rows or 0
+        for start, columns in read_rows(info, shard, range(0, count, _BATCH_ROWS)):
+            yield from _search_batch(columns, info.schema, wanted, texts, (split, first + start))
+        first += count
+
+
+def _search_batch(
+    columns: dict[str, np.ndarray],
+    schema: Schema,
+    wanted: bytes,
+    texts: TokenTexts,
+    begin: tuple[str, int],
+) -> list[Hit]:
+    split, first_row = begin
+    hits: dict[int, Hit] = {}
+    for ids, segments in sequences(schema).items():
+        ids_BxL = unmask(columns) if ids == "input_ids" else columns[ids]
+        row_N, place_N = np.nonzero(columns[segments])
+        segment_N = columns[segments][row_N, place_N].astype(np.int64)
+        data, bounds = texts.spell(ids_BxL[row_N, place_N])
+        key_N = row_N * (ids_BxL.shape[1] + 1) + segment_N  # one number a segment, ascending
+        at = data.find(wanted)
+        while at >= 0:
+            stop = at + len(wanted)
+            # The tokens that hold its first and its last byte.
+            first, last = (np.searchsorted(bounds, (at, stop - 1), side="right") - 1).tolist()
+            row, segment = int(row_N[first]), int(segment_N[first])
+            if row in hits and key_N[first] == key_N[last]:
+                hits[row] = replace(hits[row], times=hits[row].times + 1)
+            elif key_N[first] == key_N[last]:
+                begins, ends = np.searchsorted(key_N, (key_N[first], key_N[first] + 1)).tolist()
+                around = _cut_context(data, at, stop, slice(int(bounds[begins]), int(bounds[ends])))
+                hits[row] = Hit(split, first_row + row, segment, *around, times=1)
+            at = data.find(wanted, at + 1)
+    return [hits[row] for row in sorted(hits)]
+
+
+def _cut_context(data: bytes, at: int, stop: int, segment: slice) -> tuple[str, str, str]:
+    """The bytes before, at and after a place, as text."""
+    left, right = max(at - _CONTEXT, segment.start), min(stop + _CONTEXT, segment.stop)
+    before, after = (
+        # The context may be cut inside a character.
+        visible(part.decode("utf-8", "ignore"))
+        for part in (data[left:at], data[stop:right])
+    )
+    return (
+        "…" * (left > segment.start) + before,
+        visible(data[at:stop].decode()),
+        after + "…" * (right < segment.stop),
+    )

@@ -11,14 +11,13 @@ from tokenizers import Tokenizer
 from pipelines.decontamination.gram_index import Targets
 from pipelines.decontamination.options import Decontamination
 from pipelines.decontamination.target_files import TargetFile, target_files
-from pipelines.inspection.read_rows import read_rows
-from pipelines.inspection.row_text import sequences
+from pipelines.inspection.read_rows import read_rows, segment_texts, sequences
 from pipelines.readers.documents import Role
 from pipelines.readers.source import Source
 from pipelines.readers.sources import Block, plan_blocks, read_block
 from pipelines.storage import store
 from schemas.errors import DataError, UsageError
-from schemas.features import is_training, unmask
+from schemas.features import is_training
 from schemas.manifest import EVALUATION, ManifestFile
 from schemas.sidecar import SetInfo, read_set
 
@@ -128,12 +127,6 @@ def _set_texts(path: str, fields: tuple[str, ...]) -> Found:
 def _row_texts(info: SetInfo, shard: ManifestFile, tokenizer: Tokenizer) -> Iterator[str]:
     """The texts of a shard's segments, unmasked and without special tokens."""
     for _, columns in read_rows(info, shard, range(0, shard.rows or 0, _ROWS)):
-        if "input_ids" in columns:
-            columns = {**columns, "input_ids": unmask(columns)}
-        for ids_name, segments_name in sequences(info.schema).items():
-            ids = [
-                row[segment_ids == number].tolist()
-                for row, segment_ids in zip(columns[ids_name], columns[segments_name], strict=True)
-                for number in range(1, int(segment_ids.max(initial=0)) + 1)
-            ]
-            yield from tokenizer.decode_batch(ids, skip_special_tokens=True)
+        for name in sequences(info.schema):
+            for texts in segment_texts(columns, info.schema, tokenizer, name):
+                yield from texts

@@ -12,75 +12,57 @@ of six clouds with it.
 """
 
 import json
-from collections.abc import Sequence
-from typing import Any, BinaryIO, ClassVar
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.inspection.export_formats.export_file import ExportFile, FileSize
 from schemas.errors import UsageError
 
-_MOST_BYTES = (1 << 32) - 1  # that an offset tells
+INDEX = "index.json"
+_MOST_BYTES = (1 << 32) - 1  # the largest offset
 
 
-class Writer(ExportFile):
-    """A file of MDS that is being written."""
+def write(file: BinaryIO, schema: pa.Schema, rows: int, chunks: Iterable[pa.RecordBatch]) -> None:
+    """Writes the rows, and then what is before them.
 
-    index_name: ClassVar[str] = "index.json"
-
-    def __init__(self, file: BinaryIO, schema: pa.Schema, rows: int):
-        """Leaves room for the offsets, which are known at the end."""
-        self._file, self._names = file, sorted(schema.names)
-        self._configuration = json.dumps(_configuration(schema), sort_keys=True).encode()
-        self._offsets = np.zeros(rows + 1, np.int64)
-        self._offsets[0] = 4 + 4 * len(self._offsets) + len(self._configuration)
-        self._rows = 0  # written
-        file.write(bytes(self._offsets[0]))
-
-    def write(self, chunk: pa.RecordBatch) -> None:
-        """Appends some rows.
-
-        Raises:
-          UsageError: the file grows larger than MDS can say.
-        """
-        columns = [_cells(chunk.column(name)) for name in self._names]
-        matrices = [column for column in columns if isinstance(column, np.ndarray)]
-        if len(matrices) == len(columns):
-            rows_BxN = np.concatenate(matrices, axis=1)
-            content, sizes = rows_BxN.tobytes(), [rows_BxN.shape[1]] * len(rows_BxN)
-        else:
-            rows = [_row(cells) for cells in zip(*columns, strict=True)]
-            content, sizes = b"".join(rows), list(map(len, rows))
-        begin, self._rows = self._rows, self._rows + len(sizes)
-        self._offsets[begin + 1 : self._rows + 1] = self._offsets[begin] + np.cumsum(sizes)
-        if self._offsets[self._rows] > _MOST_BYTES:
+    Raises:
+      UsageError: the file grows larger than the format allows.
+    """
+    configuration = json.dumps(_configuration(schema), sort_keys=True).encode()
+    place = 4 + 4 * (rows + 1) + len(configuration)
+    file.write(bytes(place))
+    offsets = [np.array([place])]
+    for chunk in chunks:
+        content, sizes = _encode([_cells(chunk.column(name)) for name in sorted(schema.names)])
+        offsets.append(place + np.cumsum(sizes))
+        place += len(content)
+        if place > _MOST_BYTES:
             raise UsageError(
                 f"--to=mds: a shard takes more than {_MOST_BYTES:,} bytes, which is the most that "
                 "a file of MDS may have: build the set with a larger --num_shards"
             )
-        self._file.write(content)
+        file.write(content)
+    file.seek(0)
+    file.write(np.array(rows, "<u4").tobytes())
+    file.write(np.concatenate(offsets).astype("<u4").tobytes() + configuration)
 
-    def close(self) -> None:
-        """Writes what stands before the rows."""
-        self._file.seek(0)
-        self._file.write(np.array(self._rows, "<u4").tobytes())
-        self._file.write(self._offsets.astype("<u4").tobytes() + self._configuration)
 
-    @classmethod
-    def index(cls, schema: pa.Schema, files: Sequence[FileSize]) -> bytes:
-        """The files that have rows, each with the configuration."""
-        shards = [
-            {
-                **_configuration(schema),
-                "samples": file.rows,
-                "raw_data": {"basename": file.name, "bytes": file.bytes, "hashes": {}},
-                "zip_data": None,
-            }
-            for file in files
-            if file.rows
-        ]
-        return json.dumps({"version": 2, "shards": shards}, sort_keys=True).encode()
+def index(schema: pa.Schema, files: Iterable[tuple[str, int, int]]) -> bytes:
+    """The files that have rows, each with the configuration."""
+    shards = [
+        {
+            **_configuration(schema),
+            "samples": rows,
+            "raw_data": {"basename": os.path.basename(name), "bytes": size, "hashes": {}},
+            "zip_data": None,
+        }
+        for name, rows, size in files
+        if rows
+    ]
+    return json.dumps({"version": 2, "shards": shards}, sort_keys=True).encode()
 
 
 def _configuration(schema: pa.Schema) -> dict[str, Any]:
@@ -118,7 +100,14 @@ def _cells(column: pa.Array) -> np.ndarray | list[bytes]:
     return little.view(np.uint8).reshape(len(column), -1)
 
 
-def _row(cells: Sequence[Any]) -> bytes:
-    """A row of which some columns have no fixed size."""
-    sizes = [len(cell) for cell in cells if isinstance(cell, bytes)]
-    return np.array(sizes, "<u4").tobytes() + b"".join(map(bytes, cells))
+def _encode(columns: Sequence[np.ndarray | list[bytes]]) -> tuple[bytes, Sequence[int]]:
+    """The bytes of rows, and how many each takes; cells without a fixed size have theirs ahead."""
+    fixed = [column for column in columns if isinstance(column, np.ndarray)]
+    if len(fixed) == len(columns):
+        rows_BxN = np.concatenate(fixed, axis=1)
+        return rows_BxN.tobytes(), [rows_BxN.shape[1]] * len(rows_BxN)
+    rows = []
+    for cells in zip(*columns, strict=True):
+        sizes = [len(cell) for cell in cells if isinstance(cell, bytes)]
+        rows.append(np.array(sizes, "<u4").tobytes() + b"".join(map(bytes, cells)))
+    return b"".join(rows), list(map(len, rows))

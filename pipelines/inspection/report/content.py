@@ -25,7 +25,7 @@ class SetContent:
       files: of the manifest; only shards are looked at.
       rejects: refused documents.
       token_counts: int64 [vocabulary], or None if nobody counted.
-      samples: split to the columns of its first rows, as `pipelines.writers.row_sample` reads them.
+      samples: split to the columns of its first rows, as `sample_rows` reads them.
       tokenizer: of the set.
       config: bytes of config.yaml.
     """

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.inspection.read_rows import sequences
 from pipelines.inspection.report.content import SetContent
 from pipelines.inspection.row_text import (
     KEPT,
@@ -17,7 +18,6 @@ from pipelines.inspection.row_text import (
     Piece,
     row_facts,
     row_pieces,
-    sequences,
 )
 
 _EXAMPLES = 3  # rows of each split

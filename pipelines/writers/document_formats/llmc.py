@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from pipelines.rows.ragged import Ragged
-from pipelines.writers.document_formats.flat_ids import map_documents, refuse_without_edges
+from pipelines.writers.document_formats.document_format import map_documents, refuse_without_edges
 from schemas.errors import DataError, UsageError
 from schemas.features import token_dtype
 from schemas.sidecar import Schema

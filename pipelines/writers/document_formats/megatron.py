@@ -23,10 +23,6 @@ _HEAD = struct.Struct("<9sQBQQ")
 _TYPES = {"uint16": ("<u2", 8), "uint32": ("<i4", 4)}  # ids are below 2**24
 
 
-def refuse(schema: Schema) -> None:
-    """Refuses nothing: any ids and any documents go into it."""
-
-
 def encode(documents: Ragged, schema: Schema) -> Mapping[str, Iterator[np.ndarray | bytes]]:
     """The ids, and the index of them."""
     dtype, code = _TYPES[token_dtype(schema.vocab_size)]

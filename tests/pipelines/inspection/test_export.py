@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.export import main
+from pipelines.inspection import export_set
 from pipelines.inspection.export_set import RECORD
 from pipelines.inspection.options import EXPORT_FORMATS, EXPORT_LAYOUTS
 from schemas.errors import DataError, UsageError
@@ -69,9 +70,7 @@ def assert_rows(rows, columns):
 @pytest.mark.parametrize("encoding", ["bytes", "int64_list"])
 @pytest.mark.parametrize("to", FORMATS)
 def test_every_row_comes_out(tmp_path, monkeypatch, to, encoding):
-    monkeypatch.setattr(
-        "pipelines.inspection.row_export.CHUNK_BYTES", 2000
-    )  # several chunks a shard
+    monkeypatch.setattr(export_set, "CHUNK_BYTES", 2000)  # several chunks a shard
     columns = make(tmp_path / "set", encoding=encoding, file_formats=("array_record",))
     export(tmp_path / "set", tmp_path / "out", to=to)
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
@@ -309,10 +308,10 @@ def test_a_disk_that_refuses(made, tmp_path, to):
 def test_interrupted_it_leaves_nothing(made, tmp_path):
     """Ctrl-C while rows are written: 130, and no file that a reader would open."""
     code = (
-        "import time\nfrom pipelines.inspection import row_export\n"
+        "import time\nfrom pipelines.inspection import export_set\n"
         "from schemas.commands.entry import run_entry\n"
         "from pipelines.export import main\n"
-        "row_export.RowTable.batch = lambda *arguments: time.sleep(60)\nrun_entry(main)"
+        "export_set.read_rows = lambda *arguments: time.sleep(60)\nrun_entry(main)"
     )
     output = tmp_path / "out"
     process = subprocess.Popen(

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from pipelines.export import main
 from pipelines.inspection.export_formats import mds
-from pipelines.inspection.export_formats.export_file import FileSize
 from schemas.errors import UsageError
 from schemas.features import positions_from_segments
 from schemas.layouts import maxtext
@@ -35,7 +34,7 @@ def assert_rows(rows, columns):
 
 @pytest.mark.parametrize("encoding", ["bytes", "int64_list"])
 def test_every_row_comes_out(tmp_path, monkeypatch, encoding):
-    monkeypatch.setattr("pipelines.inspection.row_export.CHUNK_BYTES", 2000)  # several chunks
+    monkeypatch.setattr("pipelines.inspection.export_set.CHUNK_BYTES", 2000)  # several chunks
     shards = {"train": 2, "validation": 2, "test": 1}  # a shard of validation has no row
     schema = mlm_schema(
         splits={"train": 0.6, "validation": 0.2, "test": 0.2}, shards=shards, encoding=encoding
@@ -75,9 +74,7 @@ def test_a_file_worked_by_hand():
         {"text": columns["text"], "label": columns["label"], "ids": ids}
     )
     file = io.BytesIO()
-    writer = mds.Writer(file, chunk.schema, 2)
-    writer.write(chunk)
-    writer.close()
+    mds.write(file, chunk.schema, 2, [chunk])
     configuration = (
         b'{"column_encodings": ["ndarray:uint16:2", "uint8", "json"], '
         b'"column_names": ["ids", "label", "text"], "column_sizes": [4, 1, null], '
@@ -90,7 +87,7 @@ def test_a_file_worked_by_hand():
     begin = 4 + 12 + len(configuration)
     offsets = np.array([begin, begin + 19, begin + 30], "<u4").tobytes()
     assert file.getvalue() == b"\x02\0\0\0" + offsets + configuration + b"".join(rows)
-    index = json.loads(mds.Writer.index(chunk.schema, [FileSize("a", 2, 9), FileSize("b", 0, 4)]))
+    index = json.loads(mds.index(chunk.schema, [("train/a", 2, 9), ("train/b", 0, 4)]))
     assert index == {
         "version": 2,
         "shards": [
@@ -134,12 +131,10 @@ def test_any_columns_are_read_back(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("mds")
     cut = data.draw(st.integers(0, rows - 1))
     with open(folder / "one.mds", "xb") as file:
-        writer = mds.Writer(file, chunk.schema, rows)
-        for part in (chunk.slice(0, cut), chunk.slice(cut)) if cut else (chunk,):
-            writer.write(part)
-        writer.close()
+        parts = (chunk.slice(0, cut), chunk.slice(cut)) if cut else (chunk,)
+        mds.write(file, chunk.schema, rows, parts)
     size = (folder / "one.mds").stat().st_size
-    index = mds.Writer.index(chunk.schema, [FileSize("one.mds", rows, size)])
+    index = mds.index(chunk.schema, [("one.mds", rows, size)])
     (folder / "index.json").write_bytes(index)
     plain = {
         name: [

@@ -16,6 +16,7 @@ from pipelines.build.options import parse_options
 from pipelines.build_shards import main
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.host import console
+from pipelines.inspection.read_rows import sample_rows
 from pipelines.inspection.report import page as report_page
 from pipelines.inspection.report.command import build_command
 from pipelines.inspection.report.content import SetContent, percent
@@ -23,7 +24,6 @@ from pipelines.inspection.report.page import report_file, report_html
 from pipelines.inspection.set_tables import by_number, funnel_table
 from pipelines.readers.documents import Reject
 from pipelines.writers.rejects import Rejects
-from pipelines.writers.row_sample import sample_rows
 from pipelines.writers.token_counts import read_token_counts
 from schemas.funnel import Funnel, Removed, Sample
 from schemas.manifest import ManifestFile
@@ -96,6 +96,12 @@ def test_it_is_a_file_of_the_set_and_the_same_however_the_set_is_made(folder, ma
         other = _build(folder, name, *flags)
         for file in ("report.html", "token_counts.npy"):
             assert (other / file).read_bytes() == (made / file).read_bytes(), name
+
+
+def test_whole_documents_have_three_examples_a_split(folder):
+    made = _build(folder, "documents", "--task=tokens", "--file_format=npy")
+    text = _text((made / "report.html").read_bytes())
+    assert "train, row 2" in text and "train, row 3" not in text
 
 
 def test_what_it_says(made, folder):
@@ -179,9 +185,7 @@ def _content(directory: Path, **changes) -> SetContent:
         files=info.manifest.files,
         rejects=Rejects(),
         token_counts=read_token_counts(info),
-        samples=sample_rows(
-            info.schema, info.manifest.files, lambda file: str(directory / file.path)
-        ),
+        samples=sample_rows(info.schema, info.manifest.files, lambda name: str(directory / name)),
         tokenizer=LoadedTokenizer.from_json((directory / "tokenizer.json").read_bytes()),
         config=b"max_length: 16\nsplits: train:0.9,validation:0.1\n",
     )

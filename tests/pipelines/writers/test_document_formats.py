@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from pipelines.rows.ragged import Ragged, cut
 from pipelines.writers import sinks
-from pipelines.writers.document_formats.array_record import _head, _packed
-from pipelines.writers.document_formats.document_format import document_format, open_documents
-from pipelines.writers.document_formats.document_rows import document_rows
+from pipelines.writers.document_formats.document_format import (
+    document_format,
+    document_rows,
+    open_documents,
+)
 from schemas.errors import DataError, UsageError
 from schemas.features import task_features
 from schemas.records import DOCUMENT_FORMATS
@@ -117,12 +119,6 @@ def test_a_record_is_an_example_of_tensorflow(tmp_path):
     found = [list(e.features.feature["tokens"].int64_list.value) for e in examples]
     assert found == [documents[0][:12], documents[0][12:], documents[1]]
     assert [e.SerializeToString() for e in examples] == reader.read_all()
-
-
-def test_the_head_of_a_record_is_found_for_every_length():
-    """The lengths in it grow by a byte at different sizes."""
-    for size in [*range(1, 400), *range(16_300, 16_400)]:
-        assert len(_packed(_head(size) + bytes(size), "here")) == size
 
 
 @pytest.mark.parametrize("name", ["npy", "llmc"])
