@@ -90,6 +90,7 @@ def _parts(value: Any, names: set[str], seen: set[int]) -> Iterator[bytes]:
         if id(value) in seen:
             return
         seen.add(id(value))
+        yield module.encode()  # which numba imports when it loads what it kept
         yield from _parts(value.__code__, names, seen)
         yield from _parts([cell.cell_contents for cell in value.__closure__ or ()], names, seen)
         held = _names(value.__code__)

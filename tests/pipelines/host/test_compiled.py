@@ -79,6 +79,9 @@ def test_a_change_in_another_file_is_seen(tmp_path):
     assert run() == (15 * 15 + 70, 5)
     change("doubled.py", "builder.mul", "builder.add")
     assert run() == (2 * 15 + 70, 5)
+    (package / "helper.py").rename(package / "moved.py")  # numba imports a helper by its module
+    change("entries.py", "loops.helper", "loops.moved")
+    assert run() == (2 * 15 + 70, 6)
 
 
 THINGS = {"a dictionary": 1}
