@@ -5,7 +5,7 @@ line, so that every refused line has its place and its reason. Both give the sam
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, BinaryIO
 
@@ -18,22 +18,20 @@ from pipelines.readers.documents import (
     BOM,
     MAX_DOCUMENT_BYTES,
     Documents,
-    Reject,
     Role,
-    batch_of,
     find_lines,
     too_long,
 )
 from pipelines.readers.formats import byte_ranges
 from pipelines.readers.formats.byte_ranges import Parser
-from pipelines.readers.formats.role_columns import UNEVEN, column_of, json_text, take_roles
+from pipelines.readers.formats.role_columns import column_of, take_roles
+from pipelines.readers.formats.role_values import Refusal, look_up, record_documents
 from pipelines.readers.source import Source
 from pipelines.readers.stored import Part
 
 _SQUAD_ANSWERS = pa.list_(pa.struct([("text", pa.large_string()), ("answer_start", pa.int64())]))
-_PEEKED = 50  # lines that are looked at for the types of fields
+_PEEKED = 50  # lines that tell the types of fields
 _OPEN, _CLOSE = b"{}"
-_Refusal = tuple[str, str]  # reason, detail
 _TOO_DEEP = "too_deep"
 _MOST_DIGITS = 4000  # of a whole number; Python refuses more than 4,300, which take quadratic time
 
@@ -89,145 +87,7 @@ def json_documents(
     return replace(documents, rejects=(*rejects, *documents.rejects)) if rejects else documents
 
 
-def record_documents(
-    records: Iterable[tuple[int, dict[str, Any], _Refusal | None]],
-    roles: tuple[Role, ...],
-    path: str,
-    *,
-    source_bytes: int,
-) -> Documents:
-    """Documents of parsed records.
-
-    Args:
-      records: place, fields, and why the record is refused anyhow, if it is.
-      roles: what to take.
-      path: for the places of refused documents.
-      source_bytes: of all the records.
-    """
-    columns: list[list] = [[] for _ in roles]
-    offsets: list[int] = []
-    rejects: list[Reject] = []
-    empty = 0
-    for place, record, refusal in records:
-        values: list[Any] = []
-        for role in roles if refusal is None else ():
-            value = role_value(record, role)
-            if isinstance(value, tuple):
-                refusal = value
-                break
-            values.append(value)
-            if not values[0]:
-                break
-        if refusal is not None:
-            rejects.append(Reject(path, place, *refusal))
-        elif not values[0]:
-            empty += 1
-        else:
-            offsets.append(place)
-            for column, value in zip(columns, values, strict=True):
-                column.append(value)
-    taken = batch_of([pa.array(c, r.type) for c, r in zip(columns, roles, strict=True)], roles)
-    at = np.array(offsets, np.int64)
-    return Documents(taken, empty, tuple(rejects), source_bytes, offsets=at)
-
-
-def role_value(record: dict[str, Any], role: Role) -> str | list[dict[str, Any]] | _Refusal:
-    """A record's value for a role as its column holds it, or why it is refused."""
-    value, there = _look_up(record, role.field)
-    if value is None and role.type == ANSWERS and there:
-        return []
-    if value is None or (value == "" and role.values.is_name):
-        if role.optional:
-            return role.values.nothing
-        fields = ", ".join(sorted(record)) or "none"
-        if there:
-            what = "null" if value is None else "empty"
-            return "missing_field", f"field {role.field!r} is {what}; fields there: {fields}"
-        return "missing_field", f"no field {role.field!r}; fields there: {fields}"
-    if role.type == ANSWERS:
-        return _answers_of(value, role.field)
-    if role.values.is_json:
-        value = json_text(value)
-    elif role.values.is_name and isinstance(value, int):
-        return str(value).lower() if isinstance(value, bool) else str(value)
-    if not isinstance(value, str):
-        return role.values.refusal, f"field {role.field!r} is a {type(value).__name__}"
-    return _surrogate(value, role.field) or value
-
-
-def _look_up(record: dict[str, Any], field: str) -> tuple[Any, bool]:
-    """The value of a field, which may be `a.b`, and whether it is there at all."""
-    if record.get(field) is not None or "." not in field:
-        return record.get(field), field in record
-    inner: Any = record
-    for step in field.split("."):
-        if not isinstance(inner, dict) or step not in inner:
-            return None, field in record
-        inner = inner[step]
-    return inner, True
-
-
-def _surrogate(text: str, field: str) -> _Refusal | None:
-    if text.isascii():
-        return None
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        detail = f"field {field!r}, character {error.start}: {error.reason}"
-        return "lone_surrogate", detail
-    return None
-
-
-def _answers_of(value: Any, field: str) -> list[dict[str, Any]] | _Refusal:
-    """Answers in any accepted form as [{"text": ..., "start": ...}]."""
-    if isinstance(value, list) and (plain := _plain_answers(value)) is not None:
-        return plain
-    refusal = "not_answers", f"field {field!r} holds no answers: give strings or text, answer_start"
-    starts: list[Any] | None = None
-    if isinstance(value, str):
-        texts = [value] if value else []
-    elif isinstance(value, dict):
-        texts, starts = value.get("text"), value.get("answer_start")
-    elif isinstance(value, list) and all(isinstance(item, dict) for item in value):
-        texts = [item.get("text") for item in value]
-        starts = [item.get("answer_start") for item in value]
-    else:
-        texts = value
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        return refusal
-    if starts is None:
-        starts = [None] * len(texts)
-    if not isinstance(starts, list) or not all(s is None or type(s) is int for s in starts):
-        return refusal
-    if len(starts) != len(texts):
-        return "not_answers", f"field {field!r}: {UNEVEN}"
-    for text in texts:
-        if bad := _surrogate(text, field):
-            return bad
-    if not all(start is None or -(1 << 63) <= start < 1 << 63 for start in starts):
-        return refusal
-    return [
-        {"text": text, "start": -1 if start is None else start}
-        for text, start in zip(texts, starts, strict=True)
-    ]
-
-
-def _plain_answers(answers: list[Any]) -> list[dict[str, Any]] | None:
-    """Answers in SQuAD's form and in ASCII, as nearly all are; None if one of them is not."""
-    plain = []
-    for answer in answers:
-        if type(answer) is not dict:
-            return None
-        text, start = answer.get("text"), answer.get("answer_start")
-        if type(text) is not str or not text.isascii() or type(start) is not int:
-            return None
-        if not 0 <= start < 1 << 63:
-            return None
-        plain.append({"text": text, "start": start})
-    return plain
-
-
-def _parse_line(line: bytes, roles: tuple[Role, ...]) -> tuple[dict[str, Any], _Refusal | None]:
+def _parse_line(line: bytes, roles: tuple[Role, ...]) -> tuple[dict[str, Any], Refusal | None]:
     """The object of a line, or why there is none; what nests too deep for Python, Arrow takes.
 
     So that a document is the same whatever stands beside it.
@@ -242,7 +102,7 @@ def _parse_line(line: bytes, roles: tuple[Role, ...]) -> tuple[dict[str, Any], _
     return batch.to_pylist()[0], None
 
 
-def _object(line: bytes) -> tuple[dict[str, Any], _Refusal | None]:
+def _object(line: bytes) -> tuple[dict[str, Any], Refusal | None]:
     """The object of a line, or why there is none."""
     try:
         record = json.loads(line.decode(), parse_int=_whole if len(line) > _MOST_DIGITS else None)
@@ -290,102 +150,68 @@ def _is_utf8(data: bytes) -> bool:
 def _arrow_table(
     data: bytes, starts: np.ndarray, stops: np.ndarray, roles: tuple[Role, ...]
 ) -> pa.RecordBatch | None:
-    """The roles' fields of lines, if each is an object that has them."""
+    """A row of the roles' fields for each line of valid UTF-8; None if Arrow refuses one.
+
+    A field that a line lacks is null, at any depth.
+    """
     bytes_ = np.frombuffer(data, np.uint8)
     # With as many objects as lines, this makes each line one object: none goes over a line's end.
     if not (bytes_[starts] == _OPEN).all() or not (bytes_[stops - 1] == _CLOSE).all():
         return None
-    schema = _explicit_schema(data, starts, stops, roles)
-    if schema is None:
+    lines = zip(starts[:_PEEKED].tolist(), stops[:_PEEKED].tolist(), strict=True)
+    has_texts_only = all(role.values.is_text for role in roles)
+    peeked = [] if has_texts_only else [_object(data[start:stop])[0] for start, stop in lines]
+    try:
+        table = pj.read_json(
+            pa.BufferReader(memoryview(data)[int(starts[0]) :]),
+            read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
+            parse_options=pj.ParseOptions(
+                explicit_schema=_explicit_schema(peeked, roles), unexpected_field_behavior="ignore"
+            ),
+        )
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
         return None
-    batch = _parse_objects(memoryview(data)[int(starts[0]) :], schema)
-    if batch is None or len(batch) != len(starts):
+    batches = table.combine_chunks().to_batches()
+    if len(batches) != 1 or len(batches[0]) != len(starts):
         return None
     for role in roles:
-        column = column_of(batch, role.field)
+        column = column_of(batches[0], role.field)
         if column is None or (column.null_count and not role.optional):
             return None
         if pa.types.is_struct(column.type) and column.field(0).null_count > column.null_count:
             return None  # answers without text
-    return batch
+    return batches[0]
 
 
-def _parse_objects(data: bytes | memoryview, schema: pa.Schema) -> pa.RecordBatch | None:
-    """A row for each object in JSON text, by Arrow's parser; None if it finds fault with any.
+def _explicit_schema(peeked: list[dict[str, Any]], roles: tuple[Role, ...]) -> pa.Schema:
+    """The roles' fields, of types that suit some objects.
 
-    Args:
-      data: valid UTF-8; objects with white space between them.
-      schema: the fields to take, at any depth; one that an object lacks is null, others are passed.
+    Raises:
+      pa.ArrowTypeError: there are none.
     """
-    try:
-        table = pj.read_json(
-            pa.BufferReader(data),
-            read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
-            parse_options=pj.ParseOptions(
-                explicit_schema=schema, unexpected_field_behavior="ignore"
-            ),
-        )
-    except pa.ArrowInvalid:
-        return None
-    batches = table.combine_chunks().to_batches()
-    return batches[0] if len(batches) == 1 else None
-
-
-def _explicit_schema(
-    data: bytes, starts: np.ndarray, stops: np.ndarray, roles: tuple[Role, ...]
-) -> pa.Schema | None:
-    """Types of the roles' fields, by what the first lines hold; None if that is not plain."""
-    tree: dict[str, Any] = {}
+    schemas: list[pa.Schema] = []
     for role in roles:
-        found = pa.large_string()
-        if not role.values.is_text:
-            found = _peeked_type(data, starts, stops, role)
-        if found is None:
-            return None
-        steps = role.field.split(".")
-        for path in [[role.field], steps] if len(steps) > 1 else [steps]:
-            node = tree
-            for step in path[:-1]:
-                node = node.setdefault(step, {})
-                if not isinstance(node, dict):
-                    return None
-            if node.setdefault(path[-1], found) != found:
-                return None
-    return pa.schema(_fields(tree))
+        values = (look_up(record, role.field) for record in peeked)
+        kind = _arrow_type(next((v for v in values if v not in (None, [], "")), None), role)
+        for *outer, name in {(role.field,), tuple(role.field.split("."))}:
+            field = pa.field(name, kind)
+            for step in reversed(outer):
+                field = pa.field(step, pa.struct([field]))
+            schemas.append(pa.schema([field]))
+    return pa.unify_schemas(schemas, promote_options="permissive")
 
 
-def _fields(tree: dict[str, Any]) -> list[pa.Field]:
-    return [
-        pa.field(name, pa.struct(_fields(inner)) if isinstance(inner, dict) else inner)
-        for name, inner in tree.items()
-    ]
-
-
-def _peeked_type(
-    data: bytes, starts: np.ndarray, stops: np.ndarray, role: Role
-) -> pa.DataType | None:
-    for start, stop in zip(starts[:_PEEKED].tolist(), stops[:_PEEKED].tolist(), strict=True):
-        record, refusal = _object(data[start:stop])
-        if refusal:  # if it is Arrow's to refuse too, it will
-            continue
-        value, _ = _look_up(record, role.field)
-        if value in (None, [], ""):
-            continue
-        return _arrow_type(value, role)
-    return _SQUAD_ANSWERS if role.type == ANSWERS else pa.large_string()
-
-
-def _arrow_type(value: Any, role: Role) -> pa.DataType | None:
-    """The type of fields whose values look like this one; None if Arrow should not try."""
-    if isinstance(value, str):
+def _arrow_type(value: Any, role: Role) -> pa.DataType:
+    """The type of fields whose values look like this one, which may be None."""
+    if role.values.is_text or isinstance(value, str):
         return pa.large_string()
-    if role.type != ANSWERS:
-        return {bool: pa.bool_(), int: pa.int64()}.get(type(value))
-    if isinstance(value, dict):
+    if role.type == ANSWERS and (value is None or isinstance(value, list)):
+        is_plain = value is not None and isinstance(value[0], str)
+        return pa.list_(pa.large_string()) if is_plain else _SQUAD_ANSWERS
+    if role.type == ANSWERS and isinstance(value, dict):
         texts, starts = pa.list_(pa.large_string()), pa.list_(pa.int64())
         return pa.struct([("text", texts), ("answer_start", starts)])
-    if isinstance(value, list) and isinstance(value[0], str):
-        return pa.list_(pa.large_string())
-    if isinstance(value, list) and isinstance(value[0], dict):
-        return _SQUAD_ANSWERS
-    return None
+    found = {type(None): pa.large_string(), bool: pa.bool_(), int: pa.int64()}.get(type(value))
+    if found is None or role.type == ANSWERS:
+        raise pa.ArrowTypeError(f"{value!r:.40} is of no type that a column could have")
+    return found

@@ -4,7 +4,6 @@ What JSON Lines, Parquet, Arrow and others hold comes in many types; a task sees
 of role. Rows that a role refuses are named one by one, the others never become Python objects.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,12 +21,17 @@ from pipelines.readers.documents import (
     batch_of,
     too_long,
 )
+from pipelines.readers.formats.role_values import convert_value
 from schemas.errors import UsageError
 
 Refused = dict[int, tuple[str, str]]  # row -> reason, detail
 Classes = Mapping[str, Sequence[str]]  # field -> names of its class numbers
+_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 _START = "answer_start"
-UNEVEN = "there are not as many texts as starts"
+_STRINGS = {
+    *(pa.string(), pa.large_string(), pa.string_view()),
+    *(pa.binary(), pa.large_binary(), pa.binary_view()),
+}
 
 
 def check_fields(schema: pa.Schema, roles: tuple[Role, ...], path: str, classes: Classes) -> None:
@@ -54,24 +58,6 @@ def missing_field(role: Role, path: str, names: Sequence[str]) -> str:
         f"{path} has no field {role.field!r}, which --{role.name}_field names; the fields there: "
         f"{', '.join(sorted(names)) or 'none'}"
     )
-
-
-def json_text(value: Any) -> str:
-    """A value of any shape as JSON; the order of keys is kept, which chat templates show."""
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _without_nulls(value: Any) -> Any:
-    """Without the fields that Arrow adds where other rows have them.
-
-    A null content is kept: so OpenAI writes a message that calls tools.
-    """
-    if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    some = {k: v for k, v in value.items() if v is not None or k == "content"}
-    return {name: _without_nulls(item) for name, item in some.items()}
 
 
 def field_type(schema: pa.Schema, field: str) -> pa.DataType | None:
@@ -168,14 +154,13 @@ def _role_column(
         column = column.storage
     if pt.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if role.type == ANSWERS:
-        return _answers(column, role)
-    if role.values.is_json:
-        values = map(_without_nulls, column.to_pylist())
-        texts = (None if value is None else json_text(value) for value in values)
-        column = pa.array(texts, pa.large_string())
     refused: Refused = {}
-    if names is not None and pt.is_integer(column.type):
+    if role.type == ANSWERS:
+        answers = _plain_answers(column)
+        return _convert_rows(column, role) if answers is None else (answers, refused)
+    if role.values.is_json:
+        column, refused = _convert_rows(column, role)
+    elif names is not None and pt.is_integer(column.type):
         column, refused = _class_names(column, role, names)
     elif pt.is_integer(column.type) or pt.is_boolean(column.type):
         column = column.cast(pa.large_string())
@@ -233,66 +218,70 @@ def _class_names(
     return pa.array(names, pa.large_string()).take(indices), refused
 
 
-def _answers(column: pa.Array, role: Role) -> tuple[pa.ListArray, Refused]:
-    """Answers of any accepted type as ANSWERS."""
+def _plain_answers(column: pa.Array) -> pa.ListArray | None:
+    """Answers with starts, as SQuAD and Hugging Face have them; None if a row needs a look."""
+    is_list = isinstance(column.type, _LISTS)
+    pairs = column.flatten() if is_list else column
+    if column.null_count or not pt.is_struct(pairs.type):
+        return None
+    lists = [pairs.field(i) for i in map(pairs.type.get_field_index, ("text", _START)) if i >= 0]
+    if len(lists) < 2 or any(side.null_count for side in lists):
+        return None
+    lengths, other = (pc.list_value_length(side) for side in ([column] * 2 if is_list else lists))  # pyright: ignore
+    if not lengths.equals(other):
+        return None
+    offsets = np.append(np.int32(0), np.cumsum(lengths, dtype=np.int32))
+    try:
+        texts, starts = lists if is_list else (side.flatten() for side in lists)
+        sides = [texts.cast(pa.string()), starts.cast(pa.int64())]
+    except pa.ArrowInvalid:
+        return None
+    if any(side.null_count for side in sides):
+        return None
+    pairs = pa.StructArray.from_arrays(sides, fields=list(ANSWERS.value_type))
+    return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=ANSWERS)
+
+
+def _convert_rows(column: pa.Array, role: Role) -> tuple[pa.Array, Refused]:
+    """A column of values of any shape, such as answers, a row at a time."""
     refused: Refused = {}
-    if pt.is_null(column.type):
-        return pa.array([[]] * len(column), ANSWERS), refused
-    if pt.is_struct(column.type):  # Hugging Face: {text: [...], answer_start: [...]}
-        texts, starts, lengths = _side_by_side(column, role, refused)
-    elif _is_list(column.type):
-        lengths = _list_lengths(column)
-        flat = pc.list_flatten(column)  # pyright: ignore[reportAttributeAccessIssue]
-        is_struct = pt.is_struct(flat.type)
-        texts = _of_struct(flat, "text") if is_struct else flat
-        starts = _start_of(flat) if is_struct else None
-    else:  # one string; an empty one is no answer
-        column, bad = _strings(column, role)
-        lengths = (_lengths(column.fill_null("")) > 0).astype(np.int64)
-        texts, starts = column.filter(pa.array(lengths > 0)), None
-        refused.update(bad)
-    row_A = np.repeat(np.arange(len(column)), lengths)
-    texts, bad = _strings(texts, role)
-    refused.update((int(row_A[i]), why) for i, why in bad.items())
-    for i in _rows(texts.is_null()):
-        detail = f"field {role.field!r} has an answer without text"
-        refused.setdefault(int(row_A[i]), ("not_answers", detail))
-    if starts is None:
-        starts = pa.array(np.full(len(texts), -1))
-    elif pt.is_null(starts.type):
-        starts = starts.cast(pa.int64())
-    pairs = pa.StructArray.from_arrays(
-        [texts.fill_null("").cast(pa.string()), starts.cast(pa.int64()).fill_null(-1)],
-        fields=list(ANSWERS.value_type),
-    )
-    offsets = np.zeros(len(column) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=ANSWERS), refused
+    values: list[Any] = []
+    for row, value in enumerate(_python_values(column)):
+        if value == {} and role.type == ANSWERS:  # all its fields are null
+            value = None
+        if isinstance(value, UnicodeDecodeError):
+            value = "not_utf8", f"field {role.field!r}: {value}"
+        elif value is not None:
+            value = convert_value(value, role)
+        if isinstance(value, tuple):
+            refused[row], value = value, None
+        values.append([] if value is None and role.type == ANSWERS else value)
+    return pa.array(values, role.type), refused
 
 
-def _side_by_side(
-    column: pa.StructArray, role: Role, refused: Refused
-) -> tuple[pa.Array, pa.Array | None, np.ndarray]:
-    """Texts and starts of all rows, one after another, and how many each row has."""
-    texts, starts = _of_struct(column, "text"), _start_of(column)
-    lengths = _list_lengths(texts)
-    if starts is None:
-        return pc.list_flatten(texts), None, lengths  # pyright: ignore
-    has_starts_N = starts.is_valid().to_numpy(zero_copy_only=False)
-    for row in np.flatnonzero(has_starts_N & (lengths != _list_lengths(starts))).tolist():
-        refused[row] = ("not_answers", f"field {role.field!r}: {UNEVEN}")
-    if refused:
-        good_N = np.ones(len(column), bool)
-        good_N[list(refused)] = False
-        texts, starts = (
-            pc.if_else(pa.array(good_N), side, pa.scalar(None, side.type))  # pyright: ignore
-            for side in (texts, starts)
-        )
-        lengths[list(refused)] = 0
-    start_A = np.full(lengths.sum(), -1)
-    flat = pc.list_flatten(starts).cast(pa.int64()).fill_null(-1)  # pyright: ignore
-    start_A[np.repeat(has_starts_N, lengths)] = flat.to_numpy()
-    return pc.list_flatten(texts), pa.array(start_A), lengths  # pyright: ignore
+def _python_values(column: pa.Array) -> list[Any]:
+    """Each value, or the error that tells why it is not UTF-8."""
+    try:
+        return [_without_nulls(value) for value in column.to_pylist()]
+    except UnicodeDecodeError as error:
+        if len(column) == 1:
+            return [error]
+        return [value for row in range(len(column)) for value in _python_values(column[row:][:1])]
+
+
+def _without_nulls(value: Any) -> Any:
+    """Without the fields that Arrow adds where other rows have them, and with strings for bytes.
+
+    A null content is kept: so OpenAI writes a message that calls tools.
+    """
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    some = {k: v for k, v in value.items() if v is not None or k == "content"}
+    return {name: _without_nulls(item) for name, item in some.items()}
 
 
 def _serves(found: pa.DataType, role: Role) -> bool:
@@ -301,65 +290,19 @@ def _serves(found: pa.DataType, role: Role) -> bool:
         found = found.storage_type
     if pt.is_dictionary(found):
         found = found.value_type
-    if _is_text(found) or pt.is_null(found):
+    if found in _STRINGS or pt.is_null(found):
         return True
-    if role.values.is_json:
-        if pt.is_struct(found) or _is_list(found):
-            return all(_serves(found.field(i).type, role) for i in range(found.num_fields))
-        return pt.is_integer(found) or pt.is_boolean(found) or pt.is_floating(found)
-    if role.type != ANSWERS:
-        return role.values.is_name and (pt.is_integer(found) or pt.is_boolean(found))
-    if pt.is_struct(found):
-        inner = _struct_types(found)
-        starts = inner.get(_START)
-        return _is_list(inner.get("text")) and (
-            starts is None or (_is_list(starts) and _is_whole(starts.value_type))
-        )
-    if not _is_list(found):
-        return False
-    item = found.value_type
-    if pt.is_struct(item):
-        inner = _struct_types(item)
-        return _is_text(inner.get("text")) and _is_whole(inner.get(_START, pa.null()))
-    return _is_text(item) or pt.is_null(item)
-
-
-def _struct_types(found: pa.StructType) -> dict[str, pa.DataType]:
-    return {field.name: field.type for field in found}
-
-
-def _is_text(found: pa.DataType | None) -> bool:
-    return found is not None and (
-        pt.is_string(found)
-        or pt.is_large_string(found)
-        or pt.is_string_view(found)
-        or pt.is_binary(found)
-        or pt.is_large_binary(found)
-        or pt.is_binary_view(found)
+    inner = [found.field(i) for i in range(found.num_fields)]
+    if role.type == ANSWERS:
+        if pt.is_struct(found):
+            inner = [field for field in inner if field.name == "text"]
+        return len(inner) == 1 and _serves(inner[0].type, role)
+    if role.values.is_json and (pt.is_struct(found) or isinstance(found, _LISTS)):
+        return all(_serves(field.type, role) for field in inner)
+    is_number = pt.is_integer(found) or pt.is_boolean(found)
+    return (is_number and (role.values.is_name or role.values.is_json)) or (
+        pt.is_floating(found) and role.values.is_json
     )
-
-
-def _is_whole(found: pa.DataType) -> bool:
-    return pt.is_integer(found) or pt.is_null(found)
-
-
-def _is_list(found: pa.DataType | None) -> bool:
-    return found is not None and (
-        pt.is_list(found) or pt.is_large_list(found) or pt.is_fixed_size_list(found)
-    )
-
-
-def _of_struct(column: pa.Array, name: str) -> pa.Array:
-    return pc.struct_field(column, name)  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def _start_of(column: pa.Array) -> pa.Array | None:
-    return _of_struct(column, _START) if _START in _struct_types(column.type) else None
-
-
-def _list_lengths(column: pa.Array) -> np.ndarray:
-    lengths = pc.list_value_length(column)  # pyright: ignore[reportAttributeAccessIssue]
-    return lengths.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def _lengths(column: pa.LargeStringArray) -> np.ndarray:
@@ -370,7 +313,7 @@ def _lengths(column: pa.LargeStringArray) -> np.ndarray:
 
 def _string_bytes(column: pa.Array) -> int:
     if pt.is_list(column.type):
-        column = _of_struct(pc.list_flatten(column), "text")  # pyright: ignore
+        column = column.flatten().field("text")
     return int(_lengths(column).sum())
 
 

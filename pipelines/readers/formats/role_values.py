@@ -1,0 +1,139 @@
+"""Records of Python values, such as JSON's -> documents. Pure, and a value at a time."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.readers.documents import ANSWERS, Documents, Reject, Role, batch_of
+
+Refusal = tuple[str, str]  # reason, detail
+_START = "answer_start"
+_BOUND = 1 << 63
+_ABSENT = object()
+
+
+def record_documents(
+    records: Iterable[tuple[int, dict[str, Any], Refusal | None]],
+    roles: tuple[Role, ...],
+    path: str,
+    *,
+    source_bytes: int,
+) -> Documents:
+    """Documents of parsed records.
+
+    Args:
+      records: place, fields, and why the record is refused anyhow, if it is.
+      roles: what to take.
+      path: for the places of refused documents.
+      source_bytes: of all the records.
+    """
+    columns: list[list] = [[] for _ in roles]
+    offsets: list[int] = []
+    rejects: list[Reject] = []
+    empty = 0
+    for place, record, refusal in records:
+        values: list[Any] = []
+        for role in roles if refusal is None else ():
+            value = _role_value(record, role)
+            if isinstance(value, tuple):
+                refusal = value
+                break
+            values.append(value)
+            if not values[0]:
+                break
+        if refusal is not None:
+            rejects.append(Reject(path, place, *refusal))
+        elif not values[0]:
+            empty += 1
+        else:
+            offsets.append(place)
+            for column, value in zip(columns, values, strict=True):
+                column.append(value)
+    taken = batch_of([pa.array(c, r.type) for c, r in zip(columns, roles, strict=True)], roles)
+    at = np.array(offsets, np.int64)
+    return Documents(taken, empty, tuple(rejects), source_bytes, offsets=at)
+
+
+def _role_value(record: dict[str, Any], role: Role) -> str | list[dict[str, Any]] | Refusal:
+    value = look_up(record, role.field, _ABSENT)
+    if value is None and role.type == ANSWERS:
+        return []
+    if value is None or value is _ABSENT or (value == "" and role.values.is_name):
+        if role.optional:
+            return role.values.nothing
+        fields = ", ".join(sorted(record)) or "none"
+        if value is _ABSENT:
+            return "missing_field", f"no field {role.field!r}; fields there: {fields}"
+        what = "null" if value is None else "empty"
+        return "missing_field", f"field {role.field!r} is {what}; fields there: {fields}"
+    return convert_value(value, role)
+
+
+def look_up(record: dict[str, Any], field: str, absent: Any = None) -> Any:
+    """The value of a field, which may be `a.b`; `absent` if it is not there."""
+    value = record.get(field, absent)
+    if "." not in field or value not in (None, absent):
+        return value
+    inner: Any = record
+    for step in field.split("."):
+        if not isinstance(inner, dict) or step not in inner:
+            return value
+        inner = inner[step]
+    return inner
+
+
+def convert_value(value: Any, role: Role) -> str | list[dict[str, Any]] | Refusal:
+    """A value that is not None as the role's column holds it, or why it is refused."""
+    if role.type == ANSWERS:
+        return _convert_answers(value, role.field)
+    if role.values.is_json:  # the order of keys is kept, which chat templates show
+        value = json.dumps(value, ensure_ascii=False)
+    elif role.values.is_name and isinstance(value, int):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    if not isinstance(value, str):
+        return role.values.refusal, f"field {role.field!r} is a {type(value).__name__}"
+    return value if value.isascii() else _find_surrogate(value, role.field) or value
+
+
+def _find_surrogate(text: str, field: str) -> Refusal | None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        detail = f"field {field!r}, character {error.start}: {error.reason}"
+        return "lone_surrogate", detail
+    return None
+
+
+def _convert_answers(value: Any, field: str) -> list[dict[str, Any]] | Refusal:
+    """Answers in any accepted form as [{"text": ..., "start": ...}]."""
+    refusal = "not_answers", f"field {field!r} holds no answers: give strings or text, answer_start"
+    if isinstance(value, str):
+        value = [value] if value else []
+    if isinstance(value, dict):  # Hugging Face's
+        texts, starts = value.get("text"), value.get(_START)
+        if not isinstance(texts, list) or not isinstance(starts, list | None):
+            return refusal
+        if starts is not None and len(starts) != len(texts):
+            return "not_answers", f"field {field!r}: there are not as many texts as starts"
+        pairs = zip(texts, starts or [None] * len(texts), strict=True)
+        value = [{"text": text, _START: start} for text, start in pairs]
+    elif not isinstance(value, list):
+        return refusal
+    elif value and isinstance(value[0], str):
+        value = [{"text": text} for text in value]
+    answers: list[dict[str, Any]] = []
+    for answer in value:  # as SQuAD has them
+        if type(answer) is not dict:
+            return refusal
+        text, start = answer.get("text"), answer.get(_START)
+        if start is None:
+            start = -1
+        if type(text) is not str or type(start) is not int or not -_BOUND <= start < _BOUND:
+            return refusal
+        if not text.isascii() and (bad := _find_surrogate(text, field)):
+            return bad
+        answers.append({"text": text, "start": start})
+    return answers
