@@ -204,7 +204,6 @@ def test_old_pythons_can_read_the_contract(path):
 PRINTERS = {
     "schemas/commands/terminal.py",
     "pipelines/host/console.py",
-    "pipelines/runners/preflight/unpickle_job.py",
 }
 
 

@@ -2,9 +2,11 @@
 
     python -m tests.benchmarks.simulate_scale --terabytes=10 --workers=500
 
-Nothing is run on a cluster. The rates are those of one machine (see the flags; bench_build_shards
-measures them), the formulae those of `preflight.costs`; those of near-duplicates are here. What
-they say of elements and of the largest shard is drawn as well, to see that they hold.
+Nothing is run on a cluster. The rates are those of one machine: reviews with RoBERTa's tokenizer,
+L = 128, masked (bench_build_shards measures them). The rest follows from how documents are routed,
+by their hash, to S shards. The D documents that a worker holds before it sends them go to
+S (1 - (1 - 1/S)^D) shards, each an element of the shuffle; a shard gets a binomial number of
+documents. The formulae of elements and of the largest shard are checked by drawing.
 """
 
 import math
@@ -19,18 +21,130 @@ from pipelines.build.options import BuildOptions
 from pipelines.duplicates.job import ROUNDS_BEFORE, count_partitions
 from pipelines.duplicates.rows import ASK, EDGE, MEMBER
 from pipelines.readers.source import BLOCK_BYTES
-from pipelines.runners.preflight.costs import (
+from pipelines.runners.preflight.command import (
+    DOCUMENT_BYTES,
     SHARD_TIMES,
-    Corpus,
-    Rates,
-    costs,
+    SPREAD,
     largest_shard,
-    routes_of,
 )
 from pipelines.runners.shuffle import BUFFER_BYTES
 from pipelines.tasks.mlm import Mlm
 
 _DRAWN = 40
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Text and its shards.
+
+    Attributes:
+      text_bytes: of all documents.
+      documents: number.
+      tokens: that the tokenizer makes of them.
+      shards: of the largest split.
+      workers: cores, each with a worker of its own.
+      share: of the text that goes to these shards.
+      spread: standard deviation of the documents' bytes, in means.
+      token_bytes: of one on its way to a shard.
+    """
+
+    text_bytes: float
+    documents: float
+    tokens: float
+    shards: int
+    workers: int
+    share: float = 1.0
+    spread: float = SPREAD
+    token_bytes: int = 2
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What was measured on one core."""
+
+    block_ms_a_megabyte: float = 6.0
+    """CPU, from raw text to example batches."""
+    shard_ms_a_megabyte: float = 8.5
+    """CPU, from example batches to a verified shard, by text."""
+    element_us: float = 37.0
+    """CPU of an element: 16 to pack and unpack, 21 through Beam's GroupByKey."""
+    element_bytes: int = 500
+    """Of an element beside its documents' tokens and hashes."""
+    count_ms_a_megabyte: float = 15.0
+    """CPU, of counting words for a tokenizer."""
+    start_seconds: float = 4.0
+    """Imports and engines of a worker."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a corpus takes.
+
+    Attributes:
+      blocks: of input.
+      together: documents that a worker sends at once.
+      routes: shards that these go to.
+      elements: of the shuffle.
+      token_bytes: of the shuffle, that are tokens.
+      shuffle_bytes: of the shuffle, in all.
+      largest: text of the largest shard, in means.
+      key_bytes: that the shuffle brings for it.
+      key_memory: that its writer holds.
+      seconds: of CPU, by what takes them.
+    """
+
+    blocks: int
+    together: float
+    routes: float
+    elements: float
+    token_bytes: float
+    shuffle_bytes: float
+    largest: float
+    key_bytes: float
+    key_memory: float
+    seconds: dict[str, float]
+
+    @property
+    def cpu_hours(self) -> float:
+        """CPU hours of all steps together."""
+        return sum(self.seconds.values()) / 3600
+
+
+def costs(corpus: Corpus, rates: Rates) -> Costs:
+    """Computes what a run over a corpus takes."""
+    text = corpus.text_bytes
+    blocks = max(1, math.ceil(text / BLOCK_BYTES))
+    token_bytes = corpus.tokens * corpus.token_bytes
+    data_bytes = token_bytes + corpus.documents * DOCUMENT_BYTES
+    sent = max(1.0, min(data_bytes / BUFFER_BYTES, blocks))  # times that workers send batches
+    together = corpus.documents / sent
+    routes = routes_of(together, corpus.shards)
+    elements = sent * routes
+    shuffle_bytes = data_bytes + elements * rates.element_bytes
+    part = corpus.share / corpus.shards  # of all that a shard of the largest split has
+    largest = largest_shard(corpus.documents * part, corpus.spread, corpus.shards)
+    return Costs(
+        blocks=blocks,
+        together=together,
+        routes=routes,
+        elements=elements,
+        token_bytes=token_bytes,
+        shuffle_bytes=shuffle_bytes,
+        largest=largest,
+        key_bytes=shuffle_bytes * part * largest,
+        key_memory=SHARD_TIMES * text * part * largest,
+        seconds={
+            "blocks": text / 1e9 * rates.block_ms_a_megabyte,
+            "elements": elements * rates.element_us / 1e6,
+            "shards": text / 1e9 * rates.shard_ms_a_megabyte,
+            "start": rates.start_seconds * corpus.workers,
+        },
+    )
+
+
+def routes_of(documents: float, shards: int) -> float:
+    """How many shards documents go to, on average."""
+    return shards * -math.expm1(documents * math.log1p(-1 / shards)) if shards > 1 else 1.0
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,9 @@
-"""What --preflight makes of the job: translated as for the runner, unpickled as by its workers.
+"""Checks of a job: translated as for the runner, unpickled as by its workers.
 
 An empty virtual environment gets what workers would install: by uv where there is one (seconds, if
-its cache is warm), else by venv and pip. What takes an index to install from, where there is none,
-is said not to have been checked.
+its cache is warm), else by venv and pip.
 """
 
-import contextlib
 import json
 import os
 import re
@@ -16,156 +14,190 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import apache_beam as beam
+from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import (
     GoogleCloudOptions,
     PipelineOptions,
     SetupOptions,
     TestOptions,
 )
+from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 from apache_beam.portability.api import beam_runner_api_pb2 as api
+from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.runners.runner import create_runner
 from rich.filesize import decimal
 
+from pipelines.filters.filters import load_filter
 from pipelines.host.console import Console
 from pipelines.readers.files import is_url
 from pipelines.runners.beam_flags import Workers, runner_flags
-from pipelines.runners.preflight.checks import Asked, Check, check_flags
 from pipelines.runners.worker_package import package_code
 from schemas.errors import TextmillError, one_line
 
 _MOST_JOB_BYTES = 10_000_000  # Dataflow refuses a larger job
 _INSTALL_SECONDS, _LOAD_SECONDS = 900, 300
-# What installers say where no index answers.
+# What installers print where no index answers: it says nothing of the packages.
 _NO_INDEX = re.compile(
     r"dns error|name resolution|Name or service not known|Network is unreachable|timed out|"
     r"Connection (refused|reset|aborted)|NewConnectionError|error sending request|"
     r"Failed to fetch|Request failed|tunnel|certificate|Max retries|offline|network was disabled",
     re.I,
 )
-_LOADER = (
-    "import sys; from pipelines.runners.preflight.unpickle_job import main; main(sys.argv[1:])"
+_LOADER = "import sys; from pipelines.runners.preflight.job import main; main(sys.argv[1:])"
+_STAND_INS = (
+    *("--project=not-given", "--region=us-central1", "--temp_location=gs://none/tmp"),
+    *("--staging_location=gs://none/tmp", "--job_name=not-given"),
 )
 
 
-def check_job(asked: Asked, build: Callable[[beam.Pipeline], Any]) -> Iterator[Check]:
-    """Translates the job, and unpickles it where only the workers' package is installed."""
-    workers = asked.flags.workers
+@dataclass(frozen=True)
+class Check:
+    """The outcome of a check.
+
+    Attributes:
+      name: of what was checked.
+      state: ok, failed, or not checked.
+      found: what is there, or why it could not be checked.
+      remedy: what to do about it.
+    """
+
+    name: str
+    state: Literal["ok", "failed", "not checked"]
+    found: str
+    remedy: str = ""
+
+
+def check_flags(beam_arguments: list[str]) -> Check:
+    """Checks the flags that Dataflow requires; Beam would create a bucket where none is named."""
+    flags = PipelineOptions(beam_arguments).view_as(GoogleCloudOptions)
+    region = flags.region or os.environ.get("CLOUDSDK_COMPUTE_REGION")
+    locations = {
+        name: getattr(flags, name)
+        for name in ("temp_location", "staging_location")
+        if getattr(flags, name)
+    }
+    needed = {"project": flags.project, "region": region, "temp_location": locations}
+    problems = [f"no --{name}" for name, value in needed.items() if not value]
+    validator = PipelineOptionsValidator(flags, None)
+    for name in locations:
+        problems += validator.validate_gcs_path(flags, name)
+    if flags.template_location:
+        problems.append("--template_location: a job is of one plan, which goes with the command")
+    if problems:
+        remedy = (
+            "--project=PROJECT_ID --region=REGION --temp_location=gs://BUCKET/tmp, of a bucket in "
+            "the region, and no --template_location"
+        )
+        return Check("flags", "failed", "; ".join(problems), remedy)
+    places = ", ".join(locations.values())
+    said = f"project {flags.project}, region {region}, {places}: Dataflow checks that they exist"
+    return Check("flags", "ok", said)
+
+
+def check_job(
+    beam_arguments: list[str],
+    filter_name: str,
+    build: Callable[[beam.Pipeline], Any],
+) -> Iterator[Check]:
+    """Translates the job, and unpickles it where only the workers' package is installed.
+
+    Args:
+      beam_arguments: of the command.
+      filter_name: of --filter, or "".
+      build: adds the transforms.
+    """
+    flags = runner_flags(beam_arguments)
+    workers, stand_ins = flags.workers, ()
+    if flags.is_dataflow and check_flags(beam_arguments).state == "failed":
+        stand_ins = _STAND_INS
     try:
-        with package_code(asked.beam_arguments, asked.filter_name) as arguments:
-            job = translate_job(arguments, build)
-            yield _check_graph(job)
+        with package_code(beam_arguments, filter_name) as arguments:
+            job = translate_job([*arguments, *stand_ins], build)
+            size = f"{len(job.components.transforms)} steps, {decimal(job.ByteSize())}"
+            if job.ByteSize() > _MOST_JOB_BYTES:
+                found = f"{size}: more than {decimal(_MOST_JOB_BYTES)}"
+                yield Check("job", "failed", found, "fewer values in the flags")
+            else:
+                yield Check("job", "ok", f"{size}, whatever the number of files")
             if workers.are_bare:
-                yield from _check_package(asked, arguments[-1].partition("=")[2], job)
+                package = arguments[-1].partition("=")[2]
+                yield from _check_package(beam_arguments, filter_name, package, job)
+            else:
+                yield _check_environment(workers)
     except TextmillError as error:
         yield Check("workers' package", "failed", str(error))
-        return
     except (ValueError, ImportError) as error:  # as Beam says it
-        said = one_line(error)
-        yield Check("job", "failed", said, "mend the flags that it names")
-        return
-    if not workers.are_bare:
-        yield _check_environment(workers)
+        remedy = "mend the flags that it names, or pip install '/path/to/textmill[pipelines,gcp]'"
+        yield Check("job", "failed", one_line(error), remedy)
 
 
 def translate_job(arguments: list[str], build: Callable[[beam.Pipeline], Any]) -> api.Pipeline:
-    """The job as the runner would get it; nobody is asked and nothing is sent.
-
-    Args:
-      arguments: Beam's; where those for Dataflow are not complete, others stand in.
-      build: adds the transforms.
-    """
-    runner_name = runner_flags(arguments).runner or ""
-    on_dataflow = runner_name.endswith("DataflowRunner")
-    stand_ins = []
-    if on_dataflow and any(check.state == "failed" for check in check_flags(arguments)):
-        stand_ins = ["--project=not-given", "--region=us-central1", "--temp_location=gs://none/tmp"]
-        stand_ins += ["--staging_location=gs://none/tmp", "--job_name=not-given"]
-    options = PipelineOptions([*arguments, *stand_ins, "--no_save_main_session"])
-    if on_dataflow:
+    """The job as the runner would get it; nobody is asked and nothing is sent."""
+    options = PipelineOptions([*arguments, "--no_save_main_session"])
+    flags = runner_flags(arguments)
+    if flags.is_dataflow:
         options.view_as(TestOptions).dry_run = True
         options.view_as(GoogleCloudOptions).no_auth = True
         pipeline = beam.Pipeline(options=options)
         build(pipeline)
         return pipeline.run().job.proto_pipeline  # pyright: ignore[reportAttributeAccessIssue]
-    runner = create_runner(runner_name)
+    runner = create_runner(flags.runner or "")
     pipeline = beam.Pipeline(runner=runner, options=options)
     build(pipeline)
     return pipeline.to_runner_api(default_environment=runner.default_environment(options))
-
-
-def side_inputs(job: api.Pipeline) -> list[str]:
-    """The steps of the job that have side inputs."""
-    return [
-        step.unique_name
-        for step in job.components.transforms.values()
-        if step.spec.urn == "beam:transform:pardo:v1"
-        and api.ParDoPayload.FromString(step.spec.payload).side_inputs
-    ]
-
-
-def _check_graph(job: api.Pipeline) -> Check:
-    steps, size = len(job.components.transforms), job.ByteSize()
-    said = f"{steps} steps, {decimal(size)}, whatever the number of files"
-    if sided := side_inputs(job):
-        return Check("job", "failed", f"{said}; side inputs of {', '.join(sided)}", "a defect")
-    if size > _MOST_JOB_BYTES:
-        limit = decimal(_MOST_JOB_BYTES)
-        return Check("job", "failed", f"{said}: more than {limit}", "fewer values in the flags")
-    return Check("job", "ok", f"{said}; no side inputs")
 
 
 def _check_environment(workers: Workers) -> Check:
     name = "workers' package"
     if workers.environment == "LOOPBACK":
         return Check(name, "ok", "workers have the modules of this command")
+    same = "Textmill, of the version and the Python of this command"
     if workers.environment == "EXTERNAL":
-        said = "pools bring Textmill themselves, of the version and the Python of this command"
-        return Check(name, "not checked", said)
-    brings = f"the image {workers.image}" if workers.image else "your package of Textmill"
-    said = f"{brings} is taken to hold Textmill, of the version and the Python of this command"
-    return Check(name, "not checked", said, "deploy/Dockerfile makes one")
+        return Check(name, "not checked", f"pools have to bring {same}")
+    brings = f"the image {workers.image}" if workers.image else "your package"
+    found = f"{brings} has to hold {same}"
+    return Check(name, "not checked", found, "deploy/Dockerfile makes an image")
 
 
-def _check_package(asked: Asked, package: str, job: api.Pipeline) -> Iterator[Check]:
-    """Installs it where nothing else is, and unpickles the job there."""
-    name = "workers' package"
-    serialized = job.SerializeToString()
-    with tempfile.TemporaryDirectory(prefix="textmill-") as folder, contextlib.ExitStack() as stack:
-        if sys.stderr.isatty():
-            stack.enter_context(Console(stderr=True).status("installing the workers' package"))
-        setup = PipelineOptions(asked.beam_arguments).view_as(SetupOptions)
-        local = [path for path in setup.extra_packages or () if not is_url(path)]
-        if setup.setup_file:
-            local.append(os.path.dirname(os.path.abspath(setup.setup_file)))
-        found = install(os.path.join(folder, "clean"), [package, *local], setup.requirements_file)
-        size = decimal(os.path.getsize(package))
+def _check_package(
+    beam_arguments: list[str], filter_name: str, package: str, job: api.Pipeline
+) -> Iterator[Check]:
+    """Installs the package where nothing else is, and unpickles the job there."""
+    name, where = "workers' package", "there"
+    setup = PipelineOptions(beam_arguments).view_as(SetupOptions)
+    local = [path for path in setup.extra_packages or () if not is_url(path)]
+    if setup.setup_file:
+        local.append(os.path.dirname(os.path.abspath(setup.setup_file)))
+    with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
+        with Console(stderr=True).status("installing the workers' package"):
+            clean = os.path.join(folder, "clean")
+            found = install(clean, [package, *local], setup.requirements_file)
         if found.problem and not found.no_index:
             remedy = "mend what pip says, or give --sdk_container_image (deploy/Dockerfile)"
             yield Check(name, "failed", f"it does not install: {found.problem[:400]}", remedy)
             return
         if found.problem:
-            said = f"no index to install from could be reached: {found.problem[:200]}"
-            yield Check(name, "not checked", said)
+            why = f"no index to install from could be reached: {found.problem[:200]}"
+            yield Check(name, "not checked", why)
+            where = "by a new interpreter of this environment"
         else:
+            size = decimal(os.path.getsize(package))
             yield Check(name, "ok", f"{size}; it installs in an empty environment")
         loaded, problems = load_job(
             found.python or sys.executable,
-            serialized,
-            asked.filter_name,
+            job.SerializeToString(),
+            filter_name,
             None if found.python else package,
         )
-    where = "there" if found.python else "by a new interpreter of this environment"
+    remedy = (
+        "workers need it too: as a module or package of its own beside the filter's, as an "
+        "--extra_package, or in an image (--sdk_container_image)"
+    )
     for problem in problems:
-        yield Check(
-            "unpickling",
-            "failed",
-            problem,
-            "workers need it too: as a module or package of its own beside the filter's, as an "
-            "--extra_package, or in an image (--sdk_container_image)",
-        )
+        yield Check("unpickling", "failed", problem, remedy)
     if not problems:
         yield Check("unpickling", "ok", f"all {loaded} functions and coders load {where}")
 
@@ -176,7 +208,7 @@ class Installed:
 
     Attributes:
       python: of the environment; "" if it failed.
-      problem: what the installer said.
+      problem: what the installer printed.
       no_index: whether that was for want of an index, and says nothing of the packages.
     """
 
@@ -186,7 +218,7 @@ class Installed:
 
 
 def install(folder: str, packages: list[str], requirements_file: str | None = None) -> Installed:
-    """Makes an environment in a folder and installs packages there.
+    """Creates an environment in a folder and installs packages there.
 
     Args:
       folder: a new one.
@@ -194,22 +226,19 @@ def install(folder: str, packages: list[str], requirements_file: str | None = No
       requirements_file: of requirements, besides.
     """
     python = os.path.join(folder, "bin", "python")
-    uv = shutil.which("uv") or shutil.which("uv", path=os.path.dirname(sys.executable))
-    make = (
-        [uv, "venv", "--quiet", "--python", sys.executable]
-        if uv
-        else [sys.executable, "-m", "venv"]
-    )
-    pip = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
+    create, pip = [sys.executable, "-m", "venv"], [python, "-m", "pip", "install"]
+    if uv := shutil.which("uv") or shutil.which("uv", path=os.path.dirname(sys.executable)):
+        create = [uv, "venv", "--quiet", "--python", sys.executable]
+        pip = [uv, "pip", "install", "--python", python]
     required = ["-r", requirements_file] if requirements_file else []
-    for step in ([*make, folder], [*pip, "--quiet", *packages, *required]):
+    for step in ([*create, folder], [*pip, "--quiet", *packages, *required]):
         try:
             done = _run(step, _INSTALL_SECONDS)
         except subprocess.TimeoutExpired:
             return Installed("", f"not done after {_INSTALL_SECONDS // 60} minutes", no_index=True)
         if done.returncode:
-            said = " ".join((done.stderr or done.stdout).split())
-            return Installed("", said, no_index=_NO_INDEX.search(said) is not None)
+            printed = " ".join((done.stderr or done.stdout).split())
+            return Installed("", printed, no_index=_NO_INDEX.search(printed) is not None)
     return Installed(python)
 
 
@@ -240,8 +269,8 @@ def load_job(
         except subprocess.TimeoutExpired:
             return 0, [f"it is not loaded after {_LOAD_SECONDS // 60} minutes"]
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"it ended with exit code {done.returncode}"]
-        return 0, [said[-1]]
+        printed = done.stderr.strip().splitlines()
+        return 0, [(printed or [f"it ended with exit code {done.returncode}"])[-1]]
     found = json.loads(done.stdout.splitlines()[-1])
     return found["loaded"], found["problems"]
 
@@ -251,12 +280,48 @@ def _run(
 ) -> "subprocess.CompletedProcess[str]":
     """Runs a command that imports nothing of this environment, but what is in `modules`."""
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    if modules:
+        environment["PYTHONPATH"] = modules
     return subprocess.run(
         command,
         cwd=folder,
-        env={**environment, "PYTHONPATH": modules} if modules else environment,
+        env=environment,
         capture_output=True,
         text=True,
         errors="replace",
         timeout=seconds,
     )
+
+
+def main(argv: list[str]) -> None:
+    """Loads a job's functions and coders, and a filter: `load_job` runs this where workers would.
+
+    Prints one line of JSON: how many of them there are, and what could not be loaded.
+
+    Args:
+      argv: the path of a serialized pipeline; `package.module:function`, if there is a filter.
+    """
+    pickler.set_library("cloudpickle")  # as Beam pickles where nobody chooses
+    path, *filters = argv
+    with open(path, "rb") as file:
+        components = api.Pipeline.FromString(file.read()).components
+    context, problems, loaded = PipelineContext(components), [], 0
+    functions = {
+        step.unique_name: api.ParDoPayload.FromString(step.spec.payload).do_fn.payload
+        for step in components.transforms.values()
+        if step.spec.urn == "beam:transform:pardo:v1"
+    }
+    calls: dict[str, tuple[Callable, Any]] = {
+        f"the step {name}": (pickler.loads, data) for name, data in functions.items()
+    }
+    calls |= {f"the coder {name}": (context.coders.get_by_id, name) for name in components.coders}
+    calls |= {f"--filter={name}": (load_filter, name) for name in filters}
+    for what, (load, argument) in calls.items():
+        try:
+            load(argument)
+            loaded += 1
+        except TextmillError as error:
+            problems.append(str(error))
+        except Exception as error:
+            problems.append(f"{what} does not load: {type(error).__name__}: {error}")
+    sys.stdout.write(json.dumps({"loaded": loaded, "problems": problems}) + "\n")

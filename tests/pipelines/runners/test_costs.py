@@ -5,16 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipelines.runners.preflight.costs import (
-    BESIDE_BYTES,
-    Corpus,
-    Rates,
-    costs,
-    largest_shard,
-    routes_of,
-)
+from pipelines.runners.preflight.command import DOCUMENT_BYTES, largest_shard
 from pipelines.runners.shuffle import BUFFER_BYTES
-from tests.benchmarks.simulate_scale import Near, near_costs
+from tests.benchmarks.simulate_scale import Corpus, Near, Rates, costs, near_costs, routes_of
 
 # 10 TB of reviews: 1,465 bytes and 388 tokens a document, as docs/performance.md has it.
 REVIEWS = Corpus(
@@ -37,7 +30,7 @@ def test_one_shard_gets_all():
     corpus = Corpus(text_bytes=1e6, documents=1000, tokens=250_000, shards=1, workers=1)
     rates = Rates(element_bytes=500, start_seconds=0)
     taken = costs(corpus, rates)
-    bytes_sent = 250_000 * 2 + 1000 * BESIDE_BYTES + 500  # in one element
+    bytes_sent = 250_000 * 2 + 1000 * DOCUMENT_BYTES + 500  # in one element
     assert (taken.blocks, taken.elements, taken.largest) == (1, 1.0, 1.0)
     assert taken.key_bytes == taken.shuffle_bytes == bytes_sent
     assert taken.key_memory == 3e6
