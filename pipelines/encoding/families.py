@@ -19,7 +19,12 @@ from pipelines.encoding.splitting.character_sets import CODE_POINTS, property_se
 from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
 from pipelines.encoding.splitting.patterns import GPT2, PATTERNS, bert_words
 from pipelines.encoding.splitting.splitter import split_by
-from pipelines.encoding.word_models import Merges, pieces_of, whole_words
+from pipelines.encoding.word_models import (
+    merges_of_bytes,
+    merges_of_characters,
+    pieces_of,
+    whole_words,
+)
 from pipelines.encoding.word_table import Plan, Prefix, WordEncoder, WordTableEngine
 
 Config = Mapping[str, Any]
@@ -119,7 +124,7 @@ def _plan_byte_level(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
         _splitter(patterns),
         WordEncoder(words),
         raw,
-        model=Merges(model),
+        model=merges_of_bytes(model),
         whole=whole_words(model["vocab"]) if model.get("ignore_merges") else None,
         normalizers=tuple(normal),
         normalized=normalized,
@@ -255,7 +260,14 @@ def _plan_sentencepiece(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan
     raw, normalized = _added_tokens(config, tokenizer)
     pattern = f"[ {_SPACE}]*[^ {_SPACE}]+|[ {_SPACE}]+"
     prefix = _sentencepiece_prefix(config)
-    return Plan(_splitter([pattern]), WordEncoder(words), raw, normalized=normalized, prefix=prefix)
+    return Plan(
+        _splitter([pattern]),
+        WordEncoder(words),
+        raw,
+        model=merges_of_characters(model, _SPACE),
+        normalized=normalized,
+        prefix=prefix,
+    )
 
 
 def _sentencepiece_prefix(config: Config) -> Prefix | None:

@@ -33,6 +33,7 @@ from pipelines.encoding.word_slots import (
     short_hash,
 )
 from pipelines.host.compiled import entry, inner
+from pipelines.rows.text_bytes import code_point
 
 IDS, REST = 2, 3  # slots[S, 4], int64, after LOW and HIGH
 FIRST_ID, NUMBER = 4, 7  # of the same as uint32[S, 8]
@@ -188,6 +189,45 @@ def _merge_once(merges, symbols, results, where):
     results[where] = merges[slot, 1] if merges[slot, 1] >= 0 else _NO_MERGE
 
 
+@inner
+def _merge_all(merges, symbols, results, number):
+    """Merges the pair of the lowest rank, the first of several, until none is left to merge.
+
+    Args:
+      merges: as `enter_merges` makes them.
+      symbols: int64, ids; becomes those of the word.
+      results: what each merges to with the next one.
+      number: of symbols.
+
+    Returns:
+      How many symbols are left.
+    """
+    while number > 1:
+        where = 0
+        for j in range(1, number - 1):
+            where = j if results[j] < results[where] else where
+        if results[where] == _NO_MERGE:
+            break
+        symbols[where] = results[where] & 0xFFFF_FFFF
+        number -= 1
+        for j in range(where + 1, number):
+            symbols[j], results[j - 1] = symbols[j + 1], results[j]
+        if where > 0:
+            _merge_once(merges, symbols, results, where - 1)
+        if where < number - 1:
+            _merge_once(merges, symbols, results, where)
+    return number
+
+
+@inner
+def _append(symbols, number, k, ids, offsets, total):
+    """Writes the ids of the k-th word behind the `total` ids before it; returns the new total."""
+    offsets[k] = total
+    for j in range(number):
+        ids[total + j] = symbols[j]
+    return total + number
+
+
 @entry(types.void(_INTS, _ROWS, types.int64[::1]))
 def enter_byte_pairs(byte_ids, merges, of_pairs):
     """What two bytes merge to, int64[65536], as `enter_merges` has it; _NO_MERGE if they do not."""
@@ -232,24 +272,48 @@ def merge_bytes(data, starts, words, tables, ids, offsets):
             symbols[j] = byte_ids[data[start + j]]
         for j in range(number - 1):
             results[j] = of_pairs[np.int64(data[start + j]) << 8 | data[start + j + 1]]
-        while number > 1:
-            where = 0
-            for j in range(1, number - 1):
-                where = j if results[j] < results[where] else where
-            if results[where] == _NO_MERGE:
-                break
-            symbols[where] = results[where] & 0xFFFF_FFFF
-            number -= 1
-            for j in range(where + 1, number):
-                symbols[j], results[j - 1] = symbols[j + 1], results[j]
-            if where > 0:
-                _merge_once(merges, symbols, results, where - 1)
-            if where < number - 1:
-                _merge_once(merges, symbols, results, where)
-        offsets[k] = total
-        for j in range(number):
-            ids[total + j] = symbols[j]
-        total += number
+        number = _merge_all(merges, symbols, results, number)
+        total = _append(symbols, number, k, ids, offsets, total)
+    offsets[words.size] = total
+    return total
+
+
+@entry(
+    types.int64(
+        _BYTES,
+        _INTS,
+        _INTS,
+        types.Tuple((_INTS, _INTS, _ROWS)),
+        types.uint32[::1],
+        types.int64[::1],
+    )
+)
+def merge_characters(data, starts, words, tables, ids, offsets):
+    """BPE of words of characters; one that is no token begins as its bytes (SentencePiece).
+
+    Args and returns: see `merge_bytes`, but for
+      tables: ids of characters, int64[code points], -1 for those that are no tokens; ids of bytes,
+        int64[256]; merges as `enter_merges` makes them.
+    """
+    character_ids, byte_ids, merges = tables
+    symbols, results = np.empty(KEPT, np.int64), np.empty(KEPT, np.int64)
+    total = 0
+    for k in range(words.size):
+        i, number = starts[words[k]], 0
+        while i < starts[words[k] + 1]:
+            point, size = code_point(data, i)
+            if character_ids[point] >= 0:
+                symbols[number] = character_ids[point]
+                number += 1
+            else:
+                for j in range(size):
+                    symbols[number + j] = byte_ids[data[i + j]]
+                number += size
+            i += size
+        for j in range(number - 1):
+            _merge_once(merges, symbols, results, j)
+        number = _merge_all(merges, symbols, results, number)
+        total = _append(symbols, number, k, ids, offsets, total)
     offsets[words.size] = total
     return total
 

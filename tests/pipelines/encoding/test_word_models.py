@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models
 
 from pipelines.encoding import word_table
 from pipelines.encoding.families import make_engine
-from pipelines.encoding.word_models import Pieces
+from pipelines.encoding.word_models import Merges, Pieces
 from schemas.errors import DataError
 from tests.attacks.fuzz_encoding import different, engine_of, small_tokenizer
 from tests.tools.tokenizer_factory import changed, config_of, data_of, strings
@@ -63,6 +63,33 @@ def _unigram(draw: random.Random) -> Tokenizer:
         "byte_fallback": draw.random() < 0.3,
     }
     return Tokenizer.from_buffer(data_of(config | {"added_tokens": [], "post_processor": None}))
+
+
+def _sentencepiece_bpe(draw: random.Random) -> Tokenizer:
+    """Merges in any order, of characters, of bytes, and of what these became."""
+    config = config_of(small_tokenizer("Llama 2"))
+    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
+    parts = [*draw.sample(sorted(set("▁" + _LETTERS.lower() + _LETTERS)), 20), "▁"]
+    merges = []
+    for _ in range(300):
+        left, right = draw.choice(parts), draw.choice([*parts, *bytes_[0xC3:0xC5]])
+        if "▁" not in right.lstrip("▁" if set(left) == {"▁"} else ""):
+            merges.append([left, right])
+            parts.append(left + right)
+    merges = [list(pair) for pair in dict.fromkeys(map(tuple, merges))]
+    tokens = dict.fromkeys(["<unk>", "<s>", "</s>", *bytes_, *parts])
+    ids = draw.sample(range(5000), len(tokens))
+    config["model"] |= {"vocab": dict(zip(tokens, ids, strict=True)), "merges": merges}
+    return Tokenizer.from_buffer(data_of(config | {"added_tokens": [], "post_processor": None}))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_sentencepiece_bpe_with_any_merges(seed):
+    draw = random.Random(seed)
+    tokenizer = _sentencepiece_bpe(draw)
+    engine = engine_of(tokenizer)
+    assert isinstance(engine._plan.model, Merges)
+    assert different(engine, tokenizer, _draw_texts(draw)) == []
 
 
 @pytest.mark.parametrize(
