@@ -26,8 +26,7 @@ from schemas.features import (
 from schemas.manifest import MANIFEST, Manifest, check_version
 from schemas.records import DOCUMENT_FORMATS, FORMATS
 from schemas.statistics import Statistics
-from schemas.stores.set_cache import Cache
-from schemas.stores.set_files import LocalFiles, SetFiles, open_files
+from schemas.stores.set_files import Cache, LocalFiles, SetFiles, open_files
 from schemas.typed_json import (
     SHA256,
     Kind,
@@ -386,7 +385,7 @@ def read_set(
 
     Args:
       directory: where MANIFEST.json lies; or a URL: gs://bucket/set.
-      cache: for what comes from a store; by default `schemas.stores.set_cache.Cache()`.
+      cache: for what comes from a store; by default `schemas.stores.set_files.Cache()`.
       verify: whether the sha256 of files that are in the cache already is compared, too.
       follow_links: see `schemas.stores.set_files.LocalFiles`.
 

@@ -44,7 +44,7 @@ LOOSE = {"input_options"}  # of the files beside the rooms, the one that is no e
 WIRING = {"build/run", "build/transforms", "runners", "train/run", "train/transforms"}
 WIRING |= {"duplicates/run", "duplicates/transforms", "targets/transforms"}
 # Sets on gs:// and s3:// come through these; who reads a directory needs none of the packages.
-READS_STORES = {"store", "set_cache", "set_files"}
+READS_STORES = {"store", "set_files"}
 STORE_PACKAGES = {"fsspec", "gcsfs", "filelock", "tenacity", "google", "botocore"}
 # Prompts are text: the one file of the trainers that reads it may import the tokenizer's package.
 READS_TEXT = {"set_tokenizer"}

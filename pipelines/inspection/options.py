@@ -6,7 +6,7 @@ from typing import Annotated
 import tyro
 
 from schemas.errors import UsageError
-from schemas.stores.set_cache import CACHE_GIGABYTES
+from schemas.stores.set_files import CACHE_GIGABYTES
 from schemas.stores.store import is_url
 
 # Name of an export's format, which is a module of `pipelines.inspection.export_formats` -> help.

@@ -34,7 +34,7 @@ from schemas.errors import UsageError
 from schemas.features import unmask
 from schemas.manifest import ManifestFile
 from schemas.sidecar import Schema, SetInfo, read_set
-from schemas.stores.set_cache import Cache, default_directory
+from schemas.stores.set_files import Cache, default_directory
 
 _NOTHING_FOUND = 1  # exit code, as grep's
 _BATCH_ROWS = 1024  # some hundred KB of text, which stay in the cache

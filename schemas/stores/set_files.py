@@ -1,49 +1,181 @@
-"""The files of a shard set, wherever it lies: in a directory, or in a store with a cache before it.
+"""The files of a shard set, in a directory, or in a store with a cache before it.
 
     files = open_files("gs://bucket/set", Cache("/disk/cache", gigabytes=50))
-    files.fetch("schema.json")          # where it lies on this machine
+    files.fetch("schema.json")          # its path on this machine
     files.prefetch([...])               # in the background, in this order
     with files.borrow("train-00000-of-00004.tfrecord") as path: ...     # kept nowhere
 
-What comes from a store is held against the manifest's size and sha256 before it gets its name in
-the cache, and once more when another run finds it there. A download that was cut is gone on with,
-also by another process; one that came wrong is made again, and three times wrong is an error.
-Processes that share a cache fetch a file once. Python 3.8 syntax.
+Textmill compares what comes from a store with the manifest's size and sha256 before it gets its
+name in the cache, and once more when another run finds it there. A download that was cut goes on,
+also in another process; one that came wrong is repeated, and three times wrong is an error.
+Processes that share a cache fetch a file once.
+
+    CACHE/.lock                     held while room is made
+    CACHE/<sha256 of a manifest>/   a set, as far as it was fetched; one built anew is another
+        train-00000-of-00004.tfrecord ...
+        *.part                      downloads that are under way, or were cut
+        .locks/                     one for each file that was fetched
+
+Locks are the kernel's, so that a process that was killed holds none. Python 3.8 syntax.
 """
 
 import hashlib
 import os
-import random
+import shutil
 import stat
 import tempfile
 import threading
-import time
-import weakref
 from collections import deque
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import (
+    Any,
     ContextManager,
     Deque,
     Dict,
     Iterator,
     List,
+    NamedTuple,
     Optional,
     Sequence,
     Set,
-    Tuple,
     Union,
 )
 
-from schemas.errors import DataError, describe_refusal
+from schemas.errors import DataError, UsageError, describe_refusal
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256, parse_manifest
 from schemas.stores import store
-from schemas.stores.set_cache import PART, Cache
 from schemas.stores.store import is_url
 from schemas.typed_json import MAX_BYTES, read_bounded
 
+CACHE_GIGABYTES = 100.0  # unless the user says otherwise
 PIECE_BYTES = 8 << 20  # asked for at once: what a cut or a pause may lose
 THREADS = 4  # that fetch in the background
 TRIES = 3  # of a file whose bytes are wrong
+_PART, _LOCKS = ".part", ".locks"
+_LOCK_SECONDS = 60.0  # making room is deleting files
+
+
+def default_directory() -> str:
+    """$XDG_CACHE_HOME/textmill, or ~/.cache/textmill."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(base, "textmill")
+
+
+class _Cached(NamedTuple):
+    used: float
+    bytes: int
+    path: str
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A directory for files of stores, and how many bytes of them it may hold.
+
+    Attributes:
+      directory: shared by all processes that name it.
+      gigabytes: (1e9 bytes) that all files there may take together.
+    """
+
+    directory: str = field(default_factory=default_directory)
+    gigabytes: float = CACHE_GIGABYTES
+
+    def __post_init__(self) -> None:
+        """Refuses a size that is not above zero."""
+        if not self.gigabytes > 0:
+            raise UsageError(f"--cache_gigabytes={self.gigabytes}: must be above 0")
+
+    def folder(self, key: str) -> str:
+        """The folder of a set, which is made.
+
+        Raises:
+          UsageError: the cache cannot be written to.
+        """
+        path = os.path.join(os.path.abspath(self.directory), key)
+        try:
+            os.makedirs(os.path.join(path, _LOCKS), exist_ok=True)
+        except OSError as error:
+            raise self._refusal(error) from error
+        return path
+
+    def make_room(self, key: str, needed: int, missing: int, *, name: str) -> None:
+        """Removes the least recently used files of other sets until a set has room.
+
+        Args:
+          key: of the set.
+          needed: bytes of all its files that will be used.
+          missing: bytes of those that are not here yet.
+          name: of the set, for errors.
+
+        Raises:
+          DataError: the cache or its disk is too small for the set.
+          UsageError: the cache cannot be written to.
+        """
+        folder = self.folder(key)
+        try:
+            with _lock(os.path.join(self.directory, ".lock"), _LOCK_SECONDS):
+                self._make_room(folder, needed, missing, name)
+        except TimeoutError as error:
+            raise UsageError(
+                f"--cache_dir={self.directory}: another process has had its lock for "
+                f"{_LOCK_SECONDS:.0f} s. Wait for it, or give another directory"
+            ) from error
+        except OSError as error:
+            raise self._refusal(error) from error
+
+    def _make_room(self, folder: str, needed: int, missing: int, name: str) -> None:
+        bound, files = self.gigabytes * 1e9, list(_cached(os.path.dirname(folder)))
+        others = [file for file in files if not file.path.startswith(folder + os.sep)]
+        taken = sum(file.bytes for file in others)
+        own = max(needed, sum(file.bytes for file in files) - taken)
+        if own > bound:
+            raise DataError(
+                f"{name} needs {_gb(needed)} of the cache in {self.directory}, which may hold "
+                f"{_gb(bound)}: rows are read in an order that goes through all shards. Give more "
+                "with --cache_gigabytes, or build a set of fewer rows"
+            )
+        surplus, free = own + taken - bound, shutil.disk_usage(folder).free
+        for file in sorted(others):
+            if surplus <= 0 and free >= missing:
+                break
+            os.unlink(file.path)
+            surplus, free = surplus - file.bytes, free + file.bytes
+        if free < missing:
+            raise DataError(
+                f"{name}: {_gb(missing)} are to be fetched, and the disk of {self.directory} has "
+                f"{_gb(free)} free. Give a --cache_dir on a larger disk"
+            )
+
+    def file_lock(self, key: str, path: str) -> ContextManager:
+        """A context manager, held by the process that fetches a file."""
+        return _lock(os.path.join(self.folder(key), _LOCKS, path.replace("/", "+")))
+
+    def _refusal(self, error: OSError) -> UsageError:
+        return UsageError(f"--cache_dir={self.directory} cannot be written to: {error}")
+
+
+def _lock(path: str, seconds: float = -1) -> ContextManager:
+    """A lock among all processes; without `seconds` it is waited for for ever."""
+    # Who reads a directory does without.
+    from filelock import FileLock
+
+    return FileLock(path, timeout=seconds)
+
+
+def _cached(directory: str) -> Iterator[_Cached]:
+    """The files of a cache; names that begin with a dot take no room."""
+    for parent, folders, names in os.walk(directory):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            path = os.path.join(parent, name)
+            with suppress(FileNotFoundError):  # a download that has just been finished
+                found = os.stat(path)
+                if not name.startswith("."):
+                    yield _Cached(found.st_mtime, found.st_size, path)
+
+
+def _gb(count: float) -> str:
+    return f"{count / 1e9:,.3g} GB" if count >= 1e8 else f"{count / 1e6:,.3g} MB"
 
 
 class WrongFile(DataError):
@@ -67,7 +199,7 @@ class LocalFiles:
 
     The directory may be reached by a link, and links in it may lead to places in it. Others are
     followed only where the user wants them to be (the cache of huggingface_hub is made of them):
-    else a stranger's set could make a reader open any file of this machine.
+    else a set from an untrusted source could make a reader open any file of this machine.
     """
 
     def __init__(self, directory: str, manifest: Manifest, *, follow_links: bool = False):
@@ -75,50 +207,30 @@ class LocalFiles:
         self._follow_links = follow_links
 
     def check_sizes(self) -> None:
-        """Compares the size of every file with the manifest, at a system call a file.
+        """Compares the size of every file with the manifest.
 
         Raises:
           DataError: a file is missing, of another size, or a link out of the directory; names it.
         """
-        listed = {file.path for file in self.manifest.files}
-        folders = {path.rpartition("/")[0] for path in listed}
-        found: Dict[str, int] = {}
-        for folder in sorted(folders):
-            found.update(self._sizes(folder, listed))
         for file in self.manifest.files:
-            size = found.get(file.path)
-            if size != file.bytes:
-                state = "is missing" if size is None else f"has {size:,} bytes"
-                path = os.path.join(self.directory, file.path)
-                raise DataError(
-                    f"{path} {state}, where the manifest says {file.bytes:,} bytes: copy the set "
-                    "again or build it anew"
-                )
-
-    def _sizes(self, folder: str, listed: Set[str]) -> Iterator[Tuple[str, int]]:
-        """Path and bytes of the set's files in one folder of it; nothing if there is none."""
-        prefix = folder + "/" if folder else ""
-        if folder:
-            check_link(self.directory, folder, follow=self._follow_links)
-        try:
-            with os.scandir(os.path.join(self.directory, folder)) as entries:
-                for entry in entries:
-                    path = prefix + entry.name
-                    if path not in listed:
+            path, state = self.fetch(file.path), "is missing"
+            try:
+                found = os.stat(path)
+                if stat.S_ISREG(found.st_mode):
+                    if found.st_size == file.bytes:
                         continue
-                    if entry.is_symlink():
-                        check_link(self.directory, path, follow=self._follow_links)
-                    if entry.is_file():
-                        yield path, entry.stat().st_size
-        except FileNotFoundError:
-            return
-        except OSError as error:
+                    state = f"has {found.st_size:,} bytes"
+            except (FileNotFoundError, NotADirectoryError):
+                pass
+            except OSError as error:
+                raise describe_refusal(path, error) from error
             raise DataError(
-                f"{os.path.join(self.directory, folder)} cannot be read: {error.strerror or error}"
-            ) from error
+                f"{path} {state}, where the manifest says {file.bytes:,} bytes: copy the set "
+                "again or build it anew"
+            )
 
     def fetch(self, path: str) -> str:
-        """Where a file of the set lies; it may be missing.
+        """The path of a file of the set; it may be missing.
 
         Raises:
           DataError: it is a link out of the directory.
@@ -140,16 +252,12 @@ class LocalFiles:
 
     @contextmanager
     def borrow(self, path: str) -> Iterator[str]:
-        """Where a file of the set lies."""
+        """The path of a file of the set."""
         yield self.fetch(path)
 
     def names(self) -> List[str]:
         """All files of the directory, those of the manifest and others, but hidden ones."""
-        found = []
-        for folder, folders, names in os.walk(self.directory):
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            visible = [os.path.join(folder, name) for name in names if not name.startswith(".")]
-            found += [os.path.relpath(path, self.directory) for path in visible]
+        found = (os.path.relpath(file.path, self.directory) for file in _cached(self.directory))
         return sorted(path.replace(os.sep, "/") for path in found)
 
 
@@ -159,8 +267,7 @@ class CachedFiles:
     Attributes:
       directory: the URL.
       manifest: as it is in the store now.
-      listed: its files by path.
-      folder: where the files are kept.
+      folder: of the set in the cache.
     """
 
     def __init__(self, url: str, cache: Cache, *, verify: bool = True):
@@ -185,68 +292,49 @@ class CachedFiles:
         if len(content) > MAX_BYTES:
             raise DataError(f"{place} has more than {MAX_BYTES:,} bytes: it is of no shard set")
         self.manifest = parse_manifest(content, place)
-        self.listed = {file.path: file for file in self.manifest.files}
+        self._listed = {file.path: file for file in self.manifest.files}
         self._key = hashlib.sha256(content).hexdigest()
         self.folder = cache.folder(self._key)
-        self._good: Dict[str, bool] = {}  # paths that this process knows to be as published
-        self._due: Dict[str, int] = {}  # paths that room was made for, and their bytes
-        self._mark: Optional[weakref.finalize] = None  # closes the file that says they are in use
-        self._begin()
-
-    def _begin(self) -> None:
-        """What belongs to one process."""
-        self._process, self._lock = os.getpid(), threading.Lock()
-        self._waiting: Deque[str] = deque()
+        self._good: Set[str] = set()  # paths that this process knows to be as published
+        self._reserved: Set[str] = set()  # paths that room was made for
+        self._waiting: Deque[str] = deque()  # for a thread
         self._taken: Set[str] = set()  # by a thread, once
-        self._threads = 0
+        self._threads: List[threading.Thread] = []
 
-    def __getstate__(self) -> dict:
-        """All but what belongs to one process: threads, and the mark that the set is used."""
-        left_out = ("_lock", "_waiting", "_taken", "_threads", "_mark", "_process")
-        state = {name: value for name, value in self.__dict__.items() if name not in left_out}
-        return dict(state, _good=dict(self._good))
-
-    def __setstate__(self, state: dict) -> None:
-        """As it was, with nothing under way; what is in use is marked anew with the next file."""
-        self.__dict__.update(state)
-        self._mark = None
-        self._begin()
+    def __getstate__(self) -> Dict[str, Any]:
+        """All but what is under way in this process; a forked one finds its threads dead."""
+        idle = {"_waiting": deque(), "_taken": set(), "_threads": []}
+        return {**self.__dict__, "_good": self._good.copy(), **idle}
 
     def reserve(self, paths: Sequence[str]) -> None:
-        """Makes room for files before they are fetched, and keeps it while this object lives.
+        """Makes room for files before they are fetched.
 
         Raises:
           DataError: they do not fit into the cache, or not onto its disk.
         """
-        with self._own_lock():
-            if self._mark is not None and all(path in self._due for path in paths):
-                return
-            due = dict(self._due, **{path: self.listed[path].bytes for path in paths})
-            missing = sum(size for path, size in due.items() if not self._is_whole(path))
-            mark = self._cache.reserve(self._key, sum(due.values()), missing, name=self.directory)
-            before, self._due = self._mark, due
-            self._mark = weakref.finalize(self, os.close, mark)
-            if before is not None:
-                before()
+        if self._reserved.issuperset(paths):
+            return
+        files = [self._listed[path] for path in self._reserved.union(paths)]
+        missing = sum(file.bytes for file in files if not self._is_whole(file))
+        needed = sum(file.bytes for file in files)
+        self._cache.make_room(self._key, needed, missing, name=self.directory)
+        self._reserved.update(paths)
 
     def fetch(self, path: str) -> str:
-        """Where a file of the set lies on this machine, once it is there.
+        """The path on this machine of a file of the set, once it is there.
 
         Raises:
           DataError: the manifest does not list it, the store does not give it, or its bytes are
             wrong; names it.
         """
-        file = self._listed(path)
-        self.reserve([path])
-        local = os.path.join(self.folder, path)
-        if self._good.get(path) and self._is_whole(path):
+        file, local = self._find(path), os.path.join(self.folder, path)
+        if path in self._good and self._is_whole(file):
             return local
-        self._cache.folder(self._key)  # somebody may have emptied the cache
-        os.makedirs(os.path.dirname(local), exist_ok=True)
-        with self._cache.file_lock(self.folder, path):
-            if not self._as_published(path, local):
+        self.reserve([path])
+        with self._cache.file_lock(self._key, path):
+            if not self._is_as_published(file, local):
                 self._download(file, local)
-            self._good[path] = True
+        self._good.add(path)
         return local
 
     def prefetch(self, paths: Sequence[str]) -> None:
@@ -254,17 +342,17 @@ class CachedFiles:
 
         An error there is passed over: `fetch` of the same file raises it again.
         """
-        with self._own_lock():
-            wanted = [p for p in paths if not self._good.get(p) and p not in self._taken]
-            self._waiting = deque(dict.fromkeys([*wanted, *self._waiting]))
-            new = min(THREADS, len(self._waiting)) - self._threads
-            self._threads += max(0, new)
-        for _ in range(new):
-            threading.Thread(target=self._work, name="prefetch", daemon=True).start()
+        wanted = [path for path in paths if path not in self._good and path not in self._taken]
+        self._waiting = deque(dict.fromkeys([*wanted, *self._waiting.copy()]))
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        for _ in range(min(THREADS, len(wanted)) - len(self._threads)):
+            thread = threading.Thread(target=self._work, name="prefetch", daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def all_here(self, paths: Sequence[str]) -> bool:
         """Whether this process has fetched them all."""
-        return all(self._good.get(path) for path in paths)
+        return self._good.issuperset(paths)
 
     @contextmanager
     def borrow(self, path: str) -> Iterator[str]:
@@ -273,10 +361,10 @@ class CachedFiles:
         Raises:
           DataError: as `fetch`.
         """
-        if self._good.get(path) and self._is_whole(path):
+        file = self._find(path)
+        if path in self._good and self._is_whole(file):
             yield os.path.join(self.folder, path)
             return
-        file = self._listed(path)
         with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
             local = os.path.join(folder, os.path.basename(path))
             self._download(file, local)
@@ -287,43 +375,31 @@ class CachedFiles:
         parts = (name.split("/") for name in store.sizes(self.directory))
         return ["/".join(part) for part in parts if not any(p.startswith(".") for p in part)]
 
-    def _listed(self, path: str) -> ManifestFile:
-        if path not in self.listed:
+    def _find(self, path: str) -> ManifestFile:
+        if path not in self._listed:
             raise DataError(f"{self.directory}/{path} is missing, and not listed in {MANIFEST}")
-        return self.listed[path]
-
-    def _own_lock(self) -> ContextManager:
-        if self._process != os.getpid():  # the parent's threads are not here
-            self._begin()
-        return self._lock
+        return self._listed[path]
 
     def _work(self) -> None:
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    self._threads -= 1
-                    return
+        with suppress(Exception):  # no path waits any more, or `fetch` will raise it again
+            while True:
                 path = self._waiting.popleft()
                 self._taken.add(path)
-            try:
                 self.fetch(path)
-            except Exception:
-                with self._lock:
-                    self._waiting.clear()
+        self._waiting.clear()
 
-    def _is_whole(self, path: str) -> bool:
+    def _is_whole(self, file: ManifestFile) -> bool:
         """Whether a file of the right size is there; only whole ones have its name."""
         try:
-            return os.path.getsize(os.path.join(self.folder, path)) == self.listed[path].bytes
+            return os.path.getsize(os.path.join(self.folder, file.path)) == file.bytes
         except OSError:
             return False
 
-    def _as_published(self, path: str, local: str) -> bool:
+    def _is_as_published(self, file: ManifestFile, local: str) -> bool:
         """Whether what is in the cache can be used; a file that was changed there is removed."""
         if not os.path.exists(local):
             return False
-        file = self.listed[path]
-        if self._is_whole(path) and (not self._verify or file_sha256(local) == file.sha256):
+        if self._is_whole(file) and (not self._verify or file_sha256(local) == file.sha256):
             with suppress(OSError):  # the file may be another user's
                 os.utime(local)  # it is the most recently used now
             return True
@@ -332,30 +408,32 @@ class CachedFiles:
 
     def _download(self, file: ManifestFile, local: str) -> None:
         """Fetches a file to a temporary name, checks it, and gives it its own."""
-        part = local + PART
+        # Who reads a directory does without.
+        from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
+
+        trying = Retrying(
+            retry=retry_if_exception_type((WrongFile, FileNotFoundError)),
+            stop=stop_after_attempt(TRIES),
+            wait=wait_random(0, 0.5),
+            reraise=True,
+        )
         try:
-            for tries in range(1, TRIES + 1):
-                try:
-                    self._fill(file, part)
-                    break
-                except WrongFile:
-                    if tries == TRIES:
-                        raise
-                    time.sleep(random.uniform(0, 0.5))
-            os.replace(part, local)
+            trying(self._fill, file, local)
         except OSError as error:
             raise DataError(
                 f"{self.directory}/{file.path} cannot be kept on this machine: {error}. Free some "
                 "space, or give another --cache_dir"
             ) from error
 
-    def _fill(self, file: ManifestFile, part: str) -> None:
+    def _fill(self, file: ManifestFile, local: str) -> None:
         """Goes on with a download where it was cut.
 
         Raises:
           WrongFile: it is not what the manifest says; nothing is left of it.
+          FileNotFoundError: another process made room in the meantime.
         """
-        url, digest = f"{self.directory}/{file.path}", hashlib.sha256()
+        url, digest, part = f"{self.directory}/{file.path}", hashlib.sha256(), local + _PART
+        os.makedirs(os.path.dirname(local), exist_ok=True)
         with open(part, "ab+") as out:
             out.seek(0)
             for chunk in iter(lambda: out.read(1 << 20), b""):
@@ -379,6 +457,7 @@ class CachedFiles:
                     break
         sha256 = digest.hexdigest()
         if (size, sha256) == (file.bytes, file.sha256):
+            os.replace(part, local)
             return
         os.unlink(part)
         if size != file.bytes:

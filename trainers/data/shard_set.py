@@ -38,8 +38,7 @@ from schemas.errors import DataError, UsageError
 from schemas.manifest import ManifestFile, check_unchanged
 from schemas.records import RowReader, open_rows
 from schemas.sidecar import SetInfo, read_set
-from schemas.stores.set_cache import CACHE_GIGABYTES, Cache, default_directory
-from schemas.stores.set_files import LocalFiles
+from schemas.stores.set_files import CACHE_GIGABYTES, Cache, LocalFiles, default_directory
 from trainers.data.batches import Batch, BatchReader
 from trainers.data.row_order import epoch_and_row
 

@@ -14,7 +14,7 @@ from schemas.commands.flag_file import expand, flag_file, is_word, kinds_of
 from schemas.errors import DataError, UsageError
 from schemas.features import ROWS_OF
 from schemas.sidecar import Schema
-from schemas.stores.set_cache import CACHE_GIGABYTES, Cache, default_directory
+from schemas.stores.set_files import CACHE_GIGABYTES, Cache, default_directory
 from trainers.data.flag_values import above_0, at_least, on_disk, shards_name, share
 from trainers.data.mixture import Mixture, open_shards
 from trainers.data.shard_set import ShardSet

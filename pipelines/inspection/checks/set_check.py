@@ -26,8 +26,7 @@ from schemas.commands.terminal import number_of
 from schemas.errors import DataError
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256
 from schemas.sidecar import SIDECARS, Schema, SetInfo, load_sidecars
-from schemas.stores.set_cache import Cache
-from schemas.stores.set_files import MissingFile, SetFiles, WrongFile, open_files
+from schemas.stores.set_files import Cache, MissingFile, SetFiles, WrongFile, open_files
 from schemas.stores.store import is_url
 from schemas.typed_json import load_json, quote, read_bounded
 from schemas.version import VERSION

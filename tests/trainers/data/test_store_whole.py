@@ -6,7 +6,7 @@ import pytest
 
 from pipelines import build_shards, inspect_shards, train_tokenizer, verify
 from schemas.sidecar import read_set
-from schemas.stores.set_cache import Cache
+from schemas.stores.set_files import Cache
 from trainers.flax_mlm import main as flax_mlm
 from trainers.reader import ShardSet
 

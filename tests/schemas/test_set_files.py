@@ -19,8 +19,7 @@ from pipelines import export, inspect_shards, verify
 from pipelines.inspection.checks.set_check import verify_set
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import read_set
-from schemas.stores.set_cache import Cache, default_directory
-from schemas.stores.set_files import WrongFile
+from schemas.stores.set_files import Cache, WrongFile, default_directory
 from tests.tools.class_factory import write_class_set
 from tests.tools.places import ROOT
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
@@ -464,17 +463,6 @@ def test_a_set_that_does_not_fit_is_refused_before_it_is_fetched(gs_store, tmp_p
     assert gets(gs_store, "train-") == 0
 
 
-def test_sets_in_use_stay(gs_store, tmp_path, cache):
-    urls = many_sets(gs_store, tmp_path, 2)
-    one = opened(urls[0], cache, cache_gigabytes=2e-4)
-    one.paths("train")
-    with pytest.raises(DataError, match=r"sets that others are using take 0.\d+ MB"):
-        opened(urls[1], cache, cache_gigabytes=2e-4)
-    assert all(os.path.exists(path) for path in one.paths("train"))
-    del one
-    opened(urls[1], cache, cache_gigabytes=2e-4).paths("train")
-
-
 def test_a_disk_that_is_full(gs_store, tmp_path, cache, monkeypatch):
     (url,) = many_sets(gs_store, tmp_path, 1)
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
@@ -483,14 +471,15 @@ def test_a_disk_that_is_full(gs_store, tmp_path, cache, monkeypatch):
         opened(url, cache)
 
 
-def test_cut_downloads_of_old_are_cleaned_up(gs_store, tmp_path, cache):
+def test_files_that_made_room_for_another_set_are_fetched_again(gs_store, tmp_path, cache):
     urls = many_sets(gs_store, tmp_path, 2)
-    old = Path(opened(urls[0], cache).locate("schema.json")).with_name("x.part")
-    for path, age in ((old, 2 * 86_400), (old.with_name("y.part"), 60)):
-        path.write_bytes(b"x")
-        os.utime(path, (time.time() - age, time.time() - age))
-    opened(urls[1], cache)
-    assert not old.exists() and old.with_name("y.part").exists()
+    one, other = (opened(url, cache, cache_gigabytes=2e-4) for url in urls)
+    due = read_all(ShardSet(str(tmp_path / "set0")))
+    for _ in range(2):
+        assert_equal(read_all(one), due)
+        one.close()
+        assert_equal(read_all(other), read_all(ShardSet(str(tmp_path / "set1"))))
+        other.close()
 
 
 @pytest.mark.parametrize(
