@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -31,9 +32,7 @@ from schemas.stores.store import is_url
 from schemas.typed_json import load_json, quote, read_bounded
 from schemas.version import VERSION
 
-_Hashes = dict[str, tuple[int, str] | None]  # path to size and sha256, None where it is missing
 SHOWN = 20  # problems of a set that are printed
-_OF_TOKENIZER = ("vocab_size", "special_ids", "all_special_ids")
 
 
 @dataclass
@@ -90,7 +89,7 @@ def verify_set(
     *,
     follow_links: bool = False,
 ) -> Findings:
-    """Checks everything that a set says of itself.
+    """Checks all that the files of a set state.
 
     Every file: size and sha256. Every shard: the format's own checksums, number of rows, layout,
     what `row_checks` knows, and its counts in stats.json. The set: the equations of
@@ -107,77 +106,189 @@ def verify_set(
     Raises:
       DataError: there is no manifest to go by, or the store does not answer.
     """
-    with _open(directory, follow_links) as files:
-        if on_bytes is not None:
-            return _check_files(files, on_bytes)
-        with _progress(files.manifest) as on_bytes:
-            return _check_files(files, on_bytes)
+    with _open(directory, follow_links) as files, ExitStack() as stack:
+        on_bytes = on_bytes or stack.enter_context(_progress(files.manifest))
+        return _SetCheck(files, on_bytes).run()
 
 
-def _check_files(files: SetFiles, on_bytes: Callable[[int], None]) -> Findings:
-    manifest, stop = files.manifest, threading.Event()
-    others = [file for file in manifest.files if file.split is None]
-    shards = _shards(manifest)
-    hashes: _Hashes = {}
-    problems: list[str] = []
+class _SetCheck:
+    """Reads the files of a set, several at a time.
 
-    def hash_file(file: ManifestFile, take: Callable[[str], str] = files.fetch) -> str | None:
-        hashes[file.path], path = _hash(file, take, on_bytes)
-        return path
+    Attributes:
+      damaged: path to what is wrong with the file, of those that are not as the manifest says.
+      problems: what else is wrong.
+    """
 
-    def check_shard(name: str) -> ShardCheck | None:
+    def __init__(self, files: SetFiles, on_bytes: Callable[[int], None]):
+        self.damaged: dict[str, str] = {}
+        self.problems: list[str] = []
+        self._files, self._on_bytes = files, on_bytes
+        self._listed = {file.path: file for file in files.manifest.files}
+        self._owner = {file.sha256: file.path for file in files.manifest.files}
+        self._stop = threading.Event()
+
+    def run(self) -> Findings:
+        """Checks everything."""
+        shards: dict[str, list[ManifestFile]] = {}  # a file a format
+        for file in self._listed.values():
+            if file.split is not None:
+                shards.setdefault(file.path.split(".", 1)[0], []).append(file)
+        others = (file for file in self._listed.values() if file.split is None)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            try:
+                tokenizer = pool.submit(self._load_tokenizer)  # takes a while
+                list(pool.map(lambda file: self._hash(file, self._files.fetch), others))
+                expected = self._expected_rows(tokenizer)
+                found = pool.map(lambda n: self._check_shard(n, shards[n], expected), shards)
+                checks = [check for check in found if check is not None]
+            except BaseException:  # Ctrl-C too: what runs ends at its next batch
+                self._stop.set()
+                pool.shutdown(cancel_futures=True)
+                raise
+        problems = [self.damaged[path] for path in self._listed if path in self.damaged]
+        problems += self.problems
+        problems += (problem for check in checks for problem in check.problems)
+        # Hidden files, such as a lock, are passed over.
+        unlisted = (n for n in self._files.names() if n not in self._listed and n != MANIFEST)
+        notes = [f"{name} is not listed in {MANIFEST}" for name in unlisted]
+        if expected is None:
+            notes.append("no row was read, since schema.json cannot be trusted")
+        else:
+            problems += _find_lines_without_rows(expected, checks)
+        counts = sum((check.counts for check in checks), Counter())
+        return Findings(problems, notes, counts["rows"], counts["tokens_in_rows"])
+
+    def _check_shard(
+        self, name: str, files: list[ManifestFile], expected: ExpectedRows | None
+    ) -> ShardCheck | None:
         """Hashes a shard's files, and reads their rows while they are here."""
         with ExitStack() as stack:
             located = {}
-            for file in shards[name]:
-                if stop.is_set():
+            for file in files:
+                if self._stop.is_set():
                     return None
-                path = hash_file(file, lambda path: stack.enter_context(files.borrow(path)))
+                path = self._hash(file, lambda p: stack.enter_context(self._files.borrow(p)))
                 if path is not None:
                     located[file.path] = path
             if expected is None:
                 return None
-            check = ShardCheck(name, shards[name], expected, on_bytes)
-            check.run(stop, located)
+            check = ShardCheck(name, files, expected, self._on_bytes)
+            check.run(self._stop, located)
             return check
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    def _hash(self, file: ManifestFile, take: Callable[[str], str]) -> str | None:
+        """Where `take` brought a file; what is wrong with it goes into `damaged`."""
+        path, found = None, None
         try:
-            tokenizer = pool.submit(_load_tokenizer, files)  # takes a while
-            list(pool.map(hash_file, others))
-            damaged = set(_find_damage(manifest, hashes))
-            expected = _expected_rows(files, damaged, tokenizer, problems)
-            checks = [check for check in pool.map(check_shard, shards) if check is not None]
-        except BaseException:  # Ctrl-C too: what runs ends at its next batch
-            stop.set()
-            pool.shutdown(cancel_futures=True)
-            raise
-    problems = [*_find_damage(manifest, hashes).values(), *problems]
-    return _sum_up(Findings(problems, _note_unlisted(files)), expected, checks)
+            path = take(file.path)
+            if os.path.isfile(path):
+                found = os.path.getsize(path), file_sha256(path)
+        except MissingFile:
+            pass
+        except WrongFile as error:
+            found = error.found
+        if found is None:
+            self.damaged[file.path] = f"{file.path} is missing"
+            return None
+        self._on_bytes(file.bytes)
+        if found != (file.bytes, file.sha256):
+            size, sha256 = found
+            if size != file.bytes:
+                what = f"has {size:,} bytes, where the manifest says {file.bytes:,}"
+            else:
+                what = f"has sha256 {sha256}, where the manifest says {file.sha256}"
+            owner = self._owner.get(sha256)
+            swapped = f": it holds what should be in {owner}" if owner else ""
+            self.damaged[file.path] = f"{file.path} {what}{swapped}"
+        return path
 
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """A DataError becomes a problem."""
+        try:
+            yield
+        except DataError as error:
+            self.problems.append(str(error))
 
-def _shards(manifest: Manifest) -> dict[str, list[ManifestFile]]:
-    """Name of a shard to its files, one a format."""
-    shards: dict[str, list[ManifestFile]] = {}
-    for file in manifest.files:
-        if file.split is not None:
-            shards.setdefault(file.path.split(".", 1)[0], []).append(file)
-    return shards
+    def _is_whole(self, *paths: str) -> bool:
+        return not self.damaged.keys() & set(paths)
 
+    def _expected_rows(self, tokenizer: Future[LoadedTokenizer]) -> ExpectedRows | None:
+        """What undamaged sidecars say of rows; None if schema.json is not to be trusted."""
+        schema, shards, surroundings, evaluation = None, {}, ((), ()), None
+        if self._is_whole("schema.json"):
+            with self._noting():
+                path = self._files.fetch("schema.json")
+                schema = Schema.from_dict(load_json(path), path)
+        if schema is None:
+            return None
+        if self._is_whole(*SIDECARS):
+            with self._noting():
+                info = load_sidecars(self._files)
+                self.problems += disagreements(schema, info.stats, info.manifest)
+                shards = info.stats.shards
+                if TOKEN_COUNTS in self._listed and self._is_whole(TOKEN_COUNTS):
+                    self.problems += count_problems(info)
+                self.problems += self._tfds_problems(info)
+        if self._is_whole("tokenizer.json"):
+            with self._noting():
+                surroundings = self._surroundings(schema, tokenizer)
+        if self._is_whole(EVALUATION) and any(f.name == "example_id" for f in schema.features):
+            with self._noting():  # a set without questions to evaluate has no file
+                evaluation = np.zeros(0, np.uint64)
+                if EVALUATION in self._listed:
+                    evaluation = None
+                    evaluation = evaluation_names(self._files.fetch(EVALUATION))
+        return ExpectedRows(schema, shards, *surroundings, evaluation)
 
-def _sum_up(
-    findings: Findings, expected: ExpectedRows | None, checks: list[ShardCheck]
-) -> Findings:
-    """Adds what was found in the rows."""
-    if expected is None:
-        findings.notes.append("no row was read, since schema.json cannot be trusted")
-        return findings
-    for check in checks:
-        findings.problems += check.problems
-        findings.rows += check.rows
-        findings.tokens += check.tokens
-    findings.problems += _find_lines_without_rows(expected, checks)
-    return findings
+    def _tfds_problems(self, info: SetInfo) -> Iterator[str]:
+        """Where the files for TensorFlow Datasets do not describe the rows."""
+        for name, content in tfds_files(info.schema, info.manifest.files, info.stats).items():
+            if name not in self._listed or not self._is_whole(name):
+                continue
+            found, due = load_json(self._files.fetch(name)), json.loads(content)
+            if info.schema.code_version != VERSION and isinstance(found, dict):
+                # The sentence for people is another version's; but that is named in it.
+                told = found.get("description")
+                if "description" in due and f" {info.schema.code_version}: " in str(told):
+                    due["description"] = told
+            if found != due:
+                yield f"{name} does not describe the rows of schema.json and stats.json"
+
+    def _load_tokenizer(self) -> LoadedTokenizer:
+        path = self._files.fetch("tokenizer.json")
+        if not os.path.isfile(path):
+            raise DataError(f"{path} is missing, and not listed in {MANIFEST}")
+        return LoadedTokenizer.from_json(read_bounded(path))
+
+    def _surroundings(
+        self, schema: Schema, loading: Future[LoadedTokenizer]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What is before and after each segment.
+
+        Raises:
+          DataError: the tokenizer is missing, broken, or not the schema's.
+        """
+        tokenizer = loading.result().with_roles(schema.special_ids)
+        path = self._files.fetch("tokenizer.json")
+        if file_sha256(path) != schema.tokenizer_sha256:
+            return (), ()  # another one, as the manifest tells
+        for name in ("vocab_size", "special_ids", "all_special_ids"):
+            found, due = getattr(tokenizer, name), getattr(schema, name)
+            if found != due:
+                raise DataError(
+                    f"{path} has the {name} {quote(found)}, schema.json says {quote(due)}"
+                )
+        now = dict(tokenizer.golden)
+        for text, ids in schema.golden:
+            if now.get(text, ids) != ids:
+                raise DataError(f"{path} gives {now[text]} for {text!r}, schema.json says {ids}")
+        task = task_class(schema.task)
+        found = task.surroundings(schema, tokenizer)
+        due = tuple(tuple(schema.parameters.get(n, ())) for n in ("prefix_ids", "suffix_ids"))
+        if task.wraps_segments and due != found:
+            raise DataError(f"{path} puts {found} around a text, schema.json says {due}")
+        return found
 
 
 def _find_lines_without_rows(expected: ExpectedRows, checks: list[ShardCheck]) -> list[str]:
@@ -187,149 +298,3 @@ def _find_lines_without_rows(expected: ExpectedRows, checks: list[ShardCheck]) -
     named = [names for check in checks for names in check.examples]
     lines = np.setdiff1d(expected.evaluation, np.concatenate(named or [expected.evaluation[:0]]))
     return [f"{EVALUATION}: no row is of {example_name(int(line))}" for line in lines[:SHOWN]]
-
-
-def _note_unlisted(files: SetFiles) -> list[str]:
-    """Notes on files that are no part of the set; hidden ones, such as a lock, are passed over."""
-    listed = {file.path for file in files.manifest.files} | {MANIFEST}
-    return [f"{path} is not listed in {MANIFEST}" for path in files.names() if path not in listed]
-
-
-def _hash(
-    file: ManifestFile, take: Callable[[str], str], on_bytes: Callable[[int], None]
-) -> tuple[tuple[int, str] | None, str | None]:
-    """Size and sha256 of a file, and where `take` brought it; None for what is not there."""
-    try:
-        path = take(file.path)
-        if not os.path.isfile(path):
-            return None, None
-        found = os.path.getsize(path), file_sha256(path)
-    except MissingFile:
-        return None, None
-    except WrongFile as error:
-        found, path = error.found, None
-    on_bytes(file.bytes)
-    return found, path
-
-
-def _find_damage(manifest: Manifest, hashes: _Hashes) -> dict[str, str]:
-    """Path to what is wrong with the file, for those that are not as the manifest says."""
-    owner = {file.sha256: file.path for file in manifest.files}
-    damaged = {}
-    for file in manifest.files:
-        if file.path not in hashes:
-            continue
-        found = hashes[file.path]
-        if found is None:
-            damaged[file.path] = f"{file.path} is missing"
-        elif found != (file.bytes, file.sha256):
-            size, sha256 = found
-            if size != file.bytes:
-                what = f"has {size:,} bytes, where the manifest says {file.bytes:,}"
-            else:
-                what = f"has sha256 {sha256}, where the manifest says {file.sha256}"
-            swapped = f": it holds what should be in {owner[sha256]}" if sha256 in owner else ""
-            damaged[file.path] = f"{file.path} {what}{swapped}"
-    return damaged
-
-
-@contextmanager
-def _note_error(problems: list[str]) -> Iterator[None]:
-    try:
-        yield
-    except DataError as error:
-        problems.append(str(error))
-
-
-def _expected_rows(
-    files: SetFiles,
-    damaged: set[str],
-    tokenizer: Future[LoadedTokenizer],
-    problems: list[str],
-) -> ExpectedRows | None:
-    """What undamaged sidecars say of rows; what is wrong with them goes into `problems`.
-
-    Returns:
-      None if schema.json is not to be trusted.
-    """
-    schema, shards, surroundings, evaluation = None, {}, ((), ()), None
-    if "schema.json" not in damaged:
-        with _note_error(problems):
-            path = files.fetch("schema.json")
-            schema = Schema.from_dict(load_json(path), path)
-    if schema is None:
-        return None
-    if not damaged.intersection(SIDECARS):
-        with _note_error(problems):
-            info = load_sidecars(files)
-            problems += disagreements(schema, info.stats, files.manifest)
-            shards = info.stats.shards
-            if TOKEN_COUNTS in {file.path for file in files.manifest.files} - damaged:
-                problems += count_problems(info)
-            problems += _tfds_problems(info, files, damaged)
-    if "tokenizer.json" not in damaged:
-        with _note_error(problems):
-            surroundings = _surroundings(files, schema, tokenizer)
-    if EVALUATION not in damaged and any(f.name == "example_id" for f in schema.features):
-        with _note_error(problems):
-            evaluation = _evaluation(files)
-    return ExpectedRows(schema, shards, *surroundings, evaluation)
-
-
-def _tfds_problems(info: SetInfo, files: SetFiles, damaged: set[str]) -> Iterator[str]:
-    """Where the files for TensorFlow Datasets do not describe the rows."""
-    listed = {file.path for file in info.manifest.files} - damaged
-    for name, written in tfds_files(info.schema, info.manifest.files, info.stats).items():
-        if name not in listed:
-            continue
-        found, due = load_json(files.fetch(name)), json.loads(written)
-        if info.schema.code_version != VERSION and isinstance(found, dict):
-            # The sentence for people is another version's; but that is named in it.
-            told = found.get("description")
-            if "description" in due and f" {info.schema.code_version}: " in str(told):
-                due["description"] = told
-        if found != due:
-            yield f"{name} does not describe the rows of schema.json and stats.json"
-
-
-def _evaluation(files: SetFiles) -> np.ndarray:
-    """Names of the lines of evaluation.jsonl; a set without questions to evaluate has no file."""
-    if EVALUATION not in {file.path for file in files.manifest.files}:
-        return np.zeros(0, np.uint64)
-    return evaluation_names(files.fetch(EVALUATION))
-
-
-def _load_tokenizer(files: SetFiles) -> LoadedTokenizer:
-    path = files.fetch("tokenizer.json")
-    if not os.path.isfile(path):
-        raise DataError(f"{path} is missing, and not listed in {MANIFEST}")
-    return LoadedTokenizer.from_json(read_bounded(path))
-
-
-def _surroundings(
-    files: SetFiles, schema: Schema, loading: Future[LoadedTokenizer]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What is before and after each segment.
-
-    Raises:
-      DataError: the tokenizer is missing, broken, or not the schema's.
-    """
-    tokenizer = loading.result().with_roles(schema.special_ids)
-    path = files.fetch("tokenizer.json")
-    if file_sha256(path) != schema.tokenizer_sha256:
-        return (), ()  # another one, as the manifest tells
-    found = tokenizer.vocab_size, tokenizer.special_ids, tokenizer.all_special_ids
-    said = schema.vocab_size, schema.special_ids, schema.all_special_ids
-    for name, one, other in zip(_OF_TOKENIZER, found, said, strict=True):
-        if one != other:
-            raise DataError(f"{path} has the {name} {quote(one)}, schema.json says {quote(other)}")
-    now = dict(tokenizer.golden)
-    for text, ids in schema.golden:
-        if now.get(text, ids) != ids:
-            raise DataError(f"{path} gives {now[text]} for {text!r}, schema.json says {ids}")
-    task = task_class(schema.task)
-    surroundings = task.surroundings(schema, tokenizer)
-    said = tuple(tuple(schema.parameters.get(name, ())) for name in ("prefix_ids", "suffix_ids"))
-    if task.wraps_segments and said != surroundings:
-        raise DataError(f"{path} puts {surroundings} around a text, schema.json says {said}")
-    return surroundings

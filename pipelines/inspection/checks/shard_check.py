@@ -1,9 +1,9 @@
-"""Reads one shard back, in all its formats, and tells what is wrong with it."""
+"""Reads one shard back, in all its formats, and finds what is wrong with it."""
 
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,8 +40,7 @@ class ExpectedRows:
       stats: counts by shard; empty where stats.json cannot be trusted.
       prefix: ids that the tokenizer puts before a text.
       suffix: ids that it puts after one.
-      evaluation: uint64, names of the lines of evaluation.jsonl; None where there is nothing to
-        hold against.
+      evaluation: uint64, names of the lines of evaluation.jsonl; None where it is not known.
     """
 
     schema: Schema
@@ -51,27 +50,12 @@ class ExpectedRows:
     evaluation: np.ndarray | None = None
 
 
-class _Documents:
-    """A shard of whole documents in one format, read as rows of one token."""
-
-    def __init__(self, documents: Ragged):
-        self._ids = documents.values
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def read_range(self, start: int, stop: int) -> np.ndarray:
-        return self._ids[start:stop, None]
-
-    def close(self) -> None:
-        """Nothing is open: what is mapped goes with the object."""
-
-
 class ShardCheck:
     """Reads one shard.
 
     Attributes:
       problems: what is wrong with it; each names file, row and value.
+      counts: of COUNTED and `trained`, in what was read; documents count as rows.
       examples: uint64, the lines of evaluation.jsonl that its rows name, a batch each.
     """
 
@@ -91,25 +75,13 @@ class ShardCheck:
           on_bytes: called with numbers of bytes as they are done.
         """
         self.problems: list[str] = []
+        self.counts: Counter[str] = Counter()
         self.examples: list[np.ndarray] = []
         self._name, self._files = name, files
         self._expected, self._schema = expected, expected.schema
-        self._codec = None if self._schema.holds_documents else self._schema.codec()
         self._on_bytes = on_bytes
-        self._counts: Counter[str] = Counter()
         self._labels: Counter[str] = Counter()
         self._row_hashes: list[np.ndarray] = []
-        self._all_counted = True
-
-    @property
-    def rows(self) -> int:
-        """The number of rows or documents that were read so far."""
-        return self._counts["rows"]
-
-    @property
-    def tokens(self) -> int:
-        """The number of tokens in the rows that were read."""
-        return self._counts["tokens_in_rows"]
 
     def run(self, stop: threading.Event, located: Mapping[str, str]) -> None:
         """Reads the shard, unless `stop` is set before or meanwhile.
@@ -118,29 +90,32 @@ class ShardCheck:
           stop: set by who wants no more.
           located: where its files lie on this machine, by path; others are passed over.
         """
-        readers: dict[str, RowReader | _Documents] = {}
-        if self._codec is None:
-            readers.update(self._open_documents(located))
+        if self._schema.holds_documents:
+            self._check_documents(stop, located)
         else:
-            readers.update(self._open_rows(located, self._codec))
-        step = _BATCH_TOKENS if self._codec is None else _BATCH_ROWS
+            self._check_rows(stop, located, self._schema.codec())
+
+    def _check_rows(
+        self, stop: threading.Event, located: Mapping[str, str], codec: RowCodec
+    ) -> None:
+        readers = self._open_rows(located, codec)
+        all_counted = bool(readers)
         try:
             rows = max((len(reader) for reader in readers.values()), default=0)
-            for start in range(0, rows, step):
+            for start in range(0, rows, _BATCH_ROWS):
                 if stop.is_set():
                     return
-                self._check_batch(self._read(readers, slice(start, start + step)), start)
-            if readers and self._all_counted:
+                all_counted &= self._check_batch(readers, codec, start)
+            if all_counted:
                 self._check_counts()
                 self._check_copies()
         finally:
             for reader in readers.values():
                 reader.close()
 
-    def _open_rows(
-        self, located: Mapping[str, str], codec: RowCodec
-    ) -> Iterator[tuple[str, RowReader]]:
-        """Path and reader, of the files that open."""
+    def _open_rows(self, located: Mapping[str, str], codec: RowCodec) -> dict[str, RowReader]:
+        """Readers by path, of the files that open."""
+        readers = {}
         for file in self._files:
             if file.path not in located:
                 continue  # hashing told of it
@@ -153,12 +128,113 @@ class ShardCheck:
                 self.problems.append(
                     f"{file.path} holds {len(reader):,} rows, where the manifest says {file.rows:,}"
                 )
-            yield file.path, reader
+            readers[file.path] = reader
+        return readers
 
-    def _open_documents(self, located: Mapping[str, str]) -> Iterator[tuple[str, _Documents]]:
-        """Format and reader, of the formats whose files are there as a whole."""
+    def _check_batch(self, readers: dict[str, RowReader], codec: RowCodec, start: int) -> bool:
+        """Checks rows of the first file that decodes, and that the others have the same.
+
+        A file that cannot be read on leaves `readers`.
+
+        Returns:
+          Whether one decodes.
+        """
+        first: tuple[str, np.ndarray] | None = None
+        for path, reader in list(readers.items()):
+            stop = min(start + _BATCH_ROWS, len(reader))
+            try:
+                rows = reader.read_range(min(start, stop), stop)
+            except DataError as error:
+                self.problems.append(str(error))
+                readers.pop(path).close()
+                continue
+            self._on_bytes(rows.nbytes)
+            if first is not None:
+                self._compare(first, (path, rows), start)
+                continue
+            try:
+                columns = codec.decode(rows, first_row=start)
+            except DataError as error:
+                self.problems.append(f"{path}: {error}")
+                continue
+            first = path, rows
+            self._check_columns(path, columns, start)
+        return first is not None
+
+    def _compare(
+        self, one: tuple[str, np.ndarray], two: tuple[str, np.ndarray], start: int
+    ) -> None:
+        """Rows [B, stride] or tokens [B] of two formats, from the row or token `start` on."""
+        common = min(len(one[1]), len(two[1]))
+        differ = one[1][:common] != two[1][:common]
+        differ = differ.any(axis=1) if differ.ndim == 2 else differ
+        if differ.any():
+            kind = "token" if self._schema.holds_documents else "row"
+            row = start + int(differ.argmax())
+            self.problems.append(f"{two[0]}: {kind} {row} is another than in {one[0]}")
+
+    def _check_columns(self, path: str, columns: Columns, start: int) -> None:
+        expected = self._expected
+        problems = row_problems(
+            columns,
+            self._schema,
+            split=self._name.rsplit("-", 3)[0],
+            prefix=expected.prefix,
+            suffix=expected.suffix,
+            evaluation=expected.evaluation,
+        )
+        self.problems += [f"{path}: row {start + p.row}: {p.message}" for p in problems]
+        self.counts.update(count(columns))
+        if task_class(self._schema.task).chooses_tokens:
+            self.counts["trained"] += int(columns["loss_weights"].sum())
+        if "label" in columns:
+            classes = self._schema.parameters["classes"]
+            labels = np.bincount(columns["label"], minlength=len(classes)).tolist()
+            # A label beyond the classes is a problem of its row.
+            self._labels.update(dict(zip(classes, labels, strict=False)))
+        if expected.evaluation is not None:
+            self.examples.append(example_names(columns))
+        if self._schema.mask_copies > 1 and not problems:
+            self._row_hashes.append(_hash_rows(unmask(columns)))
+
+    def _check_counts(self) -> None:
+        """What was counted is what stats.json says."""
+        stats = self._expected.stats.get(self._name)
+        if stats is None:
+            return
+        for name, due in stats.labels.items():
+            if self._labels[name] != due:
+                self.problems.append(
+                    f"{self._name}: {due:,} documents are labelled {name!r} in stats.json, but "
+                    f"{self._labels[name]:,} in the rows"
+                )
+        for name in (*COUNTED, "trained"):
+            if self.counts[name] != getattr(stats, name):
+                self.problems.append(
+                    f"{self._name}: {name} is {getattr(stats, name):,} in stats.json, but "
+                    f"{self.counts[name]:,} in the rows"
+                )
+
+    def _check_copies(self) -> None:
+        """Without its masks, each row is there `mask_copies` times."""
+        copies = self._schema.mask_copies
+        if not self._row_hashes or self.problems:
+            return
+        hashes = np.concatenate(self._row_hashes)
+        rows, times = np.unique(hashes, return_counts=True)
+        odd = times % copies != 0
+        if odd.any():
+            row = int(np.flatnonzero(hashes == rows[odd.argmax()])[0])
+            self.problems.append(
+                f"{self._name}: row {row} without its masks is there {times[odd.argmax()]} times, "
+                f"where mask_copies is {copies}"
+            )
+
+    def _check_documents(self, stop: threading.Event, located: Mapping[str, str]) -> None:
+        """Checks each format whose files are all there, and that all have the same tokens."""
         due = {file.path: file.bytes for file in self._files}
         whole = {path for path, at in located.items() if os.path.getsize(at) == due[path]}
+        first: tuple[str, np.ndarray] | None = None
         for file_format in self._schema.file_formats:
             paths = [f"{self._name}.{ending}" for ending in self._schema.endings(file_format)]
             if not whole >= set(paths):
@@ -168,52 +244,17 @@ class ShardCheck:
             except DataError as error:
                 self.problems.append(str(error))
                 continue
-            place = f"{self._name} as {file_format}"
+            place, ids = f"{self._name} as {file_format}", documents.values
             self._check_bounds(place, documents, document_format(file_format).TELLS_DOCUMENTS)
-            yield place, _Documents(documents)
-
-    def _read(
-        self, readers: dict[str, RowReader | _Documents], rows: slice
-    ) -> dict[str, np.ndarray]:
-        """Encoded rows by place; a file that cannot be read on leaves `readers`."""
-        batches = {}
-        for place, reader in list(readers.items()):
-            start, stop, _ = rows.indices(len(reader))
-            try:
-                batches[place] = reader.read_range(min(start, stop), stop)
-            except DataError as error:
-                self.problems.append(str(error))
-                readers.pop(place).close()
-        return batches
-
-    def _check_batch(self, batches: dict[str, np.ndarray], start: int) -> None:
-        """Checks the rows of one format, and that the others have the same."""
-        first: tuple[str, np.ndarray] | None = None
-        for place, rows in batches.items():
-            self._on_bytes(rows.nbytes)
-            if first is not None:
-                self._compare(first, (place, rows), start)
-            elif self._codec is None:
-                first = place, rows
-            else:
-                try:
-                    columns = self._codec.decode(rows, first_row=start)
-                except DataError as error:
-                    self.problems.append(f"{place}: {error}")
-                    continue
-                first = place, rows
-                self._check_rows(place, columns, start)
-        self._all_counted &= first is not None
-
-    def _compare(
-        self, one: tuple[str, np.ndarray], two: tuple[str, np.ndarray], start: int
-    ) -> None:
-        common = min(len(one[1]), len(two[1]))
-        differ = (one[1][:common] != two[1][:common]).any(axis=1)
-        if differ.any():
-            kind = "token" if self._schema.holds_documents else "row"
-            row = start + int(differ.argmax())
-            self.problems.append(f"{two[0]}: {kind} {row} is another than in {one[0]}")
+            for start in range(0, len(ids), _BATCH_TOKENS):
+                if stop.is_set():
+                    return
+                tokens = ids[start : start + _BATCH_TOKENS]
+                self._on_bytes(tokens.nbytes)
+                if first is not None:
+                    other = first[1][start : start + _BATCH_TOKENS]
+                    self._compare((first[0], other), (place, tokens), start)
+            first = first or (place, ids)
 
     def _check_bounds(self, place: str, documents: Ragged, exact: bool) -> None:
         """How many documents and tokens a format holds, below what they are, what is around them.
@@ -226,13 +267,13 @@ class ShardCheck:
         """
         ids, bounds = documents.values, documents.offsets
         due, found = self._files[0].rows or 0, len(bounds) - 1
-        if not self._counts:  # of the first format
-            self._counts.update(rows=due, tokens_in_rows=len(ids))
+        if not self.counts:  # of the first format
+            self.counts.update(rows=due, tokens_in_rows=len(ids))
         stats = self._expected.stats.get(self._name)
-        tokens = stats.tokens_in_rows if stats else self.tokens
+        tokens = stats.tokens_in_rows if stats else self.counts["tokens_in_rows"]
         if len(ids) != tokens:
-            told = "stats.json says" if stats else "another format has"
-            self.problems.append(f"{place} holds {len(ids):,} tokens, where {told} {tokens:,}")
+            source = "stats.json says" if stats else "another format has"
+            self.problems.append(f"{place} holds {len(ids):,} tokens, where {source} {tokens:,}")
         if found != due and (exact or found < due):
             self.problems.append(
                 f"{place} holds {found:,} documents, where the manifest says {due:,}"
@@ -256,69 +297,8 @@ class ShardCheck:
                         f"not {due}"
                     )
 
-    def _check_rows(self, path: str, columns: Columns, start: int) -> None:
-        expected = self._expected
-        problems = row_problems(
-            columns,
-            self._schema,
-            split=self._name.rsplit("-", 3)[0],
-            prefix=expected.prefix,
-            suffix=expected.suffix,
-            evaluation=expected.evaluation,
-        )
-        self.problems += [f"{path}: row {start + p.row}: {p.message}" for p in problems]
-        self._counts.update(count(columns))
-        if task_class(self._schema.task).chooses_tokens:
-            self._counts["trained"] += int(columns["loss_weights"].sum())
-        if "label" in columns:
-            self._labels.update(_count_labels(columns, self._schema))
-        if expected.evaluation is not None:
-            self.examples.append(example_names(columns))
-        if self._schema.mask_copies > 1 and not problems:
-            self._row_hashes.append(_hash_rows(unmask(columns)))
-
-    def _check_counts(self) -> None:
-        """What was counted is what stats.json says."""
-        if self._schema.holds_documents or self._name not in self._expected.stats:
-            return
-        stats = self._expected.stats[self._name]
-        for name, due in stats.labels.items():
-            if self._labels[name] != due:
-                self.problems.append(
-                    f"{self._name}: {due:,} documents are labelled {name!r} in stats.json, but "
-                    f"{self._labels[name]:,} in the rows"
-                )
-        for name in (*COUNTED, "trained"):
-            if self._counts[name] != getattr(stats, name):
-                self.problems.append(
-                    f"{self._name}: {name} is {getattr(stats, name):,} in stats.json, but "
-                    f"{self._counts[name]:,} in the rows"
-                )
-
-    def _check_copies(self) -> None:
-        """Without its masks, each row is there `mask_copies` times."""
-        copies = self._schema.mask_copies
-        if not self._row_hashes or self.problems:
-            return
-        hashes = np.concatenate(self._row_hashes)
-        rows, times = np.unique(hashes, return_counts=True)
-        odd = times % copies != 0
-        if odd.any():
-            row = int(np.flatnonzero(hashes == rows[odd.argmax()])[0])
-            self.problems.append(
-                f"{self._name}: row {row} without its masks is there {times[odd.argmax()]} times, "
-                f"where mask_copies is {copies}"
-            )
-
 
 def _hash_rows(input_ids: np.ndarray) -> np.ndarray:
     """A 64-bit hash of each row: ids times odd random numbers, added up (modulo 2**64)."""
     random = np.random.default_rng(0).integers(0, 1 << 63, input_ids.shape[1], np.uint64)
     return (input_ids.astype(np.uint64) * (random * np.uint64(2) + np.uint64(1))).sum(axis=1)
-
-
-def _count_labels(columns: Columns, schema: Schema) -> dict[str, int]:
-    """Rows of each class, as statistics name them."""
-    classes = schema.parameters["classes"]
-    counts = np.bincount(columns["label"], minlength=len(classes)).tolist()
-    return dict(zip(classes, counts, strict=False))  # a label beyond them is a problem of its row
