@@ -1,6 +1,6 @@
 """The flags that build_shards and train_tokenizer share: what to read, and which of it is kept."""
 
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 import tyro
 
@@ -44,34 +44,27 @@ MaxRejects = Annotated[
 ]
 
 
-class InputOptions(Protocol):
-    """Options that say how inputs are read."""
+class InputFlags:
+    """What options of a command have in common that read inputs; a dataclass adds the flags."""
 
-    @property
-    def document(self) -> str: ...  # noqa: D102
+    document: str
+    input_format: str
+    max_document_bytes: int
 
-    @property
-    def input_format(self) -> str: ...  # noqa: D102
+    def source_of(self, patterns: tuple[str, ...], roles: tuple[Role, ...]) -> Source:
+        """What to read, as these options say.
 
-    @property
-    def max_document_bytes(self) -> int: ...  # noqa: D102
+        Args:
+          patterns: of --input or its like.
+          roles: what to take of each document.
 
-
-def source_of(options: InputOptions, patterns: tuple[str, ...], roles: tuple[Role, ...]) -> Source:
-    """What to read, as these options say.
-
-    Args:
-      options: of the command.
-      patterns: of --input or its like.
-      roles: what to take of each document.
-
-    Raises:
-      UsageError: it cannot be read so.
-    """
-    return Source(
-        patterns,
-        document=options.document,
-        roles=roles,
-        input_format=options.input_format,
-        max_document_bytes=options.max_document_bytes,
-    )
+        Raises:
+          UsageError: it cannot be read so.
+        """
+        return Source(
+            patterns,
+            document=self.document,
+            roles=roles,
+            input_format=self.input_format,
+            max_document_bytes=self.max_document_bytes,
+        )

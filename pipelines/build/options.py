@@ -13,12 +13,12 @@ from pipelines.duplicates.options import text_parameters
 from pipelines.filters.filters import Filters
 from pipelines.input_options import (
     FilterFlags,
+    InputFlags,
     InputFormat,
     Inputs,
     MaxDocumentBytes,
     MaxRejects,
     TextDocument,
-    source_of,
 )
 from pipelines.readers.documents import MAX_DOCUMENT_BYTES
 from pipelines.readers.source import AUTO, Source
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
 N = TypeVar("N", int, float)
 T = TypeVar("T", bound=Task)
-# Filters that are older than --explain: sets of theirs are as they were without it.
+# Filters whose removals `documents_dropped` explains well enough: --explain stays off by default.
 _PLAIN = "normalize min_chars max_chars min_words max_repetition filter keep_rejects".split()
+_READING = {"input_format": AUTO, "max_document_bytes": MAX_DOCUMENT_BYTES}  # if not the default
 _SHARD_BYTES = 32 << 20  # of input, a shard: a second of work; some for every core of a laptop
 _FORMATS_HELP = (
     "array_record for random access, tfrecord for tf.data, or both. Of --task=tokens one or more, "
@@ -48,7 +49,7 @@ _MOST_SHARDS_BITS = 16  # 65,536: 10 TB in shards of 160 MB
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildOptions(Generic[T]):
+class BuildOptions(InputFlags, Generic[T]):
     """Text in, packed and masked shards out.
 
     Each task has flags of its own: --task=clm --help shows those of clm. Flags that are not listed
@@ -167,8 +168,8 @@ class BuildOptions(Generic[T]):
             return self.explain == "always"
         if self.near.near_duplicates:
             return True
-        unusual = (field.name for field in fields(Filters) if field.name not in _PLAIN)
-        return any(getattr(self.filters, name) != getattr(Filters(), name) for name in unusual)
+        plain = {name: getattr(Filters(), name) for name in _PLAIN}
+        return replace(self.filters, **plain) != Filters()
 
     def given_splits(self) -> dict[str, tuple[str, ...]]:
         """Inputs by split, where each split has its own."""
@@ -183,7 +184,7 @@ class BuildOptions(Generic[T]):
         """What to read, by split; {"": source} where documents go by their hash."""
         patterns = self.given_splits() or {"": self.input}
         roles = self.settings.roles()
-        return {split: source_of(self, some, roles) for split, some in patterns.items()}
+        return {split: self.source_of(some, roles) for split, some in patterns.items()}
 
     @property
     def source(self) -> Source:
@@ -207,10 +208,7 @@ class BuildOptions(Generic[T]):
         """--splits, parsed: {"train": 0.98, "validation": 0.02}; of given splits all are 0."""
         if given := self.given_splits():
             return dict.fromkeys(given, 0.0)
-        shares = {
-            name: _number(float, "--splits", self.splits, share)
-            for name, share in _pairs("--splits", self.splits)
-        }
+        shares = _numbers(float, "--splits", self.splits)
         for name, share in shares.items():
             if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
                 raise UsageError(f"--splits={self.splits}: the name {name!r} is not like train_2")
@@ -232,10 +230,7 @@ class BuildOptions(Generic[T]):
         shares = self.shares()
         total_bytes = max(bytes_of.values(), default=0)
         if ":" in self.num_shards:
-            counts = {
-                name: _number(int, "--num_shards", self.num_shards, count)
-                for name, count in _pairs("--num_shards", self.num_shards)
-            }
+            counts = _numbers(int, "--num_shards", self.num_shards)
             if set(counts) != set(shares):
                 raise UsageError(
                     f"--num_shards={self.num_shards} names {', '.join(counts)}, where the splits "
@@ -271,15 +266,6 @@ class BuildOptions(Generic[T]):
             )
         return tuple(sorted(names))
 
-    def _unusual(self) -> dict[str, str | int]:
-        """What else decides on the documents, where it is not the default."""
-        unusual: dict[str, str | int] = {}
-        if self.input_format != "auto":
-            unusual["input_format"] = self.input_format
-        if self.max_document_bytes != MAX_DOCUMENT_BYTES:
-            unusual["max_document_bytes"] = self.max_document_bytes
-        return unusual
-
     def schema(self, tokenizer: "LoadedTokenizer", bytes_of: dict[str, int]) -> Schema:
         """The contract of the set that these options make.
 
@@ -288,9 +274,10 @@ class BuildOptions(Generic[T]):
         """
         contract = self.settings.contract(tokenizer, self.max_length)
         roles = {f"{role.name}_field": role.field for role in self.settings.roles()}
+        reading = {name: getattr(self, name) for name in _READING}
         parameters = {
             "document": self.document,
-            **self._unusual(),
+            **{name: value for name, value in reading.items() if value != _READING[name]},
             **roles,
             **self.filters.parameters(),
             **self._near_parameters(),
@@ -357,17 +344,17 @@ def _auto_shards(total_bytes: int) -> int:
     return 1 << min(wanted.bit_length(), _MOST_SHARDS_BITS)
 
 
-def _pairs(flag: str, text: str) -> list[tuple[str, str]]:
-    """`a:1,b:2` -> [("a", "1"), ("b", "2")]."""
-    pairs = []
+def _numbers(kind: Callable[[str], N], flag: str, text: str) -> dict[str, N]:
+    """`a:1,b:2` -> {"a": 1, "b": 2}."""
+    numbers: dict[str, N] = {}
     for item in text.split(","):
-        name, colon, value = item.strip().partition(":")
-        if not colon or not name or not value:
+        name, _, value = item.strip().partition(":")
+        if not name or not value:
             raise UsageError(f"{flag}={text}: {item!r} is not name:number, as in train:0.98")
-        if name in dict(pairs):
+        if name in numbers:
             raise UsageError(f"{flag}={text}: {name} is there twice")
-        pairs.append((name, value))
-    return pairs
+        numbers[name] = _number(kind, flag, text, value)
+    return numbers
 
 
 def _number(kind: Callable[[str], N], flag: str, text: str, value: str) -> N:

@@ -9,13 +9,12 @@ from pipelines.duplicates.flags import DEFAULT, NearArguments, NearFlags
 from pipelines.filters.filters import Filters
 from pipelines.input_options import (
     FilterFlags,
+    InputFlags,
     InputFormat,
-    InputOptions,
     Inputs,
     MaxDocumentBytes,
     MaxRejects,
     TextDocument,
-    source_of,
 )
 from pipelines.readers.documents import MAX_DOCUMENT_BYTES, Role
 from pipelines.readers.source import AUTO, Source
@@ -25,7 +24,7 @@ _MOST_FILES = 99_999
 
 
 @dataclass(frozen=True)
-class FindOptions:
+class FindOptions(InputFlags):
     """Text in, a list of near-duplicates out: which document to remove, and for which one.
 
     Flags that are not listed here go to Beam (--runner=..., --direct_num_workers=...).
@@ -69,7 +68,7 @@ class FindOptions:
 
     def source(self) -> Source:
         """What the flags ask to be read."""
-        return source_of(self, self.input, (Role("text", "string", self.text_field),))
+        return self.source_of(self.input, (Role("text", "string", self.text_field),))
 
     def parameters(self) -> dict[str, Any]:
         """What decides the result besides the text, by flag."""
@@ -77,7 +76,7 @@ class FindOptions:
         return {**self.near.parameters(), "num_files": self.num_files, **text}
 
 
-def text_parameters(options: InputOptions, text_field: str, filters: Filters) -> dict[str, Any]:
+def text_parameters(options: InputFlags, text_field: str, filters: Filters) -> dict[str, Any]:
     """What decides which texts are compared, by flag: equal where a result can be taken."""
     return {
         "document": options.document,

@@ -10,12 +10,12 @@ from pipelines.encoding.splitting.patterns import NAMES, pattern_of
 from pipelines.filters.filters import Filters
 from pipelines.input_options import (
     FilterFlags,
+    InputFlags,
     InputFormat,
     Inputs,
     MaxDocumentBytes,
     MaxRejects,
     TextDocument,
-    source_of,
 )
 from pipelines.readers.documents import MAX_DOCUMENT_BYTES, Role
 from pipelines.readers.source import AUTO, Source
@@ -30,7 +30,7 @@ _NORMALIZERS = (NO_NORMALIZER, *NORMALIZERS)
 
 
 @dataclass(frozen=True)
-class TokenizerOptions:
+class TokenizerOptions(InputFlags):
     """Text in, a tokenizer out: byte-level BPE or WordPiece.
 
     Flags that are not listed here go to Beam (--runner=..., --direct_num_workers=...).
@@ -174,7 +174,7 @@ class TokenizerOptions:
     def source(self) -> Source:
         """What the flags ask to be read."""
         text = Role("text", "string", self.text_field)
-        return source_of(self, self.input, (text, *group_role(self.group_field)))
+        return self.source_of(self.input, (text, *group_role(self.group_field)))
 
     def parameters(self) -> dict[str, Any]:
         """What decides the tokenizer besides the text, for report.json.
