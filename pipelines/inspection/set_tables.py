@@ -1,7 +1,7 @@
 """The counts of a set as tables for a terminal."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from rich.console import RenderableType
@@ -15,7 +15,7 @@ from schemas.commands.terminal import number_of, visible
 from schemas.drops import REFUSED, describe_dropped, in_order
 from schemas.funnel import Funnel, sizes
 from schemas.sidecar import Schema, SetInfo
-from schemas.statistics import Statistics
+from schemas.statistics import ShardStatistics, Statistics
 
 _LISTED = 20  # classes, tokens
 
@@ -26,7 +26,7 @@ def set_tables(info: SetInfo) -> list[RenderableType]:
         info.directory: _schema(info),
         "documents": _documents(info.stats),
         "splits": _splits(info.stats, info.schema),
-        "tokens of a document": _lengths(info.stats),
+        "tokens of a document": _lengths(info.stats.total()),
     }
     if info.stats.funnel:
         titled["left out"] = funnel_table(info.stats.funnel)
@@ -135,18 +135,24 @@ def _splits(stats: Statistics, schema: Schema) -> Table:
     return own
 
 
-def _lengths(stats: Statistics) -> Table:
-    """Documents by their number of tokens: 1, 2-3, 4-7, 8-15 ..., and the share of all tokens."""
-    total = stats.total()
-    histogram = total.length_histogram
-    used = [bin_ for bin_, count in enumerate(histogram) if count]
-    rows = []
+def length_bins(total: ShardStatistics) -> Iterator[tuple[int, int, int, int]]:
+    """The least and the most tokens of a document, documents of so many, and all their tokens."""
+    used = [bin_ for bin_, count in enumerate(total.length_histogram) if count]
     for bin_ in range(used[0], used[-1] + 1) if used else ():
-        low, high = (1 << bin_) >> 1, (1 << bin_) - 1
-        name = f"{low:,}" if low >= high else f"{low:,}-{high:,}"
-        share = total.length_tokens[bin_] / max(total.tokens, 1)
-        rows.append((name, histogram[bin_], f"{share:.1%} of all tokens"))
-    return bars_table(rows)
+        low, high = (1 << bin_) >> 1, max((1 << bin_) - 1, 0)
+        yield low, high, total.length_histogram[bin_], total.length_tokens[bin_]
+
+
+def _lengths(total: ShardStatistics) -> Table:
+    """Documents by their number of tokens: 1, 2-3, 4-7, 8-15 ..., and the share of all tokens."""
+    return bars_table(
+        (
+            f"{low:,}" if low >= high else f"{low:,}-{high:,}",
+            documents,
+            f"{tokens / max(total.tokens, 1):.1%} of all tokens",
+        )
+        for low, high, documents, tokens in length_bins(total)
+    )
 
 
 def labels_table(stats: Statistics) -> Table:

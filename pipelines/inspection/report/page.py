@@ -18,7 +18,7 @@ from pipelines.inspection.report import content as set_content
 from pipelines.inspection.report import sections
 from pipelines.inspection.report.content import SetContent
 from pipelines.inspection.report.examples import examples
-from pipelines.inspection.report.figures import compact
+from pipelines.inspection.report.flow_and_zipf import compact
 from schemas.commands.terminal import visible
 
 REPORT = "report.html"

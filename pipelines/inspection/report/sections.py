@@ -5,23 +5,22 @@ shares (float), and what is drawn in a cell, a `Bar`. A bar is a list of (name, 
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 from rich.filesize import decimal
 
-from pipelines.inspection.report.command import build_command
 from pipelines.inspection.report.content import SetContent, percent
-from pipelines.inspection.report.figures import compact, flow, zipf
-from pipelines.inspection.row_text import KEPT, RANDOM, REPLACED
-from pipelines.inspection.set_tables import by_number
+from pipelines.inspection.report.flow_and_zipf import compact, flow, zipf
+from pipelines.inspection.set_tables import by_number, length_bins
 from pipelines.readers.documents import Reject
 from pipelines.tasks.task import task_class
 from schemas.commands.terminal import number_of
 from schemas.drops import BY_SHARD, drop_of, in_order
 from schemas.funnel import SIZES, Removed, sizes
+from schemas.sidecar import Schema
 
 _LISTED = 20  # inputs, reasons, classes, parameters: the rest is one line
 _LONGEST = 300  # characters of a value
@@ -57,7 +56,7 @@ def overview(content: SetContent) -> dict[str, Any]:
 
 
 def describe_making(content: SetContent) -> dict[str, Any]:
-    """The command, the facts of the contract, the inputs, the features of a row."""
+    """The command, the facts of the schema, the inputs, the features of a row."""
     schema, files = content.schema, content.inputs.files
     inputs = [(file.path, decimal(file.bytes)) for file in files[:_LISTED]]
     if len(files) > _LISTED:
@@ -74,18 +73,23 @@ def describe_making(content: SetContent) -> dict[str, Any]:
         "seed": str(schema.seed),
     }
     for name, value in sorted(schema.parameters.items())[: 2 * _LISTED]:
-        facts[name.replace("_", " ")] = _short(_value(value))
-    features = [
-        (f.name, f"{f.dtype} {list(f.shape) if f.shape else ''}".strip(), f.meaning)
-        for f in schema.features
-    ]
-    command, flags = build_command(content.config, schema)
+        facts[_spaced(name)] = _short(_value(value))
+    shards = ",".join(f"{split}:{count}" for split, count in sorted(schema.shards.items()))
     return {
-        "command": command,
-        "flags": flags,
+        # With the tokenizer and as many shards as the dataset has, whatever another machine has.
+        "command": "python -m pipelines.build_shards --config=DIR/config.yaml "
+        f"--tokenizer=DIR/tokenizer.json --num_shards={shards} --output=NEW_DIR",
+        "flags": [
+            line
+            for line in content.config.decode().strip().split("\n")
+            if not line.startswith(("#", "tokenizer:", "num_shards:"))
+        ],
         "facts": {name: value for name, value in facts.items() if value},
         "inputs": inputs,
-        "features": features,
+        "features": [
+            (f.name, f"{f.dtype} {list(f.shape) if f.shape else ''}".strip(), f.meaning)
+            for f in schema.features
+        ],
     }
 
 
@@ -131,7 +135,7 @@ def _color(split: str, content: SetContent) -> str:
 
 
 def removals(content: SetContent) -> dict[str, Any] | None:
-    """The funnel from the given documents to the kept ones; None where nobody asked for it."""
+    """The funnel from the given documents to the kept ones; None if it was not measured."""
     funnel = content.statistics.funnel
     if funnel is None:
         return None
@@ -141,8 +145,13 @@ def removals(content: SetContent) -> dict[str, Any] | None:
     for reason, removed in _rules(funnel.removed):
         name, cells = _short(_spaced(reason)), {}
         for size, count in sizes(removed).items():
-            left[size] -= count
-            cells[size] = -count, _removal_bar(reason, left[size], count, given[size])
+            before, left[size] = left[size], left[size] - count
+            parts = (
+                ("left", "blue", left[size]),
+                ("removed here", drop_of(reason).color, count),
+                ("removed before", "", given[size] - before),
+            )
+            cells[size] = -count, [(*part, n / max(given[size], 1)) for *part, n in parts]
         rows.append((name, *cells["documents"], *cells["tokens"]))
         if removed.samples:
             samples.append((name, removed.documents, removed.samples))
@@ -160,16 +169,6 @@ def _rules(removed: dict[str, Removed]) -> list[tuple[str, Removed]]:
     documents, text_bytes, tokens = (sum(getattr(one, name) for one in rest) for name in SIZES)
     others = Removed(documents, text_bytes, tokens)
     return [*ordered[: _RULES - 1], (f"{len(rest):,} others", others)]
-
-
-def _removal_bar(reason: str, left: int, removed: int, given: int) -> Bar:
-    before = given - left - removed
-    parts = (
-        ("left", "blue", left),
-        ("removed here", drop_of(reason).color, removed),
-        ("removed before", "", before),
-    )
-    return [(name, kind, count / max(given, 1)) for name, kind, count in parts]
 
 
 def observed(content: SetContent) -> list[dict[str, Any]] | None:
@@ -193,22 +192,19 @@ def observed(content: SetContent) -> list[dict[str, Any]] | None:
 
 def lengths(content: SetContent) -> dict[str, Any] | None:
     """Documents by their number of tokens."""
-    histogram, tokens = content.total.length_histogram, content.total.length_tokens
-    used = np.flatnonzero(histogram).tolist()
-    if not used:
-        return None
     columns, shares = [], []
     cut, total = not content.schema.holds_documents, content.total
-    for bin_ in range(used[0], used[-1] + 1):
-        low, high = (1 << bin_) >> 1, max((1 << bin_) - 1, 0)
+    for low, high, documents, tokens in length_bins(total):
         label = str(low) if low < 10_000 else compact(low)
         span, label = (f"{low:,}", label) if low >= high else (f"{low:,} to {high:,}", label + "–")
         # Documents in the bins above the one of L are longer than a row.
         kind = "amber" if cut and low > content.schema.max_length else "blue"
-        share = tokens[bin_] / max(total.tokens, 1)
-        title = f"{histogram[bin_]:,} documents of {span} tokens, {share:.1%} of all tokens"
-        columns.append((label, histogram[bin_], title, kind))
-        shares.append((label, tokens[bin_], title, kind))
+        share = tokens / max(total.tokens, 1)
+        title = f"{documents:,} documents of {span} tokens, {share:.1%} of all tokens"
+        columns.append((label, documents, title, kind))
+        shares.append((label, tokens, title, kind))
+    if not columns:
+        return None
     return {
         "columns": columns,
         "shares": shares,
@@ -275,14 +271,13 @@ def masks(content: SetContent) -> dict[str, Any] | None:
         could = int(ordinary.sum()) * schema.mask_copies
         parts = [("masked", "ink", masked / could), ("not masked", "grey", 1 - masked / could)]
         bars.append(("ordinary tokens", f"{could:,} in all rows", parts))
-    became, rows = _masks_became(content)
-    if measured := sum(became.values()):
-        names = {
-            REPLACED: ("the mask token", "ink"),
-            RANDOM: ("a random token", "amber"),
-            KEPT: ("kept as it was", "teal"),
-        }
-        parts = [(*names[kind], count / measured) for kind, count in became.items()]
+    looks = ("the mask token", "ink"), ("a random token", "amber"), ("kept as it was", "teal")
+    became = [_masks_became(sample, schema) for sample in content.samples.values()]
+    rows, counts = sum(len(kinds) for kinds in became), np.zeros(3, np.int64)
+    for kinds_BxK in became:
+        counts += np.bincount(kinds_BxK.ravel(), minlength=4)[1:]
+    if measured := int(counts.sum()):
+        parts = [(*look, n / measured) for look, n in zip(looks, counts.tolist(), strict=True)]
         bars.append(("what they became", f"{measured:,} masks in the first {rows:,} rows", parts))
     return {
         "asked": schema.mask_rate,
@@ -292,20 +287,12 @@ def masks(content: SetContent) -> dict[str, Any] | None:
     }
 
 
-def _masks_became(content: SetContent) -> tuple[dict[str, int], int]:
-    """How many masks of the sampled rows are of each kind, and how many rows those are."""
-    became: dict[str, int] = {REPLACED: 0, RANDOM: 0, KEPT: 0}
-    rows = 0
-    for sample in content.samples.values():
-        row, slot = np.nonzero(sample["masked_weights"])
-        now = sample["input_ids"][row, sample["masked_positions"][row, slot]]
-        replaced = now == content.schema.special_ids["mask"]
-        kept = (now == sample["masked_ids"][row, slot]) & ~replaced
-        became[REPLACED] += int(replaced.sum())
-        became[KEPT] += int(kept.sum())
-        became[RANDOM] += int((~kept & ~replaced).sum())
-        rows += len(sample["masked_weights"])
-    return became, rows
+def _masks_became(sample: Mapping[str, np.ndarray], schema: Schema) -> np.ndarray:
+    """uint8 [B, K]: 0 for an empty slot, 1 for the mask token, 2 for a random one, 3 for kept."""
+    now = np.take_along_axis(sample["input_ids"], sample["masked_positions"].astype(np.int64), 1)
+    kinds = np.where(now == sample["masked_ids"], 3, 2)
+    kinds = np.where(now == schema.special_ids["mask"], 1, kinds)
+    return np.where(sample["masked_weights"], kinds, 0)
 
 
 def classes(content: SetContent) -> dict[str, Any] | None:

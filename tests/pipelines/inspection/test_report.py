@@ -12,17 +12,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.build.options import parse_options
+from pipelines.build.options import BuildOptions, parse_options
 from pipelines.build_shards import main
+from pipelines.configs.config_file import with_config
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.host import console
 from pipelines.inspection.read_rows import sample_rows
 from pipelines.inspection.report import page as report_page
-from pipelines.inspection.report.command import build_command
 from pipelines.inspection.report.content import SetContent, percent
 from pipelines.inspection.report.page import report_file, report_html
+from pipelines.inspection.report.sections import describe_making
 from pipelines.inspection.set_tables import by_number, funnel_table
 from pipelines.readers.documents import Reject
+from pipelines.tasks.mlm import Mlm
 from pipelines.writers.rejects import Rejects
 from pipelines.writers.token_counts import read_token_counts
 from schemas.funnel import Funnel, Removed, Sample
@@ -165,9 +167,11 @@ def test_text_of_documents_is_text_and_nothing_else(hostile):
 
 def test_the_command_makes_the_same_set(made):
     info = read_set(str(made))
-    _, flags = build_command((made / "config.yaml").read_bytes(), info.schema)
-    command = " ".join(flags).replace("DIR/", f"{made}/")
-    options, others = parse_options([*shlex.split(command), "--output=elsewhere"])
+    told = describe_making(_content(made, config=(made / "config.yaml").read_bytes()))
+    assert {"task: mlm", "splits: train:0.8,validation:0.2"} <= {*told["flags"]}
+    command = told["command"].replace("DIR/", f"{made}/").replace("NEW_DIR", "elsewhere")
+    argv = with_config(shlex.split(command)[3:], "build_shards", lambda: (BuildOptions, Mlm), str)
+    options, others = parse_options(argv)
     tokenizer = LoadedTokenizer.from_json((made / "tokenizer.json").read_bytes())
     assert others == []
     assert options.schema(tokenizer, {}).fingerprint == info.schema.fingerprint

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from pipelines.inspection.report.figures import compact, flow, zipf
+from pipelines.inspection.report.flow_and_zipf import compact, flow, zipf
 from pipelines.inspection.report.page import load_macros
 
 

@@ -1,4 +1,4 @@
-"""Numbers -> the geometry of figures: flows and a rank-frequency curve. Pure.
+"""Numbers -> the geometry of two figures: flows (Sankey) and a rank-frequency curve (Zipf). Pure.
 
 Across, a figure is stretched to the width of the page, in percent; its texts are HTML beside the
 curves, so that they stay legible on a phone. Down, lengths are pixels.
@@ -7,8 +7,8 @@ curves, so that they stay legible on a phone. Down, lengths are pixels.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import linear_regression
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,31 +19,19 @@ _CURVE_POINTS = 160
 _FIT_FROM, _FIT_COUNT = 10, 10  # ranks, and the least count, that a Zipf line is fitted to
 
 
-@dataclass(frozen=True)
-class Node:
-    """One end of a flow.
-
-    Attributes:
-      name: of it.
-      count: what flows.
-      share: of everything.
-      kind: a class of the style sheet.
-      top: pixels to where its bar begins.
-      height: of its bar, pixels.
-      middle: pixels to the middle of its text.
-    """
+class Node(NamedTuple):
+    """One end of a flow; `kind` is a class of the style sheet, the last three are pixels."""
 
     name: str
     count: int
-    share: float
+    share: float  # of everything
     kind: str
-    top: float
-    height: float
-    middle: float
+    top: float  # of its bar
+    height: float  # of its bar
+    middle: float  # of its text
 
 
-@dataclass(frozen=True)
-class Flow:
+class Flow(NamedTuple):
     """What came from where: ribbons between two columns of nodes."""
 
     height: float
@@ -53,14 +41,11 @@ class Flow:
 
 
 def flow(links: Sequence[tuple[str, str, int]], kinds: Mapping[str, str]) -> Flow | None:
-    """Lays out links (left name, right name, count) from top to bottom, in the order given.
+    """Lays out links (left name, right name, count) from top to bottom; None if nothing flows.
 
     Args:
-      links: what flows; counts of 0 are left out.
+      links: what flows, in the order given; counts of 0 are left out.
       kinds: name of a node to a class of the style sheet; ribbons have that of their right node.
-
-    Returns:
-      None if nothing flows.
     """
     sides = Counter[str](), Counter[str]()
     for *names, count in links:
@@ -78,13 +63,9 @@ def flow(links: Sequence[tuple[str, str, int]], kinds: Mapping[str, str]) -> Flo
         if count:
             a, b, thick = leaves[source], arrives[target], count * scale
             c, d = (at + max(thick, 1.0) for at in (a, b))
-            ribbons.append(
-                (
-                    f"M0 {a:.1f}C50 {a:.1f} 50 {b:.1f} 100 {b:.1f}"
-                    f"V{d:.1f}C50 {d:.1f} 50 {c:.1f} 0 {c:.1f}Z",
-                    kinds.get(target, ""),
-                )
-            )
+            path = f"M0 {a:.1f}C50 {a:.1f} 50 {b:.1f} 100 {b:.1f}"
+            path += f"V{d:.1f}C50 {d:.1f} 50 {c:.1f} 0 {c:.1f}Z"
+            ribbons.append((path, kinds.get(target, "")))
             leaves[source], arrives[target] = a + thick, b + thick
     return Flow(height, left, right, tuple(ribbons))
 
@@ -109,25 +90,15 @@ def _nodes(
     return tuple(nodes)
 
 
-@dataclass(frozen=True)
-class Curve:
-    """Frequency by rank, both on logarithmic scales.
+class Curve(NamedTuple):
+    """Frequency by rank, both on logarithmic scales; places are percent of the plot."""
 
-    Attributes:
-      points: of an SVG polyline over 0..100 x 0..100.
-      fit: the ends of the fitted line, which may be outside; "" if there was too little to fit.
-      exponent: s of frequency ~ rank ** -s.
-      fitted_to: the last rank that was fitted.
-      across: (percent, label) at powers of ten of the rank.
-      down: (percent, label) at powers of ten of the count.
-    """
-
-    points: str
-    fit: str
-    exponent: float
-    fitted_to: int
-    across: tuple[tuple[float, str], ...]
-    down: tuple[tuple[float, str], ...]
+    points: str  # of an SVG polyline over 0..100 x 0..100
+    fit: str  # ends of the fitted line, which may be outside; "" if there was too little to fit
+    exponent: float  # s of frequency ~ rank ** -s
+    fitted_to: int  # the last rank that was fitted
+    across: tuple[tuple[float, str], ...]  # (place, label) at powers of ten of the rank
+    down: tuple[tuple[float, str], ...]  # and of the count
 
 
 def zipf(counts: np.ndarray) -> Curve | None:
