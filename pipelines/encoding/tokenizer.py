@@ -19,6 +19,7 @@ from pipelines.encoding.engine_choice import GOLDEN_TEXTS, choose_engine
 from pipelines.encoding.engines import Engine, encode_each
 from pipelines.encoding.tokenizer_files import (
     COMMON_SPECIALS,
+    canonical_config,
     failures_as_data_errors,
     merged_tokens,
     parse_tokenizer,
@@ -27,7 +28,7 @@ from pipelines.encoding.tokenizer_files import (
 from pipelines.rows.ragged import Ragged
 from schemas.errors import DataError
 from schemas.typed_json import pause_collector
-from schemas.untrusted.tokenizer_bounds import read_tokenizer_json, resolve_ids
+from schemas.untrusted.tokenizer_bounds import resolve_ids
 
 if TYPE_CHECKING:
     import tokenizers
@@ -60,13 +61,15 @@ class LoadedTokenizer:
         tokenizer: "bytes | tokenizers.Tokenizer",
         named_roles: Mapping[str, str] | None = None,
         *,
+        config: Mapping[str, Any] | None = None,
         place: str = "tokenizer.json",
         parallel: bool = False,
     ):
-        """From tokenizer.json's bytes, or from what was read of other files.
+        """From tokenizer.json's bytes, or from what was read of files.
 
         Args:
           tokenizer: the bytes; made canonical if they are not. A tokenizer is changed.
+          config: the parsed content of the tokenizer.json that it was read of.
           named_roles: role to token, where another file says so; else common names are looked for.
           place: what to call it in errors.
           parallel: whether the fast engine may use all cores; same ids either way.
@@ -77,7 +80,6 @@ class LoadedTokenizer:
         self._parallel = parallel
         self._place = place
         self._named_roles = dict(named_roles or {})
-        given, config = tokenizer, None
         if isinstance(tokenizer, bytes):
             tokenizer, config = parse_tokenizer(tokenizer, place)
         self._tokenizer = tokenizer
@@ -85,10 +87,8 @@ class LoadedTokenizer:
         self._tokenizer.no_padding()
         with failures_as_data_errors(f"{place} cannot be written out", _ANOTHER):
             self.json = self._tokenizer.to_str().encode()
-        if config is None or self.json != given:
-            config = read_tokenizer_json(self.json, place)
-        self._config = config
-        self._ids = resolve_ids(config, place)
+        self._config = canonical_config(self.json, config, place)
+        self._ids = resolve_ids(self._config, place)
         self.sha256 = hashlib.sha256(self.json).hexdigest()
         self.vocab_size = max(self._ids.values()) + 1
         if self._config["model"].get("dropout"):
@@ -295,7 +295,9 @@ def load_tokenizer(path: str | os.PathLike[str], *, parallel: bool = False) -> L
       DataError: what is there is broken, or cannot be used.
     """
     files = read_tokenizer_files(os.fspath(path))
-    tokenizer = LoadedTokenizer(files.tokenizer, files.named, place=files.place, parallel=parallel)
+    tokenizer = LoadedTokenizer(
+        files.tokenizer, files.named, config=files.config, place=files.place, parallel=parallel
+    )
     tokenizer.chat_templates = files.chat_templates
     return tokenizer
 

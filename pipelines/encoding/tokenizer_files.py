@@ -57,12 +57,14 @@ class TokenizerFiles:
 
     Attributes:
       tokenizer: as the files say, not yet looked into.
+      config: the parsed content of tokenizer.json; None of other files.
       named: role to token, as special_tokens_map.json and tokenizer_config.json give it.
       place: the file to name in errors.
       chat_templates: that lie beside it, by their names; one that has none is "default".
     """
 
     tokenizer: Tokenizer
+    config: dict[str, Any] | None
     named: dict[str, str]
     place: str
     chat_templates: Mapping[str, str] = field(default_factory=dict)
@@ -78,20 +80,20 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
     if is_url(path):
         return _from_store(path)
     if os.path.isfile(path):
-        tokenizer, folder = parse_tokenizer(_read(path), path)[0], os.path.dirname(path)
+        parsed, folder = parse_tokenizer(_read(path), path), os.path.dirname(path)
         if not path.endswith(_WHOLE):
-            return TokenizerFiles(tokenizer, {}, path)
-        return TokenizerFiles(tokenizer, _named_roles(folder), path, _chat_templates(folder))
+            return TokenizerFiles(*parsed, {}, path)
+        return TokenizerFiles(*parsed, _named_roles(folder), path, _chat_templates(folder))
     if not os.path.isdir(path):
         raise UsageError(f"--tokenizer={path}: there is no such file or directory; {_REMEDY}")
     whole = os.path.join(path, _WHOLE)
     if os.path.isfile(whole):
-        tokenizer, _ = parse_tokenizer(_read(whole), whole)
-        return TokenizerFiles(tokenizer, _named_roles(path), whole, _chat_templates(path))
+        parsed = parse_tokenizer(_read(whole), whole)
+        return TokenizerFiles(*parsed, _named_roles(path), whole, _chat_templates(path))
     vocab, merges = (os.path.join(path, name) for name in _PARTS)
     if os.path.isfile(vocab) and os.path.isfile(merges):
         tokenizer = _from_vocab_and_merges(vocab, merges)
-        return TokenizerFiles(tokenizer, _named_roles(path), vocab, _chat_templates(path))
+        return TokenizerFiles(tokenizer, None, _named_roles(path), vocab, _chat_templates(path))
     names = ", ".join(sorted(os.listdir(path))[:9]) or "nothing"
     raise UsageError(
         f"--tokenizer={path}: the directory has neither tokenizer.json nor vocab.json with "
@@ -131,6 +133,27 @@ def parse_tokenizer(data: bytes, place: str) -> tuple[Tokenizer, dict[str, Any]]
     try_tokenizer(config, place)
     with failures_as_data_errors(f"{place} is not a tokenizer that `tokenizers` can read", _REMEDY):
         return Tokenizer.from_buffer(data), config
+
+
+def canonical_config(data: bytes, config: Mapping[str, Any] | None, place: str) -> dict[str, Any]:
+    """The parsed content of a tokenizer.json as `tokenizers` writes it.
+
+    The vocabulary and the merges of a BPE are nearly all of it. `tokenizers` writes them as it read
+    them, but for their order and for merges that are there twice.
+
+    Args:
+      data: what `tokenizers` wrote.
+      config: the parsed content of the file that it read, if it was one.
+      place: names it in errors.
+    """
+    model = config["model"] if config is not None else {}
+    merges = model.get("merges") or [""]
+    head, vocab, _ = data.partition(b'"vocab":{')
+    if model.get("type") != "BPE" or isinstance(merges[0], str) or not vocab:
+        return read_tokenizer_json(data, place)
+    rest = json.loads(head + b'"vocab":{}}}')
+    rest["model"] |= {"vocab": model["vocab"], "merges": merges}
+    return rest
 
 
 @contextmanager

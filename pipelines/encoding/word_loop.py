@@ -163,6 +163,8 @@ def fill_slots(new_slots, ids, offsets, views, pool, at):
 def enter_merges(merges, pairs, results):
     """Makes the hash table of merges: a row is a pair of ids and its result, -1 in a free one.
 
+    Of merges that are there twice, the last one counts, as with `tokenizers`.
+
     Args:
       merges: int64[a power of two, 2], all -1.
       pairs: int64, the left id << 32 | the right one.
@@ -172,7 +174,7 @@ def enter_merges(merges, pairs, results):
     for k in range(pairs.size):
         slot = pairs[k] * ODD
         slot = (slot ^ slot >> 32) & last
-        while merges[slot, 1] >= 0:
+        while merges[slot, 1] >= 0 and merges[slot, 0] != pairs[k]:
             slot = (slot + 1) & last
         merges[slot, 0], merges[slot, 1] = pairs[k], results[k]
 

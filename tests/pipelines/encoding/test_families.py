@@ -4,6 +4,7 @@ More texts: `python -m tests.attacks.fuzz_encoding --texts=100000 --seed=7`.
 """
 
 import dataclasses
+import json
 import random
 import threading
 from itertools import islice
@@ -17,6 +18,7 @@ from pipelines.encoding.engines import encode_each
 from pipelines.encoding.families import make_engine
 from pipelines.encoding.splitting.splitter import split_by
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
+from pipelines.encoding.tokenizer_files import canonical_config
 from pipelines.encoding.word_table import WordTableEngine
 from schemas.errors import DataError
 from tests.attacks.fuzz_encoding import (
@@ -45,6 +47,31 @@ def test_published_tokenizers_on_hard_texts(name):
         pytest.skip("no data to encode with")
     tokenizer = Tokenizer.from_buffer(load_tokenizer(DATA / "tokenizers" / name).json)
     assert find_differences(tokenizer, islice(draw_texts(tokenizer, 4), 2000)) == (2000, [])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_config_is_as_tokenizers_writes_it(name):
+    """Whatever of the file it was read from is taken for it."""
+    config = config_of(small_tokenizer(name))
+    config["added_tokens"].append(
+        {"id": 5000, "content": '"vocab":{', "normalized": False, "special": False}
+        | dict.fromkeys(["single_word", "lstrip", "rstrip"], False)
+    )
+    written = Tokenizer.from_buffer(data_of(config)).to_str()
+    found = canonical_config(written.encode(), config, "it")
+    assert found == json.loads(written)
+    assert found["added_tokens"] != config["added_tokens"]  # its id is another
+
+
+def test_of_merges_that_are_there_twice_the_last_counts():
+    config = config_of(small_tokenizer("GPT-2"))
+    merges = config["model"]["merges"]
+    config["model"]["merges"] = merges + merges[:40]
+    tokenizer = Tokenizer.from_buffer(data_of(config))
+    assert config_of(tokenizer)["model"]["merges"] == merges[40:] + merges[:40]
+    engine = make_engine(canonical_config(tokenizer.to_str().encode(), config, "it"), tokenizer)
+    assert isinstance(engine, WordTableEngine)
+    assert different(engine, tokenizer, list(islice(draw_texts(tokenizer, 5), 500))) == []
 
 
 def test_a_word_cut_in_another_place_would_be_seen():
