@@ -33,7 +33,7 @@ from pipelines.runners.runner_check import refuse_bad_runner as refuse_bad_runne
 from pipelines.runners.worker_package import package_code
 from schemas.commands.entry import shortage_of, want_addresses
 from schemas.commands.terminal import in_time, visible
-from schemas.errors import DataError, LeftRunning, TextmillError, UsageError
+from schemas.errors import DataError, LeftRunning, TextmillError, UsageError, one_line
 
 # A run that lost a worker process may just be ending its workers; if its last step has run, it is,
 # and on a crowded machine that takes a while.
@@ -125,10 +125,11 @@ def run_pipeline(
             ):
                 try:
                     options = PipelineOptions([*arguments, "--no_save_main_session"])
-                    _check_environment(options)
                     pipeline = beam.Pipeline(options=options)
+                    if flags.environment_type:
+                        Environment.from_options(options.view_as(PortableOptions))
                 except ValueError as error:
-                    raise UsageError(f"the runner cannot be used: {error}") from error
+                    raise UsageError(f"the runner cannot be used: {one_line(error)}") from error
                 build(pipeline)
                 jobs.append(pipeline.run())
                 if name := _job_name(jobs[0]):
@@ -161,21 +162,6 @@ def _job_name(job: Any) -> str:
         return str(found() if callable(found) else found)
     except AttributeError:  # of Dataflow's, for a template: no job was started
         return ""
-
-
-def _check_environment(options: PipelineOptions) -> None:
-    """Raises ValueError where flags do not say where workers run."""
-    portable = options.view_as(PortableOptions)
-    kind = portable.environment_type
-    if not kind:
-        return
-    told = portable.environment_config or portable.environment_options
-    if kind.upper() in ("EXTERNAL", "PROCESS") and not told:
-        raise ValueError(
-            f"--environment_type={kind} wants --environment_config too: localhost:50000, or where "
-            "else a worker pool listens, or the command of a process"
-        )
-    Environment.from_options(portable)
 
 
 @contextmanager

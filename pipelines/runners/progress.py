@@ -1,8 +1,7 @@
-"""What a run has done so far, told by its workers and shown to whoever watches.
+"""What a run has done so far: workers append short lines to a file in the staging folder.
 
-Workers append short lines to one file in the staging folder: it works for threads and for
-processes, and costs nothing that grows. A worker that cannot see the folder (a cluster without a
-shared disk) says nothing; its engine has a page of its own.
+It works for threads and for processes. A worker that cannot see the folder (a cluster without a
+shared disk) reports nothing; its runner has a page of its own.
 """
 
 import contextlib
@@ -17,9 +16,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from pipelines.host.console import Console
 from schemas.errors import DataError
 
-_PLAIN_SECONDS = 5.0
-_ASK_SECONDS = 30.0
-# A cluster whose workers cannot start may wait for them for ever, and say so in its own log only.
+_PLAIN_SECONDS, _ASK_SECONDS = 5.0, 30.0
+# A cluster whose workers cannot start may wait for them for ever, and log so in its own log only.
 _PATIENT_SECONDS = 120.0
 
 
@@ -27,7 +25,6 @@ class Journal:
     """Appends what was done; O_APPEND keeps lines of many processes apart."""
 
     def __init__(self, staging: str):
-        """Opens the journal in the staging folder, if the folder is there."""
         self._path = os.path.join(staging, "progress")
 
     def add(self, *, bytes_read: int = 0, rows: int = 0) -> None:
@@ -48,23 +45,20 @@ class Display:
         console: Console | None = None,
         count_finished: Callable[[], int] | None = None,
     ):
-        """Nothing is shown before the first `update`.
+        """Shows nothing before the first `update`.
 
         Args:
           staging: the folder with the journal.
           total_bytes: of the inputs.
           label: what is being done.
           console: to write to; stderr if None.
-          count_finished: asked for finished shards now and then, while there is no journal.
+          count_finished: counts finished shards, now and then while there is no journal.
         """
-        self._count_finished, self._asked, self._finished = count_finished, time.monotonic(), 0
         self._path = os.path.join(staging, "progress")
-        self._read_to = 0
-        self._total = total_bytes
-        self._label = label
-        self._bytes = self._rows = 0
-        self._wondered = False
-        self._began = self._said = time.monotonic()
+        self._total, self._label, self._count_finished = total_bytes, label, count_finished
+        self._read_to = self._bytes = self._rows = self._finished = 0
+        self._warned = False
+        self._began = self._printed = self._counted = time.monotonic()
         self._console = console or Console(file=sys.stderr)
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -81,40 +75,49 @@ class Display:
     def update(self) -> None:
         """Reads what is new in the journal and shows it."""
         try:
-            with open(self._path, "rb") as journal:
-                journal.seek(self._read_to)
-                for line in journal:
-                    if not line.endswith(b"\n"):
-                        break
-                    self._read_to += len(line)
-                    try:  # a full disk tears lines, and so do machines that append to one file
-                        bytes_read, rows = map(int, line.split())
-                    except ValueError:
-                        continue
-                    self._bytes += bytes_read
-                    self._rows += rows
+            self._read_journal()
         except FileNotFoundError:
             if not self._read_to:  # else the set is published, and the journal gone
                 self._count()
-                self._wonder()
+                self._warn_if_silent()
             return
-        # A retried block reports again: never more than all.
-        done = min(self._bytes, self._total)
-        self._bar.update(self._task, completed=done, state=self.state())
+        self._bar.update(self._task, completed=self._done, state=self.state())
         now = time.monotonic()
-        if not self._console.is_terminal and now - self._said >= _PLAIN_SECONDS:
-            self._said = now
-            self._console.print(f"{self._label}: {self.state()}")
+        if not self._console.is_terminal and now - self._printed >= _PLAIN_SECONDS:
+            self._printed = now
+            self.say(f"{self._label}: {self.state()}")
 
     def say(self, line: str) -> None:
         """Prints a line above the display."""
         self._console.print(line, soft_wrap=True)
 
+    def close(self) -> None:
+        """Ends the display and frees the terminal."""
+        if self._console.is_terminal:
+            self._bar.stop()
+
+    @property
+    def _done(self) -> int:
+        return min(self._bytes, self._total)  # a retried block reports again
+
+    def _read_journal(self) -> None:
+        with open(self._path, "rb") as journal:
+            journal.seek(self._read_to)
+            for line in journal:
+                if not line.endswith(b"\n"):
+                    break
+                self._read_to += len(line)
+                # A full disk tears lines, and so do machines that append to one file.
+                with contextlib.suppress(ValueError):
+                    bytes_read, rows = map(int, line.split())
+                    self._bytes += bytes_read
+                    self._rows += rows
+
     def _count(self) -> None:
         now = time.monotonic()
-        if self._count_finished is None or now - self._asked < _ASK_SECONDS:
+        if self._count_finished is None or now - self._counted < _ASK_SECONDS:
             return
-        self._asked = now
+        self._counted = now
         # The store does not answer just now, or all is published and the folder gone.
         with contextlib.suppress(DataError, OSError):
             self._finished = self._count_finished()
@@ -123,11 +126,10 @@ class Display:
         if not self._console.is_terminal and self._finished:
             self.say(f"{self._label}: {state}")
 
-    def _wonder(self) -> None:
-        """Says once that nothing has begun for long."""
+    def _warn_if_silent(self) -> None:
         seconds = time.monotonic() - self._began
-        if not self._wondered and not self._finished and seconds >= _PATIENT_SECONDS:
-            self._wondered = True
+        if not self._warned and not self._finished and seconds >= _PATIENT_SECONDS:
+            self._warned = True
             self.say(
                 f"{self._label}: no word from a worker for {seconds:.0f} s (none is sent where the "
                 "output is in a store); the runner's own page tells what it waits for, the log of "
@@ -135,23 +137,15 @@ class Display:
             )
 
     def state(self) -> str:
-        """`12 MB of 34 MB read, 5.6 MB/s, 1,234 rows written, 4 s left`."""
-        done = min(self._bytes, self._total)
-        elapsed = max(time.monotonic() - self._began, 1e-9)
+        """`12 MB of 34 MB read, 5.6 MB/s, 1,234 rows written, 4 s of reading left`."""
+        done, elapsed = self._done, max(time.monotonic() - self._began, 1e-9)
         if not done:
             return (
                 f"nothing of {decimal(self._total)} read yet in {elapsed:.0f} s: workers load what "
                 "they need, and compile their loops where none are kept"
             )
-        rate = done / elapsed
-        left = f", {(self._total - done) / rate:.0f} s of reading left" if rate else ""
-        rows = f", {self._rows:,} rows written" if self._rows else ""
-        return (
-            f"{decimal(done)} of {decimal(self._total)} read, {rate / 1e6:.1f} MB/s"
-            f"{rows}{left if done < self._total else ''}"
-        )
-
-    def close(self) -> None:
-        """Ends the display and frees the terminal."""
-        if self._console.is_terminal:
-            self._bar.stop()
+        rate, left = done / elapsed, self._total - done
+        parts = [f"{decimal(done)} of {decimal(self._total)} read", f"{rate / 1e6:.1f} MB/s"]
+        parts += [f"{self._rows:,} rows written"] * bool(self._rows)
+        parts += [f"{left / rate:.0f} s of reading left"] * bool(left)
+        return ", ".join(parts)

@@ -21,16 +21,12 @@ from pipelines.build.options import BuildOptions
 from pipelines.duplicates.job import ROUNDS_BEFORE, count_partitions
 from pipelines.duplicates.rows import ASK, EDGE, MEMBER
 from pipelines.readers.source import BLOCK_BYTES
-from pipelines.runners.preflight.command import (
-    DOCUMENT_BYTES,
-    SHARD_TIMES,
-    SPREAD,
-    largest_shard,
-)
 from pipelines.runners.shuffle import BUFFER_BYTES
 from pipelines.tasks.mlm import Mlm
 
 _DRAWN = 40
+DOCUMENT_BYTES = 28  # of a document in the shuffle beside its tokens: hash, length, copies
+SHARD_TIMES = 3  # bytes of a shard's text that its writer holds, in times of them
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,7 @@ class Corpus:
     shards: int
     workers: int
     share: float = 1.0
-    spread: float = SPREAD
+    spread: float = 0.8
     token_bytes: int = 2
 
 
@@ -145,6 +141,17 @@ def costs(corpus: Corpus, rates: Rates) -> Costs:
 def routes_of(documents: float, shards: int) -> float:
     """How many shards documents go to, on average."""
     return shards * -math.expm1(documents * math.log1p(-1 / shards)) if shards > 1 else 1.0
+
+
+def largest_shard(documents: float, spread: float, shards: int) -> float:
+    """The text of the largest of many shards, in means.
+
+    Its documents are Poisson's, each with a size of its own: mean 1, standard deviation
+    sqrt((1 + spread^2) / documents); the largest of n normal values lies sqrt(2 ln n) of those up.
+    """
+    if shards == 1:
+        return 1.0
+    return 1 + math.sqrt((1 + spread**2) / max(documents, 1.0) * 2 * math.log(shards))
 
 
 @dataclass(frozen=True)

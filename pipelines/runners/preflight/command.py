@@ -5,13 +5,11 @@ are none, is "not checked".
 """
 
 import functools
-import math
 import os
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
 from rich.filesize import decimal
 
 from pipelines.build.options import BuildOptions
@@ -31,19 +29,15 @@ from pipelines.train.options import TokenizerOptions
 from pipelines.train.run import refuse_unusable, run_of, wire_counting
 from pipelines.writers.staging import STAGING, Staging
 from schemas.commands.terminal import in_time, number_of
-from schemas.drops import BY_SHARD
 from schemas.errors import DataError, TextmillError, UsageError, one_line
-from schemas.features import token_dtype
 
 _console = Console(soft_wrap=True)
 _PATIENCE = 25.0  # seconds: a store without network or credentials may never answer
-# Bytes in the shuffle. Beam's messages hold 2 GiB, and Flink keeps all of a key in memory.
-DOCUMENT_BYTES = 28  # of a document beside its tokens: hash, length, copies
+# Of a shard in the shuffle: Beam's messages hold 2 GiB, and Flink keeps all of a key in memory.
 _MOST_KEY_BYTES, _GOOD_KEY_BYTES = 2_000_000_000, 200_000_000
 # Bytes of memory, measured: a worker with Beam and RoBERTa's tokenizer; beside that, example
 # batches of blocks that wait for others, or a shard's text so many times while it is written.
-_WORKER_BYTES, _ROUTE_BYTES, SHARD_TIMES = 500_000_000, 700_000_000, 3
-SPREAD = 0.8  # standard deviation of the bytes of documents, in means
+_WORKER_BYTES, _ROUTE_BYTES, _SHARD_TIMES = 500_000_000, 700_000_000, 3
 
 
 @dataclass(frozen=True)
@@ -283,19 +277,13 @@ def _check_size(run: Run) -> Check:
         found = estimate(replace(run, on=replace(on, filters=filters)))
     except TextmillError as error:
         return Check("size", "failed", str(error), "mend the inputs")
-    kept = found.documents - sum(found.dropped.values())
-    # Workers send all copies: the writer of a shard drops those that are not the first.
-    sent = kept + sum(found.dropped.get(drop.name, 0.0) for drop in BY_SHARD)
-    token_bytes = found.tokens * np.dtype(token_dtype(schema.vocab_size)).itemsize
-    shuffle = token_bytes * sent / max(kept, 1.0) + sent * DOCUMENT_BYTES
+    # Documents go to shards by their hash: those of a split are of one size, but for a few percent.
     rows, shards = sum(found.rows.values()) or 1.0, sum(schema.shards.values())
-    split = max(schema.shards, key=lambda name: found.rows.get(name, 0) / schema.shards[name])
-    share = found.rows.get(split, 0) / rows / schema.shards[split]
-    share *= largest_shard(sent * share, SPREAD, schema.shards[split])
-    key, text = shuffle * share, found.text_bytes * share
-    memory = _WORKER_BYTES + max(_ROUTE_BYTES, SHARD_TIMES * text)
+    share = max(found.rows.get(name, 0) / rows / n for name, n in schema.shards.items())
+    key, text = found.scratch_bytes * share, found.text_bytes * share
+    memory = _WORKER_BYTES + max(_ROUTE_BYTES, _SHARD_TIMES * text)
     size = (
-        f"{decimal(int(shuffle))} through the shuffle to {shards:,} shards, "
+        f"{decimal(int(found.scratch_bytes))} through the shuffle to {shards:,} shards, "
         f"{decimal(int(key))} to the largest; a worker takes up to {decimal(int(memory))}"
     )
     if key > _MOST_KEY_BYTES:
@@ -303,15 +291,3 @@ def _check_size(run: Run) -> Check:
         size += f"; a shard can get {decimal(_MOST_KEY_BYTES)} at most"
         return Check("size", "failed", size, f"--num_shards={min(more, 99_999)}")
     return Check("size", "ok", size)
-
-
-def largest_shard(documents: float, spread: float, shards: int) -> float:
-    """The text of the largest of many shards, in means.
-
-    Documents go to shards by their hash, so a shard gets a Poisson number of them, each with a size
-    of its own: mean 1, standard deviation sqrt((1 + spread^2) / documents). The largest of n normal
-    values lies sqrt(2 ln n) standard deviations above the mean.
-    """
-    if shards == 1:
-        return 1.0
-    return 1 + math.sqrt((1 + spread**2) / max(documents, 1.0) * 2 * math.log(shards))

@@ -5,9 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipelines.runners.preflight.command import DOCUMENT_BYTES, largest_shard
 from pipelines.runners.shuffle import BUFFER_BYTES
-from tests.benchmarks.simulate_scale import Corpus, Near, Rates, costs, near_costs, routes_of
+from tests.benchmarks.simulate_scale import (
+    DOCUMENT_BYTES,
+    Corpus,
+    Near,
+    Rates,
+    costs,
+    largest_shard,
+    near_costs,
+    routes_of,
+)
 
 # 10 TB of reviews: 1,465 bytes and 388 tokens a document, as docs/performance.md has it.
 REVIEWS = Corpus(

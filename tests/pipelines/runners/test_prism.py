@@ -345,7 +345,7 @@ def test_flags_that_cannot_work(corpus, sentinels, tmp_path):
             "--prism_location=https://example.org/prism.zip": "nothing is downloaded",
             f"--job_port={port}": f"--job_port={port} does not start .*address already in use",
             "--environment_type=NONSENSE": "Unknown environment type: NONSENSE",
-            "--environment_type=EXTERNAL": "wants --environment_config too",
+            "--environment_type=EXTERNAL": "external_service_address is required",
             "--prism_log_level=loud": "invalid choice: 'loud'",
         }
         for flag, said in wrong.items():
