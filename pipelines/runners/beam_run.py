@@ -1,40 +1,50 @@
-"""Runs a Beam pipeline for a person: shows its progress, and reports failures in words.
+"""Checks Beam's flags, and runs a pipeline for a person: progress, and failures in words.
 
 Imports Beam; `launch.with_beam` imports it where a command needs it.
 """
 
+import argparse
 import contextlib
+import difflib
+import importlib
+import inspect
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 import apache_beam as beam
 import grpc
 import psutil
-from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, StandardOptions
 from apache_beam.runners.portability import portable_runner
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
+from apache_beam.runners.runner import PipelineRunner
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms.environments import Environment
 
 from pipelines.host.console import Console
-from pipelines.runners.beam_flags import runner_flags
+from pipelines.runners.beam_flags import RunnerFlags, runner_flags
+from pipelines.runners.job_servers import LostWorker, reach_job_server, start_prism
 from pipelines.runners.launch import LAUNCHER
-from pipelines.runners.prism_runner import LostWorker, start_prism
 from pipelines.runners.progress import Display
-from pipelines.runners.runner_check import check_flags as check_flags  # for who has no Beam yet
-from pipelines.runners.runner_check import reach_job_server
-from pipelines.runners.runner_check import refuse_bad_runner as refuse_bad_runner
 from pipelines.runners.worker_package import package_code
 from schemas.commands.entry import shortage_of, want_addresses
+from schemas.commands.flag_file import kinds_of
 from schemas.commands.terminal import in_time, visible
 from schemas.errors import DataError, LeftRunning, TextmillError, UsageError, one_line
 
+MOST_WORKERS = 1024  # threads of one process, or processes of one machine
+_OTHERS = (
+    "leave it out to run on this machine, or give DirectRunner, PrismRunner, PortableRunner, "
+    "FlinkRunner, SparkRunner, DataflowRunner, or the dotted name of another of Beam's"
+)
 # A run that lost a worker process may just be ending its workers; if its last step has run, it is,
 # and on a crowded machine that takes a while.
 _LAST_WORDS_SECONDS, _ENDING_SECONDS = 10, 120
@@ -74,6 +84,82 @@ def mend_beam() -> None:
     # The local runner flushes what is sent once a second, from a thread of its own, and so loses
     # what is written meanwhile: docs/beam_local_runner.md. 0: when a buffer is full, or closed.
     worker_handlers.DATA_BUFFER_TIME_LIMIT_MS = 0
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def check_flags(beam_arguments: list[str], ours: tuple[type, ...]) -> None:
+    """Refuses what neither Textmill nor Beam knows: see `launch.check_arguments`."""
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    for options_class in PipelineOptions.__subclasses__():
+        with contextlib.suppress(argparse.ArgumentError):  # two classes offer the same flag
+            options_class._add_argparse_args(parser)  # pyright: ignore[reportArgumentType]
+    _, unknown = parser.parse_known_args(beam_arguments)
+    if unknown and (address := runner_flags(beam_arguments).job_server):
+        for flag in reach_job_server(address):
+            with contextlib.suppress(argparse.ArgumentError):
+                parser.add_argument(flag, nargs="?")
+        _, unknown = parser.parse_known_args(beam_arguments)
+    if unknown:
+        flag = unknown[0].partition("=")[0]
+        known = [o for action in parser._actions for o in action.option_strings]
+        known += [f"--{name}" for name in kinds_of(*ours)]
+        near = difflib.get_close_matches(flag, known, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"unknown flag {unknown[0]}: neither Textmill nor Beam has it{hint}")
+
+
+def refuse_bad_runner(beam_arguments: list[str]) -> None:
+    """Refuses a runner that is none, or has nothing to run on; and workers of no number.
+
+    Args:
+      beam_arguments: that Beam knows.
+
+    Raises:
+      UsageError: names the flag, and what to give instead.
+    """
+    flags = runner_flags(beam_arguments)
+    if not 1 <= flags.number <= MOST_WORKERS:
+        raise UsageError(f"--direct_num_workers={flags.number}: from 1 to {MOST_WORKERS}")
+    if flags.runner is None:
+        return
+    _refuse_unknown_runner(flags.runner, flags.runner_class)
+    if flags.runner_class == "PortableRunner" and not flags.job_endpoint:
+        raise UsageError(f"--runner={flags.runner} takes a job server: --job_endpoint=HOST:PORT")
+    if flags.jar_flag:
+        _check_jar(flags)
+
+
+def _refuse_unknown_runner(name: str, runner_class: str) -> None:
+    """Imports the runner's class, but creates no runner: the name may be that of any function."""
+    known = {path.rpartition(".")[2]: path for path in StandardOptions.ALL_KNOWN_RUNNERS}
+    path = name if "." in name else known.get(runner_class, name)
+    module, _, attribute = path.rpartition(".")
+    why = ""
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # whatever a module raises that is imported
+        found, why = None, f" ({type(error).__name__}: {error})"
+    is_runner = inspect.isclass(found) and issubclass(found, PipelineRunner)
+    if not is_runner or found is PipelineRunner:
+        raise UsageError(f"--runner={name}: there is no such runner{why}; {_OTHERS}")
+
+
+def _check_jar(flags: RunnerFlags) -> None:
+    """Beam by itself would download a jar of 100 MB or more, or try to for minutes."""
+    flag, jar = flags.jar_flag, getattr(flags, flags.jar_flag)
+    instead = f"give --job_endpoint=HOST:PORT of one that runs, or --{flag}=PATH"
+    if not jar:
+        raise UsageError(
+            f"--runner={flags.runner} takes a job server, and nothing is downloaded: {instead}"
+        )
+    if "://" not in jar and not zipfile.is_zipfile(jar):
+        raise UsageError(f"--{flag}={jar} is not the path of a jar; {instead}")
+    if not shutil.which("java"):
+        raise UsageError(f"--{flag} takes Java, and there is no `java` on the PATH: {instead}")
 
 
 def run_pipeline(

@@ -22,8 +22,9 @@ from pipelines.host.console import Console
 from pipelines.readers.files import HUGGING_FACE, expand_lists, is_url
 from pipelines.readers.sources import Block, plan_blocks
 from pipelines.runners.beam_flags import RunnerFlags, runner_flags
+from pipelines.runners.beam_run import refuse_bad_runner
+from pipelines.runners.job_servers import reach_job_server
 from pipelines.runners.preflight.job import Check, check_flags, check_job
-from pipelines.runners.runner_check import reach_job_server, refuse_bad_runner
 from pipelines.storage import store
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.run import refuse_unusable, run_of, wire_counting

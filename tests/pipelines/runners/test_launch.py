@@ -18,7 +18,8 @@ from apache_beam.runners.worker.sdk_worker import SdkHarness
 from pipelines.build.options import BuildOptions
 from pipelines.runners import beam_run
 from pipelines.runners.beam_flags import RUNNERS, runner_flags
-from pipelines.runners.beam_run import in_words
+from pipelines.runners.beam_run import in_words, refuse_bad_runner
+from pipelines.runners.job_servers import LostWorker
 from pipelines.runners.launch import (
     IN_PROCESS,
     PROCESSES_PAY_BYTES,
@@ -26,8 +27,6 @@ from pipelines.runners.launch import (
     check_arguments,
     choose_runner,
 )
-from pipelines.runners.prism_runner import LostWorker
-from pipelines.runners.runner_check import refuse_bad_runner
 from pipelines.tasks.mlm import Mlm
 from schemas.errors import DataError, UsageError
 

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from pipelines.build_shards import main as build_shards
-from pipelines.runners import runner_check
+from pipelines.runners import job_servers
 from pipelines.runners.preflight import command, job
 from pipelines.runners.preflight.job import Installed
 from pipelines.train_tokenizer import main as train_tokenizer
@@ -275,7 +275,7 @@ def test_this_machine_is_nothing_to_look_at(corpus, tokenizer_path, capsys, tmp_
 
 
 def test_a_runner_that_is_not_there(corpus, tokenizer_path, capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(runner_check, "_ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(job_servers, "_ANSWER_SECONDS", 0.5)
     flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--output={tmp_path}/out"]
     found = failures(capsys, build_shards, "--runner=FlonkRunner", *flags)
     assert "FlonkRunner" in found["runner"]

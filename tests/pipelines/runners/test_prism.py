@@ -16,7 +16,7 @@ import pytest
 from pipelines import build_shards, train_tokenizer
 from pipelines.duplicates import job
 from pipelines.readers import sources
-from pipelines.runners import prism_runner
+from pipelines.runners import job_servers
 from pipelines.runners.launch import IN_PROCESS, find_program
 from schemas.errors import DataError, UsageError
 from schemas.records import DOCUMENT_FORMATS
@@ -42,7 +42,7 @@ OWN = {"inputs.json", "config.yaml", "report.html"}  # they name inputs and the 
 def program():
     """Where Prism is; without it nothing here can be shown."""
     try:
-        return find_program(None)
+        return find_program()
     except UsageError as error:
         if os.environ.get("CI"):
             pytest.fail(str(error))
@@ -299,13 +299,13 @@ def test_a_worker_killed_in_the_middle(local, long_corpus, corpus, sentinels, tm
 def test_a_lost_worker_that_prism_overlooks(program, tmp_path, monkeypatch):
     """Prism does so now and then; here a process that only waits says what it says then."""
     with open(program, "rb") as file:
-        assert prism_runner.LOST_WORKER in file.read()  # else a new Prism says something else
-    monkeypatch.setattr(prism_runner, "_LOST_SECONDS", 0.1)
+        assert job_servers.LOST_WORKER in file.read()  # else a new Prism says something else
+    monkeypatch.setattr(job_servers, "_LOST_SECONDS", 0.1)
     script = tmp_path / "prism.py"
     script.write_text(
         "import socket, time\n"
         "listens = socket.create_server(('localhost', 0))\n"
-        f"print('x' * 70_000, {prism_runner.LOST_WORKER.decode()!r}, flush=True)\n"
+        f"print('x' * 70_000, {job_servers.LOST_WORKER.decode()!r}, flush=True)\n"
         "time.sleep(60)\n"
     )
     place = tmp_path / "prism"
@@ -313,8 +313,8 @@ def test_a_lost_worker_that_prism_overlooks(program, tmp_path, monkeypatch):
     place.chmod(0o755)
     began = time.monotonic()
     with (
-        pytest.raises(prism_runner.LostWorker),
-        prism_runner.start_prism([PRISM, f"--prism_location={place}"]) as arguments,
+        pytest.raises(job_servers.LostWorker),
+        job_servers.start_prism([PRISM, f"--prism_location={place}"]) as arguments,
     ):
         (endpoint,) = [x for x in arguments if x.startswith("--job_endpoint=localhost:")]
         with socket.create_connection(("localhost", int(endpoint.rsplit(":", 1)[1]))) as job:
@@ -362,8 +362,8 @@ def test_where_the_program_is_looked_for(program, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(UsageError, match="build it with `make prism`"):
-        find_program(None)
+        find_program()
     (tmp_path / "bin").mkdir()
     for place in (tmp_path / "bin" / "prism", tmp_path / "prism"):
         place.symlink_to(program)
-        assert find_program(None) == str(place)
+        assert find_program() == str(place)

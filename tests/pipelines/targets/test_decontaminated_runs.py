@@ -302,7 +302,7 @@ def test_every_runner_and_cut_gives_the_same_bytes(questions, tokenizer_path, tm
         "cut": processes,
     }
     try:
-        find_program(None)
+        find_program()
         ways["prism"] = ["--runner=PrismRunner"]
     except UsageError:
         pass  # the others are compared all the same

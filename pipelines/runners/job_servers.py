@@ -1,6 +1,6 @@
-"""Prism, Beam's runner written in Go, on this machine: starts its program for a run.
+"""Job servers, which take jobs to a cluster: the user's, and Prism, Beam's runner written in Go.
 
-Beam by itself would start it in a main thread only, where ours waits for Ctrl-C.
+Beam by itself would start Prism in a main thread only, where ours waits for Ctrl-C.
 """
 
 import os
@@ -16,11 +16,12 @@ from contextlib import contextmanager, suppress
 import grpc
 import psutil
 from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptions
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
 from pipelines.runners.beam_flags import runner_flags
-from schemas.errors import DataError
+from schemas.errors import DataError, UsageError
 
-_START_SECONDS = 30
+_ANSWER_SECONDS, _START_SECONDS = 10, 30
 # Prism ends by itself so long after its last job: none is left over where we were killed.
 _IDLE_SECONDS = 60
 _ENDING_SECONDS = 5
@@ -33,6 +34,34 @@ _LOST_SECONDS = 30  # a job that is done ends before
 
 class LostWorker(Exception):
     """A worker of a pool died, and Prism overlooked it."""
+
+
+def reach_job_server(address: str) -> list[str]:
+    """Waits for a job server, 10 s at most; Beam would wait for five minutes.
+
+    Args:
+      address: HOST:PORT.
+
+    Returns:
+      Flags that its runner takes beside Beam's, such as `--max_bundle_size`.
+
+    Raises:
+      UsageError: no job server answers there.
+    """
+    with grpc.insecure_channel(address) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=_ANSWER_SECONDS)
+        except grpc.FutureTimeoutError as error:
+            raise UsageError(
+                f"--job_endpoint={address}: no job server answers there within {_ANSWER_SECONDS} "
+                "s; start it, or give the address that it listens on (8099 is its usual port)"
+            ) from error
+        request = beam_job_api_pb2.DescribePipelineOptionsRequest()
+        stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
+        with suppress(grpc.RpcError):  # Prism has no such list
+            answer = stub.DescribePipelineOptions(request, timeout=_ANSWER_SECONDS)
+            return [f"--{option.name}" for option in answer.options]
+    return []
 
 
 @contextmanager
