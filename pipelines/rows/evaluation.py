@@ -6,10 +6,10 @@ uint32 (high, low), in the file as 16 hexadecimal digits.
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from pipelines.rows.ragged import Ragged
 from schemas.errors import DataError
@@ -30,17 +30,17 @@ def example_name(high: int) -> str:
     return f"{high:016x}"
 
 
-def evaluation_lines(lines: pa.LargeStringArray, is_evaluated_E: np.ndarray) -> Ragged:
+def evaluation_lines(objects: Iterable[Mapping[str, Any]], is_evaluated_E: np.ndarray) -> Ragged:
     """A task's JSON objects as its column `evaluation`, which is empty in examples to train on.
 
     Args:
-      lines: of the examples that are evaluated, in their order; as `json.dumps` writes them.
+      objects: of the examples that are evaluated, in their order.
       is_evaluated_E: bool, which these are.
     """
-    _, offsets, data = lines.buffers()
+    lines = [json.dumps(line, ensure_ascii=False).encode() for line in objects]
     lengths_E = np.zeros(len(is_evaluated_E), np.int64)
-    lengths_E[is_evaluated_E] = np.diff(np.frombuffer(offsets, np.int64))
-    return Ragged.of(np.frombuffer(data or b"", np.uint8), lengths_E)
+    lengths_E[is_evaluated_E] = [len(line) for line in lines]
+    return Ragged.of(np.frombuffer(b"".join(lines), np.uint8), lengths_E)
 
 
 def evaluation_file(lines: Iterable[EvaluationLine], *, ids_differ: bool) -> dict[str, bytes]:

@@ -1,17 +1,21 @@
-"""Content hashes -> split and shard. Pure.
+"""Content -> hashes -> split and shard. Pure.
 
 A document's place depends on its content alone: equal documents meet in one shard, where repeats
 are dropped, and never straddle train and validation.
 """
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import, where pyright cannot see them.)
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
 import xxhash
 
-from pipelines.rows.json_text import json_of
 from pipelines.rows.text_bytes import utf8_bytes
 from schemas.sidecar import shard_name
 
@@ -96,3 +100,44 @@ class Routes:
 def _halves(digests: np.ndarray) -> np.ndarray:
     """uint64 [2, n]: the upper and the lower half of each hash."""
     return np.ascontiguousarray(digests).view(">u8").T.astype(np.uint64)
+
+
+def json_of(column: pa.Array) -> pa.LargeStringArray:
+    """Values without nulls as `json.dumps` writes them: [[{"a": 1}]] -> ['[{"a": 1}]'].
+
+    Raises:
+      TypeError: of a type that no role has.
+    """
+    if pt.is_list(column.type):
+        ends = np.cumsum(pc.list_value_length(column).to_numpy())
+        offsets = pa.array(np.append(0, ends), pa.int32())
+        lists = pa.ListArray.from_arrays(offsets, json_of(column.flatten()))
+        return _together("[", pc.binary_join(lists, pa.scalar(", ", pa.large_string())), "]")
+    if pt.is_struct(column.type):
+        parts: list[pa.LargeStringArray | str] = []
+        for field in column.type:
+            parts += [f"{', ' if parts else '{'}{json.dumps(field.name)}: "]
+            parts += [json_of(column.field(field.name))]
+        return _together(*parts, "}")
+    if pt.is_string(column.type) or pt.is_large_string(column.type):
+        return _json_strings(column.cast(pa.large_string()))
+    if pt.is_integer(column.type):
+        return column.cast(pa.large_string())
+    raise TypeError(f"values of type {column.type} have no JSON here")
+
+
+def _json_strings(texts: pa.LargeStringArray) -> pa.LargeStringArray:
+    escaped = pc.replace_substring(texts, "\\", "\\\\")
+    escaped = pc.replace_substring(escaped, '"', '\\"')
+    whole = _together('"', escaped, '"')
+    odd = pc.match_substring_regex(texts, "[^ -~]")  # what has an escape of its own
+    exact = [json.dumps(text) for text in texts.filter(odd).to_pylist()]
+    return pc.replace_with_mask(whole, odd, pa.array(exact, pa.large_string()))
+
+
+def _together(*parts: pa.LargeStringArray | str) -> pa.LargeStringArray:
+    """Columns, and strings that stand in every row, one after another."""
+    columns = [
+        pa.scalar(part, pa.large_string()) if isinstance(part, str) else part for part in parts
+    ]
+    return pc.binary_join_element_wise(*columns, pa.scalar("", pa.large_string()))

@@ -4,7 +4,7 @@ Legend: D documents, E examples (conversations that are not refused), N tokens, 
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -148,7 +148,19 @@ class Chat(Task):
     @classmethod
     def row_problems(cls, columns: Columns, schema: Schema, split: str) -> Iterable[RowProblem]:
         """Losses count from the second token of each segment on, and of all where all count."""
-        return _loss_problems(columns, counts_all=schema.parameters["train_on"] == "all")
+        counts_all = schema.parameters["train_on"] == "all"
+        weights, may = columns["loss_weights"], is_predicted(columns["segment_ids"])
+        yield from problems_where(
+            weights != may if counts_all else weights > may,
+            lambda row, i: (
+                f"loss_weights[{i}] is {weights[row, i]}, "
+                + (
+                    "not 1, where all tokens are trained on"
+                    if may[row, i] and not weights[row, i]
+                    else "not 0 or 1, and 0 in padding and where a segment begins"
+                )
+            ),
+        )
 
     def _renderer(
         self, tokenizer: "LoadedTokenizer", ids: "LoadedTokenizer | Schema", template: str
@@ -306,18 +318,3 @@ def _weigh(
     weights_N = np.zeros(len(ids.values), np.uint8)
     weights_N[ranges(ids.offsets[:-1][example] + first, after - first)] = 1
     return weights_N
-
-
-def _loss_problems(columns: Columns, *, counts_all: bool) -> Iterator[RowProblem]:
-    weights, may = columns["loss_weights"], is_predicted(columns["segment_ids"])
-    yield from problems_where(
-        weights != may if counts_all else weights > may,
-        lambda row, i: (
-            f"loss_weights[{i}] is {weights[row, i]}, "
-            + (
-                "not 1, where all tokens are trained on"
-                if may[row, i] and not weights[row, i]
-                else "not 0 or 1, and 0 in padding and where a segment begins"
-            )
-        ),
-    )

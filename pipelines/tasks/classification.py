@@ -6,7 +6,7 @@ parts of one: texts and special tokens.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from pipelines.readers.documents import Documents, Role
 from pipelines.rows.evaluation import evaluation_lines
 from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.json_text import objects, strings
 from pipelines.rows.ragged import Ragged, join_slices
 from pipelines.tasks.task import (
     Columns,
@@ -253,15 +252,13 @@ class Classification(Task):
     ) -> Ragged:
         """Lines of evaluation.jsonl, {"id": "17", "label": "pos"}; empty where trained on."""
         is_evaluated_E = ~is_trained_D[document_E]
-        document = document_E[is_evaluated_E]
-        names = strings(pa.array(self.class_names(), pa.large_string()))
-        lines = objects(
-            {
-                "id": strings(documents.columns["id"].take(pa.array(document))),
-                "label": names.take(pa.array(label_D[document])),
-            }
+        document, names = document_E[is_evaluated_E], self.class_names()
+        ids = documents.columns["id"].take(pa.array(document)).to_pylist()
+        objects = (
+            {"id": name, "label": names[label]}
+            for name, label in zip(ids, label_D[document].tolist(), strict=True)
         )
-        return evaluation_lines(lines, is_evaluated_E)
+        return evaluation_lines(objects, is_evaluated_E)
 
     @classmethod
     def surroundings(cls, schema: Schema, tokenizer: "LoadedTokenizer") -> Surroundings:
@@ -274,27 +271,19 @@ class Classification(Task):
     @classmethod
     def row_problems(cls, columns: Columns, schema: Schema, split: str) -> Iterable[RowProblem]:
         """Labels are classes, and padding has the token type 0."""
-        return _class_problems(columns, schema)
-
-
-def _class_problems(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
-    """Labels are classes, and padding has the token type 0.
-
-    Args:
-      columns: of B rows.
-      schema: their contract.
-    """
-    label_B, classes = columns["label"], schema.parameters["classes"]
-    yield from problems_where(
-        (label_B >= len(classes))[:, None],
-        lambda row, _: f"label is {label_B[row]}, and there are {len(classes)} classes, from 0 on",
-    )
-    if "token_type_ids" in columns:
-        types = columns["token_type_ids"]
+        label_B, classes = columns["label"], schema.parameters["classes"]
         yield from problems_where(
-            (columns["segment_ids"] == 0) & (types != 0),
-            lambda row, i: f"token_type_ids[{i}] is {types[row, i]} in padding, not 0",
+            (label_B >= len(classes))[:, None],
+            lambda row, _: (
+                f"label is {label_B[row]}, and there are {len(classes)} classes, from 0 on"
+            ),
         )
+        if "token_type_ids" in columns:
+            types = columns["token_type_ids"]
+            yield from problems_where(
+                (columns["segment_ids"] == 0) & (types != 0),
+                lambda row, i: f"token_type_ids[{i}] is {types[row, i]} in padding, not 0",
+            )
 
 
 def single_form(prefix_ids: Sequence[int], suffix_ids: Sequence[int]) -> Form:

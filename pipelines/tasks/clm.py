@@ -1,6 +1,6 @@
 """Causal language modelling: rows for decoders. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -109,7 +109,14 @@ class Clm(EdgedText):
     @classmethod
     def row_problems(cls, columns: Columns, schema: Schema, split: str) -> Iterable[RowProblem]:
         """Losses count from the second token of each segment on."""
-        return _loss_problems(columns)
+        weights, due = columns["loss_weights"], is_predicted(columns["segment_ids"])
+        yield from problems_where(
+            weights != due,
+            lambda row, i: (
+                f"loss_weights[{i}] is {weights[row, i]}, not {due[row, i]}: every token counts "
+                "but the first of its segment, and padding does not"
+            ),
+        )
 
 
 def is_predicted(segment_ids: np.ndarray) -> np.ndarray:
@@ -117,15 +124,3 @@ def is_predicted(segment_ids: np.ndarray) -> np.ndarray:
     is_later = np.zeros(segment_ids.shape, np.uint8)
     is_later[:, 1:] = (segment_ids[:, 1:] == segment_ids[:, :-1]) & (segment_ids[:, 1:] > 0)
     return is_later
-
-
-def _loss_problems(columns: Columns) -> Iterator[RowProblem]:
-    """Every token but the first of its segment counts; padding does not."""
-    weights, due = columns["loss_weights"], is_predicted(columns["segment_ids"])
-    yield from problems_where(
-        weights != due,
-        lambda row, i: (
-            f"loss_weights[{i}] is {weights[row, i]}, not {due[row, i]}: every token counts but "
-            "the first of its segment, and padding does not"
-        ),
-    )

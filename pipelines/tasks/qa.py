@@ -9,7 +9,7 @@ beyond --max_question_length, the context's in no window, and in evaluation rows
 those before. Legend: D documents, E examples (windows), P parts of an example.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from pipelines.readers.documents import Documents, Role
 from pipelines.rows.evaluation import evaluation_lines
 from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.json_text import lists, objects, strings
 from pipelines.rows.ragged import Ragged, join_slices, ranges
 from pipelines.tasks.questions import (
     EVERY,
@@ -276,85 +275,73 @@ class Qa(Task):
     @classmethod
     def row_problems(cls, columns: Columns, schema: Schema, split: str) -> Iterable[RowProblem]:
         """What counts is the end of each segment; the prompt is what comes before."""
-        return _loss_problems(columns, split)
+        segment_ids, weights = columns["segment_ids"], columns["loss_weights"]
+        is_token, counts = segment_ids > 0, weights > 0
+        yield from problems_where(
+            weights > is_token,
+            lambda row, i: (
+                f"loss_weights[{i}] is {weights[row, i]}, not 0 or 1"
+                if is_token[row, i]
+                else f"loss_weights[{i}] is {weights[row, i]} in padding"
+            ),
+        )
+        goes_on = np.zeros(segment_ids.shape, bool)
+        goes_on[:, :-1] = segment_ids[:, 1:] == segment_ids[:, :-1]
+        after = np.zeros(segment_ids.shape, bool)
+        after[:, :-1] = counts[:, 1:]
+        yield from problems_where(
+            goes_on & counts & ~after,
+            lambda row, i: (
+                f"loss_weights[{i + 1}] is 0 after 1: the answer is the end of segment "
+                f"{segment_ids[row, i]}"
+            ),
+        )
+        yield from problems_where(
+            is_token & ~goes_on & ~counts,
+            lambda row, i: (
+                f"loss_weights[{i}] is 0 at the end of segment {segment_ids[row, i]}: nothing of "
+                "it is learned"
+            ),
+        )
+        is_prompt = is_token & ~counts
+        if "prefix_mask" in columns:
+            prefix_mask = columns["prefix_mask"]
+            yield from problems_where(
+                prefix_mask != is_prompt,
+                lambda row, i: (
+                    f"prefix_mask[{i}] is {prefix_mask[row, i]}, not {int(is_prompt[row, i])}: "
+                    "it is 1 on the prompt alone"
+                ),
+            )
+        length, prompt_B = columns["prompt_length"], is_prompt.sum(axis=1)
+        if is_training(split):
+            prompt_B = np.zeros_like(prompt_B)
+        yield from problems_where(
+            (length != prompt_B)[:, None],
+            lambda row, _: f"prompt_length is {length[row]}, not {prompt_B[row]}",
+        )
+        if not is_training(split):
+            yield from problems_where(
+                segment_ids > 1,
+                lambda row, i: (
+                    f"segment_ids[{i}] is {segment_ids[row, i]}, although {split} has one "
+                    "question a row"
+                ),
+            )
 
 
 def _evaluation(documents: Documents, document_E: np.ndarray, is_trained_D: np.ndarray) -> Ragged:
     """The lines of evaluation.jsonl, of the questions that are not trained on; others are empty."""
     is_evaluated_E = ~is_trained_D[document_E]
     columns = documents.columns.select(["id", "question", "answers"])
-    evaluated = columns.take(pa.array(document_E[is_evaluated_E]))
-    answers = evaluated["answers"]
-    number = pc.list_value_length(answers).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
-    texts = strings(answers.flatten().field("text").cast(pa.large_string()))
-    lines = objects(
+    evaluated = columns.take(pa.array(document_E[is_evaluated_E])).to_pylist()
+    objects = (
         {
-            "id": strings(evaluated["id"]),
-            "question": strings(evaluated["question"]),
-            "answers": lists(texts, number),
-            "is_impossible": pa.array(np.where(number, "false", "true"), pa.large_string()),
+            "id": row["id"],
+            "question": row["question"],
+            "answers": [answer["text"] for answer in row["answers"]],
+            "is_impossible": not row["answers"],
         }
+        for row in evaluated
     )
-    return evaluation_lines(lines, is_evaluated_E)
-
-
-def _loss_problems(columns: Columns, split: str) -> Iterator[RowProblem]:
-    """What counts is the end of each segment; the prompt is what comes before.
-
-    Args:
-      columns: of B rows, whose segments are as they should be.
-      split: that they are of.
-    """
-    segment_ids, weights = columns["segment_ids"], columns["loss_weights"]
-    is_token, counts = segment_ids > 0, weights > 0
-    yield from problems_where(
-        weights > is_token,
-        lambda row, i: (
-            f"loss_weights[{i}] is {weights[row, i]}, not 0 or 1"
-            if is_token[row, i]
-            else f"loss_weights[{i}] is {weights[row, i]} in padding"
-        ),
-    )
-    goes_on = np.zeros(segment_ids.shape, bool)
-    goes_on[:, :-1] = segment_ids[:, 1:] == segment_ids[:, :-1]
-    after = np.zeros(segment_ids.shape, bool)
-    after[:, :-1] = counts[:, 1:]
-    yield from problems_where(
-        goes_on & counts & ~after,
-        lambda row, i: (
-            f"loss_weights[{i + 1}] is 0 after 1: the answer is the end of segment "
-            f"{segment_ids[row, i]}"
-        ),
-    )
-    yield from problems_where(
-        is_token & ~goes_on & ~counts,
-        lambda row, i: (
-            f"loss_weights[{i}] is 0 at the end of segment {segment_ids[row, i]}: nothing of it "
-            "is learned"
-        ),
-    )
-    is_prompt = is_token & ~counts
-    if "prefix_mask" in columns:
-        prefix_mask = columns["prefix_mask"]
-        yield from problems_where(
-            prefix_mask != is_prompt,
-            lambda row, i: (
-                f"prefix_mask[{i}] is {prefix_mask[row, i]}, not {int(is_prompt[row, i])}: it is 1 "
-                "on the prompt alone"
-            ),
-        )
-    length, prompt_B = columns["prompt_length"], is_prompt.sum(axis=1)
-    if is_training(split):
-        prompt_B = np.zeros_like(prompt_B)
-    yield from problems_where(
-        (length != prompt_B)[:, None],
-        lambda row, _: f"prompt_length is {length[row]}, not {prompt_B[row]}",
-    )
-    if not is_training(split):
-        yield from problems_where(
-            segment_ids > 1,
-            lambda row, i: (
-                f"segment_ids[{i}] is {segment_ids[row, i]}, although {split} has one question a "
-                "row"
-            ),
-        )
+    return evaluation_lines(objects, is_evaluated_E)

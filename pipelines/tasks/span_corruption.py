@@ -325,24 +325,14 @@ class SpanCorruption(TextTask):
     @classmethod
     def row_problems(cls, columns: Columns, schema: Schema, split: str) -> Iterable[RowProblem]:
         """Targets have the inputs' segments and sentinels, and EOS ends all."""
-        return _span_problems(columns, schema)
-
-
-def _span_problems(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
-    """Targets have the inputs' segments and sentinels, these count up from 0, and EOS ends all.
-
-    Args:
-      columns: of B rows, whose input segments are as they should be.
-      schema: their contract.
-    """
-    yield from _target_segments(columns, schema)
-    found = {}
-    for name in ("input", "target"):
-        ids, segment_ids = columns[f"{name}_ids"], columns[_segments_of(name)]
-        yield from _ends(name, ids, segment_ids, schema)
-        found[name] = _sentinels(ids, segment_ids, schema)
-        yield from _count_up(name, found[name])
-    yield from _equal_counts(found["input"], found["target"], columns)
+        yield from _target_segments(columns, schema)
+        found = {}
+        for name in ("input", "target"):
+            ids, segment_ids = columns[f"{name}_ids"], columns[_segments_of(name)]
+            yield from _ends(name, ids, segment_ids, schema)
+            found[name] = _sentinels(ids, segment_ids, schema)
+            yield from _count_up(name, found[name])
+        yield from _equal_counts(found["input"], found["target"], columns)
 
 
 def _segments_of(name: str) -> str:

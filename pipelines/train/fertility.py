@@ -1,11 +1,19 @@
 """How well a vocabulary serves each group of its text: tokens a word, bytes a token. Pure.
 
+A group is an --input, a folder or a value of --group_field. Its figures are measured on a sample:
+the documents with the smallest hashes, exact duplicates once, until they have enough bytes. So a
+sample depends on the documents alone, and samples of parts of the text add up to that of the whole.
+
 A word is what white space separates, as fertility is counted in the literature (Rust et al. 2021),
 not what the splitting pattern cuts. In scripts without spaces such words are whole clauses, and
 characters a token say more.
 """
 
-from dataclasses import dataclass
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +22,207 @@ from tokenizers import Tokenizer
 
 from pipelines.encoding.tokenizer_files import failures_as_data_errors
 from pipelines.filters.words import word_spans
+from pipelines.readers.sources import Block
+from pipelines.readers.stored import Part
+from pipelines.rows.routing import content_digests
 from pipelines.rows.text_bytes import slices, utf8_bytes
-from pipelines.train.group_sample import Group, GroupSample
+from schemas.errors import UsageError
 
-_AT_ONCE = 1 << 20  # bytes of text: an Encoding with its places takes some hundred times as many
+ALL = "all"
+MOST_GROUPS = 1000
+GROUP_BYTES = 1 << 19  # of a group's sample; its figures are then within about half a percent
+ALL_BYTES = 1 << 25  # of all groups together: more than 64 get smaller samples
+LONGEST_BYTES = 1 << 16  # of a document that are sampled
+_LONGEST_NAME = 100
+_AT_ONCE = 1 << 20  # bytes of text: an Encoding with its positions takes some hundred times as many
 _LISTED = 20
+
+
+# ---- groups of files ----
+
+
+@dataclass(frozen=True)
+class FileGroups:
+    """How files make groups where no field does.
+
+    Attributes:
+      by: "input", the --input that names the file; "folder", the folder below `root` that it is in;
+        or "all", one group.
+      root: what all inputs or paths begin with, up to a slash; names leave it out.
+    """
+
+    by: str = ALL
+    root: str = ""
+
+    def name(self, part: Part) -> str:
+        """The group of a part of a file."""
+        if self.by == "input":
+            return part.input.removeprefix(self.root) or part.input
+        return _folder(part, self.root) if self.by == "folder" else ALL
+
+    def split(self, block: Block) -> list[tuple[str, Block]]:
+        """The neighbouring parts of a block that are of one group, each as a block of its own."""
+        return [
+            (name, Block(block.index, tuple(parts), block.split))
+            for name, parts in groupby(block.parts, self.name)
+        ]
+
+
+def file_groups(blocks: Sequence[Block]) -> FileGroups:
+    """Each --input is a group; if only one is given, each folder below the one all files share.
+
+    Nobody looks at more than MOST_GROUPS: all files are then one.
+    """
+    parts = [part for block in blocks for part in block.parts]
+    inputs = {part.input for part in parts}
+    if 1 < len(inputs) <= MOST_GROUPS:
+        return FileGroups("input", _shared_folder(inputs))
+    root = _shared_folder({part.path for part in parts})
+    if 1 < len({_folder(part, root) for part in parts}) <= MOST_GROUPS:
+        return FileGroups("folder", root)
+    return FileGroups()
+
+
+def _folder(part: Part, root: str) -> str:
+    """`corpus/no/a.txt` below `corpus/` is in `no`; `corpus/a.txt` in the folder itself, `.`."""
+    first, slash, _ = part.path.removeprefix(root).partition("/")
+    return first if slash else "."
+
+
+def _shared_folder(paths: Iterable[str]) -> str:
+    prefix = os.path.commonprefix(list(paths))
+    return prefix[: prefix.rfind("/") + 1]
+
+
+# ---- samples ----
+
+
+@dataclass
+class Group:
+    """A group and its sample.
+
+    Attributes:
+      documents: how many it has.
+      text_bytes: of their text.
+      texts: the sample: hash of a document to the first LONGEST_BYTES of its text, UTF-8.
+      limit: no larger hash is in the sample, once it is full.
+    """
+
+    documents: int = 0
+    text_bytes: int = 0
+    texts: dict[int, bytes] = field(default_factory=dict)
+    limit: int = (1 << 64) - 1
+
+
+class GroupSample:
+    """Samples that grow, by the names of groups."""
+
+    def __init__(self) -> None:
+        """Starts without groups."""
+        self.groups: dict[str, Group] = {}
+
+    def add(self, text: pa.LargeStringArray, names: pa.LargeStringArray | str) -> None:
+        """Adds documents.
+
+        Args:
+          text: of each.
+          names: of the group of each, or of all.
+
+        Raises:
+          UsageError: there are too many groups.
+        """
+        if not len(text):
+            return
+        hashes = content_digests(text).view("<u8")[:, 0]
+        lengths = np.diff(utf8_bytes(text)[1])
+        for name, places in _by_group(names, len(text)):
+            limit = self.groups.get(name, Group()).limit
+            near = places[hashes[places] <= np.uint64(limit)]
+            unique, firsts = np.unique(hashes[near], return_index=True)
+            # A cut in front of a character leaves up to three bytes less than the longest.
+            sizes = np.minimum(lengths[near[firsts]], LONGEST_BYTES - 3)
+            few = np.cumsum(sizes) - sizes < self._most()
+            taken = text.take(pa.array(near[firsts][few])).cast(pa.large_binary()).to_pylist()
+            texts = dict(zip(unique[few].tolist(), map(_begin, taken), strict=True))
+            self._grow(name, len(places), int(lengths[places].sum()), texts)
+
+    def merge(self, data: bytes) -> None:
+        """Adds what `to_bytes` made of other documents."""
+        for name, (documents, text_bytes, texts) in json.loads(data).items():
+            begun = {int(digest): text.encode() for digest, text in texts.items()}
+            self._grow(name, documents, text_bytes, begun)
+
+    def to_bytes(self) -> bytes:
+        """All groups, for the way between workers; equal samples give equal bytes."""
+        for group in self.groups.values():
+            self._shrink(group)
+        values = {
+            name: (
+                group.documents,
+                group.text_bytes,
+                {digest: text.decode() for digest, text in group.texts.items()},
+            )
+            for name, group in sorted(self.groups.items())
+        }
+        return json.dumps(values, ensure_ascii=False).encode()
+
+    def _grow(self, name: str, documents: int, text_bytes: int, texts: dict[int, bytes]) -> None:
+        if name not in self.groups and len(self.groups) == MOST_GROUPS:
+            first, last = min(self.groups), max(self.groups)
+            raise UsageError(
+                f"--group_field names a field of more than {MOST_GROUPS:,} values, such as "
+                f"{first!r} and {last!r}: name one of few, such as the language"
+            )
+        group = self.groups.setdefault(name, Group())
+        group.documents += documents
+        group.text_bytes += text_bytes
+        if texts:
+            group.texts |= texts
+            self._shrink(group)
+
+    def _shrink(self, group: Group) -> None:
+        """Leaves the smallest hashes, as many as it takes to have `_most` bytes."""
+        kept, total = {}, 0
+        for digest in sorted(group.texts):
+            if total >= self._most():
+                group.limit = max(kept)
+                break
+            kept[digest] = group.texts[digest]
+            total += len(kept[digest])
+        group.texts = kept
+
+    def _most(self) -> int:
+        """Bytes of a group's sample; less from 65 groups on, and again whenever they double."""
+        return min(GROUP_BYTES, ALL_BYTES >> max(len(self.groups) - 1, 0).bit_length())
+
+
+def _by_group(names: pa.LargeStringArray | str, count: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Names of groups, and int64, the documents of each."""
+    if isinstance(names, str):
+        yield names, np.arange(count)
+        return
+    encoded = names.dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    places = np.split(order, np.cumsum(np.bincount(codes))[:-1])
+    for name, of_group in zip(encoded.dictionary.to_pylist(), places, strict=False):
+        yield name[:_LONGEST_NAME], of_group
+
+
+def _begin(text: bytes) -> bytes:
+    """What is sampled of a document: whole characters."""
+    return text[:LONGEST_BYTES].decode(errors="ignore").encode()
+
+
+def add_samples(parts: Iterable[bytes]) -> bytes:
+    """The sample of the text of which these are the samples of parts."""
+    total = GroupSample()
+    for part in parts:
+        total.merge(part)
+    return total.to_bytes()
+
+
+# ---- figures ----
 
 
 @dataclass(frozen=True)
@@ -53,22 +257,21 @@ def measure_fertility(sample: GroupSample, tokenizer: Tokenizer) -> tuple[Fertil
 
 
 def _measure(name: str, group: Group, tokenizer: Tokenizer) -> Fertility:
-    texts = [group.texts[digest] for digest in sorted(group.texts)]
-    tokens, words, long_words, characters = 0, 0, 0, 0
-    for text in slices(pa.array(texts, pa.large_binary()).cast(pa.large_string()), _AT_ONCE):
+    texts = [group.texts[digest].decode() for digest in sorted(group.texts)]
+    tokens, words, long_words = 0, 0, 0
+    for text in slices(pa.array(texts, pa.large_string()), _AT_ONCE):
         some, of_words = count_tokens(text, tokenizer)
         tokens += some
         words += len(of_words)
         long_words += int((of_words > 3).sum())
-        characters += len(_character_places(utf8_bytes(text)[0]))
     return Fertility(
         group=name,
         documents=group.documents,
         bytes=group.text_bytes,
         sampled_documents=len(texts),
         tokens_per_word=tokens / max(words, 1),
-        bytes_per_token=sum(map(len, texts)) / max(tokens, 1),
-        characters_per_token=characters / max(tokens, 1),
+        bytes_per_token=sum(map(len, group.texts.values())) / max(tokens, 1),
+        characters_per_token=sum(map(len, texts)) / max(tokens, 1),
         words_of_over_3_tokens=long_words / max(words, 1),
     )
 
@@ -89,7 +292,7 @@ def count_tokens(text: pa.LargeStringArray, tokenizer: Tokenizer) -> tuple[int, 
     with failures_as_data_errors("the new tokenizer failed on its own text", "mend --pattern"):
         encodings = tokenizer.encode_batch(text.to_pylist(), add_special_tokens=False)
     data, bounds = utf8_bytes(text)
-    characters = _character_places(data)
+    characters = np.flatnonzero(data & 0xC0 != 0x80)  # where they begin
     places = [np.zeros((0, 2), np.int64)]
     for first, encoding in zip(np.searchsorted(characters, bounds), encodings, strict=False):
         places.append(first + np.array(encoding.offsets, np.int64).reshape(-1, 2))
@@ -98,11 +301,6 @@ def count_tokens(text: pa.LargeStringArray, tokenizer: Tokenizer) -> tuple[int, 
     word = np.searchsorted(word_stops, starts, side="right")
     word = word[np.append(word_starts, len(data))[word] < stops]
     return len(starts), np.bincount(word, minlength=len(word_starts))
-
-
-def _character_places(data: np.ndarray) -> np.ndarray:
-    """Where characters begin in UTF-8."""
-    return np.flatnonzero(data & 0xC0 != 0x80)
 
 
 def fertility_table(groups: tuple[Fertility, ...]) -> Table:

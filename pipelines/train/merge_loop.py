@@ -1,4 +1,16 @@
-"""The inner loop of BPE training, compiled by numba. Called by `bpe.py`, which says what it does.
+"""The merges of BPE: words of symbols and their counts in, vocabulary and merges out. Pure.
+
+The method is Sennrich et al. 2016 (https://arxiv.org/abs/1508.07909); the merges are those of
+`tokenizers`' BpeTrainer, one for one. What that trainer does, learned by comparing, and kept:
+
+- Ids: special tokens first, then the symbols that words are made of, then one id a merge.
+- The next merge is the pair with the highest count, ties to the smallest (left id, right id).
+- A merge that spells a special token takes that token's id, and the vocabulary does not grow.
+- With a longest token of n symbols, what is merged has less than n; but two symbols always may.
+
+Two things differ, on purpose. Counts are 64-bit (there 32, wrapping above 2**31). And a merge
+costs the number of its occurrences (there the length of the words that hold it, which makes one
+long word quadratic).
 
 A symbol is what words are made of before any merge: a byte, or a character. How a word lies in
 memory: one integer a symbol, changed in place. `lower` after the merges l+o, e+r and w+er, `#` for
@@ -29,6 +41,8 @@ Legend: N symbols and walls, W words, T tokens, P pairs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from heapq import heappop, heappush, heapreplace
 from typing import Any
@@ -42,6 +56,7 @@ LARGE = 2**31  # from so many symbols of words on, positions take 64 bits
 POOL_ROOM = 2  # positions for each of the words' symbols; when they are used up, stale ones go
 WALL = -1
 _INSIDE = -2
+_ANY_LENGTH = 1 << 62
 _FREE = -1  # a slot of the table of pairs that no pair has taken
 _ODD = np.int64(-7046029254386353131)  # 2**64 / golden ratio, as a signed number
 _LOW = 0xFFFFFFFF  # a pair as one number: left << 32 | right
@@ -417,13 +432,88 @@ def _compiled_for(index: Any) -> Any:
     return entry(signature)(_merge_all)
 
 
-def lay_out(offsets: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Words in a row with a wall before, between and after, as `merge_all` takes them: |ab|c|.
+# ---- words in, tokens out ----
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A vocabulary.
+
+    Attributes:
+      tokens: every token, its index is its id; byte tokens are written in the GPT-2 alphabet (see
+        `byte_characters`), special tokens as they are.
+      merges: (left token, right token), best first.
+      word_tokens: int64[words], the number of tokens of each word when it is encoded.
+    """
+
+    tokens: list[str]
+    merges: list[tuple[str, str]]
+    word_tokens: np.ndarray
+
+
+def merge_words(
+    offsets: np.ndarray,
+    symbols: np.ndarray,
+    counts: np.ndarray,
+    *,
+    first: Sequence[str],
+    special_tokens: Sequence[str],
+    vocab_size: int,
+    min_frequency: int,
+    max_token_length: int | None,
+    continuing_prefix: str = "",
+    progress: np.ndarray | None = None,
+) -> Trained:
+    """Merges until the vocabulary has its size, or no pair is left that occurs often enough.
 
     Args:
-        offsets: int64[W + 1], where words begin in `ids`; a word may be empty.
-        ids: of the symbols, one after another.
+      offsets: int64[W + 1], where words begin in `symbols`; one may be empty.
+      symbols: int32, their ids, one word after another.
+      counts: int64[W], how often each word occurs, at least once.
+      first: the tokens before any merge; those of symbols are among them.
+      special_tokens: those at the beginning of `first`.
+      vocab_size: tokens wanted, the first included; fewer come out if no pair is left.
+      min_frequency: a pair that occurs less often is not merged.
+      max_token_length: tokens have less symbols than this, or two.
+      continuing_prefix: what tokens begin with that do not begin a word.
+      progress: int64[2] if another thread looks on: the first item becomes the number of tokens; it
+        may set the second to 1 to stop early.
     """
+    spelled = _spelled_by_merges(special_tokens, first, continuing_prefix)
+    stops = np.cumsum([0, *map(len, spelled.values())])
+    special = np.column_stack([np.array([*spelled], np.int64), stops[:-1], stops[1:]])
+    room = max(len(first), min(vocab_size, len(first) + len(symbols)))  # a merge takes a place
+    laid_out = _lay_out(offsets, symbols)
+    del symbols  # as large again
+    lengths, sizes = np.ones(room, np.int64), np.zeros(5, np.int64)
+    lengths[special[:, TOKEN]] = special[:, STOP] - special[:, START]
+    sizes[TOKENS] = len(first)
+    loop = _compiled_for(types.int32 if laid_out.dtype == np.int32 else types.int64)
+    merges, word_tokens = loop(
+        laid_out,
+        laid_out.copy() if spelled else laid_out[:0],
+        counts.astype(np.int64),
+        np.array([i for spelling in spelled.values() for i in spelling], np.int64),
+        special,
+        lengths,
+        np.empty_like(laid_out),
+        np.empty((POOL_ROOM * len(laid_out), 1), laid_out.dtype),  # takes memory as it is filled
+        sizes,
+        max(1, min_frequency),
+        _ANY_LENGTH if max_token_length is None else max(max_token_length - 1, 2),
+        np.zeros(2, np.int64) if progress is None else progress,
+    )
+    lefts, rights, made = merges.T.tolist()
+    tokens = [*first, *[""] * (max(made, default=-1) + 1 - len(first))]
+    skipped = len(continuing_prefix)
+    for left, right, new in zip(lefts, rights, made, strict=True):
+        tokens[new] = tokens[left] + tokens[right][skipped:]
+    named = [(tokens[left], tokens[right]) for left, right in zip(lefts, rights, strict=True)]
+    return Trained(tokens, named, word_tokens)
+
+
+def _lay_out(offsets: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Words in a row with a wall before, between and after: |ab|c|."""
     walls = offsets - offsets[0] + np.arange(len(offsets))
     number = int(walls[-1]) + 1
     is_symbol = np.ones(number, bool)
@@ -433,44 +523,16 @@ def lay_out(offsets: np.ndarray, ids: np.ndarray) -> np.ndarray:
     return symbols
 
 
-def merge_all(
-    symbols: np.ndarray,
-    counts: np.ndarray,
-    *,
-    special: np.ndarray,
-    spelled: np.ndarray,
-    first: int,
-    room: int,
-    min_count: int,
-    max_length: int,
-    progress: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Merges until there are `room` tokens or no pair is left with `min_count` (1 or more).
-
-    Args:
-        symbols: what `lay_out` gave, W words; becomes what is left of them.
-        counts: int64[W], how often each occurs.
-        special: int64, the symbols of special tokens, one after another.
-        spelled: int64[n, 3], the special tokens that merges can spell: TOKEN, START, STOP.
-        first: how many tokens there are before the first merge.
-        room: how many there may be at the end.
-        min_count: the smallest count that is still merged.
-        max_length: how many symbols a token may have, at least 2.
-        progress: int64[2]: the first item tells another thread the number of tokens, the second
-            set to 1 by it stops the loop.
-
-    Returns:
-        int64[merges, 3] of (left, right, new token); int64[W], how many tokens each word became.
-    """
-    original = symbols.copy() if len(spelled) else symbols[:0]
-    word_of = np.empty_like(symbols)
-    # What is not used of it takes no memory.
-    pool = np.empty((POOL_ROOM * len(symbols), 1), symbols.dtype)
-    lengths, sizes = np.ones(room, np.int64), np.zeros(5, np.int64)
-    lengths[spelled[:, TOKEN]] = spelled[:, STOP] - spelled[:, START]
-    sizes[TOKENS] = first
-    loop = _compiled_for(types.int32 if symbols.dtype == np.int32 else types.int64)
-    return loop(
-        symbols, original, counts, special, spelled, lengths, word_of, pool, sizes, min_count,
-        max_length, progress,
-    )  # fmt: skip
+def _spelled_by_merges(
+    special_tokens: Sequence[str], first: Sequence[str], prefix: str
+) -> Mapping[int, list[int]]:
+    """Special tokens that merges can spell, as `the` or `##ing`, and the symbols of each."""
+    ids = {token: i for i, token in enumerate(first)}
+    spelled = {}
+    for token in special_tokens:
+        begins = "" if token.startswith(prefix) else token[:1]
+        symbols = [begins] if begins else []
+        symbols += [prefix + character for character in token.removeprefix(prefix)[len(begins) :]]
+        if len(symbols) > 1 and ids.keys() >= set(symbols):
+            spelled[ids[token]] = [ids[symbol] for symbol in symbols]
+    return spelled

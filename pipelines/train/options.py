@@ -19,8 +19,7 @@ from pipelines.input_options import (
 )
 from pipelines.readers.documents import MAX_DOCUMENT_BYTES, Role
 from pipelines.readers.source import AUTO, Source
-from pipelines.train.cutting import NO_NORMALIZER, NORMALIZERS, Cutting
-from pipelines.train.groups import group_role
+from pipelines.train.histogram import NO_NORMALIZER, NORMALIZERS, Cutting
 from pipelines.train.models.table import BPE, MODELS, ModelKind
 from schemas.errors import UsageError
 
@@ -152,6 +151,15 @@ class TokenizerOptions(InputFlags):
         tokens = self.model_kind().special_tokens if given is None else given
         return tuple(tokens.split(",")) if tokens else ()
 
+    def limits(self) -> dict[str, Any]:
+        """How far words are merged: arguments of `merge_words`."""
+        return {
+            "vocab_size": self.vocab_size,
+            "min_frequency": self.min_frequency,
+            "max_token_length": self.max_token_length,
+            "special_tokens": self.specials(),
+        }
+
     def cutting(self) -> Cutting:
         """How documents become words, if it does not follow from a histogram."""
         pattern = pattern_of(self.pattern) if self.pattern else self.model_kind().pattern
@@ -173,8 +181,10 @@ class TokenizerOptions(InputFlags):
 
     def source(self) -> Source:
         """What the flags ask to be read."""
-        text = Role("text", "string", self.text_field)
-        return self.source_of(self.input, (text, *group_role(self.group_field)))
+        roles = (Role("text", "string", self.text_field),)
+        if self.group_field:  # an id is no part of the content: filters and hashes pass it by
+            roles += (Role("group", "id", self.group_field, optional=True),)
+        return self.source_of(self.input, roles)
 
     def parameters(self) -> dict[str, Any]:
         """What decides the tokenizer besides the text, for report.json.

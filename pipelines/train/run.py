@@ -28,11 +28,15 @@ from pipelines.runners.launch import choose_runner
 from pipelines.storage import store
 from pipelines.storage.store import write_file
 from pipelines.targets.prepare import prepare_filters
-from pipelines.train.bpe import Trained
-from pipelines.train.fertility import Fertility, fertility_table, measure_fertility
-from pipelines.train.group_sample import GroupSample
-from pipelines.train.groups import file_groups
+from pipelines.train.fertility import (
+    Fertility,
+    GroupSample,
+    fertility_table,
+    file_groups,
+    measure_fertility,
+)
 from pipelines.train.histogram import Histogram, read_histogram
+from pipelines.train.merge_loop import Trained
 from pipelines.train.models.table import load_model
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.output import (
@@ -43,12 +47,15 @@ from pipelines.train.output import (
     RUN,
     SAMPLE,
     TOKENIZER,
+    Report,
+    Text,
+    config_json,
     finished_tokenizer,
+    inputs_digest,
     publish,
+    report_of,
 )
-from pipelines.train.reference_counts import fault_of
-from pipelines.train.report import Report, Text, inputs_digest, report_of
-from pipelines.train.tokenizer_json import config_json
+from pipelines.train.word_counter import fault_of
 from pipelines.writers.refusals import refuse_own_inputs, refuse_shard_set
 from pipelines.writers.staging import Staging, check_turn, found_or_made
 from schemas.drops import REFUSED, describe_dropped

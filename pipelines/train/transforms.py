@@ -22,12 +22,10 @@ from pipelines.runners.block_run import ALL, BlockJob
 from pipelines.runners.block_steps import BlockStep, spread_blocks
 from pipelines.runners.shuffle import Deliveries, add_tallies, check_deliveries, tally
 from pipelines.storage.store import write_file
-from pipelines.train import histogram, word_counts
-from pipelines.train.cutting import Cutting
-from pipelines.train.group_sample import GroupSample, add_samples
-from pipelines.train.groups import FileGroups
-from pipelines.train.output import HISTOGRAM, READ, SAMPLE
-from pipelines.train.report import Read, check_read, text_of
+from pipelines.train import histogram
+from pipelines.train.fertility import FileGroups, GroupSample, add_samples
+from pipelines.train.histogram import Cutting
+from pipelines.train.output import HISTOGRAM, READ, SAMPLE, Read, check_read, text_of
 from pipelines.train.word_counter import BUCKETS, WordCounter, add_counts
 from pipelines.writers.rejects import collect, rejects_file, stash
 from pipelines.writers.staging import check_turn
@@ -73,7 +71,7 @@ class CountBlocks(BlockStep[CountJob]):
             columns, text = filtered.documents.columns, filtered.documents.text
             counted = {
                 "documents": len(text),
-                "bytes": word_counts.array_bytes(text),
+                "bytes": histogram.array_bytes(text),
                 "normalized_bytes": self._counts.count(text, job.cutting),
                 "dropped": filtered.dropped,
             }
@@ -84,7 +82,7 @@ class CountBlocks(BlockStep[CountJob]):
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         """Gives the counts of the bundle, its sample, and then what it read."""
-        tables = ((bucket, word_counts.to_bytes(t)) for bucket, t in self._counts.buckets())
+        tables = ((bucket, histogram.to_bytes(t)) for bucket, t in self._counts.buckets())
         for keyed in chain(tables, [(_SAMPLE, self._sample.to_bytes())]):
             self._read.append(Read(deliveries=Deliveries(sent=tally([keyed]))))
             yield GlobalWindows.windowed_value(keyed)
@@ -107,7 +105,7 @@ def add_up(keyed: tuple[int, Iterable[Any]]) -> tuple[int, tuple[int, Read, byte
     if key == _SAMPLE:
         total = add_samples(tallied())
     else:
-        total = word_counts.to_bytes(add_counts(map(word_counts.from_bytes, tallied())))
+        total = histogram.to_bytes(add_counts(map(histogram.from_bytes, tallied())))
     return ALL, (key, Read(deliveries=Deliveries(received=add_tallies(received))), total)
 
 
@@ -130,9 +128,7 @@ class WriteHistogram(beam.DoFn):
         )
         check_read(read, self._job.max_rejects)
         check_turn(self._job.staging, self._job.run, publishes=True)
-        counts = pa.concat_tables(
-            word_counts.from_bytes(table) for table in tables.values() if table
-        )
+        counts = pa.concat_tables(histogram.from_bytes(table) for table in tables.values() if table)
         origin = histogram.Origin(
             self._job.cutting, read.documents, read.bytes, read.normalized_bytes
         )

@@ -10,6 +10,8 @@ made a larger one. Legend: N bytes of text, W words, S slots (a power of two), L
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import, where pyright cannot see them.)
 
+import marshal
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import pairwise
@@ -18,11 +20,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numba import types
+from tokenizers import Regex, pre_tokenizers
 
 from pipelines.encoding import word_slots
 from pipelines.encoding.normal_text import normalized
 from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
 from pipelines.encoding.splitting.splitter import Splitter, split_by
+from pipelines.encoding.tokenizer_files import failures_as_data_errors
 from pipelines.encoding.word_slots import (
     HIGH,
     HIGH_MASK,
@@ -37,10 +41,11 @@ from pipelines.encoding.word_slots import (
 )
 from pipelines.host.compiled import entry, inner
 from pipelines.rows.ragged import grow
-from pipelines.rows.text_bytes import overlapping_eights
-from pipelines.train.cutting import Cutting
-from pipelines.train.reference_counts import count_by_tokenizers
-from pipelines.train.word_counts import SCHEMA, array_bytes, buffers_of
+from pipelines.rows.text_bytes import overlapping_eights, slices
+from pipelines.train.histogram import SCHEMA, Cutting, array_bytes, buffers_of
+from schemas.errors import DataError
+from schemas.untrusted.limited_process import LimitedProcess, LimitExceeded
+from schemas.untrusted.tokenizer_bounds import LONGEST_TEXT, failure_of_patterns, may_run_away
 
 COUNT = 2  # slots[S, 3], after LOW and HIGH
 
@@ -161,6 +166,9 @@ def read_slots(slots, long_starts, long_words, offsets, words, counts, hashes):
 BUCKETS = 64  # a power of two
 _BINARY = pa.large_binary()
 _CHUNK = 1 << 16  # words that are added at once
+_REQUEST = 1 << 20  # bytes of documents that `tokenizers` cuts at once
+_CHILD = LimitedProcess(f"from {__name__} import answer", seconds=60)
+_REMEDY = "write it without a repeat within a repeat, or give one of the named patterns"
 
 
 class WordCounter:
@@ -199,8 +207,8 @@ class WordCounter:
         if splitter:
             self._count_documents(text, splitter)
         else:
-            for counted in count_by_tokenizers(text, cutting.pattern):
-                self.add(counted)
+            for documents in slices(text, _REQUEST):
+                self.add(_count_by_tokenizers(documents, cutting.pattern))
         return size
 
     def _count_documents(self, text: pa.LargeStringArray, splitter: Splitter) -> None:
@@ -299,3 +307,64 @@ def _prefix_spaces(text: pa.LargeStringArray) -> pa.LargeStringArray:
     binary = text.cast(_BINARY)
     prefix = pc.if_else(pc.starts_with(binary, b" "), nothing, space)
     return pc.binary_join_element_wise(prefix, binary, nothing).cast(pa.large_string())
+
+
+# ---- patterns that are not compiled here ----
+# `tokenizers` cuts in a process of limited time and memory: no expression that is tried beforehand
+# is known to be harmless for all texts.
+
+
+def _count_by_tokenizers(text: pa.LargeStringArray, pattern: str) -> pa.Table:
+    """The words of documents, and how often each occurs.
+
+    Raises:
+      DataError: the expression fails on the text, or takes too long, as one that runs away does.
+    """
+    texts = text.to_pylist()
+    try:
+        why, words = marshal.loads(_CHILD.ask(marshal.dumps((pattern, texts))))
+    except LimitExceeded as error:
+        words = {}
+        why = (
+            f"it {error} for {sum(map(len, texts)):,} characters, of which the longest text has "
+            f"{max(map(len, texts)):,}; {_REMEDY}"
+        )
+    if why:
+        raise DataError(f"--pattern={pattern} fails on the text: {why}")
+    keys = pa.array(words, pa.large_string()).cast(_BINARY)
+    return pa.table([keys, pa.array(words.values(), pa.int64())], SCHEMA)
+
+
+def answer(request: bytes) -> bytes:
+    """Counts the words of some documents: what the child does.
+
+    Args:
+      request: marshal of (pattern, documents).
+
+    Returns:
+      marshal of (why it fails or "", words and how often each occurs).
+    """
+    pattern, texts = marshal.loads(request)
+    words: Counter[str] = Counter()
+    try:
+        with failures_as_data_errors("it fails", _REMEDY):
+            split = pre_tokenizers.Split(Regex(pattern), "isolated")  # pyright: ignore[reportArgumentType]
+            for text in texts:
+                words.update(word for word, _ in split.pre_tokenize_str(text))
+    except DataError as error:
+        return marshal.dumps((str(error).removeprefix("it fails: "), {}))
+    return marshal.dumps(("", dict(words)))
+
+
+def fault_of(pattern: str) -> str | None:
+    """Why a regular expression is of no use to `tokenizers`, or would end a run; None if it is."""
+    if len(pattern) > LONGEST_TEXT:
+        return f"it has {len(pattern):,} characters, and no tokenizer.json more than {LONGEST_TEXT}"
+    if may_run_away(pattern):  # what compiles it may do so
+        return failure_of_patterns([pattern])
+    try:
+        with failures_as_data_errors("it is no regular expression of `tokenizers`", _REMEDY):
+            Regex(pattern)
+    except DataError as error:
+        return str(error)
+    return None

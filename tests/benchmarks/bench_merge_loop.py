@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipelines.encoding.byte_alphabet import byte_characters
-from pipelines.train.bpe import first_tokens, train_bpe
+from pipelines.encoding.byte_alphabet import byte_characters, first_tokens
 from pipelines.train.histogram import read_histogram
+from pipelines.train.models.byte_level_bpe import train_bpe
 from tests.benchmarks.clock import Seconds, timed
 from tests.benchmarks.commands import train
 from tests.benchmarks.corpora import write_corpus

@@ -28,12 +28,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from pipelines.train.bpe import Trained, merge_words
-from pipelines.train.histogram import Histogram
+from pipelines.train.histogram import SCHEMA, Histogram, buffers_of
+from pipelines.train.merge_loop import Trained, merge_words
 from pipelines.train.options import TokenizerOptions
-from pipelines.train.tokenizer_json import add_special_tokens
+from pipelines.train.output import add_special_tokens
 from pipelines.train.word_counter import add_counts
-from pipelines.train.word_counts import SCHEMA, buffers_of
 from schemas.errors import DataError, UsageError
 
 PREFIX = "##"
@@ -103,11 +102,11 @@ def first_tokens(
     """The vocabulary before any merge.
 
     Args:
-        words: see `train_wordpiece`.
-        counts: int64[len(words)].
-        special_tokens: the first ids.
-        limit_alphabet: so many characters stay, the most frequent.
-        initial_alphabet: characters that stay before any others, in the text or not.
+      words: see `train_wordpiece`.
+      counts: int64[len(words)].
+      special_tokens: the first ids.
+      limit_alphabet: so many characters stay, the most frequent.
+      initial_alphabet: characters that stay before any others, in the text or not.
     """
     offsets, points = _code_points(words)
     times = np.bincount(points, np.repeat(counts, np.diff(offsets)), _CODE_POINTS).astype(np.int64)
@@ -135,23 +134,22 @@ def train_wordpiece(
     """The vocabulary of words that occur `counts` times.
 
     Args:
-        words: distinct, UTF-8, none empty, in any order (the order decides nothing), no nulls.
-        counts: int64[len(words)], each at least 1.
-        first: what `first_tokens` gave.
-        vocab_size: tokens wanted, the first included; fewer come out if no pair is left.
-        min_frequency: a pair that occurs less often is not merged.
-        max_token_length: tokens have less characters than this, or two; `##` does not count.
-        special_tokens: those at the beginning of `first`.
-        progress: see `train_bpe`.
+      words: distinct, UTF-8, none empty, in any order (the order decides nothing), no nulls.
+      counts: int64[len(words)], each at least 1.
+      first: what `first_tokens` gave.
+      vocab_size: see `merge_words`.
+      min_frequency: see there.
+      max_token_length: tokens have less characters than this, or two; `##` does not count.
+      special_tokens: those at the beginning of `first`.
+      progress: see `merge_words`.
     """
-    ids = {token: i for i, token in enumerate(first)}
-    offsets, symbols = _symbols(words, ids)
+    offsets, symbols = _symbols(words, {token: i for i, token in enumerate(first)})
     trained = merge_words(
         offsets,
         symbols,
         counts,
         first=first,
-        spelled=_spelled_by_merges(special_tokens, ids),
+        special_tokens=special_tokens,
         vocab_size=vocab_size,
         min_frequency=min_frequency,
         max_token_length=max_token_length,
@@ -184,18 +182,6 @@ def _symbols(words: pa.LargeBinaryArray, ids: Mapping[str, int]) -> tuple[np.nda
     return np.concatenate([[0], np.cumsum(kept)])[offsets], symbols[kept]
 
 
-def _spelled_by_merges(tokens: Sequence[str], ids: Mapping[str, int]) -> dict[int, list[int]]:
-    """Special tokens that merges can spell, as `the` or `##ing`, and the symbols of each."""
-    spelled = {}
-    for token in tokens:
-        begins = "" if token.startswith(PREFIX) else token[:1]
-        symbols = [begins] if begins else []
-        symbols += [PREFIX + character for character in token.removeprefix(PREFIX)[len(begins) :]]
-        if len(symbols) > 1 and ids.keys() >= set(symbols):
-            spelled[ids[token]] = [ids[symbol] for symbol in symbols]
-    return spelled
-
-
 def _encoded_lengths(words: pa.LargeBinaryArray, tokens: Sequence[str]) -> np.ndarray:
     """How many tokens each word becomes: the longest that fits is taken, whatever was merged."""
     vocabulary = {token: i for i, token in enumerate(tokens)}
@@ -222,7 +208,7 @@ def words_of(histogram: Histogram, options: TokenizerOptions) -> Histogram:
     """What BERT's normalizer and pre-tokenizer make of the words.
 
     Raises:
-      DataError: nothing.
+      DataError: nothing is left.
     """
     words = normalized_words(histogram.counts, lowercase=options.lowercase)
     if not words.num_rows:
@@ -231,17 +217,16 @@ def words_of(histogram: Histogram, options: TokenizerOptions) -> Histogram:
 
 
 def train(words: Histogram, options: TokenizerOptions, progress: np.ndarray) -> Trained:
-    """See `wordpiece.train_wordpiece`.
+    """See `train_wordpiece`.
 
     Raises:
       UsageError: the vocabulary does not hold the characters.
     """
     counts = words.counts["count"].to_numpy()
-    specials = options.specials()
     first = first_tokens(
         words.words,
         counts,
-        special_tokens=specials,
+        special_tokens=options.specials(),
         limit_alphabet=options.limit_alphabet,
         initial_alphabet=options.initial_alphabet,
     )
@@ -255,10 +240,7 @@ def train(words: Histogram, options: TokenizerOptions, progress: np.ndarray) -> 
         words.words,
         counts,
         first=first,
-        vocab_size=options.vocab_size,
-        min_frequency=options.min_frequency,
-        max_token_length=options.max_token_length,
-        special_tokens=specials,
+        **options.limits(),
         progress=progress,
     )
 

@@ -1,17 +1,19 @@
-"""Byte-level BPE, as GPT-2 and RoBERTa have it."""
+"""Byte-level BPE, as GPT-2 and RoBERTa have it. Pure."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
+from pipelines.encoding.byte_alphabet import byte_characters, first_tokens
 from pipelines.encoding.normal_text import normalizer_of
 from pipelines.encoding.splitting.patterns import GPT2, PATTERNS
-from pipelines.train.bpe import Trained, train_bpe
-from pipelines.train.cutting import Cutting
-from pipelines.train.histogram import Histogram
+from pipelines.train.histogram import Cutting, Histogram, buffers_of
+from pipelines.train.merge_loop import Trained, merge_words
 from pipelines.train.options import TokenizerOptions
-from pipelines.train.tokenizer_json import add_special_tokens
+from pipelines.train.output import add_special_tokens
 
 _ROLES = {  # what transformers calls them, for the special tokens that RoBERTa has
     "bos_token": "<s>",
@@ -30,14 +32,59 @@ def words_of(histogram: Histogram, _: TokenizerOptions) -> Histogram:
 
 
 def train(words: Histogram, options: TokenizerOptions, progress: np.ndarray) -> Trained:
-    """See `bpe.train_bpe`."""
-    return train_bpe(
-        words.words,
-        words.counts["count"].to_numpy(),
-        vocab_size=options.vocab_size,
-        min_frequency=options.min_frequency,
-        max_token_length=options.max_token_length,
-        special_tokens=options.specials(),
+    """See `train_bpe`."""
+    counts = words.counts["count"].to_numpy()
+    return train_bpe(words.words, counts, **options.limits(), progress=progress)
+
+
+def train_bpe(
+    words: pa.LargeBinaryArray,
+    counts: np.ndarray,
+    *,
+    vocab_size: int,
+    min_frequency: int = 2,
+    max_token_length: int | None = None,
+    special_tokens: Sequence[str] = (),
+    progress: np.ndarray | None = None,
+) -> Trained:
+    """The byte-level vocabulary and merges of words that occur `counts` times.
+
+    Before any merge come the special tokens and the 256 byte characters in the order of their code
+    points.
+
+    Args:
+      words: distinct pre-tokens as raw bytes, none empty, in any order (the order decides nothing),
+        without nulls.
+      counts: int64[len(words)], each at least 1.
+      vocab_size: see `merge_words`.
+      min_frequency: see there.
+      max_token_length: tokens have less bytes than this, or two.
+      special_tokens: the first ids.
+      progress: see there.
+
+    Raises:
+      ValueError: a count is below 1, a word is empty, or `vocab_size` does not hold the first
+        tokens.
+    """
+    first = first_tokens(special_tokens)
+    if vocab_size < len(first):
+        raise ValueError(f"vocab_size is {vocab_size}, but {len(first)} tokens come before merges")
+    if len(counts) and counts.min() < 1:
+        raise ValueError(f"a word has the count {counts.min()}")
+    offsets, data = buffers_of(words)
+    if len(words) and np.diff(offsets).min() < 1:
+        raise ValueError(f"word {np.diff(offsets).argmin()} is empty")
+    ids = {token: i for i, token in enumerate(first)}
+    of_byte = np.array([ids[character] for character in byte_characters()], np.int32)
+    return merge_words(
+        offsets,
+        np.take(of_byte, data[offsets[0] : offsets[-1]]),
+        counts,
+        first=first,
+        special_tokens=special_tokens,
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        max_token_length=max_token_length,
         progress=progress,
     )
 

@@ -1,11 +1,13 @@
 """What clm and qa rows promise of their losses, broken by hand in one row of a good batch."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from pipelines.inspection.checks.row_checks import example_names, example_problems
-from pipelines.tasks.clm import _loss_problems as clm_problems
-from pipelines.tasks.qa import _loss_problems as qa_problems
+from pipelines.tasks.clm import Clm
+from pipelines.tasks.qa import Qa
 
 CLM = {
     "segment_ids": [[1, 1, 1, 2, 2, 0], [1, 1, 1, 1, 1, 1]],
@@ -32,6 +34,17 @@ LINES = np.array([(1 << 32) + 2, (3 << 32) + 4], np.uint64)
 def columns_of(values):
     dtypes = {"prompt_length": np.uint16, "example_id": np.uint32}
     return {name: np.array(column, dtypes.get(name, np.uint8)) for name, column in values.items()}
+
+
+NO_SCHEMA: Any = None  # neither task looks at it
+
+
+def clm_problems(columns):
+    return Clm.row_problems(columns, NO_SCHEMA, "train")
+
+
+def qa_problems(columns, split):
+    return Qa.row_problems(columns, NO_SCHEMA, split)
 
 
 def found(problems):

@@ -2,14 +2,13 @@
 
 import json
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.readers.documents import ANSWERS
-from pipelines.rows.json_text import json_of, lists, strings
+from pipelines.rows.routing import json_of
 
 # No surrogates: what documents hold is UTF-8.
 CHARACTERS = st.one_of(
@@ -20,16 +19,10 @@ TEXTS = st.text(CHARACTERS, max_size=8)
 
 
 @settings(max_examples=300)
-@given(st.lists(TEXTS, max_size=6), st.booleans())
-def test_strings(texts, in_ascii):
-    found = strings(pa.array(texts, pa.large_string()), in_ascii=in_ascii)
-    assert found.to_pylist() == [json.dumps(text, ensure_ascii=in_ascii) for text in texts]
-
-
-def test_lists():
-    items = pa.array(["1", '"a, b"', "{}"], pa.large_string())
-    assert lists(items, np.array([2, 0, 1])).to_pylist() == ['[1, "a, b"]', "[]", "[{}]"]
-    assert lists(items[:0], np.array([], np.int64)).to_pylist() == []
+@given(st.lists(TEXTS, max_size=6))
+def test_strings(texts):
+    found = json_of(pa.array(texts, pa.large_string()))
+    assert found.to_pylist() == [json.dumps(text) for text in texts]
 
 
 @settings(max_examples=200)

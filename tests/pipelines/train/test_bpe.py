@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from pipelines.encoding.byte_alphabet import byte_characters
+from pipelines.encoding.byte_alphabet import byte_characters, first_tokens
 from pipelines.host import compiled
 from pipelines.train import merge_loop
-from pipelines.train.bpe import Trained, first_tokens, train_bpe
+from pipelines.train.merge_loop import Trained
+from pipelines.train.models.byte_level_bpe import train_bpe
 
 
 def train(histogram: dict[bytes, int], vocab_size: int, **settings) -> Trained:

@@ -10,11 +10,11 @@ from tokenizers import ByteLevelBPETokenizer, Tokenizer, models, pre_tokenizers
 
 from pipelines.train.fertility import (
     Fertility,
+    GroupSample,
     count_tokens,
     fertility_table,
     measure_fertility,
 )
-from pipelines.train.group_sample import GroupSample
 
 
 def column(documents: list[str]) -> pa.LargeStringArray:

@@ -6,8 +6,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.train import group_sample
-from pipelines.train.group_sample import GroupSample, add_samples
+from pipelines.train import fertility
+from pipelines.train.fertility import GroupSample, add_samples
 from schemas.errors import UsageError
 
 
@@ -51,9 +51,9 @@ DOCUMENTS = st.lists(
 def small(request, monkeypatch):
     """Samples of 24 bytes, of 12 from three groups on and of 6 from five; of 8 a document."""
     if "small" in request.node.name:
-        monkeypatch.setattr(group_sample, "GROUP_BYTES", 24)
-        monkeypatch.setattr(group_sample, "ALL_BYTES", 48)
-        monkeypatch.setattr(group_sample, "LONGEST_BYTES", 8)
+        monkeypatch.setattr(fertility, "GROUP_BYTES", 24)
+        monkeypatch.setattr(fertility, "ALL_BYTES", 48)
+        monkeypatch.setattr(fertility, "LONGEST_BYTES", 8)
 
 
 @given(documents=DOCUMENTS, data=st.data())
@@ -92,7 +92,7 @@ def test_a_sample_is_bounded():
         sample.add(column([f"{n} " * 100 for n in range(start, start + 2000)]), "all")
     held = sum(map(len, sample.groups["all"].texts.values()))
     assert sample.groups["all"].documents == 20_000
-    assert group_sample.GROUP_BYTES <= held < group_sample.GROUP_BYTES + 600
+    assert fertility.GROUP_BYTES <= held < fertility.GROUP_BYTES + 600
 
 
 def test_too_many_groups_are_refused():

@@ -7,7 +7,7 @@ import pytest
 from pipelines.readers.source import Source
 from pipelines.readers.sources import Block, plan_blocks
 from pipelines.readers.stored import Part
-from pipelines.train.groups import FileGroups, file_groups
+from pipelines.train.fertility import FileGroups, file_groups
 
 
 def blocks_of(*files: tuple[str, str]) -> list[Block]:

@@ -33,10 +33,9 @@ from pipelines.filters.filters import Filters
 from pipelines.readers.source import Source
 from pipelines.readers.sources import plan_blocks
 from pipelines.runners.block_run import BlockRun
-from pipelines.train import word_counts
-from pipelines.train.cutting import Cutting
-from pipelines.train.group_sample import GROUP_BYTES
-from pipelines.train.histogram import Histogram, Origin, read_histogram, to_parquet
+from pipelines.train import histogram
+from pipelines.train.fertility import GROUP_BYTES
+from pipelines.train.histogram import Cutting, Histogram, Origin, read_histogram, to_parquet
 from pipelines.train.models import byte_level_bpe
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.transforms import CountBlocks, CountJob
@@ -831,7 +830,7 @@ def test_an_output_that_cannot_be_written(tmp_path, text):
 
 
 def histogram_bytes(counts: dict[bytes, int], metadata: dict | None = None, **origin) -> bytes:
-    table = pa.table([list(counts), list(counts.values())], schema=word_counts.SCHEMA)
+    table = pa.table([list(counts), list(counts.values())], schema=histogram.SCHEMA)
     given: dict[str, Any] = {"cutting": Cutting(), "documents": 1, "bytes": 3}
     given |= {"normalized_bytes": 3} | origin
     content = to_parquet(Histogram(table, Origin(**given)))
@@ -941,7 +940,7 @@ def test_what_travels_between_workers(tmp_path):
     elements = [windowed.value for windowed in counting.finish_bundle()]
     *tables, sample, read = [value for _, value in elements]
     assert len(tables) == BUCKETS and len(sample) < GROUP_BYTES + 30 * read.documents
-    distinct = sum(word_counts.from_bytes(table).num_rows for table in tables)
+    distinct = sum(histogram.from_bytes(table).num_rows for table in tables)
     assert distinct == 5002  # the numbers, `w` and ` w`
     assert sum(map(len, tables)) < 64 * 700 + 25 * distinct  # 512 bytes of schema; 8 + 8 + 6 a word
     assert read.documents == len(words) and len(pickle.dumps(read)) < 200 * len(blocks)

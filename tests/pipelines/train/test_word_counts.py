@@ -9,17 +9,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Regex, pre_tokenizers
 
 from pipelines.encoding.byte_alphabet import byte_characters
 from pipelines.encoding.splitting.automaton import compile_pattern
 from pipelines.encoding.splitting.cut_loop import CHUNK
 from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
 from pipelines.encoding.splitting.patterns import GPT2, NAMES, PATTERNS, pattern_of
-from pipelines.train import reference_counts, word_counter, word_counts
-from pipelines.train.cutting import Cutting
+from pipelines.train import histogram, word_counter
+from pipelines.train.histogram import Cutting, from_bytes, to_bytes
 from pipelines.train.word_counter import WordCounter, add_counts
-from pipelines.train.word_counts import from_bytes, to_bytes
 from schemas.errors import DataError
 from tests.tools.places import DATA
 
@@ -150,17 +149,6 @@ def test_what_is_refused_here_is_cut_by_tokenizers():
             compile_pattern(pattern)
 
 
-def test_trainers_keep_their_counts():
-    """If a version of `tokenizers` does not, words of refused patterns must be had elsewhere."""
-    trainer = trainers.WordLevelTrainer(show_progress=False, special_tokens=[])
-    tokenizer = Tokenizer(models.WordLevel())
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\w+"), "isolated")  # pyright: ignore[reportAttributeAccessIssue]
-    tokenizer.train_from_iterator(["ab ab\n", 'é\0"'], trainer)
-    state = json.loads(trainer.__getstate__())
-    expected = {"ab": 2, " ": 1, "\n": 1, "é": 1, '\0"': 1}
-    assert state["WordLevelTrainer"]["words"] == expected
-
-
 def test_a_pattern_that_runs_away_is_named():
     pattern = "(x+x+)+y(?<=y)"
     with pytest.raises(DataError, match="fails on the text: .*retry-limit.*a repeat") as failed:
@@ -171,23 +159,17 @@ def test_a_pattern_that_runs_away_is_named():
 @pytest.mark.parametrize("pattern", ["(?=(a+))a*b", "(a{1000}){1000}"])
 def test_a_pattern_that_takes_without_end_is_ended(monkeypatch, pattern):
     """What passes its trial on short texts, and takes the square of a longer text's length."""
-    monkeypatch.setattr(reference_counts._CHILD, "_seconds", 2)
+    monkeypatch.setattr(word_counter._CHILD, "_seconds", 2)
     with pytest.raises(DataError, match="takes more than 2 s for 600,000 characters, of") as failed:
         counted(["a" * 30_000] * 20, pattern=pattern)
     assert str(failed.value).startswith(f"--pattern={pattern} fails on the text: it takes")
 
 
 def test_documents_of_several_requests_are_counted_once(monkeypatch):
-    monkeypatch.setattr(reference_counts, "_CHUNK", 10)
+    monkeypatch.setattr(word_counter, "_REQUEST", 10)
     documents = ["ab cd", "", "ab", "é" * 11, "", "cd", "ab ab"]
     expected = {b"ab": 4, b"cd": 2, b" ": 2, "é".encode() * 11: 1}
     assert counted(documents, pattern=REFUSED["a word boundary"]) == expected
-
-
-def test_a_text_that_takes_long_is_said(monkeypatch, capfd):
-    monkeypatch.setattr(reference_counts, "_PATIENCE", 0.01)
-    counted(["ab " * 500_000], pattern=REFUSED["a word boundary"])
-    assert r"warning: --pattern=\b\w+\b| + has been cutting 1.5 MB" in capfd.readouterr().err
 
 
 def test_a_text_of_one_word_of_megabytes():
@@ -229,7 +211,7 @@ def test_tables_grow():
 
 def test_buckets_hold_each_word_once_and_always_the_same():
     words = [b"%d," % i * (1 + i % 9) for i in range(1000)]
-    table = pa.table([words, list(range(1, 1001))], schema=word_counts.SCHEMA)
+    table = pa.table([words, list(range(1, 1001))], schema=histogram.SCHEMA)
     where = {}
     for part in (table, table.slice(500, 100), table.take(pa.array(range(999, 0, -1)))):
         counts = WordCounter()
@@ -243,8 +225,8 @@ def test_buckets_hold_each_word_once_and_always_the_same():
 
 
 def test_adding():
-    one = pa.table([[b"a", b"b"], [1, 2]], schema=word_counts.SCHEMA)
-    two = pa.table([[b"b", b"\xff\0" * 20], [1 << 40, 1]], schema=word_counts.SCHEMA)
+    one = pa.table([[b"a", b"b"], [1, 2]], schema=histogram.SCHEMA)
+    two = pa.table([[b"b", b"\xff\0" * 20], [1 << 40, 1]], schema=histogram.SCHEMA)
     added = {b"a": 2, b"b": (1 << 40) + 4, b"\xff\0" * 20: 1}
     assert as_dict(add_counts([one, two, one])) == added
     assert as_dict(add_counts([pa.concat_tables([one, two]).slice(1)])) == {
@@ -252,12 +234,12 @@ def test_adding():
         b"\xff\0" * 20: 1,
     }
     assert add_counts([]).num_rows == 0
-    assert word_counts.table_bytes(one) == 3
-    assert word_counts.table_bytes(one.slice(0, 0)) == 0
+    assert histogram.table_bytes(one) == 3
+    assert histogram.table_bytes(one.slice(0, 0)) == 0
 
 
 def test_bytes_round_trip():
-    table = pa.table([[b"a", b"\0\xff"], [1, np.iinfo(np.int64).max]], schema=word_counts.SCHEMA)
+    table = pa.table([[b"a", b"\0\xff"], [1, np.iinfo(np.int64).max]], schema=histogram.SCHEMA)
     assert from_bytes(to_bytes(table)).equals(table)
     assert len(to_bytes(table.slice(0, 1))) <= len(to_bytes(table))
 
