@@ -87,13 +87,13 @@ def corpus(topics, tmp_path_factory):
 @pytest.fixture
 def written(monkeypatch):
     """Names of the shards that are written."""
-    from pipelines.writers import sinks
+    from pipelines.writers import shard_files
 
-    names, write = [], sinks.write_shard
+    names, write = [], shard_files.write_shard
 
     def keep(chunks, staging, name, *more):
         names.append(name)
         return write(chunks, staging, name, *more)
 
-    monkeypatch.setattr(sinks, "write_shard", keep)
+    monkeypatch.setattr(shard_files, "write_shard", keep)
     return names

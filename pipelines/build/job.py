@@ -81,6 +81,7 @@ class Job(BlockJob):
       explain: whether what is left out is measured by reason, and sampled.
       near: how near-duplicates are found; None where none are looked for.
       found: the directory of near-duplicates that are known; "" for none.
+      resume: whether finished shards are noted, and taken from an earlier run.
     """
 
     schema: Schema
@@ -91,6 +92,7 @@ class Job(BlockJob):
     explain: bool = False
     near: FindJob | None = None
     found: str = ""
+    resume: bool = False
 
     def locate(self, name: str) -> str:
         """Where a file of the set lies: staged, or in place, if this is a retry of publishing."""

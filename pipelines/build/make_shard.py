@@ -15,7 +15,7 @@ from pipelines.rows.masking import GAMMA, mix
 from pipelines.rows.packing import Packing, RowLayout, pack
 from pipelines.rows.ragged import Ragged, join_slices
 from pipelines.tasks.task import Columns, Finish, Segments, Task
-from pipelines.writers import sinks
+from pipelines.writers import shard_files
 from schemas.features import is_training, segment_name, token_dtype
 from schemas.manifest import ManifestFile
 from schemas.sidecar import Schema
@@ -218,9 +218,9 @@ def stage_shard(
     if schema.holds_documents:
         none = Ragged.of(np.zeros(0, token_dtype(schema.vocab_size)), [])
         documents = shard.documents() if shard else none
-        files = sinks.write_documents(documents, staging, name, schema)
+        files = shard_files.write_documents(documents, staging, name, schema)
     else:
         chunks = shard.chunks() if shard else ()
         stride = schema.codec().stride
-        files = sinks.write_shard(chunks, staging, name, schema.file_formats, stride)
+        files = shard_files.write_shard(chunks, staging, name, schema.file_formats, stride)
     return tuple(files)

@@ -35,7 +35,7 @@ from pipelines.rows.example_batch import join, keep
 from pipelines.rows.routing import Routes
 from pipelines.runners.block_run import BlockRun
 from pipelines.storage import store
-from pipelines.writers.reuse import differences, set_of
+from pipelines.writers.output_directory import other_sizes, set_of
 from schemas.commands.terminal import number_of
 from schemas.drops import Drop, describe_dropped, total_counts
 from schemas.errors import DataError
@@ -384,7 +384,8 @@ class Plan:
             return f"a damaged set: {replaced if overwrite else f'the run refuses: {error}'}"
         if overwrite:
             return f"a set, fingerprint {found.schema.fingerprint[:12]}: {replaced}"
-        if differing := differences(found, self.run.schema, self.run.on.blocks):
+        differing = found.schema.differences(self.run.schema)
+        if differing := differing or other_sizes(found.inputs, self.run.on.blocks):
             return f"another set ({'; '.join(differing)}): the run refuses, unless with --overwrite"
         return (
             "a set of these settings, from inputs of these sizes: if their content is the same "

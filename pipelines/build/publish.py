@@ -17,9 +17,8 @@ from pipelines.rows.evaluation import evaluation_file
 from pipelines.runners.shuffle import AGAIN, and_more, check_deliveries
 from pipelines.storage import store
 from pipelines.storage.store import write_file
-from pipelines.writers import sinks
+from pipelines.writers import shard_files
 from pipelines.writers.rejects import collect, rejects_file
-from pipelines.writers.staging import check_turn
 from pipelines.writers.tfds_info import tfds_files
 from pipelines.writers.token_counts import token_counts_file
 from schemas.drops import total_observed
@@ -54,8 +53,7 @@ def publish_set(report: SetReport, job: Job) -> Manifest:
     ]
     files = sorted((*report.files, *sidecars), key=lambda file: file.path)
     manifest = Manifest(FORMAT_VERSION, job.schema.fingerprint, tuple(files))
-    check_turn(job.staging, job.run, publishes=True)
-    sinks.publish(job.output, manifest)
+    shard_files.publish(job.output, job.run, manifest)
     return manifest
 
 
@@ -100,7 +98,7 @@ def _content(report: SetReport, job: Job, inputs: Inputs) -> SetContent:
         samples = sample_rows(
             job.schema,
             report.files,
-            lambda path: store.local_copy(sinks.find(job.output, listed[path]), folder),
+            lambda path: store.local_copy(shard_files.find(job.output, listed[path]), folder),
         )
     return SetContent(
         schema=job.schema,

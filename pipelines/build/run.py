@@ -23,9 +23,13 @@ from pipelines.runners.launch import choose_runner
 from pipelines.storage.store import is_url, write_file
 from pipelines.targets.prepare import find_targets, prepare_filters, with_index
 from pipelines.writers.finished import count_finished, keep_finished
-from pipelines.writers.refusals import refuse_others, refuse_own_inputs
-from pipelines.writers.reuse import find_finished_set, set_of
-from pipelines.writers.staging import Staging, found_or_made
+from pipelines.writers.output_directory import (
+    find_finished_set,
+    refuse_others,
+    refuse_own_inputs,
+    set_of,
+)
+from pipelines.writers.staging import Staging, find_or_make
 from schemas.sidecar import SetInfo
 
 if TYPE_CHECKING:
@@ -55,7 +59,7 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
         print_plan(_plan(run), _console)
         return
     try:
-        found = found_or_made(
+        found = find_or_make(
             options.output,
             lambda: _find_finished(run),
             lambda staging: _build(run, staging),
@@ -139,6 +143,7 @@ def wire(run: Run, staging: Staging) -> "Callable[[beam.Pipeline], None]":
             near=_find_job(run, staging),
             found=options.near.directory,
             explain=options.explains,
+            resume=options.resume,
         )
         _ = pipeline | BuildShards(job)
 

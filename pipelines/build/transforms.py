@@ -184,8 +184,9 @@ class WriteShard(beam.DoFn):
     def _make(self, name: str, split: str, kept: Kept | None) -> Made:
         """Takes the shard that an earlier run finished, or makes it."""
         staging, schema = self._job.staging, self._job.schema
-        made_of = examples_hash(schema, name, kept.examples if kept else None)
-        found = find_finished(staging, name, made_of)
+        examples, resume = kept.examples if kept else None, self._job.resume
+        made_of = examples_hash(schema, name, examples) if resume else ""
+        found = find_finished(staging, name, made_of) if resume else None
         if found:
             finished, token_counts = found
             statistics = finished.statistics
@@ -199,7 +200,8 @@ class WriteShard(beam.DoFn):
         if shard:
             statistics = shard.statistics
             token_counts = count_tokens(shard.streams(), schema.vocab_size)
-        note_finished(staging, name, made_of, statistics, files, token_counts)
+        if resume:
+            note_finished(staging, name, made_of, statistics, files, token_counts)
         return statistics, files, token_counts
 
 

@@ -23,15 +23,13 @@ from pipelines.configs.config_file import CONFIG
 from pipelines.duplicates.job import FindReport, name_tally
 from pipelines.duplicates.rows import EDGE, by_key, digest_bytes, partition_of, to_batch
 from pipelines.duplicates.steps import Batches, Counts
-from pipelines.readers.sources import Block, file_digests, hash_inputs, read_blocks
+from pipelines.readers.sources import Block, file_digests, read_blocks
 from pipelines.runners.shuffle import AGAIN, check_deliveries
 from pipelines.storage import store
 from pipelines.storage.store import write_file
-from pipelines.writers import sinks
-from pipelines.writers.refusals import FOUND
+from pipelines.writers import shard_files
+from pipelines.writers.output_directory import FOUND, other_inputs, refuse_another
 from pipelines.writers.rejects import collect, rejects_file
-from pipelines.writers.reuse import other_sizes
-from pipelines.writers.staging import check_turn
 from schemas.errors import DataError, UsageError
 from schemas.manifest import FORMAT_VERSION, MANIFEST, Manifest, ManifestFile, parse_manifest
 from schemas.sidecar import Inputs, shard_name
@@ -154,7 +152,7 @@ def write_part(staging: str, number: int, files: int, rows: np.ndarray) -> Manif
     content = sink.getvalue()
     name = f"{shard_name(PART, number, files)}.parquet"
     made = ManifestFile(name, len(content), hashlib.sha256(content).hexdigest(), PART, len(rows))
-    write_file(os.path.join(staging, sinks.staged_name(made)), content)
+    write_file(os.path.join(staging, shard_files.staged_name(made)), content)
     return made
 
 
@@ -197,8 +195,7 @@ def publish_result(report: FindReport, publishing: Publishing) -> None:
         (*report.files, *sidecars, *collect(report.stashed, staging)), key=lambda file: file.path
     )
     manifest = Manifest(FORMAT_VERSION, _fingerprint(publishing.parameters), tuple(files))
-    check_turn(staging, publishing.run, publishes=True)
-    sinks.publish(publishing.output, manifest)
+    shard_files.publish(publishing.output, publishing.run, manifest)
 
 
 def _found(report: FindReport, parameters: dict[str, Any]) -> Found:
@@ -328,15 +325,8 @@ def find_result(output: str, parameters: dict[str, Any], blocks: list[Block]) ->
         return None
     result = read_result(output)
     differing = differences(result.found.parameters, parameters)
-    if not differing:
-        differing = other_sizes(result.inputs, blocks)
-    if not differing and hash_inputs(blocks).content() != result.inputs.content():
-        differing = ["inputs: files of the same sizes but other content"]
-    if differing:
-        raise UsageError(
-            f"{output} holds what find_duplicates found otherwise ({'; '.join(differing)}). Give "
-            "another --output, or --overwrite to replace it"
-        )
+    differing = differing or other_inputs(result.inputs, blocks)
+    refuse_another(output, "what find_duplicates found otherwise", differing)
     return result
 
 

@@ -18,8 +18,13 @@ from pipelines.readers.sources import Block, has_blocks, plan_blocks
 from pipelines.runners.block_run import BlockRun
 from pipelines.runners.launch import choose_runner
 from pipelines.targets.prepare import prepare_filters
-from pipelines.writers.refusals import FOUND, refuse_others, refuse_own_inputs, refuse_shard_set
-from pipelines.writers.staging import Staging, found_or_made
+from pipelines.writers.output_directory import (
+    FOUND,
+    refuse_others,
+    refuse_own_inputs,
+    refuse_shard_set,
+)
+from pipelines.writers.staging import Staging, find_or_make
 from schemas.commands.terminal import number_of
 from schemas.drops import REFUSED, describe_dropped
 
@@ -56,7 +61,7 @@ def find_or_tell(options: FindOptions, beam_arguments: list[str]) -> None:
             return None
         return find_result(options.output, options.parameters(), blocks)
 
-    found = found_or_made(options.output, find, lambda staging: _find(options, run, staging))
+    found = find_or_make(options.output, find, lambda staging: _find(options, run, staging))
     if found is not None:
         _console.print(f"{options.output} holds this very result already: nothing to do")
         _print_summary(found)

@@ -20,13 +20,13 @@ from pipelines.inspection.options import ExportOptions
 from pipelines.inspection.read_rows import find_split, read_rows, segment_texts, sequences
 from pipelines.runners.progress import Display, Journal
 from pipelines.storage.store import disk_errors, write_file
-from pipelines.writers.publish import publish_files
-from pipelines.writers.staging import stage
+from pipelines.writers.output_directory import refuse_another, refuse_shard_set
+from pipelines.writers.staging import Staging, find_or_make, publish_files
 from schemas.commands.terminal import number_of, say
 from schemas.errors import DataError, UsageError
 from schemas.features import unmask
 from schemas.layouts import LAYOUTS, check_layout
-from schemas.manifest import MANIFEST, ManifestFile, file_sha256
+from schemas.manifest import ManifestFile, file_sha256
 from schemas.sidecar import SetInfo, read_set
 from schemas.typed_json import from_json, load_json, read_bounded, to_json
 
@@ -80,24 +80,25 @@ def export_set(options: ExportOptions) -> None:
         files={name: shard.rows or 0 for name, shard in files.items()} | dict.fromkeys(indices, 0),
         sha256={},
     )
-    if os.path.exists(os.path.join(options.output, MANIFEST)):
-        raise UsageError(
-            f"--output={options.output} is a shard set: give the export a directory of its own"
-        )
+    refuse_shard_set(options.output)
     table = RowTable(info, options)
-    with stage(options.output) as places:
-        staging = places.local
-        if not options.overwrite and _is_finished(asked, options.output):
-            say(f"{options.output} holds this very export already: nothing to do")
-            return
-        _write(table, files, form, staging)
+
+    def find() -> ExportRecord | None:
+        return None if options.overwrite else _find_finished(asked, options.output)
+
+    def make(staging: Staging) -> None:
+        folder = staging.folder
+        _write(table, files, form, folder)
         for name, listed in indices.items():
-            sizes = [(each, asked.files[each], _size(staging, each)) for each in listed]
-            write_file(os.path.join(staging, name), form.index(table.schema, sizes))
+            sizes = [(each, asked.files[each], _size(folder, each)) for each in listed]
+            write_file(os.path.join(folder, name), form.index(table.schema, sizes))
         size = _publish(asked, options.output, staging)
-    rows, count = sum(asked.files.values()), number_of(len(files), f"{options.to} file")
-    seconds = time.monotonic() - began
-    say(f"ok: {rows:,} rows in {count}, {decimal(size)}, {seconds:.1f} s: {options.output}")
+        rows, count = sum(asked.files.values()), number_of(len(files), f"{options.to} file")
+        seconds = time.monotonic() - began
+        say(f"ok: {rows:,} rows in {count}, {decimal(size)}, {seconds:.1f} s: {options.output}")
+
+    if find_or_make(options.output, find, make):
+        say(f"{options.output} holds this very export already: nothing to do")
 
 
 def _name_files(
@@ -194,8 +195,8 @@ def _array(column: np.ndarray) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(values, column.shape[1])
 
 
-def _is_finished(asked: ExportRecord, output: str) -> bool:
-    """Whether the output directory holds the export that is asked for.
+def _find_finished(asked: ExportRecord, output: str) -> ExportRecord | None:
+    """The export in the output directory, if it is the one that is asked for; None for none.
 
     Raises:
       UsageError: it holds another one, or files that the export would replace.
@@ -206,12 +207,12 @@ def _is_finished(asked: ExportRecord, output: str) -> bool:
         taken = [name for name in asked.files if os.path.exists(os.path.join(output, name))]
         if taken:
             raise UsageError(f"{output} has a {taken[0]} already, of no finished export: {remedy}")
-        return False
+        return None
     there = from_json(ExportRecord, load_json(path), path)
     before, now = asdict(replace(there, sha256={})), asdict(asked)
     if before == now:
         _check_files(there, output)
-        return True
+        return there
     words = {name: "another set" for name in ("fingerprint", "manifest")}
     words["files"] = f"{len(there.files)} files, not {len(asked.files)}"
     differing = {
@@ -219,7 +220,7 @@ def _is_finished(asked: ExportRecord, output: str) -> bool:
         for name in now
         if before[name] != now[name]
     }
-    raise UsageError(f"{output} holds another export ({'; '.join(differing)}): {remedy}")
+    refuse_another(output, "another export", list(differing))
 
 
 def _check_files(there: ExportRecord, output: str) -> None:
@@ -262,16 +263,17 @@ def _show(chunks: Iterator[pa.RecordBatch], display: Display) -> Iterator[pa.Rec
             display.update()
 
 
-def _publish(asked: ExportRecord, output: str, staging: str) -> int:
+def _publish(asked: ExportRecord, output: str, staging: Staging) -> int:
     """Publishes the files, sealed by export.json; gives their bytes."""
+    folder = staging.folder
     record, old = os.path.join(output, RECORD), ()
     if os.path.exists(record):
         # The record may be from an untrusted source, and its names point elsewhere.
         found = from_json(ExportRecord, load_json(record), record).files
         old = filter(_NAME.fullmatch, found)
-    files = {name: (name, _size(staging, name)) for name in asked.files}
-    sha256 = {name: file_sha256(os.path.join(staging, name)) for name in files}
-    publish_files(output, RECORD, to_json(replace(asked, sha256=sha256)), files, old)
+    files = {name: (name, _size(folder, name)) for name in asked.files}
+    sha256 = {name: file_sha256(os.path.join(folder, name)) for name in files}
+    publish_files(output, staging.run, RECORD, to_json(replace(asked, sha256=sha256)), files, old)
     return sum(size for _, size in files.values())
 
 

@@ -15,11 +15,10 @@ from pipelines.storage import store
 from pipelines.train.fertility import Fertility
 from pipelines.train.histogram import Histogram
 from pipelines.train.merge_loop import Trained
-from pipelines.writers.publish import publish_files
-from pipelines.writers.refusals import TOKENIZER_REPORT
+from pipelines.writers.output_directory import TOKENIZER_REPORT, refuse_another
 from pipelines.writers.rejects import FILTERED, REJECTS
-from pipelines.writers.staging import STAGING
-from schemas.errors import DataError, UsageError
+from pipelines.writers.staging import STAGING, publish_files
+from schemas.errors import DataError
 from schemas.sidecar import Inputs
 from schemas.typed_json import from_json
 from schemas.version import VERSION
@@ -215,13 +214,13 @@ def finished_tokenizer(
     """
     if not store.exists(os.path.join(output, TOKENIZER)):
         return None
-    differing = _differences(output, parameters, digest)
-    if differing:
-        raise UsageError(
-            f"{output} holds another tokenizer ({'; '.join(differing)}). Give another --output, or "
-            f"--overwrite to replace it; for the same text, --from_histogram="
-            f"{os.path.join(output, HISTOGRAM)} saves counting it again"
-        )
+    histogram = os.path.join(output, HISTOGRAM)
+    refuse_another(
+        output,
+        "another tokenizer",
+        _differences(output, parameters, digest),
+        f"; for the same text, --from_histogram={histogram} saves counting it again",
+    )
     return _report(output)
 
 
@@ -254,10 +253,10 @@ def _report(output: str) -> Report:
     return from_json(Report, store.load_json(path), path)
 
 
-def publish(output: str) -> None:
+def publish(output: str, run: str) -> None:
     """Publishes a tokenizer, whose files wait in OUTPUT/.staging."""
     staging = os.path.join(output, STAGING)
     sizes = {name: store.size(os.path.join(staging, name)) for name in _FILES}
     files = {name: (name, size) for name, size in sizes.items() if size is not None}
     content = store.read(os.path.join(staging, TOKENIZER))
-    publish_files(output, TOKENIZER, content, files, _FILES)
+    publish_files(output, run, TOKENIZER, content, files, _FILES)

@@ -56,8 +56,8 @@ from pipelines.train.output import (
     report_of,
 )
 from pipelines.train.word_counter import fault_of
-from pipelines.writers.refusals import refuse_own_inputs, refuse_shard_set
-from pipelines.writers.staging import Staging, check_turn, found_or_made
+from pipelines.writers.output_directory import refuse_own_inputs, refuse_shard_set
+from pipelines.writers.staging import Staging, find_or_make
 from schemas.drops import REFUSED, describe_dropped
 from schemas.errors import UsageError
 from schemas.typed_json import from_json, to_json
@@ -86,10 +86,9 @@ def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
 
     def make(staging: Staging) -> None:
         made.append(_train(options, blocks, beam_arguments, staging))
-        check_turn(staging.folder, staging.run, publishes=True)
-        publish(options.output)
+        publish(options.output, staging.run)
 
-    found = found_or_made(options.output, lambda: _find_finished(options, blocks), make)
+    found = find_or_make(options.output, lambda: _find_finished(options, blocks), make)
     if found:
         _say(f"{options.output} holds this very tokenizer already: nothing to do")
     _print_summary(options, found or made[0], time.monotonic() - began)

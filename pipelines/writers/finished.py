@@ -17,7 +17,7 @@ import xxhash
 
 from pipelines.rows.example_batch import COPIES, ExampleBatch
 from pipelines.storage import store
-from pipelines.writers.sinks import staged_name
+from pipelines.writers.shard_files import STAGED_NAME, staged_name
 from schemas.errors import DataError
 from schemas.manifest import ManifestFile
 from schemas.sidecar import Schema
@@ -100,8 +100,9 @@ def find_finished(staging: str, name: str, examples: str) -> tuple[Finished, np.
 
 
 def count_finished(staging: str) -> int:
-    """How many shards lie there that an earlier run finished."""
-    return sum(name.endswith(_NOTE) for name in store.sizes(staging))
+    """How many shards are staged."""
+    staged = filter(None, map(STAGED_NAME.fullmatch, store.sizes(staging)))
+    return len({name["shard"] for name in staged})
 
 
 def keep_finished(left: str, staging: str) -> None:

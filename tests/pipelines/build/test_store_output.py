@@ -1,5 +1,6 @@
 """Tokenizers and shard sets are made from stores into stores, and are those of a disk."""
 
+import functools
 import json
 import os
 import re
@@ -16,8 +17,8 @@ import schemas.stores.store
 from pipelines.build_shards import main as build_shards
 from pipelines.readers.files import check_size, open_file
 from pipelines.storage import store as stores
-from pipelines.storage import store_lock
 from pipelines.train_tokenizer import main as train_tokenizer
+from pipelines.writers import staging
 from schemas.errors import DataError, UsageError
 from tests.tools.places import ROOT
 
@@ -56,9 +57,9 @@ def without_paths(files):
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch):
     """Who seems dead is dead soon."""
-    monkeypatch.setattr(store_lock, "BEAT_SECONDS", 0.3)
-    monkeypatch.setattr(store_lock, "PATIENCE_SECONDS", 1.5)
-    monkeypatch.setattr(store_lock, "_SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(staging, "BEAT_SECONDS", 0.3)
+    monkeypatch.setattr(staging, "PATIENCE_SECONDS", 1.5)
+    monkeypatch.setattr(staging, "_SETTLE_SECONDS", 0.1)
 
 
 @pytest.fixture(scope="module")
@@ -218,22 +219,23 @@ def refuse_for_now(path, content):
 def test_one_run_at_a_time(gs_store, local, corpus, monkeypatch):
     flags = shard_flags(corpus, local / "bpe", gs_store.url("set"))
     lock = gs_store.url("set/.lock")
-    with store_lock.hold(lock) as run:
-        store_lock.check(lock, run)
+    check = functools.partial(staging.check_turn, gs_store.url("set/.staging"), publishes=True)
+    with staging._lock_in_store(lock) as run:
+        check(run)
         with pytest.raises(UsageError, match="another run writes into gs://.*/set:"):
             build_shards(flags)
-    with store_lock.hold(lock) as run:  # one that the store refuses for a while beats on
+    with staging._lock_in_store(lock) as run:  # one that the store refuses for a while beats on
         with monkeypatch.context() as patch:
-            patch.setattr(store_lock.store, "write_file", refuse_for_now)
+            patch.setattr(staging.store, "write_file", refuse_for_now)
             time.sleep(1)
         before = stores.read(lock)
         time.sleep(1)
         assert stores.read(lock) != before
-    monkeypatch.setattr(store_lock, "BEAT_SECONDS", 60.0)
-    with store_lock.hold(lock) as run:
+    monkeypatch.setattr(staging, "BEAT_SECONDS", 60.0)
+    with staging._lock_in_store(lock) as run:
         stores.write_file(lock, b"another 0")
         with pytest.raises(DataError, match="another run has begun in"):
-            store_lock.check(lock, run)
+            check(run)
     build_shards(flags)  # whoever that was is gone: nothing beats
     assert in_store(gs_store, "set/") == on_disk(local / "set")
 

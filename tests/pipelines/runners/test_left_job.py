@@ -7,8 +7,9 @@ import sys
 import pytest
 
 from pipelines.build_shards import main as build_shards
+from pipelines.storage import store
 from pipelines.train_tokenizer import main as train_tokenizer
-from pipelines.writers.staging import LOCK, check_turn, stage
+from pipelines.writers.staging import LOCK, check_turn, publish_files, stage
 from schemas.errors import DataError
 
 # As another run of the same --output would: it takes the lock's file, between two documents.
@@ -30,6 +31,16 @@ def test_a_turn_ends_with_its_run(tmp_path):
         with pytest.raises(DataError, match="nothing of this job was published"):
             check_turn(first.folder, first.run)
     assert os.listdir(output) == [LOCK]
+
+
+def test_no_seal_after_another_run_has_begun_while_files_were_moved(tmp_path, monkeypatch):
+    output = tmp_path / "set"
+    with stage(str(output)) as staging:
+        (output / ".staging" / "a").write_bytes(b"a")
+        monkeypatch.setattr(store, "sync", lambda path: (output / LOCK).write_text("another"))
+        with pytest.raises(DataError, match="nothing of this job was published"):
+            publish_files(str(output), staging.run, "SEAL", b"x", {"a": ("a", 1)}, [])
+    assert not (output / "SEAL").exists()
 
 
 @pytest.mark.parametrize("command", [build_shards, train_tokenizer])

@@ -13,7 +13,7 @@ from pipelines.build_shards import main
 from pipelines.export import main as export
 from pipelines.inspect_shards import main as inspect
 from pipelines.inspection.checks.set_check import verify_set
-from pipelines.writers import sinks
+from pipelines.writers import shard_files
 from pipelines.writers.document_formats.document_format import open_documents
 from schemas.errors import DataError, UsageError
 from schemas.records import DOCUMENT_FORMATS
@@ -173,10 +173,10 @@ def test_a_run_goes_on_with_finished_shards(made, corpus, tokenizer_path, tmp_pa
     output = str(tmp_path / "set")
     flags = [f"--file_format={ALL}", "--max_length=50", "--resume"]
     with monkeypatch.context() as patch:
-        patch.setattr(sinks, "publish", die)
+        patch.setattr(shard_files, "publish", die)
         with pytest.raises(DataError, match="went away"):
             build(corpus, tokenizer_path, output, *flags)
-    monkeypatch.setattr(sinks, "write_documents", None)  # whoever makes a shard fails
+    monkeypatch.setattr(shard_files, "write_documents", None)  # whoever makes a shard fails
     info = build(corpus, tokenizer_path, output, *flags)
     hashes = [[(f.path, f.sha256) for f in i.manifest.files if f.split] for i in (made, info)]
     assert hashes[0] == hashes[1]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.rows.ragged import Ragged, cut
-from pipelines.writers import sinks
+from pipelines.writers import shard_files
 from pipelines.writers.document_formats.document_format import (
     document_format,
     document_rows,
@@ -55,9 +55,9 @@ def lists(documents):
 
 def written(folder, documents, schema):
     """Path of each file, by its ending."""
-    files = sinks.write_documents(documents, str(folder), NAME, schema)
+    files = shard_files.write_documents(documents, str(folder), NAME, schema)
     assert {file.rows for file in files} == {len(documents.offsets) - 1}
-    return {f.path.split(".", 1)[1]: str(folder / sinks.staged_name(f)) for f in files}
+    return {f.path.split(".", 1)[1]: str(folder / shard_files.staged_name(f)) for f in files}
 
 
 def documents_of(vocab_size):

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipelines.build import transforms
 from pipelines.build_shards import main
 from pipelines.rows.example_batch import COPIES, ExampleBatch
 from pipelines.rows.ragged import Ragged
-from pipelines.writers import sinks
+from pipelines.writers import shard_files
 from pipelines.writers.finished import examples_hash, find_finished, note_finished
 from pipelines.writers.staging import STAGING
 from schemas.errors import DataError
@@ -51,11 +52,11 @@ def died(made, corpus, tokenizer_path, tmp_path, monkeypatch):
         raise DataError("the disk went away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(sinks, "publish", die)
+        patch.setattr(shard_files, "publish", die)
         with pytest.raises(DataError, match="went away"):
             main(arguments(corpus, tokenizer_path, output, "--resume"))
     left = {path.name for path in (output / STAGING).iterdir()}
-    staged = {sinks.staged_name(f) for f in read_set(str(made)).manifest.files if f.split}
+    staged = {shard_files.staged_name(f) for f in read_set(str(made)).manifest.files if f.split}
     assert {name for name in left if name.endswith(".array_record")} == staged
     assert len(left) == 2 * len(staged)  # with a note each, and no scratch
     return output
@@ -89,7 +90,10 @@ def test_of_another_run_nothing_is_taken(died, corpus, tokenizer_path, written, 
     assert shards(died) == shards(tmp_path / "other")
 
 
-def test_without_the_flag_all_is_made_anew(made, died, corpus, tokenizer_path, written):
+def test_without_the_flag_all_is_made_anew(
+    made, died, corpus, tokenizer_path, written, monkeypatch
+):
+    monkeypatch.setattr(transforms, "examples_hash", None)  # nothing would use it
     main(arguments(corpus, tokenizer_path, died))
     assert len(written) == 5
     assert shards(died) == shards(made) and not (died / STAGING).exists()
@@ -97,7 +101,7 @@ def test_without_the_flag_all_is_made_anew(made, died, corpus, tokenizer_path, w
 
 def test_a_run_that_was_killed(made, corpus, tokenizer_path, tmp_path, written):
     output = tmp_path / "set"
-    flags = arguments(corpus, tokenizer_path, output)
+    flags = arguments(corpus, tokenizer_path, output, "--resume")
     process = subprocess.Popen(
         [sys.executable, "-c", SLOWLY, *flags], start_new_session=True, cwd=ROOT
     )
@@ -110,7 +114,7 @@ def test_a_run_that_was_killed(made, corpus, tokenizer_path, tmp_path, written):
         process.wait()
     finished = {path.name.split(".")[0] for path in (output / STAGING).glob("*.finished.npz")}
     assert 0 < len(finished) < 5
-    main([*flags, "--resume"])
+    main(flags)
     assert {*written, *finished} == {name.split(".")[0] for name in shards(made)}
     assert not finished.intersection(written)
     assert shards(output) == shards(made)
@@ -118,14 +122,15 @@ def test_a_run_that_was_killed(made, corpus, tokenizer_path, tmp_path, written):
 
 SLOWLY = """
 import sys, time
-from pipelines.writers import sinks
+from pipelines.writers import shard_files
+from pipelines.build import transforms
 from pipelines.build_shards import main
 
-write = sinks.write_shard
+write = shard_files.write_shard
 def slowly(*arguments):
     time.sleep(0.5)
     return write(*arguments)
-sinks.write_shard = slowly
+shard_files.write_shard = slowly
 main(sys.argv[1:])
 """
 
@@ -164,7 +169,7 @@ def test_a_hash_of_all_that_decides():
 
 def test_a_note_is_believed_only_with_whole_files(tmp_path):
     file = ManifestFile("a.array_record", 4, sha256(b"rows").hexdigest(), "a", 1)
-    staged = tmp_path / sinks.staged_name(file)
+    staged = tmp_path / shard_files.staged_name(file)
     staged.write_bytes(b"rows")
     counts = np.array([3, 0, 5])
     note_finished(str(tmp_path), "a", "made-of", ShardStatistics(rows=1), (file,), counts)

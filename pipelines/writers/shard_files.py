@@ -17,8 +17,7 @@ from pipelines.storage import store
 from pipelines.storage.store import disk_errors, is_url
 from pipelines.writers.array_record_file import ArrayRecordFile
 from pipelines.writers.document_formats.document_format import document_format
-from pipelines.writers.publish import publish_files
-from pipelines.writers.staging import STAGING
+from pipelines.writers.staging import STAGING, publish_files
 from schemas.agreement import METADATA
 from schemas.manifest import MANIFEST, REJECTED, Manifest, ManifestFile
 from schemas.records import DOCUMENT_FORMATS, FORMATS, frame
@@ -26,9 +25,8 @@ from schemas.sidecar import Schema
 from schemas.typed_json import to_json
 
 _ENDINGS = {"parquet", *FORMATS, *(e for row in DOCUMENT_FORMATS.values() for e in row.endings)}
-_SHARD_FILE = re.compile(
-    rf"[^/]+-\d{{5}}-of-\d{{5}}\.({'|'.join(map(re.escape, sorted(_ENDINGS)))})"
-)
+_SHARD = rf"(?P<shard>[^/]+-\d{{5}}-of-\d{{5}})\.({'|'.join(map(re.escape, sorted(_ENDINGS)))})"
+_SHARD_FILE, STAGED_NAME = re.compile(_SHARD), re.compile(rf"[0-9a-f]{{16}}-{_SHARD}")
 
 
 def staged_name(file: ManifestFile) -> str:
@@ -168,13 +166,9 @@ def _staged_of(file: ManifestFile) -> str:
     return staged_name(file) if file.split else file.path
 
 
-def publish(output: str, manifest: Manifest) -> None:
-    """Publishes a set, whose files wait in OUTPUT/.staging.
-
-    Raises:
-      DataError: a file of the manifest is neither staged nor in place.
-    """
+def publish(output: str, run: str, manifest: Manifest) -> None:
+    """Publishes a set, whose files wait in OUTPUT/.staging; errors as of `publish_files`."""
     there = store.sizes(output) if is_url(output) else os.listdir(output)
     old = {name for name in there if name in METADATA or _SHARD_FILE.fullmatch(name)} | {*REJECTED}
     files = {file.path: (_staged_of(file), file.bytes) for file in manifest.files}
-    publish_files(output, MANIFEST, to_json(manifest), files, old)
+    publish_files(output, run, MANIFEST, to_json(manifest), files, old)

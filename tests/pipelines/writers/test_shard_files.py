@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipelines.storage.store import disk_errors
-from pipelines.writers import sinks
+from pipelines.writers import shard_files
 from pipelines.writers.staging import STAGING
 from schemas.errors import DataError
 from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile, file_sha256
@@ -20,16 +20,16 @@ def rows(count, stride=40, seed=0):
 
 def test_a_shard_in_both_formats_holds_the_same_rows(tmp_path):
     matrix = rows(100)
-    files = sinks.write_shard(
+    files = shard_files.write_shard(
         [matrix[:60], matrix[60:]],
         str(tmp_path),
         "my_split-00000-of-00002",
         ("array_record", "tfrecord"),
         40,
     )
-    assert sorted(os.listdir(tmp_path)) == sorted(sinks.staged_name(file) for file in files)
+    assert sorted(os.listdir(tmp_path)) == sorted(shard_files.staged_name(file) for file in files)
     for file in files:
-        path = str(tmp_path / sinks.staged_name(file))
+        path = str(tmp_path / shard_files.staged_name(file))
         assert (file.rows, file.split) == (100, "my_split")
         assert (file.bytes, file.sha256) == (os.path.getsize(path), file_sha256(path))
         assert (open_rows(path, 40).read_range(0, 100) == matrix).all()
@@ -37,16 +37,16 @@ def test_a_shard_in_both_formats_holds_the_same_rows(tmp_path):
 
 @pytest.mark.parametrize("file_format", ["array_record", "tfrecord"])
 def test_a_shard_without_rows_is_a_file(tmp_path, file_format):
-    [file] = sinks.write_shard([], str(tmp_path), "train-00000-of-00001", (file_format,), 40)
+    [file] = shard_files.write_shard([], str(tmp_path), "train-00000-of-00001", (file_format,), 40)
     assert file.rows == 0
-    assert len(open_rows(str(tmp_path / sinks.staged_name(file)), 40)) == 0
+    assert len(open_rows(str(tmp_path / shard_files.staged_name(file)), 40)) == 0
 
 
 def test_the_same_rows_give_the_same_bytes(tmp_path):
     sums = set()
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        [file] = sinks.write_shard(
+        [file] = shard_files.write_shard(
             [rows(5000)], str(tmp_path / name), "train-00000-of-00001", ("array_record",), 40
         )
         sums.add(file.sha256)
@@ -59,7 +59,7 @@ def test_a_failure_leaves_no_file(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(DataError, match=r"no space left while writing .*train-00000.*MB free"):
-        sinks.write_shard(
+        shard_files.write_shard(
             chunks(), str(tmp_path), "train-00000-of-00001", ("array_record", "tfrecord"), 40
         )
     assert os.listdir(tmp_path) == []
@@ -77,7 +77,7 @@ def test_publishing_moves_all_and_replaces_an_older_set(tmp_path):
     for name in ("train-00000-of-00007.tfrecord", *others, "MANIFEST.json", "my-notes.txt"):
         (tmp_path / name).write_text("old")
     files = (staged(tmp_path, "rejects/r.jsonl", b"x"), staged(tmp_path, "schema.json", b"{}"))
-    sinks.publish(str(tmp_path), Manifest(FORMAT_VERSION, "f" * 64, files))
+    shard_files.publish(str(tmp_path), "", Manifest(FORMAT_VERSION, "f" * 64, files))
     assert sorted(os.listdir(tmp_path)) == [
         "MANIFEST.json",
         "my-notes.txt",
@@ -103,9 +103,9 @@ def test_a_manifest_is_written_when_all_else_is_on_the_disk(tmp_path, monkeypatc
     monkeypatch.setattr(os, "replace", note_replace)
     (tmp_path / STAGING).mkdir()
     name = "train-00000-of-00001"
-    files = sinks.write_shard([rows(3)], str(tmp_path / STAGING), name, ("tfrecord",), 40)
-    sinks.publish(str(tmp_path), Manifest(FORMAT_VERSION, "f" * 64, tuple(files)))
-    staged = events.index(("replace", str(tmp_path / STAGING / sinks.staged_name(files[0]))))
+    files = shard_files.write_shard([rows(3)], str(tmp_path / STAGING), name, ("tfrecord",), 40)
+    shard_files.publish(str(tmp_path), "", Manifest(FORMAT_VERSION, "f" * 64, tuple(files)))
+    staged = events.index(("replace", str(tmp_path / STAGING / shard_files.staged_name(files[0]))))
     moved = events.index(("replace", f"{tmp_path}/{name}.tfrecord"))
     manifest = events.index(("replace", f"{tmp_path}/MANIFEST.json"))
     assert any(kind == "fsync" and name in path for kind, path in events[:staged])
@@ -115,8 +115,8 @@ def test_a_manifest_is_written_when_all_else_is_on_the_disk(tmp_path, monkeypatc
 def test_what_is_not_staged_is_not_published(tmp_path):
     (tmp_path / STAGING).mkdir()
     with pytest.raises(DataError, match="is gone"):
-        sinks.publish(
-            str(tmp_path), Manifest(FORMAT_VERSION, "f" * 64, (ManifestFile("a", 3, "0" * 64),))
+        shard_files.publish(
+            str(tmp_path), "", Manifest(FORMAT_VERSION, "f" * 64, (ManifestFile("a", 3, "0" * 64),))
         )
     assert not (tmp_path / "MANIFEST.json").exists()
 

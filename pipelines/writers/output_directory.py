@@ -1,0 +1,173 @@
+"""What an output directory holds already: the set that is asked for, or what no run may replace."""
+
+import os
+import tempfile
+from collections.abc import Iterable
+
+from pipelines.readers.sources import Block, hash_inputs
+from pipelines.storage import store
+from pipelines.storage.store import is_url
+from schemas.errors import DataError, UsageError
+from schemas.manifest import MANIFEST
+from schemas.sidecar import Inputs, Schema, SetInfo, read_set
+from schemas.stores import store as stores
+from schemas.stores.set_files import Cache
+
+TOKENIZER_REPORT = "report.json"  # only a directory of train_tokenizer has one
+FOUND = "duplicates.json"  # only a directory of find_duplicates has one
+# Files that shard sets never have.
+_OTHERS = {
+    TOKENIZER_REPORT: "a tokenizer",
+    FOUND: "a result of find_duplicates",
+    "tokenizer_config.json": "a tokenizer",
+    "config.json": "a model or a run of a trainer",
+}
+
+
+def refuse_others(output: str, own: str = "") -> None:
+    """Never writes over a tokenizer, a model or a run, whose files have the same names.
+
+    Args:
+      output: the directory.
+      own: a file that may be there, since the command itself leaves it.
+
+    Raises:
+      UsageError: `output` is the directory of one.
+    """
+    for name, what in _OTHERS.items():
+        if name != own and store.exists(os.path.join(output, name)):
+            raise UsageError(
+                f"--output={output} holds {what} ({name}), which must stay as it is: give another "
+                "directory"
+            )
+
+
+def refuse_shard_set(output: str, own: str = "") -> None:
+    """Never writes over a shard set, whose files, tokenizer.json among them, must stay as they are.
+
+    Args:
+      output: the directory.
+      own: a file that shows that it is no shard set, but what the command itself leaves.
+
+    Raises:
+      UsageError: `output` is a shard set.
+    """
+    is_own = own and store.exists(os.path.join(output, own))
+    if store.exists(os.path.join(output, MANIFEST)) and not is_own:
+        raise UsageError(
+            f"--output={output} is a shard set, which must stay as it is, its tokenizer.json too: "
+            "give another directory"
+        )
+
+
+def refuse_own_inputs(output: str, paths: Iterable[str]) -> None:
+    """Keeps inputs out of the directory that is written: the next run would read what this made.
+
+    Args:
+      output: the directory.
+      paths: of the inputs.
+
+    Raises:
+      UsageError: one lies in it.
+    """
+
+    def real(folder: str) -> str:
+        return os.path.join(folder if is_url(folder) else os.path.realpath(folder), "")
+
+    first_path: dict[str, str] = {}  # in each folder
+    for path in paths:
+        first_path.setdefault(os.path.dirname(path), path)
+    for folder, path in first_path.items():
+        if real(folder).startswith(real(output)):
+            raise UsageError(
+                f"--output={output} is where the input {path} lies: give another directory, or one "
+                "below it, that holds nothing but what is made"
+            )
+
+
+def refuse_another(output: str, what: str, differing: list[str], hint: str = "") -> None:
+    """Never replaces what was made otherwise, unless --overwrite says so.
+
+    Args:
+      output: the directory.
+      what: it holds.
+      differing: how that differs from what is asked for, each in words; [] if nothing does.
+      hint: another way out.
+
+    Raises:
+      UsageError: something differs.
+    """
+    if differing:
+        raise UsageError(
+            f"{output} holds {what} ({'; '.join(differing)}). Give another --output, or "
+            f"--overwrite to replace it{hint}"
+        )
+
+
+def find_finished_set(
+    output: str, schema: Schema, blocks: list[Block], *, explain: bool
+) -> SetInfo | None:
+    """The finished set in `output`, if it was made by these settings from these inputs.
+
+    Args:
+      output: the directory.
+      schema: the contract of the set that is asked for.
+      blocks: all inputs.
+      explain: whether its statistics are to say what was left out.
+
+    Returns:
+      None if the directory holds no set.
+
+    Raises:
+      UsageError: it holds another set; names what differs and how to go on.
+      DataError: it holds a damaged one.
+    """
+    if not store.exists(os.path.join(output, MANIFEST)):
+        return None
+    found = set_of(output)
+    differing = found.schema.differences(schema) or other_inputs(found.inputs, blocks)
+    if explain and found.stats.funnel is None:
+        differing.append("without what --explain counts")
+    refuse_another(output, "a shard set made otherwise", differing)
+    return found
+
+
+def set_of(output: str) -> SetInfo:
+    """The finished set in a directory, on a disk or in a store.
+
+    Raises:
+      DataError: there is none, or a damaged one.
+    """
+    if not is_url(output):
+        return read_set(output)
+    with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
+        found = read_set(output, Cache(folder))
+    there = store.sizes(output)
+    for file in found.manifest.files:
+        path = f"{output}/{file.path}"
+        if there.get(file.path) != file.bytes != stores.size(path):  # a listing may lag
+            raise DataError(
+                f"{path} does not have the {file.bytes:,} bytes that the manifest says: copy the "
+                "set again or build it anew"
+            )
+    return found
+
+
+def other_inputs(inputs: Inputs, blocks: list[Block]) -> list[str]:
+    """How the inputs differ from those that something was made from, in words; [] if not.
+
+    Reads them all, if their sizes are the same.
+    """
+    other = other_sizes(inputs, blocks)
+    if not other and hash_inputs(blocks).content() != inputs.content():
+        other = ["inputs: files of the same sizes but other content"]
+    return other
+
+
+def other_sizes(inputs: Inputs, blocks: list[Block]) -> list[str]:
+    """The same without reading the inputs."""
+    sizes = sorted(part.size for block in blocks for part in block.parts if not part.start)
+    if sizes == sorted(file.bytes for file in inputs.files):
+        return []
+    there = len(inputs.files)
+    return [f"files of the input: {there} there, {len(sizes)} here, of other sizes"]
