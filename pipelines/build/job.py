@@ -119,7 +119,7 @@ class Job(BlockJob):
         sha256 = self.schema.tokenizer_sha256
         if sha256 not in _loaded_tokenizers:
             path = self.locate("tokenizer.json")
-            tokenizer = LoadedTokenizer.from_json(store.read(path))
+            tokenizer = LoadedTokenizer(store.read(path))
             if tokenizer.sha256 != sha256:
                 raise DataError(f"{path} is not the tokenizer that the run began with: run again")
             share_tokenizer(tokenizer.with_roles(self.schema.special_ids))

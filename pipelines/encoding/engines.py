@@ -1,31 +1,100 @@
-"""Two engines that turn documents into token ids, and what keeps the fast one exact.
+"""Engines that turn documents into token ids, and which of them a tokenizer gets.
 
 `tokenizers` owns the truth and takes every tokenizer. gigatoken is some thirty times as fast and
-takes byte-level BPE; `engine_choice.py` says which tokenizers it is used for, and which documents
-are left to the reference even so. Pure: numpy and pyarrow.
+encodes for GPT-2's family; the word table is nearly as fast and encodes for those of `families.py`.
+Each is used after it gave the ids of `tokenizers` for hard strings at load. Pure: numpy, pyarrow.
 """
 
+import logging
 import os
 import resource
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import version
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import tokenizers
 
-from pipelines.encoding.tokenizer_files import failures_as_data_errors
-from pipelines.encoding.unicode_guard import holds_disputed
+from pipelines.encoding.byte_alphabet import byte_characters, spelt_bytes
+from pipelines.encoding.splitting.character_sets import CODE_POINTS
 from pipelines.rows.ragged import Ragged
 from pipelines.rows.text_bytes import slices, utf8_bytes
+from schemas.errors import DataError, TextmillError
 
-if TYPE_CHECKING:
-    import tokenizers
-
+_log = logging.getLogger(__name__)
+_log.setLevel(logging.WARNING)  # its own: the root's is set above warnings while Beam runs
+GOLDEN_TEXTS = (
+    "Hello, world! It's 2024, isn't it?",
+    "  two  spaces,\n\na tab\tand 3.14",
+    "Blåbærsyltetøy på Ærø koster 17½ kr.",
+    "Привет, мир: 中文字符 और हिन्दी 🙂",
+)
+_HARD_TEXTS = (
+    "",
+    " ",
+    "   trailing   ",
+    "\r\n\t\u00a0\u3000\u2028x\u0085\u200b\ufeff",
+    "they'LL we'll 'tis ''s 'Ve I'm'd",
+    "e\u0301\u0302 ǅ ʰ ² ½ Ⅷ ١٢٣ ก้ 한국어 \U0001f469\u200d\U0001f469 \ud7ff\ue000\uffff\U0010ffff",
+    "a\0b _x__ --...!? 1a2b3c " + "x" * 300 + " " * 70 + "'s" * 40,
+    "<s> <mask></s><unk>  <pad>\n<mask> [MASK] <|endoftext|>",
+)
 _REFERENCE_BATCH_BYTES = 2 << 20  # an Encoding takes about 15 bytes a byte of text
-_FAST_BATCH_BYTES = 16 << 20  # how often the fast engine's memory is looked at
+_FAST_BATCH_BYTES = 16 << 20  # between looks at the memory of gigatoken
 _FAST_CACHE_BYTES = 512 << 20
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-Guard = Callable[[pa.LargeStringArray], np.ndarray]  # documents -> bool, which to hold back
+# GPT-2's pattern splits text by letters, numbers, white space and the rest. gigatoken's Unicode is
+# newer than that of `tokenizers`: these 4,657 code points it classes differently.
+COMPARED = {"gigatoken": "0.10.0", "tokenizers": "0.23.3"}
+DISPUTED_RANGES = (
+    (0x88F, 0x88F),
+    (0xC5C, 0xC5C),
+    (0xCDC, 0xCDC),
+    (0xA7CE, 0xA7CF),
+    (0xA7D2, 0xA7D2),
+    (0xA7D4, 0xA7D4),
+    (0xA7F1, 0xA7F1),
+    (0x10940, 0x10959),
+    (0x10EC5, 0x10EC7),
+    (0x11DB0, 0x11DDB),
+    (0x11DE0, 0x11DE9),
+    (0x16EA0, 0x16EB8),
+    (0x16EBB, 0x16ED3),
+    (0x16FF2, 0x16FF6),
+    (0x187F8, 0x187FF),
+    (0x18D09, 0x18D1E),
+    (0x18D80, 0x18DF2),
+    (0x1E6C0, 0x1E6DE),
+    (0x1E6E0, 0x1E6E2),
+    (0x1E6E4, 0x1E6E5),
+    (0x1E6E7, 0x1E6ED),
+    (0x1E6F0, 0x1E6F4),
+    (0x1E6FE, 0x1E6FF),
+    (0x2B73A, 0x2B73F),
+    (0x2CEA2, 0x2CEAD),
+    (0x323B0, 0x33479),
+)
+
+
+@contextmanager
+def failures_as_data_errors(what: str, remedy: str) -> Iterator[None]:
+    """Any failure of a library becomes a DataError, `what: its first line; remedy`.
+
+    A panic in Rust too, which is no Exception: broken vocabularies and runaway patterns end so.
+    """
+    try:
+        yield
+    except TextmillError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        first = str(error).split("\n")[0][:300]
+        reason = "".join(c if c.isprintable() else repr(c)[1:-1] for c in first)
+        raise DataError(f"{what}: {reason}; {remedy}") from error
 
 
 class Engine(Protocol):
@@ -46,7 +115,7 @@ class ReferenceEngine:
 
     name = "tokenizers"
 
-    def __init__(self, tokenizer: "tokenizers.Tokenizer"):
+    def __init__(self, tokenizer: tokenizers.Tokenizer):
         """Encodes with `tokenizer` as it is, one document at a time."""
         self._tokenizer = tokenizer
 
@@ -66,7 +135,7 @@ class ReferenceEngine:
 
 
 class FastEngine:
-    """gigatoken, guarded.
+    """gigatoken, and `tokenizers` for documents with a character that the two class differently.
 
     Its speed comes from a cache of every word met, which never shrinks (random words: 80 bytes
     each, gigabytes in the end). When the process has grown by 512 MiB the engine is made anew,
@@ -75,50 +144,46 @@ class FastEngine:
 
     name = "gigatoken"
 
-    def __init__(
-        self,
-        json: bytes,
-        reference: ReferenceEngine,
-        guard: Guard = holds_disputed,
-        *,
-        parallel: bool = False,
-    ):
-        """Loads gigatoken and awkward, the form in which it takes and gives arrays (0.7 s).
+    def __init__(self, json: bytes, reference: ReferenceEngine):
+        """Loads gigatoken and awkward, the form in which it takes and gives arrays (0.2 s).
 
         Args:
           json: of the tokenizer.
-          reference: encodes the documents that the guard holds back.
-          guard: says which these are.
-          parallel: whether to use all cores.
+          reference: encodes the documents with other characters.
         """
-        # Where one is missing, `tokenizers` serves; and awkward takes 0.3 s.
+        # Where one is missing, `tokenizers` serves; who only looks at a tokenizer needs none.
         import awkward
         import gigatoken
 
-        self._awkward = awkward
-        self._load = gigatoken.Tokenizer.from_json
+        from pipelines.encoding.splitting.cut_loop import find_characters
+
+        self._awkward, self._load, self._find = (
+            awkward,
+            gigatoken.Tokenizer.from_json,
+            find_characters,
+        )
         self._json = json
         self._reference = reference
-        self._guard = guard
-        self._parallel = parallel
         self._renew()
 
     def encode(self, text: pa.LargeStringArray) -> tuple[Ragged, int]:
         """Encodes documents, as every `Engine` does."""
         parts, guarded = [], 0
         for batch in slices(text, _FAST_BATCH_BYTES):
-            disputed = self._guard(batch)
-            if disputed.any():
-                guarded += int(disputed.sum())
-                parts.append(self._encode_both(batch, disputed))
-            else:
-                parts.append(self.encode_unguarded(batch))
+            disputed = np.empty(len(batch), bool)
+            self._find(*utf8_bytes(batch), disputed_characters(), disputed)
+            guarded += int(disputed.sum())
+            parts.append(
+                self._encode_both(batch, disputed)
+                if disputed.any()
+                else self.encode_unguarded(batch)
+            )
             if _resident_bytes() - self._resident_at_start > _FAST_CACHE_BYTES:
                 self._renew()
         return Ragged.joined(parts), guarded
 
     def encode_unguarded(self, text: pa.LargeStringArray) -> Ragged:
-        """What gigatoken says, right or wrong. Arrow's memory is handed over, not copied."""
+        """The ids by gigatoken, right or wrong. Arrow's memory is handed over, not copied."""
         contents, index = self._awkward.contents, self._awkward.index
         data, offsets = utf8_bytes(text)
         characters = contents.NumpyArray(data, parameters={"__array__": "char"})
@@ -127,7 +192,7 @@ class FastEngine:
         )
         array = self._awkward.Array(strings)
         with failures_as_data_errors("gigatoken failed", "please report it, with the tokenizer"):
-            layout: Any = self._engine.encode_batch(array, parallel=self._parallel).layout
+            layout: Any = self._engine.encode_batch(array, parallel=False).layout
         return Ragged(np.asarray(layout.content.data), np.asarray(layout.offsets.data))
 
     def _encode_both(self, text: pa.LargeStringArray, disputed: np.ndarray) -> Ragged:
@@ -143,7 +208,127 @@ class FastEngine:
         self._resident_at_start = _resident_bytes()
 
 
-def encode_each(tokenizer: "tokenizers.Tokenizer", texts: list[str]) -> list[list[int]]:
+@cache
+def disputed_characters() -> np.ndarray:
+    """Those that gigatoken and `tokenizers` class differently: bool[code points]."""
+    found = np.zeros(CODE_POINTS, bool)
+    for first, last in DISPUTED_RANGES:
+        found[first : last + 1] = True
+    return found
+
+
+def why_not_gigatoken(config: Mapping[str, Any]) -> str | None:
+    """Why gigatoken may not be used for a tokenizer.json, or None if it may.
+
+    `config` must be as `tokenizers` writes it (ids of added tokens resolved, merges distinct). Each
+    condition was found by fuzzing or by reading, and most of them with a counterexample: see
+    tests/pipelines/encoding/test_engines.py.
+    """
+    model, splitter = config["model"], config["pre_tokenizer"] or {}
+    if model["type"] != "BPE":
+        return f"its model is {model['type']}, not BPE"
+    for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
+        if model.get(option):
+            return f"its model sets {option}"
+    if config["normalizer"] is not None:
+        return "it has a normalizer"
+    if splitter.get("type") != "ByteLevel" or not splitter.get("use_regex", True):
+        return "it does not split text as GPT-2 does"
+    if any(version(name) != compared for name, compared in COMPARED.items()):
+        return "other versions of gigatoken and tokenizers are installed than were compared"
+    return _odd_added_tokens(config["added_tokens"]) or _odd_vocabulary(model["vocab"])
+
+
+def _odd_added_tokens(added_tokens: Sequence[Mapping[str, Any]]) -> str | None:
+    for token in added_tokens:
+        if token["single_word"]:
+            return f"added token {token['content']!r} is a single word"
+        if any(character.isspace() for character in token["content"]):
+            return f"added token {token['content']!r} holds white space"
+    if len({token["normalized"] for token in added_tokens}) > 1:
+        return "some of its added tokens are normalized and some are not"
+    return None
+
+
+def _odd_vocabulary(vocab: Mapping[str, int]) -> str | None:
+    # A token with other characters stands for itself; it must not meet one that is written in them.
+    spelt = set(spelt_bytes(vocab))
+    if not vocab.keys() >= set(byte_characters()):
+        return "its vocabulary lacks single bytes"
+    if len(spelt) < len(vocab) or len(set(vocab.values())) < len(vocab):
+        return "its vocabulary holds a token twice"
+    return None
+
+
+def choose_engine(
+    tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any], place: str
+) -> tuple[Engine, str]:
+    """A fast one, if the tokenizer is of a family and both give the same ids at load.
+
+    Args:
+      tokenizer: without truncation and padding.
+      config: its tokenizer.json, as `tokenizers` writes it.
+      place: names it in the warning that they do not.
+
+    Returns:
+      The engine, and why it is not a faster one: nothing if it is one.
+    """
+    reference = ReferenceEngine(tokenizer)
+    try:
+        with failures_as_data_errors("it cannot be loaded", "`tokenizers` needs none of it"):
+            engine = _make_fast(tokenizer, config, reference)
+            if isinstance(engine, str):
+                return reference, engine
+            wrong = _find_difference(engine, tokenizer)
+        if wrong is None:
+            return engine, ""
+    except DataError as error:
+        wrong = str(error)
+    _log.warning(
+        "The fast engine is not used for %s: %s. Ids stay exact, by `tokenizers`, some thirty "
+        "times slower; please report it.",
+        place,
+        wrong,
+    )
+    return reference, wrong
+
+
+def _make_fast(
+    tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any], reference: ReferenceEngine
+) -> Engine | str:
+    """A fast engine for a tokenizer, or why there is none."""
+    if why_not_gigatoken(config) is None:
+        return FastEngine(tokenizer.to_str().encode(), reference)
+    # It loads numba, which who only looks at a tokenizer does without.
+    from pipelines.encoding.families import make_engine
+
+    return make_engine(config, tokenizer)
+
+
+def _find_difference(fast: Engine, tokenizer: tokenizers.Tokenizer) -> str | None:
+    """Both engines on hard strings, also with this tokenizer's added tokens written in them."""
+    texts = [*GOLDEN_TEXTS, *_HARD_TEXTS, *_texts_with_added_tokens(tokenizer)]
+    found, _ = fast.encode(pa.array(texts, pa.large_string()))
+    for text, ids, expected in zip(
+        texts,
+        np.split(found.values, found.offsets[1:-1]),
+        encode_each(tokenizer, texts),
+        strict=True,
+    ):
+        if ids.tolist() != expected:
+            return f"it encodes {text!r} as {ids.tolist()}, `tokenizers` as {expected}"
+    return None
+
+
+def _texts_with_added_tokens(tokenizer: tokenizers.Tokenizer) -> Iterator[str]:
+    added = [t.content for t in tokenizer.get_added_tokens_decoder().values()]
+    for token in added[:64]:
+        yield f"{token}a{token} {token}\n {token}{token[:-1]}x{token[1:]}  {token} "
+    yield "".join(added[:64])
+    yield " ".join(added[:64])
+
+
+def encode_each(tokenizer: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
     """Ids by `tokenizers`, without the special tokens that its post-processor adds.
 
     Raises:

@@ -15,12 +15,16 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.encoding.byte_alphabet import spelt_bytes
-from pipelines.encoding.engine_choice import GOLDEN_TEXTS, choose_engine
-from pipelines.encoding.engines import Engine, encode_each
+from pipelines.encoding.engines import (
+    GOLDEN_TEXTS,
+    Engine,
+    choose_engine,
+    encode_each,
+    failures_as_data_errors,
+)
 from pipelines.encoding.tokenizer_files import (
     COMMON_SPECIALS,
     canonical_config,
-    failures_as_data_errors,
     merged_tokens,
     parse_tokenizer,
     read_tokenizer_files,
@@ -63,7 +67,6 @@ class LoadedTokenizer:
         *,
         config: Mapping[str, Any] | None = None,
         place: str = "tokenizer.json",
-        parallel: bool = False,
     ):
         """From tokenizer.json's bytes, or from what was read of files.
 
@@ -72,12 +75,10 @@ class LoadedTokenizer:
           config: the parsed content of the tokenizer.json that it was read of.
           named_roles: role to token, where another file says so; else common names are looked for.
           place: what to call it in errors.
-          parallel: whether the fast engine may use all cores; same ids either way.
 
         Raises:
           DataError: the bytes are broken, or of a tokenizer that cannot be used.
         """
-        self._parallel = parallel
         self._place = place
         self._named_roles = dict(named_roles or {})
         if isinstance(tokenizer, bytes):
@@ -104,13 +105,6 @@ class LoadedTokenizer:
         self.golden = tuple((text, tuple(i)) for text, i in zip(GOLDEN_TEXTS, ids, strict=True))
         self.prefix_ids, self.suffix_ids = self._surroundings()
 
-    @classmethod
-    def from_json(
-        cls, data: bytes, named_roles: Mapping[str, str] | None = None, *, parallel: bool = False
-    ) -> "LoadedTokenizer":
-        """From bytes of a tokenizer.json, as in a worker: 0.3 s, and 1 s at the first encode."""
-        return cls(data, named_roles, parallel=parallel)
-
     def with_roles(self, special_ids: Mapping[str, int]) -> "LoadedTokenizer":
         """Itself, or one whose roles are those that a set records, if added tokens can have them.
 
@@ -121,11 +115,11 @@ class LoadedTokenizer:
         if not differing or not added.keys() >= {*differing.values()}:
             return self
         named = {role: added[i].content for role, i in differing.items()}
-        return LoadedTokenizer(self.json, named, place=self._place, parallel=self._parallel)
+        return LoadedTokenizer(self.json, named, place=self._place)
 
     def __reduce__(self) -> tuple:
         """Pickled as bytes and roles: engines are made where they are used."""
-        return _unpickle, (self.json, self._named_roles, self._place, self._parallel)
+        return _unpickle, (self.json, self._named_roles, self._place)
 
     @property
     def engine(self) -> str:
@@ -280,15 +274,14 @@ class LoadedTokenizer:
     @cached_property
     @pause_collector()
     def _choice(self) -> tuple[Engine, str]:
-        return choose_engine(self._tokenizer, self._config, self._place, parallel=self._parallel)
+        return choose_engine(self._tokenizer, self._config, self._place)
 
 
-def load_tokenizer(path: str | os.PathLike[str], *, parallel: bool = False) -> LoadedTokenizer:
+def load_tokenizer(path: str | os.PathLike[str]) -> LoadedTokenizer:
     """Loads a tokenizer.json, or a directory that holds one, or vocab.json + merges.txt.
 
     Args:
       path: what the user gave as --tokenizer.
-      parallel: see `LoadedTokenizer`.
 
     Raises:
       UsageError: nothing there that could be read.
@@ -296,14 +289,14 @@ def load_tokenizer(path: str | os.PathLike[str], *, parallel: bool = False) -> L
     """
     files = read_tokenizer_files(os.fspath(path))
     tokenizer = LoadedTokenizer(
-        files.tokenizer, files.named, config=files.config, place=files.place, parallel=parallel
+        files.tokenizer, files.named, config=files.config, place=files.place
     )
     tokenizer.chat_templates = files.chat_templates
     return tokenizer
 
 
-def _unpickle(data: bytes, named: dict[str, str], place: str, parallel: bool) -> LoadedTokenizer:
-    return LoadedTokenizer(data, named, place=place, parallel=parallel)
+def _unpickle(data: bytes, named: dict[str, str], place: str) -> LoadedTokenizer:
+    return LoadedTokenizer(data, named, place=place)
 
 
 def _begins_with_space(spelt: bytes) -> bool:

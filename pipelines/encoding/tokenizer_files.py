@@ -7,13 +7,13 @@ special_tokens_map.json and tokenizer_config.json where they lie beside it.
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Set
-from contextlib import contextmanager
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
+from pipelines.encoding.engines import failures_as_data_errors
 from pipelines.storage import store
 from pipelines.storage.store import is_url
 from schemas.errors import DataError, TextmillError, UsageError
@@ -154,24 +154,6 @@ def canonical_config(data: bytes, config: Mapping[str, Any] | None, place: str) 
     rest = json.loads(head + b'"vocab":{}}}')
     rest["model"] |= {"vocab": model["vocab"], "merges": merges}
     return rest
-
-
-@contextmanager
-def failures_as_data_errors(what: str, remedy: str) -> Iterator[None]:
-    """Any failure of a library becomes a DataError, `what: its first line; remedy`.
-
-    A panic in Rust too, which is no Exception: broken vocabularies and runaway patterns end so.
-    """
-    try:
-        yield
-    except TextmillError:
-        raise
-    except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        first = str(error).split("\n")[0][:300]
-        reason = "".join(c if c.isprintable() else repr(c)[1:-1] for c in first)
-        raise DataError(f"{what}: {reason}; {remedy}") from error
 
 
 def merged_tokens(config: Mapping[str, Any], among: Set[str]) -> set[str]:

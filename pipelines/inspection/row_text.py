@@ -65,7 +65,7 @@ class TokenTexts:
         Raises:
           DataError: it is broken.
         """
-        return cls(LoadedTokenizer.from_json(tokenizer_json))
+        return cls(LoadedTokenizer(tokenizer_json))
 
     def text(self, ids: list[int]) -> str:
         r"""Text of neighbouring tokens; bytes that are no whole character become \xe2.

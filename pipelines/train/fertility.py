@@ -20,7 +20,7 @@ import pyarrow as pa
 from rich.table import Table
 from tokenizers import Tokenizer
 
-from pipelines.encoding.tokenizer_files import failures_as_data_errors
+from pipelines.encoding.engines import failures_as_data_errors
 from pipelines.filters.words import word_spans
 from pipelines.readers.sources import Block
 from pipelines.readers.stored import Part

@@ -23,10 +23,10 @@ from numba import types
 from tokenizers import Regex, pre_tokenizers
 
 from pipelines.encoding import word_slots
+from pipelines.encoding.engines import failures_as_data_errors
 from pipelines.encoding.normal_text import normalized
 from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
 from pipelines.encoding.splitting.splitter import Splitter, split_by
-from pipelines.encoding.tokenizer_files import failures_as_data_errors
 from pipelines.encoding.word_slots import (
     HIGH,
     HIGH_MASK,

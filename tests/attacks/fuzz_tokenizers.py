@@ -193,12 +193,12 @@ def _outcome(data: bytes, folder: str, *, task: str) -> tuple[str, str]:
     from trainers.models.set_tokenizer import open_tokenizer
 
     try:
-        loaded = LoadedTokenizer.from_json(data)
+        loaded = LoadedTokenizer(data)
     except TextmillError as error:
         if not str(error).isprintable():
             return "unprintable", repr(str(error))
         return "refused", str(error)
-    if LoadedTokenizer.from_json(loaded.json).json != loaded.json:
+    if LoadedTokenizer(loaded.json).json != loaded.json:
         return "another in a worker", ""
     reference = Tokenizer.from_buffer(data)
     reference.no_truncation()

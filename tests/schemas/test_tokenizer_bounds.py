@@ -148,7 +148,7 @@ def test_refused_in_words_and_at_once(name):
     config, said = REFUSED[name]
     began = time.monotonic()
     with pytest.raises(DataError, match=said) as raised:
-        LoadedTokenizer.from_json(data_of(config))
+        LoadedTokenizer(data_of(config))
     assert time.monotonic() - began < 20  # the worst took more than 90 s, or all memory
     assert str(raised.value).isprintable() and len(str(raised.value)) < 700
 
@@ -173,7 +173,7 @@ def test_trainers_read_ids_in_words():
 
 def test_a_decoder_that_fails():
     strip = {"type": "Strip", "content": "a", "start": 0, "stop": 3}
-    loaded = LoadedTokenizer.from_json(data_of(changed(_CONFIG, "decoder", value=strip)))
+    loaded = LoadedTokenizer(data_of(changed(_CONFIG, "decoder", value=strip)))
     with pytest.raises(DataError, match="its decoder failed: index out of bounds"):
         loaded.decode([_CONFIG["model"]["vocab"]["a"]])
 
@@ -199,7 +199,7 @@ def test_sizes_of_files_come_first(tmp_path):
 def test_every_published_shape_is_taken(shape, monkeypatch):
     monkeypatch.setattr(tokenizer_bounds, "LimitedProcess", None)  # none starts a process
     config = shapes()[shape]
-    loaded = LoadedTokenizer.from_json(data_of(config))
+    loaded = LoadedTokenizer(data_of(config))
     assert resolve_ids(read_tokenizer_json(loaded.json, shape), shape) == {**_ids(data_of(config))}
     try_tokenizer(config, shape)
 
@@ -213,7 +213,7 @@ def test_growth_of_what_is_published():
         charsmap
     ).decode()
     assert len(longest) * 4 <= MOST_GROWTH
-    assert LoadedTokenizer.from_json(data_of(config)).vocab_size == 38
+    assert LoadedTokenizer(data_of(config)).vocab_size == 38
     config["normalizer"]["normalizers"] *= 2
     with pytest.raises(DataError, match="648 characters that steps up to its normalizer"):
         read_tokenizer_json(data_of(config), "tokenizer.json")

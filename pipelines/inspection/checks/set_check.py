@@ -259,7 +259,7 @@ class _SetCheck:
         path = self._files.fetch("tokenizer.json")
         if not os.path.isfile(path):
             raise DataError(f"{path} is missing, and not listed in {MANIFEST}")
-        return LoadedTokenizer.from_json(read_bounded(path))
+        return LoadedTokenizer(read_bounded(path))
 
     def _surroundings(
         self, schema: Schema, loading: Future[LoadedTokenizer]

@@ -6,20 +6,23 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
+from gigatoken import pretokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, pre_tokenizers
 
 from pipelines.encoding import engines
 from pipelines.encoding.byte_alphabet import byte_characters
-from pipelines.encoding.engine_choice import why_not_gigatoken
 from pipelines.encoding.engines import (
     FastEngine,
     ReferenceEngine,
+    disputed_characters,
     encode_each,
+    why_not_gigatoken,
 )
-from pipelines.encoding.unicode_guard import disputed_code_points
+from pipelines.encoding.splitting.character_sets import property_set
 from pipelines.rows.ragged import Ragged
+from pipelines.rows.text_bytes import utf8_bytes
 from schemas.errors import DataError
 from tests.tools.tokenizer_factory import changed, config_of, data_of, strings, trained_tokenizer
 
@@ -38,6 +41,10 @@ _PIECES = [
 ]
 
 
+def _disputed() -> list[int]:
+    return np.flatnonzero(disputed_characters()).tolist()
+
+
 def _config() -> dict:
     return config_of(trained_tokenizer())
 
@@ -47,6 +54,9 @@ def _engines(data: bytes) -> tuple[FastEngine, Tokenizer]:
     tokenizer = Tokenizer.from_buffer(data)
     canonical = tokenizer.to_str().encode()
     return FastEngine(canonical, ReferenceEngine(tokenizer)), tokenizer
+
+
+_FAST, _ = _engines(data_of(_config()))
 
 
 def _different(data: bytes, texts: list[str], *, guarded: bool = True) -> list[str]:
@@ -92,7 +102,7 @@ def test_equal_on_hard_text_for_every_shape_it_takes(add_prefix_space, strips, n
 
 
 def test_equal_around_every_kind_of_code_point():
-    code_points = {*range(0x700), *range(0, 0x110000, 61), *disputed_code_points()[::7].tolist()}
+    code_points = {*range(0x700), *range(0, 0x110000, 61), *_disputed()[::7]}
     texts = [
         text
         for c in map(chr, sorted(code_points - set(range(0xD800, 0xE000))))
@@ -259,16 +269,6 @@ def test_a_very_long_word(unit):
     assert _different(data_of(_config()), [unit * (600_000 // len(unit))]) == []
 
 
-def test_all_cores_give_the_same_ids():
-    data = data_of(_config())
-    tokenizer = Tokenizer.from_buffer(data)
-    fast = FastEngine(tokenizer.to_str().encode(), ReferenceEngine(tokenizer), parallel=True)
-    text = strings(*("".join(random.Random(i).choices(_PIECES, k=250_000)) for i in range(3)))
-    one, _ = _engines(data)[0].encode(text)
-    many, _ = fast.encode(text)
-    assert np.array_equal(one.values, many.values) and np.array_equal(one.offsets, many.offsets)
-
-
 def test_a_runaway_pattern_ends_in_an_error():
     split = {
         "type": "Split",
@@ -287,3 +287,79 @@ def test_a_runaway_pattern_ends_in_an_error():
     tokenizer = Tokenizer.from_buffer(data_of(config))
     with pytest.raises(DataError, match="pattern"):
         ReferenceEngine(tokenizer).encode(pa.array(["a" * 40 + "!"], pa.large_string()))
+
+
+# ---- the characters that gigatoken classes differently ----
+
+
+def test_the_stored_characters_are_those_that_the_installed_libraries_class_differently():
+    """By where gigatoken splits `a?1?!?`: ? is the character, which joins what is of its class."""
+    points = np.setdiff1d(np.arange(0x110000, dtype="<u4"), np.arange(0xD800, 0xE000))
+    probes = np.tile(np.frombuffer("a?1?!?\n".encode("utf-32-le"), "<u4"), (len(points), 1))
+    probes[:, [1, 3, 5]] = points[:, None]
+    text = np.frombuffer(probes.tobytes().decode("utf-32-le").encode(), np.uint8)
+    starts = np.zeros(len(text) + 1, bool)
+    starts[np.cumsum([len(piece) for piece in pretokenizer(text.tobytes())])] = True
+    begins = starts[:-1][(text & 0xC0) != 0x80].reshape(len(points), 7)
+    by_gigatoken = np.select([*~begins[:, [1, 3, 5]].T], [0, 1, 3], 2)
+    by_reference = np.select(
+        [property_set(atom) for atom in (r"\p{L}", r"\p{N}", r"\s")], [0, 1, 2], 3
+    )
+    differ = points[by_reference[points] != by_gigatoken]
+    assert len(differ) == 4657 and differ.min() > 0x7F
+    assert differ.tolist() == _disputed()
+
+
+@given(
+    st.lists(
+        st.text(
+            st.characters(exclude_categories=["Cs"])
+            | st.sampled_from([chr(c) for c in _disputed()[::97]])
+        ),
+        max_size=8,
+    ),
+    st.integers(0, 3),
+    st.integers(0, 8),
+)
+def test_documents_with_one_of_them_go_to_the_reference(documents, start, length):
+    text = strings(*documents).slice(start, length)
+    _, guarded = _FAST.encode(text)
+    disputed = set(_disputed())
+    assert guarded == sum(any(ord(c) in disputed for c in text) for text in text.to_pylist())
+
+
+def test_versions_that_were_not_compared_are_not_used(monkeypatch):
+    assert why_not_gigatoken(_config()) is None
+    monkeypatch.setitem(engines.COMPARED, "tokenizers", "0.0.1")
+    assert "other versions" in str(why_not_gigatoken(_config()))
+
+
+def test_the_two_split_differently_around_disputed_code_points_only():
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    disputed = set(_disputed())
+    beside = {c + step for c in disputed for step in (-1, 1)}
+    sample = disputed | beside | set(range(0x3000)) | set(range(0, 0x110000, 41))
+    for code_point in sorted(sample - set(range(0xD800, 0xE000))):
+        c = chr(code_point)
+        text = f"a{c}b1{c}2!{c}? {c} '{c}s"
+        by_reference = [text[start:stop] for _, (start, stop) in byte_level.pre_tokenize_str(text)]
+        by_gigatoken = [piece.decode() for piece in pretokenizer(text.encode())]
+        assert (by_reference != by_gigatoken) == (code_point in disputed), hex(code_point)
+
+
+def test_buffers_are_the_array_itself():
+    text = pa.array(["a", "", "bcd", "é"], pa.large_string())
+    data, bounds = utf8_bytes(text.slice(1, 3))
+    assert bounds.tolist() == [0, 0, 3, 5]
+    assert data.tobytes() == "bcdé".encode()
+    assert data.ctypes.data == text.buffers()[2].address + 1
+    no_data, no_bounds = utf8_bytes(pa.array([], pa.large_string()))
+    assert no_bounds.tolist() == [0] and len(no_data) == 0
+
+
+def test_text_of_another_kind_is_refused():
+    fast, _ = _engines(data_of(_config()))
+    with pytest.raises(TypeError, match="StringArray"):
+        fast.encode(pa.array(["a"]))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="1 nulls"):
+        fast.encode(pa.array(["a", None], pa.large_string()))

@@ -142,10 +142,10 @@ def test_a_merge_across_words_is_refused():
 
 
 def test_the_reason_is_told():
-    tokenizer = LoadedTokenizer.from_json(small_tokenizer("Llama 3").to_str().encode())
+    tokenizer = LoadedTokenizer(small_tokenizer("Llama 3").to_str().encode())
     assert tokenizer.engine == tokenizer.encoded_by == "word table"
     config = changed(config_of(trained_tokenizer()), "normalizer", value={"type": "Nmt"})
-    tokenizer = LoadedTokenizer.from_json(data_of(config))
+    tokenizer = LoadedTokenizer(data_of(config))
     assert tokenizer.engine == "tokenizers"
     assert tokenizer.encoded_by == "tokenizers, since its normalizer is Nmt"
 

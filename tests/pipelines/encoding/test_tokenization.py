@@ -30,14 +30,14 @@ _ROLES = {"bos": 0, "pad": 1, "eos": 2, "unk": 3, "mask": 4}
 
 
 def _loaded() -> LoadedTokenizer:
-    return LoadedTokenizer.from_json(trained_tokenizer().to_str().encode())
+    return LoadedTokenizer(trained_tokenizer().to_str().encode())
 
 
 _kept = functools.cache(_loaded)
 
 
 def _of(tokenizer: Tokenizer) -> LoadedTokenizer:
-    return LoadedTokenizer.from_json(tokenizer.to_str().encode())
+    return LoadedTokenizer(tokenizer.to_str().encode())
 
 
 def _word_piece() -> Tokenizer:
@@ -128,7 +128,7 @@ def test_a_token_that_merges_spell_has_no_role():
     model = config["model"]
     model["vocab"] |= {"<s": 900}
     model["merges"] += [["<", "s"], ["<s", ">"]]
-    tokenizer = LoadedTokenizer.from_json(data_of(config))
+    tokenizer = LoadedTokenizer(data_of(config))
     assert "bos" not in tokenizer.special_ids
     assert tokenizer.special_ids == {"eos": 2, "pad": 1, "mask": 4, "unk": 3}
 
@@ -163,14 +163,14 @@ def test_truncation_and_padding_are_taken_out():
 
 def test_json_is_canonical():
     config = config_of(trained_tokenizer())
-    pretty = LoadedTokenizer.from_json(json.dumps(config, indent=4).encode())
+    pretty = LoadedTokenizer(json.dumps(config, indent=4).encode())
     assert pretty.json == _loaded().json
-    assert LoadedTokenizer.from_json(pretty.json).sha256 == pretty.sha256
+    assert LoadedTokenizer(pretty.json).sha256 == pretty.sha256
 
 
 def test_pickling_keeps_roles_and_ids():
     data = trained_tokenizer().to_str().encode()
-    tokenizer = LoadedTokenizer.from_json(data, {"bos": "<unk>"})
+    tokenizer = LoadedTokenizer(data, {"bos": "<unk>"})
     text = strings("pickled 中", "\U000323b0")
     before = tokenizer.encode(text)
     copy = pickle.loads(pickle.dumps(tokenizer))
@@ -191,10 +191,10 @@ def test_named_roles_go_before_common_names(tmp_path):
 def test_what_cannot_be_used_is_refused():
     config = config_of(trained_tokenizer())
     with pytest.raises(DataError, match="dropout"):
-        LoadedTokenizer.from_json(data_of(changed(config, "model", "dropout", value=0.1)))
+        LoadedTokenizer(data_of(changed(config, "model", "dropout", value=0.1)))
     far = changed(config, "model", "vocab", "a", value=4_000_000_000)
     with pytest.raises(DataError, match="4,000,000,000"):
-        LoadedTokenizer.from_json(data_of(far))
+        LoadedTokenizer(data_of(far))
     with pytest.raises(DataError, match="vocabulary is empty"):
         _of(Tokenizer(models.BPE()))
     twice = trained_tokenizer()

@@ -6,11 +6,8 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from pipelines.encoding.tokenizer_files import (
-    failures_as_data_errors,
-    merged_tokens,
-    read_tokenizer_files,
-)
+from pipelines.encoding.engines import failures_as_data_errors
+from pipelines.encoding.tokenizer_files import merged_tokens, read_tokenizer_files
 from schemas.errors import DataError, UsageError
 from tests.tools.places import DATA
 from tests.tools.tokenizer_factory import ROBERTA_SPECIALS, config_of, trained_tokenizer

@@ -172,7 +172,7 @@ def test_the_command_makes_the_same_set(made):
     command = told["command"].replace("DIR/", f"{made}/").replace("NEW_DIR", "elsewhere")
     argv = with_config(shlex.split(command)[3:], "build_shards", lambda: (BuildOptions, Mlm), str)
     options, others = parse_options(argv)
-    tokenizer = LoadedTokenizer.from_json((made / "tokenizer.json").read_bytes())
+    tokenizer = LoadedTokenizer((made / "tokenizer.json").read_bytes())
     assert others == []
     assert options.schema(tokenizer, {}).fingerprint == info.schema.fingerprint
 
@@ -190,7 +190,7 @@ def _content(directory: Path, **changes) -> SetContent:
         rejects=Rejects(),
         token_counts=read_token_counts(info),
         samples=sample_rows(info.schema, info.manifest.files, lambda name: str(directory / name)),
-        tokenizer=LoadedTokenizer.from_json((directory / "tokenizer.json").read_bytes()),
+        tokenizer=LoadedTokenizer((directory / "tokenizer.json").read_bytes()),
         config=b"max_length: 16\nsplits: train:0.9,validation:0.1\n",
     )
     return replace(content, **changes)
@@ -248,7 +248,7 @@ def test_250_000_ids_and_65_536_shards_are_a_small_page(tmp_path):
         rejects=Rejects.of(Reject("a.txt", n, f"reason_{n % 13}", "x" * 5000) for n in range(1000)),
         token_counts=counts,
         samples={},
-        tokenizer=LoadedTokenizer.from_json(tokenizer_json(250_000)),
+        tokenizer=LoadedTokenizer(tokenizer_json(250_000)),
         config=b"",
     )
     page = report_html(content)

@@ -223,7 +223,7 @@ def test_another_tokenizer_is_found(directory):
 def test_golden_ids_that_the_tokenizer_does_not_give_are_found(tmp_path):
     from pipelines.encoding.tokenizer import LoadedTokenizer
 
-    tokenizer = LoadedTokenizer.from_json(tokenizer_json(50))
+    tokenizer = LoadedTokenizer(tokenizer_json(50))
     for golden, number in ((tokenizer.golden, 0), (((tokenizer.golden[0][0], (49,)),), 1)):
         directory = tmp_path / str(number)
         write_mlm_set(directory, golden=golden)

@@ -18,7 +18,7 @@ from tests.tools.task_rows import make_rows
 from tests.tools.tokenizer_factory import trained_tokenizer
 
 REFERENCE = trained_tokenizer()
-TOKENIZER = LoadedTokenizer.from_json(REFERENCE.to_str().encode())
+TOKENIZER = LoadedTokenizer(REFERENCE.to_str().encode())
 TASK = "--task=classification"
 TEXTS = ["The quick brown fox", "jumps over", "the lazy dogs' beds", "who's 12 years old?"]
 LONG = "The quick brown fox, who's 12 years old, doesn't jump over the lazy dogs' beds."
@@ -94,7 +94,7 @@ def test_pairs_are_those_of_tokenizers(bert):
     reference = trained_tokenizer()
     if bert:
         reference.post_processor = processors.BertProcessing(("</s>", 2), ("<s>", 0))
-    tokenizer = LoadedTokenizer.from_json(reference.to_str().encode())
+    tokenizer = LoadedTokenizer(reference.to_str().encode())
     pairs = TEXTS[1:] + [LONG]
     fields = {"text": TEXTS, "text_pair": pairs, "label": ["a", "b", "a", "b"]}
     flags = [TASK, "--classes=a,b", "--max_length=24", "--text_pair_field=other"]
@@ -218,7 +218,7 @@ def test_flags_that_cannot_work(flags, message, capsys):
 def test_a_tokenizer_that_puts_nothing_between_texts_serves_no_pairs():
     bare = trained_tokenizer()
     bare.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B")
-    tokenizer = LoadedTokenizer.from_json(bare.to_str().encode())
+    tokenizer = LoadedTokenizer(bare.to_str().encode())
     flags = [TASK, "--classes=a,b", "--text_pair_field=b"]
     with pytest.raises(UsageError, match="nothing between two texts"):
         make_rows(tokenizer, {"text": ["a"], "text_pair": ["b"], "label": ["a"]}, *flags)

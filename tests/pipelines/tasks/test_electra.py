@@ -9,7 +9,7 @@ from tests.tools.task_rows import make_rows
 from tests.tools.tokenizer_factory import TEXT, trained_tokenizer
 
 REFERENCE = trained_tokenizer()
-TOKENIZER = LoadedTokenizer.from_json(REFERENCE.to_str().encode())
+TOKENIZER = LoadedTokenizer(REFERENCE.to_str().encode())
 WORDS = " ".join(TEXT).split()
 
 

@@ -14,7 +14,7 @@ from tests.tools.tokenizer_factory import TEXT, trained_tokenizer
 
 REFERENCE = trained_tokenizer()
 REFERENCE.add_special_tokens([f"<extra_id_{n}>" for n in range(40)])
-TOKENIZER = LoadedTokenizer.from_json(REFERENCE.to_str().encode())
+TOKENIZER = LoadedTokenizer(REFERENCE.to_str().encode())
 SENTINELS = [REFERENCE.token_to_id(f"<extra_id_{n}>") for n in range(40)]
 TASK = "--task=span_corruption"
 EOS = 2
@@ -165,7 +165,7 @@ def test_what_cannot_work_is_refused(flags, message):
 def test_a_tokenizer_without_eos_is_refused():
     bare = trained_tokenizer()
     content = bare.to_str().replace('"</s>"', '"[X]"')
-    tokenizer = LoadedTokenizer.from_json(content.encode())
+    tokenizer = LoadedTokenizer(content.encode())
     with pytest.raises(UsageError, match="no eos token"):
         make_rows(tokenizer, {"text": ["a"]}, TASK)
 

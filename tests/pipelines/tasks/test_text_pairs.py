@@ -30,7 +30,7 @@ TEXTS = ["The quick brown fox", "jumps", "over the lazy dogs' beds", "Blåbærsy
 def loaded(post_processor):
     tokenizer = trained_tokenizer()
     tokenizer.post_processor = post_processor
-    return tokenizer, LoadedTokenizer.from_json(tokenizer.to_str().encode())
+    return tokenizer, LoadedTokenizer(tokenizer.to_str().encode())
 
 
 @pytest.mark.parametrize(

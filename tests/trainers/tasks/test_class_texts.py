@@ -48,7 +48,7 @@ def test_rows_are_those_of_a_set(post_processor, truncation, pairs):
     if pairs:
         fields["text_pair"] = TEXTS[::-1]
         flags.append("--text_pair_field=other")
-    loaded = LoadedTokenizer.from_json(tokenizer.to_str().encode())
+    loaded = LoadedTokenizer(tokenizer.to_str().encode())
     made = make_rows(loaded, fields, *flags, f"--truncation={truncation}")
     columns = made.columns["train"]
     texts = zip(*([TEXTS, TEXTS[::-1]] if pairs else [TEXTS]), strict=True)
@@ -82,7 +82,7 @@ def test_pairs_are_cut_as_tokenizers_cuts_them(lengths, max_length):
 
 def test_texts_are_normalized_as_the_set_was():
     tokenizer = trained_tokenizer()
-    loaded = LoadedTokenizer.from_json(tokenizer.to_str().encode())
+    loaded = LoadedTokenizer(tokenizer.to_str().encode())
     flags = ["--task=classification", "--classes=a,b", "--max_length=24", "--normalize=nfc"]
     text = "Bla\u030aba\u0308r"
     schema = make_rows(loaded, {"text": ["x"], "label": ["a"]}, *flags).schema
