@@ -3,6 +3,7 @@
 Counts are kept per shard and only ever added up, so that workers combine them in any order.
 """
 
+from collections import Counter
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from operator import attrgetter
@@ -12,8 +13,9 @@ import numpy as np
 
 from schemas.drops import (
     BY_SHARD,
+    SIZES,
+    Funnel,
     Observed,
-    are_counts,
     check_counts,
     describe_dropped,
     total_counts,
@@ -21,7 +23,6 @@ from schemas.drops import (
 )
 from schemas.errors import DataError
 from schemas.features import MAX_TOKENS
-from schemas.funnel import SIZES, Funnel
 from schemas.typed_json import from_json, quote
 
 HISTOGRAM_BINS = 33  # bin b counts documents of 2**(b-1) <= tokens < 2**b; bin 0 is empty ones
@@ -92,8 +93,7 @@ class ShardStatistics:
             bins = getattr(self, name)
             if len(bins) != HISTOGRAM_BINS:
                 raise DataError(f"{name} has {len(bins)} bins, not {HISTOGRAM_BINS}")
-            if not are_counts(bins):
-                check_counts({f"{name}[{i}]": n for i, n in enumerate(bins)})
+            check_counts(dict(zip(_BIN_NAMES[name], bins)))
         check_counts(dict(zip(COUNTS, _counts_of(self))))
         check_counts(self.labels)
         check_counts(self.dropped)
@@ -109,6 +109,7 @@ class ShardStatistics:
 
 
 HISTOGRAMS = ("length_histogram", "length_tokens")
+_BIN_NAMES = {name: [f"{name}[{i}]" for i in range(HISTOGRAM_BINS)] for name in HISTOGRAMS}
 COUNTS = tuple(f.name for f in fields(ShardStatistics) if f.type in (int, "int"))
 _counts_of = attrgetter(*COUNTS)
 DERIVED = ("row_tokens", "splits", "total")  # in stats.json beside the fields of Statistics
@@ -120,14 +121,13 @@ def _sum(shards: Iterable[ShardStatistics]) -> ShardStatistics:
     if not shards:
         return ShardStatistics()
     counts: Dict[str, Any] = dict(zip(COUNTS, map(sum, zip(*map(_counts_of, shards)))))
-    labels: Dict[str, int] = {}
-    for shard in shards:
-        for name, count in shard.labels.items():  # a class that no document has stays, with 0
-            labels[name] = labels.get(name, 0) + count
-    dropped = total_counts(*(shard.dropped for shard in shards))
     for name in HISTOGRAMS:
         counts[name] = tuple(map(sum, zip(*(getattr(shard, name) for shard in shards))))
-    return ShardStatistics(labels=labels, dropped=dropped, **counts)
+    labels: Counter[str] = Counter()
+    for shard in shards:
+        labels.update(shard.labels)  # a class that no document has stays, with 0
+    dropped = total_counts(*(shard.dropped for shard in shards))
+    return ShardStatistics(labels=dict(labels), dropped=dropped, **counts)
 
 
 def _plain(counts: ShardStatistics) -> Dict[str, Any]:
@@ -148,17 +148,12 @@ def _gather_dropped(shard: Any, place: str) -> Any:
         return shard  # which is refused with its type
     of_flags = {drop.name: 0 for drop in BY_SHARD if drop.of_flag}
     gathered = {"trained": 0, **of_flags, **shard}
-    try:
-        dropped = {drop.name: gathered.pop(drop.name) for drop in BY_SHARD}
-    except KeyError as error:
-        raise DataError(f"{place}: {error} is missing: build the set anew") from error
-    return _with_dropped(gathered, {n: count for n, count in dropped.items() if count != 0}, place)
-
-
-def _with_dropped(counts: Dict[str, Any], dropped: Any, place: str) -> Dict[str, Any]:
-    if "dropped" in counts:
-        raise DataError(f"{place}: the field 'dropped' is unknown: build the set anew")
-    return dict(counts, dropped=dropped)
+    missing = [drop.name for drop in BY_SHARD if drop.name not in gathered]
+    if missing or "dropped" in shard:
+        fault = f"{missing[0]!r} is missing" if missing else "the field 'dropped' is unknown"
+        raise DataError(f"{place}: {fault}: build the set anew")
+    dropped = {drop.name: gathered.pop(drop.name) for drop in BY_SHARD}
+    return dict(gathered, dropped={name: n for name, n in dropped.items() if n != 0})
 
 
 def _dense(counts: ShardStatistics, row_tokens: int) -> Dict[str, Any]:
@@ -296,7 +291,9 @@ class Statistics:
             )
         own = {name: value for name, value in values.items() if name not in DERIVED}
         own.setdefault("observed", {})
-        own = _with_dropped(own, own.pop(_REJECTED, None), source)
+        if "dropped" in own:
+            raise DataError(f"{source}: the field 'dropped' is unknown: build the set anew")
+        own["dropped"] = own.pop(_REJECTED, None)
         if isinstance(own.get("shards"), dict):
             own["shards"] = {
                 name: _gather_dropped(shard, f"{source}: shards.{name}")

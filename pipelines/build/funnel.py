@@ -20,9 +20,8 @@ from pipelines.rows.example_batch import (
     from_stream,
 )
 from pipelines.tasks.task import Task
-from schemas.drops import DROPS
+from schemas.drops import DROPS, LONGEST, SAMPLES, Funnel, Removed, Sample, shorten
 from schemas.features import token_dtype
-from schemas.funnel import LONGEST, SAMPLES, Funnel, Removed, Sample, shorten
 from schemas.sidecar import Schema
 
 _LONGEST_CHARACTER = 4  # bytes, of which a token has one at least

@@ -13,9 +13,8 @@ from pipelines.rows.example_batch import COPIES, MARK, ExampleBatch, without_rep
 from pipelines.rows.ragged import Ragged
 from pipelines.rows.routing import Routes, joint_digests
 from pipelines.tasks.task import Examples, Task
-from schemas.drops import mark_of, total_counts
+from schemas.drops import Funnel, mark_of, total_counts
 from schemas.features import is_training, token_dtype
-from schemas.funnel import Funnel
 from schemas.sidecar import Schema
 
 

@@ -41,8 +41,7 @@ from pipelines.writers.token_counts import (
     NO_COUNTS,
     count_tokens,
 )
-from schemas.drops import total_counts
-from schemas.funnel import Funnel
+from schemas.drops import Funnel, total_counts
 from schemas.manifest import Manifest, ManifestFile
 from schemas.statistics import ShardStatistics, Statistics
 

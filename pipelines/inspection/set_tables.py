@@ -12,8 +12,7 @@ from rich.text import Text
 from pipelines.host.tables import bars_table, columns_table, facts_table
 from pipelines.inspection.row_text import TokenTexts
 from schemas.commands.terminal import number_of, visible
-from schemas.drops import REFUSED, describe_dropped, in_order
-from schemas.funnel import Funnel, sizes
+from schemas.drops import REFUSED, Funnel, describe_dropped, in_order, sizes
 from schemas.sidecar import Schema, SetInfo
 from schemas.statistics import ShardStatistics, Statistics
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import funnel
+from schemas import drops
+from schemas.drops import LONGEST, SAMPLES, Funnel, Removed, Sample, shorten
 from schemas.errors import DataError
-from schemas.funnel import LONGEST, SAMPLES, Funnel, Removed, Sample, shorten
 from schemas.statistics import ShardStatistics, Statistics, by_length
 from schemas.typed_json import to_json
 
@@ -45,7 +45,7 @@ def test_samples_are_the_smallest_in_any_order_and_cut(numbers, cut, random):
 
 
 def test_reasons_beyond_a_hundred_have_no_samples(monkeypatch):
-    monkeypatch.setattr(funnel, "SAMPLED_REASONS", 2)
+    monkeypatch.setattr(drops, "SAMPLED_REASONS", 2)
     removed = Removed(1, 1, 1, (Sample(_name(1), "x"),))
     parts = [Funnel(removed={f"filter:{name}": removed}) for name in "cab"]
     for order in (parts, parts[::-1]):

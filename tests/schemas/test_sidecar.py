@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import codec, features, records, sidecar, statistics
-from schemas.drops import BY_SHARD
+from schemas.drops import BY_SHARD, SIZES, Funnel, Removed, Sample
 from schemas.errors import DataError
-from schemas.funnel import SIZES, Funnel, Removed, Sample
 from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
 from schemas.records import DOCUMENT_FORMATS
 from schemas.sidecar import InputFile, Inputs, Schema, read_set

@@ -10,9 +10,9 @@ import numpy as np
 
 from pipelines.writers.tfds_info import tfds_files
 from pipelines.writers.token_counts import token_counts_file
+from schemas.drops import Funnel, Removed, Sample
 from schemas.errors import DataError
 from schemas.features import is_training, max_masked_slots, task_features, unmask
-from schemas.funnel import Funnel, Removed, Sample
 from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
 from schemas.records import frame
 from schemas.sidecar import Inputs, Schema, read_set, shard_name

@@ -18,8 +18,7 @@ from pipelines.inspection.set_tables import by_number, length_bins
 from pipelines.readers.documents import Reject
 from pipelines.tasks.task import task_class
 from schemas.commands.terminal import number_of
-from schemas.drops import BY_SHARD, drop_of, in_order
-from schemas.funnel import SIZES, Removed, sizes
+from schemas.drops import BY_SHARD, SIZES, Removed, drop_of, in_order, sizes
 from schemas.sidecar import Schema
 
 _LISTED = 20  # inputs, reasons, classes, parameters: the rest is one line

@@ -11,8 +11,8 @@ from tokenizers import Tokenizer
 
 from pipelines.build_shards import main
 from pipelines.verify import main as verify
+from schemas.drops import SAMPLES, shorten
 from schemas.errors import UsageError
-from schemas.funnel import SAMPLES, shorten
 from schemas.sidecar import read_set
 from tests.tools.near_factory import digest_of, near_documents, removals
 

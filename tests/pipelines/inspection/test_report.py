@@ -27,7 +27,7 @@ from pipelines.readers.documents import Reject
 from pipelines.tasks.mlm import Mlm
 from pipelines.writers.rejects import Rejects
 from pipelines.writers.token_counts import read_token_counts
-from schemas.funnel import Funnel, Removed, Sample
+from schemas.drops import Funnel, Removed, Sample
 from schemas.manifest import ManifestFile
 from schemas.sidecar import InputFile, Inputs, read_set
 from schemas.statistics import ShardStatistics, Statistics, by_length
