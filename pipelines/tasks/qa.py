@@ -42,10 +42,10 @@ from pipelines.tasks.task import (
     Task,
     problems_where,
 )
+from schemas.commands.template import Slot, parse_template
 from schemas.errors import UsageError
 from schemas.features import is_training, token_dtype
 from schemas.sidecar import Schema
-from schemas.template import Slot, parse_template
 
 if TYPE_CHECKING:
     from pipelines.encoding.tokenizer import LoadedTokenizer

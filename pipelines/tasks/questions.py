@@ -18,7 +18,7 @@ from pipelines.readers.documents import Documents
 from pipelines.rows.ragged import Ragged, ranges
 from pipelines.rows.text_bytes import utf8_bytes
 from pipelines.tasks.token_places import character_begins, token_ends, token_span
-from schemas.template import Slot
+from schemas.commands.template import Slot
 
 _IS_PLAIN = np.array([chr(byte).isascii() and chr(byte).isalnum() for byte in range(256)])
 NONE, FIRST, EVERY, HOLDING = range(4)  # which windows are wanted; HOLDING: those with the answer

@@ -7,20 +7,19 @@ done in a child that stays for the next piece of work, and is ended when it take
 
 import atexit
 import os
-import select
 import struct
 import subprocess
 import sys
 import threading
-import time
-from typing import List, Optional
+from contextlib import suppress
+from typing import Optional
 
 SECONDS = 10  # of one answer
 BYTES = 4 << 30  # of address space
 _STARTING_SECONDS = 60  # to import what the child needs, on a busy machine
 _LENGTH = struct.Struct("<q")
-_READ = 1 << 20
-# `answer` is what a program defines. It may not write to stdout, and reads nothing.
+# `answer` is what a program defines. It may not write to stdout, and reads nothing. The first
+# request is empty: its answer shows that the program has started.
 _FRAME = """
 import os, resource, struct, sys
 sys.path[:] = sys.argv[2:]
@@ -31,14 +30,15 @@ limit = int(sys.argv[1])
 soft, hard = resource.getrlimit(resource.RLIMIT_AS)
 if hard == resource.RLIM_INFINITY or hard > limit:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-pipe_out.write(b"\\0")
+started = False
 while True:
-    pipe_out.flush()
     head = pipe_in.read(8)
     if len(head) < 8:
         os._exit(0)
-    said = answer(pipe_in.read(struct.unpack("<q", head)[0]))
-    pipe_out.write(struct.pack("<q", len(said)) + said)
+    data = pipe_in.read(struct.unpack("<q", head)[0])
+    answered, started = answer(data) if started else b"", True
+    pipe_out.write(struct.pack("<q", len(answered)) + answered)
+    pipe_out.flush()
 """
 
 
@@ -77,14 +77,14 @@ class LimitedProcess:
           LimitExceeded: there is none, and the child was ended.
         """
         with self._lock:
-            child = self._started()
+            child = self._start()
             try:
-                return self._exchange(child, data)
+                return self._exchange(child, data, self._seconds)
             except BaseException:  # an interrupt as well: the next answer would be this one's
                 self._end(child)
                 raise
 
-    def _started(self) -> subprocess.Popen:
+    def _start(self) -> subprocess.Popen:
         if self._child is not None and self._owner == os.getpid():
             return self._child
         child = subprocess.Popen(
@@ -93,58 +93,46 @@ class LimitedProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            bufsize=0,
             # without where credentials of a store are: it does what untrusted files say
             env={k: v for k, v in os.environ.items() if not k.startswith("TEXTMILL_")},
         )
         self._child, self._owner = child, os.getpid()
         atexit.register(self.close)
-        assert child.stdin is not None and child.stdout is not None
-        os.set_blocking(child.stdin.fileno(), False)
         try:
-            self._read(child, 1, time.monotonic() + _STARTING_SECONDS)
+            self._exchange(child, b"", _STARTING_SECONDS)
         except BaseException:
             self._end(child)
             raise
         return child
 
-    def _exchange(self, child: subprocess.Popen, data: bytes) -> bytes:
-        assert child.stdin is not None
-        until = time.monotonic() + self._seconds
-        left = memoryview(_LENGTH.pack(len(data)) + data)
-        while left:
-            self._wait(child, [], [child.stdin], until)
-            try:
-                left = left[os.write(child.stdin.fileno(), left[:_READ]) :]
-            except BlockingIOError:
-                continue
-            except BrokenPipeError:
-                break  # reading says why
-        (length,) = _LENGTH.unpack(self._read(child, _LENGTH.size, until))
-        return self._read(child, length, until)
+    def _exchange(self, child: subprocess.Popen, data: bytes, seconds: float) -> bytes:
+        assert child.stdin is not None and child.stdout is not None
+        is_late = threading.Event()
 
-    def _read(self, child: subprocess.Popen, size: int, until: float) -> bytes:
-        assert child.stdout is not None
-        parts: List[bytes] = []
-        while size:
-            self._wait(child, [child.stdout], [], until)
-            part = os.read(child.stdout.fileno(), min(size, _READ))
-            if not part:
-                raise LimitExceeded(
-                    f"ends the process that reads it, which may take {self._size >> 20:,} MiB"
-                )
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
+        def end_late() -> None:
+            is_late.set()
+            child.kill()  # which ends the reading and the writing below
 
-    def _wait(self, child: subprocess.Popen, readers: list, writers: list, until: float) -> None:
-        poll = select.poll()  # unlike select.select, it takes any file number
-        for file in readers:
-            poll.register(file, select.POLLIN)
-        for file in writers:
-            poll.register(file, select.POLLOUT)
-        if not poll.poll(max(until - time.monotonic(), 0) * 1000):
-            raise LimitExceeded(f"takes more than {self._seconds} s")
+        timer = threading.Timer(seconds, end_late)
+        timer.daemon = True
+        timer.start()
+        try:
+            with suppress(BrokenPipeError):  # reading finds the end of the child
+                child.stdin.write(_LENGTH.pack(len(data)) + data)
+                child.stdin.flush()
+            head = child.stdout.read(_LENGTH.size)
+            size = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else 1
+            answer = child.stdout.read(size)
+        finally:
+            timer.cancel()
+            timer.join()
+        if is_late.is_set():
+            raise LimitExceeded(f"takes more than {seconds} s")
+        if len(answer) < size:
+            raise LimitExceeded(
+                f"ends the process that reads it, which may take {self._size >> 20:,} MiB"
+            )
+        return answer
 
     def _end(self, child: subprocess.Popen) -> None:
         self._child = None
@@ -152,5 +140,6 @@ class LimitedProcess:
         child.kill()
         child.wait()
         for pipe in (child.stdin, child.stdout):
-            if pipe is not None:
+            with suppress(BrokenPipeError):  # of what was not written
+                assert pipe is not None
                 pipe.close()

@@ -2,8 +2,8 @@
 
 import pytest
 
+from schemas.commands.template import Slot, parse_template
 from schemas.errors import UsageError
-from schemas.template import Slot, parse_template
 
 FIELDS = ("question", "context", "answer")
 

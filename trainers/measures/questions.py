@@ -25,10 +25,10 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
+from schemas.commands.template import parse_template
 from schemas.errors import DataError
 from schemas.manifest import EVALUATION
 from schemas.sidecar import Schema
-from schemas.template import parse_template
 from trainers.data.shard_set import ShardSet
 
 
