@@ -18,23 +18,15 @@ import numpy as np
 
 from schemas.errors import DataError
 from schemas.features import Feature, positions_from_segments
+from schemas.records import varint
 
 ENCODINGS = ("bytes", "int64_list")
 _BYTES_LIST, _INT64_LIST = 1, 3  # field numbers in tf.train.Feature
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def _field(number: int, length: int) -> bytes:
     """Tag and length of a length-delimited protobuf field."""
-    return _varint(number << 3 | 2) + _varint(length)
+    return varint(number << 3 | 2) + varint(length)
 
 
 def _bits(dtype: str) -> np.uint64:

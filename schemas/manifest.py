@@ -20,6 +20,7 @@ from schemas.typed_json import (
     check,
     check_kinds,
     from_json,
+    hash_json,
     number,
     parse_json,
 )
@@ -111,29 +112,18 @@ class Manifest:
         check(paths == sorted(set(paths)), "files", paths, "sorted by path, each once")
         for file in self.files:
             if file.bytes > MAX_BYTES and file.split is None:
-                check(
-                    file.path in (EVALUATION, *REJECTED),
-                    f"bytes of {file.path}",
-                    file.bytes,
-                    f"such a file has up to {MAX_BYTES:,}",
-                )
+                good, most = file.path in (EVALUATION, *REJECTED), f"{MAX_BYTES:,}"
+                check(good, f"bytes of {file.path}", file.bytes, f"such a file has up to {most}")
         expected = self.compute_digest()
         if not self.digest:
             object.__setattr__(self, "digest", expected)
-        check(
-            self.digest == expected,
-            "digest",
-            self.digest,
-            f"the other fields give {expected}: the file was edited; copy the set again or build "
-            "it anew",
-        )
+        remedy = f"the other fields give {expected}: the file was edited; copy the set again or "
+        check(self.digest == expected, "digest", self.digest, remedy + "build it anew")
 
     def compute_digest(self) -> str:
         """The sha256 of every field but `digest`, as canonical JSON."""
         values = {name: value for name, value in vars(self).items() if name != "digest"}
-        values["files"] = [vars(file) for file in self.files]
-        canonical = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return hashlib.sha256(canonical.encode()).hexdigest()
+        return hash_json(dict(values, files=[vars(file) for file in self.files]))
 
     def identify_rows(self) -> str:
         """The sha256 of what decides a set's rows: its schema's fingerprint and all its shards.

@@ -9,7 +9,8 @@ import json
 import os
 import re
 from dataclasses import asdict, dataclass, field
-from typing import Any, ContextManager, Dict, List, Optional, Tuple
+from itertools import chain
+from typing import Any, ContextManager, Dict, Iterator, List, Optional, Tuple
 
 from schemas.agreement import disagreements
 from schemas.codec import ENCODINGS, RowCodec
@@ -33,6 +34,7 @@ from schemas.typed_json import (
     check,
     check_kinds,
     from_json,
+    hash_json,
     number,
     one_of,
     parse_json,
@@ -61,6 +63,8 @@ _KINDS = {
     "seed": number(0, (1 << 64) - 1),
     "encoding": one_of(*ENCODINGS),
 }
+
+_Rule = Tuple[str, bool, str]  # a field, whether it is good, and what belongs there
 
 
 @dataclass(frozen=True)
@@ -121,87 +125,69 @@ class Schema:
         """Refuses what no trainer could use."""
         check_version(self.format_version)
         check_kinds(vars(self), _KINDS)
-        self._check_ids()
-        self._check_masks()
-        self._check_shards()
-        self._check_features()
+        check_parameters(
+            self.task, self.parameters, vocab_size=self.vocab_size, special_ids=self.special_ids
+        )
+        rules = chain(self._rules_of_ids(), self._rules_of_masks(), self._rules_of_files())
+        for name, good, remedy in rules:
+            check(good, name, getattr(self, name), remedy)
         expected = self.compute_fingerprint()
         if not self.fingerprint:
             object.__setattr__(self, "fingerprint", expected)
-        self._check(
-            "fingerprint",
-            self.fingerprint == expected,
-            f"the other fields give {expected}: the file was edited; build the set anew",
-        )
+        good, remedy = self.fingerprint == expected, "the file was edited; build the set anew"
+        check(good, "fingerprint", self.fingerprint, f"the other fields give {expected}: {remedy}")
 
-    def _check(self, name: str, good: bool, remedy: str) -> None:
-        check(good, name, getattr(self, name), remedy)
-
-    def _check_ids(self) -> None:
-        self._check(
-            "special_ids", set(self.special_ids) <= set(ROLES), "roles are " + ", ".join(ROLES)
-        )
-        self._check(
+    def _rules_of_ids(self) -> "Iterator[_Rule]":
+        yield "special_ids", set(self.special_ids) <= set(ROLES), "roles are " + ", ".join(ROLES)
+        ids, known = self.all_special_ids, range(self.vocab_size)
+        yield (
             "all_special_ids",
-            list(self.all_special_ids) == sorted(set(self.all_special_ids))
-            and all(0 <= i < self.vocab_size for i in self.all_special_ids)
-            and set(self.special_ids.values()) <= set(self.all_special_ids),
+            list(ids) == sorted({i for i in ids if i in known})
+            and set(self.special_ids.values()) <= set(ids),
             "ascending ids below vocab_size that include those of special_ids",
         )
-        known = all(0 <= i < self.vocab_size for _, ids in self.golden for i in ids)
-        self._check("golden", known, "ids below vocab_size")
-        check_parameters(
-            self.task,
-            self.parameters,
-            vocab_size=self.vocab_size,
-            special_ids=self.special_ids,
-        )
+        good = all(i in known for _, ids in self.golden for i in ids)
+        yield "golden", good, "ids below vocab_size"
 
-    def _check_masks(self) -> None:
-        maskable = any(feature.name == "masked_ids" for feature in self._features_due(1))
-        self._check("mask_rate", maskable or not self.mask_rate, "0 in rows that are not masked")
+    def _rules_of_masks(self) -> "Iterator[_Rule]":
+        maskable = any(feature.name == "masked_ids" for feature in self._task_features(1))
+        yield "mask_rate", maskable or not self.mask_rate, "0 in rows that are not masked"
         if not self.static_masking:
             remedy = "rows without masks have none of one kind, no copies and no slots"
-            self._check("mask_unit", self.mask_unit == "token", remedy)
-            self._check("mask_copies", self.mask_copies == 1, remedy)
-            self._check("max_masked", self.max_masked == 0, "0 without static masking")
+            yield "mask_unit", self.mask_unit == "token", remedy
+            yield "mask_copies", self.mask_copies == 1, remedy
+            yield "max_masked", self.max_masked == 0, "0 without static masking"
             return
-        self._check(
-            "special_ids",
-            list(self.special_ids.values()).count(self.special_ids.get("mask", -1)) == 1,
-            "rows with masks have a mask token, which is no other",
-        )
-        self._check(
-            "max_masked",
-            0 < self.max_masked <= self.max_length
-            and self.max_masked == max_masked_slots(self.max_length, self.mask_rate),
-            "as many slots as mask_rate picks of max_length, 1 to max_length",
-        )
+        good = list(self.special_ids.values()).count(self.special_ids.get("mask", -1)) == 1
+        yield "special_ids", good, "rows with masks have a mask token, which is no other"
+        slots = max_masked_slots(self.max_length, self.mask_rate)
+        good = 0 < self.max_masked <= self.max_length and self.max_masked == slots
+        yield "max_masked", good, "as many slots as mask_rate picks of max_length, 1 to max_length"
 
-    def _check_shards(self) -> None:
+    def _rules_of_files(self) -> "Iterator[_Rule]":
         shares = self.splits.values()
-        self._check(
+        yield (
             "splits",
             bool(self.splits)
             and all(map(_SPLIT_NAME.fullmatch, self.splits))
             and (self.splits_given or (min(shares) > 0 and abs(sum(shares) - 1) < 1e-9)),
             "names of letters, digits and _ with shares above 0 that add up to 1, or all 0",
         )
-        self._check(
-            "shards",
-            set(self.shards) == set(self.splits)
-            and all(0 < count <= MAX_SHARDS for count in self.shards.values()),
-            f"a positive number for every split, up to {MAX_SHARDS}",
+        good = all(0 < count <= MAX_SHARDS for count in self.shards.values())
+        remedy = f"a positive number for every split, up to {MAX_SHARDS}"
+        yield "shards", good and set(self.shards) == set(self.splits), remedy
+        known = DOCUMENT_FORMATS if self.holds_documents else FORMATS
+        formats = sorted(set(self.file_formats) & set(known))
+        good = bool(formats) and list(self.file_formats) == formats
+        yield "file_formats", good, "some of " + ", ".join(known)
+        here, due = (
+            [(f.name, f.dtype, f.shape) for f in features]
+            for features in (self.features, self._task_features(self.max_masked))
         )
-        formats = DOCUMENT_FORMATS if self.holds_documents else FORMATS
-        self._check(
-            "file_formats",
-            bool(self.file_formats)
-            and list(self.file_formats) == sorted(set(self.file_formats) & set(formats)),
-            "some of " + ", ".join(formats),
-        )
+        listed = ", ".join(f"{name} {dtype}{list(shape)}" for name, dtype, shape in due)
+        yield "features", here == due, f"those of the task are {listed}"
 
-    def _features_due(self, max_masked: int) -> Tuple[Feature, ...]:
+    def _task_features(self, max_masked: int) -> Tuple[Feature, ...]:
         return task_features(
             self.task,
             max_length=self.max_length,
@@ -210,20 +196,11 @@ class Schema:
             parameters=self.parameters,
         )
 
-    def _check_features(self) -> None:
-        here, due = (
-            [(f.name, f.dtype, f.shape) for f in features]
-            for features in (self.features, self._features_due(self.max_masked))
-        )
-        told = ", ".join(f"{name} {dtype}{list(shape)}" for name, dtype, shape in due)
-        self._check("features", here == due, f"those of the task are {told}")
-
     def compute_fingerprint(self) -> str:
         """The sha256 of every field but `fingerprint`, as canonical JSON."""
         values = asdict(self)
         del values["fingerprint"]
-        canonical = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return hashlib.sha256(canonical.encode()).hexdigest()
+        return hash_json(values)
 
     @property
     def splits_given(self) -> bool:

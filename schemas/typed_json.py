@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import gc
+import hashlib
 import json
 import math
 import os
@@ -85,6 +86,12 @@ def _render(value: Any, newline: str) -> str:
         items = (_render(item, deeper) for item in value)
         return "[" + deeper + ("," + deeper).join(items) + newline + "]"
     return json.dumps(value, ensure_ascii=False)
+
+
+def hash_json(values: Any) -> str:
+    """sha256 of values as canonical JSON: sorted keys, no white space."""
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def load_json(path: str) -> Any:
