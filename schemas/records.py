@@ -255,8 +255,8 @@ class ArrayRecordReader:
     def __init__(self, path: str, stride: int, hash_rows: Optional[HashRows] = None):
         """Maps the file; its footer says how many rows there are.
 
-        Read are the postscript, the head of the footer, and what is around the first and the last
-        row: a file that passes has this many rows of this length, each in its position.
+        Read are the postscript, and what is around the first and the last row: a file that passes
+        has this many rows of this length, each in its position.
 
         Args:
           path: of a file as this module describes it.
@@ -283,18 +283,25 @@ class ArrayRecordReader:
 
     def _count_rows(self) -> int:
         """Rows of the file; -1 if it is not as described."""
-        width = len(self._head) + self._stride
-        footer = _footer_place(self._file)
-        if footer is None:
-            return -1
+        last_block = len(self._file) // BLOCK * IN_BLOCK - IN_BLOCK
+        data = self._stream(last_block + CHUNK_HEADER, 128).tobytes()
+        footer, shift = 0, 0
+        for byte in data[6:15]:  # after the head and the first record's tag
+            footer |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
         in_stream = footer - BLOCK_HEADER * -(-footer // BLOCK)
-        count, odd = divmod(in_stream - CHUNK_HEADER, width)
-        if odd or count < 0 or not _is_footer(self._stream(in_stream, 512 + count), count):
+        count, odd = divmod(in_stream - CHUNK_HEADER, len(self._head) + self._stride)
+        if not data.startswith(postscript(footer)) or footer >= len(self._file) - BLOCK:
+            return -1
+        if odd or count < 0:
             return -1
         for row in (0, count - 1) if count else ():
-            found = self._stream(CHUNK_HEADER + row * width, len(self._head)).copy()
-            found[:8] = found[16:24] = 0  # the hashes
-            if (found != self._head).any():
+            start = CHUNK_HEADER + row * (len(self._head) + self._stride)
+            head = self._stream(start, len(self._head)).copy()
+            head[:8] = head[16:24] = 0  # the hashes
+            if (head != self._head).any():
                 return -1
         return count
 
@@ -354,46 +361,16 @@ class ArrayRecordReader:
         return chunks[:, head:]
 
     def _stream(self, start: int, length: int) -> np.ndarray:
-        return _stream(self._file, start, length)
+        """Bytes of the stream, block headers left out: uint8 [length]."""
+        first, last = start // IN_BLOCK, -(-(start + length) // IN_BLOCK)
+        blocks = self._file[first * BLOCK : last * BLOCK].reshape(-1, BLOCK)[:, BLOCK_HEADER:]
+        offset = start - first * IN_BLOCK
+        return blocks.reshape(-1)[offset : offset + length]
 
     def close(self) -> None:
         """Lets go of the file that is mapped into memory."""
         self.__dict__.pop("_windows", None)
         self._file, self._count = self._file[:0], 0
-
-
-def _stream(file: np.ndarray, start: int, length: int) -> np.ndarray:
-    """Bytes of the stream, block headers left out: uint8 [length], a copy."""
-    first, last = start // IN_BLOCK, -(-(start + length) // IN_BLOCK)
-    blocks = file[first * BLOCK : last * BLOCK].reshape(-1, BLOCK)[:, BLOCK_HEADER:]
-    offset = start - first * IN_BLOCK
-    return blocks.reshape(-1)[offset : offset + length]
-
-
-def _footer_place(file: np.ndarray) -> Optional[int]:
-    """Where the postscript says that the footer is in the file."""
-    start = len(file) // BLOCK * IN_BLOCK - IN_BLOCK + CHUNK_HEADER
-    data = _stream(file, start, 128).tobytes()
-    footer, shift, at = 0, 0, 6  # after the head and the first record's tag
-    for byte in data[at : at + 9]:
-        footer |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    expected = postscript(footer)
-    return footer if data[: len(expected)] == expected and footer < len(file) - BLOCK else None
-
-
-def _is_footer(data: np.ndarray, count: int) -> bool:
-    """Whether a chunk is the footer of a file of this many rows, a chunk each."""
-    sizes = b"\0" + varint(count + 1)
-    start = CHUNK_HEADER + len(sizes)
-    kind = b"r" + struct.pack("<Q", count + 1)[:7]
-    if data[24:32].tobytes() != kind or data[CHUNK_HEADER:start].tobytes() != sizes:
-        return False
-    described = footer_head(count)
-    record = data[start + 1 + count :].tobytes()  # after the lengths of all records
-    return record[:1] == b"\n" and record[2 : 2 + len(described)] == described
 
 
 RowReader = Union[TFRecordReader, ArrayRecordReader]
