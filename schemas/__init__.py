@@ -6,7 +6,7 @@ Standard library and numpy only, Python 3.8 syntax: any trainer host can read a 
 - What lies beside the rows: sidecar, manifest, statistics, drops, agreement; typed_json reads and
   checks them.
 - layouts has rows as other trainers take them.
-- What both halves need besides: errors, version, and in folders stores (where a set is: directories, object
-  stores, the cache), commands (how an entry starts, reads --config and templates, prints and ends)
-  and untrusted (limits for a tokenizer.json of unknown origin).
+- What both halves need besides: errors, version, and in folders stores (where a set is:
+  directories, object stores, the cache), commands (how an entry starts, reads --config and
+  templates, prints and ends) and untrusted (limits for a tokenizer.json of unknown origin).
 """
