@@ -30,7 +30,6 @@ from schemas.sidecar import SIDECARS, Schema, SetInfo, load_sidecars
 from schemas.stores.set_files import Cache, MissingFile, SetFiles, WrongFile, open_files
 from schemas.stores.store import is_url
 from schemas.typed_json import load_json, quote, read_bounded
-from schemas.version import VERSION
 
 SHOWN = 20  # problems of a set that are printed
 
