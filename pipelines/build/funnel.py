@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.build.route_examples import Tokenized, text_bytes, texts_of
 from pipelines.filters.filter_documents import Filtered
+from pipelines.host.arrow import pc
 from pipelines.inspection.row_text import TokenTexts
 from pipelines.readers.documents import Documents
 from pipelines.rows.example_batch import (
@@ -52,7 +52,7 @@ def filtered_funnel(
     texts = [columns[name] for name in texts_of(task)]
 
     def excerpt(place: int) -> str:
-        cut = pc.utf8_slice_codeunits  # pyright: ignore[reportAttributeAccessIssue]
+        cut = pc.utf8_slice_codeunits
         return "\n".join(cut(text.slice(place, 1), 0, LONGEST + 1)[0].as_py() for text in texts)
 
     removed = _by_reason(names.tolist(), code_N, made.digests, sizes, excerpt)
@@ -108,7 +108,7 @@ def _tell_near(streams: Sequence[bytes]) -> Callable[[bytes], str]:
 
     def tell(digest: bytes) -> str:
         for batch in marks:
-            place = pc.index(batch["digests"], pa.scalar(digest, pa.binary(DIGEST_BYTES))).as_py()  # pyright: ignore[reportAttributeAccessIssue]
+            place = pc.index(batch["digests"], pa.scalar(digest, pa.binary(DIGEST_BYTES))).as_py()
             if place >= 0:
                 of = batch[REPRESENTATIVE][place].as_py().hex()
                 return f"similarity {batch[SIMILARITY][place].as_py():.3f} to {of}"

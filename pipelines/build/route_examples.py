@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.host.arrow import pc
 from pipelines.readers.documents import Documents, Reject, count_reasons
 from pipelines.rows.example_batch import COPIES, MARK, ExampleBatch, without_repeats
 from pipelines.rows.ragged import Ragged
@@ -134,7 +134,7 @@ def text_bytes(columns: pa.RecordBatch, task: Task) -> np.ndarray:
     """UTF-8 bytes of each document: int64 [n]."""
     total = np.zeros(len(columns), np.int64)
     for name in texts_of(task):
-        total += pc.binary_length(columns[name]).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
+        total += pc.binary_length(columns[name]).to_numpy()
     return total
 
 
@@ -167,7 +167,7 @@ def _clear(whole: ExampleBatch, name: str, where_E: np.ndarray) -> ExampleBatch:
     """Empties a ragged column in some examples."""
     batch = whole.batch
     none = pa.scalar(b"", pa.large_binary())
-    column = pc.if_else(pa.array(where_E), none, batch[name])  # pyright: ignore[reportAttributeAccessIssue]
+    column = pc.if_else(pa.array(where_E), none, batch[name])
     return ExampleBatch(batch.set_column(batch.schema.get_field_index(name), name, column))
 
 

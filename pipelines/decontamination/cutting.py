@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pipelines.host.arrow import pc
 from pipelines.readers.documents import BOUNDARIES
 
 
@@ -27,9 +27,7 @@ def cut_out(text: pa.LargeStringArray, spans: np.ndarray, unit: str) -> pa.Large
     ]
     is_edited = np.zeros(len(text), bool)
     is_edited[documents] = True
-    return pc.replace_with_mask(  # pyright: ignore[reportAttributeAccessIssue]
-        text, pa.array(is_edited), pa.array(edited, pa.large_string())
-    )
+    return pc.replace_with_mask(text, pa.array(is_edited), pa.array(edited, pa.large_string()))
 
 
 def _without(data: bytes, spans: np.ndarray, unit: str) -> str:

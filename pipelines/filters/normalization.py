@@ -14,7 +14,8 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from pipelines.host.arrow import pc
 
 Form = Literal["NFC", "NFKC"]
 _FIRST = {"NFC": 0xC0, "NFKC": 0xA0}  # no character below it is other than normal
@@ -55,9 +56,7 @@ def normalize(text: pa.LargeStringArray, form: Form) -> pa.LargeStringArray:
     results = [normalize_text(document, form) for document in suspects]
     if results == suspects:
         return text
-    return pc.replace_with_mask(  # pyright: ignore[reportAttributeAccessIssue]
-        text, mask, pa.array(results, pa.large_string())
-    )
+    return pc.replace_with_mask(text, mask, pa.array(results, pa.large_string()))
 
 
 def normalize_text(text: str, form: Form) -> str:
@@ -96,7 +95,7 @@ def normalize_answers(
       after: the same, normalized.
       form: what they were normalized to.
     """
-    changed = pc.not_equal(before, after)  # pyright: ignore[reportAttributeAccessIssue]
+    changed = pc.not_equal(before, after)
     flat = answers.flatten()
     if not len(flat):
         return answers
@@ -119,7 +118,7 @@ def normalize_answers(
 def _may_change(text: pa.LargeStringArray, form: Form) -> pa.BooleanArray:
     """Whether a document holds a character that normal text may not hold."""
     # pyright: ignore comments: Arrow's compute functions are made when it is imported.
-    matches = pc.match_substring_regex  # pyright: ignore[reportAttributeAccessIssue]
+    matches = pc.match_substring_regex
     return matches(text, pattern=_suspect_characters(form))
 
 

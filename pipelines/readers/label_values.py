@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-import pyarrow.compute as pc
-
+from pipelines.host.arrow import pc
 from pipelines.readers.documents import Role
 from pipelines.readers.files import open_file
 from pipelines.readers.formats.table import FORMATS
@@ -97,7 +96,7 @@ def _read(blocks: list[Block], source: Source, role: Role) -> set[str]:
     def labels_of(block: Block) -> set[str]:
         found: set[str] = set()
         for documents in read_block(block, source):
-            values = pc.unique(documents.columns[role.name])  # pyright: ignore[reportAttributeAccessIssue]
+            values = pc.unique(documents.columns[role.name])
             found.update(values.to_pylist())
             if len(found) > MOST:
                 raise _too_many(found, role)

@@ -11,8 +11,8 @@ from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pipelines.host.arrow import pc
 from pipelines.rows.ragged import Ragged
 from schemas.drops import DROPS, total_counts
 
@@ -213,7 +213,7 @@ def sort_examples(examples: ExampleBatch) -> Ordered:
     if part.any():
         keys.insert(0, part)
     if "evaluation" in examples.batch.schema.names:
-        lines = pc.rank(examples.batch["evaluation"], tiebreaker="min")  # pyright: ignore[reportAttributeAccessIssue]
+        lines = pc.rank(examples.batch["evaluation"], tiebreaker="min")
         keys.insert(0, lines.to_numpy())
     order = np.lexsort(keys)
     high, low, part = high[order], low[order], part[order]

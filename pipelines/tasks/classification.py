@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pipelines.host.arrow import pc
 from pipelines.readers.documents import Documents, Role
 from pipelines.rows.evaluation import evaluation_lines
 from pipelines.rows.example_batch import ExampleBatch
@@ -223,7 +223,7 @@ class Classification(Task):
         """int64 [D], -1 for labels that are no class; and these, refused."""
         names = self.class_names()
         labels = documents.columns["label"]
-        found = pc.index_in(labels, value_set=pa.array(names, labels.type))  # pyright: ignore[reportAttributeAccessIssue]
+        found = pc.index_in(labels, value_set=pa.array(names, labels.type))
         label_D = found.fill_null(-1).to_numpy().astype(np.int64)
         shown = ", ".join(names[:_SHOWN]) + ", ..." * (len(names) > _SHOWN)
         rejects = {}

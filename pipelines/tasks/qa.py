@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pipelines.host.arrow import pc
 from pipelines.readers.documents import Documents, Role
 from pipelines.rows.evaluation import evaluation_lines
 from pipelines.rows.example_batch import ExampleBatch
@@ -222,7 +222,7 @@ class Qa(Task):
     ) -> dict[int, tuple[str, str]]:
         """What cannot be trained on, added to what is wrong in itself."""
         rejects = dict(questions.rejects)
-        is_bare_D = pc.equal(documents.columns["context"], "").to_numpy(zero_copy_only=False)  # pyright: ignore[reportAttributeAccessIssue]
+        is_bare_D = pc.equal(documents.columns["context"], "").to_numpy(zero_copy_only=False)
         for question in np.flatnonzero(is_bare_D).tolist():
             named = f"{name_of(documents, question)} has a context of no character"
             rejects[question] = ("empty_context", named)

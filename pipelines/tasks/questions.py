@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.host.arrow import pc
 from pipelines.readers.documents import Documents
 from pipelines.rows.ragged import Ragged, ranges
 from pipelines.rows.text_bytes import utf8_bytes
@@ -115,7 +115,7 @@ def find_answers(
       name: of a question by its number, to say which is refused.
     """
     count = len(context_D)
-    number_D = pc.list_value_length(answers).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
+    number_D = pc.list_value_length(answers).to_numpy()
     question_A = np.repeat(np.arange(count), number_D)
     first_D = np.cumsum(number_D) - number_D
     texts = answers.flatten().field("text").cast(pa.large_string())
@@ -136,7 +136,7 @@ def find_answers(
     text_D = texts.take(pa.array(first_D, mask=~is_good_D)).fill_null("")
     start_D = np.zeros(count, np.int64)
     start_D[is_good_D] = place_A[first_D[is_good_D]]
-    length_D = pc.binary_length(text_D).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
+    length_D = pc.binary_length(text_D).to_numpy()
     return AnswerPlaces(text_D, start_D, start_D + length_D, rejects)
 
 
@@ -269,11 +269,11 @@ def _after(space: str, text: pa.LargeStringArray) -> pa.LargeStringArray:
         return text
     before = pa.scalar(space, pa.large_string())
     nothing = pa.scalar("", pa.large_string())
-    return pc.binary_join_element_wise(before, text, nothing)  # pyright: ignore[reportAttributeAccessIssue]
+    return pc.binary_join_element_wise(before, text, nothing)
 
 
 def _answers(space: str, places: AnswerPlaces) -> pa.LargeStringArray:
     """The first answers; where there is none, no white space either."""
     some = pa.array(places.stop_D > places.start_D)
     nothing = pa.scalar("", pa.large_string())
-    return pc.if_else(some, _after(space, places.text_D), nothing)  # pyright: ignore[reportAttributeAccessIssue]
+    return pc.if_else(some, _after(space, places.text_D), nothing)

@@ -9,7 +9,6 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow.compute as pc
 from rich.progress import MofNCompleteColumn, Progress
 from rich.table import Table
 from tokenizers import Tokenizer
@@ -21,6 +20,7 @@ from pipelines.encoding.splitting.automaton import compile_pattern
 from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
 from pipelines.encoding.splitting.patterns import name_of
 from pipelines.encoding.tokenizer_files import COMMON_SPECIALS
+from pipelines.host.arrow import pc
 from pipelines.host.console import Console
 from pipelines.readers.sources import Block, hash_inputs, plan_blocks
 from pipelines.runners.block_run import BlockRun
@@ -231,7 +231,7 @@ def run_of(
 def _warn_of_returns(histogram: Histogram) -> None:
     """Says so if the line ends of Windows would be a part of the vocabulary."""
     counts = histogram.counts["count"].to_numpy()
-    holds = pc.match_substring(histogram.counts["word"], "\r")  # pyright: ignore[reportAttributeAccessIssue]
+    holds = pc.match_substring(histogram.counts["word"], "\r")
     share = counts[holds.to_numpy()].sum() / max(counts.sum(), 1)
     if share > _MANY_RETURNS:
         _say(

@@ -13,8 +13,8 @@ from hashlib import sha256
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pipelines.host.arrow import pc
 from pipelines.readers.documents import Reject
 from pipelines.storage import store
 from pipelines.storage.store import Pointer, disk_errors, load, write_scratch
@@ -73,9 +73,7 @@ class Rejects:
         offset = self.table["offset"].fill_null(0)
         keys = self.table.set_column(1, _COLUMNS.field("offset"), offset)
         by = [(name, "ascending") for name in ("path", "offset", "detail", "reason")]
-        return self.table.take(
-            pc.sort_indices(keys, by)  # pyright: ignore[reportAttributeAccessIssue]
-        )
+        return self.table.take(pc.sort_indices(keys, by))
 
     def refuse_too_many(self, most: int) -> None:
         """Ends a run whose input is worse than it may be.

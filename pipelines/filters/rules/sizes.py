@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.filters.rules.rule import Judged, Rule
 from pipelines.filters.words import count_words, spans, word_spans
+from pipelines.host.arrow import pc
 from pipelines.rows.text_bytes import slices, utf8_bytes
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def make_rules(filters: "Filters", texts: int) -> Iterator[Rule]:
     """
 
     def count_chars(text: pa.LargeStringArray) -> np.ndarray:
-        return pc.utf8_length(text).to_numpy() - (texts - 1)  # pyright: ignore[reportAttributeAccessIssue]
+        return pc.utf8_length(text).to_numpy() - (texts - 1)
 
     if filters.min_chars:
         yield _rule("min_chars", count_chars, np.less, filters.min_chars)
@@ -120,7 +120,7 @@ def _name_spans(
         len(tiles) - 1, pa.py_buffer(tiles), pa.py_buffer(np.ascontiguousarray(data))
     ).dictionary_encode()
     number = spans.indices.to_numpy()[::2].astype(np.int64)
-    lengths = pc.utf8_length(spans.dictionary)  # pyright: ignore[reportAttributeAccessIssue]
+    lengths = pc.utf8_length(spans.dictionary)
     return number, lengths.to_numpy().astype(np.int64)[number]
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.decontamination.hits import Hit
 from pipelines.filters.rules import c4, contamination, fineweb, gopher, language, sizes
 from pipelines.filters.rules.rule import Rule
+from pipelines.host.arrow import pc
 from schemas.drops import Observed, add_observed
 
 if TYPE_CHECKING:
@@ -114,16 +114,16 @@ def join_texts(columns: pa.RecordBatch, texts: list[str]) -> pa.LargeStringArray
     """All texts of each document together, with a newline between."""
     if len(texts) == 1:
         return columns[texts[0]]
-    join = pc.binary_join_element_wise  # pyright: ignore[reportAttributeAccessIssue]
+    join = pc.binary_join_element_wise
     return join(*(columns[name] for name in texts), _JOINT)
 
 
 def _is_empty(text: pa.LargeStringArray) -> np.ndarray:
-    return pc.binary_length(text).to_numpy() == 0  # pyright: ignore[reportAttributeAccessIssue]
+    return pc.binary_length(text).to_numpy() == 0
 
 
 def _count_edits(name: str, before: pa.LargeStringArray, after: pa.LargeStringArray) -> Observed:
-    lengths = pc.binary_length  # pyright: ignore[reportAttributeAccessIssue]
-    changed = pc.sum(pc.not_equal(before, after)).as_py() or 0  # pyright: ignore[reportAttributeAccessIssue]
+    lengths = pc.binary_length
+    changed = pc.sum(pc.not_equal(before, after)).as_py() or 0
     lost = int(lengths(before).to_numpy().sum() - lengths(after).to_numpy().sum())
     return {"edited": {name: changed}, "edited_bytes": {name: lost}}

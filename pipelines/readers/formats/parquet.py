@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import BinaryIO
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from pipelines.host.arrow import pc
 from pipelines.readers.documents import Documents, Role, no_documents
 from pipelines.readers.formats.huggingface import class_names
 from pipelines.readers.formats.role_columns import Classes, check_fields, take_roles
@@ -173,8 +173,8 @@ def _longest_value(
 
 def _longest_of(column: pa.Array) -> int:
     if pt.is_dictionary(column.type):
-        lengths = pc.binary_length(column.dictionary)  # pyright: ignore[reportAttributeAccessIssue]
-        return pc.max(lengths).as_py() or 0  # pyright: ignore[reportAttributeAccessIssue]
+        lengths = pc.binary_length(column.dictionary)
+        return pc.max(lengths).as_py() or 0
     inner = []
     if pt.is_list(column.type) or pt.is_large_list(column.type):
         inner = [column.values]

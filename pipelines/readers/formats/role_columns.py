@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from pipelines.host.arrow import pc
 from pipelines.readers.documents import (
     ANSWERS,
     MAX_DOCUMENT_BYTES,
@@ -128,7 +128,7 @@ def column_of(batch: pa.RecordBatch, field: str) -> pa.Array | None:
     inner = _nest(batch, field.split(".")) if "." in field else None
     if column is None or inner is None or column.type != inner.type:
         return inner if column is None else column
-    return pc.coalesce(column, inner)  # pyright: ignore[reportAttributeAccessIssue]
+    return pc.coalesce(column, inner)
 
 
 def _nest(batch: pa.RecordBatch, steps: list[str]) -> pa.Array | None:
@@ -139,7 +139,7 @@ def _nest(batch: pa.RecordBatch, steps: list[str]) -> pa.Array | None:
     for step in steps[1:]:
         if not pt.is_struct(column.type) or column.type.get_field_index(step) < 0:
             return None
-        column = pc.struct_field(column, step)  # pyright: ignore[reportAttributeAccessIssue]
+        column = pc.struct_field(column, step)
     return column
 
 
@@ -307,7 +307,7 @@ def _serves(found: pa.DataType, role: Role) -> bool:
 
 def _lengths(column: pa.LargeStringArray) -> np.ndarray:
     """Bytes of each string; 0 where there is none."""
-    lengths = pc.binary_length(column)  # pyright: ignore[reportAttributeAccessIssue]
+    lengths = pc.binary_length(column)
     return lengths.fill_null(0).to_numpy(zero_copy_only=False)
 
 
