@@ -113,14 +113,7 @@ def check_flags(beam_arguments: list[str], ours: tuple[type, ...]) -> None:
 
 
 def refuse_bad_runner(beam_arguments: list[str]) -> None:
-    """Refuses a runner that is none, or has nothing to run on; and workers of no number.
-
-    Args:
-      beam_arguments: that Beam knows.
-
-    Raises:
-      UsageError: names the flag, and what to give instead.
-    """
+    """Raises UsageError for a runner that cannot run here, and for workers of no number."""
     flags = runner_flags(beam_arguments)
     if not 1 <= flags.number <= MOST_WORKERS:
         raise UsageError(f"--direct_num_workers={flags.number}: from 1 to {MOST_WORKERS}")
@@ -318,14 +311,11 @@ def _watch(
 
 @contextmanager
 def _overhear(died: threading.Event) -> Iterator[None]:
-    """Takes note of what ends Beam's threads, and prints none of their lost connections.
+    """Sets `died` when a worker process has, and prints no connection that Beam's threads lose.
 
     The error that ends the run reports a lost connection once; each thread that listens to a runner
     would show it as an exception of its own. FnApiRunner takes no notice of worker processes that
     end before their time: the run would wait for them for ever.
-
-    Args:
-      died: set when a worker process has.
     """
     usual = threading.excepthook
 

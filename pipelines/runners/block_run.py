@@ -119,9 +119,6 @@ class BlockRun:
 
     Attributes:
       command: its name.
-      source: how inputs are read.
-      filters: which documents are kept.
-      blocks: of all inputs.
       beam_arguments: the command's other flags, with a runner.
       how: the choice of the runner, in words.
       asked_exchange: auto, files or runner.
@@ -197,13 +194,13 @@ class BlockRun:
         is_done: Callable[[], bool],
         count_finished: Callable[[], int] | None = None,
     ) -> None:
-        """Runs the pipeline to its end, and looks whether that is the end of the work.
+        """Runs the pipeline to its end, and checks that its last step has run.
 
         Args:
           build: adds the transforms to a pipeline.
           staging: of the run.
           is_done: whether the last step has run.
-          count_finished: how many shards are finished, where workers keep no journal that is seen.
+          count_finished: counts finished shards, where workers keep no journal that is seen here.
 
         Raises:
           DataError: a worker refused the data, or the run failed; in words.

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Generic
 
@@ -94,7 +94,8 @@ def count_read(statistics: Statistics) -> None:
     count("documents_read", statistics.documents_read)
     count("source_bytes", statistics.source_bytes)
     count("documents_guarded", statistics.documents_guarded)
-    _count_dropped(statistics.dropped)
+    for reason, number in statistics.dropped.items():
+        count(f"documents_dropped_{reason}", number)
 
 
 def count_shard(
@@ -102,24 +103,16 @@ def count_shard(
 ) -> None:
     """Counts the documents of a shard, and records how large and how slow it was.
 
-    Args:
-      statistics: of the shard.
-      key_bytes: that the shuffle brought for it: the largest shows a hot key.
-      file_bytes: of its files.
-      seconds: to write it: the longest shows a slow worker.
+    The most `key_bytes` (from the shuffle) show a hot key, the most `seconds` a slow worker.
     """
     count("documents_kept", statistics.documents)
-    _count_dropped(statistics.dropped)
+    for reason, number in statistics.dropped.items():
+        count(f"documents_dropped_{reason}", number)
     count("tokens", statistics.tokens)
     count("rows", statistics.rows)
     count("shard_bytes", file_bytes)
     Metrics.distribution(NAMESPACE, "key_bytes").update(key_bytes)
     Metrics.distribution(NAMESPACE, "shard_milliseconds").update(round(seconds * 1000))
-
-
-def _count_dropped(dropped: Mapping[str, int]) -> None:
-    for reason, number in dropped.items():
-        count(f"documents_dropped_{reason}", number)
 
 
 def count(name: str, number: int) -> None:

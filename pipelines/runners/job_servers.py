@@ -37,10 +37,7 @@ class LostWorker(Exception):
 
 
 def reach_job_server(address: str) -> list[str]:
-    """Waits for a job server, 10 s at most; Beam would wait for five minutes.
-
-    Args:
-      address: HOST:PORT.
+    """Waits for a job server at HOST:PORT, 10 s at most; Beam would wait for five minutes.
 
     Returns:
       Flags that its runner takes beside Beam's, such as `--max_bundle_size`.
@@ -67,9 +64,6 @@ def reach_job_server(address: str) -> list[str]:
 @contextmanager
 def start_prism(beam_arguments: list[str]) -> Iterator[list[str]]:
     """Starts Prism, if it is the runner; yields arguments that name where it listens.
-
-    Args:
-      beam_arguments: as `choose_runner` gives them.
 
     Raises:
       DataError: Prism does not start, or ended while the pipeline ran.
@@ -120,12 +114,7 @@ def start_prism(beam_arguments: list[str]) -> Iterator[list[str]]:
 def _watch_workers(process: subprocess.Popen, log: int) -> Iterator[threading.Event]:
     """Ends Prism when its log shows a lost worker, and the run is not done in good time.
 
-    Args:
-      process: Prism.
-      log: the file descriptor of its log.
-
-    Yields:
-      What is set when a worker is lost.
+    Yields what is set when a worker is lost.
     """
     done, lost = threading.Event(), threading.Event()
 

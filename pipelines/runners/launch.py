@@ -55,10 +55,7 @@ def choose_runner(beam_arguments: list[str], total_bytes: int) -> tuple[list[str
 
 
 def find_program(location: str = "") -> str:
-    """The path of Prism's program: the user's, beside the Python interpreter, or on the PATH.
-
-    Args:
-      location: `--prism_location`.
+    """The path of Prism's program: --prism_location, beside the Python interpreter, on the PATH.
 
     Raises:
       UsageError: there is none.

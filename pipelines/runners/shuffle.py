@@ -61,13 +61,7 @@ class Outbox:
     """
 
     def __init__(self, exchange: str, scratch: str, shuffle: int = 0):
-        """Starts empty.
-
-        Args:
-          exchange: files or runner.
-          scratch: the folder for files.
-          shuffle: the number of the shuffle in the pipeline, for the tally.
-        """
+        """Starts empty; `exchange` is files or runner, `shuffle` numbers it in the pipeline."""
         self.bytes, self.sent = 0, NO_VALUES
         self._exchange, self._scratch, self._shuffle = exchange, scratch, shuffle
         self._batches: dict[int, list[pa.RecordBatch]] = {}
@@ -139,13 +133,7 @@ def _tally(shuffle: int, keyed: Iterable[tuple[int, bytes]]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Deliveries:
-    """What bundles report of blocks and values; adds up.
-
-    Attributes:
-      blocks: numbers of the blocks that were read.
-      sent: the tally of what was sent.
-      received: the tally of what arrived.
-    """
+    """What bundles report: numbers of the blocks that were read, tallies of values. Adds up."""
 
     blocks: tuple[int, ...] = ()
     sent: np.ndarray = field(default_factory=lambda: NO_VALUES, compare=False)
@@ -171,7 +159,7 @@ def check_deliveries(
     """Ends a run of which something was lost on the way.
 
     Args:
-      found: what all bundles reported.
+      found: the sum of all reports.
       plan: gives the blocks, for the error.
       blocks: how many there are.
       name: what a key stands for, in words.

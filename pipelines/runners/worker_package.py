@@ -36,9 +36,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal files make equal wheels, which runners k
 def package_code(beam_arguments: list[str], filter_name: str) -> Iterator[list[str]]:
     """Yields Beam's arguments, with a package for workers that have no Textmill; it lives as long.
 
-    Args:
-      beam_arguments: of the run.
-      filter_name: of --filter, whose module workers need too; "" for none.
+    The module of `filter_name` (--filter, "" for none) goes along.
     """
     if not runner_flags(beam_arguments).workers.are_bare:
         yield beam_arguments

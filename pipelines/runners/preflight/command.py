@@ -19,7 +19,7 @@ from pipelines.decontamination.options import Decontamination
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.filters.filters import load_filter
 from pipelines.host.console import Console
-from pipelines.readers.files import HUGGING_FACE, expand_lists, is_url
+from pipelines.readers.files import expand_lists, is_url
 from pipelines.readers.sources import Block, plan_blocks
 from pipelines.runners.beam_flags import RunnerFlags, runner_flags
 from pipelines.runners.beam_run import refuse_bad_runner
@@ -43,15 +43,7 @@ _WORKER_BYTES, _ROUTE_BYTES, _SHARD_TIMES = 500_000_000, 700_000_000, 3
 
 @dataclass(frozen=True)
 class Command:
-    """A command that is to run on a cluster.
-
-    Attributes:
-      beam_arguments: its flags that are Beam's.
-      patterns: of its inputs.
-      output: its directory.
-      filter_name: of --filter, or "".
-      plan: reads the inputs' plan.
-    """
+    """A command that is to run on a cluster; `plan` reads the plan of its inputs."""
 
     beam_arguments: list[str]
     patterns: tuple[str, ...]
@@ -66,28 +58,15 @@ class Command:
 
 
 def preflight_shards(options: BuildOptions, beam_arguments: list[str]) -> None:
-    """Checks a build_shards command.
-
-    Args:
-      options: of the command.
-      beam_arguments: its other flags.
-
-    Raises:
-      DataError: a check failed.
-    """
+    """Checks a build_shards command; raises DataError if a check fails."""
     _print_checks("build_shards", _check_shards(options, beam_arguments))
 
 
 def preflight_tokenizer(options: TokenizerOptions, beam_arguments: list[str]) -> None:
-    """Checks a train_tokenizer command.
-
-    Args:
-      options: of the command.
-      beam_arguments: its other flags.
+    """Checks a train_tokenizer command; raises DataError if a check fails.
 
     Raises:
       UsageError: there is no pipeline to check, or a flag is no pattern or no chat template.
-      DataError: a check failed.
     """
     if options.from_histogram:
         raise UsageError("--from_histogram runs no pipeline: --preflight has nothing to check")
@@ -240,12 +219,10 @@ def _check_filter(name: str) -> Check:
 def _local_problem(name: str, path: str, command: Command) -> Check | None:
     """Why workers may not see a path of this machine; None where they do."""
     if command.flags.is_dataflow:
-        where = "in the cache of this machine" if path.startswith(HUGGING_FACE) else "local"
         remedy = "copy it into a bucket in the region of the workers, and give its gs:// path"
         if name == "output":
             remedy = "--output=gs://BUCKET/folder"
-        found = f"{path} is {where}: workers of Dataflow do not see it"
-        return Check(name, "failed", found, remedy)
+        return Check(name, "failed", f"{path} is local: workers of Dataflow do not see it", remedy)
     if command.flags.is_local or command.flags.workers.environment == "LOOPBACK":
         return None
     found = f"{path} is a path here, and has to be the same for every worker"

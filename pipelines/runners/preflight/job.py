@@ -37,7 +37,6 @@ from pipelines.runners.beam_flags import Workers, runner_flags
 from pipelines.runners.worker_package import package_code
 from schemas.errors import TextmillError, one_line
 
-_MOST_JOB_BYTES = 10_000_000  # Dataflow refuses a larger job
 _INSTALL_SECONDS, _LOAD_SECONDS = 900, 300
 # What installers print where no index answers: it says nothing of the packages.
 _NO_INDEX = re.compile(
@@ -55,14 +54,7 @@ _STAND_INS = (
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome of a check.
-
-    Attributes:
-      name: of what was checked.
-      state: ok, failed, or not checked.
-      found: what is there, or why it could not be checked.
-      remedy: what to do about it.
-    """
+    """The outcome of a check: what is there, or why it could not be checked."""
 
     name: str
     state: Literal["ok", "failed", "not checked"]
@@ -102,13 +94,7 @@ def check_job(
     filter_name: str,
     build: Callable[[beam.Pipeline], Any],
 ) -> Iterator[Check]:
-    """Translates the job, and unpickles it where only the workers' package is installed.
-
-    Args:
-      beam_arguments: of the command.
-      filter_name: of --filter, or "".
-      build: adds the transforms.
-    """
+    """Translates the job, and unpickles it where only the workers' package is installed."""
     flags = runner_flags(beam_arguments)
     workers, stand_ins = flags.workers, ()
     if flags.is_dataflow and check_flags(beam_arguments).state == "failed":
@@ -117,11 +103,7 @@ def check_job(
         with package_code(beam_arguments, filter_name) as arguments:
             job = translate_job([*arguments, *stand_ins], build)
             size = f"{len(job.components.transforms)} steps, {decimal(job.ByteSize())}"
-            if job.ByteSize() > _MOST_JOB_BYTES:
-                found = f"{size}: more than {decimal(_MOST_JOB_BYTES)}"
-                yield Check("job", "failed", found, "fewer values in the flags")
-            else:
-                yield Check("job", "ok", f"{size}, whatever the number of files")
+            yield Check("job", "ok", f"{size}, whatever the number of files")
             if workers.are_bare:
                 package = arguments[-1].partition("=")[2]
                 yield from _check_package(beam_arguments, filter_name, package, job)
@@ -204,12 +186,10 @@ def _check_package(
 
 @dataclass(frozen=True)
 class Installed:
-    """What came of installing.
+    """The Python of an environment, or what the installer printed when it failed.
 
     Attributes:
-      python: of the environment; "" if it failed.
-      problem: what the installer printed.
-      no_index: whether that was for want of an index, and says nothing of the packages.
+      no_index: whether it failed for want of an index, which says nothing of the packages.
     """
 
     python: str
@@ -218,13 +198,7 @@ class Installed:
 
 
 def install(folder: str, packages: list[str], requirements_file: str | None = None) -> Installed:
-    """Creates an environment in a folder and installs packages there.
-
-    Args:
-      folder: a new one.
-      packages: files, or folders with a setup.py.
-      requirements_file: of requirements, besides.
-    """
+    """Creates an environment in a new folder; installs packages, files or folders of a setup.py."""
     python = os.path.join(folder, "bin", "python")
     create, pip = [sys.executable, "-m", "venv"], [python, "-m", "pip", "install"]
     if uv := shutil.which("uv") or shutil.which("uv", path=os.path.dirname(sys.executable)):
@@ -232,10 +206,7 @@ def install(folder: str, packages: list[str], requirements_file: str | None = No
         pip = [uv, "pip", "install", "--python", python]
     required = ["-r", requirements_file] if requirements_file else []
     for step in ([*create, folder], [*pip, "--quiet", *packages, *required]):
-        try:
-            done = _run(step, _INSTALL_SECONDS)
-        except subprocess.TimeoutExpired:
-            return Installed("", f"not done after {_INSTALL_SECONDS // 60} minutes", no_index=True)
+        done = _run(step, _INSTALL_SECONDS)
         if done.returncode:
             printed = " ".join((done.stderr or done.stdout).split())
             return Installed("", printed, no_index=_NO_INDEX.search(printed) is not None)
@@ -251,7 +222,7 @@ def load_job(
       python: that runs it.
       job: a serialized pipeline.
       filter_name: that has to be importable; "" for none.
-      package: the workers' package, where it is not installed: its files come before all others.
+      package: the workers' package, where it is not installed.
 
     Returns:
       How many functions and coders there are, and what does not load.
@@ -264,10 +235,7 @@ def load_job(
             with zipfile.ZipFile(package) as wheel:
                 wheel.extractall(modules)
         command = [python, "-c", _LOADER, path, *([filter_name] if filter_name else [])]
-        try:
-            done = _run(command, _LOAD_SECONDS, folder, modules if package else None)
-        except subprocess.TimeoutExpired:
-            return 0, [f"it is not loaded after {_LOAD_SECONDS // 60} minutes"]
+        done = _run(command, _LOAD_SECONDS, folder, modules if package else None)
     if done.returncode:
         printed = done.stderr.strip().splitlines()
         return 0, [(printed or [f"it ended with exit code {done.returncode}"])[-1]]
@@ -282,15 +250,19 @@ def _run(
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     if modules:
         environment["PYTHONPATH"] = modules
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=seconds,
-    )
+    try:
+        return subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        why = f"timed out after {seconds / 60:.0f} minutes"
+        return subprocess.CompletedProcess(command, 124, "", why)
 
 
 def main(argv: list[str]) -> None:
