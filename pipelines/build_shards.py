@@ -1,12 +1,12 @@
 """Text -> tokenized, packed, masked shards: `python -m pipelines.build_shards --help`."""
 
 from pipelines.build.options import BuildOptions, parse_options
-from pipelines.configs.config_file import with_config
 from pipelines.host.unused import leave_out_pandas
 from pipelines.runners.launch import check_arguments, with_beam
 from pipelines.storage import s3_flags
 from pipelines.tasks.task import task_class
 from schemas.commands.entry import run_entry, want_addresses
+from schemas.commands.flag_file import with_config
 from schemas.features import TASKS
 
 

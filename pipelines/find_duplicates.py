@@ -2,11 +2,11 @@
 
 import tyro
 
-from pipelines.configs.config_file import with_config
 from pipelines.duplicates.options import FindOptions
 from pipelines.runners.launch import check_arguments
 from pipelines.storage import s3_flags
 from schemas.commands.entry import run_entry, want_addresses
+from schemas.commands.flag_file import with_config
 
 
 def main(argv: list[str]) -> None:

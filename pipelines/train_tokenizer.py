@@ -2,12 +2,12 @@
 
 import tyro
 
-from pipelines.configs.config_file import with_config
 from pipelines.host.unused import leave_out_pandas
 from pipelines.runners.launch import check_arguments, with_beam
 from pipelines.storage import s3_flags
 from pipelines.train.options import TokenizerOptions
 from schemas.commands.entry import run_entry, want_addresses
+from schemas.commands.flag_file import with_config
 
 
 def main(argv: list[str]) -> None:

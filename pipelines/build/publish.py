@@ -5,7 +5,6 @@ from dataclasses import replace
 from hashlib import sha256
 
 from pipelines.build.job import Job, SetReport
-from pipelines.configs.config_file import CONFIG
 from pipelines.decontamination.hits import hits_file
 from pipelines.duplicates.job import name_tally
 from pipelines.duplicates.result import read_result, refuse_other_files
@@ -21,6 +20,7 @@ from pipelines.writers import shard_files
 from pipelines.writers.rejects import collect, rejects_file
 from pipelines.writers.tfds_info import tfds_files
 from pipelines.writers.token_counts import token_counts_file
+from schemas.commands.flag_file import CONFIG
 from schemas.drops import total_observed
 from schemas.errors import DataError
 from schemas.manifest import DECONTAMINATION, FORMAT_VERSION, Manifest, ManifestFile

@@ -10,7 +10,6 @@ from pipelines.build.job import Job, Marks, share_tokenizer
 from pipelines.build.options import BuildOptions
 from pipelines.build.plan import Plan, Run, estimate
 from pipelines.build.summary import print_plan, print_summary
-from pipelines.configs.config_file import config_bytes
 from pipelines.decontamination.finders import put_index
 from pipelines.duplicates.job import PASSES, FindJob, count_partitions
 from pipelines.duplicates.result import read_result, refuse_other_texts
@@ -30,6 +29,7 @@ from pipelines.writers.output_directory import (
     set_of,
 )
 from pipelines.writers.staging import Staging, find_or_make
+from schemas.commands.flag_file import config_bytes
 from schemas.sidecar import SetInfo
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def wire(run: Run, staging: Staging) -> "Callable[[beam.Pipeline], None]":
             task=options.settings,
             output=options.output,
             max_rejects=options.max_rejects,
-            config=config_bytes("build_shards", options),
+            config=config_bytes("pipelines.build_shards", options),
             near=_find_job(run, staging),
             found=options.near.directory,
             explain=options.explains,

@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.configs.config_file import CONFIG
 from pipelines.duplicates.job import FindReport, name_tally
 from pipelines.duplicates.rows import EDGE, by_key, digest_bytes, partition_of, to_batch
 from pipelines.duplicates.steps import Batches, Counts
@@ -30,6 +29,7 @@ from pipelines.storage.store import write_file
 from pipelines.writers import shard_files
 from pipelines.writers.output_directory import FOUND, other_inputs, refuse_another
 from pipelines.writers.rejects import collect, rejects_file
+from schemas.commands.flag_file import CONFIG
 from schemas.errors import DataError, UsageError
 from schemas.manifest import FORMAT_VERSION, MANIFEST, Manifest, ManifestFile, parse_manifest
 from schemas.sidecar import Inputs, shard_name

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from rich.filesize import decimal
 from rich.table import Table
 
-from pipelines.configs.config_file import config_bytes
 from pipelines.duplicates.job import PASSES, FindJob, count_partitions
 from pipelines.duplicates.options import FindOptions
 from pipelines.duplicates.result import Files, Publishing, Result, find_result, read_result
@@ -25,6 +24,7 @@ from pipelines.writers.output_directory import (
     refuse_shard_set,
 )
 from pipelines.writers.staging import Staging, find_or_make
+from schemas.commands.flag_file import config_bytes
 from schemas.commands.terminal import number_of
 from schemas.drops import REFUSED, describe_dropped
 
@@ -103,7 +103,7 @@ def wire(
             staging=staging.folder,
             run=staging.run,
             parameters=options.parameters(),
-            config=config_bytes("find_duplicates", options),
+            config=config_bytes("pipelines.find_duplicates", options),
             max_rejects=options.max_rejects,
             blocks=len(run.blocks),
             files=options.num_files,

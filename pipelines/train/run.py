@@ -13,7 +13,6 @@ from rich.progress import MofNCompleteColumn, Progress
 from rich.table import Table
 from tokenizers import Tokenizer
 
-from pipelines.configs.config_file import config_bytes
 from pipelines.encoding.chat_template import ChatTemplate, read_chat_template
 from pipelines.encoding.chat_turns import find_turn_ends
 from pipelines.encoding.splitting.automaton import compile_pattern
@@ -58,6 +57,7 @@ from pipelines.train.output import (
 from pipelines.train.word_counter import fault_of
 from pipelines.writers.output_directory import refuse_own_inputs, refuse_shard_set
 from pipelines.writers.staging import Staging, find_or_make
+from schemas.commands.flag_file import config_bytes
 from schemas.drops import REFUSED, describe_dropped
 from schemas.errors import UsageError
 from schemas.typed_json import from_json, to_json
@@ -137,7 +137,7 @@ def _train(
         fertility=() if options.from_histogram else _measure_groups(folder),
     )
     write_file(os.path.join(folder, REPORT), to_json(report))
-    write_file(os.path.join(folder, RUN), config_bytes("train_tokenizer", options))
+    write_file(os.path.join(folder, RUN), config_bytes("pipelines.train_tokenizer", options))
     return report
 
 

@@ -1,5 +1,7 @@
 """Files that hold flags (`--config=FILE.yaml`): their values become arguments of the command line.
 
+Ready ones are in `pipelines/configs/` and are found by their bare names.
+
 A file is a mapping of flags to values, or has one such mapping for each command, by its name, so
 that one file holds a whole job. Flags of the command line win, whatever their place.
 
@@ -10,24 +12,29 @@ import dataclasses
 import difflib
 import os
 import reprlib
+from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, TypeVar
 
 from schemas.errors import UsageError, one_line
 
-FLAG = "--config"
+FLAG, CONFIG = "--config", "config.yaml"
+CONFIGS = Path(__file__).resolve().parents[2] / "pipelines" / "configs"  # read, never imported
+# Where things are put and how this machine went about it: another run has its own.
+_OF_THIS_RUN = {"output", "overwrite", "resume", "stop_after", "dry_run", "preflight", "exchange"}
+_OF_THIS_RUN |= {"index"}
 _SCALARS = (str, int, float)
 _MOST_BYTES = 1 << 18  # far above any file of flags, and read in 2 s
 _MOST_ALIASES = 20  # which multiply values by 1,000 at most, where they stand in one another
 _MOST_DIGITS = 400
 
 
-def expand(
+def with_config(
     argv: List[str],
     command: str,
-    known: Mapping[str, str],
-    *,
-    folder: str,
+    options: Callable[[], Iterable[type]],
     check_unknown: Optional[Callable[[List[str]], object]] = None,
+    *,
+    folder: Path = CONFIGS,
 ) -> List[str]:
     """The arguments with those of `--config=FILE` put before them.
 
@@ -37,10 +44,10 @@ def expand(
     Args:
       argv: as typed.
       command: whose part of the file is taken, if it has parts: build_shards.
-      known: as `kinds_of` gives it.
-      folder: where `--config=NAME` finds NAME.yaml.
+      options: gives the dataclasses of the command's flags; called if there is a file.
       check_unknown: of flags that are not known, raises UsageError for those that nobody knows;
         None if nobody else knows any.
+      folder: where `--config=NAME` finds NAME.yaml.
 
     Raises:
       UsageError: no such file, or not as described; names the file, the key, the nearest flag.
@@ -50,7 +57,7 @@ def expand(
         return argv
     if len(files) > 1:
         raise UsageError(f"{FLAG} is given {len(files)} times: put the flags into one file")
-    path = _find(files[0], folder)
+    known, path = kinds_of(*options()), _find(files[0], folder)
     values = _part(_load(path), command, known, path)
     unknown = [name for name in values if name not in known]
     if unknown and check_unknown is None:
@@ -58,11 +65,11 @@ def expand(
         hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(known))}"
         raise UsageError(f"{path}: {command} has no flag {unknown[0]!r}{hint}")
     if unknown and check_unknown:
+        others = _arguments({name: values[name] for name in unknown}, known, path)
         try:
-            check_unknown(_arguments({name: values[name] for name in unknown}, known, path))
+            check_unknown(others)
         except UsageError as error:
-            reason = str(error)
-            raise UsageError(reason if reason.startswith(path) else f"{path}: {reason}") from error
+            raise UsageError(f"{path}: {error}") from error
     typed = _names(rest, known)
     return _arguments({n: v for n, v in values.items() if n not in typed}, known, path) + rest
 
@@ -80,17 +87,17 @@ def kinds_of(*options: type) -> Dict[str, str]:
     return kinds
 
 
-def flag_file(head: str, options: Any, leave_out: Iterable[str]) -> bytes:
-    """The file that gives these flags again, defaults too.
+def config_bytes(module: str, options: Any) -> bytes:
+    """The file that repeats a run: all its flags, defaults too, but those of this run alone.
 
     Args:
-      head: a comment for its first line.
-      options: a dataclass; one among its fields stands for flags of its own.
-      leave_out: flags that are of one run alone.
+      module: of the command: pipelines.build_shards.
+      options: its flags, a dataclass; one among its fields stands for flags of its own.
     """
-    plain = {name: value for name, value in _flags(options) if name not in leave_out}
+    plain = {name: value for name, value in _flags(options) if name not in _OF_THIS_RUN}
     text = _import_yaml().safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
-    return f"# {head}\n{text}".encode()
+    head = f"# Again: python -m {module} --config=THIS_FILE --output=DIR"
+    return f"{head}\n{text}".encode()
 
 
 def _flags(options: Any) -> "Iterator[Tuple[str, Any]]":
@@ -131,14 +138,13 @@ def _split(argv: List[str]) -> "Tuple[List[str], List[str]]":
     return files, rest
 
 
-def _find(name: str, folder: str) -> str:
+def _find(name: str, folder: Path) -> str:
     """The file that is meant: a path, or a ready one by its bare name."""
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    ready = sorted(n[: -len(".yaml")] for n in names if n.endswith(".yaml"))
+    ready = sorted(path.stem for path in folder.glob("*.yaml"))
     if os.path.isfile(name):
         return name
     if name in ready:
-        return os.path.join(folder, f"{name}.yaml")
+        return str(folder / f"{name}.yaml")
     near = difflib.get_close_matches(name, ready, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise UsageError(

@@ -6,7 +6,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 import pytest
 import tyro
 
-from schemas.commands.flag_file import expand, kinds_of
+from schemas.commands.flag_file import kinds_of, with_config
 from schemas.errors import UsageError
 
 
@@ -37,11 +37,11 @@ def expanded(tmp_path):
     def run(text, *argv, config=None):
         path = tmp_path / "job.yaml"
         path.write_text(text, encoding="utf-8")
-        return expand(
+        return with_config(
             [f"--config={config or path}", *argv],
             "mill",
-            kinds_of(Options),
-            folder=str(tmp_path / "ready"),
+            lambda: (Options,),
+            folder=tmp_path / "ready",
         )
 
     return run
@@ -130,8 +130,8 @@ def test_the_two_ways_to_name_it(tmp_path):
     path = tmp_path / "job.yaml"
     path.write_text("seed: 1\n")
     for argv in (["--config", str(path), "-v"], ["-v", f"--config={path}"]):
-        assert expand(argv, "mill", {"seed": "value"}, folder="") == ["--seed=1", "-v"]
-    assert expand(["--seed=2"], "mill", {}, folder="") == ["--seed=2"]
+        assert with_config(argv, "mill", lambda: (Nested,)) == ["--seed=1", "-v"]
+    assert with_config(["--seed=2"], "mill", lambda: ()) == ["--seed=2"]
 
 
 def test_names_with_hyphens_are_the_same_flags(expanded):
@@ -198,4 +198,4 @@ def test_mistakes_are_said_in_words(expanded, text, said):
 def test_a_file_that_is_not_there(tmp_path, argv, said):
     (tmp_path / "classic.yaml").write_text("")
     with pytest.raises(UsageError, match=said):
-        expand(argv, "mill", {"seed": "value"}, folder=str(tmp_path))
+        with_config(argv, "mill", lambda: (Nested,), folder=tmp_path)

@@ -6,11 +6,11 @@ import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, List, Literal, Optional, Tuple, Type, TypeVar, Union
+from typing import ClassVar, List, Literal, Optional, Tuple, Type, TypeVar, Union
 
 import tyro
 
-from schemas.commands.flag_file import expand, flag_file, is_word, kinds_of
+from schemas.commands.flag_file import is_word, with_config
 from schemas.errors import DataError, UsageError
 from schemas.features import ROWS_OF
 from schemas.sidecar import Schema
@@ -247,7 +247,7 @@ def parse_flags(argv: List[str], kind: Type[Flags]) -> Flags:
       UsageError: they make no sense.
       SystemExit: after --help, and with 2 where there is no such flag.
     """
-    argv = with_config(argv, kind.entry, kind)
+    argv = with_config(argv, kind.entry, lambda: (kind,))
     return tyro.cli(kind, args=argv, prog=f"trainers.{kind.entry}", use_underscores=True)
 
 
@@ -255,24 +255,3 @@ def open_set(flags: RunFlags, place: str) -> Union[ShardSet, Mixture]:
     """Opens a set, or a mixture, as the flags say."""
     names = ("seed", "verify", "cache_dir", "cache_gigabytes", "follow_links")
     return open_shards(place, **{name: getattr(flags, name) for name in names})
-
-
-_CONFIGS = Path(__file__).resolve().parents[2] / "pipelines" / "configs"  # read, never imported
-CONFIG = "config.yaml"
-
-
-def with_config(argv: List[str], command: str, *options: type) -> List[str]:
-    """The arguments, with a command's (flax_mlm's) of the file that --config names before them.
-
-    Raises:
-      UsageError: see `schemas.commands.flag_file.expand`.
-    """
-    if not any(argument.startswith("--config") for argument in argv):
-        return argv
-    return expand(argv, command, kinds_of(*options), folder=os.fspath(_CONFIGS))
-
-
-def config_bytes(command: str, options: Any) -> bytes:
-    """The file that repeats a run: all its flags but where it was put and how far it went."""
-    head = f"Again: python -m trainers.{command} --config=THIS_FILE --output=DIR"
-    return flag_file(head, options, ("output", "resume", "stop_after"))

@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict
 from typing import Any, Dict, List, Optional, Type
 
+from schemas.commands.flag_file import CONFIG, config_bytes
 from schemas.commands.terminal import say
 from trainers.data.batches import BatchReader
 from trainers.data.flag_values import absolute_shards
@@ -13,7 +14,7 @@ from trainers.measures.pictures import draw_curve
 from trainers.models.modules import Weights
 from trainers.models.set_tokenizer import TOKENIZER, check_same_tokens, keep_set_files, set_file
 from trainers.run.checkpoints import Checkpoints
-from trainers.run.flags import CONFIG, Flags, check_task, config_bytes, open_set, parse_flags
+from trainers.run.flags import Flags, check_task, open_set, parse_flags
 from trainers.run.interruption import Interruption
 from trainers.run.journal import METRICS, ProgressLine, duration, each_metrics, mend_metrics
 from trainers.run.loop import Loop
@@ -88,7 +89,7 @@ def _prepare(plan: Plan, shards: BatchReader, line: ProgressLine) -> Checkpoints
     }
     same = flags.same_settings
     notes = start_or_resume(plan.output, settings, resume=flags.resume, same=same)
-    (plan.output / CONFIG).write_bytes(config_bytes(flags.entry, flags))
+    (plan.output / CONFIG).write_bytes(config_bytes(f"trainers.{flags.entry}", flags))
     keep_set_files(shards, plan.output)
     for note in notes + mend_metrics(str(plan.output / METRICS)):
         line.say(f"note: {note}")

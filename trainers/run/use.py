@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 
+from schemas.commands.flag_file import CONFIG
 from schemas.commands.terminal import say
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
@@ -33,7 +34,7 @@ from trainers.models.set_tokenizer import (
 )
 from trainers.models.weights import from_published, to_published
 from trainers.run.checkpoints import Checkpoints, read_weights
-from trainers.run.flags import BEST, CONFIG, RunFlags, check_task, open_set
+from trainers.run.flags import BEST, RunFlags, check_task, open_set
 from trainers.run.journal import ProgressLine, json_text
 from trainers.run.loop import evaluate
 from trainers.run.model_flags import families_of

@@ -8,15 +8,14 @@ import tyro
 import yaml
 
 from pipelines.build.options import BuildOptions, parse_options
-from pipelines.configs.config_file import CONFIGS, config_bytes, with_config
 from pipelines.filters.filters import Filters
 from pipelines.runners.launch import check_arguments
 from pipelines.tasks.task import task_class
 from pipelines.train.options import TokenizerOptions
+from schemas.commands.flag_file import CONFIGS, config_bytes, with_config
 from schemas.errors import UsageError
 from schemas.features import TASKS
 from trainers.flax_mlm import FlaxMlmFlags
-from trainers.run.flags import config_bytes as repeating_bytes
 from trainers.run.flags import parse_flags
 
 OPTIONS = TokenizerOptions(
@@ -40,7 +39,7 @@ def parse(argv):
 
 def test_the_file_of_a_run_gives_its_options_again(tmp_path):
     path = tmp_path / "config.yaml"
-    path.write_bytes(config_bytes("train_tokenizer", OPTIONS))
+    path.write_bytes(config_bytes("pipelines.train_tokenizer", OPTIONS))
     assert parse([f"--config={path}", "--output=there"]) == (
         replace(OPTIONS, output="there", overwrite=False),
         [],
@@ -141,7 +140,7 @@ def test_a_trainer_takes_its_part_and_leaves_the_file_that_repeats_it(tmp_path):
     config = read("--config=norwegian_roberta", "--shards=a b", "--epochs=2", "--no_verify")
     assert (config.model, config.learning_rate, config.epochs) == ("base", 3e-4, 2)
     path = tmp_path / "config.yaml"
-    path.write_bytes(repeating_bytes("flax_mlm", config))
+    path.write_bytes(config_bytes("trainers.flax_mlm", config))
     assert read(f"--config={path}") == config
     path.write_text("learing_rate: 3e-4\n")
     with pytest.raises(UsageError, match="flax_mlm has no flag 'learing_rate'; did you mean lear"):

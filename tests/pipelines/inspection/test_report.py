@@ -14,7 +14,6 @@ import pytest
 
 from pipelines.build.options import BuildOptions, parse_options
 from pipelines.build_shards import main
-from pipelines.configs.config_file import with_config
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.host import console
 from pipelines.inspection.read_rows import sample_rows
@@ -27,6 +26,7 @@ from pipelines.readers.documents import Reject
 from pipelines.tasks.mlm import Mlm
 from pipelines.writers.rejects import Rejects
 from pipelines.writers.token_counts import read_token_counts
+from schemas.commands.flag_file import with_config
 from schemas.drops import Funnel, Removed, Sample
 from schemas.manifest import ManifestFile
 from schemas.sidecar import InputFile, Inputs, read_set

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
+from schemas.commands.flag_file import config_bytes
 from schemas.errors import DataError, TextmillError, UsageError
 from tests.tools.class_factory import write_class_set
 from tests.tools.clm_factory import write_clm_set
@@ -17,7 +18,7 @@ from tests.tools.numpy_program import Diary, NumpyFlags, numpy_trainer
 from tests.tools.shard_factory import write_mlm_set
 from tests.tools.trainer_list import BY_NAME
 from trainers.models.families import FAMILIES
-from trainers.run.flags import RunFlags, config_bytes, parse_flags
+from trainers.run.flags import RunFlags, parse_flags
 from trainers.run.model_flags import SIZES, ModelFlags
 from trainers.run.run_directory import claimed
 from trainers.run.start import run
@@ -72,7 +73,7 @@ def test_what_a_run_prints_and_writes_gives_it_again(flags, tmp_path):
     assert len(settings) > 25
     for one in settings:
         assert parse_flags(shlex.split(one.command())[3:], flags) == one
-        path.write_bytes(config_bytes(flags.entry, one))
+        path.write_bytes(config_bytes(f"trainers.{flags.entry}", one))
         again = parse_flags([f"--config={path}", f"--output={one.output}"], flags)
         left_out = {name: getattr(again, name) for name in ("resume", "stop_after")}
         assert again == replace(one, **left_out)
