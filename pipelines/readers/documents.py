@@ -329,6 +329,19 @@ def _gather(data: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> pa.Large
     return pieces.take(pa.array(np.arange(0, count, 2)))
 
 
+def is_utf8(data: bytes) -> bool:
+    """Whether all bytes are valid UTF-8."""
+    bounds = pa.py_buffer(np.array([0, len(data)]))
+    whole = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), 1, [None, bounds, pa.py_buffer(data)]
+    )
+    try:
+        whole.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
 def _utf8(binary: pa.LargeBinaryArray) -> tuple[pa.LargeStringArray, dict[int, str]]:
     """The valid documents as strings, and the invalid ones' numbers with what is wrong."""
     try:

@@ -1,6 +1,5 @@
 """Files as they are stored: known by their first bytes, read in parts, decompressed and hashed."""
 
-import bz2
 import gzip
 import io
 import lzma
@@ -18,28 +17,26 @@ from schemas.errors import DataError
 from schemas.sidecar import InputFile, Inputs
 
 _READ_BYTES = 1 << 20
+_XZ_PADDING = 4  # zero bytes come in multiples of it after a member
 
 
-class _Members(io.RawIOBase):
+class _XzMembers(io.RawIOBase):
     """The content of a file's members, one after another, each of them whole.
 
-    BZ2File and LZMAFile end at damage in a later member as if the file did, and overlook what
-    follows the last one.
+    LZMAFile ends at damage in a later member as if the file did, and overlooks what follows the
+    last one.
     """
 
-    def __init__(self, raw: BinaryIO, start_member: Callable[[], Any], padding: int):
-        """Padding: zero bytes come in multiples of so many after a member; 0: none do."""
-        self._raw, self._start_member, self._padding = raw, start_member, padding
-        self._member = start_member()
+    def __init__(self, raw: BinaryIO):
+        self._raw = raw
+        self._member = lzma.LZMADecompressor()
         self._data = b""  # read, and not given to a member yet
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while True:
-            if self._member.eof and not self._begin_next():
-                return 0
+        while not self._member.eof or self._begin_next():
             if not self._data and self._member.needs_input:
                 self._data = self._raw.read(_READ_BYTES)
                 if not self._data:
@@ -49,26 +46,25 @@ class _Members(io.RawIOBase):
             if content:
                 buffer[: len(content)] = content
                 return len(content)
+        return 0
 
     def _begin_next(self) -> bool:
         """Begins the member after one that is over; False at the end of the file."""
-        data, zeros = self._member.unused_data or self._raw.read(_READ_BYTES), 0
-        while self._padding and data:
+        data, zeros, left = self._member.unused_data or self._raw.read(_READ_BYTES), 0, b""
+        while data and not left:
             left = data.lstrip(b"\0")
             zeros += len(data) - len(left)
-            data = left
-            if data:
-                break
-            data = self._raw.read(_READ_BYTES)
-        if self._padding and zeros % self._padding:
+            data = left or self._raw.read(_READ_BYTES)
+        if zeros % _XZ_PADDING:
             raise ValueError(f"{zeros} zero bytes follow a member, which are not padding")
-        if data:
-            self._member, self._data = self._start_member(), data
-        return bool(data)
+        if left:
+            self._member, self._data = lzma.LZMADecompressor(), left
+        return bool(left)
 
 
-def _members(raw: BinaryIO, start_member: Callable[[], Any], padding: int) -> io.BufferedReader:
-    return io.BufferedReader(_Members(raw, start_member, padding), _READ_BYTES)
+def _open_by_arrow(codec: str) -> Callable[[BinaryIO], Any]:
+    """A stream that reads on over members and refuses a truncated one, as few readers do."""
+    return lambda raw: pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), codec)
 
 
 @dataclass(frozen=True)
@@ -89,16 +85,11 @@ class Packing:
 # By the ending of files' names.
 PACKINGS = {
     ".gz": Packing("gzip", b"\x1f\x8b\x08", lambda raw: gzip.GzipFile(fileobj=raw)),
-    ".bz2": Packing("bzip2", b"BZh", lambda raw: _members(raw, bz2.BZ2Decompressor, 0)),
+    ".bz2": Packing("bzip2", b"BZh", _open_by_arrow("bz2")),
     ".xz": Packing(
-        "xz", b"\xfd7zXZ\0", lambda raw: _members(raw, lzma.LZMADecompressor, padding=4)
+        "xz", b"\xfd7zXZ\0", lambda raw: io.BufferedReader(_XzMembers(raw), _READ_BYTES)
     ),
-    # Arrow's stream reads on over frames and, unlike zstandard's reader, refuses a truncated one.
-    ".zst": Packing(
-        "zstd",
-        b"\x28\xb5\x2f\xfd",
-        lambda raw: pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"),
-    ),
+    ".zst": Packing("zstd", b"\x28\xb5\x2f\xfd", _open_by_arrow("zstd")),
 }
 _SKIPPED_FRAME = b"\x2a\x4d\x18"  # of zstd, from its second byte on: it may come first
 PEEKED = 512  # first bytes of a file that are enough to know what it is
@@ -117,6 +108,7 @@ _ENCODED = (  # the marks of UTF-32 first: they begin like those of UTF-16
     (b"\xff\xfe", "UTF-16"),
     (b"\xfe\xff", "UTF-16"),
 )
+_LARGEST_STEP = 16 << 20  # bytes read at once beyond a part
 _MARK_OF_TAR = slice(257, 262)
 _DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, ValueError)
 _ADDS_UP = "+"  # before digests of spans, which are added: no cut into parts shows in their sum
@@ -205,60 +197,69 @@ def refuse_foreign(head: bytes, path: str, *, unpacked: bool) -> None:
 
 
 class _HashingFile(io.RawIOBase):
-    """Passes reads through, up to `left` bytes, and hashes what was read."""
+    """Passes reads through, up to `left` bytes, and adds what was read to `chunks`."""
 
-    def __init__(self, raw: BinaryIO, left: int):
-        self._raw = raw
-        self._left = left
-        self.hash = xxhash.xxh3_128()
-        self._new_bytes = 0
+    def __init__(self, raw: BinaryIO, left: int, chunks: "Chunks"):
+        self._raw, self._left, self._chunks = raw, left, chunks
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         data = self._raw.read(min(len(buffer), self._left))
-        self.hash.update(data)
-        self._new_bytes += len(data)
+        self._chunks.add(data)
         self._left -= len(data)
         buffer[: len(data)] = data
         return len(data)
-
-    def new_bytes(self) -> int:
-        """Bytes read since the last call."""
-        new, self._new_bytes = self._new_bytes, 0
-        return new
 
 
 class Chunks:
     """A part's content in chunks, decompressed; hashes the stored bytes as they go by."""
 
-    def __init__(self, raw: BinaryIO, part: Part, chunk_bytes: int):
-        raw.seek(part.start)
-        self._raw = raw
-        self._hashing = _HashingFile(raw, part.bytes)
-        self._part = part
-        self._chunk_bytes = chunk_bytes
+    def __init__(self, raw: BinaryIO, part: Part, chunk_bytes: int, *, go_on: bool = False):
+        """Where the file is not compressed, `go_on` begins a byte before the part and has no end.
+
+        The last document of a part may end beyond it.
+        """
+        self._raw, self._part, self._chunk_bytes = raw, part, chunk_bytes
+        self._goes_on = go_on
+        self._hash = xxhash.xxh3_128()
+        self._new_bytes = 0
 
     def __iter__(self) -> Iterator[bytes]:
-        """Chunks of `chunk_bytes`, the last one shorter.
+        """Chunks of about `chunk_bytes`.
 
         Raises:
           DataError: the file is truncated or damaged.
         """
+        return self._unpack() if is_compressed(self._part.path) else self._read()
+
+    def _read(self) -> Iterator[bytes]:
         part = self._part
-        opened = io.BufferedReader(self._hashing, _READ_BYTES)
-        if not is_compressed(part.path):
-            left = part.bytes
-            while left and (chunk := opened.read(min(left, self._chunk_bytes))):
-                left -= len(chunk)
-                yield chunk
-            if left:
-                raise DataError(
-                    f"{part.path} became shorter during the run: let inputs rest, and run again"
-                )
-            return
+        place, stop = part.start, part.stop
+        beyond = 0  # bytes to read at once beyond the part
+        if self._goes_on:
+            place, stop = max(place - 1, 0), part.size
+            beyond = min(part.bytes // 16 + 1, 1 << 16)  # in which most last documents end
+        self._raw.seek(place)
+        while place < stop:
+            size = min(max(part.stop - place, 0), self._chunk_bytes + 1) + beyond
+            chunk = self._raw.read(min(size, stop - place))
+            if not chunk:
+                raise _shorter(part.path)
+            begin, end = max(part.start - place, 0), max(part.stop - place, 0)
+            self.add(memoryview(chunk)[begin:end])
+            place += len(chunk)
+            yield chunk
+            if place > part.stop:  # a document of any length is read in linear time
+                beyond = min(2 * beyond, _LARGEST_STEP)
+
+    def _unpack(self) -> Iterator[bytes]:
+        part = self._part
+        self._raw.seek(part.start)
+        hashing = _HashingFile(self._raw, part.bytes, self)
         try:
+            opened = io.BufferedReader(hashing, _READ_BYTES)
             with PACKINGS[extension(part.path)].unpack(opened) as stream:
                 while chunk := stream.read(self._chunk_bytes):
                     yield chunk
@@ -268,7 +269,7 @@ class Chunks:
                 f"{part.path} is truncated or damaged ({error}): get the file again. A run never "
                 "publishes a part of a file"
             ) from error
-        while self._hashing.read(_READ_BYTES):  # what a decompressor leaves belongs to it too
+        while hashing.read(_READ_BYTES):  # what a decompressor leaves belongs to it too
             pass
 
     def _refuse_misnamed(self, error: Exception) -> None:
@@ -282,14 +283,20 @@ class Chunks:
                 f"{self._part.path} is not compressed as its name says ({end}): rename it"
             ) from error
 
+    def add(self, data: bytes | memoryview) -> None:
+        """Hashes stored bytes of the part that were just read."""
+        self._hash.update(data)
+        self._new_bytes += len(data)
+
     def new_bytes(self) -> int:
         """Stored bytes read since the last call."""
-        return self._hashing.new_bytes()
+        new, self._new_bytes = self._new_bytes, 0
+        return new
 
     def digests(self) -> tuple[Digest]:
         """Of the whole part, once it is read."""
         part = self._part
-        return ((part.path, part.size, part.start, self._hashing.hash.hexdigest()),)
+        return ((part.path, part.size, part.start, self._hash.hexdigest()),)
 
 
 def part_digest(raw: BinaryIO, part: Part) -> Digest:
@@ -315,9 +322,13 @@ def _read_range(raw: BinaryIO, path: str, start: int, stop: int) -> Iterator[byt
     while start < stop:
         data = raw.read(min(stop - start, _READ_BYTES))
         if not data:
-            raise DataError(f"{path} became shorter during the run: let inputs rest, and run again")
+            raise _shorter(path)
         start += len(data)
         yield data
+
+
+def _shorter(path: str) -> DataError:
+    return DataError(f"{path} became shorter during the run: let inputs rest, and run again")
 
 
 def file_digests(digests: Iterable[Digest]) -> Inputs:

@@ -15,15 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pv
 
-from pipelines.readers.documents import (
-    BOM,
-    Documents,
-    Reject,
-    Role,
-    no_documents,
-    too_long,
-)
+from pipelines.readers.documents import BOM, Documents, Reject, is_utf8, too_long
 from pipelines.readers.formats.role_columns import Classes, check_fields, take_roles
+from pipelines.readers.formats.text_runs import Boundary, Ends, read_runs
 from pipelines.readers.source import Source
 from pipelines.readers.stored import PEEKED, Chunks, Part, is_compressed, refuse_foreign
 from pipelines.storage.store import is_url
@@ -33,13 +27,13 @@ DELIMITERS = {"csv": ",", "tsv": "\t"}
 _HEADER_BYTES = 1 << 20
 _QUOTE_HINT = ". Perhaps a quote there is never closed: double quotes that are text"
 _SHOWN = 80  # characters of a refused record
-_ALL = np.iinfo(np.int64).max
+_BYTES = "latin-1"  # in which any bytes are text
 _FIELD_START, _PLAIN, _QUOTED, _QUOTE_IN_QUOTED, _BLANK = range(5)  # states of a scan
 _NEWLINE, _RETURN, _QUOTE = b'\n\r"'
 
 
-class Scan:
-    """A walk over CSV text from the start of a record: where its records end.
+class RecordEnds(Ends):
+    """Of records.
 
     A quote opens a quoted field only where a field begins, a doubled one inside is a quote, and
     whatever follows the closing one belongs to the field as it stands; a newline, or a return, ends
@@ -49,43 +43,53 @@ class Scan:
     Attributes:
       records: ended so far; blank lines are none.
       began: where the current record began.
-      ended: where the last one ended; -1: none yet.
+      is_quoted: whether a quote is open.
     """
 
-    def __init__(self, place: int, delimiter: str, records: int = 0):
+    def __init__(self, format_name: str, place: int, records: int = 0):
         """Place: of the first record, which has the number `records`."""
-        self.began, self.ended, self.records = place, -1, records
-        self._delimiter, self._state = ord(delimiter), _BLANK
+        self.began, self.records, self.is_quoted = place, records, False
+        self._delimiter, self._state = ord(DELIMITERS[format_name]), _BLANK
 
-    @property
-    def is_quoted(self) -> bool:
-        """Whether a quote is open."""
-        return self._state == _QUOTED
+    def scan(self, chunk: bytes, place: int) -> None:
+        """As above."""
+        bytes_ = np.frombuffer(chunk, np.uint8)
+        ends, counts, self._state = _find_ends(bytes_, self._delimiter, self._state)
+        self._ends, self._counts = ends + place, counts + self.records
+        self.is_quoted = self._state == _QUOTED
+        if len(ends):
+            self.began, self.records = int(self._ends[-1]), int(self._counts[-1])
 
-    def go_on(self, data: np.ndarray, offset: int, stop_at: int = _ALL, limit: int = _ALL) -> int:
-        """Scans more.
+    def first(self, start: int) -> Boundary | None:
+        """As above."""
+        i = np.searchsorted(self._ends, start + 1)
+        return (int(self._ends[i]) - 1, int(self._ends[i])) if i < len(self._ends) else None
 
-        Args:
-          data: uint8 [n].
-          offset: place of data[0].
-          stop_at: stop after the first record that ends at this place or later.
-          limit: stop after so many records.
+    def last(self) -> int | None:
+        """As above."""
+        return self.began if len(self._ends) else None
 
-        Returns:
-          How many bytes were looked at.
+    def find(self, records: int) -> int | None:
+        """Where so many records have ended in the chunk."""
+        i = np.searchsorted(self._counts, records)
+        return int(self._ends[i]) if i < len(self._ends) else None
+
+    def count(self, end: int) -> int:
+        """Records up to an end in the chunk."""
+        return int(self._counts[np.searchsorted(self._ends, end)])
+
+    def check_closed(self, path: str) -> None:
+        """Refuses content that is over while a quote is open.
+
+        Raises:
+          DataError: names the record, and where it begins.
         """
-        ends, counts, state = _find_ends(data, self._delimiter, self._state)
-        counts += self.records
-        last = min(np.searchsorted(ends, stop_at - offset), np.searchsorted(counts, limit))
-        seen = len(data)
-        if last < len(ends):
-            seen, state = int(ends[last]), _BLANK
-        last = min(last, len(ends) - 1)
-        self._state = state
-        if last >= 0:
-            self.records, self.began = int(counts[last]), offset + int(ends[last])
-            self.ended = self.began
-        return seen
+        if self.is_quoted:
+            raise DataError(
+                f"{path}: a quote in record {self.records:,}, which begins at byte "
+                f"{self.began:,}, is never closed, and all that follows it would be one "
+                "field. Close it, or double it if it is text"
+            )
 
 
 def _find_ends(
@@ -167,18 +171,16 @@ def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = No
     if not is_near or part.size <= block_bytes:
         return [part]
     parts: list[Part] = []
-    scan = Scan(end, DELIMITERS[part.format])
-    start, record, offset = 0, 0, end
-    raw.seek(offset)
+    ends = RecordEnds(part.format, end)
+    start, record, place = 0, 0, end
+    raw.seek(place)
     while data := raw.read(block_bytes):
-        bytes_ = np.frombuffer(data, np.uint8)
-        while len(bytes_):
-            seen = scan.go_on(bytes_, offset, stop_at=start + block_bytes)
-            bytes_, offset = bytes_[seen:], offset + seen
-            if scan.ended == offset >= start + block_bytes and offset < part.size:
-                parts.append(replace(part, start=start, stop=offset, record=record))
-                start, record = offset, scan.records
-    _check_closed(scan, part)
+        ends.scan(data, place)
+        place += len(data)
+        while (found := ends.first(start + block_bytes - 1)) and found[1] < part.size:
+            parts.append(replace(part, start=start, stop=found[1], record=record))
+            start, record = found[1], ends.count(found[1])
+    ends.check_closed(part.path)
     return [*parts, replace(part, start=start, record=record)]
 
 
@@ -188,70 +190,38 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     Raises:
       DataError: the file is damaged, or a quote is never closed.
     """
-    roles, longest, chunk_bytes = source.roles, source.max_document_bytes, source.block_bytes
     names, end = _header(raw, part)
-    chunks = Chunks(raw, part, chunk_bytes)
-    skip = 0 if part.start else end
-    first = part.record
-    scan = Scan(part.start or end, DELIMITERS[part.format], first)
-    place = part.start
-    pieces: list[bytes] = []  # since the last record's end
-    passing = False  # over the rest of a record that was refused
-    for chunk in chunks:
-        skipped, chunk = min(skip, len(chunk)), chunk[skip:]
-        skip, place = skip - skipped, place + skipped
-        data = np.frombuffer(chunk, np.uint8)
-        if passing:
-            passed = scan.go_on(data, place, limit=first + 1)
-            passing = scan.records == first
-            first = scan.records
-            yield replace(no_documents(roles), source_bytes=passed)
-            data, chunk, place = data[passed:], chunk[passed:], place + passed
-        before = scan.ended
-        scan.go_on(data, place)
-        place += len(chunk)
-        pieces.append(chunk)
-        if scan.ended == before:
-            size = sum(map(len, pieces))
-            if size > longest and not passing:
-                rejects = (too_long(part.path, first, longest),)
-                yield replace(no_documents(roles), rejects=rejects, source_bytes=size)
-                pieces, passing = [], True
-            continue
-        whole = len(chunk) - (place - scan.ended)
-        pieces[-1] = chunk[:whole]
-        documents = _parse(b"".join(pieces), names, roles, part, first, longest)
-        yield replace(documents, stored_bytes=chunks.new_bytes())
-        first, pieces = scan.records, [chunk[whole:]]
-    _check_closed(scan, part)
-    last = _parse(b"".join(pieces), names, roles, part, first, longest)
-    yield replace(last, stored_bytes=chunks.new_bytes(), digests=chunks.digests())
-
-
-def _check_closed(scan: Scan, part: Part) -> None:
-    if scan.is_quoted:
-        raise DataError(
-            f"{part.path}: a quote in record {scan.records:,}, which begins at byte "
-            f"{scan.began:,}, is never closed, and all that follows it would be one "
-            "field. Close it, or double it if it is text"
-        )
+    begin = part.start or end
+    ends = RecordEnds(part.format, begin, part.record)
+    first = part.record  # of the run
+    for run in read_runs(raw, part, source, ends, begin):
+        if run.digests:
+            ends.check_closed(part.path)
+        if run.data is None:
+            documents = run.refuse(part.path, source, first)
+            first += len(documents.rejects)
+        else:
+            documents = _parse(bytes(run.data), names, source, part, first)
+            first = ends.records
+        yield run.account(documents)
 
 
 def _header(raw: BinaryIO, part: Part) -> tuple[list[str], int]:
     """The names of the columns, and where their record ends."""
     whole = Part(part.path, part.size, 0, part.size)
-    scan = Scan(0, DELIMITERS[part.format])
     head = next(iter(Chunks(raw, whole, _HEADER_BYTES)), b"")
     refuse_foreign(head[:PEEKED], part.path, unpacked=is_compressed(part.path))
-    data = np.frombuffer(head, np.uint8)
     skip = len(BOM) if head.startswith(BOM) else 0
-    end = skip + scan.go_on(data[skip:], 0, limit=1)
-    if not scan.records and len(head) >= _HEADER_BYTES:
+    ends = RecordEnds(part.format, skip)
+    ends.scan(head[skip:], skip)
+    end = ends.find(1) or len(head)
+    if not ends.records and len(head) >= _HEADER_BYTES:
         raise DataError(
             f"{part.path}: its first record does not end within {_HEADER_BYTES:,} bytes, so it is "
             f"no header row with names of fields{_QUOTE_HINT}"
         )
-    _check_closed(scan, part)
+    if not ends.records:
+        ends.check_closed(part.path)
     try:
         text = head[skip:end].decode()
     except UnicodeDecodeError as error:
@@ -265,25 +235,23 @@ def _header(raw: BinaryIO, part: Part) -> tuple[list[str], int]:
     return names, end
 
 
-def _parse(
-    data: bytes,
-    names: list[str],
-    roles: tuple[Role, ...],
-    part: Part,
-    first: int,
-    longest: int,
-) -> Documents:
+def _parse(data: bytes, names: list[str], source: Source, part: Part, first: int) -> Documents:
     """Documents of whole records, the first of which has the number `first`."""
+    roles, longest = source.roles, source.max_document_bytes
     refused: list[tuple[int, str]] = []  # number in `data`, why
 
     def refuse(row: pv.InvalidRow) -> str:
-        shown = row.text if len(row.text) <= _SHOWN else row.text[:_SHOWN] + "..."
+        text = row.text if is_text else row.text.encode(_BYTES).decode(errors="backslashreplace")
+        shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
         counts = f"{row.actual_columns} fields where the header has {row.expected_columns}"
         refused.append(((row.number or 1) - 1, f"{counts}: {shown}"))
         return "skip"
 
     source_bytes = len(data)
     data, long = _without_long(data, ord(DELIMITERS[part.format]), longest)
+    is_text = is_utf8(data)
+    if not is_text:  # Arrow fails where it has to show a row
+        data = data.decode(_BYTES).encode()
     wanted = sorted({role.field for role in roles} & set(names))
     numbers = [str(i) for i in range(len(names))]  # names may stand twice
     columns = [numbers[names.index(name)] for name in wanted]
@@ -306,6 +274,9 @@ def _parse(
         table = pa.table({name: pa.array([], pa.large_binary()) for name in wanted})
     batches = table.combine_chunks().to_batches()
     batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+    if not is_text:
+        values = [[v.decode().encode(_BYTES) for v in c.to_pylist()] for c in batch.columns]
+        batch = pa.record_batch([pa.array(v, pa.large_binary()) for v in values], names=wanted)
     documents = take_roles(batch, roles, part.path, 0, source_bytes=source_bytes)
     parsed = first + np.delete(np.arange(len(batch) + len(refused) + len(long)), long)
     record_of = np.delete(parsed, [number for number, _ in refused])

@@ -20,12 +20,12 @@ from pipelines.readers.documents import (
     Documents,
     Role,
     find_lines,
+    is_utf8,
     too_long,
 )
-from pipelines.readers.formats import byte_ranges
-from pipelines.readers.formats.byte_ranges import Parser
 from pipelines.readers.formats.role_columns import column_of, take_roles
 from pipelines.readers.formats.role_values import Refusal, look_up, record_documents
+from pipelines.readers.formats.text_runs import LineEnds, read_runs
 from pipelines.readers.source import Source
 from pipelines.readers.stored import Part
 
@@ -43,12 +43,13 @@ def check_roles(roles: tuple[Role, ...], path: str) -> None:
 def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     """The documents that start in a part."""
     roles, longest = source.roles, source.max_document_bytes
-
-    def parse(data: bytes | memoryview, offset: int) -> Documents:
-        return json_documents(bytes(data), roles, part.path, offset, longest=longest)
-
-    parser = Parser("line", parse, roles, longest)
-    return byte_ranges.read_bytes(raw, part, parser, source.block_bytes)
+    for run in read_runs(raw, part, source, LineEnds()):
+        if run.data is None:
+            documents = run.refuse(part.path, source)
+        else:
+            data = bytes(run.data)
+            documents = json_documents(data, roles, part.path, run.offset, longest=longest)
+        yield run.account(documents)
 
 
 def json_documents(
@@ -127,24 +128,12 @@ def _arrow_json(
     data: bytes, starts: np.ndarray, stops: np.ndarray, roles: tuple[Role, ...], path: str
 ) -> Documents | None:
     """The documents of lines that are all plainly good; None if any is not."""
-    batch = _arrow_table(data, starts, stops, roles) if _is_utf8(data) else None
+    # Keys and other fields too: Arrow checks what it takes alone.
+    batch = _arrow_table(data, starts, stops, roles) if is_utf8(data) else None
     if batch is None:
         return None
     documents = take_roles(batch, roles, path, 0, source_bytes=len(data))
     return None if documents.rejects else documents
-
-
-def _is_utf8(data: bytes) -> bool:
-    """Whether all of it is, keys and other fields too: Arrow looks at what it takes alone."""
-    bounds = pa.py_buffer(np.array([0, len(data)]))
-    whole = pa.LargeBinaryArray.from_buffers(
-        pa.large_binary(), 1, [None, bounds, pa.py_buffer(data)]
-    )
-    try:
-        whole.cast(pa.large_string())
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def _arrow_table(

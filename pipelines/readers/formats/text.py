@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from pipelines.readers.documents import Documents, Role, text_documents
-from pipelines.readers.formats import byte_ranges
-from pipelines.readers.formats.byte_ranges import Parser
+from pipelines.readers.formats.text_runs import ENDS, read_runs
 from pipelines.readers.source import Source
 from pipelines.readers.stored import Part
 from schemas.errors import UsageError
@@ -31,14 +30,14 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     """The documents that start in a part."""
     kind, label = source.text_document, folder_label(part.path)
     roles, longest = source.roles, source.max_document_bytes
-
-    def parse(data: bytes | memoryview, offset: int) -> Documents:
-        return text_documents(
-            data, kind, part.path, offset, roles=roles, label=label, longest=longest
-        )
-
-    parser = Parser(kind, parse, roles, longest)
-    return byte_ranges.read_bytes(raw, part, parser, source.block_bytes)
+    for run in read_runs(raw, part, source, ENDS[kind]()):
+        if run.data is None:
+            documents = run.refuse(part.path, source)
+        else:
+            documents = text_documents(
+                run.data, kind, part.path, run.offset, roles=roles, label=label, longest=longest
+            )
+        yield run.account(documents)
 
 
 def folder_label(path: str) -> str:

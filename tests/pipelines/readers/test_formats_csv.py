@@ -4,13 +4,12 @@ import csv
 import gzip
 import io
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.readers.documents import Role
-from pipelines.readers.formats.delimited import Scan
+from pipelines.readers.formats.delimited import RecordEnds
 from pipelines.readers.source import Source
 from pipelines.readers.sources import plan_blocks, read_block
 from schemas.errors import DataError, UsageError
@@ -42,9 +41,9 @@ def test_records_are_those_of_pythons_reader_however_a_file_is_cut(
     text = "a,b\n" + "".join(parts)
     path = tmp_path_factory.mktemp("x") / "x.csv"
     path.write_bytes(text.encode())
-    scan = Scan(0, ",")
-    scan.go_on(np.frombuffer(text.encode(), np.uint8), 0)
-    if scan.is_quoted:
+    ends = RecordEnds("csv", 0)
+    ends.scan(text.encode(), 0)
+    if ends.is_quoted:
         with pytest.raises(DataError, match="is never closed"):
             read_all(path, block_bytes=block_bytes)
         return
@@ -96,6 +95,16 @@ def test_bad_records_are_refused_by_number_and_the_rest_kept(tmp_path):
     ]
     assert piece.rejects[2].detail == "3 fields where the header has 2: 7,8,9"
     assert (piece.read, piece.empty) == (6, 1)
+
+
+def test_records_of_another_number_of_fields_may_hold_any_bytes(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_bytes("a,b\né,2\n\xff,æ,\n3,ø\n".encode("latin-1") + "å,1\n".encode())
+    [piece] = read_all(path)
+    assert found_in([piece])[0] == [("å", "1")]
+    details = [(r.offset, r.reason, r.detail) for r in piece.rejects]
+    assert details[1] == (1, "ragged_row", r"3 fields where the header has 2: \xff,\xe6,")
+    assert [reason for _, reason, _ in details] == ["not_utf8", "ragged_row", "not_utf8"]
 
 
 @pytest.mark.parametrize("block_bytes", [10, 1 << 20])

@@ -10,6 +10,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipelines.readers.formats import text_runs
 from pipelines.readers.source import Source
 from pipelines.readers.sources import (
     Part,
@@ -106,6 +107,16 @@ def test_a_line_of_many_blocks_is_read_once(tmp_path):
     path = tmp_path / "long.txt"
     path.write_bytes(b"short\n" + b"x" * 1_000_000 + b"\nend\n")
     assert [len(t) for t in texts(path, block_bytes=1000)] == [5, 1_000_000, 3]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_a_blank_line_without_an_end_is_an_error(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(text_runs, "_MUCH", 100)
+    path, text = tmp_path / name, b"a\n" + b" " * 1000 + b"\nb\n"
+    path.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    with pytest.raises(DataError, match=r"more than 9 bytes of white space lie behind byte 0: ta"):
+        texts(path, document="paragraph", max_document_bytes=9, block_bytes=50)
+    assert texts(path, document="paragraph", block_bytes=50) == ["a", "b"]
 
 
 def test_small_files_share_blocks_and_large_ones_are_cut(tmp_path):
