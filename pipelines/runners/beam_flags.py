@@ -71,7 +71,9 @@ class RunnerFlags:
     @cached_property
     def runner_class(self) -> str:
         """The class of the runner: FlinkRunner for `flink` and for a dotted name; "" for none."""
-        name = (self.runner or "").rpartition(".")[2]
+        name = self.runner or ""
+        if "." in name:
+            return name.rpartition(".")[2]
         known = {runner.lower(): runner for runner in RUNNERS}
         return known.get(name.lower()) or known.get(f"{name.lower()}runner", name)
 
@@ -91,14 +93,9 @@ class RunnerFlags:
         return not self.runner_class or self.is_prism or self.runner_class in _LOCAL
 
     @property
-    def is_embedded(self) -> bool:
-        """Whether the job server runs in this process."""
-        return self.job_endpoint == "embed"
-
-    @property
     def job_server(self) -> str:
         """HOST:PORT of a job server that runs already; "" for none."""
-        return "" if self.is_embedded else self.job_endpoint
+        return "" if self.job_endpoint == "embed" else self.job_endpoint  # in this process
 
     @property
     def jar_flag(self) -> str:
