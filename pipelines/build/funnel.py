@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from pipelines.build.route_examples import Tokenized, text_bytes, texts_of
+from pipelines.build.route_examples import text_bytes, texts_of, tokenize
+from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.filters.filter_documents import Filtered
 from pipelines.host.arrow import pc
 from pipelines.inspection.row_text import TokenTexts
-from pipelines.readers.documents import Documents
 from pipelines.rows.example_batch import (
     DIGEST_BYTES,
     REPRESENTATIVE,
@@ -29,22 +29,16 @@ _OF_SHARD = ("duplicates", *DROPS)  # by `LeftOut.reason_N`
 
 
 def filtered_funnel(
-    filtered: Filtered, task: Task, schema: Schema, tokenize: Callable[[Documents], Tokenized]
+    filtered: Filtered, task: Task, tokenizer: LoadedTokenizer, schema: Schema, split: str
 ) -> Funnel:
-    """What filters dropped and edited; what they dropped is tokenized for it.
-
-    Args:
-      filtered: what filters made of some documents.
-      task: what makes examples.
-      schema: of the set.
-      tokenize: as the kept ones are.
-    """
+    """What filters dropped and edited; what they dropped is tokenized as the kept ones are."""
     before, after = filtered.given, filtered.documents.columns
     edited = int(text_bytes(before, task).sum() - text_bytes(after, task).sum())
     if not filtered.reasons:
         return Funnel(text_bytes=edited, edited_bytes=edited)
     columns = before.take(pa.array(list(filtered.reasons), pa.int64()))
-    made = tokenize(replace(filtered.documents, columns=columns))
+    documents = replace(filtered.documents, columns=columns)
+    made = tokenize(documents, task, tokenizer, schema, split)
     tokens_E = made.whole.tokens(token_dtype(schema.vocab_size))
     tokens = np.bincount(made.made.document_E, tokens_E, len(columns)).astype(np.int64)
     sizes = np.ones(len(columns), np.int64), text_bytes(columns, task), tokens

@@ -29,15 +29,10 @@ from schemas.statistics import Statistics
 
 @dataclass(frozen=True)
 class Marks:
-    """Where documents that are removed go.
-
-    Attributes:
-      routes: of the set.
-      are_given: whether splits are given by their inputs: then only training ones lose something.
-    """
+    """Where documents that are removed go."""
 
     routes: Routes
-    are_given: bool
+    are_given: bool  # splits, by their inputs: then only training ones lose something
 
     def place(self, removed: np.ndarray) -> Batches:
         """EDGE rows -> marks of their lower documents, by route."""
@@ -112,7 +107,7 @@ class Job(BlockJob):
     @property
     def routes(self) -> Routes:
         """Splits and shards, which tell where a document goes."""
-        return Routes(self.schema.splits, self.schema.shards)
+        return Routes.of_schema(self.schema)
 
     def tokenizer(self) -> LoadedTokenizer:
         """The tokenizer as the set carries it."""
@@ -137,16 +132,7 @@ def share_tokenizer(tokenizer: LoadedTokenizer) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class SetReport(BlockReport):
-    """What a bundle of blocks or a shard has to say.
-
-    Attributes:
-      statistics: counts of documents and tokens.
-      files: of shards.
-      evaluation: lines of evaluation.jsonl.
-      token_counts: of shards, how often each id occurs.
-      near: counts of near-duplicates.
-      hits: what documents have in common with evaluation texts.
-    """
+    """What a bundle of blocks or a shard reports."""
 
     ADDED = {"token_counts": add_token_counts, "hits": lambda hits: add_hits(chain(*hits))}
 
@@ -155,4 +141,4 @@ class SetReport(BlockReport):
     evaluation: tuple[EvaluationLine, ...] = ()
     token_counts: np.ndarray = field(default_factory=lambda: NO_COUNTS, compare=False)
     near: Counts = field(default_factory=Counts)
-    hits: tuple[Hit, ...] = ()
+    hits: tuple[Hit, ...] = ()  # what documents have in common with evaluation texts

@@ -26,34 +26,24 @@ _CHUNK_ROWS = 1024  # small enough for the cache
 
 @dataclass(frozen=True)
 class RowMaker:
-    """How examples become rows.
-
-    Attributes:
-      schema: the contract.
-      task: what cuts examples into segments, and finishes rows.
-      finish: the task's `finish`, made once.
-    """
+    """How examples become rows; `finish` is the task's own, made once."""
 
     schema: Schema
     task: Task
     finish: Finish
 
     def make(self, kept: Kept, split: str) -> "Shard":
-        """Packs examples.
-
-        Args:
-          kept: of one shard, from all blocks.
-          split: whose shard it is.
-        """
-        examples, high = kept.examples, kept.high_E
-        segments = self.task.segments(examples, self.schema)
+        """Packs the examples of one shard of a split, from all blocks."""
+        segments = self.task.segments(kept.examples, self.schema)
         method = self.task.packing_of(split, self.schema)
         whole = self.schema.holds_documents
         longest = len(segments.stream) if whole else self.schema.max_length
         packing = pack(segments.offsets, longest, method, segments.room_S)
-        statistics = replace(self._count(examples, segments, packing), dropped=kept.dropped)
-        keys_R = self._keys(segments, packing, high, kept.low_E, examples.scalar("part"))
-        ids_E = np.zeros((len(high), 2), np.uint32) if is_training(split) else example_ids(high)
+        statistics = replace(self._count(kept.examples, segments, packing), dropped=kept.dropped)
+        keys_R = self._keys(kept, segments, packing)
+        ids_E = example_ids(kept.high_E)
+        if is_training(split):
+            ids_E = np.zeros_like(ids_E)
         return Shard(self, kept, segments, packing, keys_R, ids_E, statistics)
 
     def _count(
@@ -84,18 +74,12 @@ class RowMaker:
             labels=dict(zip(classes, labels, strict=True)) if classes else {},
         )
 
-    def _keys(
-        self,
-        segments: Segments,
-        packing: Packing,
-        high: np.ndarray,
-        low: np.ndarray,
-        part: np.ndarray,
-    ) -> np.ndarray:
+    def _keys(self, kept: Kept, segments: Segments, packing: Packing) -> np.ndarray:
         """uint64 [R]: a hash of the seed and of what each row begins with.
 
         After deduplication no two rows begin with the same place of the same example.
         """
+        high, low, part = kept.high_E, kept.low_E, kept.examples.scalar("part")
         first_of_example = np.searchsorted(segments.example_S, np.arange(len(high)))
         starts = segments.offsets[:-1][first_of_example]
         first_R = packing.bounds[:-1]
@@ -204,13 +188,7 @@ def evaluation_of(kept: Kept) -> tuple[EvaluationLine, ...]:
 def stage_shard(
     shard: Shard | None, schema: Schema, staging: str, name: str
 ) -> tuple[ManifestFile, ...]:
-    """Writes a shard in each format of the set.
-
-    Args:
-      shard: None for one without a document.
-      schema: of the set.
-      staging: the folder, on a disk or in a store.
-      name: of the shard.
+    """Writes a shard, None for one without a document, in each format of the dataset.
 
     Raises:
       DataError: the disk is full, or it or the store returned other bytes than were written.

@@ -59,19 +59,12 @@ _GAIN = 0.8
 
 @dataclass(frozen=True)
 class Run:
-    """All that is known before the pipeline starts.
+    """All that is known before the pipeline starts."""
 
-    Attributes:
-      options: of the command, with what the task had to learn of the inputs.
-      schema: of the dataset.
-      tokenizer: of the dataset.
-      on: what is read, and what runs it.
-    """
-
-    options: BuildOptions
+    options: BuildOptions  # with what the task had to learn of the inputs
     schema: Schema
     tokenizer: LoadedTokenizer
-    on: BlockRun
+    on: BlockRun  # what is read, and what runs it
 
     @staticmethod
     def of(
@@ -104,35 +97,20 @@ class Run:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What comes of some inputs; exact but for the seconds where they were read whole.
+    """What comes of some inputs; exact but for the seconds where they were read whole."""
 
-    Attributes:
-      whole: whether all of it was read.
-      sampled_bytes: as stored, that were read.
-      text_bytes: after decompression.
-      documents: in the inputs.
-      dropped: reason to number of documents; of exact duplicates those inside the sample only.
-      tokens: that the tokenizer makes.
-      specials: tokens added.
-      tokens_in_rows: not padding, masked copies included.
-      rows: by split.
-      shard_bytes: on disk, all formats.
-      scratch_bytes: of example batches on their way to shards, by `--exchange=files`.
-      seconds: on one core, once all is loaded and compiled.
-    """
-
-    whole: bool
-    sampled_bytes: int
-    text_bytes: float
+    whole: bool  # whether all of it was read
+    sampled_bytes: int  # as stored, that were read
+    text_bytes: float  # after decompression
     documents: float
-    dropped: dict[str, float]
-    tokens: float
-    specials: float
-    tokens_in_rows: float
-    rows: dict[str, float]
-    shard_bytes: float
-    scratch_bytes: float
-    seconds: float
+    dropped: dict[str, float]  # by reason; exact duplicates inside the sample only
+    tokens: float  # that the tokenizer makes
+    specials: float  # tokens added
+    tokens_in_rows: float  # without padding, with masked copies
+    rows: dict[str, float]  # by split
+    shard_bytes: float  # on disk, all formats
+    scratch_bytes: float  # of example batches on their way to shards, by --exchange=files
+    seconds: float  # on one core, once all is loaded and compiled
 
     def __add__(self, other: "Estimate") -> "Estimate":
         """Adds the estimates of two groups of inputs."""
@@ -146,21 +124,13 @@ class Estimate:
 
 @dataclass
 class _Sample:
-    """What was read of the blocks that are for one given split, or of all.
+    """What was read of the blocks that are for one given split, or of all."""
 
-    Attributes:
-      stored: bytes on disk that were read.
-      text: bytes of text in them.
-      taken: bytes of text in `pieces`; the others were read for the two above.
-      pieces: documents.
-      seconds: of reading `text`.
-    """
-
-    stored: int = 0
-    text: int = 0
-    taken: int = 0
+    stored: int = 0  # bytes on disk that were read
+    text: int = 0  # bytes of text in them
+    taken: int = 0  # bytes of text in `pieces`; the others were read for the two above
     pieces: list[Documents] = field(default_factory=list)
-    seconds: float = 0.0
+    seconds: float = 0.0  # of reading `text`
 
 
 def estimate(run: Run) -> Estimate:
@@ -272,12 +242,7 @@ def _take(sample: _Sample, place: Block, source: Source, wanted: int | None) -> 
 def _make(
     documents: Documents, run: Run, split: str
 ) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-    """Filters, tokenizes, packs and writes documents as workers do, a shard a split.
-
-    Args:
-      documents: of the sample.
-      run: what is made.
-      split: that was given for them; "" if their content decides.
+    """Filters, tokenizes, packs and writes documents of a split as workers do, a shard a split.
 
     Returns:
       Numbers by the names of `Estimate`; documents dropped by reason; rows by split.
@@ -286,10 +251,10 @@ def _make(
       DataError: none is kept.
     """
     schema, task = run.schema, run.options.settings
-    routes = Routes(schema.splits, schema.shards)
+    routes = Routes.of_schema(schema)
     filters, roles = run.on.filters.of_split(split), run.on.source.roles
     filtered = filter_documents(filters, documents, roles)
-    routed = route_examples(filtered.documents, task, run.tokenizer, schema, routes, split)
+    routed = route_examples(filtered.documents, task, run.tokenizer, schema, split)
     # Batches for other splits than a given one are hashes alone, of what that split holds out.
     rows = dict.fromkeys([split] if split else schema.splits, 0)
     batches: dict[str, list[bytes]] = {name: [] for name in rows}
@@ -325,17 +290,11 @@ def _make(
 
 @dataclass(frozen=True)
 class Plan:
-    """A run, and what it will take.
-
-    Attributes:
-      run: that is planned.
-      estimate: from the sample.
-      near: facts of near-duplicates, where they are looked for.
-    """
+    """A run, and what it will take."""
 
     run: Run
     estimate: Estimate
-    near: dict[str, str] = field(default_factory=dict)
+    near: dict[str, str] = field(default_factory=dict)  # facts of near-duplicates
 
     @property
     def output(self) -> str:

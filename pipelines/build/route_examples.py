@@ -20,99 +20,63 @@ from schemas.sidecar import Schema
 
 @dataclass(frozen=True)
 class RoutedExamples:
-    """What became of some documents.
+    """What became of some documents."""
 
-    Attributes:
-      batches: (route, examples); a route may be there more than once.
-      rejects: what the task refused.
-      dropped: reason to number of documents that gave no example.
-      guarded: documents that the reference tokenizer encoded.
-      sent: documents, bytes and tokens of the batches, repeats included.
-    """
-
-    batches: list[tuple[int, ExampleBatch]]
-    rejects: tuple[Reject, ...] = ()
-    dropped: Mapping[str, int] = field(default_factory=dict)
-    guarded: int = 0
-    sent: Funnel = Funnel()
+    batches: list[tuple[int, ExampleBatch]]  # by route, which may occur more than once
+    rejects: tuple[Reject, ...] = ()  # by the task
+    dropped: Mapping[str, int] = field(default_factory=dict)  # documents without an example
+    guarded: int = 0  # documents that the reference tokenizer encoded
+    sent: Funnel = Funnel()  # documents, bytes and tokens of the batches, repeats included
 
 
 @dataclass(frozen=True)
 class Tokenized:
-    """Examples of some documents, and where they go.
-
-    Attributes:
-      made: as the task made them.
-      whole: the same as one batch.
-      digests: uint8 [n, 16], of the documents.
-      routing: uint8 [n, 16], that decide where they go.
-      route_D: where they go: int64 [n].
-    """
+    """Examples of some documents, and where they go."""
 
     made: Examples
-    whole: ExampleBatch
-    digests: np.ndarray
-    routing: np.ndarray
-    route_D: np.ndarray
+    whole: ExampleBatch  # the same as one batch
+    digests: np.ndarray  # of the documents, uint8 [n, 16]
+    routing: np.ndarray  # which decide where they go, uint8 [n, 16]
+    route_D: np.ndarray  # where they go, int64 [n]
 
 
 def tokenize(
-    documents: Documents,
-    task: Task,
-    tokenizer: LoadedTokenizer,
-    schema: Schema,
-    routes: Routes,
-    split: str,
+    documents: Documents, task: Task, tokenizer: LoadedTokenizer, schema: Schema, split: str
 ) -> Tokenized:
-    """Makes examples; the arguments are those of `route_examples`."""
+    """Makes examples of documents that were given for a split; "" to go by their hash."""
+    routes = Routes.of_schema(schema)
     digests = joint_digests([documents.columns[name] for name in task.identity()])
     routing = digests
     if task.routed_by() != task.identity():
         routing = joint_digests([documents.columns[name] for name in task.routed_by()])
     route_D = routes.of_split(routing, split) if split else routes.of(routing)
-    is_trained = np.array([is_training(name) for name in routes.split_names()])
-    made = task.examples(documents, tokenizer, schema, is_trained[route_D])
+    made = task.examples(documents, tokenizer, schema, _is_trained(routes)[route_D])
     whole = _example_batch(text_bytes(documents.columns, task), made, digests)
     return Tokenized(made, whole, digests, routing, route_D)
 
 
 def route_examples(
-    documents: Documents,
-    task: Task,
-    tokenizer: LoadedTokenizer,
-    schema: Schema,
-    routes: Routes,
-    split: str,
+    documents: Documents, task: Task, tokenizer: LoadedTokenizer, schema: Schema, split: str
 ) -> RoutedExamples:
-    """Makes examples and sorts them by route.
-
-    Args:
-      documents: as they were read.
-      task: what makes examples.
-      tokenizer: of the set.
-      schema: of the set.
-      routes: of the set.
-      split: that the documents were given for; "" to go by their hash.
-    """
+    """Makes examples, as `tokenize` does, and sorts them by route."""
     count = len(documents.text)
     if not count:
         return RoutedExamples([])
-    tokenized = tokenize(documents, task, tokenizer, schema, routes, split)
-    made, digests = tokenized.made, tokenized.digests
-    lengths_E = np.diff(made.ragged["ids"][1])
-    route_E = np.where(lengths_E > 0, tokenized.route_D[made.document_E], -1)
+    routes = Routes.of_schema(schema)
+    tokenized = tokenize(documents, task, tokenizer, schema, split)
+    made, whole = tokenized.made, tokenized.whole
+    has_ids_E = np.diff(made.ragged["ids"][1]) > 0
+    route_E = np.where(has_ids_E, tokenized.route_D[made.document_E], -1)
     gone = np.ones(count, bool)
-    gone[made.document_E[lengths_E > 0]] = False
+    gone[made.document_E[has_ids_E]] = False
     gone[list(made.rejects)] = False
-    whole = tokenized.whole
     if "evaluation" in made.ragged:
-        is_trained = np.array([is_training(name) for name in routes.split_names()])
-        whole = _clear(whole, "evaluation", is_trained[route_E])
+        whole = _clear(whole, "evaluation", _is_trained(routes)[route_E])
     sizes = whole.sizes(token_dtype(schema.vocab_size))
     whole, kept = without_repeats(whole)
     batches = _by_route(whole, route_E[kept])
     if split and not is_training(split):
-        held_out = _held_out(digests, made)
+        held_out = _held_out(tokenized.digests, made)
         for other in filter(is_training, routes.splits):
             batches += _by_route(held_out, routes.of_split(tokenized.routing, other))
     rejects = tuple(
@@ -120,9 +84,14 @@ def route_examples(
         for number, (reason, detail) in sorted(made.rejects.items())
     )
     dropped = total_counts({"no_tokens": int(gone.sum())}, count_reasons(rejects))
-    documents_sent, bytes_sent, tokens_sent = (int(size[lengths_E > 0].sum()) for size in sizes)
+    documents_sent, bytes_sent, tokens_sent = (int(size[has_ids_E].sum()) for size in sizes)
     sent = Funnel(documents_sent, bytes_sent, tokens_sent)
     return RoutedExamples(batches, rejects, dropped, made.guarded, sent)
+
+
+def _is_trained(routes: Routes) -> np.ndarray:
+    """Which routes are of a training split: bool [routes]."""
+    return np.array([is_training(name) for name in routes.split_names()])
 
 
 def texts_of(task: Task) -> list[str]:

@@ -153,7 +153,7 @@ def wire(run: Run, staging: Staging) -> "Callable[[beam.Pipeline], None]":
 def _find_job(run: Run, staging: Staging) -> FindJob | None:
     """How near-duplicates are found, if they are to be."""
     options, schema = run.options, run.schema
-    rule, routes = options.near.rule(), Routes(schema.splits, schema.shards)
+    rule, routes = options.near.rule(), Routes.of_schema(schema)
     if rule is None:
         return None
     return run.on.job(

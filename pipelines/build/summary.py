@@ -37,13 +37,9 @@ def print_plan(plan: Plan, console: Console) -> None:
 def print_summary(
     info: SetInfo, tokenizer: LoadedTokenizer, console: Console, *, seconds: float | None = None
 ) -> None:
-    """Prints what a set holds, what to know of it, and the commands that go on with it.
+    """Prints what a finished dataset holds, what to know of it, and the commands that follow.
 
-    Args:
-      info: the finished set.
-      tokenizer: its own.
-      console: to print on.
-      seconds: that making it took; None for one that was found.
+    `seconds` is how long the run took; None for a dataset that was found.
     """
     console.print(facts_table(_facts(info, seconds)))
     if info.stats.funnel and info.stats.funnel.removed:
@@ -103,10 +99,6 @@ def _dropped(info: SetInfo) -> dict[str, str]:
 
 def set_warnings(info: SetInfo, tokenizer: LoadedTokenizer) -> Iterator[str]:
     """Line ends of Windows, paragraphs that are books, and rules that take much.
-
-    Args:
-      info: the set.
-      tokenizer: its own.
 
     Raises:
       DataError: a file of the set cannot be read.

@@ -19,7 +19,7 @@ from pipelines.build.funnel import filtered_funnel, shard_funnel
 from pipelines.build.job import Job, SetReport
 from pipelines.build.make_shard import RowMaker, evaluation_of, stage_shard
 from pipelines.build.publish import publish_set
-from pipelines.build.route_examples import RoutedExamples, route_examples, tokenize
+from pipelines.build.route_examples import RoutedExamples, route_examples
 from pipelines.duplicates.job import FindReport, levels_of
 from pipelines.duplicates.result import parts_of, read_result
 from pipelines.duplicates.rows import digest_bytes
@@ -74,25 +74,19 @@ class RouteBlock(BlockStep[Job]):
         """Reads, tokenizes and routes."""
         job = self._job
         for piece, filtered in enumerate(self.read(block)):
-            routed = route_examples(
-                filtered.documents, job.task, self._tokenizer, job.schema, job.routes, block.split
-            )
+            makes = (job.task, self._tokenizer, job.schema, block.split)
+            routed = route_examples(filtered.documents, *makes)
             self._outbox.add((route, examples.batch) for route, examples in routed.batches)
             if self._outbox.is_full:
                 yield from self._outbox.send()
             stashed = stash(filtered.lines, job.scratch, block.index, piece)
-            report = _read_report(filtered, routed, stashed, self._funnel(filtered, routed, block))
+            funnel = None
+            if job.explain:
+                funnel = Funnel.sum([filtered_funnel(filtered, *makes), routed.sent])
+            report = _read_report(filtered, routed, stashed, funnel)
             count_read(report.statistics)
             self._reports.append(report)
         self._reports.append(SetReport(deliveries=Deliveries(blocks=(block.index,))))
-
-    def _funnel(self, filtered: Filtered, routed: RoutedExamples, block: Block) -> Funnel | None:
-        job = self._job
-        if not job.explain:
-            return None
-        makes = (job.task, self._tokenizer, job.schema, job.routes, block.split)
-        made = filtered_funnel(filtered, job.task, job.schema, lambda some: tokenize(some, *makes))
-        return Funnel.sum([made, routed.sent])
 
     def finish_bundle(self) -> Iterator[WindowedValue | TaggedOutput]:
         """Sends what waits in the buffer, and then the report of the bundle."""

@@ -29,25 +29,15 @@ _LONGEST_FACT = 100  # characters
 
 @dataclass(frozen=True)
 class Piece:
-    """Some neighbouring tokens of a row that look alike.
+    """Some neighbouring tokens of a row that look alike."""
 
-    Attributes:
-      segment: 1..n; 0 for padding.
-      place: of its first token in the row.
-      tokens: how many.
-      kind: text, special, padding, or mask, random or kept for one masked token.
-      text: what stood in the document; of padding nothing.
-      now: what a masked token became, else equal to `text`.
-      marks: features that are not 0 here, such as loss_weights.
-    """
-
-    segment: int
-    place: int
+    segment: int  # 1..n; 0 for padding
+    place: int  # of its first token in the row
     tokens: int
-    kind: str
-    text: str
-    now: str
-    marks: tuple[str, ...] = ()
+    kind: str  # text, special, padding, or mask, random or kept for one masked token
+    text: str  # of the document; of padding nothing
+    now: str  # what a masked token became, else equal to `text`
+    marks: tuple[str, ...] = ()  # features that are not 0 here, such as loss_weights
 
 
 class TokenTexts:
@@ -122,11 +112,7 @@ def _marks(schema: Schema, sequence: str) -> list[str]:
 def row_facts(row: Mapping[str, np.ndarray], schema: Schema) -> dict[str, str]:
     """What a row says beside its text: {"label": "1 (pos)", "example_id": "00000001000000ff"}.
 
-    A feature that is 0 says nothing and is left out, but for a label.
-
-    Args:
-      row: its columns, decoded.
-      schema: its contract.
+    A feature that is 0 is left out, but for a label.
     """
     streams = sequences(schema)
     told = {*streams, *streams.values(), *_MASKS, *_marks(schema, "input_ids")}
@@ -149,14 +135,7 @@ def row_facts(row: Mapping[str, np.ndarray], schema: Schema) -> dict[str, str]:
 def row_pieces(
     row: Mapping[str, np.ndarray], schema: Schema, texts: TokenTexts, sequence: str = "input_ids"
 ) -> list[Piece]:
-    """Cuts one row into pieces, in the order of its places.
-
-    Args:
-      row: its columns [L] and [K], decoded.
-      schema: its contract.
-      texts: of the set's tokenizer.
-      sequence: which of its `sequences`.
-    """
+    """Cuts one row, its columns [L] and [K] decoded, into pieces, in the order of its places."""
     now = row[sequence].astype(np.int64)
     was = now.copy()
     segment_ids = row[sequences(schema)[sequence]].tolist()

@@ -199,35 +199,21 @@ def _masked_table(pieces: list[Piece]) -> list[RenderableType]:
 
 @dataclass(frozen=True)
 class Hit:
-    """A row that holds the text.
-
-    Attributes:
-      split: of the row.
-      row: its index in the split.
-      segment: where it is found first.
-      before, found, after: the text there and around it, within the segment.
-      times: how often it is in the row.
-    """
+    """A row that holds the text; `before` and `after` are within the segment."""
 
     split: str
-    row: int
-    segment: int
+    row: int  # in the split
+    segment: int  # of the first occurrence
     before: str
     found: str
     after: str
-    times: int
+    times: int  # in the row
 
 
 def search_rows(info: SetInfo, split: str, text: str, texts: TokenTexts) -> Iterator[Hit]:
     """The rows of a split whose text holds `text`, in their order; masks are taken off.
 
     Upper and lower case differ. A text is found across tokens, but not across segments.
-
-    Args:
-      info: the set.
-      split: one of its splits.
-      text: not empty.
-      texts: of the set's tokenizer.
 
     Raises:
       DataError: a shard is damaged.

@@ -17,7 +17,7 @@ import pyarrow.types as pt
 import xxhash
 
 from pipelines.rows.text_bytes import utf8_bytes
-from schemas.sidecar import shard_name
+from schemas.sidecar import Schema, shard_name
 
 
 def content_digests(text: pa.LargeStringArray) -> np.ndarray:
@@ -58,6 +58,11 @@ class Routes:
 
     splits: dict[str, float]
     shards: dict[str, int]
+
+    @classmethod
+    def of_schema(cls, schema: Schema) -> "Routes":
+        """Of a dataset."""
+        return cls(schema.splits, schema.shards)
 
     def names(self) -> list[str]:
         """Shard names by route: ["train-00000-of-00001", "validation-00000-of-00001"]."""

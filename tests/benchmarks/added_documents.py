@@ -24,7 +24,6 @@ from pipelines.build.route_examples import route_examples
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.readers.sources import plan_blocks, read_block
 from pipelines.rows.example_batch import join, keep, to_stream
-from pipelines.rows.routing import Routes
 from pipelines.runners.shuffle import Outbox
 from pipelines.tasks.mlm import Mlm
 from tests.benchmarks.corpora import reviews
@@ -67,7 +66,6 @@ class Maker:
 
     def batches(self, path: Path) -> dict[int, list[bytes]]:
         """The first half: a file of a document a line, read, tokenized and routed."""
-        routes = Routes(self._schema.splits, self._schema.shards)
         (source,) = self._options.sources().values()
         source = type(source)((str(path),), roles=source.roles)
         by_route: dict[int, list[bytes]] = defaultdict(list)
@@ -75,7 +73,7 @@ class Maker:
             held = Outbox("runner", "")
             for documents in read_block(block, source):
                 task, schema = self._options.settings, self._schema
-                routed = route_examples(documents, task, self._tokenizer, schema, routes, "")
+                routed = route_examples(documents, task, self._tokenizer, schema, "")
                 held.add((route, examples.batch) for route, examples in routed.batches)
             for route, batch in held.take():
                 by_route[route].append(to_stream(batch))

@@ -57,7 +57,7 @@ def shard_of(
     """The one shard that documents of a split give, and what was refused."""
     schema = schema_of(task, tokenizer, max_length)
     routes = Routes(schema.splits, schema.shards)
-    routed = route_examples(documents, task, tokenizer, schema, routes, split)
+    routed = route_examples(documents, task, tokenizer, schema, split)
     route = routes.split_names().index(split)
     examples = join([block.to_bytes() for to, block in routed.batches if to == route])
     maker = RowMaker(schema, task, task.finish(schema, tokenizer))

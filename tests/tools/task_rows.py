@@ -56,7 +56,7 @@ def make_rows(
     columns = [pa.array(fields.get(role.name, [""] * number), role.type) for role in roles]
     documents = Documents(batch_of(columns, roles), 0, (), 0)
     routes = Routes(schema.splits, schema.shards)
-    routed = route_examples(documents, options.settings, tokenizer, schema, routes, "")
+    routed = route_examples(documents, options.settings, tokenizer, schema, "")
     maker = RowMaker(schema, options.settings, options.settings.finish(schema, tokenizer))
     shards, made = {}, {}
     for route, split in enumerate(routes.split_names()):

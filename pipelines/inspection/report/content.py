@@ -16,29 +16,17 @@ from schemas.statistics import ShardStatistics, Statistics
 
 @dataclass(frozen=True)
 class SetContent:
-    """All that the page is made of.
-
-    Attributes:
-      schema: the contract.
-      statistics: stats.json.
-      inputs: inputs.json.
-      files: of the manifest; only shards are looked at.
-      rejects: refused documents.
-      token_counts: int64 [vocabulary], or None if nobody counted.
-      samples: split to the columns of its first rows, as `sample_rows` reads them.
-      tokenizer: of the set.
-      config: bytes of config.yaml.
-    """
+    """All that the page is made of."""
 
     schema: Schema
     statistics: Statistics
     inputs: Inputs
-    files: Sequence[ManifestFile]
+    files: Sequence[ManifestFile]  # of the manifest; the page is made of shards alone
     rejects: Rejects
-    token_counts: np.ndarray | None
-    samples: Mapping[str, Mapping[str, np.ndarray]]
+    token_counts: np.ndarray | None  # int64 [vocabulary], if they were counted
+    samples: Mapping[str, Mapping[str, np.ndarray]]  # split to columns, as `sample_rows` reads them
     tokenizer: LoadedTokenizer
-    config: bytes
+    config: bytes  # of config.yaml
 
     @cached_property
     def texts(self) -> TokenTexts:

@@ -141,7 +141,7 @@ def make_rows(flags: list[str]) -> Callable[[], None]:
         pieces = [
             documents for block in options.blocks() for documents in read_block(block, source)
         ]
-        routed = [route_examples(piece, task, tokenizer, schema, routes, "") for piece in pieces]
+        routed = [route_examples(piece, task, tokenizer, schema, "") for piece in pieces]
         for route, split in enumerate(routes.split_names()):
             parts = (b.to_bytes() for m in routed for to, b in m.batches if to == route)
             examples = join(parts)
