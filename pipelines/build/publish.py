@@ -1,8 +1,6 @@
 """The last step of build_shards: checks what all workers said, writes sidecars and manifest."""
 
-import os
 from dataclasses import replace
-from hashlib import sha256
 
 from pipelines.build.job import Job, SetReport
 from pipelines.decontamination.hits import hits_file
@@ -15,7 +13,6 @@ from pipelines.readers.sources import file_digests, read_blocks
 from pipelines.rows.evaluation import evaluation_file
 from pipelines.runners.shuffle import AGAIN, and_more, check_deliveries
 from pipelines.storage import store
-from pipelines.storage.store import write_file
 from pipelines.writers import shard_files
 from pipelines.writers.rejects import collect, rejects_file
 from pipelines.writers.tfds_info import tfds_files
@@ -23,7 +20,7 @@ from pipelines.writers.token_counts import token_counts_file
 from schemas.commands.flag_file import CONFIG
 from schemas.drops import total_observed
 from schemas.errors import DataError
-from schemas.manifest import DECONTAMINATION, FORMAT_VERSION, Manifest, ManifestFile
+from schemas.manifest import DECONTAMINATION, Manifest
 from schemas.sidecar import Inputs
 from schemas.typed_json import to_json
 
@@ -37,24 +34,20 @@ def publish_set(report: SetReport, job: Job) -> Manifest:
     check_complete(report, job)
     check_report(report, job)
     report = _with_near(report, job)
-    contents = _sidecars(report, job)
-    for name, content in contents.items():
-        write_file(os.path.join(job.staging, name), content)
-    staged = ["tokenizer.json"]
+    names = ["tokenizer.json"]
     if job.filters.decontamination.decontaminate:
-        staged.append(DECONTAMINATION)
-    contents |= {name: store.read(job.locate(name)) for name in staged}
-    sidecars = [
-        *collect(report.stashed, job.staging),
-        *(
-            ManifestFile(name, len(content), sha256(content).hexdigest())
-            for name, content in contents.items()
-        ),
-    ]
-    files = sorted((*report.files, *sidecars), key=lambda file: file.path)
-    manifest = Manifest(FORMAT_VERSION, job.schema.fingerprint, tuple(files))
-    shard_files.publish(job.output, job.run, manifest)
-    return manifest
+        names.append(DECONTAMINATION)
+    return shard_files.publish(
+        job.output,
+        job.run,
+        job.schema.fingerprint,
+        [
+            *report.files,
+            *collect(report.stashed, job.staging),
+            *(shard_files.describe_file(name, store.read(job.locate(name))) for name in names),
+        ],
+        _sidecars(report, job),
+    )
 
 
 def _with_near(report: SetReport, job: Job) -> SetReport:

@@ -30,6 +30,7 @@ from pipelines.writers.output_directory import (
 )
 from pipelines.writers.staging import Staging, find_or_make
 from schemas.commands.flag_file import config_bytes
+from schemas.manifest import MANIFEST
 from schemas.sidecar import SetInfo
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
       DataError: the inputs are damaged, or there is nothing in them.
     """
     began = time.monotonic()
-    refuse_others(options.output)  # before all inputs are planned
+    refuse_others(options.output, MANIFEST)  # before all inputs are planned
     blocks = options.blocks()
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
     if options.near.directory:
@@ -82,7 +83,7 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
 def _find_finished(run: Run) -> SetInfo | None:
     """The set that is asked for, if it is there; see `find_finished_set`."""
     options = run.options
-    refuse_others(options.output)
+    refuse_others(options.output, MANIFEST)
     if options.overwrite:
         return None
     return find_finished_set(options.output, run.schema, run.on.blocks, explain=options.explains)

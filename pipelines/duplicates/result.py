@@ -31,7 +31,7 @@ from pipelines.writers.output_directory import FOUND, other_inputs, refuse_anoth
 from pipelines.writers.rejects import collect, rejects_file
 from schemas.commands.flag_file import CONFIG
 from schemas.errors import DataError, UsageError
-from schemas.manifest import FORMAT_VERSION, MANIFEST, Manifest, ManifestFile, parse_manifest
+from schemas.manifest import MANIFEST, Manifest, ManifestFile, parse_manifest
 from schemas.sidecar import Inputs, shard_name
 from schemas.typed_json import from_json, parse_json, to_json
 from schemas.version import VERSION
@@ -185,17 +185,9 @@ def publish_result(report: FindReport, publishing: Publishing) -> None:
         CONFIG: publishing.config,
         **rejects_file(report.rejects),
     }
-    for name, content in contents.items():
-        write_file(os.path.join(staging, name), content)
-    sidecars = [
-        ManifestFile(name, len(content), hashlib.sha256(content).hexdigest())
-        for name, content in contents.items()
-    ]
-    files = sorted(
-        (*report.files, *sidecars, *collect(report.stashed, staging)), key=lambda file: file.path
-    )
-    manifest = Manifest(FORMAT_VERSION, _fingerprint(publishing.parameters), tuple(files))
-    shard_files.publish(publishing.output, publishing.run, manifest)
+    staged = [*report.files, *collect(report.stashed, staging)]
+    fingerprint = _fingerprint(publishing.parameters)
+    shard_files.publish(publishing.output, publishing.run, fingerprint, staged, contents)
 
 
 def _found(report: FindReport, parameters: dict[str, Any]) -> Found:

@@ -21,7 +21,6 @@ from pipelines.writers.output_directory import (
     FOUND,
     refuse_others,
     refuse_own_inputs,
-    refuse_shard_set,
 )
 from pipelines.writers.staging import Staging, find_or_make
 from schemas.commands.flag_file import config_bytes
@@ -43,7 +42,6 @@ def find_or_tell(options: FindOptions, beam_arguments: list[str]) -> None:
     """
     began = time.monotonic()
     refuse_others(options.output, FOUND)
-    refuse_shard_set(options.output, FOUND)
     blocks = plan_blocks(options.source())
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
     total_bytes = PASSES * sum(block.bytes for block in blocks)

@@ -20,7 +20,7 @@ from pipelines.inspection.options import ExportOptions
 from pipelines.inspection.read_rows import find_split, read_rows, segment_texts, sequences
 from pipelines.runners.progress import Display, Journal
 from pipelines.storage.store import disk_errors, write_file
-from pipelines.writers.output_directory import refuse_another, refuse_shard_set
+from pipelines.writers.output_directory import refuse_another, refuse_others
 from pipelines.writers.staging import Staging, find_or_make, publish_files
 from schemas.commands.terminal import number_of, say
 from schemas.errors import DataError, UsageError
@@ -80,7 +80,7 @@ def export_set(options: ExportOptions) -> None:
         files={name: shard.rows or 0 for name, shard in files.items()} | dict.fromkeys(indices, 0),
         sha256={},
     )
-    refuse_shard_set(options.output)
+    refuse_others(options.output, RECORD)
     table = RowTable(info, options)
 
     def find() -> ExportRecord | None:

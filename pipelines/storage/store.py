@@ -176,11 +176,7 @@ def workspace(folder: str) -> Iterator[str]:
 
 
 def put(local: str, path: str) -> None:
-    """Gives a finished local file its name, on the same disk or in a store.
-
-    Args:
-      local: the file; it is gone afterwards, if it was given a local name.
-      path: its name.
+    """Gives a finished local file its name: on the same disk, where it is gone, or in a store.
 
     Raises:
       DataError: the disk refuses it, or the store refuses it or holds other bytes afterwards.
@@ -250,15 +246,7 @@ def local_copy(path: str, folder: str) -> str:
 
 
 def copy_all(copies: dict[str, str], sizes_of: dict[str, int]) -> None:
-    """Copies files within a store, on its side.
-
-    Args:
-      copies: source to target.
-      sizes_of: target to its bytes.
-
-    Raises:
-      DataError: a copy could not be made.
-    """
+    """Copies files within a store, on its side: source to target, whose bytes are in `sizes_of`."""
     _at_once(lambda source: _copy(source, copies[source], sizes_of[copies[source]]), copies)
 
 

@@ -55,7 +55,7 @@ from pipelines.train.output import (
     report_of,
 )
 from pipelines.train.word_counter import fault_of
-from pipelines.writers.output_directory import refuse_own_inputs, refuse_shard_set
+from pipelines.writers.output_directory import refuse_others, refuse_own_inputs
 from pipelines.writers.staging import Staging, find_or_make
 from schemas.commands.flag_file import config_bytes
 from schemas.drops import REFUSED, describe_dropped
@@ -78,7 +78,7 @@ def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
       DataError: the inputs are damaged, or there is nothing in them.
     """
     began = time.monotonic()
-    refuse_shard_set(options.output)
+    refuse_others(options.output, REPORT)
     refuse_unusable(options)
     blocks = [] if options.from_histogram else plan_blocks(options.source())
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
@@ -95,7 +95,7 @@ def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
 
 
 def _find_finished(options: TokenizerOptions, blocks: list[Block]) -> Report | None:
-    refuse_shard_set(options.output)
+    refuse_others(options.output, REPORT)
     if options.overwrite:
         return None
 

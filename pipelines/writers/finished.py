@@ -1,9 +1,9 @@
 """Shards that a run finished before it died, for the next one to go on with.
 
-A shard is a function of its examples and the contract. Beside each staged shard lies a note, called
-by a hash of both, with its counts and its files with their sha256. A run with --resume reads and
-routes all documents anew, but makes no shard that has such a note and whose files are whole.
-Nothing is trusted that was not looked at, and the set is, byte by byte, that of one go.
+A shard is a function of its examples and the schema. With --resume a note is written beside each
+staged shard, called by a hash of both, with its counts and its files with their sha256. The next
+run reads and routes all documents anew, but makes no shard that has such a note and whose files
+have these sha256. So the set has the same bytes as that of one run.
 """
 
 import io
@@ -44,13 +44,7 @@ class Finished:
 
 
 def examples_hash(schema: Schema, name: str, examples: ExampleBatch | None) -> str:
-    """A hash of all that decides a shard's bytes.
-
-    Args:
-      schema: the contract.
-      name: of the shard.
-      examples: in the order in which rows are made of them, without repeats; None for none.
-    """
+    """A hash of all that decides a shard's bytes; examples are in order and without repeats."""
     found = xxhash.xxh3_128(f"{schema.fingerprint} {name}".encode())
     if examples is not None:
         for column_name, column in zip(
@@ -80,13 +74,7 @@ def note_finished(
 
 
 def find_finished(staging: str, name: str, examples: str) -> tuple[Finished, np.ndarray] | None:
-    """A staged shard that is made of these examples, and its token counts; None if none is whole.
-
-    Args:
-      staging: the folder.
-      name: of the shard.
-      examples: hash of what it is to be made of.
-    """
+    """A staged shard of the examples with this hash, and its token counts; None if not whole."""
     path = _note(staging, name, examples)
     try:
         finished, token_counts = _read(store.read(path), path)

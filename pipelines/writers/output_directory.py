@@ -13,50 +13,34 @@ from schemas.sidecar import Inputs, Schema, SetInfo, read_set
 from schemas.stores import store as stores
 from schemas.stores.set_files import Cache
 
-TOKENIZER_REPORT = "report.json"  # only a directory of train_tokenizer has one
-FOUND = "duplicates.json"  # only a directory of find_duplicates has one
-# Files that shard sets never have.
-_OTHERS = {
-    TOKENIZER_REPORT: "a tokenizer",
+TOKENIZER_REPORT = "report.json"
+FOUND = "duplicates.json"
+# A file that tells what a directory holds; the first that is there decides.
+_KINDS = {
     FOUND: "a result of find_duplicates",
+    MANIFEST: "a shard set",
+    TOKENIZER_REPORT: "a tokenizer",
     "tokenizer_config.json": "a tokenizer",
     "config.json": "a model or a run of a trainer",
 }
 
 
-def refuse_others(output: str, own: str = "") -> None:
-    """Never writes over a tokenizer, a model or a run, whose files have the same names.
+def refuse_others(output: str, own: str) -> None:
+    """Never writes over what another command made, whose files may have the same names.
 
     Args:
       output: the directory.
-      own: a file that may be there, since the command itself leaves it.
+      own: a file of _KINDS that the command itself leaves there, or any other name.
 
     Raises:
-      UsageError: `output` is the directory of one.
+      UsageError: `output` holds something else.
     """
-    for name, what in _OTHERS.items():
-        if name != own and store.exists(os.path.join(output, name)):
-            raise UsageError(
-                f"--output={output} holds {what} ({name}), which must stay as it is: give another "
-                "directory"
-            )
-
-
-def refuse_shard_set(output: str, own: str = "") -> None:
-    """Never writes over a shard set, whose files, tokenizer.json among them, must stay as they are.
-
-    Args:
-      output: the directory.
-      own: a file that shows that it is no shard set, but what the command itself leaves.
-
-    Raises:
-      UsageError: `output` is a shard set.
-    """
-    is_own = own and store.exists(os.path.join(output, own))
-    if store.exists(os.path.join(output, MANIFEST)) and not is_own:
+    there = (name for name in _KINDS if store.exists(os.path.join(output, name)))
+    name = next(there, own)
+    if name != own and _KINDS[name] != _KINDS.get(own):
         raise UsageError(
-            f"--output={output} is a shard set, which must stay as it is, its tokenizer.json too: "
-            "give another directory"
+            f"--output={output} holds {_KINDS[name]} ({name}), which must stay as it is: give "
+            "another directory"
         )
 
 

@@ -76,13 +76,9 @@ class Rejects:
         return self.table.take(pc.sort_indices(keys, by))
 
     def refuse_too_many(self, most: int) -> None:
-        """Ends a run whose input is worse than it may be.
+        """Raises DataError, with the reasons and the first document, if more than `most` are.
 
-        Args:
-          most: that may be refused; below 0 for any number.
-
-        Raises:
-          DataError: counts the reasons, and shows the first document.
+        Below 0, `most` allows any number.
         """
         if not 0 <= most < len(self):
             return
@@ -120,14 +116,7 @@ class Stashed:
 
 
 def stash(lines: bytes, directory: str, block: int, piece: int) -> tuple[Stashed, ...]:
-    """Writes lines into a new scratch file; nothing if there are none.
-
-    Args:
-      lines: as `Filtered.lines` has them.
-      directory: for scratch files.
-      block: number of the block that the documents are from.
-      piece: number of the piece in it.
-    """
+    """Writes lines of a piece of a block, as in `Filtered`, into a new scratch file, if any."""
     if not lines:
         return ()
     with disk_errors(os.path.join(directory, "filtered")):

@@ -6,7 +6,7 @@ A shard is written under a name of its own and staged.
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from hashlib import sha256
 
@@ -19,7 +19,7 @@ from pipelines.writers.array_record_file import ArrayRecordFile
 from pipelines.writers.document_formats.document_format import document_format
 from pipelines.writers.staging import STAGING, publish_files
 from schemas.agreement import METADATA
-from schemas.manifest import MANIFEST, REJECTED, Manifest, ManifestFile
+from schemas.manifest import FORMAT_VERSION, MANIFEST, REJECTED, Manifest, ManifestFile
 from schemas.records import DOCUMENT_FORMATS, FORMATS, frame
 from schemas.sidecar import Schema
 from schemas.typed_json import to_json
@@ -166,9 +166,37 @@ def _staged_of(file: ManifestFile) -> str:
     return staged_name(file) if file.split else file.path
 
 
-def publish(output: str, run: str, manifest: Manifest) -> None:
-    """Publishes a set, whose files wait in OUTPUT/.staging; errors as of `publish_files`."""
+def describe_file(name: str, content: bytes) -> ManifestFile:
+    """What the manifest lists of a file beside the shards."""
+    return ManifestFile(name, len(content), sha256(content).hexdigest())
+
+
+def publish(
+    output: str,
+    run: str,
+    fingerprint: str,
+    staged: Iterable[ManifestFile],
+    contents: Mapping[str, bytes],
+) -> Manifest:
+    """Publishes a set, sealed by its manifest.
+
+    Args:
+      output: the directory.
+      run: that publishes; "" for whoever has the directory.
+      fingerprint: of the set.
+      staged: files that wait in OUTPUT/.staging.
+      contents: of all others, by name.
+
+    Raises:
+      DataError: as `publish_files`.
+    """
+    for name, content in contents.items():
+        store.write_file(os.path.join(output, STAGING, name), content)
+    listed = [*staged, *(describe_file(name, content) for name, content in contents.items())]
+    listed.sort(key=lambda file: file.path)
+    manifest = Manifest(FORMAT_VERSION, fingerprint, tuple(listed))
     there = store.sizes(output) if is_url(output) else os.listdir(output)
     old = {name for name in there if name in METADATA or _SHARD_FILE.fullmatch(name)} | {*REJECTED}
-    files = {file.path: (_staged_of(file), file.bytes) for file in manifest.files}
+    files = {file.path: (_staged_of(file), file.bytes) for file in listed}
     publish_files(output, run, MANIFEST, to_json(manifest), files, old)
+    return manifest

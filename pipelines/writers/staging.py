@@ -42,7 +42,7 @@ class Staging:
     Attributes:
       folder: below the output directory; every worker sees it.
       local: on the disk of the machine that launched the run: `folder`, unless that is in a store.
-      run: names the run; the file LOCK in the output directory begins with it for as long.
+      run: names the run, as the file LOCK in the output directory does for as long.
     """
 
     folder: str
@@ -50,11 +50,7 @@ class Staging:
     run: str = ""
 
     def scratch(self, *, local: bool) -> str:
-        """Where workers put what they hand on to each other.
-
-        Args:
-          local: whether all of them are on this machine.
-        """
+        """Where workers put what they hand on to each other, all of them on this machine or not."""
         return os.path.join(self.local if local else self.folder, "scratch")
 
 
@@ -65,14 +61,10 @@ def find_or_make(
     *,
     resume: Callable[[str, str], None] | None = None,
 ) -> F | None:
-    """What the directory holds already; None where `make` made and published it.
+    """What `find` finds in the output directory; None where `make` made and published it.
 
-    Args:
-      output: the directory.
-      find: finds it there. Called again when this run holds the directory: another run may have
-        published in the meantime.
-      make: leaves it there, by way of the staging folder.
-      resume: see `stage`.
+    `find` is called again when this run holds the directory: another run may have published in the
+    meantime. For `resume` see `stage`.
     """
     found = find()
     if found is None:

@@ -92,10 +92,8 @@ class Cache:
           UsageError: the cache cannot be written to.
         """
         path = os.path.join(os.path.abspath(self.directory), key)
-        try:
+        with self._refusals():
             os.makedirs(os.path.join(path, _LOCKS), exist_ok=True)
-        except OSError as error:
-            raise self._refusal(error) from error
         return path
 
     def make_room(self, key: str, needed: int, missing: int, *, name: str) -> None:
@@ -111,47 +109,48 @@ class Cache:
           DataError: the cache or its disk is too small for the set.
           UsageError: the cache cannot be written to.
         """
-        folder = self.folder(key)
+        folder, bound = self.folder(key), self.gigabytes * 1e9
+        with self._refusals(), _lock(os.path.join(self.directory, ".lock"), _LOCK_SECONDS):
+            files = list(_cached(os.path.dirname(folder)))
+            others = [file for file in files if not file.path.startswith(folder + os.sep)]
+            taken = sum(file.bytes for file in others)
+            own = max(needed, sum(file.bytes for file in files) - taken)
+            if own > bound:
+                raise DataError(
+                    f"{name} needs {_gb(needed)} of the cache in {self.directory}, which may hold "
+                    f"{_gb(bound)}: rows are read in an order that goes through all shards. Give "
+                    "more with --cache_gigabytes, or build a set of fewer rows"
+                )
+            surplus, free = own + taken - bound, shutil.disk_usage(folder).free
+            for file in sorted(others):
+                if surplus <= 0 and free >= missing:
+                    break
+                with suppress(FileNotFoundError):  # a download that has just been finished
+                    os.unlink(file.path)
+                surplus, free = surplus - file.bytes, free + file.bytes
+            if free < missing:
+                raise DataError(
+                    f"{name}: {_gb(missing)} are to be fetched, and the disk of {self.directory} "
+                    f"has {_gb(free)} free. Give a --cache_dir on a larger disk"
+                )
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
         try:
-            with _lock(os.path.join(self.directory, ".lock"), _LOCK_SECONDS):
-                self._make_room(folder, needed, missing, name)
+            yield
         except TimeoutError as error:
             raise UsageError(
                 f"--cache_dir={self.directory}: another process has had its lock for "
                 f"{_LOCK_SECONDS:.0f} s. Wait for it, or give another directory"
             ) from error
         except OSError as error:
-            raise self._refusal(error) from error
-
-    def _make_room(self, folder: str, needed: int, missing: int, name: str) -> None:
-        bound, files = self.gigabytes * 1e9, list(_cached(os.path.dirname(folder)))
-        others = [file for file in files if not file.path.startswith(folder + os.sep)]
-        taken = sum(file.bytes for file in others)
-        own = max(needed, sum(file.bytes for file in files) - taken)
-        if own > bound:
-            raise DataError(
-                f"{name} needs {_gb(needed)} of the cache in {self.directory}, which may hold "
-                f"{_gb(bound)}: rows are read in an order that goes through all shards. Give more "
-                "with --cache_gigabytes, or build a set of fewer rows"
-            )
-        surplus, free = own + taken - bound, shutil.disk_usage(folder).free
-        for file in sorted(others):
-            if surplus <= 0 and free >= missing:
-                break
-            os.unlink(file.path)
-            surplus, free = surplus - file.bytes, free + file.bytes
-        if free < missing:
-            raise DataError(
-                f"{name}: {_gb(missing)} are to be fetched, and the disk of {self.directory} has "
-                f"{_gb(free)} free. Give a --cache_dir on a larger disk"
-            )
+            raise UsageError(
+                f"--cache_dir={self.directory} cannot be written to: {error}"
+            ) from error
 
     def file_lock(self, key: str, path: str) -> ContextManager:
         """A context manager, held by the process that fetches a file."""
         return _lock(os.path.join(self.folder(key), _LOCKS, path.replace("/", "+")))
-
-    def _refusal(self, error: OSError) -> UsageError:
-        return UsageError(f"--cache_dir={self.directory} cannot be written to: {error}")
 
 
 def _lock(path: str, seconds: float = -1) -> ContextManager:

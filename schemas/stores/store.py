@@ -155,11 +155,11 @@ def key_of(url: str) -> str:
 
 
 def call(url: str, method: str, *arguments: Any, moved: int = 0, **options: Any) -> Any:
-    """Calls a method of the file system of a URL, again where that may help.
+    """Calls a method of fsspec's file systems, such as cat_file, again where that may help.
 
     Args:
-      url: of the file or folder, for errors too.
-      method: of fsspec's file systems, such as cat_file.
+      url: of the file or folder.
+      method: its name.
       *arguments: of it.
       moved: bytes that it sends or copies, for which it may take longer.
       **options: of it.
@@ -188,17 +188,12 @@ def call(url: str, method: str, *arguments: Any, moved: int = 0, **options: Any)
 
 
 def patiently(url: str, operation: Callable[[], T], done: str = "written") -> T:
-    """Does it, again and again while the store or the network fail.
+    """Does it, again and again while the store or the network fail; errors are as those of `call`.
 
     Args:
       url: that it is about, for errors.
       operation: raises OSError, or what the packages for stores raise.
       done: what is done with the file: read, written, deleted.
-
-    Raises:
-      FileNotFoundError: there is no such file.
-      DataError: the store refused, or went on failing.
-      TextmillError: of the operation.
     """
     try:
         with tell_if_slow(f"{url}: no answer yet"):

@@ -169,7 +169,7 @@ def test_flags_that_cannot_work(corpus, tmp_path, flag, said):
 
 def test_directories_of_others_stay_as_they_are(corpus, tmp_path):
     (tmp_path / "MANIFEST.json").write_text("{}")
-    with pytest.raises(UsageError, match="is a shard set, which must stay"):
+    with pytest.raises(UsageError, match="holds a shard set .*which must stay"):
         find(corpus, tmp_path, "--overwrite")
     with pytest.raises(UsageError, match="is where the input"):
         find(corpus, corpus.parent)

@@ -209,7 +209,7 @@ def test_another_export_is_refused_or_replaced(made, tmp_path):
         (["--layout=torch"], "--layout=torch: one of huggingface, maxtext"),
         (["--layout=maxtext"], "layout maxtext is of decoders"),
         (["--split=dev"], "no such split, only test, train, validation"),
-        (["--output={set}"], "is a shard set, which must stay as it is"),
+        (["--output={set}"], "holds a shard set .MANIFEST.json., which must stay as it is"),
         (["--output={set}/schema.json"], "it is a file or lies below one"),
         (["--output=s3://bucket/rows"], "written to a disk; give a local directory"),
     ],

@@ -10,7 +10,7 @@ from pipelines.storage.store import disk_errors
 from pipelines.writers import shard_files
 from pipelines.writers.staging import STAGING
 from schemas.errors import DataError
-from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile, file_sha256
+from schemas.manifest import ManifestFile, file_sha256
 from schemas.records import open_rows
 
 
@@ -77,7 +77,7 @@ def test_publishing_moves_all_and_replaces_an_older_set(tmp_path):
     for name in ("train-00000-of-00007.tfrecord", *others, "MANIFEST.json", "my-notes.txt"):
         (tmp_path / name).write_text("old")
     files = (staged(tmp_path, "rejects/r.jsonl", b"x"), staged(tmp_path, "schema.json", b"{}"))
-    shard_files.publish(str(tmp_path), "", Manifest(FORMAT_VERSION, "f" * 64, files))
+    shard_files.publish(str(tmp_path), "", "f" * 64, files, {})
     assert sorted(os.listdir(tmp_path)) == [
         "MANIFEST.json",
         "my-notes.txt",
@@ -104,7 +104,7 @@ def test_a_manifest_is_written_when_all_else_is_on_the_disk(tmp_path, monkeypatc
     (tmp_path / STAGING).mkdir()
     name = "train-00000-of-00001"
     files = shard_files.write_shard([rows(3)], str(tmp_path / STAGING), name, ("tfrecord",), 40)
-    shard_files.publish(str(tmp_path), "", Manifest(FORMAT_VERSION, "f" * 64, tuple(files)))
+    shard_files.publish(str(tmp_path), "", "f" * 64, files, {})
     staged = events.index(("replace", str(tmp_path / STAGING / shard_files.staged_name(files[0]))))
     moved = events.index(("replace", f"{tmp_path}/{name}.tfrecord"))
     manifest = events.index(("replace", f"{tmp_path}/MANIFEST.json"))
@@ -115,9 +115,7 @@ def test_a_manifest_is_written_when_all_else_is_on_the_disk(tmp_path, monkeypatc
 def test_what_is_not_staged_is_not_published(tmp_path):
     (tmp_path / STAGING).mkdir()
     with pytest.raises(DataError, match="is gone"):
-        shard_files.publish(
-            str(tmp_path), "", Manifest(FORMAT_VERSION, "f" * 64, (ManifestFile("a", 3, "0" * 64),))
-        )
+        shard_files.publish(str(tmp_path), "", "f" * 64, [ManifestFile("a", 3, "0" * 64)], {})
     assert not (tmp_path / "MANIFEST.json").exists()
 
 
