@@ -18,8 +18,7 @@ import numpy as np
 import pyarrow as pa
 import tokenizers
 
-from pipelines.encoding.byte_alphabet import byte_characters, spelt_bytes
-from pipelines.encoding.splitting.character_sets import CODE_POINTS
+from pipelines.encoding.splitting.character_sets import CODE_POINTS, byte_characters, spelt_bytes
 from pipelines.rows.ragged import Ragged
 from pipelines.rows.text_bytes import slices, utf8_bytes
 from schemas.errors import DataError, TextmillError
@@ -155,7 +154,7 @@ class FastEngine:
         import awkward
         import gigatoken
 
-        from pipelines.encoding.splitting.cut_loop import find_characters
+        from pipelines.encoding.splitting.splitter import find_characters
 
         self._awkward, self._load, self._find = (
             awkward,

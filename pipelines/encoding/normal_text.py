@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from tokenizers import normalizers
 
 from pipelines.encoding.splitting.character_sets import CODE_POINTS
-from pipelines.encoding.splitting.cut_loop import find_characters
+from pipelines.encoding.splitting.splitter import find_characters
 from pipelines.filters.normalization import joining_characters
 from pipelines.rows.text_bytes import utf8_bytes
 

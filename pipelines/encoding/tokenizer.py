@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.encoding.byte_alphabet import spelt_bytes
 from pipelines.encoding.engines import (
     GOLDEN_TEXTS,
     Engine,
@@ -22,6 +21,7 @@ from pipelines.encoding.engines import (
     encode_each,
     failures_as_data_errors,
 )
+from pipelines.encoding.splitting.character_sets import spelt_bytes
 from pipelines.encoding.tokenizer_files import (
     COMMON_SPECIALS,
     canonical_config,
@@ -228,7 +228,7 @@ class LoadedTokenizer:
 
     @cached_property
     def is_byte_level(self) -> bool:
-        """Whether its tokens are bytes, written in `byte_alphabet.byte_characters`."""
+        """Whether its tokens are bytes, written in `byte_characters`."""
         return "ByteLevel" in _types(self._config["pre_tokenizer"])
 
     def _roles(self) -> dict[str, int]:

@@ -18,14 +18,13 @@ chunk that are too long to be kept.
 import numpy as np
 from numba import types
 
-from pipelines.encoding.splitting.cut_loop import FOUND, PIECE, TABLES, cut
+from pipelines.encoding.splitting.splitter import FOUND, PIECE, TABLES, cut
 from pipelines.encoding.word_slots import (
     HIGH,
     HIGH_MASK,
     LONG,
     LOW,
     LOW_MASK,
-    ODD,
     SHORT,
     USED,
     find_slot,
@@ -33,7 +32,6 @@ from pipelines.encoding.word_slots import (
     short_hash,
 )
 from pipelines.host.compiled import entry, inner
-from pipelines.rows.text_bytes import code_point
 
 IDS, REST = 2, 3  # slots[S, 4], int64, after LOW and HIGH
 FIRST_ID, NUMBER = 4, 7  # of the same as uint32[S, 8]
@@ -45,7 +43,6 @@ MISSED, NEW_WORDS, NEW_SLOTS, UNKEPT_WORDS = range(4)  # scratch[4, W]
 BLOCK = 512  # words whose keys are known before they are looked for
 INLINE = 3  # ids that a slot holds
 KEPT = 256  # bytes of the longest word that is kept
-_NO_MERGE = np.int64(2**62)
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _EIGHTS = types.Array(types.int64, 1, "A", readonly=True, aligned=False)
@@ -157,167 +154,6 @@ def fill_slots(new_slots, ids, offsets, views, pool, at):
             for j in range(number):
                 pool[at[POOL] + j] = ids[first + j]
             at[POOL] += number
-
-
-@entry(types.void(_ROWS, _INTS, _INTS))
-def enter_merges(merges, pairs, results):
-    """Makes the hash table of merges: a row is a pair of ids and its result, -1 in a free one.
-
-    Of merges that are there twice, the last one counts, as with `tokenizers`.
-
-    Args:
-      merges: int64[a power of two, 2], all -1.
-      pairs: int64, the left id << 32 | the right one.
-      results: int64, the rank << 32 | the id they are merged to.
-    """
-    last = merges.shape[0] - 1
-    for k in range(pairs.size):
-        slot = pairs[k] * ODD
-        slot = (slot ^ slot >> 32) & last
-        while merges[slot, 1] >= 0 and merges[slot, 0] != pairs[k]:
-            slot = (slot + 1) & last
-        merges[slot, 0], merges[slot, 1] = pairs[k], results[k]
-
-
-@inner
-def _merge_once(merges, symbols, results, where):
-    """What the pair of symbols at `where` merges to, into `results`."""
-    pair = symbols[where] << 32 | symbols[where + 1]
-    last = merges.shape[0] - 1
-    slot = pair * ODD
-    slot = (slot ^ slot >> 32) & last
-    while merges[slot, 1] >= 0 and merges[slot, 0] != pair:
-        slot = (slot + 1) & last
-    results[where] = merges[slot, 1] if merges[slot, 1] >= 0 else _NO_MERGE
-
-
-@inner
-def _merge_all(merges, symbols, results, number):
-    """Merges the pair of the lowest rank, the first of several, until none is left to merge.
-
-    Args:
-      merges: as `enter_merges` makes them.
-      symbols: int64, ids; becomes those of the word.
-      results: what each merges to with the next one.
-      number: of symbols.
-
-    Returns:
-      How many symbols are left.
-    """
-    while number > 1:
-        where = 0
-        for j in range(1, number - 1):
-            where = j if results[j] < results[where] else where
-        if results[where] == _NO_MERGE:
-            break
-        symbols[where] = results[where] & 0xFFFF_FFFF
-        number -= 1
-        for j in range(where + 1, number):
-            symbols[j], results[j - 1] = symbols[j + 1], results[j]
-        if where > 0:
-            _merge_once(merges, symbols, results, where - 1)
-        if where < number - 1:
-            _merge_once(merges, symbols, results, where)
-    return number
-
-
-@inner
-def _append(symbols, number, k, ids, offsets, total):
-    """Writes the ids of the k-th word behind the `total` ids before it; returns the new total."""
-    offsets[k] = total
-    for j in range(number):
-        ids[total + j] = symbols[j]
-    return total + number
-
-
-@entry(types.void(_INTS, _ROWS, types.int64[::1]))
-def enter_byte_pairs(byte_ids, merges, of_pairs):
-    """What two bytes merge to, int64[65536], as `enter_merges` has it; _NO_MERGE if they do not."""
-    symbols = np.empty(2, np.int64)
-    for pair in range(of_pairs.size):
-        symbols[0], symbols[1] = byte_ids[pair >> 8], byte_ids[pair & 255]
-        _merge_once(merges, symbols, of_pairs[pair : pair + 1], 0)
-
-
-@entry(
-    types.int64(
-        _BYTES,
-        _INTS,
-        _INTS,
-        types.Tuple((_INTS, _INTS, _ROWS)),
-        types.uint32[::1],
-        types.int64[::1],
-    )
-)
-def merge_bytes(data, starts, words, tables, ids, offsets):
-    """Byte-level BPE of some words: of all pairs, the one of the lowest rank is merged, and again.
-
-    Args:
-      data: uint8[N].
-      starts: int64[W + 1], of words in it.
-      words: int64, which of these, each of at most KEPT bytes.
-      tables: ids of bytes, int64[256]; of pairs of them, as `enter_byte_pairs` makes it; merges as
-        `enter_merges` makes them.
-      ids: uint32, with room for an id a byte; becomes the ids of all of them.
-      offsets: int64[words + 1], becomes where those of each begin.
-
-    Returns:
-      How many ids there are.
-    """
-    byte_ids, of_pairs, merges = tables
-    symbols, results = np.empty(KEPT, np.int64), np.empty(KEPT, np.int64)
-    total = 0
-    for k in range(words.size):
-        start = starts[words[k]]
-        number = starts[words[k] + 1] - start
-        for j in range(number):
-            symbols[j] = byte_ids[data[start + j]]
-        for j in range(number - 1):
-            results[j] = of_pairs[np.int64(data[start + j]) << 8 | data[start + j + 1]]
-        number = _merge_all(merges, symbols, results, number)
-        total = _append(symbols, number, k, ids, offsets, total)
-    offsets[words.size] = total
-    return total
-
-
-@entry(
-    types.int64(
-        _BYTES,
-        _INTS,
-        _INTS,
-        types.Tuple((_INTS, _INTS, _ROWS)),
-        types.uint32[::1],
-        types.int64[::1],
-    )
-)
-def merge_characters(data, starts, words, tables, ids, offsets):
-    """BPE of words of characters; one that is no token begins as its bytes (SentencePiece).
-
-    Args and returns: see `merge_bytes`, but for
-      tables: ids of characters, int64[code points], -1 for those that are no tokens; ids of bytes,
-        int64[256]; merges as `enter_merges` makes them.
-    """
-    character_ids, byte_ids, merges = tables
-    symbols, results = np.empty(KEPT, np.int64), np.empty(KEPT, np.int64)
-    total = 0
-    for k in range(words.size):
-        i, number = starts[words[k]], 0
-        while i < starts[words[k] + 1]:
-            point, size = code_point(data, i)
-            if character_ids[point] >= 0:
-                symbols[number] = character_ids[point]
-                number += 1
-            else:
-                for j in range(size):
-                    symbols[number + j] = byte_ids[data[i + j]]
-                number += size
-            i += size
-        for j in range(number - 1):
-            _merge_once(merges, symbols, results, j)
-        number = _merge_all(merges, symbols, results, number)
-        total = _append(symbols, number, k, ids, offsets, total)
-    offsets[words.size] = total
-    return total
 
 
 # ---- slots -> ids ----

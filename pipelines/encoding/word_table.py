@@ -6,6 +6,7 @@ ids of a word that is new come from `tokenizers`, or from a loop of ours that sa
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +16,8 @@ from pipelines.encoding import word_loop, word_slots
 from pipelines.encoding.added_tokens import AddedTokens
 from pipelines.encoding.engines import encode_each
 from pipelines.encoding.normal_text import normalize_pieces
-from pipelines.encoding.splitting.cut_loop import ROOM
-from pipelines.encoding.splitting.splitter import Splitter, begin
+from pipelines.encoding.splitting.splitter import ROOM, Splitter, begin
 from pipelines.encoding.word_loop import NEW, POOL, UNKEPT
-from pipelines.encoding.word_models import WordModel
 from pipelines.encoding.word_slots import LONG, USED
 from pipelines.rows.ragged import Ragged, grow
 from pipelines.rows.text_bytes import overlapping_eights, slices, utf8_bytes
@@ -74,6 +73,25 @@ def _begin_with(data: np.ndarray, starts: np.ndarray, text: bytes) -> np.ndarray
     for step, byte in enumerate(text):
         same[same] = data[starts[same] + step] == byte
     return same
+
+
+class WordModel(Protocol):
+    """Tells the ids of words."""
+
+    def encode(
+        self, data: np.ndarray, starts: np.ndarray, words: np.ndarray
+    ) -> tuple[Ragged, np.ndarray]:
+        """Encodes words of a chunk of text.
+
+        Args:
+          data: UTF-8, uint8[bytes].
+          starts: int64[W + 1], where words start in it, and where the last ends.
+          words: int64, which of these, each of at most KEPT bytes.
+
+        Returns:
+          The ids of each; and, as numbers among `words`, those left to `tokenizers`, without ids.
+        """
+        ...
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from tokenizers import Tokenizer
 
 from pipelines.encoding.chat_template import ChatTemplate, read_chat_template
 from pipelines.encoding.chat_turns import find_turn_ends
-from pipelines.encoding.splitting.automaton import compile_pattern
-from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
+from pipelines.encoding.splitting.automaton import UnsupportedPattern, compile_pattern
 from pipelines.encoding.splitting.patterns import name_of
 from pipelines.encoding.tokenizer_files import COMMON_SPECIALS
 from pipelines.host.arrow import pc

@@ -1,4 +1,9 @@
-r"""A pattern's tree -> a table of states: what one loop runs for any pattern.
+r"""Splitting patterns -> a table of states: what one loop runs for any pattern.
+
+Known is the part of Oniguruma's regular expressions that splitting patterns are made of: literals,
+sets, properties, `.`, groups, `(?i:`, alternatives, repetitions (also lazy ones, and possessive
+ones where that changes nothing), and `(?!` or `(?=` with one character. What else a pattern may
+hold is refused, and then `tokenizers` has to split.
 
 Matches are those of a backtracking matcher, which takes the first alternative that leads to one:
 a state is the list of places in the pattern where that matcher may be, the preferred first, and a
@@ -15,26 +20,282 @@ A step of the table is an int32:
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
-from pipelines.encoding.splitting.character_sets import CODE_POINTS
-from pipelines.encoding.splitting.pattern_parser import (
-    Ahead,
-    Characters,
-    Choice,
-    Node,
-    Repeat,
-    Sequence,
-    UnsupportedPattern,
-    parse_pattern,
+from pipelines.encoding.splitting.character_sets import (
+    CODE_POINTS,
+    characters,
+    folds_to_several,
+    ignoring_case,
+    property_set,
 )
 
 MARK, EMIT = 1, 2
 STOP = -2  # negative, with a lowest bit of 0
 _MATCH = -1
 _MOST_STATES, _MOST_CLASSES = 2000, 255
+_CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a", "e": "\x1b"}
+_ATOM = re.compile(r"\\(?:[pP]\{\^?[\w ]+\}|[sSdDwWhH])")
+_CODE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|x\{([0-9A-Fa-f]{1,6})\})")
+_COUNT = re.compile(r"\{(\d+)(,?)(\d*)\}")
+_MOST_COPIES = 64
+
+
+class UnsupportedPattern(ValueError):
+    """A pattern that is not compiled here; says why."""
+
+
+@dataclass(frozen=True, eq=False)
+class Characters:
+    """One character of a set: bool[code points]."""
+
+    members: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Ahead:
+    """Nothing, where the next character is of a set; `otherwise`: also where there is none."""
+
+    members: np.ndarray
+    at_end: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Sequence:
+    """One part after another."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The first of some alternatives that leads to a match."""
+
+    options: tuple[Node, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Repeat:
+    """A part several times, as often as can be; `lazy`: as seldom; most None: without end."""
+
+    part: Node
+    least: int
+    most: int | None
+    lazy: bool = False
+    possessive: bool = False
+
+
+Node = Characters | Ahead | Sequence | Choice | Repeat
+
+
+def parse_pattern(pattern: str) -> Node:
+    """The tree of a pattern.
+
+    Raises:
+      UnsupportedPattern: it holds what is not known here, or may match nothing at all.
+    """
+    parser = _Parser(pattern)
+    tree = parser.choice(ignore_case=False)
+    if parser.place < len(pattern):
+        parser.refuse("a bracket too many")
+    _check_possessive(tree, ())
+    if can_be_empty(tree):
+        raise UnsupportedPattern(f"{pattern!r} can match nothing at all")
+    return tree
+
+
+def can_be_empty(node: Node) -> bool:
+    """Whether it may match without taking a character."""
+    if isinstance(node, Sequence):
+        return all(map(can_be_empty, node.parts))
+    if isinstance(node, Choice):
+        return any(map(can_be_empty, node.options))
+    if isinstance(node, Repeat):
+        return node.least == 0 or can_be_empty(node.part)
+    return isinstance(node, Ahead)
+
+
+class _Parser:
+    def __init__(self, pattern: str):
+        self.pattern = pattern
+        self.place = 0
+
+    def refuse(self, what: str) -> NoReturn:
+        raise UnsupportedPattern(f"{what} at character {self.place} of the pattern")
+
+    def looks_at(self, text: str) -> bool:
+        return self.pattern.startswith(text, self.place)
+
+    def takes(self, text: str) -> bool:
+        found = self.looks_at(text)
+        self.place += len(text) * found
+        return found
+
+    def choice(self, ignore_case: bool) -> Node:
+        options = [self.sequence(ignore_case)]
+        while self.takes("|"):
+            options.append(self.sequence(ignore_case))
+        return options[0] if len(options) == 1 else Choice(tuple(options))
+
+    def sequence(self, ignore_case: bool) -> Node:
+        parts: list[Node] = []
+        began = self.place
+        while self.place < len(self.pattern) and self.pattern[self.place] not in "|)":
+            parts.append(self.repeated(self.item(ignore_case)))
+        if ignore_case:
+            text = self.pattern[began : self.place].casefold()
+            if any(several in text for several in folds_to_several()):
+                self.refuse("letters that one character can stand for when case is ignored")
+        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+
+    def item(self, ignore_case: bool) -> Node:
+        if self.takes("(?!"):
+            return self.ahead(negated=True)
+        if self.takes("(?="):
+            return self.ahead(negated=False)
+        for opening, ignores in (("(?:", ignore_case), ("(?i:", True), ("(", ignore_case)):
+            if self.takes(opening):
+                if opening == "(" and self.looks_at("?"):
+                    self.refuse("a kind of group that is not known here")
+                inside = self.choice(ignores)
+                if not self.takes(")"):
+                    self.refuse("a bracket that is not closed")
+                return inside
+        return Characters(self.character(ignore_case))
+
+    def ahead(self, *, negated: bool) -> Ahead:
+        inside = self.choice(ignore_case=False)
+        if not self.takes(")") or not isinstance(inside, Characters):
+            self.refuse("a look ahead that is not at one character")
+        return Ahead(~inside.members if negated else inside.members, at_end=negated)
+
+    def character(self, ignore_case: bool) -> np.ndarray:
+        """A set, a property, or one character."""
+        if self.takes("."):
+            return ~characters("\n", "\n")
+        if self.takes("["):
+            return self.set(ignore_case)
+        if self.pattern[self.place] in "^$*+?{":
+            self.refuse(f"{self.pattern[self.place]!r}")
+        return self.member(ignore_case)
+
+    def set(self, ignore_case: bool) -> np.ndarray:
+        negated = self.takes("^")
+        found = np.zeros(CODE_POINTS, bool)
+        first = True
+        while first or not self.looks_at("]"):
+            if self.place >= len(self.pattern) or self.looks_at("[") or self.looks_at("&&"):
+                self.refuse("a set that is not closed, or one within another,")
+            found |= self.range(ignore_case)
+            first = False
+        self.place += 1
+        return ~found if negated else found
+
+    def range(self, ignore_case: bool) -> np.ndarray:
+        single = self.literal()
+        if single is None:
+            return self.member(ignore_case)
+        if self.looks_at("-") and not self.looks_at("-]"):
+            self.place += 1
+            last = self.literal()
+            if last is None or last < single or ignore_case:
+                self.refuse("a range that is not from one character to another")
+            return characters(single, last)
+        return ignoring_case(single) if ignore_case else characters(single, single)
+
+    def member(self, ignore_case: bool) -> np.ndarray:
+        if atom := _ATOM.match(self.pattern, self.place):
+            self.place = atom.end()
+            try:
+                return property_set(atom[0])
+            except ValueError as error:
+                raise UnsupportedPattern(str(error)) from error
+        single = self.literal()
+        if single is None:
+            self.refuse("an escape that is not known here")
+        return ignoring_case(single) if ignore_case else characters(single, single)
+
+    def literal(self) -> str | None:
+        """One character, as it is or escaped; None where something else stands."""
+        if not self.looks_at("\\"):
+            self.place += 1
+            return self.pattern[self.place - 1]
+        if code := _CODE.match(self.pattern, self.place):
+            self.place = code.end()
+            return chr(int(code[1] or code[2] or code[3], 16))
+        escaped = self.pattern[self.place + 1 : self.place + 2]
+        if escaped in _CONTROLS or (escaped and not escaped.isalnum()):
+            self.place += 2
+            return _CONTROLS.get(escaped, escaped)
+        return None
+
+    def repeated(self, item: Node) -> Node:
+        while True:
+            count = _COUNT.match(self.pattern, self.place)
+            if count:
+                self.place = count.end()
+                least = int(count[1])
+                most = least if not count[2] else int(count[3]) if count[3] else None
+                lazy, possessive = self.takes("?"), False
+            elif self.place < len(self.pattern) and self.pattern[self.place] in "?*+":
+                kind = self.pattern[self.place]
+                self.place += 1
+                least, most = int(kind == "+"), 1 if kind == "?" else None
+                lazy, possessive = self.takes("?"), self.takes("+")
+            else:
+                return item
+            if isinstance(item, Ahead) or max(least, most or 0) > _MOST_COPIES:
+                self.refuse("a repetition")
+            item = Repeat(item, least, most, lazy, possessive)
+
+
+def _check_possessive(node: Node, after: tuple[Node, ...]) -> None:
+    """Refuses a possessive repetition that does not match as a greedy one does.
+
+    It does if what follows cannot fail, or cannot begin with a character that was taken: then
+    nothing would be given back in any case.
+    """
+    if isinstance(node, Sequence):
+        for i, part in enumerate(node.parts):
+            _check_possessive(part, node.parts[i + 1 :] + after)
+    elif isinstance(node, Choice):
+        for option in node.options:
+            _check_possessive(option, after)
+    elif isinstance(node, Repeat):
+        if node.possessive:
+            if not isinstance(node.part, Characters) or node.lazy:
+                raise UnsupportedPattern("a possessive repetition of more than a set")
+            sure = all(can_be_empty(part) and not _looks_ahead(part) for part in after)
+            if not sure and (_first(Sequence(after)) & node.part.members).any():
+                raise UnsupportedPattern("a possessive repetition that gives nothing back")
+        _check_possessive(node.part, (node, *after))
+
+
+def _looks_ahead(node: Node) -> bool:
+    if isinstance(node, Sequence | Choice):
+        return any(map(_looks_ahead, node.parts if isinstance(node, Sequence) else node.options))
+    return isinstance(node, Ahead) or (isinstance(node, Repeat) and _looks_ahead(node.part))
+
+
+def _first(node: Node) -> np.ndarray:
+    """Characters with which it may begin, or that it looks at: bool[code points]."""
+    if isinstance(node, Characters | Ahead):
+        return node.members
+    if isinstance(node, Repeat):
+        return _first(node.part)
+    found = np.zeros(CODE_POINTS, bool)
+    for part in node.parts if isinstance(node, Sequence) else node.options:
+        found |= _first(part)
+        if isinstance(node, Sequence) and not can_be_empty(part):
+            break
+    return found
+
+
+# ---- trees -> states ----
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
-from pipelines.encoding.byte_alphabet import byte_characters, first_tokens
 from pipelines.encoding.normal_text import normalizer_of
+from pipelines.encoding.splitting.character_sets import byte_characters, first_tokens
 from pipelines.encoding.splitting.patterns import GPT2, PATTERNS
 from pipelines.train.histogram import Cutting, Histogram, buffers_of
 from pipelines.train.merge_loop import Trained, merge_words

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 
-from pipelines.encoding.byte_alphabet import first_tokens
+from pipelines.encoding.splitting.character_sets import first_tokens
 from pipelines.encoding.splitting.patterns import GPT2, PATTERNS, bert_words
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, pre_tokenizers
 
 from pipelines.encoding import engines
-from pipelines.encoding.byte_alphabet import byte_characters
 from pipelines.encoding.engines import (
     FastEngine,
     ReferenceEngine,
@@ -20,7 +19,7 @@ from pipelines.encoding.engines import (
     encode_each,
     why_not_gigatoken,
 )
-from pipelines.encoding.splitting.character_sets import property_set
+from pipelines.encoding.splitting.character_sets import byte_characters, property_set
 from pipelines.rows.ragged import Ragged
 from pipelines.rows.text_bytes import utf8_bytes
 from schemas.errors import DataError

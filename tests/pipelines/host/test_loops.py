@@ -19,7 +19,7 @@ TESTS = [
     "encoding/test_engines.py",
     "encoding/test_families.py",
     "encoding/test_normal_text.py",
-    "encoding/test_word_models.py",
+    "encoding/test_word_pieces.py",
     "filters/english",
     "filters/rules/test_quality.py",
     "filters/test_repetition.py",

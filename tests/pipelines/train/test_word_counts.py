@@ -11,11 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
-from pipelines.encoding.byte_alphabet import byte_characters
-from pipelines.encoding.splitting.automaton import compile_pattern
-from pipelines.encoding.splitting.cut_loop import CHUNK
-from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
+from pipelines.encoding.splitting.automaton import UnsupportedPattern, compile_pattern
+from pipelines.encoding.splitting.character_sets import byte_characters
 from pipelines.encoding.splitting.patterns import GPT2, NAMES, PATTERNS, pattern_of
+from pipelines.encoding.splitting.splitter import CHUNK
 from pipelines.train import histogram, word_counter
 from pipelines.train.histogram import Cutting, from_bytes, to_bytes
 from pipelines.train.word_counter import WordCounter, add_counts

@@ -14,11 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
+from pipelines.encoding.splitting.automaton import UnsupportedPattern
 from pipelines.encoding.splitting.character_sets import CODE_POINTS, property_set
-from pipelines.encoding.splitting.cut_loop import CHUNK
-from pipelines.encoding.splitting.pattern_parser import UnsupportedPattern
 from pipelines.encoding.splitting.patterns import GPT2, PATTERNS, pattern_of
-from pipelines.encoding.splitting.splitter import split_by
+from pipelines.encoding.splitting.splitter import CHUNK, split_by
 
 TEXTS = int(os.environ.get("SPLITTER_TEXTS", "1500"))
 PUBLISHED = {

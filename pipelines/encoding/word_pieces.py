@@ -1,8 +1,8 @@
-"""The ids of words by WordPiece and by Unigram, compiled by numba. Called by `word_models.py`.
+"""The ids of words by WordPiece and by Unigram, in compiled loops.
 
 A word is written as the normalizer would, character by character, and then parted into pieces of
 the vocabulary, which is a trie: a hash table of edges, each `node << 8 | byte` and the node that it
-leads to. Nodes 0 and 1 are the roots, of pieces that begin a word and of those that go on with it.
+leads to. Nodes 0 and 1 are the roots, of pieces that begin a word and of those that continue one.
 
 What a character becomes is an int64: up to seven bytes, the first the lowest, and on top of them
 `kind << 4 | their number`. A word with a character of kind ASKED is left to `tokenizers`.
@@ -10,23 +10,146 @@ What a character becomes is an int64: up to seven bytes, the first the lowest, a
 Legend: N bytes of text, W words of a chunk, V tokens of the vocabulary, S edges (a power of two).
 """
 
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 import numpy as np
+import tokenizers
 from numba import types
 
 from pipelines.encoding.word_loop import KEPT
+from pipelines.encoding.word_slots import ODD
 from pipelines.host.compiled import entry, inner
+from pipelines.rows.ragged import Ragged
 
 FORMS = 0x2028  # code points that may be known
 ASKED, WITHIN, ALONE, WHITE = range(4)  # kinds: the last one goes before a word
 UNKNOWN, LONGEST, MARK = range(3)  # rules[3]: an id or LEFT, characters of a word, its beginning
 LEFT = -1  # instead of a number of ids: the word is one to ask for
 ROOM = 16  # bytes at most that one becomes, with the mark before it
-_ODD = np.int64(-7046029254386353131)  # 2**64 / golden ratio, as a signed number
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _INTS = types.Array(types.int64, 1, "C", readonly=True)
 _EDGES = types.int32[:, ::1]
 _TRIE = types.Tuple((_EDGES, types.int64[::1]))
+_KNOWN = (*range(0x530), *range(0x2010, 0x2028))  # Latin, Greek, Cyrillic, and quotation marks
+_KINDS = "LNPSZ"  # of characters that join with none beside them, where `_KNOWN`
+_FORM_BYTES = 7
+_MOST_BYTES = 1 << 22  # of all tokens: a node and a byte of the trie are one number of 31 bits
+_UNKNOWN_PENALTY = 10.0  # below the lowest score
+_OPTIONS = {
+    "WordPiece": {"unk_token", "continuing_subword_prefix", "max_input_chars_per_word"},
+    "Unigram": {"unk_id", "byte_fallback"},
+}
+
+
+class Pieces:
+    """The vocabulary of WordPiece or Unigram, for words of common characters."""
+
+    def __init__(self, model: Mapping[str, Any], forms: np.ndarray, mark: int):
+        """From the model of a tokenizer.json, and what characters become: int64[FORMS]."""
+        if model["type"] == "WordPiece":
+            tokens, scores = model["vocab"], []
+            prefix = model["continuing_subword_prefix"]
+            unknown, longest = tokens.get(model["unk_token"], -1), model["max_input_chars_per_word"]
+            later = {t[len(prefix) :]: i for t, i in tokens.items() if t.startswith(prefix)}
+        else:
+            tokens = {token: i for i, (token, _) in enumerate(model["vocab"])}
+            scores = [score for _, score in model["vocab"]]
+            # What is unknown in a row could be a token only where tokens have such scores.
+            asked = model["byte_fallback"] or min(scores) >= _UNKNOWN_PENALTY
+            unknown, longest, later = -1 if asked else model["unk_id"], 0, {}
+            scores.append(min(scores) - _UNKNOWN_PENALTY)
+        self._forms, self._scores = forms, np.array(scores, np.float64)
+        self._rules = np.array([unknown, min(longest, 1 << 62), mark])
+        roots = np.repeat([0, 1], [len(tokens), len(later)])
+        ids = np.array([*tokens.values(), *later.values()], np.int64)
+        letters, offsets = _joined([token.encode() for token in (*tokens, *later)])
+        most = len(letters) + 2
+        while True:  # at first for as many nodes as letters, then for those that there are
+            edges = np.full((2 << most.bit_length(), 2), -1, np.int32)
+            self._trie = edges, np.full(most, -1, np.int64)
+            nodes = enter_pieces(letters, offsets, roots, ids, self._trie)
+            if nodes == most:
+                break
+            most = nodes
+
+    def encode(
+        self, data: np.ndarray, starts: np.ndarray, words: np.ndarray
+    ) -> tuple[Ragged, np.ndarray]:
+        """See `WordModel`."""
+        ids = np.empty(ROOM * int((starts[words + 1] - starts[words]).sum()), np.uint32)
+        offsets, left = np.empty(len(words) + 1, np.int64), np.empty(len(words), bool)
+        chunk, trie = (data, starts, words), self._trie
+        total = encode_pieces(
+            chunk, self._forms, trie, self._scores, self._rules, ids, offsets, left
+        )
+        return Ragged(ids[:total], offsets), np.flatnonzero(left)
+
+
+def pieces_of(
+    model: Mapping[str, Any], words: tokenizers.Tokenizer, touching: str = ""
+) -> Pieces | None:
+    """The pieces of a model, if they tell the ids of words as it does.
+
+    Args:
+      model: of a tokenizer.json.
+      words: normalizes and splits words character by character, accents and `touching` apart.
+      touching: characters that it changes by those beside them.
+    """
+    if model.keys() != {"type", "vocab", *_OPTIONS[model["type"]]}:
+        return None
+    if model["type"] == "Unigram" and model["unk_id"] is None:
+        return None
+    if sum(len(token.encode()) for token in words.get_vocab()) > _MOST_BYTES:
+        return None
+    normalizer, splitter = words.normalizer, words.pre_tokenizer
+
+    def split(text: str) -> list[str]:
+        normal = normalizer.normalize_str(text) if normalizer is not None else text
+        return [piece for piece, _ in splitter.pre_tokenize_str(normal)]
+
+    both = "".join(split("aa"))
+    mark = both[:-2]
+    if not both.endswith("aa") or len(mark.encode()) > _FORM_BYTES:
+        return None
+    forms = np.zeros(FORMS, np.int64)
+    for point in _KNOWN:
+        forms[point] = _form_of(chr(point), mark, split, touching)
+    return Pieces(model, forms, _packed(WITHIN, mark))
+
+
+def _form_of(character: str, mark: str, split: Callable[[str], list[str]], touching: str) -> int:
+    """What a character becomes, see above: 0 where that depends on others."""
+    if unicodedata.category(character)[0] not in _KINDS or character in touching:
+        return 0
+    alone, between = split(character), split(f"a{character}a")
+    if not alone:
+        white = between == [f"{mark}a"] * 2 and split(f"{character}a") == [f"{mark}a"]
+        return _packed(WHITE, "") if white else 0
+    form = alone[0].removeprefix(mark)
+    if len(form.encode()) > _FORM_BYTES or unicodedata.combining(form[:1] or "\u0301"):
+        return 0
+    twice = split(f"{character}a{character}")
+    if between == [f"{mark}a{form}a"] and twice == [f"{mark}{form}a{form}"]:
+        return _packed(WITHIN, form)
+    apart, a = mark + form, f"{mark}a"
+    return _packed(ALONE, form) if [between, twice] == [[a, apart, a], [apart, a, apart]] else 0
+
+
+def _packed(kind: int, form: str) -> int:
+    letters = form.encode()
+    return kind << 60 | len(letters) << 56 | int.from_bytes(letters, "little")
+
+
+def _joined(words: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    """Words one after another, and where each begins: int64[words + 1]."""
+    offsets = np.append(0, np.cumsum([len(word) for word in words])).astype(np.int64)
+    return np.frombuffer(b"".join(words), np.uint8), offsets
+
+
+# ---- loops ----
 
 
 @inner
@@ -34,7 +157,7 @@ def _slot(edges, node, byte):
     """The slot of an edge, or the free one where it would be."""
     key = node << 8 | byte
     last = edges.shape[0] - 1
-    slot = key * _ODD
+    slot = key * ODD
     slot = (slot ^ slot >> 32) & last
     while edges[slot, 0] != key and edges[slot, 0] >= 0:
         slot = (slot + 1) & last
@@ -205,7 +328,7 @@ def _write(data, place, stop, forms, mark, text, bounds):
         types.boolean[::1],
     )
 )
-def encode_words(chunk, forms, trie, scores, rules, ids, offsets, left):
+def encode_pieces(chunk, forms, trie, scores, rules, ids, offsets, left):
     """The ids of some words, as far as these can be told.
 
     Args:

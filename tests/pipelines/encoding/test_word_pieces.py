@@ -9,7 +9,8 @@ from tokenizers import Tokenizer, models
 
 from pipelines.encoding import word_table
 from pipelines.encoding.families import make_engine
-from pipelines.encoding.word_models import Merges, Pieces
+from pipelines.encoding.word_merges import Merges
+from pipelines.encoding.word_pieces import Pieces
 from schemas.errors import DataError
 from tests.attacks.fuzz_encoding import different, engine_of, small_tokenizer
 from tests.tools.tokenizer_factory import changed, config_of, data_of, strings
