@@ -281,7 +281,7 @@ class BuildOptions(InputFlags, Generic[T]):
             **roles,
             **self.filters.parameters(),
             **self._near_parameters(),
-            **self.settings.parameters(tokenizer, self.max_length),
+            **contract.pop("parameters"),
         }
         schema = Schema(
             format_version=FORMAT_VERSION,

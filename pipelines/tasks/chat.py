@@ -83,20 +83,17 @@ class Chat(Task):
         """The template serves, and its end of turn is known."""
         if max_length < 2:
             raise UsageError(f"--max_length={max_length}: a row of one token predicts none")
-        self._renderer(tokenizer, tokenizer, self._template_text(tokenizer))
-        return super().contract(tokenizer, max_length)
-
-    def parameters(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
-        """The template as it is written, so that whoever uses the model can talk to it."""
-        arguments = {"chat_template_arguments": self.chat_template_arguments}
-        return {
-            "chat_template": self._template_text(tokenizer),
-            **(arguments if self.chat_template_arguments else {}),
+        template, arguments = self._template_text(tokenizer), self.chat_template_arguments
+        self._renderer(tokenizer, tokenizer, template)
+        parameters = {
+            "chat_template": template,  # as it is written: whoever uses the model can talk to it
+            **({"chat_template_arguments": arguments} if arguments else {}),
             "train_on": self.train_on,
             "end_of_turn": self.end_of_turn,
             "prefix_ids": [],
             "suffix_ids": [],
         }
+        return super().contract(tokenizer, max_length) | {"parameters": parameters}
 
     def examples(
         self,

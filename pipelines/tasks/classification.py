@@ -25,6 +25,7 @@ from pipelines.tasks.task import (
     Segments,
     Surroundings,
     Task,
+    need_room,
     problems_where,
 )
 from schemas.errors import DataError, UsageError
@@ -136,29 +137,22 @@ class Classification(Task):
         form = self._form(tokenizer)
         added = sum(part.side == SPECIAL for part in form)
         texts = len(self.routed_by())
-        if max_length < added + texts:
-            raise UsageError(
-                f"--max_length={max_length} has no place for text: the tokenizer adds {added} "
-                f"special tokens to each row; give at least {added + texts}"
-            )
-        if texts == 2 and not ids_between(form)[1] and len({part.type for part in form}) == 1:
+        need_room(max_length, added, texts)
+        prefix, middle, suffix = ids_between(form)
+        if texts == 2 and not middle and len({part.type for part in form}) == 1:
             raise UsageError(
                 "the tokenizer puts nothing between two texts, so that no model could tell them "
                 "apart: give one whose post-processor has a template for pairs, such as "
                 "`[CLS] $A [SEP] $B:1 [SEP]:1`"
             )
-        return super().contract(tokenizer, max_length)
-
-    def parameters(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
-        """The classes, how texts are cut, and the special tokens around them."""
-        prefix, middle, suffix = ids_between(self._form(tokenizer))
-        return {
+        parameters = {
             "classes": list(self.class_names()),
             "truncation": self.truncation,
             "prefix_ids": prefix,
             **({"middle_ids": middle} if self.text_pair_field else {}),
             "suffix_ids": suffix,
         }
+        return super().contract(tokenizer, max_length) | {"parameters": parameters}
 
     def examples(
         self,

@@ -17,6 +17,7 @@ from pipelines.tasks.task import (
     RowProblem,
     Segments,
     TextTask,
+    need_special,
     problems_where,
 )
 from schemas.errors import UsageError
@@ -36,20 +37,14 @@ class EdgedText(TextTask):
     def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """The specials that are asked for must be there."""
         for role in ("bos", "eos"):
-            if getattr(self, role) and role not in tokenizer.special_ids:
-                raise UsageError(
-                    f"the tokenizer has no {role} token: give --no_{role}, or train one with it "
-                    "among --special_tokens"
-                )
-        return super().contract(tokenizer, max_length)
-
-    def parameters(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
-        """What begins and ends each document."""
+            if getattr(self, role):
+                need_special(tokenizer, role, instead=f"give --no_{role}")
         ids = tokenizer.special_ids
-        return {
+        around = {
             "prefix_ids": [ids["bos"]] if self.bos else [],
             "suffix_ids": [ids["eos"]] if self.eos else [],
         }
+        return super().contract(tokenizer, max_length) | {"parameters": around}
 
     def examples(
         self,

@@ -8,7 +8,7 @@ import numpy as np
 from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.masking import Masking
 from pipelines.rows.ragged import cut, wrap
-from pipelines.tasks.task import Columns, Finish, Segments, TextTask
+from pipelines.tasks.task import Columns, Finish, Segments, TextTask, need_room, need_special
 from schemas.errors import UsageError
 from schemas.features import max_masked_slots, token_dtype
 from schemas.sidecar import Schema
@@ -55,17 +55,12 @@ class Mlm(TextTask):
 
     def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """Static masks need a mask token, and rows a place for text between the specials."""
-        if self.static_masking and "mask" not in tokenizer.special_ids:
-            raise UsageError(
-                "the tokenizer has no mask token, which --task=mlm needs: train one with <mask> "
-                "among --special_tokens, or give --no_static_masking"
+        if self.static_masking:
+            need_special(
+                tokenizer, "mask", use="--task=mlm needs", instead="give --no_static_masking"
             )
-        added = len(tokenizer.prefix_ids) + len(tokenizer.suffix_ids)
-        if max_length <= added:
-            raise UsageError(
-                f"--max_length={max_length} has no place for text: the tokenizer adds {added} "
-                f"special tokens to each segment; give at least {added + 1}"
-            )
+        prefix, suffix = list(tokenizer.prefix_ids), list(tokenizer.suffix_ids)
+        need_room(max_length, len(prefix) + len(suffix))
         return {
             "packing": self.packing,
             "static_masking": self.static_masking,
@@ -73,13 +68,7 @@ class Mlm(TextTask):
             "mask_unit": self.mask_unit if self.static_masking else "token",
             "mask_copies": self.mask_copies,
             "max_masked": max_masked_slots(max_length, self.mask_rate) * self.static_masking,
-        }
-
-    def parameters(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
-        """What is around each segment."""
-        return {
-            "prefix_ids": list(tokenizer.prefix_ids),
-            "suffix_ids": list(tokenizer.suffix_ids),
+            "parameters": {"prefix_ids": prefix, "suffix_ids": suffix},
         }
 
     def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:

@@ -40,6 +40,7 @@ from pipelines.tasks.task import (
     Segments,
     Surroundings,
     Task,
+    need_special,
     problems_where,
 )
 from schemas.commands.template import Slot, parse_template
@@ -114,16 +115,9 @@ class Qa(Task):
 
     def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """An answer has an end, and the longest question and answer leave room for a context."""
-        if "eos" not in tokenizer.special_ids:
-            raise UsageError(
-                "the tokenizer has no eos token, which ends an answer: train one with </s> among "
-                "--special_tokens"
-            )
-        if self.bos and "bos" not in tokenizer.special_ids:
-            raise UsageError(
-                "the tokenizer has no bos token: drop --bos, or train one with <s> among "
-                "--special_tokens"
-            )
+        need_special(tokenizer, "eos", use="ends an answer")
+        if self.bos:
+            need_special(tokenizer, "bos", instead="drop --bos")
         literals = pa.array([slot.literal for slot in self.slots], pa.large_string())
         around = len(tokenizer.encode(literals)[0].values) + self.bos + 1
         least = around + self.max_question_length + self.max_answer_length + 1

@@ -29,6 +29,7 @@ from pipelines.tasks.task import (
     RowProblem,
     Segments,
     TextTask,
+    need_special,
     problems_where,
 )
 from schemas.errors import UsageError
@@ -219,28 +220,20 @@ class SpanCorruption(TextTask):
 
     def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """Inputs and targets end with EOS, and there is a sentinel for every span."""
-        if "eos" not in tokenizer.special_ids:
-            raise UsageError(
-                "the tokenizer has no eos token, which ends inputs and targets: train one with "
-                "</s> among --special_tokens"
-            )
+        need_special(tokenizer, "eos", use="ends inputs and targets")
         targets = self._target_length(max_length)
         if not targets or self._noise.longest_piece(max_length, targets) < 2:
             raise UsageError(
                 f"--max_length={max_length} and --max_target_length={self.max_target_length} have "
                 "no place for a text of two tokens, a sentinel and EOS: give more"
             )
-        self._sentinel_ids(tokenizer, max_length)
-        return super().contract(tokenizer, max_length)
-
-    def parameters(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
-        """How much is noise, places for targets, and the sentinels."""
-        return {
+        parameters = {
             "noise_density": self.noise_density,
             "mean_span_length": self.mean_span_length,
-            "max_target_length": self._target_length(max_length),
+            "max_target_length": targets,
             "sentinel_ids": self._sentinel_ids(tokenizer, max_length),
         }
+        return super().contract(tokenizer, max_length) | {"parameters": parameters}
 
     def examples(
         self,

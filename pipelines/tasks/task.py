@@ -132,12 +132,19 @@ class Task(ABC):
         """The fields of a document that it reads; without the first, a document is empty."""
 
     def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
-        """The fields of Schema that the task decides: `packing` and those of NO_MASKS.
+        """The fields of Schema that the task decides: `packing`, those of NO_MASKS, `parameters`.
+
+        By default its parameters are its flags, but those that are fields of Schema.
 
         Raises:
           UsageError: its flags, the tokenizer and the length of rows do not go together.
         """
-        return {"packing": getattr(self, "packing", "best_fit"), **NO_MASKS}
+        recorded = {"packing", *NO_MASKS, *(f"{role.name}_field" for role in self.roles())}
+        return {
+            "packing": getattr(self, "packing", "best_fit"),
+            **NO_MASKS,
+            "parameters": {n: value for n, value in asdict(self).items() if n not in recorded},
+        }
 
     @abstractmethod
     def examples(
@@ -163,11 +170,6 @@ class Task(ABC):
           values_of: gives the distinct values of a role in all inputs; reads them if need be.
         """
         return self
-
-    def parameters(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
-        """What else of it the schema records: its flags, but those that `contract` gives."""
-        recorded = {"packing", *NO_MASKS, *(f"{role.name}_field" for role in self.roles())}
-        return {name: value for name, value in asdict(self).items() if name not in recorded}
 
     def identity(self) -> tuple[str, ...]:
         """The roles whose content makes a document; documents equal in them are duplicates."""
@@ -237,6 +239,34 @@ class TextTask(Task):
         encoded, guarded = tokenizer.encode(documents.text)
         ids = encoded.astype(token_dtype(schema.vocab_size))
         return Examples(np.arange(len(documents.text)), {"ids": ids}, guarded=guarded)
+
+
+def need_special(
+    tokenizer: "LoadedTokenizer", role: str, *, use: str = "", instead: str = ""
+) -> None:
+    """Refuses a tokenizer without a special token.
+
+    Args:
+      tokenizer: of the set.
+      role: bos, eos or mask.
+      use: what it is for, such as "ends an answer".
+      instead: what else helps, such as "drop --bos".
+    """
+    if role not in tokenizer.special_ids:
+        token = {"bos": "<s>", "eos": "</s>", "mask": "<mask>"}[role]
+        raise UsageError(
+            f"the tokenizer has no {role} token{use and f', which {use}'}: "
+            f"{instead and f'{instead}, or '}train one with {token} among --special_tokens"
+        )
+
+
+def need_room(max_length: int, added: int, texts: int = 1) -> None:
+    """Refuses rows without a place for a token of each text beside `added` special tokens."""
+    if max_length < added + texts:
+        raise UsageError(
+            f"--max_length={max_length} has no place for text: the tokenizer adds {added} special "
+            f"tokens to each segment; give at least {added + texts}"
+        )
 
 
 def task_class(name: str) -> type[Task]:

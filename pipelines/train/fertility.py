@@ -182,9 +182,9 @@ class GroupSample:
 
     def _shrink(self, group: Group) -> None:
         """Leaves the smallest hashes, as many as it takes to have `_most` bytes."""
-        kept, total = {}, 0
+        kept, total, most = {}, 0, self._most()
         for digest in sorted(group.texts):
-            if total >= self._most():
+            if total >= most:
                 group.limit = max(kept)
                 break
             kept[digest] = group.texts[digest]
@@ -211,7 +211,8 @@ def _by_group(names: pa.LargeStringArray | str, count: int) -> Iterator[tuple[st
 
 def _begin(text: bytes) -> bytes:
     """What is sampled of a document: whole characters."""
-    return text[:LONGEST_BYTES].decode(errors="ignore").encode()
+    begun = text[:LONGEST_BYTES]
+    return begun if len(text) == len(begun) else begun.decode(errors="ignore").encode()
 
 
 def add_samples(parts: Iterable[bytes]) -> bytes:

@@ -26,6 +26,9 @@ from schemas.errors import UsageError
 MAX_VOCABULARY = 1 << 24
 _NAME = re.compile(r"[\w:-]*")  # a pattern's, as it may be misspelt
 _NORMALIZERS = (NO_NORMALIZER, *NORMALIZERS)
+_OF_WORDS = ("model", "vocab_size", "min_frequency", "max_token_length")
+_OF_WORDS += tuple(flag for kind in MODELS.values() for flag in kind.flags)
+_OF_TEXT = ("document", "text_field", "group_field", "input_format", "max_document_bytes")
 
 
 @dataclass(frozen=True)
@@ -189,24 +192,12 @@ class TokenizerOptions(InputFlags):
     def parameters(self) -> dict[str, Any]:
         """What decides the tokenizer besides the text, for report.json.
 
-        What is said of text is empty where there is none. Flags that came later are left out where
-        they are not given, so that older tokenizers are found. Of these, --group_field decides
-        because a document whose group is no name is refused.
+        --group_field decides too: a document whose group is no name is refused.
         """
-        later = "max_token_length", "limit_alphabet", "initial_alphabet"
-        later += "pattern", "normalizer", "group_field"
-        of_model = {"model": self.model, "lowercase": self.lowercase}
-        from_text = self.from_histogram is None
+        of_text = {name: getattr(self, name) for name in _OF_TEXT}
+        of_text["filters"] = self.filters.parameters()
         return {
-            "vocab_size": self.vocab_size,
-            "min_frequency": self.min_frequency,
+            **{name: getattr(self, name) for name in _OF_WORDS},
             "special_tokens": list(self.specials()),
-            "add_prefix_space": self.add_prefix_space,
-            "document": self.document if from_text else "",
-            "text_field": self.text_field if from_text else "",
-            "input_format": self.input_format if from_text else "",
-            "max_document_bytes": self.max_document_bytes if from_text else 0,
-            "filters": self.filters.parameters() if from_text else {},
-            **({} if self.model == BPE else of_model),
-            **{name: getattr(self, name) for name in later if getattr(self, name)},
+            **(of_text if self.from_histogram is None else {}),
         }

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +36,7 @@ from pipelines.train.fertility import (
 )
 from pipelines.train.histogram import Histogram, read_histogram
 from pipelines.train.merge_loop import Trained
-from pipelines.train.models.table import load_model
+from pipelines.train.models.table import BPE, MODELS, load_model
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.output import (
     CONFIG,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     import apache_beam as beam
 
 _console = Console()
+_say = partial(_console.print, soft_wrap=True)  # a path that is cut cannot be copied
 _MANY_RETURNS = 0.005  # of all words
 _SHARED = ("document", "text_field", "input_format", "max_document_bytes")  # with build_shards
 
@@ -81,16 +83,15 @@ def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
     refuse_unusable(options)
     blocks = [] if options.from_histogram else plan_blocks(options.source())
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
-    made: list[Report] = []
+    reports: list[Report] = []
 
-    def make(staging: Staging) -> None:
-        made.append(_train(options, blocks, beam_arguments, staging))
+    def train(staging: Staging) -> None:
+        reports.append(_train(options, blocks, beam_arguments, staging))
         publish(options.output, staging.run)
 
-    found = find_or_make(options.output, lambda: _find_finished(options, blocks), make)
-    if found:
+    if finished := find_or_make(options.output, lambda: _find_finished(options, blocks), train):
         _say(f"{options.output} holds this very tokenizer already: nothing to do")
-    _print_summary(options, found or made[0], time.monotonic() - began)
+    _print_summary(options, finished or reports[0], time.monotonic() - began)
 
 
 def _find_finished(options: TokenizerOptions, blocks: list[Block]) -> Report | None:
@@ -122,10 +123,11 @@ def _train(
     words = model.words_of(histogram, options)
     trained = _merge(options, words)
     write_file(os.path.join(folder, TOKENIZER), model.tokenizer_json(trained, words, options))
-    settings, template = model.tokenizer_config(options), _chat_template(options)
-    if template is not None:
-        _warn_of_endless_turns(template, settings, options.specials())
-    write_file(os.path.join(folder, CONFIG), config_json(settings, template))
+    settings = model.tokenizer_config(options)
+    if options.chat_template:
+        settings["chat_template"] = read_chat_template(options.chat_template)
+        _warn_of_endless_turns(settings, options.specials())
+    write_file(os.path.join(folder, CONFIG), config_json(settings))
     report = report_of(
         _parameters(options),
         text,
@@ -138,10 +140,6 @@ def _train(
     write_file(os.path.join(folder, REPORT), to_json(report))
     write_file(os.path.join(folder, RUN), config_bytes("pipelines.train_tokenizer", options))
     return report
-
-
-def _chat_template(options: TokenizerOptions) -> str | None:
-    return read_chat_template(options.chat_template) if options.chat_template else None
 
 
 def _parameters(options: TokenizerOptions) -> dict[str, Any]:
@@ -157,7 +155,8 @@ def refuse_unusable(options: TokenizerOptions) -> None:
       UsageError: which, and why.
     """
     _refuse_pattern(options.cutting().pattern, "--pattern")
-    _ = _chat_template(options)
+    if options.chat_template:
+        read_chat_template(options.chat_template)
 
 
 def _refuse_pattern(pattern: str, place: str) -> None:
@@ -174,32 +173,19 @@ def _measure_groups(folder: str) -> tuple[Fertility, ...]:
 
 
 def _given_histogram(options: TokenizerOptions, path: str) -> tuple[Histogram, Text]:
+    """The words of --from_histogram, if this command would have cut the text as they were."""
     histogram = read_histogram(path)
-    origin, cutting = histogram.origin, histogram.origin.cutting
-    _refuse_pattern(cutting.pattern, f"{path}: its pattern")
-    if cutting.add_prefix_space != options.add_prefix_space:
-        counted = "with" if cutting.add_prefix_space else "without"
-        raise UsageError(
-            f"{path} was counted {counted} --add_prefix_space and this command is not: the words "
-            f"differ; run it {counted} the flag, or count the text again with --input"
-        )
-    asked = options.cutting()
-    if "pattern" not in options.model_kind().flags and asked != cutting:
-        raise UsageError(
-            f"--model={options.model}: the words of {path} are of --pattern="
-            f"{name_of(cutting.pattern)}; count the text again with --input"
-        )
-    for flag, given, wanted, counted in (
-        ("pattern", options.pattern, name_of(asked.pattern), name_of(cutting.pattern)),
-        ("normalizer", options.normalizer, asked.normalizer, cutting.normalizer),
-    ):
-        if given is not None and wanted != counted:
+    origin, counted, asked = histogram.origin, histogram.origin.cutting, options.cutting()
+    _refuse_pattern(counted.pattern, f"{path}: its pattern")
+    for flag in MODELS[BPE].flags:
+        old, new = (str(getattr(cutting, flag)) for cutting in (counted, asked))
+        follows = options.model == BPE and getattr(options, flag) is None
+        if old != new and not follows:
             raise UsageError(
-                f"--{flag}={given}: the words of {path} are of --{flag}={counted}; leave the flag "
-                "out, or count the text again with --input"
+                f"{path} was counted with --{flag}={name_of(old)}, and this command wants "
+                f"{name_of(new)}: give the flag as it was, or count the text again with --input"
             )
-    digest = store.sha256(path)
-    return histogram, Text(digest, 0, origin.documents, origin.bytes, {})
+    return histogram, Text(store.sha256(path), 0, origin.documents, origin.bytes, {})
 
 
 def _count(
@@ -228,7 +214,7 @@ def run_of(
 
 
 def _warn_of_returns(histogram: Histogram) -> None:
-    """Says so if the line ends of Windows would be a part of the vocabulary."""
+    """Warns if the line ends of Windows would be a part of the vocabulary."""
     counts = histogram.counts["count"].to_numpy()
     holds = pc.match_substring(histogram.counts["word"], "\r")
     share = counts[holds.to_numpy()].sum() / max(counts.sum(), 1)
@@ -239,13 +225,11 @@ def _warn_of_returns(histogram: Histogram) -> None:
         )
 
 
-def _warn_of_endless_turns(
-    template: str, settings: Mapping[str, Any], specials: Sequence[str]
-) -> None:
-    """Says so if a chat template does not serve, with these special tokens, build_shards."""
+def _warn_of_endless_turns(settings: Mapping[str, Any], specials: Sequence[str]) -> None:
+    """Warns if build_shards cannot use the chat template with these special tokens."""
     roles = {name: token for name, token in settings.items() if name.endswith("_token")}
     try:
-        find_turn_ends(ChatTemplate(template, "the template", roles), specials, "")
+        find_turn_ends(ChatTemplate(settings["chat_template"], "the template", roles), specials, "")
     except UsageError as error:
         _say(
             f"warning: build_shards --task=chat would refuse this tokenizer, unless what ends a "
@@ -347,7 +331,3 @@ def _print_summary(options: TokenizerOptions, report: Report, seconds: float) ->
             shards.append(f"--{field.name}{written}")
     shards += [f"--tokenizer={shlex.quote(options.output)}", "--output=SHARDS"]
     _say(f"make shards with it: {' '.join(shards)}")
-
-
-def _say(line: str) -> None:
-    _console.print(line, soft_wrap=True)  # a path that is cut cannot be copied

@@ -503,7 +503,7 @@ def test_from_histogram(tmp_path, text, trained):
         train(trained, given, "--vocab_size=300")
     train(trained, given, "--vocab_size=310", "--overwrite")  # its own histogram
     assert len(model(trained / "tokenizer.json")["vocab"]) == 310
-    with pytest.raises(UsageError, match="was counted without --add_prefix_space"):
+    with pytest.raises(UsageError, match="was counted with --add_prefix_space=False, and this"):
         train(tmp_path / "other", given, "--vocab_size=300", "--add_prefix_space")
     assert not (tmp_path / "other" / "tokenizer.json").exists()
 
@@ -632,8 +632,14 @@ def test_a_histogram_knows_how_its_words_were_cut(tmp_path, text):
     train(tmp_path / "same", histogram, "--vocab_size=300", "--pattern=digits:3")
     assert sha256(tmp_path / "same" / "tokenizer.json") == sha256(first / "tokenizer.json")
     for flag, says in (
-        ("--pattern=gpt2", "--pattern=gpt2: the words of .*histogram.parquet are of --pattern=l"),
-        ("--normalizer=none", "--normalizer=none: the words of .* are of --normalizer=nfkc"),
+        (
+            "--pattern=gpt2",
+            "histogram.parquet was counted with --pattern=llama3, and .* wants gpt2:",
+        ),
+        (
+            "--normalizer=none",
+            "was counted with --normalizer=nfkc, and this command wants none:",
+        ),
     ):
         with pytest.raises(UsageError, match=says):
             train(tmp_path / "other", histogram, "--vocab_size=300", flag)

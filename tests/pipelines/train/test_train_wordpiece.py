@@ -116,7 +116,7 @@ def test_one_histogram_gives_an_uncased_and_a_cased_vocabulary(tmp_path, text):
     assert two["normalizer"]["lowercase"] is False and "Café" in two["model"]["vocab"]
     train_tokenizer.main([f"--input={text}", f"--output={tmp_path}/gpt2", "--vocab_size=300"])
     other = f"--from_histogram={tmp_path}/gpt2/histogram.parquet"
-    with pytest.raises(UsageError, match="--model=wordpiece: the words .* of --pattern=gpt2"):
+    with pytest.raises(UsageError, match="was counted with --pattern=gpt2, and this command wants"):
         train(tmp_path / "four", other, *flags)
 
 
