@@ -21,7 +21,7 @@ import tyro
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.host.console import Console
+from pipelines.runners.console import Console
 from schemas.commands.entry import run_entry
 from schemas.errors import DataError
 

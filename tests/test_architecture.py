@@ -203,7 +203,7 @@ def test_old_pythons_can_read_the_contract(path):
 # They print for all others, so that no text of a file commands a terminal.
 PRINTERS = {
     "schemas/commands/terminal.py",
-    "pipelines/host/console.py",
+    "pipelines/runners/console.py",
 }
 
 

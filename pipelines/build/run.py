@@ -14,10 +14,10 @@ from pipelines.decontamination.finders import put_index
 from pipelines.duplicates.job import PASSES, FindJob, count_partitions
 from pipelines.duplicates.result import read_result, refuse_other_texts
 from pipelines.encoding.tokenizer import load_tokenizer
-from pipelines.host.console import Console
 from pipelines.readers.label_values import find_labels
 from pipelines.readers.sources import Block, has_blocks
 from pipelines.rows.routing import Routes
+from pipelines.runners.console import Console
 from pipelines.runners.launch import choose_runner
 from pipelines.storage.store import is_url, write_file
 from pipelines.targets.prepare import find_targets, prepare_filters, with_index

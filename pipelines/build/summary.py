@@ -13,9 +13,9 @@ from rich.filesize import decimal
 
 from pipelines.build.plan import Plan, plan_facts, warnings
 from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.host.console import Console
 from pipelines.host.tables import facts_table
 from pipelines.inspection.set_tables import funnel_table, labels_table
+from pipelines.runners.console import Console
 from pipelines.storage import store
 from pipelines.tasks.task import task_class
 from pipelines.writers.token_counts import TOKEN_COUNTS

@@ -12,9 +12,9 @@ from rich.table import Table
 from pipelines.duplicates.job import PASSES, FindJob, count_partitions
 from pipelines.duplicates.options import FindOptions
 from pipelines.duplicates.result import Files, Publishing, Result, find_result, read_result
-from pipelines.host.console import Console
 from pipelines.readers.sources import Block, has_blocks, plan_blocks
 from pipelines.runners.block_run import BlockRun
+from pipelines.runners.console import Console
 from pipelines.runners.launch import choose_runner
 from pipelines.targets.prepare import prepare_filters
 from pipelines.writers.output_directory import (

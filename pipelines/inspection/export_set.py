@@ -15,9 +15,9 @@ import pyarrow as pa
 from rich.filesize import decimal
 from tokenizers import Tokenizer
 
-from pipelines.host.console import Console
 from pipelines.inspection.options import ExportOptions
 from pipelines.inspection.read_rows import find_split, read_rows, segment_texts, sequences
+from pipelines.runners.console import Console
 from pipelines.runners.progress import Display, Journal
 from pipelines.storage.store import disk_errors, write_file
 from pipelines.writers.output_directory import refuse_another, refuse_others

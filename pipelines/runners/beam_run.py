@@ -29,8 +29,8 @@ from apache_beam.runners.runner import PipelineRunner
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms.environments import Environment
 
-from pipelines.host.console import Console
 from pipelines.runners.beam_flags import RunnerFlags, runner_flags
+from pipelines.runners.console import Console
 from pipelines.runners.job_servers import LostWorker, reach_job_server, start_prism
 from pipelines.runners.launch import LAUNCHER
 from pipelines.runners.progress import Display

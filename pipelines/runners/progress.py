@@ -13,7 +13,7 @@ from collections.abc import Callable
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pipelines.host.console import Console
+from pipelines.runners.console import Console
 from schemas.errors import DataError
 
 _PLAIN_SECONDS, _ASK_SECONDS = 5.0, 30.0

@@ -20,9 +20,9 @@ from pipelines.encoding.splitting.automaton import UnsupportedPattern, compile_p
 from pipelines.encoding.splitting.patterns import name_of
 from pipelines.encoding.tokenizer_files import COMMON_SPECIALS
 from pipelines.host.arrow import pc
-from pipelines.host.console import Console
 from pipelines.readers.sources import Block, hash_inputs, plan_blocks
 from pipelines.runners.block_run import BlockRun
+from pipelines.runners.console import Console
 from pipelines.runners.launch import choose_runner
 from pipelines.storage import store
 from pipelines.storage.store import write_file

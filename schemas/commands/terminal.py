@@ -1,7 +1,7 @@
 """Text for a terminal: what comes from a file can command nothing there. Python 3.8 syntax.
 
 Names of files and splits, tokens, keys and paths may hold control characters; whatever is printed
-goes through here (on the side of the pipelines through `pipelines.host.console`).
+goes through here (on the side of the pipelines through `pipelines.runners.console`).
 """
 
 import threading

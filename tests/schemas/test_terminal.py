@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines import build_shards, export, inspect_shards, verify
-from pipelines.host.console import Console
+from pipelines.runners.console import Console
 from schemas.commands.entry import run_entry
 from schemas.commands.terminal import say, visible
 from schemas.sidecar import read_set

@@ -16,9 +16,9 @@ import numpy as np
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.host.console import Console
 from pipelines.inspection.checks.shard_check import ExpectedRows, ShardCheck
 from pipelines.rows.evaluation import EVALUATION, evaluation_names, example_name
+from pipelines.runners.console import Console
 from pipelines.tasks.task import task_class
 from pipelines.writers.tfds_info import tfds_files
 from pipelines.writers.token_counts import TOKEN_COUNTS, count_problems

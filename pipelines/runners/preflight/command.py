@@ -18,11 +18,11 @@ from pipelines.build.run import complete, wire
 from pipelines.decontamination.options import Decontamination
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.filters.filters import load_filter
-from pipelines.host.console import Console
 from pipelines.readers.files import expand_lists, is_url
 from pipelines.readers.sources import Block, plan_blocks
 from pipelines.runners.beam_flags import RunnerFlags, runner_flags
 from pipelines.runners.beam_run import refuse_bad_runner
+from pipelines.runners.console import Console
 from pipelines.runners.job_servers import reach_job_server
 from pipelines.runners.preflight.job import Check, check_flags, check_job
 from pipelines.storage import store

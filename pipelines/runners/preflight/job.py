@@ -31,9 +31,9 @@ from apache_beam.runners.runner import create_runner
 from rich.filesize import decimal
 
 from pipelines.filters.filters import load_filter
-from pipelines.host.console import Console
 from pipelines.readers.files import is_url
 from pipelines.runners.beam_flags import Workers, runner_flags
+from pipelines.runners.console import Console
 from pipelines.runners.worker_package import package_code
 from schemas.errors import TextmillError, one_line
 

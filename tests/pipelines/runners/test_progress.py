@@ -2,8 +2,8 @@
 
 import io
 
-from pipelines.host.console import Console
 from pipelines.runners import progress
+from pipelines.runners.console import Console
 from pipelines.runners.progress import Display, Journal
 from schemas.errors import DataError
 
