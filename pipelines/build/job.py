@@ -65,29 +65,17 @@ class Marks:
 
 @dataclass(frozen=True, kw_only=True)
 class Job(BlockJob):
-    """What every worker needs to know.
-
-    Attributes:
-      schema: the contract of the set.
-      task: what makes examples and rows.
-      output: the set's directory; the staging folder lies in it.
-      max_rejects: a run with more refused documents fails; below 0 for no limit.
-      config: the file that repeats the run.
-      explain: whether what is left out is measured by reason, and sampled.
-      near: how near-duplicates are found; None where none are looked for.
-      found: the directory of near-duplicates that are known; "" for none.
-      resume: whether finished shards are noted, and taken from an earlier run.
-    """
+    """What every worker needs to know."""
 
     schema: Schema
     task: Task
-    output: str
-    max_rejects: int
-    config: bytes
-    explain: bool = False
-    near: FindJob | None = None
-    found: str = ""
-    resume: bool = False
+    output: str  # the dataset's directory, which holds the staging folder
+    max_rejects: int  # a run with more fails; below 0 for no limit
+    config: bytes  # the file that repeats the run
+    explain: bool = False  # whether what is dropped is measured by reason, and sampled
+    near: FindJob | None = None  # how near-duplicates are found, if they are looked for
+    found: str = ""  # the directory of near-duplicates that are known
+    resume: bool = False  # whether finished shards are noted, and taken from an earlier run
 
     def locate(self, name: str) -> str:
         """Where a file of the set lies: staged, or in place, if this is a retry of publishing."""

@@ -16,7 +16,7 @@ from pipelines.storage import store
 from pipelines.writers import shard_files
 from pipelines.writers.rejects import collect, rejects_file
 from pipelines.writers.tfds_info import tfds_files
-from pipelines.writers.token_counts import token_counts_file
+from pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from schemas.commands.flag_file import CONFIG
 from schemas.drops import total_observed
 from schemas.errors import DataError
@@ -51,11 +51,7 @@ def publish_set(report: SetReport, job: Job) -> Manifest:
 
 
 def _with_near(report: SetReport, job: Job) -> SetReport:
-    """The report with what is known of near-duplicates in its statistics.
-
-    Raises:
-      DataError: marks were lost on the way, or are of other files.
-    """
+    """The report with what is known of near-duplicates; refuses lost marks and other files."""
     if job.found:
         result = read_result(job.found)
         if report.near.removed != result.found.near_duplicates:
@@ -78,7 +74,7 @@ def _sidecars(report: SetReport, job: Job) -> dict[str, bytes]:
         **evaluation_file(report.evaluation, ids_differ=job.task.ids_differ),
         **rejects_file(report.rejects),
         **hits_file(report.hits),
-        **token_counts_file(report.token_counts),
+        TOKEN_COUNTS: counts_bytes(report.token_counts),
         **report_file(lambda: _content(report, job, inputs)),
         CONFIG: job.config,
     }
@@ -107,11 +103,7 @@ def _content(report: SetReport, job: Job, inputs: Inputs) -> SetContent:
 
 
 def check_complete(report: SetReport, job: Job) -> None:
-    """Refuses to publish where the runner lost something on the way.
-
-    Raises:
-      DataError: names the block or the shard.
-    """
+    """Refuses to publish where the runner lost a block or a shard on the way."""
     names = job.routes.names()
     check_deliveries(
         report.deliveries,
@@ -128,11 +120,7 @@ def check_complete(report: SetReport, job: Job) -> None:
 
 
 def check_report(report: SetReport, job: Job) -> None:
-    """Refuses to publish what lost a document, kept none, or refused too many.
-
-    Raises:
-      DataError: says which.
-    """
+    """Refuses to publish what lost a document, kept none, or rejected too many."""
     statistics = report.statistics
     report.rejects.refuse_too_many(job.max_rejects)
     broken = statistics.broken_equations(job.schema.mask_copies)

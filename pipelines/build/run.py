@@ -92,12 +92,9 @@ def _find_finished(run: Run) -> SetInfo | None:
 def complete(
     options: BuildOptions, blocks: list[Block], say: Callable[[str], None]
 ) -> BuildOptions:
-    """The options, with what the task has to know of the inputs before the run.
+    """The options, with what the task has to know of the inputs (all blocks) before the run.
 
-    Args:
-      options: of the command.
-      blocks: all inputs.
-      say: prints a line, where they have to be read for it.
+    `say` prints a line where they have to be read for it.
     """
     source = options.source
     settings = options.settings.complete(lambda role: find_labels(blocks, source, role, say))

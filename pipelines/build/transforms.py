@@ -159,11 +159,7 @@ class WriteShard(beam.DoFn):
     def _gather(
         self, route: int, values: Iterable[bytes | Pointer]
     ) -> tuple[Kept | None, Funnel | None, int, np.ndarray]:
-        """Joins a shard's examples and drops repeats.
-
-        Returns:
-          What is kept; what is left out, if that is wanted; size and tally of what came.
-        """
+        """What a shard keeps; its funnel, if it is wanted; size and tally of what came."""
         streams, received = receive(route, values)
         size, examples = sum(map(len, streams)), join(streams)
         if examples is None:
@@ -198,16 +194,8 @@ class WriteShard(beam.DoFn):
         return statistics, files, token_counts
 
 
-class Publish(beam.DoFn):
-    """The report of the whole run -> sidecars and manifest."""
-
-    def __init__(self, job: Job):
-        self._job = job
-
-    def process(self, keyed: tuple[int, SetReport]) -> Iterator[Manifest]:
-        """Publishes the set, and gives its manifest."""
-        _, report = keyed
-        yield publish_set(report, self._job)
+def _publish(keyed: tuple[int, SetReport], job: Job) -> Manifest:
+    return publish_set(keyed[1], job)
 
 
 class MarkFound(beam.DoFn):
@@ -273,7 +261,7 @@ class BuildShards(beam.PTransform):
             (routed[_REPORTS], *mark_reports, shard_reports | "AddShards" >> _add_up())
             | "AllReports" >> beam.Flatten()
             | "AddUp" >> _add_up()
-            | "Publish" >> beam.ParDo(Publish(job))
+            | "Publish" >> beam.Map(_publish, job)
         )
 
     def _marks(self, pipeline: beam.Pipeline, blocks: PCollection) -> tuple[list[Any], list[Any]]:

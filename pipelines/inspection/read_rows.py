@@ -54,10 +54,7 @@ def sample_rows(
     A shard has its rows in the order of a hash of their content, so that these are a fair sample
     and the same ones for any way to run.
 
-    Args:
-      schema: of the dataset.
-      files: of the dataset; others than shards are ignored.
-      locate: gives the path on this machine of a file of the dataset.
+    Files that are no shards are ignored; `locate` gives the path of a file on this machine.
 
     Raises:
       DataError: a shard is damaged.

@@ -38,12 +38,7 @@ def set_tables(info: SetInfo) -> list[RenderableType]:
 
 
 def token_tables(counts: np.ndarray, texts: TokenTexts) -> list[RenderableType]:
-    """The most frequent and the rarest tokens.
-
-    Args:
-      counts: int64 [vocabulary].
-      texts: of the tokenizer.
-    """
+    """The most frequent and the rarest tokens, of counts int64 [vocabulary]."""
     order = np.lexsort((np.arange(len(counts)), -counts))
     used = int(np.count_nonzero(counts))
     frequent = order[: min(_LISTED, used)].tolist()

@@ -92,13 +92,7 @@ def token_texts(info: SetInfo) -> TokenTexts:
 
 
 def show_row(info: SetInfo, split: str | None, row: int) -> list[RenderableType]:
-    """Shows a row of a split as text, with what each of its features says.
-
-    Args:
-      info: the set.
-      split: None for the first that has rows.
-      row: index in the split, from 0 on.
-    """
+    """Shows a row of a split, by default the first that has rows, as text with its features."""
     split = find_split(info, split)
     file, number = _find(info, split, row)
     [(_, columns)] = read_rows(info, file, range(number, number + 1), keep=True)

@@ -26,15 +26,8 @@ def tfds_files(
     in the order of the shards with `tfds.ReadConfig(interleave_cycle_length=1)`. A set in both
     formats is declared as array_record. TFDS 4.9 refuses `file_format="tfrecord"` for it, although
     the file names it as an alternative; there is `builder.info.set_file_format("tfrecord",
-    override=True, override_if_initialized=True)`. A split without any row TFDS does not open.
-
-    Args:
-      schema: the set's contract.
-      files: of the set, all its shards among them.
-      stats: its counts.
-
-    Returns:
-      File name to content; none for whole documents, whose files it does not know.
+    override=True, override_if_initialized=True)`. A split without any row TFDS does not open, nor
+    files of whole documents: there are none for them.
     """
     if schema.holds_documents:
         return {}
@@ -55,13 +48,13 @@ def _dataset_info(
     )
     splits = []
     for split in sorted(schema.splits):
-        own = [shard for shard in shards if shard.split == split]
+        rows = [shard.rows or 0 for shard in shards if shard.split == split]
         splits.append(
             {
                 "name": split,
                 "filepathTemplate": _FILE_NAMES,
-                "shardLengths": [str(shard.rows) for shard in own],  # int64 is a string in JSON
-                "numBytes": str(sum(shard.rows or 0 for shard in own) * schema.codec().stride),
+                "shardLengths": list(map(str, rows)),  # int64 is a string in JSON
+                "numBytes": str(sum(rows) * schema.codec().stride),
             }
         )
     return {

@@ -43,13 +43,8 @@ def add_token_counts(counts: Iterable[np.ndarray]) -> np.ndarray:
     return total
 
 
-def token_counts_file(counts: np.ndarray) -> dict[str, bytes]:
-    """The file's name and content, which is the same on any machine."""
-    return {TOKEN_COUNTS: counts_bytes(counts)}
-
-
 def counts_bytes(counts: np.ndarray) -> bytes:
-    """Encodes counts as a .npy file."""
+    """Encodes counts as a .npy file, which is the same on any machine."""
     file = io.BytesIO()
     np.save(file, counts.astype("<i8"), allow_pickle=False)
     return file.getvalue()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.writers.tfds_info import tfds_files
-from pipelines.writers.token_counts import token_counts_file
+from pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from schemas.drops import Funnel, Removed, Sample
 from schemas.errors import DataError
 from schemas.features import is_training, max_masked_slots, task_features, unmask
@@ -232,7 +232,7 @@ def write_set(
         "tokenizer.json": tokenizer_json(schema.vocab_size),
         "config.yaml": f"task: {schema.task}\n".encode(),
         "report.html": b"<p>A set for tests.</p>\n",
-        **token_counts_file(token_counts(schema, columns)),
+        TOKEN_COUNTS: counts_bytes(token_counts(schema, columns)),
         **tfds_files(schema, sorted(listed, key=lambda file: file.path), stats),
     }.items():
         (directory / name).write_bytes(content)

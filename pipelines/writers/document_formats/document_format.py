@@ -41,12 +41,12 @@ def open_documents(schema: Schema, path: str, locate: Callable[[str], str]) -> R
     """Token ids of the documents or pieces of one shard.
 
     Args:
-      schema: of the set.
-      path: of the first of the shard's files in a format, in the set.
-      locate: gives where a file of the set lies on this machine.
+      schema: of the dataset.
+      path: in the dataset, of the first of the shard's files in a format.
+      locate: gives the path on this machine of a file of the dataset.
 
     Raises:
-      DataError: they are damaged, or of another set.
+      DataError: they are damaged, or of another dataset.
     """
     shard, ending = path.split(".", 1)
     name = next(name for name, row in DOCUMENT_FORMATS.items() if ending == row.endings[0])
@@ -97,13 +97,7 @@ def refuse_without_edges(name: str, schema: Schema) -> None:
 def map_documents(path: str, dtype: str, schema: Schema, *, head: int = 0) -> Ragged:
     """The ids of a file, mapped, cut behind each eos, or before each bos if there is no eos.
 
-    A text that spells such a token itself is cut there too.
-
-    Args:
-      path: of the file.
-      dtype: of its ids.
-      schema: of the set.
-      head: bytes before the ids.
+    A text that spells such a token itself is cut there too. `head` bytes precede the ids.
 
     Raises:
       DataError: it has no whole number of ids.
@@ -112,13 +106,7 @@ def map_documents(path: str, dtype: str, schema: Schema, *, head: int = 0) -> Ra
     if size % np.dtype(dtype).itemsize:
         raise DataError(f"{path} has {size:,} bytes of ids of {dtype}: it was cut or changed")
     ids = np.memmap(path, dtype, "r", head) if size else np.zeros(0, dtype)
-    [[edge], after] = next(
-        (found, step)
-        for found, step in (
-            (schema.parameters["suffix_ids"], 1),
-            (schema.parameters["prefix_ids"], 0),
-        )
-        if found
-    )
-    cuts = np.flatnonzero(ids == edge) + after
+    suffix = schema.parameters["suffix_ids"]
+    [edge] = suffix or schema.parameters["prefix_ids"]
+    cuts = np.flatnonzero(ids == edge) + bool(suffix)
     return Ragged(ids, np.unique(np.concatenate(([0], cuts, [len(ids)]))))

@@ -11,7 +11,7 @@ import pytest
 
 from pipelines import build_shards
 from pipelines.inspect_shards import main
-from pipelines.writers.token_counts import TOKEN_COUNTS, token_counts_file
+from pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from schemas.errors import DataError, UsageError
 from schemas.features import unmask
 from schemas.sidecar import InputFile, Inputs, read_set
@@ -267,7 +267,7 @@ def test_stats_lists_tokens_by_their_counts(tmp_path, capsys):
     write_mlm_set(tmp_path / "set")
     counts = np.zeros(50, np.int64)
     counts[[5, 30]] = 10
-    (content,) = token_counts_file(counts).values()
+    content = counts_bytes(counts)
     replace_file(tmp_path / "set", TOKEN_COUNTS, content)
     words = [line.split() for line in _lines(capsys, str(tmp_path / "set"), "--stats")]
     assert ["2", "of", "50", "ids", "occur,", "0", "once"] in words
