@@ -16,10 +16,12 @@ import math
 import os
 import re
 import reprlib
+from itertools import count, islice, repeat
 from typing import (
     Any,
     Callable,
     Dict,
+    Iterable,
     Iterator,
     List,
     Mapping,
@@ -211,10 +213,7 @@ def _decoder(kind: Any) -> Callable[[Any], Any]:
         decode = _decoder(arguments[0])
         return lambda value: None if value is None else decode(value)
     if origin is dict:
-        decode = _decoder(arguments[1])
-        return lambda value: {
-            key: _decode_inside(decode, item, key) for key, item in _expect(dict, value).items()
-        }
+        return functools.partial(_decode_dict, _decoder(arguments[1]))
     if origin is tuple:
         return functools.partial(_decode_tuple, arguments)
     if dataclasses.is_dataclass(kind):
@@ -223,13 +222,22 @@ def _decoder(kind: Any) -> Callable[[Any], Any]:
     return functools.partial(_expect, kind)
 
 
-def _decode_inside(decode: Callable[[Any], Any], value: Any, key: "str | int") -> Any:
-    """A part of a value; an error says in which part it arose."""
+def _decode_parts(decoders: Iterable[Any], values: Iterable[Any], keys: Iterable[Any]) -> List[Any]:
+    """The parts of a value; an error says in which part it arose."""
+    decoded: List[Any] = []
     try:
-        return decode(value)
+        for decode, value in zip(decoders, values):
+            decoded.append(decode(value))
     except _Misfit as misfit:
+        key = next(islice(keys, len(decoded), None))
         misfit.path = (f"[{key}]" if isinstance(key, int) else f".{key}") + misfit.path
         raise
+    return decoded
+
+
+def _decode_dict(decode: Callable[[Any], Any], value: Any) -> Dict[str, Any]:
+    values = _expect(dict, value)
+    return dict(zip(values, _decode_parts(repeat(decode), values.values(), values)))
 
 
 def _decode_object(cls: Any, fields: Dict[str, Callable[[Any], Any]], value: Any) -> Any:
@@ -240,9 +248,9 @@ def _decode_object(cls: Any, fields: Dict[str, Callable[[Any], Any]], value: Any
             f": missing fields {quote(missing)}, unknown fields {quote(unknown)}: it was written "
             "by another version of Textmill or edited; build the set anew"
         )
-    decoded = {name: _decode_inside(fields[name], values[name], name) for name in fields}
+    decoded = _decode_parts(fields.values(), map(values.__getitem__, fields), fields)
     try:
-        return cls(**decoded)
+        return cls(**dict(zip(fields, decoded)))
     except DataError as error:
         raise _Misfit(f": {error}") from error
 
@@ -255,14 +263,13 @@ def _decode_tuple(kinds: Tuple[Any, ...], value: Any) -> Tuple[Any, ...]:
         kinds = kinds[:1] * len(items)
     if len(items) != len(kinds):
         raise _Misfit(f" has {len(items)} items, not {len(kinds)}")
-    pairs = enumerate(zip(kinds, items))
-    return tuple(_decode_inside(_decoder(kind), item, i) for i, (kind, item) in pairs)
+    return tuple(_decode_parts(map(_decoder, kinds), items, count()))
 
 
 def _expect(kind: type, value: Any) -> Any:
     # JSON has one kind of number: 1 may stand for 1.0. A bool is no number, although Python's is.
-    good = type(value) is kind or (kind is float and type(value) is int)
-    if not good or (kind is float and abs(value) > 1e300):
+    is_float = kind is float and type(value) in (int, float) and abs(value) <= 1e300
+    if not is_float and (type(value) is not kind or kind is float):
         raise _Misfit(f" is {quote(value)}, not of type {kind.__name__}")
     return value
 
