@@ -72,7 +72,6 @@ def _odd_shards(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iter
 
 
 def _odd_sizes(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:
-    """Rows are those of stats.json, and files have the bytes that they take (or no more)."""
     stride = 0 if schema.holds_documents else schema.codec().stride
     framed = framed_bytes(stride)
     for file in manifest.files:
@@ -92,7 +91,6 @@ def _odd_sizes(schema: "Schema", stats: Statistics, manifest: Manifest) -> Itera
 
 
 def _odd_counts(schema: "Schema", stats: Statistics) -> Iterator[str]:
-    """Counts of each shard that the rows of this contract cannot have."""
     classes = set(schema.parameters.get("classes", ()))
     places, slots, one_a_row = schema.row_tokens, schema.max_masked, schema.packing == "none"
     for name, shard in stats.shards.items():
@@ -128,7 +126,6 @@ def _specials_due(schema: "Schema", shard: ShardStatistics) -> Optional[int]:
 
 
 def _odd_files(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:
-    """What is no shard: each file that is due, and none that is not."""
     others = {file.path: file for file in manifest.files if file.split is None}
     yield from _odd_bytes(schema, others)
     due: Set[str] = {name for name in DUE if not (schema.holds_documents and name in OF_ROWS)}

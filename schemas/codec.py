@@ -25,7 +25,6 @@ _BYTES_LIST, _INT64_LIST = 1, 3  # field numbers in tf.train.Feature
 
 
 def _field(number: int, length: int) -> bytes:
-    """Tag and length of a length-delimited protobuf field."""
     return varint(number << 3 | 2) + varint(length)
 
 

@@ -135,7 +135,6 @@ def _labels(ids_BxL: np.ndarray, counts_BxL: np.ndarray) -> np.ndarray:
 
 
 def _masked_labels(batch: Batch) -> np.ndarray:
-    """What stood where tokens were masked; all others are not predicted."""
     labels = np.full(batch["input_ids"].shape, NO_LOSS, np.int64)
     rows, slots = np.nonzero(batch["masked_weights"])
     labels[rows, batch["masked_positions"][rows, slots]] = batch["masked_ids"][rows, slots]

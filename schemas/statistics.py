@@ -163,7 +163,7 @@ def _dense(counts: ShardStatistics, row_tokens: int) -> Dict[str, Any]:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Counts of a whole set (stats.json); adding two gives the counts of both.
+    """Counts of a whole set (stats.json).
 
     Attributes:
       documents_read: found in the inputs.
@@ -201,10 +201,6 @@ class Statistics:
         others = {reason: n for reason, n in counts.dropped.items() if reason not in own}
         dropped = {reason: n for reason, n in counts.dropped.items() if reason in own}
         return Statistics(dropped=others, shards={name: replace(counts, dropped=dropped)})
-
-    def __add__(self, other: "Statistics") -> "Statistics":
-        """The counts of both; a shard may be counted once only."""
-        return Statistics.sum((self, other))
 
     @staticmethod
     def sum(parts: Iterable["Statistics"]) -> "Statistics":

@@ -100,7 +100,6 @@ def _open_streams() -> None:
 
 
 def _is_unread(number: int) -> bool:
-    """Whether nobody reads any more what is written to a file of this process."""
     poll = select.poll()
     poll.register(number, 0)
     return bool(poll.poll(0))

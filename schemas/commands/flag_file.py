@@ -123,7 +123,6 @@ def is_word(field: dataclasses.Field, value: Any) -> bool:
 
 
 def _split(argv: List[str]) -> "Tuple[List[str], List[str]]":
-    """What --config names, and the other arguments."""
     files, rest = [], []
     arguments = iter(argv)
     for argument in arguments:
@@ -161,7 +160,6 @@ def _import_yaml() -> Any:
 
 
 def _load(path: str) -> Dict[str, Any]:
-    """A mapping whose keys are names, each there once."""
     yaml = _import_yaml()
     try:
         with open(path, "rb") as file:

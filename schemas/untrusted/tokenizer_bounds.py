@@ -206,7 +206,6 @@ def _steps(part: Any, name: str) -> Iterator[Dict[str, Any]]:
 
 
 def _check_sizes(value: Any, name: str) -> None:
-    """Texts, lists and type ids in a step."""
     if isinstance(value, str):
         _at_most(len(value), LONGEST_TEXT, f"characters of {name}")
     elif isinstance(value, list):

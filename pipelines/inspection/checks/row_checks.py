@@ -174,39 +174,24 @@ def _check_surroundings(
     if schema.packing == "concat" or not prefix + suffix:
         return
     input_ids, segment_ids = unmask(columns), columns["segment_ids"]
+    length = input_ids.shape[1]
     edge = np.ones((len(segment_ids), 1), bool)
     changes = segment_ids[:, 1:] != segment_ids[:, :-1]
-    starts = np.hstack((edge, changes)) & (segment_ids != 0)
-    ends = np.hstack((changes, edge)) & (segment_ids != 0)
-    for step, expected in enumerate(prefix):
-        yield from _find_misplaced(
-            input_ids, np.flatnonzero(starts), step, expected, "begins", schema
-        )
-    for step, expected in enumerate(reversed(suffix)):
-        yield from _find_misplaced(input_ids, np.flatnonzero(ends), -step, expected, "ends", schema)
-
-
-def _find_misplaced(
-    input_ids: np.ndarray,
-    places: np.ndarray,
-    step: int,
-    expected: int,
-    what: str,
-    schema: Schema,
-) -> Iterator[RowProblem]:
-    """Places [n] in the flat rows that have another id than expected `step` columns on."""
-    rows, firsts = np.divmod(places, input_ids.shape[1])
-    columns = firsts + step
-    inside = (columns >= 0) & (columns < input_ids.shape[1])
-    found = np.where(inside, input_ids.reshape(-1)[(places + step) * inside], -1)
-    for n in np.flatnonzero(found != expected)[:MOST_PROBLEMS].tolist():
-        yield RowProblem(
-            int(rows[n]),
-            f"the segment that {what} at {int(firsts[n])} has id {int(found[n])} at "
-            f"{int(columns[n])}, not {expected}"
-            + ", in the row without masks"
-            * schema.static_masking,
-        )
+    starts = np.flatnonzero(np.hstack((edge, changes)) & (segment_ids != 0))
+    ends = np.flatnonzero(np.hstack((changes, edge)) & (segment_ids != 0))
+    wanted = [("begins", starts, step, i) for step, i in enumerate(prefix)]
+    wanted += [("ends", ends, -step, i) for step, i in enumerate(reversed(suffix))]
+    note = ", in the row without masks" * schema.static_masking
+    for what, at, step, expected in wanted:
+        rows, edges = np.divmod(at, length)  # of the flat rows
+        inside = (edges + step >= 0) & (edges + step < length)
+        found = np.where(inside, input_ids.reshape(-1)[(at + step) * inside], -1)
+        for n in np.flatnonzero(found != expected)[:MOST_PROBLEMS].tolist():
+            yield RowProblem(
+                int(rows[n]),
+                f"the segment that {what} at {int(edges[n])} has id {int(found[n])} at "
+                f"{int(edges[n]) + step}, not {expected}{note}",
+            )
 
 
 def example_names(columns: Columns) -> np.ndarray:

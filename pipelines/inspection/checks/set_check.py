@@ -160,7 +160,6 @@ class _SetCheck:
     def _check_shard(
         self, name: str, files: list[ManifestFile], expected: ExpectedRows | None
     ) -> ShardCheck | None:
-        """Hashes a shard's files, and reads their rows while they are here."""
         with ExitStack() as stack:
             located = {}
             for file in files:
@@ -203,7 +202,6 @@ class _SetCheck:
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
-        """A DataError becomes a problem."""
         try:
             yield
         except DataError as error:
@@ -289,7 +287,6 @@ class _SetCheck:
 
 
 def _find_lines_without_rows(expected: ExpectedRows, checks: list[ShardCheck]) -> list[str]:
-    """Lines of evaluation.jsonl that no row names."""
     if expected.evaluation is None:
         return []
     named = [names for check in checks for names in check.examples]

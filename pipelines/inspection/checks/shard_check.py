@@ -114,7 +114,6 @@ class ShardCheck:
                 reader.close()
 
     def _open_rows(self, located: Mapping[str, str], codec: RowCodec) -> dict[str, RowReader]:
-        """Readers by path, of the files that open."""
         readers = {}
         for file in self._files:
             if file.path not in located:
@@ -198,7 +197,6 @@ class ShardCheck:
             self._row_hashes.append(_hash_rows(unmask(columns)))
 
     def _check_counts(self) -> None:
-        """What was counted is what stats.json says."""
         stats = self._expected.stats.get(self._name)
         if stats is None:
             return
