@@ -2,15 +2,13 @@
 
 A file is the stream between two marks, with a footer that nobody needs here: both are walked from
 message to message, so a part is a range of bytes, and workers find their batches without the rest.
-Format: https://arrow.apache.org/docs/format/Columnar.html#encapsulated-message-format
 """
 
 import contextlib
 import io
 import mmap
-import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -23,18 +21,9 @@ from pipelines.readers.stored import Part, part_digest
 from schemas.errors import DataError, one_line
 
 _FILE_MARK, _END_MARK = b"ARROW1\0\0", b"ARROW1"
-_MESSAGE = b"\xff\xff\xff\xff"
-_SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3  # MessageHeader in Arrow's Message.fbs
-_HEADER_TYPE, _HEADER, _BODY_LENGTH = 1, 2, 3  # fields of a Message there
+_DICTIONARY, _BATCH = "dictionary", "record batch"
+_NO_COLUMNS = pa.schema([])  # of a batch whose rows are only counted
 _MAPPED_BYTES = 64 << 20  # a batch this large is mapped into memory instead of read
-
-
-@dataclass(frozen=True)
-class _Message:
-    kind: int
-    start: int
-    stop: int
-    rows: int
 
 
 def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = None) -> list[Part]:
@@ -57,20 +46,18 @@ def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = No
         part = replace(part, classes=tuple(sorted((f, tuple(n)) for f, n in classes.items())))
     check_fields(schema, source.roles, part.path, stored if classes is None else classes)
     messages = list(_walk(raw, part))
-    if any(message.kind == _DICTIONARY for message in messages):
+    if any(kind == _DICTIONARY for kind, *_ in messages):
         return [part]  # later batches need what earlier ones said
     parts: list[Part] = []
-    spans: list[tuple[int, int]] = [(0, messages[0].stop)]
-    start = record = rows = 0
-    for message in messages[1:]:
-        if message.stop - start > source.block_bytes and rows:
-            parts.append(
-                replace(part, start=start, stop=message.start, record=record, spans=tuple(spans))
-            )
-            start, record, rows, spans = message.start, record + rows, 0, []
-        spans.append((message.start, message.stop))
-        rows += message.rows
-    return [*parts, replace(part, start=start, record=record, spans=tuple(spans))]
+    begin = record = rows = 0  # of the next part
+    spans: list[tuple[int, int]] = []
+    for _, start, stop, batch_rows in messages:
+        if stop - begin > source.block_bytes and rows:
+            parts.append(replace(part, start=begin, stop=start, record=record, spans=tuple(spans)))
+            begin, record, rows, spans = start, record + rows, 0, []
+        spans.append((start if spans or begin else 0, stop))
+        rows += batch_rows
+    return [*parts, replace(part, start=begin, record=record, spans=tuple(spans))]
 
 
 def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
@@ -130,10 +117,14 @@ def _bytes(raw: BinaryIO, start: int, stop: int) -> pa.Buffer:
     """Stored bytes; many of them are not copied into memory but mapped."""
     if stop - start >= _MAPPED_BYTES:
         with contextlib.suppress(io.UnsupportedOperation):  # fileno of a file in a store
-            mapped = mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ)
-            return pa.py_buffer(mapped).slice(start, stop - start)
+            return _map(raw).slice(start, stop - start)
     raw.seek(start)
     return pa.py_buffer(raw.read(stop - start))
+
+
+def _map(raw: BinaryIO) -> pa.Buffer:
+    """A file in memory; UnsupportedOperation: it is in a store."""
+    return pa.py_buffer(mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _check(batch: pa.RecordBatch) -> None:
@@ -166,34 +157,34 @@ def _schema(raw: BinaryIO, part: Part) -> pa.Schema:
         ) from error
 
 
-def _walk(raw: BinaryIO, part: Part) -> Iterator[_Message]:
-    """The schema, dictionaries and batches of a stream that is complete."""
-    place = 0
-    if _begins_file(raw):
-        place = len(_FILE_MARK)
+def _walk(raw: BinaryIO, part: Part) -> Iterator[tuple[str, int, int, int]]:
+    """Kind, start, stop and rows of each message of a stream that is complete."""
+    place = len(_FILE_MARK) if _begins_file(raw) else 0
+    if place:
         raw.seek(part.size - len(_END_MARK))
         if raw.read() != _END_MARK:
             raise _cut_short(part, part.size)
-    while True:
-        raw.seek(place)
-        head = raw.read(8)
-        if len(head) < 8 or head[:4] != _MESSAGE:
-            raise _cut_short(part, place)
-        [length] = struct.unpack_from("<i", head, 4)
-        if not length:  # the mark at the end
-            return
-        if not 0 < length <= part.size - place:
-            raise _cut_short(part, place)
-        metadata = raw.read(length)
-        try:
-            kind, rows, body = _parse(metadata)
-        except (struct.error, IndexError) as error:
-            raise _cut_short(part, place) from error
-        stop = place + len(head) + length + body
-        if body < 0 or stop > part.size:
-            raise _cut_short(part, place)
-        yield _Message(kind, place, stop, rows)
-        place = stop
+    try:
+        file = pa.BufferReader(_map(raw))  # bodies are not read
+    except io.UnsupportedOperation:
+        file = pa.PythonFile(raw, mode="r")
+    file.seek(place)
+    messages = pa.ipc.MessageReader.open_stream(file)
+    try:
+        while True:
+            start = place
+            message = messages.read_next_message()
+            place, rows = file.tell(), 0
+            if message.type == _BATCH:
+                rows = pa.ipc.read_record_batch(message, _NO_COLUMNS).num_rows
+            yield message.type, start, place, rows
+            if message.type == _DICTIONARY:
+                return
+    except (pa.ArrowException, OSError, MemoryError) as error:
+        raise _cut_short(part, place) from error
+    except StopIteration:
+        if file.tell() == place:  # no mark at the end
+            raise _cut_short(part, place) from None
 
 
 def _cut_short(part: Part, place: int) -> DataError:
@@ -202,32 +193,3 @@ def _cut_short(part: Part, place: int) -> DataError:
         f"{place:,}: it was cut, or its writer was not closed; write it again. A run never "
         "publishes a part of a file"
     )
-
-
-def _parse(metadata: bytes) -> tuple[int, int, int]:
-    """Kind, rows and length of the body of a message: of a flatbuffer, three numbers."""
-    [table] = struct.unpack_from("<I", metadata)
-    kind = _field(metadata, table, _HEADER_TYPE)
-    body = _field(metadata, table, _BODY_LENGTH)
-    header = _field(metadata, table, _HEADER)
-    rows = 0
-    if kind and header and metadata[kind] == _BATCH:
-        batch = header + struct.unpack_from("<I", metadata, header)[0]
-        length = _field(metadata, batch, 0)
-        rows = struct.unpack_from("<q", metadata, length)[0] if length else 0
-    return (
-        metadata[kind] if kind else 0,
-        rows,
-        struct.unpack_from("<q", metadata, body)[0] if body else 0,
-    )
-
-
-def _field(metadata: bytes, table: int, number: int) -> int:
-    """Where a field of a flatbuffer's table lies; 0 if it has its default."""
-    vtable = table - struct.unpack_from("<i", metadata, table)[0]
-    [size] = struct.unpack_from("<H", metadata, vtable)
-    slot = 4 + 2 * number
-    if slot >= size:
-        return 0
-    [offset] = struct.unpack_from("<H", metadata, vtable + slot)
-    return table + offset if offset else 0
