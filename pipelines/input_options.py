@@ -7,7 +7,7 @@ import tyro
 from pipelines.filters.filters import Filters
 from pipelines.readers.documents import Role
 from pipelines.readers.formats.table import FORMATS
-from pipelines.readers.source import AUTO, Source
+from pipelines.readers.sources import AUTO, Source
 
 Inputs = Annotated[
     tuple[str, ...],

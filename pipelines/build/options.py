@@ -21,8 +21,7 @@ from pipelines.input_options import (
     TextDocument,
 )
 from pipelines.readers.documents import MAX_DOCUMENT_BYTES
-from pipelines.readers.source import AUTO, Source
-from pipelines.readers.sources import Block, plan_blocks
+from pipelines.readers.sources import AUTO, Block, Source, plan_blocks
 from pipelines.tasks.task import Task, task_class
 from pipelines.writers.document_formats.document_format import refuse_formats
 from schemas.errors import UsageError

@@ -28,8 +28,7 @@ from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.filters.filter_documents import filter_documents
 from pipelines.readers.documents import Documents, join_documents
 from pipelines.readers.formats.table import FORMATS
-from pipelines.readers.source import Source
-from pipelines.readers.sources import CLUSTER_WORKERS, Block, read_block, uneven
+from pipelines.readers.sources import CLUSTER_WORKERS, Block, Source, read_block, uneven
 from pipelines.readers.stored import is_compressed
 from pipelines.rows.example_batch import join, keep
 from pipelines.rows.routing import Routes

@@ -17,7 +17,7 @@ from pipelines.input_options import (
     TextDocument,
 )
 from pipelines.readers.documents import MAX_DOCUMENT_BYTES, Role
-from pipelines.readers.source import AUTO, Source
+from pipelines.readers.sources import AUTO, Source
 from schemas.errors import UsageError
 
 _MOST_FILES = 99_999

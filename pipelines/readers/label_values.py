@@ -13,8 +13,7 @@ from pipelines.readers.documents import Role
 from pipelines.readers.files import open_file
 from pipelines.readers.formats.table import FORMATS
 from pipelines.readers.formats.text import folder_label
-from pipelines.readers.source import Source
-from pipelines.readers.sources import Block, read_block
+from pipelines.readers.sources import Block, Source, read_block
 from pipelines.readers.stored import Part
 from schemas.errors import DataError, UsageError
 

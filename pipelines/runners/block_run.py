@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from pipelines.filters.filter_documents import Filtered, filter_documents
 from pipelines.filters.filters import Filters
 from pipelines.readers.documents import Reject
-from pipelines.readers.source import Source
-from pipelines.readers.sources import CLUSTER_WORKERS, Block, read_block, uneven, write_blocks
+from pipelines.readers.sources import (
+    CLUSTER_WORKERS,
+    Block,
+    Source,
+    read_block,
+    uneven,
+    write_blocks,
+)
 from pipelines.runners.beam_flags import RunnerFlags, runner_flags
 from pipelines.runners.launch import with_beam
 from pipelines.runners.shuffle import AGAIN, Deliveries

@@ -13,8 +13,7 @@ from pipelines.decontamination.options import Decontamination
 from pipelines.decontamination.target_files import TargetFile, target_files
 from pipelines.inspection.read_rows import read_rows, segment_texts, sequences
 from pipelines.readers.documents import Role
-from pipelines.readers.source import Source
-from pipelines.readers.sources import Block, plan_blocks, read_block
+from pipelines.readers.sources import Block, Source, plan_blocks, read_block
 from pipelines.storage import store
 from schemas.errors import DataError, UsageError
 from schemas.features import is_training

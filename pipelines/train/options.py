@@ -18,7 +18,7 @@ from pipelines.input_options import (
     TextDocument,
 )
 from pipelines.readers.documents import MAX_DOCUMENT_BYTES, Role
-from pipelines.readers.source import AUTO, Source
+from pipelines.readers.sources import AUTO, Source
 from pipelines.train.histogram import NO_NORMALIZER, NORMALIZERS, Cutting
 from pipelines.train.models.table import BPE, MODELS, ModelKind
 from schemas.errors import UsageError

@@ -20,7 +20,7 @@ from rich.table import Table
 from pipelines.build.options import BuildOptions
 from pipelines.duplicates.job import ROUNDS_BEFORE, count_partitions
 from pipelines.duplicates.rows import ASK, EDGE, MEMBER
-from pipelines.readers.source import BLOCK_BYTES
+from pipelines.readers.sources import BLOCK_BYTES
 from pipelines.runners.shuffle import BUFFER_BYTES
 from pipelines.tasks.mlm import Mlm
 

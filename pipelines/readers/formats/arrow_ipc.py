@@ -16,7 +16,7 @@ import pyarrow as pa
 from pipelines.readers.documents import Documents, no_documents
 from pipelines.readers.formats.huggingface import class_names
 from pipelines.readers.formats.role_columns import Classes, check_fields, take_roles
-from pipelines.readers.source import Source
+from pipelines.readers.sources import Source
 from pipelines.readers.stored import Part, part_digest
 from schemas.errors import DataError, one_line
 

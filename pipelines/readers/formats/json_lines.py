@@ -26,7 +26,7 @@ from pipelines.readers.documents import (
 from pipelines.readers.formats.role_columns import column_of, take_roles
 from pipelines.readers.formats.role_values import Refusal, look_up, record_documents
 from pipelines.readers.formats.text_runs import LineEnds, read_runs
-from pipelines.readers.source import Source
+from pipelines.readers.sources import Source
 from pipelines.readers.stored import Part
 
 _SQUAD_ANSWERS = pa.list_(pa.struct([("text", pa.large_string()), ("answer_start", pa.int64())]))

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from pipelines.readers.documents import BOM, Documents, Role
 from pipelines.readers.formats.role_columns import missing_field
 from pipelines.readers.formats.role_values import record_documents
-from pipelines.readers.source import Source
+from pipelines.readers.sources import Source
 from pipelines.readers.stored import PEEKED, Chunks, Part, is_compressed, refuse_foreign
 from schemas.errors import DataError, UsageError
 

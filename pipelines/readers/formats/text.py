@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 from pipelines.readers.documents import Documents, Role, text_documents
 from pipelines.readers.formats.text_runs import ENDS, read_runs
-from pipelines.readers.source import Source
+from pipelines.readers.sources import Source
 from pipelines.readers.stored import Part
 from schemas.errors import UsageError
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 from pipelines.readers.documents import BOM, BOUNDARIES, Documents, no_documents, too_long
-from pipelines.readers.source import Source
+from pipelines.readers.sources import Source
 from pipelines.readers.stored import PEEKED, Chunks, Digest, Part, is_compressed, refuse_foreign
 from schemas.errors import DataError
 

@@ -15,8 +15,7 @@ from pipelines.build.options import parse_options
 from pipelines.build.plan import Estimate, Run, estimate
 from pipelines.build_shards import main
 from pipelines.encoding.tokenizer import load_tokenizer
-from pipelines.readers.source import Source
-from pipelines.readers.sources import plan_blocks
+from pipelines.readers.sources import Source, plan_blocks
 from schemas.errors import DataError
 from schemas.sidecar import read_set
 from tests.tools.places import DATA

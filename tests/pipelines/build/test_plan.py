@@ -14,8 +14,7 @@ from pipelines.build.plan import Estimate, Plan, Run, plan_facts, warnings
 from pipelines.build_shards import main
 from pipelines.filters.filters import Filters
 from pipelines.host.tables import facts_table
-from pipelines.readers.source import Source
-from pipelines.readers.sources import Block
+from pipelines.readers.sources import Block, Source
 from pipelines.readers.stored import Part
 from pipelines.runners.beam_flags import runner_flags
 from pipelines.runners.block_run import BlockRun

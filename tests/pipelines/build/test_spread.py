@@ -11,8 +11,7 @@ import pytest
 
 from pipelines.build_shards import main
 from pipelines.readers import sources
-from pipelines.readers.source import Source
-from pipelines.readers.sources import Block, plan_blocks, read_block, uneven
+from pipelines.readers.sources import Block, Source, plan_blocks, read_block, uneven
 from pipelines.readers.stored import Part
 from schemas.sidecar import read_set
 

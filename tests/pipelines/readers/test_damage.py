@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from pipelines.readers.source import Source
-from pipelines.readers.sources import plan_blocks, read_block
+from pipelines.readers.sources import Source, plan_blocks, read_block
 from schemas.errors import DataError, UsageError
 
 TEXTS = [f"document {n}: {'blåbær ' * n}" for n in range(6)]

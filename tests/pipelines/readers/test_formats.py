@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from pipelines.build_shards import main
 from pipelines.readers.documents import Role
-from pipelines.readers.source import Source
-from pipelines.readers.sources import file_digests, hash_inputs, plan_blocks, read_block
+from pipelines.readers.sources import Source, file_digests, hash_inputs, plan_blocks, read_block
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import read_set
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from pipelines.readers.documents import Role
 from pipelines.readers.formats.delimited import RecordEnds
-from pipelines.readers.source import Source
-from pipelines.readers.sources import plan_blocks, read_block
+from pipelines.readers.sources import Source, plan_blocks, read_block
 from schemas.errors import DataError, UsageError
 
 ROLES = (Role("text", "string", "a"), Role("text_pair", "string", "b"))

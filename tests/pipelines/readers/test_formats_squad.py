@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from pipelines.readers.documents import TEXT_ROLES, Role
 from pipelines.readers.formats import squad
-from pipelines.readers.source import Source
-from pipelines.readers.sources import plan_blocks, read_block
+from pipelines.readers.sources import Source, plan_blocks, read_block
 from schemas.errors import DataError, UsageError
 from tests.tools.places import DATA
 

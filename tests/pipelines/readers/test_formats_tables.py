@@ -14,8 +14,7 @@ import pytest
 
 from pipelines.readers.documents import TEXT_ROLES, Role
 from pipelines.readers.formats import arrow_ipc, parquet
-from pipelines.readers.source import Source
-from pipelines.readers.sources import hash_inputs, plan_blocks, read_block
+from pipelines.readers.sources import Source, hash_inputs, plan_blocks, read_block
 from pipelines.readers.stored import Part
 from schemas.errors import DataError, UsageError
 
@@ -327,7 +326,7 @@ FLIPS = """
 import io, sys
 import pyarrow as pa, pyarrow.parquet as pq
 from pipelines.readers.formats import parquet
-from pipelines.readers.source import Source
+from pipelines.readers.sources import Source
 from pipelines.readers.stored import Part
 from schemas.errors import TextmillError
 sink = io.BytesIO()
@@ -360,7 +359,7 @@ def test_flips_in_a_parquet_footer_never_end_the_process():
 # VmHWM is of the program alone; ru_maxrss counts what the process held before it began this one.
 PEAK = """
 import re, sys
-from pipelines.readers.source import Source
+from pipelines.readers.sources import Source
 from pipelines.readers.sources import plan_blocks, read_block
 source = Source((sys.argv[1],))
 texts = sum(len(p.text) for block in plan_blocks(source) for p in read_block(block, source))

@@ -10,8 +10,7 @@ import pytest
 
 from pipelines.readers.documents import TEXT_ROLES, Role
 from pipelines.readers.files import find_files
-from pipelines.readers.source import Source
-from pipelines.readers.sources import hash_inputs, plan_blocks, read_block
+from pipelines.readers.sources import Source, hash_inputs, plan_blocks, read_block
 from schemas.errors import DataError, UsageError
 
 LABELED = (*TEXT_ROLES, Role("label", "label", "label"))

@@ -8,8 +8,7 @@ import pytest
 
 from pipelines.readers.documents import Role
 from pipelines.readers.label_values import MOST, find_labels, in_order
-from pipelines.readers.source import Source
-from pipelines.readers.sources import plan_blocks
+from pipelines.readers.sources import Source, plan_blocks
 from schemas.errors import DataError, UsageError
 
 LABEL = Role("label", "label", "label")

@@ -14,8 +14,7 @@ import pytest
 from pipelines.filters.filter_documents import filter_documents
 from pipelines.filters.filters import Filters
 from pipelines.readers.documents import TEXT_ROLES
-from pipelines.readers.source import Source
-from pipelines.readers.sources import plan_blocks, read_block
+from pipelines.readers.sources import Source, plan_blocks, read_block
 
 # None and "" are no documents; others are of every length, some over several lines.
 TEXTS = [

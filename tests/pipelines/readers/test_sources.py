@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.readers.formats import text_runs
-from pipelines.readers.source import Source
 from pipelines.readers.sources import (
     Part,
+    Source,
     file_digests,
     hash_inputs,
     plan_blocks,

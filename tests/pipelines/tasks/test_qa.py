@@ -17,8 +17,7 @@ from pipelines.build_shards import main
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.inspection.checks.row_checks import row_problems
 from pipelines.inspection.checks.set_check import verify_set
-from pipelines.readers.source import Source
-from pipelines.readers.sources import plan_blocks, read_block
+from pipelines.readers.sources import Source, plan_blocks, read_block
 from pipelines.tasks.qa import Qa
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import read_set

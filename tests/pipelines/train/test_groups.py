@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.readers.source import Source
-from pipelines.readers.sources import Block, plan_blocks
+from pipelines.readers.sources import Block, Source, plan_blocks
 from pipelines.readers.stored import Part
 from pipelines.train.fertility import FileGroups, file_groups
 

@@ -30,8 +30,7 @@ from tokenizers import (
 from pipelines import train_tokenizer
 from pipelines.encoding.splitting.patterns import GPT2, PATTERNS, pattern_of
 from pipelines.filters.filters import Filters
-from pipelines.readers.source import Source
-from pipelines.readers.sources import plan_blocks
+from pipelines.readers.sources import Source, plan_blocks
 from pipelines.runners.block_run import BlockRun
 from pipelines.train import histogram
 from pipelines.train.fertility import GROUP_BYTES
