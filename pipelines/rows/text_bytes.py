@@ -8,17 +8,19 @@ import pyarrow as pa
 from pipelines.host.compiled import inner
 
 
-def utf8_bytes(text: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
+def utf8_bytes(
+    text: pa.LargeStringArray | pa.LargeBinaryArray,
+) -> tuple[np.ndarray, np.ndarray]:
     """The bytes of all texts, uint8, and int64 [n + 1], where each begins in them.
 
     Args:
       text: may be a slice.
 
     Raises:
-      TypeError: not a LargeStringArray.
+      TypeError: not an array of texts or bytes with 64-bit offsets.
       ValueError: it holds nulls.
     """
-    if not isinstance(text, pa.LargeStringArray):
+    if not isinstance(text, (pa.LargeStringArray, pa.LargeBinaryArray)):
         raise TypeError(f"text is {type(text).__name__}, not a pyarrow LargeStringArray")
     if text.null_count:
         raise ValueError(f"text holds {text.null_count} nulls; drop them or make them empty")
@@ -38,6 +40,11 @@ def slices(text: pa.LargeStringArray, limit: int) -> Iterator[pa.LargeStringArra
         stop = max(stop, start + 1)
         yield text.slice(start, stop - start)
         start = stop
+
+
+def character_begins(data: np.ndarray) -> np.ndarray:
+    """Where characters begin in UTF-8: int64."""
+    return np.flatnonzero((data & 0xC0) != 0x80)
 
 
 def overlapping_eights(data: np.ndarray) -> np.ndarray:

@@ -16,8 +16,8 @@ from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.host.arrow import pc
 from pipelines.readers.documents import Documents
 from pipelines.rows.ragged import Ragged, ranges
-from pipelines.rows.text_bytes import utf8_bytes
-from pipelines.tasks.token_places import character_begins, token_ends, token_span
+from pipelines.rows.text_bytes import character_begins, utf8_bytes
+from pipelines.tasks.token_places import token_ends, token_span
 from schemas.commands.template import Slot
 
 _IS_PLAIN = np.array([chr(byte).isascii() and chr(byte).isalnum() for byte in range(256)])

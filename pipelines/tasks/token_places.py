@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.rows.ragged import Ragged, ranges
-from pipelines.rows.text_bytes import utf8_bytes
+from pipelines.rows.text_bytes import character_begins, utf8_bytes
 
 _SLOW_BATCH = 256  # texts whose offsets `tokenizers` gives at once
 _AT_ONCE = 256  # texts whose bytes are compared at once: an index a byte takes eight
@@ -76,11 +76,6 @@ def _byte_offsets(text: str) -> np.ndarray:
     """int64 [characters + 1]: the byte that each character begins at, and the number of bytes."""
     data = np.frombuffer(text.encode(), np.uint8)
     return np.append(character_begins(data), len(data))
-
-
-def character_begins(data: np.ndarray) -> np.ndarray:
-    """Where characters begin in UTF-8: int64."""
-    return np.flatnonzero((data & 0xC0) != 0x80)
 
 
 def token_span(

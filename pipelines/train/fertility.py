@@ -25,7 +25,7 @@ from pipelines.filters.words import word_spans
 from pipelines.readers.sources import Block
 from pipelines.readers.stored import Part
 from pipelines.rows.routing import content_digests
-from pipelines.rows.text_bytes import slices, utf8_bytes
+from pipelines.rows.text_bytes import character_begins, slices, utf8_bytes
 from schemas.errors import UsageError
 
 ALL = "all"
@@ -293,7 +293,7 @@ def count_tokens(text: pa.LargeStringArray, tokenizer: Tokenizer) -> tuple[int, 
     with failures_as_data_errors("the new tokenizer failed on its own text", "mend --pattern"):
         encodings = tokenizer.encode_batch(text.to_pylist(), add_special_tokens=False)
     data, bounds = utf8_bytes(text)
-    characters = np.flatnonzero(data & 0xC0 != 0x80)  # where they begin
+    characters = character_begins(data)
     places = [np.zeros((0, 2), np.int64)]
     for first, encoding in zip(np.searchsorted(characters, bounds), encodings, strict=False):
         places.append(first + np.array(encoding.offsets, np.int64).reshape(-1, 2))

@@ -13,7 +13,6 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -167,15 +166,6 @@ def _check(path: str, histogram: Histogram) -> None:
 
 
 # ---- tables of counts ----
-
-
-def buffers_of(values: pa.LargeStringArray | pa.LargeBinaryArray) -> tuple[np.ndarray, np.ndarray]:
-    """Where values begin, int64[values + 1], in their bytes, uint8. No copy."""
-    _, offsets, data = values.buffers()
-    if not len(values) or offsets is None:
-        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
-    bounds = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
-    return bounds, np.frombuffer(data or b"", np.uint8)
 
 
 def array_bytes(values: pa.LargeStringArray | pa.LargeBinaryArray) -> int:

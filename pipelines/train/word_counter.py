@@ -41,8 +41,8 @@ from pipelines.encoding.word_slots import (
 )
 from pipelines.host.compiled import entry, inner
 from pipelines.rows.ragged import grow
-from pipelines.rows.text_bytes import overlapping_eights, slices
-from pipelines.train.histogram import SCHEMA, Cutting, array_bytes, buffers_of
+from pipelines.rows.text_bytes import overlapping_eights, slices, utf8_bytes
+from pipelines.train.histogram import SCHEMA, Cutting, array_bytes
 from schemas.errors import DataError
 from schemas.untrusted.limited_process import LimitedProcess, LimitExceeded
 from schemas.untrusted.tokenizer_bounds import LONGEST_TEXT, failure_of_patterns, may_run_away
@@ -212,7 +212,7 @@ class WordCounter:
         return size
 
     def _count_documents(self, text: pa.LargeStringArray, splitter: Splitter) -> None:
-        offsets, data = buffers_of(text)
+        data, offsets = utf8_bytes(text)
         eights, once = overlapping_eights(data), np.ones(0, np.int64)
         for starts in splitter.cut(data, offsets):
             if len(once) < len(starts):
@@ -222,7 +222,7 @@ class WordCounter:
     def add(self, counts: pa.Table) -> None:
         """Adds the counts of another table."""
         for batch in counts.to_batches(max_chunksize=_CHUNK):
-            offsets, data = buffers_of(batch["word"])
+            data, offsets = utf8_bytes(batch["word"])
             self._count(data, overlapping_eights(data), offsets, batch["count"].to_numpy())
 
     def table(self) -> pa.Table:

@@ -28,7 +28,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from pipelines.train.histogram import SCHEMA, Histogram, buffers_of
+from pipelines.rows.text_bytes import utf8_bytes
+from pipelines.train.histogram import SCHEMA, Histogram
 from pipelines.train.merge_loop import Trained, merge_words
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.output import add_special_tokens
@@ -161,11 +162,10 @@ def train_wordpiece(
 
 def _code_points(words: pa.LargeBinaryArray) -> tuple[np.ndarray, np.ndarray]:
     """The characters of words, one after another, and where words begin among them."""
-    offsets, data = buffers_of(words)
-    data = data[offsets[0] : offsets[-1]]
+    data, offsets = utf8_bytes(words)
     before = np.concatenate([[0], np.cumsum((data & 0xC0) != 0x80)])
     points = np.frombuffer(data.tobytes().decode().encode("utf-32-le"), "<u4")
-    return before[offsets - offsets[0]], points
+    return before[offsets], points
 
 
 def _symbols(words: pa.LargeBinaryArray, ids: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from pipelines.encoding.normal_text import normalizer_of
 from pipelines.encoding.splitting.character_sets import byte_characters, first_tokens
 from pipelines.encoding.splitting.patterns import GPT2, PATTERNS
-from pipelines.train.histogram import Cutting, Histogram, buffers_of
+from pipelines.rows.text_bytes import utf8_bytes
+from pipelines.train.histogram import Cutting, Histogram
 from pipelines.train.merge_loop import Trained, merge_words
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.output import add_special_tokens
@@ -71,14 +72,14 @@ def train_bpe(
         raise ValueError(f"vocab_size is {vocab_size}, but {len(first)} tokens come before merges")
     if len(counts) and counts.min() < 1:
         raise ValueError(f"a word has the count {counts.min()}")
-    offsets, data = buffers_of(words)
+    data, offsets = utf8_bytes(words)
     if len(words) and np.diff(offsets).min() < 1:
         raise ValueError(f"word {np.diff(offsets).argmin()} is empty")
     ids = {token: i for i, token in enumerate(first)}
     of_byte = np.array([ids[character] for character in byte_characters()], np.int32)
     return merge_words(
         offsets,
-        np.take(of_byte, data[offsets[0] : offsets[-1]]),
+        np.take(of_byte, data),
         counts,
         first=first,
         special_tokens=special_tokens,

@@ -1,20 +1,30 @@
-"""Fertility by hand, and against a count of each token of each word."""
+"""Fertility by hand and against a count of each token of each word; groups and their samples."""
+
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from tokenizers import ByteLevelBPETokenizer, Tokenizer, models, pre_tokenizers
 
+from pipelines.readers.sources import Block, Source, plan_blocks
+from pipelines.readers.stored import Part
+from pipelines.train import fertility
 from pipelines.train.fertility import (
     Fertility,
+    FileGroups,
     GroupSample,
+    add_samples,
     count_tokens,
     fertility_table,
+    file_groups,
     measure_fertility,
 )
+from schemas.errors import UsageError
 
 
 def column(documents: list[str]) -> pa.LargeStringArray:
@@ -134,3 +144,157 @@ def test_the_table_lists_the_largest_groups():
     assert first.strip("│ ").split() == "(none) │ 4.3% │ 1.50 │ 4.25 │ 4.12 │ 1.2%".split()
     assert "and 3 more" in printed.get() and "g19" in printed.get() and "g20" not in printed.get()
     assert np.all([len(line) <= 80 for line in lines])
+
+
+# ---- groups of files ----
+
+
+def blocks_of(*files: tuple[str, str]) -> list[Block]:
+    """A block of files given as (input, path)."""
+    return [Block(0, tuple(Part(path, 1, 0, 1, input=given) for given, path in files))]
+
+
+@pytest.mark.parametrize(
+    ("files", "names"),
+    [
+        ([("c/*", "c/a.txt"), ("c/*", "c/b.txt")], ["all", "all"]),
+        ([("c", "c/no/a"), ("c", "c/en/b"), ("c", "c/en/x/c")], ["no", "en", "en"]),
+        ([("c", "c/no/a"), ("c", "c/b")], ["no", "."]),
+        ([("c", "/c/no/a"), ("c", "/d/no/b")], ["c", "d"]),
+        ([("c", "c/n/a"), ("c", "c/nn/b")], ["n", "nn"]),
+        ([("gs://b/**", "gs://b/no/a"), ("gs://b/**", "gs://b/en/a")], ["no", "en"]),
+        ([("c/no*.txt", "c/no1.txt"), ("c/en.txt", "c/en.txt")], ["no*.txt", "en.txt"]),
+        ([("no", "no/a/1"), ("en", "en/b/1"), ("en", "en/a/1")], ["no", "en", "en"]),
+        ([("c/", "c/a"), ("c/en", "c/en/a")], ["c/", "en"]),
+        ([("gs://b/en", "gs://b/en/a"), ("hf:no", "/h/a.arrow")], ["gs://b/en", "hf:no"]),
+    ],
+)
+def test_names(files, names):
+    blocks = blocks_of(*files)
+    groups = file_groups(blocks)
+    assert [groups.name(part) for part in blocks[0].parts] == names
+
+
+def test_a_thousand_inputs_or_folders_at_most():
+    for files in ([(f"{n}", "a") for n in range(1001)], [("in", f"{n}/a") for n in range(1001)]):
+        assert file_groups(blocks_of(*files)) == FileGroups("all")
+        assert file_groups(blocks_of(*files[1:])).by != "all"
+
+
+def test_a_block_is_split_where_groups_change():
+    files = [("c", "c/en/a"), ("c", "c/en/b"), ("c", "c/no/a"), ("c", "c/sv/a")]
+    [block] = blocks_of(*files)
+    split = file_groups([block]).split(replace(block, index=7))
+    assert [(name, [part.path for part in own.parts]) for name, own in split] == [
+        ("en", ["c/en/a", "c/en/b"]),
+        ("no", ["c/no/a"]),
+        ("sv", ["c/sv/a"]),
+    ]
+    assert {own.index for _, own in split} == {7}
+
+
+def test_the_last_input_that_names_a_file_has_it(tmp_path):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("text\n")
+    listed = tmp_path / "list"
+    listed.write_text(f"{tmp_path}/a.txt\n{tmp_path}/b.txt\n")
+    [block] = plan_blocks(Source((f"@{listed}", f"{tmp_path}/b.txt")))
+    assert [part.input for part in block.parts] == [f"@{listed}", f"{tmp_path}/b.txt"]
+
+
+# ---- samples: the smallest hashes, whatever the order and the cut of the text ----
+
+
+def sample_of(documents: list[tuple[str, str]]) -> bytes:
+    """Of (group, text), added at once."""
+    sample = GroupSample()
+    names, texts = zip(*documents, strict=True) if documents else ((), ())
+    sample.add(column(list(texts)), column(list(names)))
+    return sample.to_bytes()
+
+
+def expected(documents: list[tuple[str, str]], most: int, longest: int) -> dict:
+    """What a sample must be, by its definition: group -> documents, bytes, texts."""
+    groups = {}
+    for name in {name for name, _ in documents}:
+        texts = [text.encode() for group, text in documents if group == name]
+        kept, total = [], 0
+        for text in sorted(set(texts), key=lambda text: xxhash.xxh3_128_digest(text)[:8][::-1]):
+            if total >= most:
+                break
+            kept.append(text[:longest].decode(errors="ignore").encode())
+            total += len(kept[-1])
+        groups[name] = len(texts), sum(map(len, texts)), kept
+    return groups
+
+
+DOCUMENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["", "en", "no", "zh", "æ"]),
+        st.text(st.sampled_from("ab é中🙂"), min_size=1, max_size=12),
+    ),
+    max_size=60,
+)
+
+
+@pytest.fixture(autouse=True)
+def small(request, monkeypatch):
+    """Samples of 24 bytes, of 12 from three groups on and of 6 from five; of 8 a document."""
+    if "small" in request.node.name:
+        monkeypatch.setattr(fertility, "GROUP_BYTES", 24)
+        monkeypatch.setattr(fertility, "ALL_BYTES", 48)
+        monkeypatch.setattr(fertility, "LONGEST_BYTES", 8)
+
+
+@given(documents=DOCUMENTS, data=st.data())
+def test_small_samples_of_any_parts_add_up(documents, data):
+    whole = sample_of(documents)
+    found = GroupSample()
+    found.merge(whole)
+    most = {0: 24, 1: 24, 2: 24, 3: 12, 4: 12, 5: 6}[len(found.groups)]
+    assert {
+        name: (group.documents, group.text_bytes, list(group.texts.values()))
+        for name, group in found.groups.items()
+    } == expected(documents, most, 8)
+
+    shuffled = data.draw(st.permutations(documents))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(documents)), max_size=4)))
+    parts = [shuffled[a:b] for a, b in zip([0, *cuts], [*cuts, len(documents)], strict=True)]
+    assert add_samples(map(sample_of, parts)) == whole
+    grown = GroupSample()
+    for part in parts:
+        for name, text in part:
+            grown.add(column([text]), name)
+    assert grown.to_bytes() == whole
+
+
+def test_a_long_document_is_sampled_in_part_and_counted_whole():
+    sample = GroupSample()
+    sample.add(column(["a" + "中" * 100_000]), "all")
+    [(name, group)] = sample.groups.items()
+    assert (name, group.documents, group.text_bytes) == ("all", 1, 300_001)
+    assert list(group.texts.values()) == [("a" + "中" * 21_845).encode()]  # 65,536 bytes
+
+
+def test_a_sample_is_bounded():
+    sample = GroupSample()
+    for start in range(0, 20_000, 2000):
+        sample.add(column([f"{n} " * 100 for n in range(start, start + 2000)]), "all")
+    held = sum(map(len, sample.groups["all"].texts.values()))
+    assert sample.groups["all"].documents == 20_000
+    assert fertility.GROUP_BYTES <= held < fertility.GROUP_BYTES + 600
+
+
+def test_too_many_groups_are_refused():
+    names = [f"id {n}" for n in range(1000)]
+    sample = GroupSample()
+    sample.add(column(["text"] * 1000), column(names))
+    sample.add(column(["text"] * 1000), column(names))
+    with pytest.raises(UsageError, match="more than 1,000 values, such as 'id 0' and 'id 999'"):
+        sample.add(column(["text"]), "one more")
+
+
+def test_long_names_are_cut():
+    sample = GroupSample()
+    sample.add(column(["a", "b"]), column(["x" * 101, "x" * 102]))
+    assert {name: group.documents for name, group in sample.groups.items()} == {"x" * 100: 2}
