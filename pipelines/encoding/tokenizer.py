@@ -5,9 +5,10 @@ at the first `encode`.
 """
 
 import hashlib
+import json
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +120,7 @@ class LoadedTokenizer:
 
     def __reduce__(self) -> tuple:
         """Pickled as bytes and roles: engines are made where they are used."""
-        return _unpickle, (self.json, self._named_roles, self._place)
+        return partial(LoadedTokenizer, place=self._place), (self.json, self._named_roles)
 
     @property
     def engine(self) -> str:
@@ -229,7 +230,7 @@ class LoadedTokenizer:
     @cached_property
     def is_byte_level(self) -> bool:
         """Whether its tokens are bytes, written in `byte_characters`."""
-        return "ByteLevel" in _types(self._config["pre_tokenizer"])
+        return '"ByteLevel"' in json.dumps(self._config["pre_tokenizer"])  # quotes in texts are \\"
 
     def _roles(self) -> dict[str, int]:
         """Role to id: as named, or the first common name that is a token apart from the text."""
@@ -295,22 +296,9 @@ def load_tokenizer(path: str | os.PathLike[str]) -> LoadedTokenizer:
     return tokenizer
 
 
-def _unpickle(data: bytes, named: dict[str, str], place: str) -> LoadedTokenizer:
-    return LoadedTokenizer(data, named, place=place)
-
-
 def _begins_with_space(spelt: bytes) -> bool:
     first = spelt[:1]
     if not first.isascii():
         first = spelt[:4]  # no character is longer
     character = first.decode(errors="replace")[:1]
     return character.isspace() and character not in _NOT_SPACES
-
-
-def _types(part: Any) -> set[str]:
-    """Every `type` within a part of tokenizer.json."""
-    if isinstance(part, dict):
-        return {str(part.get("type"))}.union(*map(_types, part.values()))
-    if isinstance(part, list):
-        return set().union(*map(_types, part))
-    return set()

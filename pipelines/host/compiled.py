@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.host.unused import leave_out
+
 _KNOWN_BY_NAME = {"math", "numba", "numpy"}  # packages that no edit of a loop changes
 _inner: list[Callable] = []  # not yet known to numba
 _lock = threading.Lock()
@@ -57,17 +59,11 @@ def _import_numba() -> Any:
     """
     # Whoever calls no loop does without.
     import numba.core.entrypoints
-    import numba.np.linalg
-
-    def have_no_blas() -> None:
-        raise ImportError
 
     numba.core.entrypoints._already_initialized = True
-    ensure_blas, numba.np.linalg.ensure_blas = numba.np.linalg.ensure_blas, have_no_blas
-    import numba.extending
-    import numba.np.arraymath
-
-    numba.np.linalg.ensure_blas = ensure_blas
+    with leave_out("scipy.linalg"):
+        import numba.extending
+        import numba.np.arraymath
     return numba
 
 

@@ -1,7 +1,7 @@
 """Packages that a run does not use, although libraries import them where they are installed.
 
-Beam imports clients of clouds, and pyarrow imports pandas: 0.5 s of CPU and 90 MB of each run. Both
-libraries work without these packages.
+Beam imports clients of clouds, pyarrow imports pandas, numba imports scipy: 0.6 s of CPU and 90 MB
+of each run. All three work without these packages.
 """
 
 import sys
