@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from pipelines.encoding.chat_template import (
+from pipelines.encoding.tokenizer_files import DEFAULT
+from pipelines.readers.documents import Documents, Role
+from pipelines.rows.example_batch import ExampleBatch
+from pipelines.rows.ragged import Ragged, cut, ranges
+from pipelines.tasks.chat_template import (
     ChatTemplate,
     Message,
     Part,
     read_arguments,
     read_chat_template,
 )
-from pipelines.encoding.chat_turns import Conversation, Refused, TurnEnds, find_turn_ends
-from pipelines.encoding.tokenizer_files import DEFAULT
-from pipelines.readers.documents import Documents, Role
-from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.ragged import Ragged, cut, ranges
+from pipelines.tasks.chat_turns import Conversation, Refused, TurnEnds, find_turn_ends
 from pipelines.tasks.clm import is_predicted
 from pipelines.tasks.task import (
     Columns,

@@ -17,11 +17,11 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from pipelines.build.options import BuildOptions
 from pipelines.build_shards import main
-from pipelines.encoding.chat_template import ChatTemplate
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.inspection.checks.set_check import verify_set
 from pipelines.readers.documents import Documents
 from pipelines.tasks.chat import Chat
+from pipelines.tasks.chat_template import ChatTemplate
 from schemas.errors import UsageError
 from schemas.records import open_rows
 from schemas.sidecar import read_set

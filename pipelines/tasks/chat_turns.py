@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from pipelines.encoding.chat_template import ChatTemplate, Message, Part, TemplateFailed
+from pipelines.tasks.chat_template import ChatTemplate, Message, Part, TemplateFailed
 from schemas.errors import UsageError
 
 _BLOCK = 1 << 14  # neighbouring private characters, of which a conversation's marks are

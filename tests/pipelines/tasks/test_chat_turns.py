@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipelines.encoding.chat_template import ChatTemplate, TemplateFailed
-from pipelines.encoding.chat_turns import Conversation, Refused, find_turn_ends
+from pipelines.tasks.chat_template import ChatTemplate, TemplateFailed
+from pipelines.tasks.chat_turns import Conversation, Refused, find_turn_ends
 from schemas.errors import DataError, UsageError
 
 TOKENS = ("<e>", "<e>x", "</s>")
