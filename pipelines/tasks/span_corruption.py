@@ -318,7 +318,13 @@ class SpanCorruption(TextTask):
     @classmethod
     def row_problems(cls, columns: Columns, schema: Schema, split: str) -> Iterable[RowProblem]:
         """Targets have the inputs' segments and sentinels, and EOS ends all."""
-        yield from _target_segments(columns, schema)
+        most_B, due_B = (columns[_segments_of(of)].max(axis=1) for of in ("target", "input"))
+        yield from problems_where(
+            (most_B != due_B)[:, None],
+            lambda row, _: (
+                f"the targets are of segments 1 to {most_B[row]}, the inputs of 1 to {due_B[row]}"
+            ),
+        )
         found = {}
         for name in ("input", "target"):
             ids, segment_ids = columns[f"{name}_ids"], columns[_segments_of(name)]
@@ -330,32 +336,6 @@ class SpanCorruption(TextTask):
 
 def _segments_of(name: str) -> str:
     return "segment_ids" if name == "input" else "target_segment_ids"
-
-
-def _target_segments(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
-    ids, segment_ids = columns["target_ids"], columns["target_segment_ids"]
-    pad = schema.special_ids.get("pad", 0)
-    yield from problems_where(
-        (segment_ids == 0) & (ids != pad),
-        lambda row, i: f"target_ids[{i}] is {ids[row, i]} in padding, not {pad}",
-    )
-    before, after = segment_ids[:, :-1].astype(np.int64), segment_ids[:, 1:].astype(np.int64)
-    follows = (after == before) | (after == 0) | ((after - before == 1) & (before != 0))
-    yield from problems_where(
-        ~follows,
-        lambda row, i: (
-            f"target_segment_ids[{i + 1}] is {after[row, i]} after {before[row, i]}: segments "
-            "count up by one, and padding is at the end only"
-        ),
-    )
-    most_B, due_B = segment_ids.max(axis=1), columns["segment_ids"].max(axis=1)
-    yield from problems_where(
-        ((most_B != due_B) | (segment_ids[:, 0] != 1))[:, None],
-        lambda row, _: (
-            f"the targets are of segments {segment_ids[row, 0]} to {most_B[row]}, the inputs of 1 "
-            f"to {due_B[row]}"
-        ),
-    )
 
 
 def _ends(

@@ -49,12 +49,16 @@ def row_problems(
       suffix: ids that each segment ends with.
       evaluation: uint64, names of the lines of evaluation.jsonl; None if they are not known.
     """
-    checks = [_segments, _ids]
+    problems: list[RowProblem] = []
+    for name in columns:
+        if name.endswith("segment_ids"):  # of input_ids, and of target_ids: target_segment_ids
+            ids = "input_ids" if name == "segment_ids" else name.replace("_segment", "")
+            problems += _segments(name, columns[name], schema)
+            problems += _ids(ids, columns[ids], columns[name], schema)
     if "positions" in columns:
-        checks.append(_positions)
+        problems += _positions(columns)
     if schema.static_masking:
-        checks.append(_slots)
-    problems = [problem for check in checks for problem in check(columns, schema)]
+        problems += _slots(columns, schema)
     if not problems:  # what stands on the rest: places of segments, and masks to undo
         problems = list(_check_surroundings(columns, schema, prefix, suffix))
         problems += task_class(schema.task).row_problems(columns, schema, split)
@@ -63,11 +67,10 @@ def row_problems(
     return sorted(problems, key=lambda problem: problem.row)
 
 
-def _segments(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
-    segment_ids = columns["segment_ids"]
+def _segments(name: str, segment_ids: np.ndarray, schema: Schema) -> Iterator[RowProblem]:
     yield from problems_where(
         segment_ids[:, :1] != 1,
-        lambda row, i: f"segment_ids[0] is {segment_ids[row, i]}: a row begins with segment 1",
+        lambda row, i: f"{name}[0] is {segment_ids[row, i]}: a row begins with segment 1",
     )
     before, after = segment_ids[:, :-1], segment_ids[:, 1:]
     # Unsigned, so 255 -> 0 steps by one too; that is padding after a segment, which may be.
@@ -75,35 +78,35 @@ def _segments(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
     yield from problems_where(
         ~follows,
         lambda row, i: (
-            f"segment_ids[{i + 1}] is {after[row, i]} after {before[row, i]}: segments count up "
+            f"{name}[{i + 1}] is {after[row, i]} after {before[row, i]}: segments count up "
             "by one, and padding is at the end only"
         ),
     )
     if schema.packing == "none":
         yield from problems_where(
             segment_ids > 1,
-            lambda row, i: f"segment_ids[{i}] is {segment_ids[row, i]}, although packing is none",
+            lambda row, i: f"{name}[{i}] is {segment_ids[row, i]}, although packing is none",
         )
 
 
-def _ids(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
-    input_ids = columns["input_ids"]
-    if schema.vocab_size <= np.iinfo(input_ids.dtype).max:
+def _ids(
+    name: str, ids: np.ndarray, segment_ids: np.ndarray, schema: Schema
+) -> Iterator[RowProblem]:
+    if schema.vocab_size <= np.iinfo(ids.dtype).max:
         yield from problems_where(
-            input_ids >= schema.vocab_size,
+            ids >= schema.vocab_size,
             lambda row, i: (
-                f"input_ids[{i}] is {input_ids[row, i]}, not below the vocabulary's "
-                f"{schema.vocab_size}"
+                f"{name}[{i}] is {ids[row, i]}, not below the vocabulary's {schema.vocab_size}"
             ),
         )
     pad = schema.special_ids.get("pad", 0)
     yield from problems_where(
-        (columns["segment_ids"] == 0) & (input_ids != pad),
-        lambda row, i: f"input_ids[{i}] is {input_ids[row, i]} in padding, not {pad}",
+        (segment_ids == 0) & (ids != pad),
+        lambda row, i: f"{name}[{i}] is {ids[row, i]} in padding, not {pad}",
     )
 
 
-def _positions(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
+def _positions(columns: Columns) -> Iterator[RowProblem]:
     positions = columns["positions"]
     expected = positions_from_segments(columns["segment_ids"])
     yield from problems_where(

@@ -198,6 +198,10 @@ def test_broken_rows_are_named():
         assert columns["target_segment_ids"][0, -1] == 0
         columns["target_ids"][0, -1] = 17
 
+    def unknown(columns):
+        columns["target_ids"][0, 1] = 60_000
+
+    assert any(m.startswith("target_ids[1] is 60000, not below") for m in broken(unknown))
     assert "segment 1 of target_ids has sentinel 1 where 0 is due" in broken(second_sentinel_first)
     assert any(m.endswith("is 17 at the end of a segment, not 2") for m in broken(no_end))
     found = broken(lost_sentinel)
