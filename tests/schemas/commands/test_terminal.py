@@ -140,6 +140,7 @@ def test_sets_of_strangers_are_printed_harmlessly(make, tmp_path, monkeypatch, c
 
 
 def test_a_run_prints_its_places_harmlessly(tmp_path, tokenizer_path, monkeypatch, capfd):
+    monkeypatch.setenv("COLUMNS", "1000")  # so that no path is cut into lines
     (tmp_path / EVIL).mkdir()
     (tmp_path / EVIL / "in.txt").write_text("a document\nanother\n" * 9)
     flags = [f"--input={tmp_path}/{EVIL}/in.txt", f"--output={tmp_path}/{EVIL}/set"]
@@ -149,7 +150,7 @@ def test_a_run_prints_its_places_harmlessly(tmp_path, tokenizer_path, monkeypatc
     said += run(build_shards.main, [*flags, "--seed=1"], monkeypatch, capfd)  # refused
     assert read_set(f"{tmp_path}/{EVIL}/set").stats.documents_read == 18
     assert commands_in(said) == []
-    assert said.count(f"{SHOWN}/set") == 3
+    assert said.count(f"{SHOWN}/set") == 4
 
 
 def run(main, argv, monkeypatch, capfd) -> str:
