@@ -6,6 +6,7 @@ name and the same order of rows; export.json is written last and tells what was 
 
 import tyro
 
+from pipelines.host.unused import leave_out_pandas
 from pipelines.inspection.options import ExportOptions
 from schemas.commands.entry import run_entry
 
@@ -15,6 +16,7 @@ def main(argv: list[str]) -> None:
     options = tyro.cli(
         ExportOptions, prog="python -m pipelines.export", args=argv, use_underscores=True
     )
+    leave_out_pandas()
     # Imports pyarrow and tokenizers, which --help spares.
     from pipelines.inspection.export_set import export_set
 

@@ -7,6 +7,7 @@ import sys
 
 import tyro
 
+from pipelines.host.unused import leave_out_pandas
 from pipelines.inspection.options import InspectOptions
 from schemas.commands.entry import run_entry
 
@@ -16,6 +17,7 @@ def main(argv: list[str]) -> None:
     options = tyro.cli(
         InspectOptions, prog="python -m pipelines.inspect_shards", args=argv, use_underscores=True
     )
+    leave_out_pandas()
     # Imports pyarrow and tokenizers, which --help spares.
     from pipelines.inspection.show_sets import show_sets
 

@@ -10,6 +10,7 @@ import time
 
 import tyro
 
+from pipelines.host.unused import leave_out_pandas
 from pipelines.inspection.options import VerifyOptions
 from schemas.commands.entry import run_entry
 from schemas.commands.terminal import number_of, say
@@ -21,6 +22,7 @@ def main(argv: list[str]) -> None:
     options = tyro.cli(
         VerifyOptions, prog="python -m pipelines.verify", args=argv, use_underscores=True
     )
+    leave_out_pandas()
     # Imports numba and tokenizers, 1 s that --help spares.
     from pipelines.duplicates.result import check_result, is_result
     from pipelines.inspection.checks.set_check import Findings, verify_set

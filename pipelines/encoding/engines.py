@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 import tokenizers
 
-from pipelines.encoding.splitting.character_sets import CODE_POINTS, byte_characters, spelt_bytes
+from pipelines.encoding.splitting.character_sets import CODE_POINTS
+from pipelines.encoding.splitting.patterns import byte_characters, spelt_bytes
 from pipelines.rows.ragged import Ragged
 from pipelines.rows.text_bytes import slices, utf8_bytes
 from schemas.errors import DataError, TextmillError

@@ -22,7 +22,7 @@ from pipelines.encoding.engines import (
     encode_each,
     failures_as_data_errors,
 )
-from pipelines.encoding.splitting.character_sets import spelt_bytes
+from pipelines.encoding.splitting.patterns import spelt_bytes
 from pipelines.encoding.tokenizer_files import (
     COMMON_SPECIALS,
     canonical_config,

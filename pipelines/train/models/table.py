@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 
-from pipelines.encoding.splitting.character_sets import first_tokens
-from pipelines.encoding.splitting.patterns import GPT2, PATTERNS, bert_words
+from pipelines.encoding.splitting.patterns import GPT2, PATTERNS, bert_words, first_tokens
 
 
 @dataclass(frozen=True)

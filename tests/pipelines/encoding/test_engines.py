@@ -19,7 +19,8 @@ from pipelines.encoding.engines import (
     encode_each,
     why_not_gigatoken,
 )
-from pipelines.encoding.splitting.character_sets import byte_characters, property_set
+from pipelines.encoding.splitting.character_sets import property_set
+from pipelines.encoding.splitting.patterns import byte_characters
 from pipelines.rows.ragged import Ragged
 from pipelines.rows.text_bytes import utf8_bytes
 from schemas.errors import DataError

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from pipelines.encoding.splitting.character_sets import byte_characters, first_tokens
+from pipelines.encoding.splitting.patterns import byte_characters, first_tokens
 from pipelines.host import compiled
 from pipelines.train import merge_loop
 from pipelines.train.merge_loop import Trained
