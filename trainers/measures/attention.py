@@ -9,13 +9,11 @@
     print(report)              # which row, which segment, how far
     assert report.ok
 
-Models of an encoder and a decoder: see `verify_encoder_decoder`.
-
 Legend: B rows, L tokens a row, C logits a token.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 
@@ -27,19 +25,6 @@ from trainers.data.batches import Batch, BatchReader
 EARLIER, LATER = "an earlier segment of the row", "a later segment of the row"
 AHEAD, PADDING, ROW = "later tokens of the segment", "padding", "another row"
 ALONE = "being packed, not alone in a row"
-_TARGET = "target_"  # begins the names of what the decoder reads
-
-
-class _Stream(NamedTuple):
-    """Columns of what an encoder or a decoder reads."""
-
-    ids: str
-    segments: str
-    positions: str
-
-
-_INPUTS = _Stream("input_ids", "segment_ids", "position_ids")
-_TARGETS = _Stream(*(_TARGET + name for name in ("ids", "segment_ids", "position_ids")))
 
 
 @dataclass(frozen=True)
@@ -121,31 +106,6 @@ class AttentionReport:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class EncoderDecoderReport:
-    """What `verify_encoder_decoder` found, by the attention that lets it through.
-
-    Attributes:
-      encoder: the encoder's states while inputs change.
-      decoder: the logits while targets change, and of each segment alone.
-      cross: the logits of a segment while inputs of others change that its own states do not see.
-    """
-
-    encoder: AttentionReport
-    decoder: AttentionReport
-    cross: AttentionReport
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing moved that should not."""
-        return self.encoder.ok and self.decoder.ok and self.cross.ok
-
-    def __str__(self) -> str:
-        """The three reports."""
-        parts = (("encoder", self.encoder), ("decoder", self.decoder), ("cross", self.cross))
-        return "\n".join(f"{name} attention: {report}" for name, report in parts)
-
-
 def pick_rows(shards: BatchReader, split: str = "train", *, count: int = 4, seed: int = 0) -> Batch:
     """Rows of a set that hold several segments, and so can leak; the first in the seed's order.
 
@@ -192,97 +152,51 @@ def verify_attention(
       UsageError: the logits are of another shape, not finite, differ between two runs of the same
         rows, or do not move at all where tokens change: nothing could be told.
     """
-    rows = _Rows(logits_of, batch, seed)
-    return _report(rows, tolerance, causal=causal)
+    return report_on(AttentionRows(logits_of, batch, seed), tolerance, causal=causal)
 
 
-def verify_encoder_decoder(
-    outputs_of: Callable[[Batch], Tuple[Any, Any]],
-    batch: Batch,
-    *,
-    tolerance: float = 1e-4,
-    seed: int = 0,
-) -> EncoderDecoderReport:
-    """Tells what an encoder, a causal decoder and the attention between them let through.
-
-    Args:
-      outputs_of: the model without dropout. Gets rows with `input_ids`, `target_ids` (which it
-        shifts by itself, within segments), their segments (`segment_ids`, `target_segment_ids`) and
-        positions (`position_ids`, `target_position_ids`); gives the encoder's last states
-        [B, L, D] and the decoder's logits [B, T, C].
-      batch: rows of span_corruption as they are read.
-      tolerance: how far states and logits may move; see `verify_attention`.
-      seed: of the tokens that replace others.
-
-    Raises:
-      UsageError: as `verify_attention`.
-    """
-
-    def states_of(rows: Batch) -> Any:
-        return outputs_of(rows)[0]
-
-    def logits_of(rows: Batch) -> Any:
-        return outputs_of(rows)[1]
-
-    encoder = _report(_Rows(states_of, batch, seed), tolerance, causal=False)
-    own = _Rows(logits_of, batch, seed, changed=_TARGETS, read=_TARGETS)
-    decoder = _report(own, tolerance, causal=True)
-    across = _Rows(logits_of, batch, seed, read=_TARGETS)
-    through_encoder = {(leak.changed, leak.moved) for leak in encoder.leaks}
-    movements = tuple(
-        movement
-        for movement in _changing_segments(across, decoder.limit)
-        if (movement.changed, movement.moved) not in through_encoder
-    )
-    return EncoderDecoderReport(encoder, decoder, replace(decoder, movements=movements))
-
-
-def _report(rows: "_Rows", tolerance: float, *, causal: bool) -> AttentionReport:
+def report_on(rows: "AttentionRows", tolerance: float, *, causal: bool) -> AttentionReport:
+    """Tries every cause on these rows; raises as `verify_attention`."""
     spread = float(rows.before[rows.segments > 0].std())
     limit = tolerance * spread
     rows.check_that_runs_agree(limit)
-    movements = list(_changing_segments(rows, limit))
+    movements = list(change_segments(rows, limit))
     if causal:
-        movements += _changing_ends(rows)
-    movements += _alone(rows)
+        movements += _change_ends(rows)
+    movements += _compare_alone(rows)
     count = len(rows.numbered)
     return AttentionReport(len(rows.segments), count, limit, spread, tuple(movements))
 
 
-class _Rows:
+class AttentionRows:
     """The rows as they are, the model's logits of them, and ways to change them.
 
     Attributes:
-      changed: name of the column whose tokens are changed.
-      changing: segments of them, [B, L].
+      changed: name of the column whose tokens are changed; `changed_segments` has their segments,
+        and `logit_segments` those of the logits. A subclass for other models has others.
+      changing: segments of the tokens that are changed, [B, L].
       segments: those of the logits.
       numbered: row and number of each of the latter.
     """
 
-    def __init__(
-        self,
-        logits_of: Callable[[Batch], Any],
-        batch: Batch,
-        seed: int,
-        *,
-        changed: _Stream = _INPUTS,
-        read: _Stream = _INPUTS,
-    ):
+    changed, changed_segments, logit_segments = "input_ids", "segment_ids", "segment_ids"
+
+    def __init__(self, logits_of: Callable[[Batch], Any], batch: Batch, seed: int):
         self._logits_of, self._random = logits_of, np.random.default_rng(seed)
-        self.changed, self._read = changed.ids, read.segments
-        self.changing = np.asarray(batch[changed.segments])
-        self.segments = np.asarray(batch[read.segments])
+        self.changing = np.asarray(batch[self.changed_segments])
+        self.segments = np.asarray(batch[self.logit_segments])
         self.batch = {name: c for name, c in batch.items() if not name.startswith("masked_")}
         self.batch["input_ids"] = unmask(batch)
-        for stream in (_INPUTS, _TARGETS):
-            if stream.segments in batch:
-                positions = positions_from_segments(np.asarray(batch[stream.segments]))
-                self.batch[stream.positions] = positions
-        self._ids = np.unique(self.batch[changed.ids][self.changing > 0])
+        self.batch["position_ids"] = positions_from_segments(np.asarray(batch["segment_ids"]))
+        self._ids = np.unique(self.batch[self.changed][self.changing > 0])
         if len(self._ids) < 2:
             raise UsageError("the rows hold one token only, which no other can replace")
         self.numbered = segments_of(self.segments)
         self.before = self.run(self.batch)
+
+    def alone(self, wanted: List[Tuple[int, int]]) -> Batch:
+        """A row for each of these segments, which holds nothing else."""
+        return one_segment_a_row(self.batch, wanted)
 
     def run(self, batch: Batch) -> np.ndarray:
         """Logits as float64 [B, L, C]; those of whole rows stand at each of their tokens."""
@@ -297,7 +211,7 @@ class _Rows:
                 f"the logits of rows {list(shape)} have the shape {list(logits.shape)}: give "
                 f"[{shape[0]}, {shape[1]}, C], of every token"
             )
-        if not np.isfinite(logits[batch[self._read] > 0]).all():
+        if not np.isfinite(logits[batch[self.logit_segments] > 0]).all():
             raise UsageError("logits of tokens are not finite: nothing can be told of them")
         return logits
 
@@ -330,7 +244,7 @@ class _Rows:
             yield Movement(cause, changed, (row, segment), place, float(moved_L[place]))
 
 
-def _changing_segments(rows: _Rows, limit: float) -> Iterator[Movement]:
+def change_segments(rows: AttentionRows, limit: float) -> Iterator[Movement]:
     """What other segments and rows do while one segment, or the padding of one row, changes."""
     own = 0.0
     for changed in sorted({*rows.numbered, *((row, 0) for row in range(len(rows.segments)))}):
@@ -355,7 +269,7 @@ def _changing_segments(rows: _Rows, limit: float) -> Iterator[Movement]:
         )
 
 
-def _changing_ends(rows: _Rows) -> Iterator[Movement]:
+def _change_ends(rows: AttentionRows) -> Iterator[Movement]:
     """What the first half of a segment does while the second changes."""
     for row, segment in rows.numbered:
         places = np.flatnonzero(rows.segments[row] == segment)
@@ -371,25 +285,16 @@ def _changing_ends(rows: _Rows) -> Iterator[Movement]:
         yield from rows.farthest(AHEAD, (row, segment), row, first_half)
 
 
-def _alone(rows: _Rows) -> Iterator[Movement]:
+def _compare_alone(rows: AttentionRows) -> Iterator[Movement]:
     """How a segment's logits differ from those of a row that holds nothing else."""
     count = len(rows.segments)
     for start in range(0, len(rows.numbered), count):
         few = rows.numbered[start : start + count]
         filled = few + few[-1:] * (count - len(few))  # the same shape for all, which compiles once
-        logits = rows.run(_one_segment_a_row(rows.batch, filled))
+        logits = rows.run(rows.alone(filled))
         for number, (row, segment) in enumerate(few):
             places = np.flatnonzero(rows.segments[row] == segment)
             apart = np.full(rows.segments.shape[1], -1.0)
             difference = rows.before[row, places] - logits[number, : len(places)]
             apart[places] = np.abs(difference).max(axis=-1)
             yield from rows.farthest(ALONE, None, row, apart)
-
-
-def _one_segment_a_row(batch: Batch, wanted: List[Tuple[int, int]]) -> Batch:
-    """Inputs and, if there are any, targets of one segment a row."""
-    targets = {n[len(_TARGET) :]: c for n, c in batch.items() if n.startswith(_TARGET)}
-    alone = one_segment_a_row({n: c for n, c in batch.items() if not n.startswith(_TARGET)}, wanted)
-    if targets:
-        alone.update({_TARGET + n: c for n, c in one_segment_a_row(targets, wanted).items()})
-    return alone

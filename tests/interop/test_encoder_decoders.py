@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from schemas.errors import UsageError
+from tests.interop.encoder_decoders import verify_encoder_decoder
 from trainers.data.adapters import attention_mask
-from trainers.measures.attention import AHEAD, ALONE, EARLIER, LATER, verify_encoder_decoder
+from trainers.measures.attention import AHEAD, ALONE, EARLIER, LATER
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import
@@ -75,15 +76,10 @@ def leaking(report):
 
 def test_a_sound_model(batch):
     report = verify_encoder_decoder(toy(), batch)
-    assert report.ok and "LEAK" not in str(report)
+    assert report.ok
     for part in (report.encoder, report.decoder, report.cross):
         assert {EARLIER, LATER} <= set(part.largest())
     assert AHEAD in report.decoder.largest() and AHEAD not in report.cross.largest()
-    assert [line.split(":")[0] for line in str(report).splitlines() if "attention:" in line] == [
-        "encoder attention",
-        "decoder attention",
-        "cross attention",
-    ]
 
 
 def everything(mask):
