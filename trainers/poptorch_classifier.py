@@ -1,57 +1,37 @@
 """Entry: fine-tunes an encoder as a classifier on Graphcore IPUs, or on plain PyTorch.
 
     python -m trainers.poptorch_classifier --shards=DIR --output=RUN --init_from=DIR --epochs=2
-    python -m trainers.poptorch_classifier --output=RUN --predict=FILE.jsonl
+    python -m trainers.use_model RUN --predict=FILE.jsonl
 
 `--help` lists every flag. Python 3.8 syntax; the calls are of PyTorch 2.0, as PopTorch 3.4 has it.
 """
 
 import os
 from dataclasses import dataclass
-from typing import ClassVar, List, Literal, Optional
+from typing import ClassVar
 
 from schemas.commands.entry import run_entry
-from trainers.data.flag_values import above_0, at_least
-from trainers.run.model_flags import EncoderFlags
+from trainers.flags.run_flags import ClassifierFlags, RunFlags
+from trainers.on_poptorch.ipu_flags import IpuComputeFlags
 from trainers.run.program import Plan, Program, Trainer
-from trainers.run.start import run_trainer
+from trainers.run.start import main_of
 from trainers.tasks.classification import ClassificationFlags, ClassificationTask
 
 
 @dataclass(frozen=True)
-class PoptorchClassifierFlags(ClassificationFlags, EncoderFlags):
+class PoptorchClassifierFlags(RunFlags):
     """Fine-tunes an encoder as a classifier on Graphcore IPUs, or on plain PyTorch.
 
     What is not given here (vocabulary, row length, classes) comes from the set's contract.
-    --config=FILE.yaml holds flags; those of the command line win.
+    --config=FILE.yaml holds flags; those of the command line win. trainers.use_model measures,
+    exports and labels texts with what was trained.
     """
 
     entry: ClassVar[str] = "poptorch_classifier"
 
-    family: Literal["bert", "roberta", "electra"] = "bert"
-    model: Literal["tiny", "small", "base", "electra_small"] = "tiny"
-
-    device: Literal["auto", "ipu", "cpu", "cuda"] = "auto"
-    """auto: IPUs if PopTorch finds them, else a GPU, else the CPU."""
-    precision: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
-    """Of the computation. auto: float16 on IPUs, bfloat16 on a GPU, float32 on the CPU."""
-    blocks_per_ipu: str = "auto"
-    """Blocks on each IPU: the embedding, then each layer. auto: 1+4+4+4 for 12 layers."""
-    replication: int = 1
-    """Copies of the model, each on its own IPUs."""
-    device_iterations: int = 1
-    """Steps that IPUs run at a time; the learning rate is that of the first of them."""
-    loss_scaling: float = 128.0
-    """Of gradients in float16, on IPUs."""
-    executable_cache: Optional[str] = None
-    """Directory of compiled IPU programs, to compile each only once."""
-
-    def __post_init__(self) -> None:
-        """Refuses values that cannot be meant."""
-        super().__post_init__()
-        at_least(self, "replication", 1)
-        at_least(self, "device_iterations", 1)
-        above_0(self, "loss_scaling")
+    architecture: ClassifierFlags = ClassifierFlags()
+    compute: IpuComputeFlags = IpuComputeFlags()
+    task: ClassificationFlags = ClassificationFlags()
 
 
 def _import_program(plan: Plan, task: ClassificationTask) -> Program:
@@ -63,24 +43,22 @@ def _import_program(plan: Plan, task: ClassificationTask) -> Program:
     from trainers.on_poptorch.ipu_program import IpuProgram, find_poptorch
     from trainers.on_poptorch.module_program import ModuleProgram
 
-    poptorch = find_poptorch(plan.flags.device)
+    compute = plan.flags.compute
+    assert isinstance(compute, IpuComputeFlags)
+    poptorch = find_poptorch(compute.device)
     if poptorch is not None:
         return IpuProgram(plan, task.weights, poptorch)
-    return ModuleProgram(plan, ClassifierObjective(plan.model, task.weights))
+    return ModuleProgram(plan, ClassifierObjective(plan.model, task.weights), compute.device)
 
 
 TRAINER = Trainer(
+    flags=PoptorchClassifierFlags,
     make_task=ClassificationTask,
     import_program=_import_program,
     framework="PyTorch",
     gigabytes=2.5,
 )
-
-
-def main(argv: List[str]) -> None:
-    """Trains, or does what else the command line asks for with a run."""
-    run_trainer(argv, PoptorchClassifierFlags, TRAINER)
-
+main = main_of(TRAINER)
 
 if __name__ == "__main__":
     run_entry(main)

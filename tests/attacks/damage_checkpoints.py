@@ -25,6 +25,7 @@ import tyro
 from schemas.commands.entry import run_entry
 from schemas.errors import DataError, TextmillError, UsageError
 from tests.tools.trainer_list import BY_NAME, ListedTrainer
+from trainers import use_model
 from trainers.run.checkpoints import numbered
 
 HANGS_SECONDS = 600
@@ -109,7 +110,7 @@ def ways_of(trainer: ListedTrainer, folder: Path) -> dict[str, Way]:
     run, out, text = folder / "run", folder / "out", folder / "text.txt"
     text.write_text("w7 w8 w9\nw20 w21\n")
     training = _training(trainer, folder)
-    use = [f"--output={run}", "--batch_size=4", *trainer.device]
+    use = [str(run), "--batch_size=4"]
     export = [*training, "--resume", "--stop_after=4", f"--export={out}"]
     exported = ("out/model.safetensors",)
     ways: dict[str, Way] = {
@@ -117,7 +118,7 @@ def ways_of(trainer: ListedTrainer, folder: Path) -> dict[str, Way]:
         "resume and export": (export, exported),
         "export": ([*use, f"--export={out}"], exported),
         "export the last": ([*use, f"--export={out}", "--checkpoint=last"], exported),
-        "evaluate all": ([*use, "--evaluate_only", "--checkpoint=all"], ("run/evaluation",)),
+        "evaluate all": ([*use, "--evaluate", "--checkpoint=all"], ("run/evaluation",)),
     }
     if trainer.predicts:
         predict = [*use, f"--predict={text}", f"--predictions={out}", f"--export={folder}/out2"]
@@ -170,7 +171,7 @@ def _call(enter: Callable, arguments: list[str]) -> str:
     with tempfile.TemporaryFile("w+") as file, _written_to(file.fileno()):
         outcome, words = "ended", ""
         try:
-            enter(arguments)
+            (enter if arguments[0].startswith("-") else use_model.main)(arguments)
         except TextmillError as error:
             outcome, words = "in words", str(error)
         except Hung:

@@ -403,22 +403,17 @@ def open_trainer(directory: str, task: str) -> str:
     """What the trainers of the task make of the contract, up to what they would compile."""
     from trainers import flax_clm, flax_mlm, poptorch_classifier, tf_classifier, tf_qa
     from trainers.data.mixture import open_shards
-    from trainers.run.model_flags import plan_model
+    from trainers.flags.command_line import make_flags
+    from trainers.models.plan_model import plan_model
 
-    kinds = [
-        (flax_mlm, flax_mlm.FlaxMlmFlags),
-        (flax_clm, flax_clm.FlaxClmFlags),
-        (tf_classifier, tf_classifier.TfClassifierFlags),
-        (tf_qa, tf_qa.TfQaFlags),
-        (poptorch_classifier, poptorch_classifier.PoptorchClassifierFlags),
-    ]
     shards = open_shards(directory)
     schema, plans = shards.schema, []
-    for entry, kind in kinds:
-        if task.replace("chat", "clm").startswith(kind.task):  # whose rows are alike
-            flags = kind(shards=directory, output=directory + ".run", steps=1)
+    for entry in (flax_mlm, flax_clm, tf_classifier, tf_qa, poptorch_classifier):
+        trainer, where = entry.TRAINER, {"shards": directory, "output": directory + ".run"}
+        flags = make_flags(trainer.flags, **where, steps=1)
+        if task.replace("chat", "clm").startswith(flags.task.rows):  # whose rows are alike
             steps = flags.planned_steps(shards.rows("train"))
-            entry.TRAINER.make_task(flags, schema, shards)
+            trainer.make_task(flags, schema, shards).prepare_training(shards)
             plans.append((plan_model(flags, schema).config, steps, schema))
     return repr(plans or schema).replace(directory, "").replace(shards.fingerprint, "")
 

@@ -34,14 +34,15 @@ from tests.tools.torch_gpt2 import PlainLoop, open_model
 from trainers import flax_clm
 from trainers.data.batches import Batch
 from trainers.data.shard_set import ShardSet
+from trainers.flags.command_line import command, make_flags
 from trainers.flax_clm import FlaxClmFlags
 from trainers.models.hf_files import write_directory
+from trainers.models.plan_model import plan_model
 from trainers.models.weights import fresh, to_published
-from trainers.on_flax.clm_objective import ClmObjective
+from trainers.on_flax.flax_decoder import ClmObjective
 from trainers.on_flax.flax_program import learning_rate, optimizer_for
 from trainers.on_flax.layers import to_params
 from trainers.run.journal import read_metrics
-from trainers.run.model_flags import plan_model
 from trainers.run.program import Plan
 
 
@@ -86,7 +87,8 @@ def _loops(
     write_clm_set(directory, train=2000, validation=16, file_formats=("array_record",), **sizes)
     shards = ShardSet(str(directory))
     total = options.steps * (options.runs + 1)
-    flags = FlaxClmFlags(
+    flags = make_flags(
+        FlaxClmFlags,
         shards=str(directory),
         output=str(scratch / "run"),
         model=options.model,
@@ -95,13 +97,17 @@ def _loops(
     )
     model = plan_model(flags, shards.schema).config
     plan = Plan(flags, shards.schema, model, total, scratch / "run")
-    weights = fresh(model, flags.seed)
+    weights = fresh(model, flags.compute.seed)
     settings = model.to_json(shards.schema.special_ids)
     write_directory(str(first), settings, to_published(weights, model))
     batches = list(
-        shards.batches("train", batch_size=options.batch_size, seed=flags.seed, stop_step=total)
+        shards.batches(
+            "train", batch_size=options.batch_size, seed=flags.compute.seed, stop_step=total
+        )
     )
-    torch_loop = PlainLoop(open_model(str(first)), steps=total, learning_rate=flags.learning_rate)
+    torch_loop = PlainLoop(
+        open_model(str(first)), steps=total, learning_rate=flags.optimization.learning_rate
+    )
     objective = ClmObjective(plan)
     rows = [objective.rows(batch, training=True) for batch in _placed(batches)]
     plain = _jax_step(plan, objective, jax.device_put(to_params(weights, model)))
@@ -122,11 +128,11 @@ def _trainer(options: Bench, flags: FlaxClmFlags, losses: dict[str, float]) -> T
 
     def run() -> None:
         stop = next(stops)
-        command = flags.command(stop_after=stop, resume=stop > options.steps)
+        words = command(flags, stop_after=stop, resume=stop > options.steps)
         quiet = io.StringIO()
         with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
-            flax_clm.main(shlex.split(command)[3:])
-        lines = read_metrics(f"{flags.output}/metrics.jsonl")
+            flax_clm.main(shlex.split(words)[3:])
+        lines = read_metrics(f"{flags.files.output}/metrics.jsonl")
         losses["trainer"] = [line["loss"] for line in lines if line["kind"] == "train"][-1]
 
     return TrainerRounds(run)
@@ -134,7 +140,8 @@ def _trainer(options: Bench, flags: FlaxClmFlags, losses: dict[str, float]) -> T
 
 def _jax_step(plan: Plan, objective: ClmObjective, params: Any) -> Callable[[Any], jax.Array]:
     """Takes rows, changes its own weights, returns the loss."""
-    optimizer = optimizer_for(plan.flags, learning_rate(plan.flags, plan.steps))
+    rates = plan.flags.optimization
+    optimizer = optimizer_for(rates, learning_rate(rates, plan.steps))
 
     def changed(params, state, rows):
         def loss_of(params):

@@ -30,13 +30,14 @@ from tests.benchmarks.steps import TrainerRounds, step_records
 from tests.tools.compile_cache import compiled_once
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_set
 from trainers.data.shard_set import ShardSet
+from trainers.flags.command_line import make_flags
 from trainers.flax_mlm import FlaxMlmFlags
 from trainers.flax_mlm import main as train
+from trainers.models.plan_model import SIZES, plan_model
 from trainers.models.weights import fresh
 from trainers.on_flax.flax_encoder import EncoderForMaskedLM
 from trainers.on_flax.flax_program import compute_dtype
 from trainers.on_flax.layers import graph_of, to_params
-from trainers.run.model_flags import SIZES, plan_model
 
 ROWS = 20_000
 IN_MEMORY = 8  # batches of the loops beside the trainer's, used in turn
@@ -92,7 +93,7 @@ def trainer_rounds(options: Bench, directory: str, scratch: Path) -> TrainerRoun
 
 def plain_round(options: Bench, shards: ShardSet, *, everywhere: bool) -> Callable[[], Seconds]:
     """Runs the plainest loop in JAX, logits at the masked tokens or everywhere."""
-    flags = FlaxMlmFlags(shards="set", model=options.model)
+    flags = make_flags(FlaxMlmFlags, shards="set", model=options.model)
     model = plan_model(flags, shards.schema).config
     weights = fresh(model, seed=0)
     graph = graph_of(EncoderForMaskedLM, model, compute_dtype("auto"))

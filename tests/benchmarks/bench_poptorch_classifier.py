@@ -25,13 +25,13 @@ from tests.benchmarks.steps import TrainerRounds, step_records
 from tests.tools.class_factory import class_rows, class_schema
 from tests.tools.poptorch_programs import make_plan
 from tests.tools.shard_factory import write_set
+from trainers.flags.command_line import command
 from trainers.models.weights import fresh
 from trainers.on_poptorch.classifier import Classifier, classifier_arrays
-from trainers.on_poptorch.torch_optimizers import torch_optimizer
+from trainers.on_poptorch.module_program import torch_optimizer
 from trainers.poptorch_classifier import main as train
 from trainers.reader import ShardSet
-from trainers.run.program import Plan
-from trainers.run.schedule import Schedule
+from trainers.run.program import Plan, Schedule
 
 FIRST = 5  # steps of a round that do not count
 
@@ -57,14 +57,14 @@ class Bench(Options):
 def plain_seconds(plan: Plan, shards: ShardSet, steps: int) -> Seconds:
     """A step of the plainest loop, whose batches are tensors before it starts."""
     flags, model = plan.flags, Classifier(plan.model)
-    weights = fresh(plan.model, flags.seed)
+    weights = fresh(plan.model, flags.compute.seed)
     model.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
-    optimizer = torch_optimizer(flags, model)
-    schedule = LambdaLR(optimizer, Schedule(steps, flags.warmup_steps))
+    optimizer = torch_optimizer(flags.optimization, model)
+    schedule = LambdaLR(optimizer, Schedule(steps, flags.optimization.warmup_steps))
     batches = [
         [torch.from_numpy(array) for array in classifier_arrays(rows).values()]
         for rows in shards.batches(
-            "train", batch_size=flags.batch_size, seed=0, stop_step=steps, prefetch=0
+            "train", batch_size=flags.compute.batch_size, seed=0, stop_step=steps, prefetch=0
         )
     ]
     model.train()
@@ -74,7 +74,7 @@ def plain_seconds(plan: Plan, shards: ShardSet, steps: int) -> Seconds:
             began = Seconds.now()
         optimizer.zero_grad(set_to_none=True)
         functional.cross_entropy(model(*inputs), labels.long()).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), flags.clip_norm)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), flags.optimization.clip_norm)
         optimizer.step()
         schedule.step()
     return Seconds.now().since(began, steps - FIRST)
@@ -99,9 +99,9 @@ def measure(options: Bench) -> Iterator[Record]:
         )
 
         def whole() -> None:
-            command = plan.flags.command(output=Path(tempfile.mkdtemp(dir=work)) / "run")
+            words = command(plan.flags, output=Path(tempfile.mkdtemp(dir=work)) / "run")
             with contextlib.redirect_stdout(io.StringIO()):
-                train(command.split()[3:])
+                train(words.split()[3:])
 
         trainer = TrainerRounds(whole, first=FIRST)
         contestants: dict[str, Callable[[], Seconds]] = {

@@ -27,12 +27,13 @@ from tests.benchmarks.steps import TrainerRounds, step_records
 from tests.tools.class_factory import class_rows, class_schema
 from tests.tools.shard_factory import write_set
 from trainers.data.shard_set import ShardSet
+from trainers.flags.command_line import make_flags
+from trainers.models.plan_model import SIZES, plan_model
 from trainers.models.weights import fresh
 from trainers.on_tf.backend import tf
 from trainers.on_tf.tf_encoder import Encoder
 from trainers.on_tf.tf_layers import fill
-from trainers.on_tf.tf_optimizers import make_optimizer
-from trainers.run.model_flags import SIZES, plan_model
+from trainers.on_tf.tf_program import make_optimizer
 from trainers.tf_classifier import TfClassifierFlags
 from trainers.tf_classifier import main as train
 
@@ -72,12 +73,12 @@ def plain_round(
     options: Bench, columns: dict[str, np.ndarray], directory: Path
 ) -> Callable[[], Seconds]:
     """The plainest TensorFlow loop, compiled once."""
-    flags = TfClassifierFlags(shards=str(directory), model=options.model, dropout=0.0)
+    flags = make_flags(TfClassifierFlags, shards=str(directory), model=options.model, dropout=0.0)
     config = plan_model(flags, ShardSet(str(directory)).schema).config
     model = Encoder(config)
     fill(model, fresh(config, 0))
     variables = model.trainable_variables
-    optimizer = make_optimizer(flags, variables)
+    optimizer = make_optimizer(flags.optimization, variables)
 
     @tf.function(jit_compile=True)
     def step(ids: Any, segments: Any, labels: Any) -> Any:

@@ -29,12 +29,13 @@ from tests.tools.question_factory import write_qa_set
 from tests.tools.shard_factory import tokenizer_json
 from tests.tools.torch_gpt2 import PlainLoop
 from trainers.data.shard_set import ShardSet
+from trainers.flags.command_line import make_flags
+from trainers.models.plan_model import plan_model
 from trainers.models.weights import fresh
 from trainers.on_tf.backend import tf
 from trainers.on_tf.tf_decoder import Decoder
 from trainers.on_tf.tf_layers import fill
-from trainers.on_tf.tf_optimizers import make_optimizer
-from trainers.run.model_flags import plan_model
+from trainers.on_tf.tf_program import make_optimizer
 from trainers.tf_qa import TfQaFlags
 from trainers.tf_qa import main as train
 
@@ -73,7 +74,7 @@ def plain_step(options: Bench, shards: ShardSet, flags: TfQaFlags) -> Step:
     model = Decoder(config)
     fill(model, fresh(config, 0))
     variables = model.trainable_variables
-    optimizer = make_optimizer(flags, variables)
+    optimizer = make_optimizer(flags.optimization, variables)
 
     @tf.function(jit_compile=True)
     def step(ids: Any, segments: Any, weights: Any) -> Any:
@@ -115,7 +116,9 @@ def torch_step(options: Bench, shards: ShardSet, flags: TfQaFlags) -> Step:
             resid_pdrop=0.0,
         )
     )
-    loop = PlainLoop(model, steps=options.steps * options.runs, learning_rate=flags.learning_rate)
+    loop = PlainLoop(
+        model, steps=options.steps * options.runs, learning_rate=flags.optimization.learning_rate
+    )
     return loop.step
 
 
@@ -143,7 +146,8 @@ def measure(options: Bench) -> Iterator[Record]:
         asked = list(random_questions(options))
         write_qa_set(directory, {"train": asked}, TASK, tokenizer, options.max_length)
         shards = ShardSet(str(directory))
-        settings = TfQaFlags(
+        settings = make_flags(
+            TfQaFlags,
             shards=str(directory),
             model=options.model,
             batch_size=options.batch_size,

@@ -24,16 +24,16 @@ from tests.tools.places import DATA
 from tests.tools.torch_gpt2 import PlainLoop, greedy, open_model, perplexity
 from trainers import flax_clm
 from trainers.data.shard_set import ShardSet
+from trainers.flags.command_line import make_flags
 from trainers.flax_clm import FlaxClmFlags
 from trainers.models.hf_files import write_directory
+from trainers.models.plan_model import plan_model
 from trainers.models.weights import fresh, to_published
-from trainers.on_flax.clm_text import generator, row_keys
+from trainers.on_flax.clm_text import Sampling, generator, row_keys
 from trainers.on_flax.flax_decoder import DecoderForCausalLM
 from trainers.on_flax.layers import graph_of, to_params
 from trainers.run.journal import read_metrics
-from trainers.run.model_flags import plan_model
-from trainers.run.use import find_trained
-from trainers.tasks.clm import Sampling
+from trainers.run.trained import find_trained
 
 PROMPT, NEW = 16, 64  # tokens
 
@@ -125,15 +125,19 @@ def train_theirs(options: Comparison) -> tuple[float, float]:
 
 def _train_theirs(options: Comparison) -> tuple[float, float]:
     shards, first = ShardSet(options.shards), options.work / "first"
-    flags = FlaxClmFlags(shards=options.shards, model=options.model, steps=options.steps)
+    flags = make_flags(
+        FlaxClmFlags, shards=options.shards, model=options.model, steps=options.steps
+    )
     if not first.exists():
         config = plan_model(flags, shards.schema).config
         settings = config.to_json(shards.schema.special_ids)
-        write_directory(str(first), settings, to_published(fresh(config, flags.seed), config))
+        write_directory(
+            str(first), settings, to_published(fresh(config, flags.compute.seed), config)
+        )
     model, seconds = open_model(str(first)), []
     loop = PlainLoop(model, steps=options.steps, learning_rate=options.learning_rate)
     batches = shards.batches(
-        "train", batch_size=options.batch_size, seed=flags.seed, stop_step=options.steps
+        "train", batch_size=options.batch_size, seed=flags.compute.seed, stop_step=options.steps
     )
     for step, batch in enumerate(batches, 1):
         began = time.perf_counter()
@@ -149,7 +153,7 @@ def equal_texts(options: Comparison) -> tuple[int, int]:
     """How many greedy texts are `generate`'s token by token, and the number of their tokens."""
     trained = str(options.work / "trained")
     model = open_model(trained).eval()
-    decoder = find_trained(FlaxClmFlags(generate="", checkpoint=trained))
+    decoder = find_trained(trained)
     [(_, read)] = decoder.weights
     params = jax.device_put(to_params(read(), decoder.config))
     rows = ShardSet(options.shards).read("validation", np.arange(options.prompts))

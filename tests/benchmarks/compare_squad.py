@@ -90,25 +90,15 @@ def main(options: Options) -> None:
         f"--learning_rate={options.learning_rate}",
         f"--checkpoint_every={every}",
         f"--keep_checkpoints={options.evaluations}",
-        f"--export_saved_model={paths['saved']}",
-        "--checkpoint=last",
     )
     print(f"training took {time.perf_counter() - began:.0f} s", flush=True)
     run(
-        "trainers.tf_qa",
-        "--evaluate_only",
+        "trainers.use_model",
+        paths["run"],
+        "--evaluate",
         "--checkpoint=all",
-        f"--output={paths['run']}",
         f"--shards={paths['scored']}",
     )
-    first = json.loads((folder / "questions.json").read_text())["data"][0]["paragraphs"][0]
-    run(
-        "trainers.tf_qa",
-        f"--saved_model={paths['saved']}",
-        f"--ask={first['qas'][0]['question']}",
-        f"--context={first['context']}",
-    )
-    print(f"gold answer: {first['qas'][0]['answers'][0]['text']}")
 
 
 def write_questions(options: Options, folder: Path) -> None:

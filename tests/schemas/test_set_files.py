@@ -23,8 +23,7 @@ from schemas.stores.set_files import Cache, WrongFile, default_directory
 from tests.tools.class_factory import write_class_set
 from tests.tools.places import ROOT
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
-from trainers.data.flag_values import parse_shards, shards_name
-from trainers.data.mixture import open_shards
+from trainers.data.mixture import open_shards, parse_shards, shards_name
 from trainers.flax_mlm import main as flax_mlm
 from trainers.poptorch_classifier import main as poptorch_classifier
 from trainers.reader import ShardSet

@@ -13,31 +13,52 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from schemas.errors import DataError, UsageError
+from schemas.errors import UsageError
 from trainers.data.batches import Batch
-from trainers.run.model_flags import DecoderFlags
-from trainers.run.program import Arrays, Plan, Program, Trainer, only_whole_state
-from trainers.run.schedule import Schedule
-from trainers.tasks.clm import ClmFlags, ClmTask
+from trainers.flags.run_flags import ComputeFlags, DecoderFlags, OptimizationFlags, RunFlags
+from trainers.run.program import Arrays, Plan, Program, Schedule, Trainer, check_state
+from trainers.tasks.language_models import ClmFlags, ClmTask
 
 TABLE = "embeddings.tokens.weight"
 
 
 @dataclass(frozen=True)
-class NumpyFlags(DecoderFlags, ClmFlags):
-    """Trains a table of bigrams."""
-
-    entry: ClassVar[str] = "numpy_clm"
+class _Decoder(DecoderFlags):
+    """Which decoder."""
 
     model: Literal["tiny", "small"] = "tiny"
     layers: int | None = 1
     hidden_size: int | None = 8
     heads: int | None = 1
     intermediate_size: int | None = 8
-    batch_size: int = 4
+
+
+@dataclass(frozen=True)
+class _Optimization(OptimizationFlags):
+    """How weights change in a step."""
+
     learning_rate: float = 8.0
     warmup_steps: int | None = 2
+
+
+@dataclass(frozen=True)
+class _Compute(ComputeFlags):
+    """How a step is computed."""
+
+    batch_size: int = 4
     steps_a_call: int = 1
+
+
+@dataclass(frozen=True)
+class NumpyFlags(RunFlags):
+    """Trains a table of bigrams."""
+
+    entry: ClassVar[str] = "numpy_clm"
+
+    optimization: _Optimization = _Optimization()
+    architecture: _Decoder = _Decoder()
+    compute: _Compute = _Compute()
+    task: ClmFlags = ClmFlags()
 
 
 @dataclass
@@ -71,11 +92,15 @@ class NumpyProgram(Program):
     def __init__(self, plan: Plan, diary: Diary):
         """Takes the plan, and where to note what is asked."""
         flags = plan.flags
-        self.steps_a_call = flags.steps_a_call
+        assert isinstance(flags.compute, _Compute)
+        self.steps_a_call = flags.compute.steps_a_call
         self.steps = -(-plan.steps // self.steps_a_call) * self.steps_a_call
-        self.evaluation_rows, self.description = flags.batch_size, "numpy on the CPU, float32"
+        self.evaluation_rows, self.description = (
+            flags.compute.batch_size,
+            "numpy on the CPU, float32",
+        )
         self._flags, self._diary = flags, diary
-        self._rate = Schedule(self.steps, flags.warmup_steps)
+        self._rate = Schedule(self.steps, flags.optimization.warmup_steps)
         self._is_trained = False
         self._placed = self._evaluated = 0
 
@@ -86,17 +111,14 @@ class NumpyProgram(Program):
         self._done = 0
         if state is None:
             return
-        try:
-            only_whole_state(state, self.state())
-        except ValueError as error:
-            raise DataError(f"the checkpoint's optimizer is another: {error}") from error
+        check_state(state, self.state(), self._flags.optimization.optimizer)
         self._momentum, self._done = state["momentum"].copy(), int(state["count"])
 
     def compile(self, *, trains: bool, evaluates: bool) -> None:
         self._diary.note("compile", trains + 2 * evaluates)
         self._is_trained = trains
 
-    def place(self, rows: Batch) -> Any:
+    def put(self, rows: Batch) -> Any:
         self._diary.note("place", self._placed)
         self._diary.placed_in.add(threading.current_thread().name)
         self._placed += 1
@@ -105,7 +127,7 @@ class NumpyProgram(Program):
     def train(self, placed: Any, step: int) -> Callable[[], list[dict[str, float]]]:
         self._diary.note("train", step)
         assert self._is_trained and step == self._done
-        size, found = self._flags.batch_size, []
+        size, found = self._flags.compute.batch_size, []
         for index in range(self.steps_a_call):
             part = slice(index * size, (index + 1) * size)
             with np.errstate(all="ignore"):  # what is no number is the loop's to see
@@ -119,9 +141,9 @@ class NumpyProgram(Program):
 
     def _step(self, rows: Any) -> dict[str, float]:
         flags = self._flags
-        rate = np.float32(flags.learning_rate * self._rate(self._done))
+        rate = np.float32(flags.optimization.learning_rate * self._rate(self._done))
         loss, counted, gradient = bigram_gradient(self._weights[TABLE], rows)
-        self._momentum = np.float32(flags.beta1) * self._momentum + gradient
+        self._momentum = np.float32(flags.optimization.beta1) * self._momentum + gradient
         self._weights[TABLE] = self._weights[TABLE] - rate * self._momentum
         self._done += 1
         return {
@@ -180,7 +202,7 @@ def bigram_gradient(table: np.ndarray, rows: Any) -> tuple[float, float, np.ndar
 
 
 def bigram_sums(table: np.ndarray, rows: Any) -> Arrays:
-    """What `trainers.tasks.clm` measures."""
+    """What `trainers.tasks.language_models` measures."""
     tokens, after = _pairs(rows)
     logs, places = _log_probabilities(table, tokens), np.arange(len(tokens))
     return {
@@ -191,15 +213,16 @@ def bigram_sums(table: np.ndarray, rows: Any) -> Arrays:
 
 
 def numpy_trainer(diary: Diary | None = None) -> Trainer:
-    """What an entry would give `trainers.run.start.run`."""
+    """What an entry would give `trainers.run.start.train`."""
     noted = Diary() if diary is None else diary
 
     def import_program(plan: Plan, task: ClmTask) -> Program:
-        if plan.flags.precision == "bfloat16":
+        if plan.flags.compute.precision == "bfloat16":
             raise UsageError("--precision=bfloat16: numpy has none")
         return NumpyProgram(plan, noted)
 
     return Trainer(
+        flags=NumpyFlags,
         make_task=ClmTask,
         import_program=import_program,
         framework="numpy",

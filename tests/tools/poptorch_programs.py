@@ -3,18 +3,19 @@
 from pathlib import Path
 from typing import Any
 
+from trainers.flags.command_line import make_flags
+from trainers.models.plan_model import plan_model
 from trainers.poptorch_classifier import TRAINER, PoptorchClassifierFlags
 from trainers.reader import ShardSet
-from trainers.run.model_flags import initial_weights, plan_model
 from trainers.run.program import Plan
 
 
 def make_plan(shards: Path | str, **settings: Any) -> Plan:
     """What a command line of these flags plans on a set."""
     reader = ShardSet(str(shards))
-    flags = PoptorchClassifierFlags(shards=str(shards), **settings)
+    flags = make_flags(PoptorchClassifierFlags, shards=str(shards), **settings)
     model = plan_model(flags, reader.schema).config
-    steps = flags.planned_steps(reader.rows(flags.train_split))
+    steps = flags.planned_steps(reader.rows(flags.data.train_split))
     return Plan(flags, reader.schema, model, steps, Path("run"))
 
 
@@ -23,7 +24,8 @@ def make_program(shards: Path | str, **settings: Any) -> Any:
     plan = make_plan(shards, **settings)
     reader = ShardSet(str(shards))
     task = TRAINER.make_task(plan.flags, plan.schema, reader)
+    task.prepare_training(reader)
     program = TRAINER.make_program(plan, task)
     planned = plan_model(plan.flags, plan.schema)
-    program.load(initial_weights(planned, seed=plan.flags.seed, init_from=None)[0], None)
+    program.load(planned.first_weights(plan.flags.compute.seed)[0], None)
     return program

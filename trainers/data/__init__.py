@@ -1,4 +1,1 @@
-"""Shard sets as batches: the reader, mixtures, the order of rows.
-
-Standard library, numpy and `schemas` only, Python 3.8 syntax.
-"""
+"""Shard sets as batches: the reader, mixtures, the order of rows; numpy, Python 3.8 syntax."""

@@ -19,6 +19,7 @@ Of 0.7 and 0.3 the first ten positions are 0 1 0 0 0 1 0 0 1 0: books, web, book
 import hashlib
 import math
 import os
+import re
 from fractions import Fraction
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
@@ -27,13 +28,62 @@ import numpy as np
 from schemas.errors import UsageError
 from schemas.features import ROWS_OF
 from schemas.sidecar import Schema
+from schemas.stores.store import is_url
 from trainers.data.batches import Batch, BatchReader
-from trainers.data.flag_values import parse_shards
 from trainers.data.row_order import epoch_and_row
 from trainers.data.shard_set import ShardSet
 
 # Of a share's denominator: products with a position stay in int64 up to 4e12 rows.
 FINEST = 10**6
+# A directory, then the weight after its last colon, up to a comma or the end.
+_WEIGHTED = re.compile(r"(?P<path>.+?):(?P<weight>[0-9.]+(?:e[-+]?[0-9]+)?)(?:,|$)")
+
+
+def parse_shards(text: str) -> Dict[str, Optional[float]]:
+    """What `--shards` means: directory to weight, or one directory without a weight.
+
+    "books:0.7,web:0.3" -> {"books": 0.7, "web": 0.3}; "gs:data" -> {"gs:data": None}. The weight
+    stands after a directory's last colon, and a text that is a directory as a whole is one.
+
+    Raises:
+      UsageError: a directory has no weight, or comes twice.
+    """
+    if os.path.isdir(text) or not (_WEIGHTED.match(text) or "," in text):
+        return {text: None}
+    weights: Dict[str, Optional[float]] = {}
+    place = 0
+    while place < len(text):
+        found = _WEIGHTED.match(text, place)
+        if found is None:
+            raise UsageError(
+                f"--shards={text}: {text[place:]!r} has no weight; give one directory, or "
+                "each with its weight, as in --shards=DIR:0.7,DIR:0.3"
+            )
+        path = found["path"]
+        if path in weights:
+            raise UsageError(f"--shards={text}: {path} comes twice; give it once, with one weight")
+        try:
+            weights[path] = float(found["weight"])
+        except ValueError:
+            raise UsageError(
+                f"--shards={text}: {found['weight']!r} is no number; give a weight such as 0.7"
+            ) from None
+        place = found.end()
+    return weights
+
+
+def absolute_shards(text: str) -> str:
+    """The same with absolute paths: "a:1,gs://b/c:2" -> "/data/a:1.0,gs://b/c:2.0"."""
+    weights = parse_shards(text)
+    paths = [path if is_url(path) else os.path.abspath(path) for path in weights]
+    if None in weights.values():
+        return paths[0]
+    return ",".join(f"{path}:{weight}" for path, weight in zip(paths, weights.values()))
+
+
+def shards_name(text: str) -> str:
+    """A short name for what `--shards` names: "data/books:0.7,data/web:0.3" -> "books+web"."""
+    return "+".join(os.path.basename(os.path.realpath(path)) for path in parse_shards(text))
 
 
 def open_shards(text: str, *, seed: int = 0, **opening: Any) -> Union[ShardSet, "Mixture"]:

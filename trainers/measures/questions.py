@@ -1,6 +1,6 @@
-"""Questions of a set for people and scores: evaluation.jsonl, prompts, answers as text.
+"""Questions of a set, and scores of answers to them.
 
-Numpy and the standard library only, Python 3.8 syntax; `models.set_tokenizer` opens tokenizers.
+Numpy and the standard library only, Python 3.8 syntax.
 
 Scores are SQuAD's official ones, exact match and F1, of versions 1.1 and 2.0.
 Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", 2016
@@ -21,14 +21,12 @@ import re
 import string
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
-from schemas.commands.template import parse_template
 from schemas.errors import DataError
 from schemas.manifest import EVALUATION
-from schemas.sidecar import Schema
 from trainers.data.shard_set import ShardSet
 
 
@@ -92,54 +90,6 @@ def score_answers(
         version = "1.1" if all(question.answers for question in questions) else "2.0"
     golds = {question.name: question.answers for question in questions}
     return squad_scores(golds, predictions, version)
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """Ids that a model goes on from; `cut` tokens of question and context had no room."""
-
-    ids: List[int]
-    cut: int
-
-
-class PromptMaker:
-    """Questions and contexts to the ids of prompts, as the rows of a set have them.
-
-    prompts = PromptMaker(schema, open_tokenizer(tokenizer_json))
-    prompts.prompt("Who?", "Ann did.").ids # [.., "Question:", " Who", "?", .., " answer:"]
-    prompts.text([6342, 198])              # "Ann"
-    """
-
-    def __init__(self, schema: Schema, tokenizer: Any):
-        """Takes the contract of a qa set, and its tokenizer (`tokenizers.Tokenizer`)."""
-        self._schema, self._tokenizer = schema, tokenizer
-        template = schema.parameters["qa_template"]
-        self._slots = parse_template(template, ("question", "context", "answer"), "qa_template")
-
-    def prompt(self, question: str, context: str) -> Prompt:
-        """A prompt; question and context are cut as in evaluation rows."""
-        schema, settings = self._schema, self._schema.parameters
-        literals = [self._encode(slot.literal) for slot in self._slots]
-        space = {slot.field: slot.space for slot in self._slots}
-        asked = self._encode(space["question"] + question)
-        told = self._encode(space["context"] + context)
-        length = len(asked) + len(told)
-        asked = asked[: settings["max_question_length"]]
-        bos = [schema.special_ids["bos"]] if settings["bos"] else []
-        around = len(bos) + sum(map(len, literals)) + 1
-        room = schema.max_length - around - len(asked) - settings["max_answer_length"]
-        fields = {"question": asked, "context": told[:room], "answer": []}
-        ids = bos
-        for slot, literal in zip(self._slots, literals):
-            ids = ids + literal + fields[slot.field]
-        return Prompt(ids, length - len(asked) - len(fields["context"]))
-
-    def text(self, answer_ids: Sequence[int]) -> str:
-        """What an answer says, without white space around it."""
-        return self._tokenizer.decode(list(answer_ids), skip_special_tokens=True).strip()
-
-    def _encode(self, text: str) -> List[int]:
-        return self._tokenizer.encode(text, add_special_tokens=False).ids if text else []
 
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")

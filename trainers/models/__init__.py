@@ -1,4 +1,1 @@
-"""Models: dimensions, names and shapes of weights, files of Hugging Face.
-
-No framework, so that --help and refusals cost no import of one; Python 3.8 syntax.
-"""
+"""Models: dimensions, weights, files of Hugging Face. No framework; Python 3.8 syntax."""

@@ -31,6 +31,7 @@ import numpy as np
 from schemas.errors import DataError, UsageError
 from schemas.typed_json import load_json, quote, to_json
 from schemas.untrusted.tokenizer_bounds import read_tokenizer_json, token_ids
+from trainers.flags.run_flags import refuse_existing
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 # Buffers that older versions of transformers saved: causal masks, and the numbers 0, 1, 2, ...
@@ -61,7 +62,6 @@ class Tensors(Mapping[str, np.ndarray]):
     """
 
     def __init__(self, places: Mapping[str, _Place]):
-        """Takes where each lies, as `read_directory` found them."""
         self._places = dict(sorted(places.items()))
         self.shapes = {name: place.shape for name, place in self._places.items()}
         self.dtypes = {name: place.dtype for name, place in self._places.items()}
@@ -90,41 +90,41 @@ class Tensors(Mapping[str, np.ndarray]):
 
 
 def read_directory(
-    path: str, *, model_types: Sequence[str] = (), flag: str = "--init_from"
+    path: str, *, model_types: Sequence[str] = (), flag: str = "--init_from="
 ) -> Tuple[Dict[str, Any], Tensors]:
     """Opens a directory of config.json and model.safetensors, in one file or with an index.
 
     Returns config.json as it is, and the tensors; buffers that are no weights are left out. Takes
-    any of model_types, or all where none are given; `flag` is the one that gave the path.
+    any of model_types, or all where none are given; errors name the path after `flag`.
 
     Raises:
       UsageError: there is no such directory, or it holds no weights that can be read.
       DataError: a file is broken, or a shard is missing.
     """
-    place = f"{flag}={path}"
+    where = flag + path
     if not os.path.isdir(path):
         raise UsageError(
-            f"{place}: there is no such directory. Published weights are first downloaded: "
+            f"{where}: there is no such directory. Published weights are first downloaded: "
             "`hf download NAME --local-dir DIR`"
         )
-    config = _read_object(os.path.join(path, CONFIG), place)
+    config = _read_object(os.path.join(path, CONFIG), where)
     model_type = config.get("model_type")
     if model_types and model_type not in model_types:
         raise UsageError(
-            f"{place}: config.json says model_type {quote(model_type)}, and this trainer takes "
+            f"{where}: config.json says model_type {quote(model_type)}, and this trainer takes "
             f"{', '.join(model_types)}: give weights of one of these"
         )
     places = {
         _FIRST_NAMES.sub(lambda name: "weight" if name[0] == "gamma" else "bias", found.name): found
-        for found in _tensor_places(path, place)
+        for found in _tensor_places(path, where)
         if not _BUFFERS.search(found.name)
     }
     return config, Tensors(places)
 
 
-def _read_object(path: str, place: str) -> Dict[str, Any]:
+def _read_object(path: str, where: str) -> Dict[str, Any]:
     if not os.path.isfile(path):
-        _refuse_without(os.path.basename(path), os.path.dirname(path), place)
+        _refuse_without(os.path.basename(path), os.path.dirname(path), where)
     try:
         found = load_json(path)
     except DataError as error:
@@ -134,14 +134,14 @@ def _read_object(path: str, place: str) -> Dict[str, Any]:
     return found
 
 
-def _tensor_places(path: str, place: str) -> Iterator[_Place]:
+def _tensor_places(path: str, where: str) -> Iterator[_Place]:
     whole, index = os.path.join(path, WEIGHTS), os.path.join(path, INDEX)
     if os.path.isfile(whole):
         yield from _places_in(whole)
         return
     if not os.path.isfile(index):
-        _refuse_without(WEIGHTS, path, place)
-    promised = _read_object(index, place).get("weight_map")
+        _refuse_without(WEIGHTS, path, where)
+    promised = _read_object(index, where).get("weight_map")
     if not isinstance(promised, dict) or not all(isinstance(p, str) for p in promised.values()):
         raise DataError(f"{index} has no weight_map of names to files; copy the directory again")
     for part in sorted(set(promised.values())):
@@ -157,17 +157,17 @@ def _tensor_places(path: str, place: str) -> Iterator[_Place]:
             yield held[name]
 
 
-def _refuse_without(name: str, path: str, place: str) -> NoReturn:
+def _refuse_without(name: str, path: str, where: str) -> NoReturn:
     """Says what to do with a directory that lacks a file, and may hold a pickle instead."""
     held = sorted(os.listdir(path))
     pickles = [name for name in held if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
     if name != WEIGHTS or not pickles:
         raise UsageError(
-            f"{place}: the directory has no {name} (it holds {', '.join(held[:9]) or 'nothing'}); "
+            f"{where}: the directory has no {name} (it holds {', '.join(held[:9]) or 'nothing'}); "
             "give one that `save_pretrained` of transformers or --export of a trainer wrote"
         )
     raise UsageError(
-        f"{place}: the directory has {pickles[0]} and no {WEIGHTS}. A pickle can run any code when "
+        f"{where}: the directory has {pickles[0]} and no {WEIGHTS}. A pickle can run any code when "
         "it is opened, so none is read here; where you trust it, convert it once with "
         "transformers: `AutoModel.from_pretrained(DIR).save_pretrained(OTHER)`, with the class "
         "that config.json names under architectures"
@@ -191,12 +191,6 @@ def _places_in(file: str) -> List[_Place]:
             ]
     except (SafetensorError, OSError) as error:
         raise DataError(f"{file} is cut or broken ({error}): copy it again") from error
-
-
-def refuse_existing(path: str, *, flag: str = "--export") -> None:
-    """Refuses to export over what is there, before hours of training rather than after."""
-    if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
-        raise UsageError(f"{flag}={path} is there already: give another directory or remove it")
 
 
 def write_directory(

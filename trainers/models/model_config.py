@@ -1,7 +1,7 @@
 """Dimensions and switches of a model, and config.json of Hugging Face, in and out.
 
 What a config.json leaves out is as in transformers; what it asks for and is not built here ends in
-a UsageError, and a value that is not of its type in a DataError. They name a `place`, such as
+a UsageError, and a value that is not of its type in a DataError. Both begin with `where`, such as
 "--init_from=DIR".
 """
 
@@ -11,14 +11,9 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple, get_type_hints
 from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
 from schemas.typed_json import quote
-from trainers.data.flag_values import at_least, share
-from trainers.models.families import FAMILIES, Family, head_modules
-from trainers.models.modules import ACTIVATIONS, Module
+from trainers.flags.run_flags import DIMENSIONS, at_least, share
+from trainers.models.families import ACTIVATIONS, FAMILIES, Family, Module, head_modules
 
-DIMENSIONS = (
-    *("vocab_size", "max_positions", "layers", "hidden_size", "heads"),
-    *("intermediate_size", "embedding_size"),
-)
 RATES = ("dropout", "attention_dropout", "classifier_dropout")
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 _ROLES = ("bos", "eos", "pad")
@@ -78,9 +73,8 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         """Refuses dimensions that make no model, and switches that its family does not have."""
-        for name in DIMENSIONS:
-            at_least(self, name, 1)
-        at_least(self, "position_offset", 0)
+        at_least(self, 1, "vocab_size", *DIMENSIONS)
+        at_least(self, 0, "position_offset")
         if self.hidden_size % self.heads:
             raise UsageError(
                 f"--hidden_size={self.hidden_size} is no multiple of --heads={self.heads}: every "
@@ -90,11 +84,10 @@ class ModelConfig:
             raise UsageError(
                 f"--activation={self.activation} is not known: {', '.join(ACTIVATIONS)} are"
             )
-        for name in RATES:
-            share(self, name)
+        share(self, *RATES)
         if self.family not in FAMILIES:
             raise UsageError(f"{self.family} is none of {', '.join(FAMILIES)}")
-        at_least(self, "token_types", int("token_types" in self._row.fields))
+        at_least(self, int("token_types" in self._row.fields), "token_types")
         self._check_switches()
         if self.final_norm and not self.norm_first:
             raise UsageError("a last LayerNorm after post-norm layers: no model has that")
@@ -177,10 +170,10 @@ class ModelConfig:
 
     @classmethod
     def from_json(
-        cls, found: Mapping[str, Any], *, classes: Sequence[str] = (), place: str
+        cls, found: Mapping[str, Any], *, classes: Sequence[str] = (), where: str
     ) -> "ModelConfig":
         """The model that a config.json describes, with a head for these classes."""
-        values = _read_fields(found, place)
+        values = _read_fields(found, where)
         row = FAMILIES[values["family"]]
         if values["family"] == "roberta":  # theirs are the padding's id, and all rows of the table
             values["position_offset"] += 1
@@ -190,15 +183,15 @@ class ModelConfig:
         try:
             return cls(**values, classes=tuple(classes) if row.class_head else ())
         except UsageError as error:
-            raise UsageError(f"{place}: config.json: {error}") from None
+            raise UsageError(f"{where}: config.json: {error}") from None
 
     @classmethod
     def find_published(
-        cls, found: Mapping[str, Any], *, place: str
+        cls, found: Mapping[str, Any], *, where: str
     ) -> Tuple["ModelConfig", Tuple[int, ...], Tuple[int, ...]]:
         """What a config.json describes: the model, and what texts begin with and end with."""
-        classes = published_classes(found, place=place)
-        return cls.from_json(found, classes=classes, place=place), *text_ids(found, place=place)
+        classes = published_classes(found, where=where)
+        return cls.from_json(found, classes=classes, where=where), *text_ids(found, where=where)
 
     def to_json(
         self, special_ids: Mapping[str, int], prefix_ids: Sequence[int] = ()
@@ -230,30 +223,30 @@ class ModelConfig:
             found["label2id"] = {name: number for number, name in enumerate(self.classes)}
         return found
 
-    def check_fits(self, schema: Schema, *, place: str, shards: str) -> None:
-        """Refuses a model, which comes from `place`, that cannot read the rows of --shards."""
+    def check_fits(self, schema: Schema, *, where: str, shards: str) -> None:
+        """Refuses a model, which comes from `where`, that cannot read the rows of --shards."""
         if self.max_positions < schema.max_length:
             raise UsageError(
-                f"{place} places {self.max_positions} tokens, fewer than the {schema.max_length} "
+                f"{where} places {self.max_positions} tokens, fewer than the {schema.max_length} "
                 f"of a row of {shards}: build a set with --max_length={self.max_positions}, or "
                 "take a model of more --max_positions"
             )
         if self.vocab_size < schema.vocab_size:
             raise UsageError(
-                f"{place} has a vocabulary of {self.vocab_size:,}, but the rows of {shards} were "
+                f"{where} has a vocabulary of {self.vocab_size:,}, but the rows of {shards} were "
                 f"written with one of {schema.vocab_size:,}: build a set with the model's tokenizer"
             )
         pad = schema.special_ids.get("pad", -1)
         if self.family == "roberta" and self.position_offset != pad + 1:
             raise UsageError(
-                f"{place}: its pad_token_id is {self.position_offset - 1} and that of {shards} "
+                f"{where}: its pad_token_id is {self.position_offset - 1} and that of {shards} "
                 f"{pad}; RoBERTa counts positions from it. Build the set with the "
                 "tokenizer of these weights"
             )
         has_pairs = any(feature.name == "token_type_ids" for feature in schema.features)
         if has_pairs and self.token_types < 2 and self.family != "roberta":  # RoBERTa has no types
             raise UsageError(
-                f"{place} knows one token type, and the pairs of {shards} have two: "
+                f"{where} knows one token type, and the pairs of {shards} have two: "
                 "give other weights"
             )
 
@@ -263,18 +256,18 @@ def with_dropout(config: ModelConfig, rate: float) -> ModelConfig:
     return replace(config, **dict.fromkeys(RATES, rate))
 
 
-def _read_fields(found: Mapping[str, Any], place: str) -> Dict[str, Any]:
+def _read_fields(found: Mapping[str, Any], where: str) -> Dict[str, Any]:
     """The fields of a configuration that config.json says, or transformers where it does not."""
     family = found.get("model_type")
     if not isinstance(family, str) or family not in FAMILIES:
         raise UsageError(
-            f"{place}: config.json says model_type {quote(family)}, and {', '.join(FAMILIES)} are "
+            f"{where}: config.json says model_type {quote(family)}, and {', '.join(FAMILIES)} are "
             "built here: give weights of one of these"
         )
     row = FAMILIES[family]
     for name, ours in row.fixed.items():
         if found.get(name) not in (None, ours):
-            raise UsageError(f"{place}: its {name} is {quote(found[name])}; here it is {ours!r}")
+            raise UsageError(f"{where}: its {name} is {quote(found[name])}; here it is {ours!r}")
     kinds = get_type_hints(ModelConfig)
     values: Dict[str, Any] = {"family": family}
     for key in row.keys:
@@ -285,14 +278,14 @@ def _read_fields(found: Mapping[str, Any], place: str) -> Dict[str, Any]:
             value = float(value)
         if type(value) is not kind:
             raise DataError(
-                f"{place}: config.json says that {key.theirs} is {quote(value)}, and it has to be "
+                f"{where}: config.json says that {key.theirs} is {quote(value)}, and it has to be "
                 f"{_KINDS[kind]}: copy it again"
             )
         values[key.ours] = key.turn(value)
     return row.complete(values)
 
 
-def published_classes(found: Mapping[str, Any], *, place: str) -> Tuple[str, ...]:
+def published_classes(found: Mapping[str, Any], *, where: str) -> Tuple[str, ...]:
     """Names of the classes that a published encoder tells apart, if it is a classifier."""
     if "SequenceClassification" not in str(found.get("architectures")):
         return ()
@@ -302,13 +295,13 @@ def published_classes(found: Mapping[str, Any], *, place: str) -> Tuple[str, ...
     texts = tuple(name for name in classes if isinstance(name, str))
     if not texts or len(texts) < len(names):
         raise DataError(
-            f"{place}: config.json says that id2label is {quote(named)}, and it has to name every "
+            f"{where}: config.json says that id2label is {quote(named)}, and it has to name every "
             'class by its number: {"0": "no", "1": "yes"}'
         )
     return texts
 
 
-def text_ids(found: Mapping[str, Any], *, place: str) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
+def text_ids(found: Mapping[str, Any], *, where: str) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
     """What a published decoder's texts begin with, and which end them, by its config.json."""
     row = FAMILIES[found["model_type"]]
     if row.ids is None:  # an encoder goes on with no text
@@ -318,6 +311,6 @@ def text_ids(found: Mapping[str, Any], *, place: str) -> Tuple[Tuple[int, ...], 
     for value in (found.get("prefix_ids", bos if row.begins_with_bos else None), eos):
         given = [] if value is None else value if isinstance(value, list) else [value]
         if not all(type(number) is int for number in given):
-            raise DataError(f"{place}: config.json names a token {quote(value)}, which is no id")
+            raise DataError(f"{where}: config.json names a token {quote(value)}, which is no id")
         ids.append(tuple(given))
     return ids[0], ids[1]

@@ -64,14 +64,13 @@ def kept_tokenizer(directory: Path) -> bytes:
     return _read(directory / TOKENIZER, "copy it from the set that was trained on")
 
 
-def check_same_tokens(tokenizer_json: bytes, directory: str, *, flag: str) -> List[str]:
+def check_same_tokens(
+    tokenizer_json: bytes, directory: str, *, flag: str = "--init_from="
+) -> List[str]:
     """Refuses published weights whose tokenizer gives other ids than the set's.
 
     Tokens and merges that only one of them has are no difference: a vocabulary may have grown.
-    `flag` is the one that gave the directory.
-
-    Returns:
-      A line for people where the directory has nothing to compare.
+    Errors name the directory after `flag`. Gives a line where there is nothing to compare.
 
     Raises:
       UsageError: the tokenizer is another.
@@ -80,7 +79,7 @@ def check_same_tokens(tokenizer_json: bytes, directory: str, *, flag: str) -> Li
     theirs, their_merges = _published_tokens(Path(directory))
     if not theirs:
         return [
-            f"{flag}={directory} has neither tokenizer.json nor vocab.json nor vocab.txt: nothing "
+            f"{flag}{directory} has neither tokenizer.json nor vocab.json nor vocab.txt: nothing "
             "shows whether the set has the tokenizer of these weights"
         ]
     config = read_tokenizer_json(tokenizer_json, TOKENIZER)
@@ -100,7 +99,7 @@ def check_same_tokens(tokenizer_json: bytes, directory: str, *, flag: str) -> Li
     else:
         return []
     raise UsageError(
-        f"{flag}={directory}: its tokenizer is not the set's: {what}. Build the set with the "
+        f"{flag}{directory}: its tokenizer is not the set's: {what}. Build the set with the "
         "tokenizer of these weights, or give others"
     )
 

@@ -1,12 +1,12 @@
 """Weights of a model: fresh, as Hugging Face publishes them, and as a framework stores them.
 
     weights = fresh(config, seed=0)                   # "layers.0.qkv.weight": float32 [3H, H]
-    weights, notes = from_published(tensors, config, seed=0, place="--init_from=DIR")
+    weights, notes = from_published(tensors, config, seed=0, where="--init_from=DIR")
     tensors = to_published(weights, config)           # a state dict of transformers
     kernels = to_layout(weights, config, FLAX)        # "layers.0.qkv.kernel": [H, 3H]
 
 `modules` of a ModelConfig are the one table behind all this.
-Gradients translate as weights do. `place` is what errors name, such as "--init_from=DIR".
+Gradients translate as weights do. `where` is what errors name, such as "--init_from=DIR".
 """
 
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
@@ -14,9 +14,9 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Tup
 import numpy as np
 
 from schemas.errors import DataError
+from trainers.models.families import LEAVES, NORMAL, Module, Weights
 from trainers.models.hf_files import FLOATS
 from trainers.models.model_config import ModelConfig
-from trainers.models.modules import LEAVES, NORMAL, Module, Weights
 
 _VOCABULARY = ("embeddings.tokens", "head", "head.table")  # have a row for each token
 _SHOWN = 5  # names in an error, before "and so many more"
@@ -61,7 +61,7 @@ def _fresh(module: Module, leaf: str, shape: Tuple[int, ...], seed: int) -> np.n
 
 
 def from_published(
-    tensors: Mapping[str, np.ndarray], config: ModelConfig, *, seed: int, place: str
+    tensors: Mapping[str, np.ndarray], config: ModelConfig, *, seed: int, where: str
 ) -> Tuple[Weights, List[str]]:
     """Published weights for this model, whatever head they were published with.
 
@@ -72,7 +72,7 @@ def from_published(
     Raises:
       DataError: tensors are missing, left over, or of another shape; names them.
     """
-    names, left_out, new = check_published(tensors, config, place=place, may_grow=True)
+    names, left_out, new = check_published(tensors, config, where=where, may_grow=True)
     notes = list(new.values())
     if left_out:
         notes.append(f"left out, of other heads: {_listed(left_out)}")
@@ -96,7 +96,7 @@ def from_published(
 
 
 def check_published(
-    tensors: Mapping[str, np.ndarray], config: ModelConfig, *, place: str, may_grow: bool = False
+    tensors: Mapping[str, np.ndarray], config: ModelConfig, *, where: str, may_grow: bool = False
 ) -> Tuple[Dict[str, str], List[str], Dict[str, str]]:
     """Refuses weights that are not those of a model, whose vocabulary may grow; reads none of them.
 
@@ -109,7 +109,7 @@ def check_published(
     """
     if config.layers > len(tensors):  # before a list of so many modules is made
         raise DataError(
-            f"{place}: config.json says {config.layers:,} layers, and all that is there are "
+            f"{where}: config.json says {config.layers:,} layers, and all that is there are "
             f"{len(tensors)} tensors: give the directory of a whole model"
         )
     modules = config.modules
@@ -137,7 +137,7 @@ def check_published(
             wrong.append(f"{names[name]} holds {dtypes[names[name]]}, not {', '.join(FLOATS)}")
     if wrong:
         raise DataError(
-            f"{place}: the weights do not fit the model that its config.json describes: "
+            f"{where}: the weights do not fit the model that its config.json describes: "
             f"{'; '.join(wrong[:_SHOWN])}. Give the directory of a whole model of this kind"
         )
     return names, left_out, new

@@ -10,7 +10,6 @@ Legend: B prompts, P tokens of the longest, T new tokens at most, M = P + T posi
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -20,38 +19,36 @@ from flax import nnx
 
 from schemas.commands.terminal import say
 from schemas.errors import UsageError
+from trainers.flags.run_flags import ComputeFlags
 from trainers.models.set_tokenizer import open_tokenizer
 from trainers.on_flax.flax_decoder import DecoderForCausalLM
 from trainers.on_flax.flax_program import compute_dtype
 from trainers.on_flax.layers import MASKED, Cache, Context, Params, graph_of, to_params
-from trainers.run.use import Trained, find_trained
-from trainers.tasks.clm import Sampling
+from trainers.run.trained import Trained
+from trainers.tasks.language_models import GenerationFlags
 
 WIDTH = 16  # prompts are filled up to a multiple of this: few programs serve all lengths
 
 
-def write_text(flags: Any) -> None:
+def write_text(trained: Trained, compute: ComputeFlags, flags: GenerationFlags) -> None:
     """Prints the text of --generate with its continuation, or several of them.
 
-    Args:
-      flags: GenerationFlags.
-
     Raises:
-      UsageError: the checkpoint, the text or the settings do not do.
+      UsageError: the model, the text or the settings do not do.
       DataError: a file is broken.
     """
-    trained = find_trained(flags)
+    text = flags.generate or ""
     if trained.tokenizer_json is None:
-        raise UsageError(f"--checkpoint={trained.directory} has no tokenizer.json: put one there")
+        raise UsageError(f"{trained.directory} has no tokenizer.json: put one there")
     tokenizer = open_tokenizer(trained.tokenizer_json)
-    prompt = _prompt(flags.generate, trained, tokenizer)
-    found, said = _generate(flags, trained, prompt)
+    prompt = _prompt(text, trained, tokenizer)
+    found, speed = _generate(trained, compute, flags, prompt)
     for row in range(flags.samples):
         if flags.samples > 1:
             say(f"--- {row + 1} of {flags.samples}")
         ids = found.ids[row, : found.lengths[row]].tolist()
         say(tokenizer.decode(prompt[len(trained.prefix_ids) :] + ids))
-    _note(said)
+    _note(speed)
 
 
 def _prompt(text: str, trained: Trained, tokenizer: Any) -> list[int]:
@@ -65,7 +62,7 @@ def _prompt(text: str, trained: Trained, tokenizer: Any) -> list[int]:
         )
     if max(prompt) >= model.vocab_size:
         raise UsageError(
-            f"--checkpoint={trained.directory}: its tokenizer gives id {max(prompt)}, and the "
+            f"{trained.directory}: its tokenizer gives id {max(prompt)}, and the "
             f"model has {model.vocab_size:,}: put the model's own tokenizer there"
         )
     if len(prompt) >= model.max_positions:
@@ -76,7 +73,9 @@ def _prompt(text: str, trained: Trained, tokenizer: Any) -> list[int]:
     return prompt
 
 
-def _generate(flags: Any, trained: Trained, prompt: list[int]) -> "tuple[Generated, str]":
+def _generate(
+    trained: Trained, compute: ComputeFlags, flags: GenerationFlags, prompt: list[int]
+) -> "tuple[Generated, str]":
     """New tokens of every sample, on the host, and a line for people on how fast they came."""
     model, [(name, read)] = trained.config, trained.weights
     new = min(flags.max_new_tokens, model.max_positions - len(prompt))
@@ -86,10 +85,10 @@ def _generate(flags: Any, trained: Trained, prompt: list[int]) -> "tuple[Generat
     prompts = np.zeros((flags.samples, width), np.int32)
     prompts[:, : len(prompt)] = prompt
     lengths = np.full(flags.samples, len(prompt), np.int32)
-    rule = replace(flags.sampling(trained.eos_ids), max_new_tokens=new)
-    graph = graph_of(DecoderForCausalLM, model, compute_dtype(flags.precision))
+    rule = Sampling(new, flags.temperature, flags.top_k, flags.top_p, trained.eos_ids)
+    graph = graph_of(DecoderForCausalLM, model, compute_dtype(compute.precision))
     params = jax.tree.map(jnp.asarray, to_params(read(), model))
-    arguments = (params, prompts, lengths, row_keys(flags.seed, flags.samples))
+    arguments = (params, prompts, lengths, row_keys(compute.seed, flags.samples))
 
     began = time.perf_counter()
     program: Any = generator(graph, rule)
@@ -107,6 +106,20 @@ def _generate(flags: Any, trained: Trained, prompt: list[int]) -> "tuple[Generat
 
 def _note(text: str) -> None:
     say(text, sys.stderr)
+
+
+class Sampling(NamedTuple):
+    """How the next token is chosen: as `GenerationFlags` say.
+
+    Attributes:
+      eos_ids: that end a text; the one that came is part of it.
+    """
+
+    max_new_tokens: int = 64
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    eos_ids: tuple[int, ...] = ()
 
 
 class Generated(NamedTuple):

@@ -15,16 +15,20 @@ import jax.numpy as jnp
 from flax import nnx
 
 from trainers.models.model_config import ModelConfig
+from trainers.on_flax.flax_program import DeviceBatch, Sums, compute_dtype, token_sums
 from trainers.on_flax.layers import (
     Cache,
     Context,
     Embeddings,
+    Params,
     add_parts,
+    graph_of,
     head_logits,
     layers_of,
     packed_context,
     split_keys,
 )
+from trainers.run.program import Plan
 
 
 class DecoderForCausalLM(nnx.Module):
@@ -35,7 +39,6 @@ class DecoderForCausalLM(nnx.Module):
     head: nnx.Linear | None = None
 
     def __init__(self, config: ModelConfig, dtype: jnp.dtype, rngs: nnx.Rngs):
-        """Makes the modules; `dtype` is of the computation."""
         self.config = config
         self.embeddings = Embeddings(config, dtype, rngs)
         self.layers = layers_of(config, dtype, rngs)
@@ -49,14 +52,7 @@ class DecoderForCausalLM(nnx.Module):
         caches: Sequence[Cache] | None = None,
         key: jax.Array | None = None,
     ) -> tuple[jax.Array, list[Cache]]:
-        """Ids to what the head reads, [B, L, E], and every layer's cache.
-
-        Args:
-          input_ids_BxL: any integers.
-          context: of the tokens.
-          caches: one a layer, to go on from.
-          key: turns dropout on.
-        """
+        """What the head reads, [B, L, E], and every layer's cache; a key turns dropout on."""
         keys = split_keys(key, 1 + len(self.layers))
         x_BxLxH = self.embeddings(input_ids_BxL, context.positions_BxL, keys[0])
         after = []
@@ -80,12 +76,29 @@ class DecoderForCausalLM(nnx.Module):
         segment_ids_BxL: jax.Array,
         dropout_key: jax.Array | None = None,
     ) -> jax.Array:
-        """Logits f32 [B, L, V] of the token after each, within its segment.
-
-        Args:
-          input_ids_BxL: any integers.
-          segment_ids_BxL: any integers; 0 is padding.
-          dropout_key: turns dropout on.
-        """
+        """Logits f32 [B, L, V] of the token after each, within its segment; 0 is padding."""
         context = packed_context(segment_ids_BxL, causal=True)
         return self.logits(self.hidden(input_ids_BxL, context, key=dropout_key)[0])
+
+
+class ClmObjective:
+    """A `trainers.on_flax.flax_program.FlaxObjective`."""
+
+    def __init__(self, plan: Plan):
+        dtype = compute_dtype(plan.flags.compute.precision)
+        self._graph = graph_of(DecoderForCausalLM, plan.model, dtype)
+
+    def rows(self, batch: DeviceBatch, *, training: bool) -> DeviceBatch:
+        """Rows as they are stored; `loss_weights` are 1 where predicting THIS token counts."""
+        dtypes = {"input_ids": jnp.int32, "segment_ids": jnp.int32, "loss_weights": jnp.float32}
+        return {name: batch[name].astype(dtype) for name, dtype in dtypes.items()}
+
+    def weight(self, rows: DeviceBatch) -> jax.Array:
+        """Tokens that are predicted."""
+        return rows["loss_weights"][:, 1:].sum()
+
+    def sums(self, params: Params, rows: DeviceBatch, key: jax.Array | None) -> Sums:
+        """Of every token given those before it in its segment."""
+        model = nnx.merge(self._graph, params)
+        logits_BxLxV = model(rows["input_ids"], rows["segment_ids"], key)[:, :-1]
+        return token_sums(logits_BxLxV, rows["input_ids"][:, 1:], rows["loss_weights"][:, 1:])

@@ -8,21 +8,31 @@ rest: see `ModelConfig`. Rows are packed: attention and positions stay inside se
 Legend: B rows, L tokens a row, K masked slots a row, H hidden, E embedding, V vocabulary.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
+from schemas.features import max_masked_slots
+from schemas.sidecar import Schema
+from trainers.models.families import ACTIVATIONS
 from trainers.models.model_config import ModelConfig
-from trainers.models.modules import ACTIVATIONS
+from trainers.on_flax.flax_program import DeviceBatch, Sums, compute_dtype, token_sums
 from trainers.on_flax.layers import (
     FORMULAS,
     Embeddings,
+    Params,
     add_parts,
+    graph_of,
     head_logits,
     layers_of,
     packed_context,
     split_keys,
 )
+from trainers.run.program import Plan
+from trainers.tasks.language_models import MlmFlags, mask_rates
 
 
 class MaskedHead(nnx.Module):
@@ -33,7 +43,6 @@ class MaskedHead(nnx.Module):
     table: nnx.Embed | None = None
 
     def __init__(self, config: ModelConfig, dtype: jnp.dtype, rngs: nnx.Rngs):
-        """Makes the modules; `dtype` is of the computation."""
         self.config, self.bias = config, nnx.Param(jnp.zeros(config.vocab_size))
         add_parts(self, "head.", config, dtype, rngs)
 
@@ -49,7 +58,6 @@ class EncoderForMaskedLM(nnx.Module):
     """Packed rows to logits at the masked positions."""
 
     def __init__(self, config: ModelConfig, dtype: jnp.dtype, rngs: nnx.Rngs):
-        """Makes the modules; `dtype` is of the computation."""
         self.embeddings = Embeddings(config, dtype, rngs)
         self.layers = layers_of(config, dtype, rngs)
         self.head = MaskedHead(config, dtype, rngs)
@@ -64,12 +72,7 @@ class EncoderForMaskedLM(nnx.Module):
     ) -> jax.Array:
         """Logits f32 [B, K, V] at the masked positions: the head costs K / L of its full price.
 
-        Args:
-          input_ids_BxL: any integers.
-          segment_ids_BxL: any integers; 0 is padding.
-          masked_positions_BxK: any integers, such as 0 in empty slots.
-          dropout_key: turns dropout on.
-          token_type_ids_BxL: below `token_types`; None is 0 everywhere.
+        Segment 0 is padding; no token types are 0 everywhere; a key turns dropout on.
         """
         context = packed_context(segment_ids_BxL, causal=False)
         keys = split_keys(dropout_key, 1 + len(self.layers))
@@ -79,3 +82,138 @@ class EncoderForMaskedLM(nnx.Module):
         slots_BxKx1 = masked_positions_BxK[..., None].astype(jnp.int32)
         x_BxKxH = jnp.take_along_axis(x_BxLxH, slots_BxKx1, axis=1)
         return self.head(x_BxKxH, self.embeddings.tokens)
+
+
+AS_MASK, AS_RANDOM = 0.8, 0.1
+
+
+class MaskedRows(NamedTuple):
+    """What the model reads and what it is to predict."""
+
+    input_ids: jax.Array  # int32 [B, L], masked
+    segment_ids: jax.Array  # int32 [B, L]
+    positions: jax.Array  # int32 [B, K], where tokens were masked
+    labels: jax.Array  # int32 [B, K], what stood there
+    weights: jax.Array  # f32 [B, K], 1 for a slot in use
+
+
+def row_bits(seed: int, row_index_Bx2: jax.Array, epoch_B: jax.Array, count: int) -> jax.Array:
+    """Random bits of every (row, epoch): so many uint32 for each, [B, count].
+
+    The row's index in its split is given as two uint32, the low and the high half.
+    """
+
+    def bits_of(row: jax.Array, epoch: jax.Array) -> jax.Array:
+        key = jax.random.wrap_key_data(row, impl="threefry2x32")  # a key of 64 bits, as it is
+        key = jax.random.fold_in(jax.random.fold_in(key, epoch), seed)
+        return jax.random.bits(key, (count,), jnp.uint32)
+
+    return jax.vmap(bits_of)(row_index_Bx2, epoch_B)
+
+
+def stored_masks(batch: dict[str, jax.Array]) -> MaskedRows:
+    """The masks that the rows carry."""
+    return MaskedRows(
+        batch["input_ids"].astype(jnp.int32),
+        batch["segment_ids"].astype(jnp.int32),
+        batch["masked_positions"].astype(jnp.int32),
+        batch["masked_ids"].astype(jnp.int32),
+        batch["masked_weights"].astype(jnp.float32),
+    )
+
+
+def unmasked_ids(batch: dict[str, jax.Array]) -> jax.Array:
+    """The ids before static masking, int32 [B, L]; as they are, where rows carry no masks."""
+    ids_BxL = batch["input_ids"].astype(jnp.int32)
+    if "masked_positions" not in batch:
+        return ids_BxL
+    masks = stored_masks(batch)
+    return _put(ids_BxL, masks.positions, masks.weights > 0, masks.labels)
+
+
+def masked_anew(
+    batch: dict[str, jax.Array], *, schema: Schema, rate: float, seed: int
+) -> MaskedRows:
+    """Masks drawn for the rows' epochs; the rows' own masks, if any, are undone first.
+
+    Args:
+      batch: integer columns of the rows, with `row_index` uint32 [B, 2] and `epoch` uint32 [B].
+      schema: whose special ids are never picked and never put in.
+      rate: share of a row's ordinary tokens that are picked, rounded, at least one.
+      seed: of the run in training, of the set in evaluations; below 2**32.
+    """
+    specials = np.asarray(sorted(set(schema.all_special_ids)), np.int32)
+    slots = max_masked_slots(schema.max_length, rate)
+    ids_BxL = unmasked_ids(batch)
+    segment_ids_BxL = batch["segment_ids"].astype(jnp.int32)
+    ordinary_BxL = (segment_ids_BxL > 0) & ~(ids_BxL[..., None] == specials).any(-1)
+    length = ids_BxL.shape[1]
+    bits = row_bits(seed, batch["row_index"], batch["epoch"], length + 2 * slots)
+    order_BxL, way_BxK, token_BxK = jnp.split(bits, [length, length + slots], axis=1)
+
+    # The K smallest numbers are a sample without replacement; what may not be picked sorts last.
+    order_BxL = jnp.where(ordinary_BxL, order_BxL >> 1, jnp.uint32(0xFFFFFFFF))
+    positions_BxK = jnp.argsort(order_BxL, axis=1)[:, :slots].astype(jnp.int32)
+    ordinary_Bx1 = ordinary_BxL.sum(axis=1, keepdims=True)
+    picked_Bx1 = jnp.clip(jnp.round(rate * ordinary_Bx1).astype(jnp.int32), 1, slots)
+    used_BxK = jnp.arange(slots) < jnp.minimum(picked_Bx1, ordinary_Bx1)
+    labels_BxK = jnp.take_along_axis(ids_BxL, positions_BxK, axis=1)
+
+    random_BxK = _ordinary(token_BxK, specials, schema.vocab_size)
+    new_BxK = jnp.where(way_BxK < _below(AS_MASK + AS_RANDOM), random_BxK, labels_BxK)
+    new_BxK = jnp.where(way_BxK < _below(AS_MASK), schema.special_ids["mask"], new_BxK)
+    input_ids_BxL = _put(ids_BxL, positions_BxK, used_BxK, new_BxK)
+    weights_BxK = used_BxK.astype(jnp.float32)
+    return MaskedRows(input_ids_BxL, segment_ids_BxL, positions_BxK, labels_BxK, weights_BxK)
+
+
+def _below(share: float) -> jax.Array:
+    """The bound below which this share of random uint32 lies."""
+    return jnp.uint32(round(share * (1 << 32)))
+
+
+def _ordinary(bits: jax.Array, specials: np.ndarray, vocab_size: int) -> jax.Array:
+    """Random bits to ids that are not special, each as likely as the next (to 1 in 2**32 / V)."""
+    number = (bits % jnp.uint32(vocab_size - len(specials))).astype(jnp.int32)
+    # The r-th ordinary id is r plus the number of special ids at or below it.
+    gaps = jnp.asarray(specials - np.arange(len(specials), dtype=np.int32))
+    return number + (number[..., None] >= gaps).sum(-1)
+
+
+def _put(
+    ids_BxL: jax.Array, slots_BxK: jax.Array, used_BxK: jax.Array, new_BxK: jax.Array
+) -> jax.Array:
+    # An empty slot points past the row and is dropped: it must not overwrite position 0.
+    slots_BxK = jnp.where(used_BxK, slots_BxK, ids_BxL.shape[1])
+    return ids_BxL.at[jnp.arange(len(ids_BxL))[:, None], slots_BxK].set(new_BxK, mode="drop")
+
+
+class MlmObjective:
+    """A `trainers.on_flax.flax_program.FlaxObjective`."""
+
+    def __init__(self, plan: Plan):
+        dtype = compute_dtype(plan.flags.compute.precision)
+        self._graph = graph_of(EncoderForMaskedLM, plan.model, dtype)
+        task = plan.flags.task
+        assert isinstance(task, MlmFlags)
+        self._rates = mask_rates(task, plan.schema)
+        self._schema, self._seed = plan.schema, plan.flags.compute.seed
+
+    def rows(self, batch: DeviceBatch, *, training: bool) -> MaskedRows:
+        """Rows with the masks they carry, or with new ones."""
+        # Weights are measured alike whatever flags the command has: only the set counts.
+        of_the_set = self._rates.evaluation, self._schema.seed % (1 << 32)
+        rate, seed = (self._rates.training, self._seed) if training else of_the_set
+        if rate is None:
+            return stored_masks(batch)
+        return masked_anew(batch, schema=self._schema, rate=rate, seed=seed)
+
+    def weight(self, rows: MaskedRows) -> jax.Array:
+        """Masked tokens."""
+        return rows.weights.sum()
+
+    def sums(self, params: Params, rows: MaskedRows, key: jax.Array | None) -> Sums:
+        """Of all slots in use."""
+        model = nnx.merge(self._graph, params)
+        logits_BxKxV = model(rows.input_ids, rows.segment_ids, rows.positions, key)
+        return token_sums(logits_BxKxV, rows.labels, rows.weights)

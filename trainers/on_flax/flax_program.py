@@ -16,14 +16,13 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from schemas.errors import DataError, UsageError
+from schemas.errors import UsageError
 from trainers.data.batches import Batch
-from trainers.models.modules import Weights
+from trainers.flags.run_flags import OptimizationFlags
+from trainers.models.families import Weights
 from trainers.on_flax.layers import Params, named_leaves, to_params, to_weights
-from trainers.run.flags import RunFlags
-from trainers.run.program import Arrays, Plan, Program, only_whole_state
-from trainers.run.schedule import Schedule
-from trainers.tasks.language import CORRECT, COUNTED, LOSS
+from trainers.run.program import Arrays, Plan, Program, Schedule, check_state
+from trainers.tasks.language_models import CORRECT, COUNTED, LOSS
 
 DeviceBatch: TypeAlias = dict[str, jax.Array]  # a batch of the reader's on the devices
 Rows: TypeAlias = Any  # what a model reads and predicts: a pytree of arrays whose first axis is B
@@ -62,30 +61,25 @@ class FlaxProgram(Program):
     """A model on all local devices: each holds all weights and its share of the rows."""
 
     def __init__(self, plan: Plan, objective: FlaxObjective, devices: Sequence[Any] | None = None):
-        """Compiles nothing yet.
-
-        Args:
-          plan: of the run.
-          objective: its model and loss.
-          devices: to share batches over; the default is all local ones.
+        """Compiles nothing yet; batches are shared by the devices, all local ones by default.
 
         Raises:
           UsageError: the devices cannot share a batch, or there are other processes with theirs.
         """
-        devices, flags = devices or jax.local_devices(), plan.flags
+        devices, compute = devices or jax.local_devices(), plan.flags.compute
         self._plan, self._objective = plan, objective
-        self._accumulation = flags.accumulation or 1
-        _check_devices(flags.batch_size, len(devices), self._accumulation)
+        self._accumulation = compute.accumulation or 1
+        _check_devices(compute.batch_size, len(devices), self._accumulation)
         self.steps = plan.steps
-        self.evaluation_rows = flags.batch_size // self._accumulation
-        dtype = compute_dtype(flags.precision)
+        self.evaluation_rows = compute.batch_size // self._accumulation
+        dtype = compute_dtype(compute.precision)
         self.description = f"{len(devices)} x {devices[0].device_kind}, {dtype}"
         mesh = Mesh(np.array(devices), ("rows",))
         self._replicated = NamedSharding(mesh, PartitionSpec())
         self._by_row = NamedSharding(mesh, PartitionSpec("rows"))
         self._micro_by_row = NamedSharding(mesh, PartitionSpec(None, "rows"))
-        self._rate = learning_rate(flags, plan.steps)
-        self._optimizer = optimizer_for(flags, self._rate)
+        self._rate = learning_rate(plan.flags.optimization, plan.steps)
+        self._optimizer = optimizer_for(plan.flags.optimization, self._rate)
         self._columns: dict[str, Any] = {  # shape of a row, dtype
             **{feature.name: (feature.shape, feature.dtype) for feature in plan.schema.features},
             "row_index": ((2,), jnp.uint32),
@@ -100,13 +94,7 @@ class FlaxProgram(Program):
 
     def _whole_state(self, state: Arrays) -> optax.OptState:
         due = jax.eval_shape(self._optimizer.init, self._params)
-        try:
-            only_whole_state(state, named_leaves(due))
-        except ValueError as error:
-            raise DataError(
-                f"the optimizer's state in the checkpoint is not that of this model and "
-                f"--optimizer={self._plan.flags.optimizer}: {error}"
-            ) from error
+        check_state(state, named_leaves(due), self._plan.flags.optimization.optimizer)
         values = [state[name] for name in named_leaves(due)]
         return jax.device_put(jax.tree.unflatten(jax.tree.structure(due), values), self._replicated)
 
@@ -118,7 +106,7 @@ class FlaxProgram(Program):
                 begin = jax.jit(self._optimizer.init, out_shardings=self._replicated)
                 self._state = begin(self._params)
             jitted = jax.jit(self._step, donate_argnums=(0, 1), out_shardings=self._replicated)
-            batch = self._abstract_batch(self._plan.flags.batch_size)
+            batch = self._abstract_batch(self._plan.flags.compute.batch_size)
             done = self._abstract(np.uint32(0))
             self._train = jitted.lower(params, self._abstract(self._state), batch, done).compile()
         if evaluates:
@@ -136,7 +124,7 @@ class FlaxProgram(Program):
             name: shape_of((rows, *shape), dtype) for name, (shape, dtype) in self._columns.items()
         }
 
-    def place(self, rows: Batch) -> DeviceBatch:
+    def put(self, rows: Batch) -> DeviceBatch:
         """Rows on the devices, in their narrow dtypes; 64-bit indices as two words."""
         words = np.ascontiguousarray(rows["row_index"], "<i8").view("<u4").reshape(-1, 2)
         rows = dict(rows, row_index=words, epoch=rows["epoch"].astype(np.uint32))
@@ -175,7 +163,7 @@ class FlaxProgram(Program):
         """
         rows = self._objective.rows(batch, training=True)
         counted = self._objective.weight(rows)
-        total, key = jnp.maximum(counted, 1.0), dropout_key(self._plan.flags.seed, done)
+        total, key = jnp.maximum(counted, 1.0), dropout_key(self._plan.flags.compute.seed, done)
         take = self._gradients if self._accumulation == 1 else self._accumulated
         loss, gradients = take(params, rows, total, key)
         updates, state = self._optimizer.update(gradients, state, params)
@@ -241,7 +229,7 @@ def dropout_key(seed: int, step: jax.Array | int) -> jax.Array:
 Rate = Callable[[Any], Any]  # steps done -> learning rate
 
 
-def learning_rate(flags: RunFlags, steps: int) -> Rate:
+def learning_rate(flags: OptimizationFlags, steps: int) -> Rate:
     """The rate of each step of a run of so many, see `Schedule`; pure."""
     schedule = Schedule(steps, flags.warmup_steps)
 
@@ -252,7 +240,7 @@ def learning_rate(flags: RunFlags, steps: int) -> Rate:
     return rate
 
 
-def optimizer_for(flags: RunFlags, rate: Rate) -> optax.GradientTransformation:
+def optimizer_for(flags: OptimizationFlags, rate: Rate) -> optax.GradientTransformation:
     """Clipping and the optimizer; weights of matrices decay, biases and norms (vectors) do not."""
     betas: Any = {"b1": flags.beta1, "b2": flags.beta2}
     decay: Any = {"weight_decay": flags.weight_decay, "mask": _matrices}

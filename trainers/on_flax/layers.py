@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from trainers.models.families import ACTIVATIONS, Weights
 from trainers.models.model_config import ModelConfig
-from trainers.models.modules import ACTIVATIONS, Weights
 from trainers.models.weights import Layout, from_layout, to_layout
 
 Params: TypeAlias = Any  # nested dicts of f32 arrays, lists as dicts by index
@@ -59,13 +59,9 @@ class Cache(NamedTuple):
 
 
 def packed_context(segment_ids_BxL: jax.Array, *, causal: bool) -> Context:
-    """Keeps positions and attention inside the segments of packed rows.
+    """Keeps positions and attention inside the segments of packed rows; segment 0 is padding.
 
     A query in padding is allowed nothing: its softmax is then uniform, and no loss reads it.
-
-    Args:
-      segment_ids_BxL: any integers; 0 is padding.
-      causal: whether a token sees itself and what is before it only.
     """
     is_same = segment_ids_BxL[:, :, None] == segment_ids_BxL[:, None, :]
     is_allowed = is_same & (segment_ids_BxL[:, None, :] != 0)
@@ -76,12 +72,9 @@ def packed_context(segment_ids_BxL: jax.Array, *, causal: bool) -> Context:
 
 
 def positions_from_segments(segment_ids_BxL: jax.Array) -> jax.Array:
-    """Positions that restart at 0 in each segment: [[1, 1, 1, 2, 2, 0]] -> [[0, 1, 2, 0, 1, 0]].
+    """Int32 [B, L], from 0 in each segment: [[1, 1, 1, 2, 2, 0]] -> [[0, 1, 2, 0, 1, 0]].
 
     The same function as `schemas.features.positions_from_segments`, on the device.
-
-    Returns:
-      int32 [B, L]; 0 at padding.
     """
     index_L = jnp.arange(segment_ids_BxL.shape[1], dtype=jnp.int32)
     changes_BxL = segment_ids_BxL[:, 1:] != segment_ids_BxL[:, :-1]
@@ -139,7 +132,6 @@ class Embeddings(nnx.Module):
     projection: nnx.Linear
 
     def __init__(self, config: ModelConfig, dtype: jnp.dtype, rngs: nnx.Rngs):
-        """Makes the modules."""
         self.config = config
         add_parts(self, "embeddings.", config, dtype, rngs)
 
@@ -176,7 +168,6 @@ class Layer(nnx.Module):
     mlp_norm: nnx.LayerNorm
 
     def __init__(self, config: ModelConfig, index: int, dtype: jnp.dtype, rngs: nnx.Rngs):
-        """Makes the modules of a layer, which count from 0."""
         self.config, self.dtype, self.scale = config, dtype, config.attention_scale(index)
         add_parts(self, f"layers.{index}.", config, dtype, rngs)
 
@@ -188,16 +179,9 @@ class Layer(nnx.Module):
         cache: Cache | None = None,
         key: jax.Array | None = None,
     ) -> tuple[jax.Array, Cache]:
-        """One layer.
+        """Hidden states [B, L, H], and the cache with these tokens' keys and values in it.
 
-        Args:
-          x_BxLxH: hidden states.
-          context: of the tokens.
-          cache: of the tokens before; these tokens' keys and values are written into it.
-          key: turns dropout on.
-
-        Returns:
-          Hidden states [B, L, H], and the cache with these tokens in it.
+        A key turns dropout on; without a cache tokens attend to each other only.
         """
         probability_key, attention_key, mlp_key = split_keys(key, 3)
         normed = self.attention_norm(x_BxLxH) if self.config.norm_first else x_BxLxH

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainers.data.batches import Batch
+from trainers.models.families import ACTIVATIONS
 from trainers.models.model_config import ModelConfig
-from trainers.models.modules import ACTIVATIONS
 from trainers.on_poptorch.module_program import Inputs, ModuleObjective
 from trainers.run.program import Arrays
 from trainers.tasks.classification import LABEL, LOGITS

@@ -24,24 +24,32 @@ from torch import Tensor
 
 from schemas.errors import UsageError
 from trainers.data.batches import Batch
+from trainers.flags.run_flags import OptimizationFlags, RunFlags
 from trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_arrays
-from trainers.on_poptorch.module_program import copy_to_host
-from trainers.on_poptorch.torch_optimizers import RANDOM, check_state, poptorch_optimizer
-from trainers.run.program import Arrays, Plan, Program
-from trainers.run.schedule import Schedule
+from trainers.on_poptorch.ipu_flags import IpuComputeFlags
+from trainers.on_poptorch.module_program import (
+    RANDOM,
+    check_device,
+    copy_to_host,
+    parameter_groups,
+)
+from trainers.run.program import Arrays, Plan, Program, Schedule, check_state
 from trainers.tasks.classification import LOGITS
 
 Tensors = Tuple[Tensor, ...]  # TEXT_INPUTS and the labels, int32
 
 
 class IpuProgram(Program):
-    """A classifier on IPUs; its flags are PoptorchClassifierFlags."""
+    """A classifier on IPUs."""
 
     def __init__(self, plan: Plan, class_weights: Sequence[float], poptorch: ModuleType):
         """Prepares the module, but compiles nothing yet; refuses flags that do not suit IPUs."""
-        self._schema, self._flags, self._poptorch = plan.schema, plan.flags, poptorch
-        _refuse_other_than_calls(self._flags, class_weights)
-        self._placement = placement = place_on_ipus(self._flags, layers=plan.model.layers)
+        compute, rates = plan.flags.compute, plan.flags.optimization
+        assert isinstance(compute, IpuComputeFlags)
+        self._schema, self._poptorch, self._rates = plan.schema, poptorch, rates
+        self._compute = compute
+        _refuse_other_than_calls(plan.flags, compute.device_iterations, class_weights)
+        self._placement = placement = place_on_ipus(compute, layers=plan.model.layers)
         self.steps_a_call = placement.device_iterations
         self.steps = -(-plan.steps // self.steps_a_call) * self.steps_a_call
         self.evaluation_rows, self.description = placement.call_rows, placement.description
@@ -55,8 +63,9 @@ class IpuProgram(Program):
                     # float16 has nothing between 0 and 6e-8: BERT's 1e-12 would be 0.
                     module.eps = max(module.eps, 1e-6)
         self._place_blocks()
-        self._optimizer = poptorch_optimizer(self._flags, self.module, poptorch, is_half=is_half)
-        self._share_of_rate = Schedule(self.steps, self._flags.warmup_steps)
+        scaling = compute.loss_scaling if is_half else None
+        self._optimizer = poptorch_optimizer(rates, self.module, poptorch, scaling)
+        self._share_of_rate = Schedule(self.steps, rates.warmup_steps)
         self._state: Optional[Arrays] = None  # of the checkpoint that the run goes on from
         self._training: Any = None
         self._inference: Any = None
@@ -87,7 +96,7 @@ class IpuProgram(Program):
         `check_state`, of the state that was loaded.
         """
         shape = (self._placement.call_rows, self._schema.max_length)
-        tensors = self.place({"input_ids": np.zeros(shape, np.int32)})
+        tensors = self.put({"input_ids": np.zeros(shape, np.int32)})
         if trains:
             self.module.train()
             self._training = self._poptorch.trainingModel(
@@ -118,15 +127,15 @@ class IpuProgram(Program):
         options.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.SameAsIpu))
         # Sums inside matrix products are float32, whatever the products are of.
         options.Precision.setPartialsType(torch.float32)
-        if self._flags.executable_cache is not None:
-            options.enableExecutableCaching(self._flags.executable_cache)
+        if self._compute.executable_cache is not None:
+            options.enableExecutableCaching(self._compute.executable_cache)
         # Accumulation is for training only; in an evaluation its microbatches are device
         # iterations, which fill the pipeline just as well.
         options.deviceIterations(steps if trains else steps * placement.accumulation)
         if trains:
             options.Training.gradientAccumulation(placement.accumulation)
             options.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Mean)
-            options.randomSeed(self._flags.seed)
+            options.randomSeed(self._compute.seed)
         # What float16 cannot hold is rounded up or down by chance, so that small updates add up.
         options.Precision.enableStochasticRounding(trains and placement.precision == "float16")
         return options
@@ -134,7 +143,9 @@ class IpuProgram(Program):
     def _load_state(self, state: Arrays) -> None:
         # PopTorch keeps rates and decays beside the moments: these stay as the flags have them.
         found = self._optimizer.state_dict()
-        check_state(state, found["ipu_state"], on_ipus=True)
+        check_device(state, on_ipus=True)
+        moments = {name: value for name, value in state.items() if name != RANDOM}
+        check_state(moments, found["ipu_state"], self._rates.optimizer)
         found["ipu_state"] = {
             name: torch.tensor(state[name], dtype=due.dtype)
             for name, due in found["ipu_state"].items()
@@ -142,14 +153,14 @@ class IpuProgram(Program):
         self._optimizer.load_state_dict(found)
         self._training.rng_state = state[RANDOM].tolist()
 
-    def place(self, rows: Batch) -> Tensors:
+    def put(self, rows: Batch) -> Tensors:
         """Tensors on the host; PopTorch sends them to the IPUs."""
         return tuple(torch.from_numpy(array) for array in classifier_arrays(rows).values())
 
     def train(self, placed: Tensors, step: int) -> Callable[[], List[Dict[str, float]]]:
         """As many steps as a call runs, with the learning rate of the first of them."""
         training = self._attach(self._training)
-        rate = self._flags.learning_rate * self._share_of_rate(step)
+        rate = self._rates.learning_rate * self._share_of_rate(step)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         training.setOptimizer(self._optimizer)
@@ -189,21 +200,56 @@ class IpuProgram(Program):
         return wanted
 
 
-def _refuse_other_than_calls(flags: Any, class_weights: Sequence[float]) -> None:
+def _refuse_other_than_calls(flags: RunFlags, a_call: int, class_weights: Sequence[float]) -> None:
     """Refuses what IPUs, which answer after whole calls of equal microbatches, cannot do."""
-    a_call = flags.device_iterations
     for name in ("steps", "stop_after", "evaluate_every", "checkpoint_every"):
-        value = getattr(flags, name)
-        if flags.trains and value is not None and value % a_call:
+        value = getattr(flags.length, name)
+        if value is not None and value % a_call:
             raise UsageError(
                 f"--{name}={value} is no multiple of --device_iterations={a_call}: the IPUs answer "
                 "after so many steps; give a multiple"
             )
     if any(weight != 1.0 for weight in class_weights):
         raise UsageError(
-            f"--class_weights={flags.class_weights}: IPUs weigh all microbatches alike, whatever "
-            "classes are in them; leave it out, or give --device=cpu"
+            "--class_weights: IPUs weigh all microbatches alike, whatever classes are in them; "
+            "leave it out, or give --device=cpu"
         )
+
+
+def poptorch_optimizer(
+    flags: OptimizationFlags,
+    module: torch.nn.Module,
+    poptorch: ModuleType,
+    loss_scaling: Optional[float],
+) -> torch.optim.Optimizer:
+    """The optimizer that runs on IPUs: moments in float32, gradients as the model has them.
+
+    Gradients are float16, and scaled, where there is a `loss_scaling`, else float32.
+    """
+    groups = parameter_groups(module, flags.weight_decay)
+    shared = {
+        "lr": flags.learning_rate,
+        "loss_scaling": loss_scaling or 1.0,
+        "accum_type": torch.float16 if loss_scaling else torch.float32,
+        "max_grad_norm": flags.clip_norm or float("inf"),
+    }
+    if flags.optimizer == "sgd_momentum":
+        return poptorch.optim.SGD(
+            groups,
+            momentum=flags.beta1,
+            use_combined_accum=False,  # gradients and velocity apart, each of its own type
+            velocity_accum_type=torch.float32,
+            **shared,
+        )
+    return poptorch.optim.AdamW(
+        groups,
+        betas=(flags.beta1, flags.beta2),
+        eps=flags.epsilon,
+        bias_correction=True,
+        first_order_momentum_accum_type=torch.float32,
+        second_order_momentum_accum_type=torch.float32,
+        **shared,
+    )
 
 
 def find_poptorch(wanted: str) -> Optional[ModuleType]:
@@ -297,8 +343,8 @@ def parse_blocks(text: str, layers: int) -> Tuple[int, ...]:
     return blocks
 
 
-def place_on_ipus(flags: Any, *, layers: int) -> Placement:
-    """Shares rows and blocks out, as PoptorchClassifierFlags say.
+def place_on_ipus(flags: IpuComputeFlags, *, layers: int) -> Placement:
+    """Shares rows and blocks out, as the flags say.
 
     Raises:
       UsageError: they do not go together; names the values and the remedy.
@@ -323,7 +369,7 @@ def place_on_ipus(flags: Any, *, layers: int) -> Placement:
     )
 
 
-def _accumulation(flags: Any, share: int, *, ipus: int) -> int:
+def _accumulation(flags: IpuComputeFlags, share: int, *, ipus: int) -> int:
     """Microbatches a replica's share is cut into: what was asked for, or as few as can be."""
     # A pipeline over n IPUs has n stages forward and n - 1 backward, each with a microbatch.
     stages, accumulation = 2 * ipus - 1, flags.accumulation

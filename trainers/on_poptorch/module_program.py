@@ -16,17 +16,16 @@ The module's state_dict has the names of `trainers.models.weights.shapes`.
 """
 
 from abc import ABC, abstractmethod
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from schemas.errors import UsageError
+from schemas.errors import DataError, UsageError
 from trainers.data.batches import Batch
-from trainers.on_poptorch.torch_optimizers import check_state, torch_optimizer
-from trainers.run.program import Arrays, Plan, Program
-from trainers.run.schedule import Schedule
+from trainers.flags.run_flags import OptimizationFlags
+from trainers.run.program import Arrays, Plan, Program, Schedule, check_state
 
 Inputs = Mapping[str, Tensor]
 
@@ -63,17 +62,17 @@ class PlacedRows(NamedTuple):
 
 
 class ModuleProgram(Program):
-    """A module on the CPU or a GPU; its flags are RunFlags and `device`."""
+    """A module on the CPU or a GPU."""
 
-    def __init__(self, plan: Plan, objective: ModuleObjective):
-        """Takes the module to its device; raises as `choose_device` and `torch_optimizer`."""
-        self._flags = flags = plan.flags
-        self._device, self._precision = choose_device(flags.device, flags.precision)
+    def __init__(self, plan: Plan, objective: ModuleObjective, device: str):
+        """Takes the module to its device; raises as `choose_device`."""
+        self._compute, self._rates = plan.flags.compute, plan.flags.optimization
+        self._device, self._precision = choose_device(device, self._compute.precision)
         self._objective, self.module = objective, objective.module.to(self._device)
-        self._optimizer = torch_optimizer(flags, self.module)
-        self.steps = plan.steps
-        self.evaluation_rows = flags.batch_size // (flags.accumulation or 1)
-        self._share_of_rate = Schedule(self.steps, flags.warmup_steps)
+        self._optimizer = torch_optimizer(self._rates, self.module)
+        self.steps, self._microbatches = plan.steps, self._compute.accumulation or 1
+        self.evaluation_rows = self._compute.batch_size // self._microbatches
+        self._share_of_rate = Schedule(self.steps, self._rates.warmup_steps)
         self.description = f"PyTorch on {self._device.type}, {self._precision}"
 
     def load(self, weights: Arrays, state: Optional[Arrays]) -> None:
@@ -89,14 +88,15 @@ class ModuleProgram(Program):
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         due = self._optimizer_tensors()
-        check_state(state, due, on_ipus=False)
+        check_device(state, on_ipus=False)
+        check_state(state, due, self._rates.optimizer)
         for name, tensor in due.items():
             tensor.copy_(torch.tensor(state[name]))
 
     def compile(self, *, trains: bool, evaluates: bool) -> None:
         """Nothing: PyTorch runs operators one by one."""
 
-    def place(self, rows: Batch) -> PlacedRows:
+    def put(self, rows: Batch) -> PlacedRows:
         """Tensors on the device; nobody waits for their way to a GPU."""
         arrays, counted = self._objective.prepare(rows)
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
@@ -107,20 +107,20 @@ class ModuleProgram(Program):
 
     def train(self, placed: PlacedRows, step: int) -> Callable[[], List[Dict[str, float]]]:
         """One step: microbatches one after another, then the optimizer."""
-        flags, module = self._flags, self.module
-        rate = flags.learning_rate * self._share_of_rate(step)
+        rates, module = self._rates, self.module
+        rate = rates.learning_rate * self._share_of_rate(step)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
-        torch.manual_seed(dropout_seed(flags.seed, step))
+        torch.manual_seed(dropout_seed(self._compute.seed, step))
         module.train()
         self._optimizer.zero_grad(set_to_none=True)
         loss = torch.zeros((), device=self._device)
-        for inputs in self._microbatches(placed.inputs):
+        for inputs in self._cut(placed.inputs):
             with self._autocast():
                 part = self._objective.loss(inputs) / (placed.counted or 1.0)
             part.backward()
             loss += part.detach()
-        limit = flags.clip_norm or float("inf")
+        limit = rates.clip_norm or float("inf")
         norm = torch.nn.utils.clip_grad_norm_(module.parameters(), limit)
         self._optimizer.step()
         read = send_to_host(torch.stack((loss, norm)))
@@ -155,14 +155,49 @@ class ModuleProgram(Program):
             for name, value in kept.items()
         }
 
-    def _microbatches(self, inputs: Inputs) -> List[Inputs]:
-        count = self._flags.accumulation or 1
+    def _cut(self, inputs: Inputs) -> List[Inputs]:
+        count = self._microbatches
         chunks = {name: tensor.chunk(count) for name, tensor in inputs.items()}
         return [{name: parts[i] for name, parts in chunks.items()} for i in range(count)]
 
     def _autocast(self) -> torch.autocast:
         is_on = self._precision == "bfloat16"
         return torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=is_on)
+
+
+def parameter_groups(module: nn.Module, weight_decay: float) -> List[Dict[str, Any]]:
+    """Two groups of weights: matrices, which decay, and vectors (biases, norms), which do not."""
+    weights = list(module.parameters())
+    return [
+        {"params": [w for w in weights if w.ndim > 1], "weight_decay": weight_decay},
+        {"params": [w for w in weights if w.ndim <= 1], "weight_decay": 0.0},
+    ]
+
+
+def torch_optimizer(flags: OptimizationFlags, module: nn.Module) -> torch.optim.Optimizer:
+    """The optimizer where there is no IPU."""
+    groups = parameter_groups(module, flags.weight_decay)
+    if flags.optimizer == "sgd_momentum":
+        return torch.optim.SGD(groups, lr=flags.learning_rate, momentum=flags.beta1)
+    betas = (flags.beta1, flags.beta2)
+    return torch.optim.AdamW(groups, lr=flags.learning_rate, betas=betas, eps=flags.epsilon)
+
+
+RANDOM = "random"  # a checkpoint's random numbers, which only IPUs keep
+
+
+def check_device(state: Arrays, *, on_ipus: bool) -> None:
+    """Refuses a checkpoint of another kind of device, whose optimizer keeps another state.
+
+    Raises:
+      DataError: names both devices.
+    """
+    here, there = ("IPUs", "plain PyTorch") if on_ipus else ("plain PyTorch", "IPUs")
+    if (RANDOM in state) != on_ipus:
+        raise DataError(
+            f"the checkpoint is of a run on {there}, and this one is on {here}: their optimizers "
+            "keep different states. Resume there, or start anew with --init_from an exported model"
+        )
 
 
 def choose_device(wanted: str, precision: str) -> Tuple[torch.device, str]:

@@ -11,12 +11,14 @@ Legend: B rows, L tokens a row, H hidden, V vocabulary.
 from typing import Any
 
 from schemas.errors import UsageError
+from schemas.sidecar import Schema
 from trainers.models.model_config import ModelConfig
 from trainers.on_tf.backend import keras, tf
 from trainers.on_tf.tf_layers import (
     Block,
     Seed,
     Seen,
+    Tensors,
     dense,
     dropped,
     float32_product,
@@ -24,16 +26,16 @@ from trainers.on_tf.tf_layers import (
     table,
     through_blocks,
 )
+from trainers.on_tf.tf_program import Sums, TfObjective
+from trainers.tasks.language_models import CORRECT, COUNTED, LOSS
+from trainers.tasks.qa import ANSWER_IDS, ANSWER_LENGTHS
 
 
 def allowed_attention(segment_ids_BxL: Any, prefix_mask_BxL: Any = None) -> Any:
     """Bool [B, L, L]: who attends whom in packed rows.
 
-    A token sees its own segment up to itself; and all of its segment's prefix, where there is one.
-
-    Args:
-      segment_ids_BxL: any integers; 0 is padding, which sees padding only.
-      prefix_mask_BxL: any integers, 1 on a segment's prefix; None is causal.
+    A token sees its own segment up to itself, and all of its segment's prefix, where `prefix_mask`
+    is 1; no mask is causal. Segment 0 is padding, which sees padding only.
     """
     segments = tf.cast(segment_ids_BxL, tf.int32)
     places = tf.range(segments.shape[1] or tf.shape(segments)[1])
@@ -100,12 +102,150 @@ class Decoder(keras.Model):
     def call(self, input_ids_BxL, segment_ids_BxL, prefix_mask_BxL=None, seed: Seed = None) -> Any:
         """Logits f32 [B, L, V] of the token after each, within its segment.
 
-        Args:
-          input_ids_BxL: any integers.
-          segment_ids_BxL: any integers; 0 is padding.
-          prefix_mask_BxL: 1 where attention is bidirectional; None is causal.
-          seed: turns dropout on.
+        Segment 0 is padding; a seed turns dropout on.
         """
         allowed = allowed_attention(segment_ids_BxL, prefix_mask_BxL)
         x_BxLxH, _ = self.hidden(input_ids_BxL, positions_of(segment_ids_BxL), allowed, seed)
         return self.logits(x_BxLxH)
+
+
+def answer_prompts(
+    model: Decoder, prompts_BxP: Any, lengths_B: Any, *, new_tokens: int, eos: int, prefix: bool
+) -> Tensors:
+    """The likeliest token after another, to eos or the longest answer; for use in a tf.function.
+
+    Args:
+      model: with room for P + T positions.
+      prompts_BxP: int32, filled up at the right with anything.
+      lengths_B: int32, tokens of each prompt; a row of 0 gives an answer without meaning.
+      new_tokens: T.
+      eos: the id that ends an answer.
+      prefix: whether a prompt's tokens see all of the prompt, or those before them only.
+
+    Returns:
+      ANSWER_IDS int32 [B, T], eos after a row's end; ANSWER_LENGTHS int32 [B], tokens before eos.
+    """
+    rows, places = tf.shape(prompts_BxP)[0], prompts_BxP.shape[1] or tf.shape(prompts_BxP)[1]
+    lengths_B = tf.maximum(tf.cast(lengths_B, tf.int32), 1)
+    index_P = tf.range(places)
+    is_prompt_Bx1xP = (index_P[None] < lengths_B[:, None])[:, None]
+    is_seen = is_prompt_Bx1xP if prefix else is_prompt_Bx1xP & (index_P[None] <= index_P[:, None])
+    x_BxPxH, prompt = model.hidden(prompts_BxP, index_P[None], is_seen)
+    last_BxH = tf.gather(x_BxPxH, lengths_B - 1, batch_dims=1)
+    config = model.config
+    # Time comes first, so that one write at one place adds a step's tokens.
+    shape = (new_tokens, rows, config.heads, config.hidden_size // config.heads)
+    empty = tf.zeros(shape, x_BxPxH.dtype)
+    caches = [(empty, empty) for _ in model.blocks]
+
+    def take(x_BxH: Any, step: Any, done_B: Any, ids_TxB: Any) -> tuple[Any, Any, Any]:
+        """Adds each row's likeliest token as number `step`."""
+        logits_BxV = model.logits(x_BxH[:, None])[:, 0]
+        best_B = tf.argmax(logits_BxV, axis=-1, output_type=tf.int32)
+        chosen_B = tf.where(done_B, eos, best_B)
+        ids_TxB = tf.tensor_scatter_nd_update(ids_TxB, [[step]], chosen_B[None])
+        return step + 1, done_B | (chosen_B == eos), ids_TxB
+
+    def goes_on(step: Any, done_B: Any, ids_TxB: Any, caches: Any) -> Any:
+        return (step < new_tokens) & ~tf.reduce_all(done_B)
+
+    def go_on(step: Any, done_B: Any, ids_TxB: Any, caches: Any) -> tuple[Any, ...]:
+        place = step - 1  # of the token that is read now
+        x = model.embed(ids_TxB[place][:, None], (lengths_B + place)[:, None])
+        is_new_1x1xT = (tf.range(new_tokens) <= place)[None, None]
+        kept = []
+        for block, before, cache in zip(model.blocks, prompt, caches, strict=True):
+            queries, *added = block.queries_keys_values(x)
+            cache = tuple(
+                tf.tensor_scatter_nd_update(old, [[place]], value[None, :, :, 0])
+                for old, value in zip(cache, added, strict=True)
+            )
+            keys, values = (tf.transpose(part, (1, 2, 0, 3)) for part in cache)
+            seen = (
+                Seen(before.keys_BxNxMxD, before.values_BxNxMxD, is_prompt_Bx1xP),
+                Seen(keys, values, is_new_1x1xT),
+            )
+            x = block.rest(x, queries, seen)
+            kept.append(cache)
+        return *take(model.final_norm(x)[:, 0], step, done_B, ids_TxB), kept
+
+    ids_TxB = tf.fill((new_tokens, rows), eos)
+    begin = take(last_BxH, tf.constant(0), tf.zeros((rows,), tf.bool), ids_TxB)
+    _, _, ids_TxB, _ = tf.while_loop(goes_on, go_on, (*begin, caches))
+    ids_BxT = tf.transpose(ids_TxB)
+    lengths_B = tf.reduce_sum(tf.cast(ids_BxT != eos, tf.int32), axis=1)
+    return {ANSWER_IDS: ids_BxT, ANSWER_LENGTHS: lengths_B}
+
+
+class QaObjective(TfObjective):
+    """Cross-entropy of the answers' tokens; evaluations also answer."""
+
+    features = ("input_ids", "segment_ids", "loss_weights", "prefix_mask", "prompt_length")
+
+    def __init__(self, config: ModelConfig, schema: Schema, *, answers: bool):
+        """Makes the model, in the scope of a strategy; evaluations answer, if `answers`."""
+        self.model, self._schema, self._answers = Decoder(config), schema, answers
+
+    def logits(self, batch: Tensors, seed: Seed = None) -> tf.Tensor:
+        """f32 [B, L, V] of a batch; a seed turns dropout on."""
+        return self.model(
+            batch["input_ids"], batch["segment_ids"], batch.get("prefix_mask"), seed=seed
+        )
+
+    def sums(self, batch: Tensors, seed: Seed) -> Sums:
+        """Tokens of answers count."""
+        return Sums(*map(tf.reduce_sum, self._rows(batch, seed)))
+
+    def _rows(self, batch: Tensors, seed: Seed = None) -> Sums:
+        """Each row's sums over the tokens that count; f32 [B]."""
+        # The token at a place is predicted from the one before it, which is in its segment: no
+        # segment begins with a token that counts.
+        logits_BxLxV = self.logits(batch, seed)[:, :-1]
+        target_BxL = tf.cast(batch["input_ids"], tf.int32)[:, 1:]
+        weight_BxL = tf.cast(batch["loss_weights"], tf.float32)[:, 1:]
+        loss_BxL = tf.nn.sparse_softmax_cross_entropy_with_logits(target_BxL, logits_BxLxV)
+        best_BxL = tf.argmax(logits_BxLxV, axis=-1, output_type=tf.int32)
+        is_right_BxL = tf.cast(best_BxL == target_BxL, tf.float32)
+        return Sums(
+            loss=tf.reduce_sum(weight_BxL * loss_BxL, axis=1),
+            correct=tf.reduce_sum(weight_BxL * is_right_BxL, axis=1),
+            counted=tf.reduce_sum(weight_BxL, axis=1),
+        )
+
+    def outputs(self, batch: Tensors) -> Tensors:
+        """Each row's sums, and the answer to its prompt."""
+        rows = self._rows(batch)
+        found = {LOSS: rows.loss, CORRECT: rows.correct, COUNTED: rows.counted}
+        if not self._answers:
+            return found
+        # Every prompt leaves room for the longest answer: that is in the contract.
+        places = batch["input_ids"].shape[1] - self._schema.parameters["max_answer_length"]
+        prompts = tf.cast(batch["input_ids"], tf.int32)[:, :places]
+        return {**found, **self._answer(prompts, batch["prompt_length"], self._schema)}
+
+    def _answer(self, prompts_BxP: Any, lengths_B: Any, schema: Schema) -> Tensors:
+        return answer_prompts(
+            self.model,
+            prompts_BxP,
+            lengths_B,
+            new_tokens=schema.parameters["max_answer_length"],
+            eos=schema.special_ids["eos"],
+            prefix=schema.parameters["qa_form"] == "prefix",
+        )
+
+    def serve(self, schema: Schema) -> Any:
+        """The function of a SavedModel, with decoding in it.
+
+        It takes int32 `input_ids` [rows, tokens], prompts filled up at the right, and
+        `prompt_lengths` [rows]; it gives int32 `answer_ids` [rows, longest answer], filled up with
+        eos, and `answer_lengths` [rows], the tokens before eos. A prompt may have max_length -
+        max_answer_length tokens, of the contract that lies in it.
+        """
+
+        def serve(input_ids: Any, prompt_lengths: Any) -> Tensors:
+            return self._answer(input_ids, prompt_lengths, schema)
+
+        return tf.function(serve).get_concrete_function(
+            input_ids=tf.TensorSpec((None, None), tf.int32, "input_ids"),
+            prompt_lengths=tf.TensorSpec((None,), tf.int32, "prompt_lengths"),
+        )

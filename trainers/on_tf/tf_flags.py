@@ -4,18 +4,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from schemas.errors import UsageError
-from trainers.data.flag_values import at_least, on_disk
-from trainers.models.hf_files import refuse_existing
-from trainers.run.flags import RunFlags
+from trainers.flags.run_flags import ComputeFlags, at_least, on_disk, refuse_existing
 
 
 @dataclass(frozen=True)
-class TfFlags(RunFlags):
-    """On which devices a run goes, and what it leaves for TensorFlow."""
+class TfComputeFlags(ComputeFlags):
+    """How a step is computed, and what a run leaves for TensorFlow."""
 
     export_saved_model: str | None = None
-    """Write the weights as a TensorFlow SavedModel: at the end of a run, or without --shards those
-    of the run in --output. --checkpoint says which."""
+    """At the end, write the weights as a TensorFlow SavedModel: the best where --best_by keeps
+    them, else the last. trainers.use_model exports others, and later."""
     device: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
     """auto: a TPU if there is one, else all GPUs, else the CPU."""
     cpu_devices: int = 1
@@ -26,7 +24,7 @@ class TfFlags(RunFlags):
     def __post_init__(self) -> None:
         """Refuses values that cannot be meant."""
         super().__post_init__()
-        at_least(self, "cpu_devices", 1)
+        at_least(self, 1, "cpu_devices")
         if self.cpu_devices > 1 and self.device not in ("auto", "cpu"):
             raise UsageError(
                 f"--cpu_devices={self.cpu_devices} splits the CPU, and --device={self.device} "
@@ -38,10 +36,5 @@ class TfFlags(RunFlags):
 
     @property
     def exports_program(self) -> bool:
-        """Whether the program writes files of its framework's own."""
+        """Whether a SavedModel is to be written."""
         return self.export_saved_model is not None
-
-    @property
-    def uses_run(self) -> bool:
-        """Whether something is asked of a run that can be done without a set."""
-        return super().uses_run or self.exports_program

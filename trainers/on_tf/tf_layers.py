@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
+from trainers.models.families import ACTIVATIONS, Weights
 from trainers.models.model_config import ModelConfig
-from trainers.models.modules import ACTIVATIONS, Weights
 from trainers.models.weights import Layout, from_layout, to_layout
 from trainers.on_tf.backend import keras, tf
 
@@ -137,7 +137,6 @@ class Block(keras.layers.Layer):
     """Self-attention and a feed-forward block, each with a residual and a LayerNorm."""
 
     def __init__(self, config: ModelConfig, index: int):
-        """Makes the parts of a layer, which count from 0, with weights of no meaning yet."""
         super().__init__(name=str(index))
         self.config, self.scale = config, config.attention_scale(index)
         hidden, wide = config.hidden_size, config.intermediate_size

@@ -5,8 +5,10 @@ each microbatch as many consecutive ones.
 """
 
 import os
+import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,14 +17,12 @@ from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
 from schemas.typed_json import to_json
 from trainers.data.batches import Batch
+from trainers.flags.run_flags import OptimizationFlags, refuse_existing
 from trainers.models.set_tokenizer import SCHEMA, TOKENIZER
 from trainers.on_tf.backend import keras, tf
-from trainers.on_tf.saved_models import write_saved_model
-from trainers.on_tf.tf_flags import TfFlags
+from trainers.on_tf.tf_flags import TfComputeFlags
 from trainers.on_tf.tf_layers import Seed, Tensors, fill, fold, read
-from trainers.on_tf.tf_optimizers import make_optimizer, named_state
-from trainers.run.program import Arrays, Plan, Program, only_whole_state
-from trainers.run.schedule import Schedule
+from trainers.run.program import Arrays, Plan, Program, Schedule, check_state
 
 _DROPOUT = 0x64726F70  # begins the seeds of dropout, so that they are no seeds of anything else
 
@@ -60,29 +60,27 @@ class TfProgram(Program):
     def __init__(self, plan: Plan, make_objective: Callable[[], TfObjective]):
         """Finds the devices and makes the model on them; compiles nothing yet.
 
-        Args:
-          plan: of the run.
-          make_objective: makes the model.
-
         Raises:
           UsageError: there are no such devices, or they cannot share the batch.
         """
-        self._plan, self._flags = plan, plan.flags
-        self._strategy = choose_strategy(plan.flags)
-        dtype = set_precision(plan.flags, self._strategy)
+        compute = plan.flags.compute
+        assert isinstance(compute, TfComputeFlags)
+        self._plan, self._compute, self._rates = plan, compute, plan.flags.optimization
+        self._strategy = choose_strategy(compute)
+        dtype = set_precision(compute.precision, self._strategy)
         with self._strategy.scope():
             self._objective = make_objective()
         self._variables = self._objective.model.trainable_variables
         self._replicas = self._strategy.num_replicas_in_sync
         is_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)  # it always compiles
-        self._jit = plan.flags.jit_compile and not is_tpu
+        self._jit = compute.jit_compile and not is_tpu
         self._optimizer: Any = None  # Keras', while there is something to train
-        self._schedule = Schedule(plan.steps, plan.flags.warmup_steps)
+        self._schedule = Schedule(plan.steps, self._rates.warmup_steps)
         self._gradients = tf.function(self._sums_and_gradients, jit_compile=self._jit)
         self._outputs = tf.function(self._objective.outputs, jit_compile=self._jit)
         self._evaluate = tf.function(self._evaluate_step)
         self.steps = plan.steps
-        self.evaluation_rows = plan.flags.batch_size // (plan.flags.accumulation or 1)
+        self.evaluation_rows = compute.batch_size // (compute.accumulation or 1)
         self.description = f"{device_name(self._strategy)}, {dtype}{', XLA' if self._jit else ''}"
 
     def load(self, weights: Arrays, state: Arrays | None) -> None:
@@ -101,7 +99,7 @@ class TfProgram(Program):
 
         def padding(rows: int) -> Any:
             due = self._plan.schema.features
-            return self.place({f.name: np.zeros((rows, *f.shape), f.dtype) for f in due})
+            return self.put({f.name: np.zeros((rows, *f.shape), f.dtype) for f in due})
 
         if trains:
             self._optimizer = self._optimizer or self._new_optimizer()
@@ -110,13 +108,13 @@ class TfProgram(Program):
             jit = self._jit and self._replicas == 1
             self._train = tf.function(self._train_step, jit_compile=jit)
             weights, state = self.weights(), self.state()
-            self.train(padding(self._flags.batch_size), 0)()
+            self.train(padding(self._compute.batch_size), 0)()
             fill(self._objective.model, weights)
             self._fill_state(state)
         if evaluates:
             self.evaluate(padding(self.evaluation_rows))()
 
-    def place(self, rows: Batch) -> Any:
+    def put(self, rows: Batch) -> Any:
         """See `Program`; each device gets its consecutive rows."""
         names = [name for name in self._objective.features if name in rows]
         share = len(rows[names[0]]) // self._replicas
@@ -132,7 +130,7 @@ class TfProgram(Program):
 
     def train(self, placed: Any, step: int) -> Callable[[], list[dict[str, float]]]:
         """See `Program`."""
-        rate = self._flags.learning_rate * self._schedule(step)
+        rate = self._rates.learning_rate * self._schedule(step)
         running = self._train(placed, tf.constant(step, tf.int32), tf.constant(rate, tf.float32))
         read = running.items()
         return lambda: [{"learning_rate": rate, **{name: float(value) for name, value in read}}]
@@ -155,25 +153,20 @@ class TfProgram(Program):
         return {name: variable.numpy() for name, variable in named_state(self._optimizer).items()}
 
     def export(self, schema: Schema, tokenizer_json: bytes) -> str:
-        """Writes a SavedModel of the weights as they are; see `Program`."""
-        path, serve = self._flags.export_saved_model, self._objective.serve(schema)
+        """See `Program`; writes a SavedModel of the weights as they are."""
+        path, serve = self._compute.export_saved_model, self._objective.serve(schema)
+        assert path is not None  # else nothing is exported
         kept = {SCHEMA: to_json(schema), TOKENIZER: tokenizer_json}
         write_saved_model(path, self._objective.model, serve, kept)
         return f"SavedModel: {path}"
 
     def _new_optimizer(self) -> keras.optimizers.Optimizer:
         with self._strategy.scope():
-            return make_optimizer(self._flags, self._variables)
+            return make_optimizer(self._rates, self._variables)
 
     def _fill_state(self, state: Arrays) -> None:
         due = named_state(self._optimizer)
-        try:
-            only_whole_state(state, due)
-        except ValueError as error:
-            raise DataError(
-                f"the checkpoint is not of --optimizer={self._flags.optimizer} and this model: "
-                f"{error}. Go on with the flags that the run began with"
-            ) from None
+        check_state(state, due, self._rates.optimizer)
         for name, variable in due.items():
             variable.assign(state[name])
 
@@ -194,9 +187,9 @@ class TfProgram(Program):
         self, batch: Tensors, step: tf.Tensor, replica: Any
     ) -> tuple[Sums, list[tf.Tensor]]:
         """Over a device's rows, microbatch after microbatch."""
-        seed = tf.constant([_DROPOUT, self._flags.seed], tf.int32)
-        seed, count = fold(fold(seed, step), replica), self._flags.accumulation or 1
-        rows = self._flags.batch_size // self._replicas // count
+        seed = tf.constant([_DROPOUT, self._compute.seed], tf.int32)
+        seed, count = fold(fold(seed, step), replica), self._compute.accumulation or 1
+        rows = self._compute.batch_size // self._replicas // count
         parts = {
             name: tf.reshape(column, (count, rows, *column.shape[1:]))
             for name, column in batch.items()
@@ -224,8 +217,8 @@ class TfProgram(Program):
         counted = tf.maximum(sums.counted, 1e-9)
         gradients = [gradient / counted for gradient in gradients]
         norm = tf.linalg.global_norm(gradients)
-        if self._flags.clip_norm:
-            gradients, _ = tf.clip_by_global_norm(gradients, self._flags.clip_norm, use_norm=norm)
+        if self._rates.clip_norm:
+            gradients, _ = tf.clip_by_global_norm(gradients, self._rates.clip_norm, use_norm=norm)
         if self._replicas > 1:  # Keras adds up what they apply, and clipping needed the sum before
             gradients = [gradient / self._replicas for gradient in gradients]
         self._optimizer.learning_rate.assign(rate)
@@ -242,19 +235,13 @@ class TfProgram(Program):
         return self._strategy.run(lambda rows: self._outputs(rows), args=(batch,))
 
 
-def choose_strategy(flags: TfFlags) -> tf.distribute.Strategy:
-    """The distribution strategy for the devices that are there.
+def choose_strategy(flags: TfComputeFlags) -> tf.distribute.Strategy:
+    """TPUStrategy, MirroredStrategy for several devices of one kind, else OneDeviceStrategy.
 
     Call it before anything else runs in TensorFlow: devices cannot be split later.
 
-    Args:
-      flags: --device, --cpu_devices, --batch_size and --accumulation count.
-
-    Returns:
-      TPUStrategy, MirroredStrategy for several devices of one kind, else OneDeviceStrategy.
-
     Raises:
-      UsageError: there is no such device, or the batch cannot be shared by as many as there are.
+      UsageError: there is no such device, or the devices cannot share the batch.
     """
     strategy = _strategy(flags)
     replicas, microbatches = strategy.num_replicas_in_sync, flags.accumulation or 1
@@ -267,7 +254,7 @@ def choose_strategy(flags: TfFlags) -> tf.distribute.Strategy:
     return strategy
 
 
-def _strategy(flags: TfFlags) -> tf.distribute.Strategy:
+def _strategy(flags: TfComputeFlags) -> tf.distribute.Strategy:
     wanted = flags.device
     has_tpu = "TPU_NAME" in os.environ or tf.config.list_physical_devices("TPU")
     if wanted == "tpu" or (wanted == "auto" and has_tpu):
@@ -319,10 +306,100 @@ def device_name(strategy: tf.distribute.Strategy) -> str:
     return f"{type(strategy).__name__} on {count}{device}"
 
 
-def set_precision(flags: TfFlags, strategy: tf.distribute.Strategy) -> str:
+def set_precision(precision: str, strategy: tf.distribute.Strategy) -> str:
     """Sets Keras' policy for the layers made from now on; returns the dtype of the computation."""
-    dtype = flags.precision
+    dtype = precision
     if dtype == "auto":
         dtype = "float32" if "CPU" in device_name(strategy) else "bfloat16"
     keras.config.set_dtype_policy("mixed_bfloat16" if dtype == "bfloat16" else "float32")
     return dtype
+
+
+class Momentum(keras.optimizers.SGD):
+    """Gradient descent with momentum as PyTorch and optax have it.
+
+    Decay is part of the gradient, and momentum is of gradients: each step multiplies it by its own
+    learning rate. Keras' own adds up steps, each of the rate that was then, and decays beside it.
+    """
+
+    decay = 0.0  # of matrices
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Adds the decay to the gradient, the gradient to the momentum, and goes down that."""
+        if len(variable.shape) > 1:
+            gradient = gradient + self.decay * variable
+        if self.momentum:
+            velocity = self.momentums[self._get_variable_index(variable)]
+            gradient = gradient + self.momentum * velocity
+            self.assign(velocity, gradient)
+        self.assign_sub(variable, learning_rate * gradient)
+
+
+def make_optimizer(
+    flags: OptimizationFlags, variables: list[keras.Variable]
+) -> keras.optimizers.Optimizer:
+    """Keras' optimizer, built; biases and norms (vectors) do not decay.
+
+    Call it in the strategy's scope. Schedule and clipping are the step's. Keras' adamw adds epsilon
+    to the root before it corrects the bias, as in section 2 of Kingma and Ba, "Adam", 2014: step t
+    is PyTorch's with an epsilon of epsilon / sqrt(1 - beta2**t).
+    """
+    # Keras counts the optimizers of a process, and checkpoints know variables by their names.
+    common: dict[str, Any] = {"learning_rate": flags.learning_rate, "name": flags.optimizer}
+    if flags.optimizer == "sgd_momentum":
+        optimizer = Momentum(**common, momentum=flags.beta1)
+        optimizer.decay = flags.weight_decay
+    else:
+        optimizer = keras.optimizers.AdamW(
+            **common,
+            weight_decay=flags.weight_decay,
+            beta_1=flags.beta1,
+            beta_2=flags.beta2,
+            epsilon=flags.epsilon,
+        )
+        vectors = [variable for variable in variables if len(variable.shape) < 2]
+        optimizer.exclude_from_weight_decay(var_list=vectors)
+    optimizer.build(variables)
+    return optimizer
+
+
+def named_state(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
+    """Its variables by their paths."""
+    return {variable.path: variable for variable in optimizer.variables}
+
+
+NAME = "serving_default"
+EXTRA = "assets.extra"  # TensorFlow's place for files that are none of its own
+
+
+class _Served(tf.Module):
+    def __init__(self, model: keras.Model):
+        super().__init__(name="served")
+        self.weights = [variable.value for variable in model.variables]
+
+
+def write_saved_model(
+    path: str, model: keras.Model, serve: Any, extra: Mapping[str, bytes]
+) -> None:
+    """Writes a model with one signature, a concrete function that calls it: whole or not at all.
+
+    Files of `extra` lie beside it, by name.
+
+    Raises:
+      UsageError: the path is taken.
+      DataError: it cannot be written.
+    """
+    refuse_existing(path, flag="--export_saved_model")
+    partial = os.path.abspath(path) + ".partial"
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        tf.saved_model.save(_Served(model), partial, signatures={NAME: serve})
+        for name, content in extra.items():
+            file = Path(partial, EXTRA, name)
+            file.parent.mkdir(exist_ok=True)
+            file.write_bytes(content)
+        os.rename(partial, path)
+    except (OSError, tf.errors.OpError) as error:
+        raise DataError(f"--export_saved_model={path} cannot be written: {error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

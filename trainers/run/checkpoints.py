@@ -10,14 +10,26 @@ it writes goes on from the one before. Tensors are safetensors', so that nothing
 code.
 """
 
+import hashlib
 import json
+import math
 import os
 import re
 import shutil
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Tuple,
+)
 
 import numpy as np
 
@@ -26,14 +38,77 @@ from schemas.manifest import file_sha256
 from schemas.typed_json import parse_json, read_bounded
 from trainers.models.model_config import ModelConfig
 from trainers.models.weights import shapes
-from trainers.run.flags import ALL, BEST, LAST
-from trainers.run.program import Arrays
-from trainers.run.progress import Progress
+from trainers.run.program import Arrays, Task
 from trainers.run.run_directory import CHECKPOINTS
 
-STATE, PROGRESS, PARTIAL = "state.safetensors", "progress.json", ".partial"
+
+def is_due(step: int, *, every: int, steps: int) -> bool:
+    """Whether an unbroken run of so many steps is measured after this one; --stop_after is no end.
+
+    With every=4 and steps=10 these are 4, 8 and 10.
+    """
+    return step > 0 and (step % every == 0 or step == steps)
+
+
+@dataclass
+class Progress:
+    """What a run remembers besides its weights; lies in its checkpoints."""
+
+    step: int = 0  # steps done
+    best: Optional[float] = None  # value of the measure that weights are chosen by
+    best_step: Optional[int] = None  # after which it was measured
+    without_better: int = 0  # evaluations since then
+    evaluated: int = 0  # the step of the last evaluation that is counted here
+
+    def __post_init__(self) -> None:
+        """Refuses with a ValueError what no run counts to."""
+        for name in ("step", "best_step", "without_better", "evaluated"):
+            count = getattr(self, name)
+            if (type(count) is not int or count < 0) and (name, count) != ("best_step", None):
+                raise ValueError(f"{name} is {count!r:.50}, and must be a number from 0")
+        if self.best is not None and type(self.best) not in (int, float):
+            raise ValueError(f"best is {self.best!r:.50}, and must be a number or null")
+
+    @classmethod
+    def resumed(
+        cls, stored: Mapping[str, Any], metrics: Iterable[Mapping[str, Any]], task: Task
+    ) -> "Progress":
+        """What a checkpoint holds, and what was evaluated after it was written.
+
+        A signal in an evaluation leaves a checkpoint without it; the resumed run makes it up, and
+        only the lines of its metrics.jsonl tell that it did.
+        """
+        progress = cls(**stored)
+        for line in metrics:
+            is_new = progress.evaluated < line["step"] <= progress.step
+            if line["kind"] == "evaluation" and is_new:
+                progress.count(line["step"], line, task)
+        return progress
+
+    def count(self, step: int, measures: Mapping[str, Any], task: Task) -> bool:
+        """Counts an evaluation; whether it is the best so far.
+
+        A measure that is no number, or that a split does not define (an AUC where there is one
+        class only), is never better.
+        """
+        self.evaluated = step
+        if task.best_by is None:
+            return False
+        value, sign = measures.get(task.best_by, math.nan), 1 if task.best_is_highest else -1
+        if math.isfinite(value) and (self.best is None or sign * value > sign * self.best):
+            self.best, self.best_step, self.without_better = value, step, 0
+            return True
+        self.without_better += 1
+        return False
+
+
+ALL, BEST, LAST = "all", "best", "last"  # of --checkpoint
+STATE, PROGRESS, SUMS = "state.safetensors", "progress.json", "SHA256SUMS"
+PARTIAL, DAMAGED = ".partial", ".damaged"
 _WEIGHTS, _STATE = "weights/", "state/"  # what names in the file begin with
-_MOST_TEXT = 1 << 16  # bytes of SHA256SUMS and of progress.json, which have some hundred
+_MOST_TEXT = 1 << 16  # bytes of progress.json, which has some hundred
+_SUM = rb"([0-9a-f]{64})  "
+_SUMS = re.compile(_SUM + rb"progress\.json\n" + _SUM + rb"state\.safetensors\n")
 
 
 class Stored(NamedTuple):
@@ -162,32 +237,54 @@ class Checkpoints:
         return found
 
     def _publish(self, path: Path, progress: Progress, weights: Arrays, state: Arrays) -> None:
-        # Hosts that only read shards have none. It reports a full disk with an error of its own.
-        from safetensors import SafetensorError
-        from safetensors.numpy import save_file
-
         arrays = {_WEIGHTS + name: value for name, value in weights.items()}
         arrays.update({_STATE + name: value for name, value in state.items()})
-        # Laid out row by row; numpy's ascontiguousarray would make a vector of a number.
-        rows = {name: np.asarray(value, order="C") for name, value in arrays.items()}
         partial = path.with_name(path.name + PARTIAL)
         try:
             shutil.rmtree(str(partial), ignore_errors=True)
             partial.mkdir(parents=True)
-            save_file(rows, str(partial / STATE))
-            with open(str(partial / STATE), "rb+") as file:
-                os.fsync(file.fileno())
-            (partial / PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
-            # That of safetensors is for its owner alone.
-            shutil.copymode(str(partial / PROGRESS), str(partial / STATE))
-            write_sums(partial)
+            parts = {PROGRESS: [json.dumps(asdict(progress)).encode()], STATE: _parts_of(arrays)}
+            sums = [f"{_write(partial / name, parts[name])}  {name}\n" for name in parts]
+            _write(partial / SUMS, ["".join(sums).encode()])
             os.rename(str(partial), str(path))
-        except (OSError, SafetensorError) as error:
+        except OSError as error:
             shutil.rmtree(str(partial), ignore_errors=True)
             raise DataError(
                 f"{path.parent}: the checkpoint after step {path.name} cannot be written: {error}. "
                 f"The newest whole one is after step {self.latest}; make room, then add --resume"
             ) from error
+
+
+def _parts_of(arrays: Arrays) -> Iterator[Any]:
+    """A file of safetensors' form: length of the header, header, arrays row by row."""
+    # The widest first, so that each begins at a multiple of its width.
+    names = sorted(arrays, key=lambda name: (-np.asarray(arrays[name]).itemsize, name))
+    values = {name: np.asarray(arrays[name]) for name in names}
+    header: Dict[str, Any] = {}
+    end = 0
+    for name, value in values.items():
+        begin, end = end, end + value.nbytes
+        kind = value.dtype.kind.upper()  # F, I, U or B
+        dtype = "BOOL" if kind == "B" else f"{kind}{8 * value.itemsize}"
+        header[name] = dict(dtype=dtype, shape=list(value.shape), data_offsets=[begin, end])
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    yield from (len(text).to_bytes(8, "little"), text)
+    for value in values.values():
+        rows = np.ascontiguousarray(value, value.dtype.newbyteorder("<"))
+        yield rows.reshape(-1).view(np.uint8).data
+
+
+def _write(path: Path, parts: Iterable[Any]) -> str:
+    """Writes a file in one pass, to the disk itself; gives its sha256."""
+    digest = hashlib.sha256()
+    with open(str(path), "wb") as file:
+        for part in parts:
+            file.write(part)
+            digest.update(part)
+        file.flush()
+        os.fsync(file.fileno())
+    return digest.hexdigest()
 
 
 def read_checkpoint(
@@ -198,7 +295,8 @@ def read_checkpoint(
     Raises:
       DataError: it cannot be read, or its weights are not those of the model, where one is given.
     """
-    from safetensors import SafetensorError, safe_open  # as above
+    # Hosts that only read shards have none.
+    from safetensors import SafetensorError, safe_open
 
     arrays: Dict[str, Arrays] = {_WEIGHTS: {}, _STATE: {}}
     try:
@@ -239,46 +337,23 @@ def read_weights(path: Path, model: Optional[ModelConfig] = None) -> Arrays:
     return read_checkpoint(path, model, weights_only=True).weights
 
 
-SUMS, DAMAGED = "SHA256SUMS", ".damaged"
-_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
-
-
-def write_sums(checkpoint: Path) -> None:
-    """Writes the sums of a checkpoint's files as they are now."""
-    sums = _sha256_of([file for file in sorted(checkpoint.iterdir()) if file.name != SUMS])
-    with open(str(checkpoint / SUMS), "w", encoding="utf-8") as lines:
-        lines.writelines(f"{digest}  {file.name}\n" for file, digest in sums.items())
-        lines.flush()
-        os.fsync(lines.fileno())
-
-
 def damage_of(checkpoint: Path) -> Optional[str]:
     """What of a checkpoint is not as it was written, in words; None if all is.
 
     Raises:
       OSError: a file is there and cannot be read.
     """
-    path = checkpoint / SUMS
-    if not path.is_file():
-        return f"{path} is missing"
-    with open(str(path), "rb") as file:
-        content = file.read(_MOST_TEXT + 1)
-    if len(content) > _MOST_TEXT:
-        return f"{path} is broken: larger than {_MOST_TEXT:,} bytes"
-    lines = content.decode("utf-8", "replace").split("\n")[:-1]
-    matches = [_LINE.fullmatch(line) for line in lines]
-    if not lines or not all(matches):
-        return f"{path} is broken"
-    listed = {checkpoint / match[2]: match[1] for match in matches if match}
-    for file in listed:
-        if not file.is_file():
-            return f"{file} is missing"
-    for file in sorted(checkpoint.glob("[!.]*")):  # file systems leave hidden ones of their own
-        if file not in listed and file != path:
-            return f"{file} is not listed in {SUMS}"
-    for file, found in _sha256_of(list(listed)).items():
-        if found != listed[file]:
-            return f"{file} is not what was written: its sha256 is not that of {SUMS}"
+    progress, state, sums = (checkpoint / name for name in (PROGRESS, STATE, SUMS))
+    for path in (progress, state, sums):
+        if not path.is_file():
+            return f"{path} is missing"
+    with open(str(sums), "rb") as file:
+        match = _SUMS.fullmatch(file.read(1000))
+    if match is None:
+        return f"{sums} is broken"
+    for path, digest in zip((progress, state), match.groups()):
+        if file_sha256(str(path)) != digest.decode():
+            return f"{path} is not what was written: its sha256 is not that of {SUMS}"
     return None
 
 
@@ -327,9 +402,3 @@ def newest_whole(checkpoints: Mapping[int, Path], say: Callable[[str], None]) ->
             f"the run goes on from the one after step {step}, and later steps are done again"
         )
     return step
-
-
-def _sha256_of(files: List[Path]) -> Dict[Path, str]:
-    """In threads, since hashing lets go of the interpreter."""
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        return dict(zip(files, pool.map(file_sha256, map(str, files))))

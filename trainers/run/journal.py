@@ -1,21 +1,53 @@
-"""What a training run tells: metrics.jsonl, and a live progress line."""
+"""What a training run reports: metrics.jsonl, TensorBoard, Weights & Biases, a progress line.
+
+tensorboardX and wandb are imported only when --log_to asks for them.
+"""
 
 import json
 import math
 import os
 import sys
 import time
+import uuid
 from collections import deque
-from typing import Any, Deque, Dict, Iterator, List, Mapping, Optional, Sequence, TextIO, Tuple
+from numbers import Real
+from pathlib import Path
+from typing import (
+    Any,
+    Callable,
+    Deque,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Protocol,
+    Sequence,
+    TextIO,
+    Tuple,
+)
 
 from schemas.commands.terminal import say, visible
-from trainers.run.metric_sinks import MetricSink
+from schemas.errors import UsageError
+from trainers.flags.run_flags import parse_log_to
 
 METRICS = "metrics.jsonl"
 PRINT_SECONDS = 0.2  # between updates of a line on a terminal
 LOG_SECONDS = 10.0  # between lines in a log file
 WINDOW_SECONDS = 10.0  # rates are of the last so many seconds
 WINDOW_STEPS = 8  # or of so many steps, where those take longer
+
+
+class MetricSink(Protocol):
+    """Something that takes measurements besides metrics.jsonl."""
+
+    def write(self, metrics: Mapping[str, Any]) -> None:
+        """Takes one line of metrics.jsonl: `{"kind": "train", "step": 1, "loss": 10.8, ...}`."""
+        ...
+
+    def close(self) -> None:
+        """Writes out what is still held."""
+        ...
 
 
 class MetricsFile:
@@ -51,34 +83,21 @@ class MetricsFile:
             sink.close()
 
 
-def mend_metrics(path: str) -> List[str]:
-    """Makes a metrics file readable again after a power cut, a full disk or an editor.
+def mend_metrics(path: str) -> Optional[str]:
+    """Cuts a metrics file at its first line that cannot be read, as a power cut leaves it.
 
-    A last line that was cut, and the NUL bytes that a power cut leaves, are cut off; other lines
-    that say nothing sensible move to PATH.damaged. It is written anew whole or not at all.
-    Gives a line for people on each of these that was found; [] for a sound file or none.
+    Gives a line for people; None of a sound file, or where there is none.
     """
     if not os.path.exists(path):
-        return []
-    with open(path, "rb") as file:
-        content = file.read()
-    *lines, torn = content.rstrip(b"\0").split(b"\n")
-    wrong = [number for number, line in enumerate(lines, 1) if not _is_measurement(line)]
-    notes = []
-    if wrong:
-        named = ", ".join(map(str, wrong[:10])) + (", ..." if len(wrong) > 10 else "")
-        notes.append(f"{path}: cannot be read in line {named}; moved to {path}.damaged")
-        with open(path + ".damaged", "ab") as file:
-            file.writelines(lines[number - 1] + b"\n" for number in wrong)
-    if torn:
-        notes.append(f"{path}: its last line was cut in the middle, and is left out")
-    elif content.endswith(b"\0"):
-        notes.append(f"{path}: NUL bytes at its end, as a power cut leaves them, are cut off")
-    if notes:
-        with open(path + ".partial", "wb") as file:
-            file.writelines(line + b"\n" for line in lines if _is_measurement(line))
-        os.replace(path + ".partial", path)
-    return notes
+        return None
+    whole = 0
+    with open(path, "rb+") as file:
+        for number, line in enumerate(file, 1):
+            if not (line.endswith(b"\n") and _is_measurement(line)):
+                file.truncate(whole)
+                return f"{path}: line {number:,} cannot be read; it and all after it are removed"
+            whole += len(line)
+    return None
 
 
 def _is_measurement(line: bytes) -> bool:
@@ -125,6 +144,92 @@ def read_metrics(path: str) -> List[Dict[str, Any]]:
     return list(each_metrics(path))
 
 
+def scalars(metrics: Mapping[str, Any]) -> Dict[str, float]:
+    """The numbers of a line by their tag: {"kind": "train", "loss": 2.0} -> {"train/loss": 2.0}."""
+    return {
+        f"{metrics['kind']}/{name}": float(value)
+        for name, value in metrics.items()
+        if name not in ("kind", "step") and isinstance(value, Real) and not isinstance(value, bool)
+    }
+
+
+class TensorBoardSink:
+    """Event files in OUTPUT/tensorboard; `tensorboard --logdir=OUTPUT` shows them."""
+
+    def __init__(self, output: str, *, start_step: int):
+        """Opens a new event file, which takes back what was measured after `start_step`."""
+        from tensorboardX import SummaryWriter
+
+        self._writer = SummaryWriter(
+            os.path.join(output, "tensorboard"),
+            purge_step=start_step + 1 if start_step else None,
+            filename_suffix=f".{start_step}",  # files are named by the second
+        )
+
+    def write(self, metrics: Mapping[str, Any]) -> None:
+        """Writes a point for every number."""
+        for tag, value in scalars(metrics).items():
+            self._writer.add_scalar(tag, value, metrics["step"])
+
+    def close(self) -> None:
+        """Writes out and closes the file."""
+        self._writer.close()
+
+
+class WandbSink:
+    """A run of Weights & Biases, one for an output directory however often it is resumed."""
+
+    def __init__(self, output: str, *, name: str, settings: Mapping[str, Any]):
+        """Starts the run, or goes on with it; WANDB_MODE=offline needs no account.
+
+        Raises:
+          UsageError: the service cannot be reached, or nobody is logged in.
+        """
+        import wandb
+
+        id_file = Path(output, "wandb_id")
+        if not id_file.exists():
+            id_file.write_text(uuid.uuid4().hex[:8] + "\n", encoding="utf-8")
+        try:
+            self._run = wandb.init(
+                project=os.environ.get("WANDB_PROJECT", "textmill"),
+                name=name,
+                dir=output,
+                id=id_file.read_text(encoding="utf-8").strip(),
+                resume="allow",
+                config=dict(settings),
+            )
+        except wandb.Error as error:
+            raise UsageError(
+                f"--log_to=wandb: {error}. Log in with `wandb login`, or keep the run here with "
+                "WANDB_MODE=offline and send it later with `wandb sync`"
+            ) from error
+        # By our own count of steps: wandb's may not go back, and a resumed run's does.
+        self._run.define_metric("*", step_metric="step")
+
+    def write(self, metrics: Mapping[str, Any]) -> None:
+        """Logs every number against the step."""
+        self._run.log(dict(scalars(metrics), step=metrics["step"]))
+
+    def close(self) -> None:
+        """Ends the run."""
+        self._run.finish()
+
+
+def open_sinks(
+    log_to: str, output: str, *, start_step: int, name: str, settings: Mapping[str, Any]
+) -> List[MetricSink]:
+    """Opens what `--log_to` names, for a run in `output` that did `start_step` steps before.
+
+    The run's name and settings are for the people who look at Weights & Biases.
+    """
+    makers: Dict[str, Callable[[], MetricSink]] = {
+        "tensorboard": lambda: TensorBoardSink(output, start_step=start_step),
+        "wandb": lambda: WandbSink(output, name=name, settings=settings),
+    }
+    return [makers[sink]() for sink in parse_log_to(log_to)]
+
+
 class Rates:
     """Tokens a second and the share of time spent waiting for data, over the last seconds."""
 
@@ -156,7 +261,6 @@ class ProgressLine:
     """One line that is written over on a terminal, and now and then a line in a log."""
 
     def __init__(self, stream: Optional[TextIO] = None):
-        """Writes to `stream`, or to standard error."""
         self._stream = stream or sys.stderr
         self._live = self._stream.isatty()
         self._last, self._shown = 0.0, False

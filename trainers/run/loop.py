@@ -1,7 +1,7 @@
-"""The one training loop: batches in, checkpoints, measurements and a last word out.
+"""The one training loop: batches in, checkpoints and measurements out.
 
 The loop never waits for the step it has just started: it reads the measurements of the step before
-while the device works. Rows come through a thread that also places them on the devices.
+while the device works. Rows come through a thread that also puts them on the devices.
 """
 
 import math
@@ -16,14 +16,20 @@ import numpy as np
 
 from schemas.errors import DataError
 from trainers.data.batches import Batch, BatchReader, read_ahead
-from trainers.models.modules import Weights
+from trainers.flags.command_line import command, flag_values
+from trainers.models.families import Weights
 from trainers.models.weights import shapes
-from trainers.run.checkpoints import Checkpoints
-from trainers.run.interruption import Interruption
-from trainers.run.journal import METRICS, MetricsFile, ProgressLine, Rates, duration, each_metrics
-from trainers.run.metric_sinks import open_sinks
-from trainers.run.program import Arrays, Plan, Program, Task
-from trainers.run.progress import Progress, is_due
+from trainers.run.checkpoints import Checkpoints, Progress, is_due
+from trainers.run.journal import (
+    METRICS,
+    MetricsFile,
+    ProgressLine,
+    Rates,
+    duration,
+    each_metrics,
+    open_sinks,
+)
+from trainers.run.program import Arrays, Interruption, Plan, Program, Task
 
 AHEAD = 2  # calls whose rows lie on the devices before their turn
 
@@ -46,7 +52,7 @@ def evaluate(
 ) -> Generator[Tuple[Batch, Arrays], None, None]:
     """Every batch of a split with what the program says of it, one call ahead of who reads."""
     batches = shards.in_order(split, batch_size=program.evaluation_rows, prefetch=0)
-    placed = ((rows, program.place(rows)) for rows in batches)
+    placed = ((rows, program.put(rows)) for rows in batches)
     before: Optional[Tuple[Batch, Callable[[], Arrays]]] = None
     with closing(read_ahead(placed, AHEAD)) as calls:
         for rows, on_devices in calls:
@@ -71,9 +77,13 @@ class Loop:
         line: ProgressLine,
     ):
         self.plan, self.flags, self.task = plan, plan.flags, task
+        self.train_split = plan.flags.data.train_split
+        self.validation_split = plan.flags.data.validation_split
+        self.batch_size = plan.flags.compute.batch_size
         self.program, self.shards = program, shards
         self.checkpoints, self.line = checkpoints, line
-        calls = -(-(self.flags.stop_after or program.steps) // program.steps_a_call)  # whole ones
+        stop = plan.flags.length.stop_after or program.steps
+        calls = -(-stop // program.steps_a_call)  # whole ones
         self.stop = min(program.steps, calls * program.steps_a_call)
         self.metrics_path = str(plan.output / METRICS)
         self.progress, self.start = Progress(), checkpoints.latest
@@ -112,20 +122,19 @@ class Loop:
         if self.interruption.signal is not None:
             self.line.say(
                 f"interrupted: the state after step {self.progress.step} is in "
-                f"{self.checkpoints.directory}. Go on with:\n  {self.flags.command(resume=True)}"
+                f"{self.checkpoints.directory}. Go on with:\n  {command(self.flags, resume=True)}"
             )
             sys.exit(self.interruption.exit_code)
 
     @property
     def is_enough(self) -> bool:
         """Whether --patience evaluations in a row were none better."""
-        patience = self.flags.patience
+        patience = self.flags.task.patience
         return patience is not None and self.progress.without_better >= patience
 
     def _resume(self) -> Optional[Tuple[Weights, Optional[Arrays]]]:
-        """What the newest checkpoint holds, if there is one."""
         if not self.start:
-            if self.flags.resume:
+            if self.flags.files.resume:
                 self.line.say("no checkpoint to resume from yet: starting with step 1")
             return None
         if self.start % self.program.steps_a_call:
@@ -140,30 +149,29 @@ class Loop:
         return stored.weights, stored.state
 
     def _facts(self) -> str:
-        """Model, parameters, rows and steps, in a line."""
-        flags, model = self.flags, self.plan.model
+        model = self.plan.model
         parameters = sum(math.prod(shape) for shape in shapes(model).values())
-        rows, length = self.shards.rows(flags.train_split), self.plan.schema.max_length
+        rows, length = self.shards.rows(self.train_split), self.plan.schema.max_length
         return (
             f"{model.family}, {model.layers} layers of {model.hidden_size}, {parameters:,} "
             f"parameters; {rows:,} rows of {length} tokens, {self.program.steps:,} steps of "
-            f"{flags.batch_size:,} rows"
+            f"{self.batch_size:,} rows"
         )
 
     def _say_what_is_read(self) -> None:
         if not self._evaluates:
-            self.line.say(f"no rows in split {self.flags.validation_split!r}: no evaluation")
-        run = self.flags.train_split, self.program.steps, self.flags.batch_size
+            self.line.say(f"no rows in split {self.validation_split!r}: no evaluation")
+        run = self.train_split, self.program.steps, self.batch_size
         for text in self.shards.describe_passes(*run):
             self.line.say(text)
 
     def _open_metrics(self) -> MetricsFile:
         sinks = open_sinks(
-            self.flags.log_to,
+            self.flags.files.log_to,
             str(self.plan.output),
             start_step=self.start,
             name=self.plan.output.name,
-            settings={**asdict(self.flags), "model": asdict(self.plan.model)},
+            settings={**flag_values(self.flags), "model": asdict(self.plan.model)},
         )
         return MetricsFile(self.metrics_path, start_step=self.start, also=sinks)
 
@@ -171,14 +179,14 @@ class Loop:
         # The rows of D steps are one call: steps s * D to s * D + D - 1 of the same order.
         a_call = self.program.steps_a_call
         batches = self.shards.batches(
-            self.flags.train_split,
-            batch_size=self.flags.batch_size * a_call,
-            seed=self.flags.seed,
+            self.train_split,
+            batch_size=self.batch_size * a_call,
+            seed=self.flags.compute.seed,
             start_step=self.start // a_call,
             stop_step=self.stop // a_call,
             prefetch=0,
         )
-        return read_ahead(((rows, self.program.place(rows)) for rows in batches), AHEAD)
+        return read_ahead(((rows, self.program.put(rows)) for rows in batches), AHEAD)
 
     def _train(self) -> None:
         """All steps, until the end, a signal, or enough evaluations without a better one."""
@@ -192,7 +200,7 @@ class Loop:
                     self._report(running, rates)
                 running = _Running(progress.step, rows, read)
                 progress.step += self.program.steps_a_call
-                every, is_last = self.flags.checkpoint_every, progress.step >= self.stop
+                every, is_last = self.flags.length.checkpoint_every, progress.step >= self.stop
                 is_saved = progress.step % every == 0 and not is_last
                 if not (is_saved or self._is_evaluated_now()):
                     continue
@@ -205,7 +213,7 @@ class Loop:
                 rates.paused(time.perf_counter() - before)
                 if self.is_enough and not is_last:
                     self.line.say(
-                        f"no better {self.task.best_by} in {self.flags.patience} evaluations: "
+                        f"no better {self.task.best_by} in {self.flags.task.patience} evaluations: "
                         f"stopping after step {progress.step}; the best was after step "
                         f"{progress.best_step}"
                     )
@@ -223,8 +231,8 @@ class Loop:
 
     def _report(self, running: _Running, rates: Rates) -> None:
         """Waits for a call's measurements, writes and shows them; stops at what is no number."""
-        size = self.flags.batch_size
-        train_rows = self.shards.rows(self.flags.train_split)
+        size = self.batch_size
+        train_rows = self.shards.rows(self.train_split)
         for index, found in enumerate(running.read()):
             step = running.step + index + 1
             rows = {n: part[index * size : (index + 1) * size] for n, part in running.rows.items()}
@@ -261,16 +269,16 @@ class Loop:
 
     @property
     def _evaluates(self) -> bool:
-        split = self.flags.validation_split
+        split = self.validation_split
         return split in self.shards.splits and self.shards.rows(split) > 0
 
     def _is_evaluated_now(self) -> bool:
-        every, steps = self.flags.evaluate_every, self.program.steps
+        every, steps = self.flags.length.evaluate_every, self.program.steps
         return self._evaluates and is_due(self.progress.step, every=every, steps=steps)
 
     def _evaluate(self) -> None:
         """Measures the validation split, and keeps the weights if they are the best so far."""
-        step, split = self.progress.step, self.flags.validation_split
+        step, split = self.progress.step, self.validation_split
         try:
             measures = self.task.measure(self._until_signal(split))
         except _SignalCame:  # before files of a part of the split replaced those of a whole one

@@ -2,22 +2,36 @@
 
 program.load(weights, None)                   # a new run; or what a checkpoint holds
 program.compile(trains=True, evaluates=True)
-read = program.train(program.place(rows), 0)  # starts step 1 and waits for nothing
+read = program.train(program.put(rows), 0)  # starts step 1 and waits for nothing
 read()                                        # [{"loss": 10.8, "counted": 210.0, ...}]
 """
 
+import signal
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from types import FrameType
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Tuple,
+    Type,
+)
 
 import numpy as np
 
 from schemas.commands.entry import want_addresses
+from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
 from trainers.data.batches import Batch, BatchReader
+from trainers.flags.run_flags import RunFlags
 from trainers.models.model_config import ModelConfig
-from trainers.run.interruption import Interruption
 
 Arrays = Dict[str, np.ndarray]
 
@@ -26,7 +40,7 @@ Arrays = Dict[str, np.ndarray]
 class Plan:
     """A run, once its flags have met the contract."""
 
-    flags: Any  # RunFlags, and the task's, the model's and the framework's
+    flags: RunFlags
     schema: Schema  # the contract of the rows
     model: ModelConfig
     steps: int  # optimizer steps of the whole schedule
@@ -57,7 +71,7 @@ class Program(ABC):
         """Compiles what is due from the contract's shapes, before the first row is read."""
 
     @abstractmethod
-    def place(self, rows: Batch) -> Any:
+    def put(self, rows: Batch) -> Any:
         """Puts a batch of the reader's on the devices; called in the reader's thread."""
 
     @abstractmethod
@@ -83,21 +97,31 @@ class Program(ABC):
     def export(self, schema: Schema, tokenizer_json: bytes) -> str:
         """Writes what only the framework can, such as a SavedModel; says so in a line for people.
 
-        Asked for where the flags' `exports_program` is true, after `load` of the weights.
+        Asked for where `exports_program` of ComputeFlags is true, after `load` of the weights.
         """
         raise TypeError(f"{type(self).__name__} writes no files of its own")
 
 
-def only_whole_state(state: Mapping[str, Any], due: Mapping[str, Any]) -> None:
-    """Refuses with a ValueError an optimizer's state of other names, shapes or dtypes than due."""
-    for name in sorted(set(state) | set(due)):
-        if name not in state or name not in due:
-            raise ValueError(f"{name} is {'left over' if name in state else 'missing'}")
-        if tuple(state[name].shape) != tuple(due[name].shape):
-            raise ValueError(f"{name} has shape {state[name].shape}, not {due[name].shape}")
-        kinds = [str(values[name].dtype).split(".")[-1] for values in (state, due)]  # torch.float32
-        if kinds[0] != kinds[1]:
-            raise ValueError(f"{name} is {kinds[0]}, not {kinds[1]}")
+def check_state(state: Mapping[str, Any], due: Mapping[str, Any], optimizer: str) -> None:
+    """Refuses an optimizer's state of other names, shapes or dtypes than are due.
+
+    Raises:
+      DataError: names the first that differs.
+    """
+
+    def told(values: Mapping[str, Any], name: str) -> str:
+        if name not in values:
+            return "missing"
+        value = values[name]
+        return f"{str(value.dtype).split('.')[-1]} {tuple(value.shape)}"  # torch.float32
+
+    for name in sorted({*state, *due}):
+        if told(state, name) != told(due, name):
+            raise DataError(
+                f"the checkpoint is not of --optimizer={optimizer} and this model: of its state "
+                f"{name} is {told(state, name)}, and here {told(due, name)}. Resume with the flags "
+                "that the run began with"
+            )
 
 
 Measures = Dict[str, float]
@@ -126,26 +150,55 @@ class Task(ABC):
     def describe(self, measures: Mapping[str, float]) -> str:
         """The measures in a few words: "loss 2.1234, accuracy 51.20%"."""
 
-    def notes(self) -> List[str]:
-        """What a user should know before the first step."""
+    def prepare_training(self, shards: BatchReader) -> List[str]:
+        """Reads of the set what only training needs; what a user should know before the first step.
+
+        Raises:
+          UsageError: the flags do not go with the set.
+        """
         return []
 
-    def check_same_rows(self, place: str, schema: Schema, trained: Schema) -> None:
+    def export_notes(self) -> List[str]:
+        """What a model that is exported loses."""
+        return []
+
+    def meaning_of(self, schema: Schema) -> Dict[str, object]:
+        """What rows must have in common with those that a model was trained on, by its name."""
+        return {}
+
+    def check_same_rows(self, shards: str, schema: Schema, trained: Schema) -> None:
         """Refuses rows of a `schema` that mean something else than those a model was trained on.
 
         Raises:
-          UsageError: names the place of the rows and what differs.
+          UsageError: names the set and what differs.
         """
-        return
+        of_rows, of_model = self.meaning_of(schema), self.meaning_of(trained)
+        differing = [
+            f"its {name} is {of_rows[name]!r}, the model's {of_model[name]!r}"
+            for name in of_rows
+            if of_rows[name] != of_model[name]
+        ]
+        if differing:
+            raise UsageError(
+                f"{shards} does not go with the model: {'; '.join(differing)}. Build it with the "
+                "tokenizer and flags of the set that the model was trained on"
+            )
 
-    @property
-    def is_asked(self) -> bool:
-        """Whether the flags ask for something that `answer` does."""
-        return False
+    def predict(
+        self,
+        program: Program,
+        schema: Schema,
+        tokenizer_json: bytes,
+        *,
+        texts: str,
+        predictions: Optional[str],
+    ) -> None:
+        """Labels the texts of a file with a trained model, in another file or on standard output.
 
-    def answer(self, program: Program, schema: Schema, tokenizer_json: bytes) -> None:
-        """Does with a trained model what the flags ask for, such as --predict."""
-        return
+        Raises:
+          UsageError: the task labels no texts.
+        """
+        raise UsageError(f"--predict={texts}: the model is no classifier, and labels no texts")
 
     def write_files(self, folder: Path) -> None:
         """Writes what people look at of the split measured last; each replaces the one before."""
@@ -157,12 +210,23 @@ class Task(ABC):
 
 
 class Trainer(NamedTuple):
-    """What an entry is made of; the functions take its flags, or the plan made of them."""
+    """What an entry is made of.
 
-    make_task: Callable[[Any, Schema, Optional[BatchReader]], Task]  # with the set if there is one
-    import_program: Callable[[Plan, Any], Program]  # imports the framework
-    framework: str  # its name, for people
-    gigabytes: float  # of addresses that it takes at least
+    Attributes:
+      flags: its flags.
+      make_task: of the flags, the contract, and the set that is read, if one is.
+      import_program: imports the framework.
+      framework: its name, for people.
+      gigabytes: of addresses that it takes at least.
+      write_text: goes on with a text, where the model can.
+    """
+
+    flags: Type[RunFlags]
+    make_task: Callable[[RunFlags, Schema, Optional[BatchReader]], Task]
+    import_program: Callable[[Plan, Any], Program]
+    framework: str
+    gigabytes: float
+    write_text: Optional[Callable[..., None]] = None
 
     def make_program(self, plan: Plan, task: Task) -> Program:
         """The program of a plan; refuses where the framework could not be loaded."""
@@ -171,3 +235,66 @@ class Trainer(NamedTuple):
             program = self.import_program(plan, task)
         interruption.deliver()
         return program
+
+
+class Schedule:
+    """Share of the highest rate after so many steps; no step of the run has a rate of 0.
+
+    With 4 steps of warm-up among 8: 1/4, 2/4, 3/4, 1, 4/5, 3/5, 2/5, 1/5.
+    """
+
+    def __init__(self, steps: int, warmup_steps: Optional[int]):
+        """Takes the steps of the run and of the warm-up; None is a tenth of the run."""
+        self.steps = steps
+        self.warmup = max(1, steps // 10 if warmup_steps is None else warmup_steps)
+
+    def rise(self, done: Any) -> Any:
+        """The share while warming up; numbers and arrays of any framework alike."""
+        return (done + 1.0) / self.warmup
+
+    def fall(self, done: Any) -> Any:
+        """The share afterwards; below 0 where `done` is beyond the run."""
+        return (self.steps - done) / max(1, self.steps + 1 - self.warmup)
+
+    def __call__(self, done: int) -> float:
+        """The share for the step after `done`."""
+        return self.rise(done) if done < self.warmup else max(0.0, self.fall(done))
+
+
+class Interruption:
+    """A context in which the first signal only sets `signal`; a second one stops at once.
+
+    Outside of the main thread, where Python lets nobody catch signals, it stays None.
+    """
+
+    def __init__(self) -> None:
+        self.signal: Optional[int] = None  # the number of the one that came
+        self._before: Dict[int, Any] = {}
+
+    @property
+    def exit_code(self) -> int:
+        """As shells report a signal: 130 for Ctrl-C, 143 for SIGTERM."""
+        return 128 + (self.signal or signal.SIGINT)
+
+    def __enter__(self) -> "Interruption":
+        """Catches the signals."""
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        except ValueError:  # not the main thread
+            pass
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Gives the signals back, once more where one comes in the middle of this."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def deliver(self) -> None:
+        """Sends on the signal that came; called after the context."""
+        if self.signal is not None:
+            signal.raise_signal(self.signal)
+
+    def _note(self, number: int, _: Optional[FrameType]) -> None:
+        self.signal = number
+        self.__exit__()

@@ -8,7 +8,7 @@ import json
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from schemas.errors import DataError, UsageError
 
@@ -17,19 +17,19 @@ CHECKPOINTS = "checkpoints"
 _OF_OTHERS = ("MANIFEST.json", "tokenizer.json")  # a run writes the latter after its settings
 _MAY_DIFFER_SILENTLY = (
     *("shards", "output", "resume", "verify", "follow_links", "cache_dir", "cache_gigabytes"),
-    *("stop_after", "export", "export_saved_model", "checkpoint", "log_to"),
+    *("stop_after", "export", "export_saved_model", "log_to"),
 )
 
 
 @contextmanager
-def errors_in_words(place: Path, remedy: str) -> Iterator[None]:
+def errors_in_words(where: Path, remedy: str) -> Iterator[None]:
     """Makes a `DataError` of a file's error: a disk that is full, another user's file."""
     try:
         yield
     except BrokenPipeError:  # of who reads our output, which is no file
         raise
     except OSError as error:
-        raise DataError(f"{place}: {error}. {remedy}") from error
+        raise DataError(f"{where}: {error}. {remedy}") from error
 
 
 @contextmanager
@@ -71,16 +71,10 @@ def start_or_resume(
     resume: bool,
     same: Sequence[str],
 ) -> List[str]:
-    """Writes the run's settings, or compares them with those it began with.
+    """Writes a run's settings, or compares them with those it began with.
 
-    Args:
-      output: the run's directory.
-      settings: {"trainer": ..., "config": ..., "model": ..., "fingerprint": ...}.
-      resume: whether to go on with what is there.
-      same: names in "config" that a resumed run must have in common with its first part.
-
-    Returns:
-      A line for each setting that differs and may differ.
+    Settings are {"trainer", "config", "model", "fingerprint"}; `same` names those of "config" that
+    a resumed run has in common with its first part. Gives a line for each that differs and may.
 
     Raises:
       UsageError: the directory holds a run and `resume` is off, or another kind of run.
@@ -118,11 +112,11 @@ def start_or_resume(
     return [line for name, line in changes.items() if name not in _MAY_DIFFER_SILENTLY]
 
 
-def read_settings(output: Path, trainer: str) -> Dict[str, Any]:
-    """The settings of a trainer's run that a directory holds: "config", "model", "fingerprint".
+def read_settings(output: Path, trainer: Optional[str] = None) -> Dict[str, Any]:
+    """The settings of the run in a directory: "trainer", "config", "model", "fingerprint".
 
     Raises:
-      UsageError: it holds no run, or one of another trainer.
+      UsageError: it holds no run, or one of another trainer than the one that is asked for.
       DataError: they cannot be read, or were changed: the weights are of the model they name.
     """
     path = output / SETTINGS
@@ -134,14 +128,14 @@ def read_settings(output: Path, trainer: str) -> Dict[str, Any]:
             isinstance(found[part], dict) for part in ("config", "model")
         )
     except FileNotFoundError:
-        raise UsageError(f"--output={output} holds no run: it has no {SETTINGS}") from None
+        raise UsageError(f"{output} holds no run: it has no {SETTINGS}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} is not a trainer's configuration ({error!r}): {remedy}") from error
     if not is_whole or digest != _digest(found):
         raise DataError(f"{path} was changed since the run wrote it: {remedy}")
-    if found["trainer"] != trainer:
+    if trainer not in (None, found["trainer"]):
         raise UsageError(
-            f"--output={output} holds a run of trainers.{found['trainer']}, not of "
+            f"{output} holds a run of trainers.{found['trainer']}, not of "
             f"trainers.{trainer}: use that one, or give another --output"
         )
     return found

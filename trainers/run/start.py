@@ -4,37 +4,45 @@ import os
 import sys
 import time
 from dataclasses import asdict
-from typing import Any, Dict, List, Optional, Type
+from functools import partial
+from typing import Any, Callable, Dict, List, Optional
 
 from schemas.commands.flag_file import CONFIG, config_bytes
 from schemas.commands.terminal import say
+from schemas.errors import UsageError
 from trainers.data.batches import BatchReader
-from trainers.data.flag_values import absolute_shards
+from trainers.data.mixture import absolute_shards
+from trainers.flags.command_line import command, flag_values, parse_flags
+from trainers.flags.run_flags import RunFlags
 from trainers.measures.pictures import draw_curve
-from trainers.models.modules import Weights
-from trainers.models.set_tokenizer import TOKENIZER, check_same_tokens, keep_set_files, set_file
-from trainers.run.checkpoints import Checkpoints
-from trainers.run.flags import Flags, check_task, open_set, parse_flags
-from trainers.run.interruption import Interruption
+from trainers.models.families import Weights
+from trainers.models.hf_files import tokenizer_settings, write_directory
+from trainers.models.plan_model import plan_model
+from trainers.models.set_tokenizer import (
+    TOKENIZER,
+    check_same_tokens,
+    keep_set_files,
+    kept_tokenizer,
+    set_file,
+)
+from trainers.models.weights import to_published
+from trainers.run.checkpoints import Checkpoints, read_weights
 from trainers.run.journal import METRICS, ProgressLine, duration, each_metrics, mend_metrics
 from trainers.run.loop import Loop
-from trainers.run.model_flags import initial_weights, plan_model
-from trainers.run.program import Measures, Plan, Task, Trainer
+from trainers.run.program import Interruption, Measures, Plan, Program, Task, Trainer
 from trainers.run.run_directory import claimed, start_or_resume
-from trainers.run.use import export_run, use
 
 
-def run_trainer(argv: List[str], kind: Type[Flags], trainer: Trainer) -> None:
-    """Parses a command line of an entry; trains, or does what else it asks for."""
-    run(parse_flags(argv, kind), trainer)
+def main_of(trainer: Trainer) -> Callable[[List[str]], None]:
+    """The main function of a trainer's entry: it trains as a command line says."""
+
+    def main(argv: List[str]) -> None:
+        train(parse_flags(argv, trainer.flags), trainer)
+
+    return main
 
 
-def run(flags: Any, trainer: Trainer) -> None:
-    """Trains, or does what else the flags ask for with what was trained."""
-    train(flags, trainer) if flags.trains else use(flags, trainer)
-
-
-def train(flags: Any, trainer: Trainer) -> None:
+def train(flags: RunFlags, trainer: Trainer) -> None:
     """Trains, or goes on training, to the end of the plan; then exports what is asked for.
 
     Raises:
@@ -42,24 +50,24 @@ def train(flags: Any, trainer: Trainer) -> None:
       DataError: the loss is no longer a number, or something cannot be read or written.
       SystemExit: 130 or 143 after Ctrl-C or SIGTERM, with a checkpoint.
     """
-    shards, line = open_set(flags, flags.shards), ProgressLine()
-    schema = shards.schema
-    check_task(flags.task, schema, flags.shards)
+    if not flags.data.shards:
+        raise UsageError("give the directory of a shard set with --shards")
+    shards, line = flags.data.open(flags.compute.seed), ProgressLine()
+    schema, init_from = shards.schema, flags.files.init_from
+    flags.task.check_rows(schema, flags.data.shards)
     planned = plan_model(flags, schema)
-    if flags.init_from is not None:
-        for note in check_same_tokens(
-            set_file(shards, TOKENIZER), flags.init_from, flag="--init_from"
-        ):
+    if init_from is not None:
+        for note in check_same_tokens(set_file(shards, TOKENIZER), init_from):
             line.say(f"note: {note}")
-    steps = flags.planned_steps(shards.rows(flags.train_split))
-    flags.check_exported_step(steps)
+    steps = flags.planned_steps(shards.rows(flags.data.train_split))
     task = trainer.make_task(flags, schema, shards)
-    plan = Plan(flags, schema, planned.config, steps, flags.output_directory(flags.model))
+    task_notes = task.prepare_training(shards)
+    plan = Plan(flags, schema, planned.config, steps, flags.output)
     program = trainer.make_program(plan, task)
 
     def first_weights() -> Weights:
-        weights, notes = initial_weights(planned, seed=flags.seed, init_from=flags.init_from)
-        for note in [*notes, *task.notes()]:
+        weights, notes = planned.first_weights(flags.compute.seed)
+        for note in [*notes, *task_notes]:
             line.say(f"note: {note}")
         return weights
 
@@ -69,33 +77,84 @@ def train(flags: Any, trainer: Trainer) -> None:
         try:
             loop.run(first_weights)
         except KeyboardInterrupt:
-            line.say(f"interrupted; go on with:\n  {flags.command(resume=True)}")
+            line.say(f"interrupted; go on with:\n  {command(flags, resume=True)}")
             sys.exit(130)
         with Interruption() as interruption:  # what is left takes seconds
-            export_run(plan, program, checkpoints, line)
+            _export_run(plan, task, program, checkpoints, line)
             _say_last_word(loop)
         interruption.deliver()
 
 
 def _prepare(plan: Plan, shards: BatchReader, line: ProgressLine) -> Checkpoints:
-    """Makes the run's directory ready: settings, the set's files, sound metrics, checkpoints."""
     flags = plan.flags
-    weights = flags.init_from and os.path.abspath(flags.init_from)
+    values = flag_values(flags)
+    weights = flags.files.init_from and os.path.abspath(flags.files.init_from)
+    values.update(shards=absolute_shards(flags.data.shards), init_from=weights)
     settings = {
         "trainer": flags.entry,
-        "config": {**asdict(flags), "shards": absolute_shards(flags.shards), "init_from": weights},
+        "config": values,
         "model": asdict(plan.model),
         "fingerprint": shards.fingerprint,
     }
     same = flags.same_settings
-    notes = start_or_resume(plan.output, settings, resume=flags.resume, same=same)
+    notes = start_or_resume(plan.output, settings, resume=flags.files.resume, same=same)
     (plan.output / CONFIG).write_bytes(config_bytes(f"trainers.{flags.entry}", flags))
     keep_set_files(shards, plan.output)
-    for note in notes + mend_metrics(str(plan.output / METRICS)):
+    damage = mend_metrics(str(plan.output / METRICS))
+    for note in [*notes, *([damage] if damage else [])]:
         line.say(f"note: {note}")
-    checkpoints = Checkpoints(plan.output, flags.keep_checkpoints)
+    checkpoints = Checkpoints(plan.output, flags.length.keep_checkpoints)
     checkpoints.prepare(line.say)
     return checkpoints
+
+
+def _export_run(
+    plan: Plan, task: Task, program: Program, checkpoints: Checkpoints, line: ProgressLine
+) -> None:
+    """Writes what --export and its like ask for at the end of a run: of the best weights."""
+    if plan.flags.files.export is None and not plan.flags.compute.exports_program:
+        return
+    [path] = checkpoints.choose(None)
+    line.say(f"exporting the weights after step {path.name}")
+    read = partial(read_weights, path, plan.model)
+    if plan.flags.compute.exports_program:
+        program.load(read(), None)
+    tokenizer_json = kept_tokenizer(plan.output)
+    export_weights(plan, plan.flags.files.export, task, program, read, tokenizer_json, line)
+
+
+def export_weights(
+    plan: Plan,
+    directory: Optional[str],
+    task: Task,
+    program: Optional[Program],
+    read: Callable[[], Weights],
+    tokenizer_json: bytes,
+    line: ProgressLine,
+) -> None:
+    """Writes the weights that `read` gives for transformers, and what only the framework can.
+
+    The program has them loaded, where it is to write files of its own.
+
+    Raises:
+      UsageError: a directory is taken.
+      DataError: one cannot be written.
+    """
+    schema, model = plan.schema, plan.model
+    if directory is not None:
+        ids = schema.special_ids
+        write_directory(
+            directory,
+            model.to_json(ids, schema.parameters.get("prefix_ids", ())),
+            to_published(read(), model),
+            tokenizer_json,
+            tokenizer_settings(tokenizer_json, ids, max_length=model.max_positions),
+        )
+        line.say(f"weights for transformers: {directory}")
+        for note in task.export_notes():
+            line.say(f"note: {note}")
+    if plan.flags.compute.exports_program and program is not None:
+        line.say(program.export(schema, tokenizer_json))
 
 
 def _say_last_word(loop: Loop) -> None:
@@ -107,7 +166,7 @@ def _say_last_word(loop: Loop) -> None:
         line if line["kind"] == "evaluation" else {name: line[name] for name in shown}
         for line in each_metrics(str(output / METRICS))
     ]
-    draw_curve(lines, str(curve), f"{output.name}, {flags.shards}", unit=task.unit)
+    draw_curve(lines, str(curve), f"{output.name}, {flags.data.shards}", unit=task.unit)
     seconds = time.perf_counter() - loop.began
     waiting = f"{loop.waited / max(seconds, 1e-9):.1%} of it waiting for data"
     say(f"{step} steps done; this run took {duration(seconds)}, {waiting}.")
@@ -120,8 +179,8 @@ def _say_last_word(loop: Loop) -> None:
     say(f"  loss curve  {curve}")
     if step < loop.program.steps and not loop.is_enough:
         # What was exported is there, and would be refused.
-        exported = {name: None for name in asdict(flags) if name.startswith("export")}
-        say(f"  to go on    {flags.command(resume=True, stop_after=None, **exported)}")
+        left: Dict[str, Any] = {"stop_after": None, "export": None, "export_saved_model": None}
+        say(f"  to go on    {command(flags, resume=True, **left)}")
 
 
 def summarize(lines: List[Dict[str, Any]], task: Task, best_step: Optional[int]) -> List[str]:
@@ -132,10 +191,10 @@ def summarize(lines: List[Dict[str, Any]], task: Task, best_step: Optional[int])
         for line in lines
         if line["kind"] == "evaluation"
     }
-    said = []
+    shown = []
     if trained:
-        said.append(f"  training    loss {trained[0]:.4f} at first, {trained[-1]:.4f} at last")
+        shown.append(f"  training    loss {trained[0]:.4f} at first, {trained[-1]:.4f} at last")
     for name, step in (("last", max(by_step, default=None)), ("best", best_step)):
         if step in by_step:
-            said.append(f"  {name:<12}step {step}: {task.describe(by_step[step])}")
-    return said
+            shown.append(f"  {name:<12}step {step}: {task.describe(by_step[step])}")
+    return shown

@@ -1,19 +1,38 @@
 """Classification: class weights, measures, pictures, predictions of texts. Python 3.8 syntax."""
 
+import json
+import os
+import unicodedata
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import ClassVar, Iterator, List, Literal, Mapping, Optional, Tuple
+from typing import (
+    Any,
+    ClassVar,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Literal,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
 
-from schemas.errors import UsageError
+from schemas.commands.terminal import say, visible
+from schemas.errors import DataError, UsageError
 from schemas.sidecar import Schema
 from trainers.data.batches import Batch, BatchReader
+from trainers.flags.run_flags import RunFlags, TaskFlags
 from trainers.measures import class_scores
+from trainers.measures.class_scores import probabilities
 from trainers.models.set_tokenizer import open_tokenizer, sets_of
-from trainers.run.flags import RunFlags
 from trainers.run.program import Arrays, Measures, Program, Task
-from trainers.tasks.class_texts import TextRows, read_texts, write_predictions
 
 LABEL, LOGITS = "label", "logits"
 _COUNTED = 65_536  # rows that are read at once to count labels
@@ -27,108 +46,67 @@ _FORMS = {
 
 
 @dataclass(frozen=True)
-class ClassificationFlags(RunFlags):
-    """What classes weigh, and what is classified with a run."""
+class ClassificationFlags(TaskFlags):
+    """What classes weigh, and what is measured."""
 
-    task: ClassVar[str] = "classification"
-    same_settings: ClassVar[Tuple[str, ...]] = (*RunFlags.same_settings, "class_weights")
+    rows: ClassVar[str] = "classification"
+    same_settings: ClassVar[Tuple[str, ...]] = ("class_weights",)
 
+    best_by: Literal["accuracy", "auc", "f1", "loss", "none"] = "accuracy"
     class_weights: str = "none"
     """Weight of each class in the loss: none, balanced, or one number a class as in 1,2.5."""
-    best_by: Literal["accuracy", "auc", "f1", "loss", "none"] = "accuracy"
-    """What the best weights, kept besides the newest, are best in on the validation split."""
-    predict: Optional[str] = None
-    """Do not train: classify the texts of this file (JSON Lines by .jsonl, else lines; a pair's two
-    with a tab between) with the run in --output; a line of label, tab, probability for each."""
-    predictions: Optional[str] = None
-    """Where the lines of --predict go. None: standard output."""
-
-    def __post_init__(self) -> None:
-        """Refuses values that cannot be meant."""
-        super().__post_init__()
-        if self.predictions is not None and self.predict is None:
-            raise UsageError(f"--predictions={self.predictions} needs --predict=FILE")
-
-    @property
-    def uses_run(self) -> bool:
-        """Whether something is asked of a run that can be done without a set."""
-        return super().uses_run or self.predict is not None
-
-    @property
-    def trains(self) -> bool:
-        """Whether there is anything to train."""
-        return super().trains and self.predict is None
 
 
 class ClassificationTask(Task):
-    """Cross-entropy of the `classes`, with `weights` for each."""
+    """Cross-entropy of the `classes`, with `weights` for each in training."""
 
     unit, counts = "nats a row", "weight"
 
-    def __init__(
-        self, flags: ClassificationFlags, schema: Schema, shards: Optional[BatchReader] = None
-    ):
-        """Weighs the classes by the rows of the training split, where there is one.
+    def __init__(self, flags: RunFlags, schema: Schema, shards: Optional[BatchReader] = None):
+        task = flags.task
+        assert isinstance(task, ClassificationFlags)
+        self.classes, self.best_by = tuple(schema.parameters["classes"]), task.measure
+        self._split, self._class_weights = flags.data.train_split, task.class_weights
+        self.weights = [1.0] * len(self.classes)
 
-        Raises:
-          UsageError: --class_weights does not go with the classes.
-        """
-        self.classes = tuple(schema.parameters["classes"])
-        self.best_by = None if flags.best_by == "none" else flags.best_by
-        self._predict, self._predictions = flags.predict, flags.predictions
-        self.weights, self._notes = [1.0] * len(self.classes), []
-        if flags.trains and shards is not None:
-            counts = count_labels(shards, flags.train_split)
-            try:
-                self.weights = class_scores.class_weights(flags.class_weights, counts)
-            except ValueError as error:
-                raise UsageError(
-                    f"--class_weights={flags.class_weights}: {error} (the classes are "
-                    f"{', '.join(self.classes)})"
-                ) from error
-            self._notes = [
-                f"{name}: {count:,} training rows, weight {weight:.4g}"
-                for name, count, weight in zip(self.classes, counts, self.weights)
-            ]
-
-    def notes(self) -> List[str]:
-        """Rows and weight of each class."""
-        return self._notes
-
-    def check_same_rows(self, place: str, schema: Schema, trained: Schema) -> None:
-        """Classes, tokenizer and features are the same; raises as `Task.check_same_rows`."""
-        of_rows, of_model = (
-            {
-                "classes": found.parameters["classes"],
-                "tokenizer": found.tokenizer_sha256,
-                "features": [feature.name for feature in found.features],
-            }
-            for found in (schema, trained)
-        )
-        differing = [
-            f"its {name} is {of_rows[name]!r}, the model's {of_model[name]!r}"
-            for name in of_rows
-            if of_rows[name] != of_model[name]
-        ]
-        if differing:
+    def prepare_training(self, shards: BatchReader) -> List[str]:
+        """Weighs the classes by the rows of the training split; gives a line for each."""
+        counts = count_labels(shards, self._split)
+        try:
+            self.weights = class_scores.class_weights(self._class_weights, counts)
+        except ValueError as error:
             raise UsageError(
-                f"{place} does not go with the model: {'; '.join(differing)}. Build it as the set "
-                "that the model was trained on"
-            )
+                f"--class_weights={self._class_weights}: {error} (the classes are "
+                f"{', '.join(self.classes)})"
+            ) from error
+        return [
+            f"{name}: {count:,} training rows, weight {weight:.4g}"
+            for name, count, weight in zip(self.classes, counts, self.weights)
+        ]
 
-    @property
-    def is_asked(self) -> bool:
-        """Whether there are texts to classify."""
-        return self._predict is not None
+    def meaning_of(self, schema: Schema) -> Dict[str, object]:
+        """Classes, tokenizer and features."""
+        return {
+            "classes": schema.parameters["classes"],
+            "tokenizer": schema.tokenizer_sha256,
+            "features": [feature.name for feature in schema.features],
+        }
 
-    def answer(self, program: Program, schema: Schema, tokenizer_json: bytes) -> None:
-        """Writes a line of label and probability for each text of --predict, as they come."""
-        assert self._predict is not None
+    def predict(
+        self,
+        program: Program,
+        schema: Schema,
+        tokenizer_json: bytes,
+        *,
+        texts: str,
+        predictions: Optional[str],
+    ) -> None:
+        """Writes a line of label and probability for each text, as they come."""
         maker = TextRows(schema, open_tokenizer(tokenizer_json))
-        batches = maker.batches(read_texts(self._predict, schema), program.evaluation_rows)
-        found = ((rows, program.evaluate(program.place(rows))()) for rows in batches)
+        batches = maker.batches(read_texts(texts, schema), program.evaluation_rows)
+        found = ((rows, program.evaluate(program.put(rows))()) for rows in batches)
         logits = (outputs[LOGITS][rows["row_weights"] == 1] for rows, outputs in found)
-        write_predictions(logits, self.classes, self._predictions)
+        write_predictions(logits, self.classes, predictions)
 
     def measure(self, found: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
         """Of all rows alike, whatever the class weights; see `class_measures`."""
@@ -170,3 +148,182 @@ def count_labels(shards: BatchReader, split: str) -> List[int]:
         indices = np.arange(start, min(start + _COUNTED, rows))
         counts += np.bincount(shards.read(split, indices)[LABEL], minlength=len(names))
     return counts.tolist()
+
+
+Texts = Tuple[str, ...]  # one, or two of a pair
+
+
+class FormPart(NamedTuple):
+    """A special token of a row, of side None, or one of its texts, of side 0 or 1."""
+
+    side: Optional[int]
+    id: int
+    type: int  # of all its tokens
+
+
+class TextRows:
+    """Texts to rows, cut and filled up as those of a set."""
+
+    def __init__(self, schema: Schema, tokenizer: Any):
+        """Takes the contract of a classification set, and its tokenizer."""
+        self._schema, self._tokenizer = schema, tokenizer
+        self._truncation = schema.parameters["truncation"]
+        normalize = schema.parameters.get("normalize", "none")
+        self._normal_form = None if normalize == "none" else normalize.upper()
+        if "text_pair_field" in schema.parameters:
+            self._form = _pair_form(tokenizer)
+        else:
+            names = ("prefix_ids", "suffix_ids")
+            before, after = ([FormPart(None, i, 0) for i in schema.parameters[n]] for n in names)
+            self._form = [*before, FormPart(0, 0, 0), *after]
+        self._room = schema.max_length - sum(part.side is None for part in self._form)
+
+    def rows(self, texts: Sequence[Texts]) -> Batch:
+        """Rows of texts, or of pairs: the contract's features but labels, in one segment."""
+        schema = self._schema
+        shape = len(texts), schema.max_length
+        columns = {
+            name: np.zeros(shape, schema.feature(name).dtype)
+            for name in ("input_ids", "segment_ids", "token_type_ids")
+            if any(feature.name == name for feature in schema.features)
+        }
+        columns["input_ids"][:] = schema.special_ids.get("pad", 0)
+        sides = [self._encode([text[side] for text in texts]) for side in range(len(texts[0]))]
+        for row, parts in enumerate(zip(*sides)):
+            ids, types = self._filled(parts)
+            columns["input_ids"][row, : len(ids)] = ids
+            columns["segment_ids"][row, : len(ids)] = 1
+            if "token_type_ids" in columns:
+                columns["token_type_ids"][row, : len(ids)] = types
+        return columns
+
+    def batches(self, texts: Iterator[Texts], batch_size: int) -> Iterator[Batch]:
+        """Rows of one size a batch; the last is filled up, with `row_weights` uint8 0."""
+        while True:
+            some = list(islice(texts, batch_size))
+            if not some:
+                return
+            filling = batch_size - len(some)
+            rows = self.rows(some + some[-1:] * filling)
+            weights = np.arange(batch_size) < len(some)
+            yield dict(rows, row_weights=weights.astype(np.uint8))
+
+    def _encode(self, texts: Sequence[str]) -> List[List[int]]:
+        if self._normal_form is not None:
+            texts = [unicodedata.normalize(self._normal_form, text) for text in texts]
+        encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def _filled(self, parts: Sequence[List[int]]) -> Tuple[List[int], List[int]]:
+        kept = _kept([len(part) for part in parts], self._room)
+        ids: List[int] = []
+        types: List[int] = []
+        for part in self._form:
+            piece = [part.id]
+            if part.side is not None:
+                piece = self._cut(parts[part.side], kept[part.side])
+            ids += piece
+            types += [part.type] * len(piece)
+        return ids, types
+
+    def _cut(self, ids: List[int], kept: int) -> List[int]:
+        if kept == len(ids):
+            return ids
+        head = {"head": kept, "tail": 0, "head_tail": (kept + 2) // 4}[self._truncation]
+        return ids[:head] + ids[len(ids) - (kept - head) :]
+
+
+def _kept(lengths: List[int], room: int) -> List[int]:
+    """Lengths that fit: the longer of two texts is cut until both are as long, then both are."""
+    if len(lengths) == 1:
+        return [min(lengths[0], room)]
+    shorter = min(*lengths, room // 2)
+    longer = min(max(lengths), room - shorter)
+    return [longer, shorter] if lengths[0] > lengths[1] else [shorter, longer]
+
+
+def _pair_form(tokenizer: Any) -> List[FormPart]:
+    """What its post-processor makes of two texts: BERT's `[CLS] $A [SEP] $B:1 [SEP]:1`."""
+    encoding = tokenizer.encode("Hello", "Hello")
+    form: List[FormPart] = []
+    for side, number, kind in zip(encoding.sequence_ids, encoding.ids, encoding.type_ids):
+        part = FormPart(side, number if side is None else 0, kind)
+        if side is None or form[-1:] != [part]:
+            form.append(part)
+    return form
+
+
+def read_texts(path: str, schema: Schema) -> Iterator[Texts]:
+    """Texts of a file: each of its lines, or of JSON Lines (.jsonl) the fields the set was made of.
+
+    Blank lines of JSON are left out. Two texts of a pair come from JSON Lines only.
+
+    Raises:
+      UsageError: pairs are asked of a file of plain lines.
+      DataError: the file cannot be read, or a line has no such texts; names it.
+    """
+    names = ("text_field", "text_pair_field")
+    fields = [schema.parameters[name] for name in names if name in schema.parameters]
+    is_json = path.endswith(".jsonl")
+    if len(fields) == 2 and not is_json:
+        raise UsageError(
+            f"--predict={path}: the model takes two texts: give a file that ends in .jsonl, with "
+            f"the fields {' and '.join(fields)} in each line"
+        )
+    try:
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                where = f"--predict={path}: line {number:,}"
+                try:
+                    text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                    found = json.loads(text) if is_json and text.strip() else text
+                except ValueError as error:
+                    kind = "JSON" if is_json else "UTF-8"
+                    raise DataError(f"{where} is no {kind} ({error}): mend the file") from error
+                if not is_json:
+                    yield (text,)
+                elif text.strip():
+                    yield tuple(_field(found, name, where) for name in fields)
+    except OSError as error:
+        raise DataError(f"--predict={path} cannot be read: {error}") from error
+
+
+def _field(found: Any, name: str, where: str) -> str:
+    value = found
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    if not isinstance(value, str):
+        held = ", ".join(found) or "nothing" if isinstance(found, dict) else "no object"
+        raise DataError(
+            f"{where} has no text in the field {name!r}, which the model's set was made of: it "
+            f"holds {held}"
+        )
+    return value
+
+
+def write_predictions(
+    logits: Iterable[np.ndarray], classes: Sequence[str], path: Optional[str]
+) -> None:
+    """Writes a line for each text: label, tab, probability, of logits [B, C] batch after batch.
+
+    The file is there whole or not at all; without a path the lines are printed.
+
+    Raises:
+      DataError: the file cannot be written.
+    """
+    names = [visible(name) for name in classes]  # a tab in one would make a column
+    rows = (row_C for batch_BxC in logits for row_C in probabilities(batch_BxC))
+    lines = (f"{names[row_C.argmax()]}\t{row_C.max():.6f}" for row_C in rows)
+    if path is None:
+        for line in lines:
+            say(line)
+        return
+    partial = path + ".partial"
+    try:
+        with open(partial, "w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+        os.replace(partial, path)
+    except OSError as error:
+        with suppress(OSError):
+            os.remove(partial)
+        raise DataError(f"--predictions={path} cannot be written: {error}") from error

@@ -15,8 +15,8 @@ from pipelines.train.options import TokenizerOptions
 from schemas.commands.flag_file import CONFIGS, config_bytes, with_config
 from schemas.errors import UsageError
 from schemas.features import TASKS
+from trainers.flags.command_line import flag_values, parse_flags
 from trainers.flax_mlm import FlaxMlmFlags
-from trainers.run.flags import parse_flags
 
 OPTIONS = TokenizerOptions(
     vocab_size=300,
@@ -138,7 +138,8 @@ def test_a_trainer_takes_its_part_and_leaves_the_file_that_repeats_it(tmp_path):
         return parse_flags(list(argv), FlaxMlmFlags)
 
     config = read("--config=norwegian_roberta", "--shards=a b", "--epochs=2", "--no_verify")
-    assert (config.model, config.learning_rate, config.epochs) == ("base", 3e-4, 2)
+    values = flag_values(config)
+    assert [values[name] for name in ("model", "learning_rate", "epochs")] == ["base", 3e-4, 2]
     path = tmp_path / "config.yaml"
     path.write_bytes(config_bytes("trainers.flax_mlm", config))
     assert read(f"--config={path}") == config

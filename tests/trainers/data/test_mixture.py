@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 from schemas.errors import DataError, UsageError
 from tests.tools.clm_factory import chat_schema, write_clm_set
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
-from trainers.data.flag_values import parse_shards, shards_name
-from trainers.data.mixture import FINEST, Mixture, _shares, _turns, open_shards, take_turns
+from trainers.data.mixture import (
+    FINEST,
+    Mixture,
+    _shares,
+    _turns,
+    open_shards,
+    parse_shards,
+    shards_name,
+    take_turns,
+)
 from trainers.reader import ShardSet
 
 ROWS = {"a": 40, "b": 7, "c": 13}

@@ -126,7 +126,7 @@ def test_refusals(tmp_path):
     with pytest.raises(UsageError, match="has pytorch_model.bin.*A pickle.*save_pretrained"):
         read_directory(str(path))
     with pytest.raises(UsageError, match="--weights=.*model_type 'bert'.*takes gpt2, opt"):
-        read_directory(str(path), model_types=("gpt2", "opt"), flag="--weights")
+        read_directory(str(path), model_types=("gpt2", "opt"), flag="--weights=")
     (path / "model.safetensors").write_bytes(b"\x08\0\0")
     with pytest.raises(DataError, match="model.safetensors is cut or broken"):
         read_directory(str(path))

@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,12 @@ from schemas.errors import DataError, TextmillError, UsageError
 from tests.tools.class_factory import class_schema
 from tests.tools.clm_factory import clm_schema
 from tests.tools.shard_factory import mlm_schema
+from trainers.flags.command_line import change_flags, make_flags
+from trainers.flags.run_flags import DecoderFlags, EncoderFlags, RunFlags
 from trainers.models.families import FAMILIES
 from trainers.models.hf_files import read_directory, write_directory
 from trainers.models.model_config import ModelConfig, published_classes, text_ids, with_dropout
+from trainers.models.plan_model import plan_model
 from trainers.models.weights import (
     Layout,
     fresh,
@@ -30,7 +33,6 @@ from trainers.models.weights import (
     to_layout,
     to_published,
 )
-from trainers.run.model_flags import DecoderFlags, EncoderFlags, initial_weights, plan_model
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import
@@ -148,8 +150,8 @@ def saved(path, fields, head, **changes):
 
 def config_of(found, head):
     if head == "CausalLM":
-        return ModelConfig.from_json(found, place="here")
-    return ModelConfig.from_json(found, classes=CLASSES if "Seq" in head else (), place="here")
+        return ModelConfig.from_json(found, where="here")
+    return ModelConfig.from_json(found, classes=CLASSES if "Seq" in head else (), where="here")
 
 
 def json_of(config):
@@ -162,7 +164,7 @@ def imported(path, head="MaskedLM", **changes):
     """Our configuration, weights, and notes of a directory."""
     found, tensors = read_directory(str(path))
     config = replace(config_of(found, head), **changes)
-    return config, *from_published(tensors, config, seed=0, place="here")
+    return config, *from_published(tensors, config, seed=0, where="here")
 
 
 def rewritten(path, change):
@@ -212,7 +214,7 @@ def test_config_json_goes_out_and_in(name):
     for key, value in fields.items():
         assert getattr(opened, key) == value, key
     if head == "CausalLM":
-        assert opened.bos_token_id == 0 and text_ids(written, place="here") == ((0, 7), (2,))
+        assert opened.bos_token_id == 0 and text_ids(written, where="here") == ((0, 7), (2,))
     if "Seq" in head:
         assert opened.id2label == dict(enumerate(CLASSES))
 
@@ -220,8 +222,8 @@ def test_config_json_goes_out_and_in(name):
 @pytest.mark.parametrize("kind", ["bert", "roberta", "electra", "gpt2", "opt"])
 def test_what_config_json_leaves_out_is_as_in_transformers(kind):
     whole = AutoConfig.for_model(kind).to_dict()
-    short = ModelConfig.from_json({"model_type": kind}, place="here")
-    assert short == ModelConfig.from_json(whole, place="here")
+    short = ModelConfig.from_json({"model_type": kind}, where="here")
+    assert short == ModelConfig.from_json(whole, where="here")
 
 
 @pytest.mark.parametrize("name", ["gpt2 untied", "opt-350m", "electra narrow, masked"])
@@ -250,7 +252,7 @@ def test_a_base_models_names_will_do(name, tmp_path):
     config, weights, _ = imported(tmp_path / "in", head)
     bare = {n.removeprefix(config.base): v for n, v in to_published(weights, config).items()}
     bare.setdefault("lm_head.weight", np.full((50, 16), 7.0))
-    assert_same(from_published(bare, config, seed=0, place="here")[0], weights)
+    assert_same(from_published(bare, config, seed=0, where="here")[0], weights)
 
 
 @pytest.mark.parametrize("name", ENCODERS)
@@ -405,14 +407,14 @@ def test_tensors_that_do_not_fit_are_named(tmp_path):
         config = config_of(json.loads((tmp_path / "in" / "config.json").read_text()), "Seq")
         if out in FAMILIES["roberta"].class_head:
             with pytest.raises(DataError, match=f"lacks {out}.bias"):
-                from_published(found, config, seed=0, place="here")
+                from_published(found, config, seed=0, where="here")
 
     saved(tmp_path / "gpt2", GPT2, "CausalLM")
     name = "transformer.h.0.attn.c_attn.weight"
     config, weights, _ = imported(tmp_path / "gpt2", "CausalLM")
     turned = {**to_published(weights, config), name: np.zeros((48, 16), np.float32)}
     with pytest.raises(DataError, match=rf"{name} has shape \(48, 16\), in the model \(16, 48\)"):
-        from_published(turned, config, seed=0, place="here")
+        from_published(turned, config, seed=0, where="here")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -454,9 +456,9 @@ def test_fresh_weights():
 def test_a_real_bert():
     """MiniLM, as its package ships it: a bare encoder with a pooler, old buffers, to the bit."""
     found, tensors = read_directory(str(MINILM), model_types=("bert",))
-    config = ModelConfig.from_json(found, place="here")
+    config = ModelConfig.from_json(found, where="here")
     assert (config.layers, config.hidden_size, config.vocab_size) == (6, 384, 30522)
-    weights, notes = from_published(tensors, config, seed=0, place="here")
+    weights, notes = from_published(tensors, config, seed=0, where="here")
     assert notes[0] == "the output head is new"
     back = to_published(weights, config)
     held = [name for name in tensors if not name.startswith("pooler.")]
@@ -467,7 +469,7 @@ def test_a_real_bert():
     same = ("hidden_act", "layer_norm_eps", "type_vocab_size", "max_position_embeddings")
     assert [written[name] for name in same] == [found[name] for name in same]
     classes = replace(config, classes=("no", "yes"))
-    assert from_published(tensors, classes, seed=0, place="here")[1] == ["classifier is new"]
+    assert from_published(tensors, classes, seed=0, where="here")[1] == ["classifier is new"]
 
 
 # config.json that is not what it should be
@@ -533,32 +535,42 @@ def test_classes_of_a_published_classifier(tmp_path):
     ):
         saved(tmp_path / str(labels), BERT, "SequenceClassification", num_labels=labels)
         found, _ = read_directory(str(tmp_path / str(labels)))
-        assert published_classes(found, place="here") == due
-    assert published_classes(json_of(config_of(BERT, "Seq")), place="here") == CLASSES
-    assert published_classes(json_of(config_of(BERT, "MaskedLM")), place="here") == ()
-    assert published_classes({"id2label": {"0": "a"}}, place="here") == ()
+        assert published_classes(found, where="here") == due
+    assert published_classes(json_of(config_of(BERT, "Seq")), where="here") == CLASSES
+    assert published_classes(json_of(config_of(BERT, "MaskedLM")), where="here") == ()
+    assert published_classes({"id2label": {"0": "a"}}, where="here") == ()
     for odd in (None, 7, "ab", [], ["a", "b"], {}, {"0": "a", "2": "b"}, {"0": 1}, {"a": "0"}):
         found = {**found, "id2label": odd}
         with pytest.raises(DataError, match="here: .*id2label is .*has to name every class by its"):
-            published_classes(found, place="here")
+            published_classes(found, where="here")
 
 
 def test_ids_of_a_decoder():
-    assert text_ids({"model_type": "gpt2"}, place="here") == ((), (50256,))
-    assert text_ids({"model_type": "opt", "eos_token_id": [2, 9]}, place="here") == (
+    assert text_ids({"model_type": "gpt2"}, where="here") == ((), (50256,))
+    assert text_ids({"model_type": "opt", "eos_token_id": [2, 9]}, where="here") == (
         (2,),
         (2, 9),
     )
     with pytest.raises(DataError, match="here: .*names a token 'two'"):
-        text_ids({"model_type": "opt", "eos_token_id": "two"}, place="here")
+        text_ids({"model_type": "opt", "eos_token_id": "two"}, where="here")
 
 
 # The model that flags, set and --init_from make
 
 
+@dataclass(frozen=True)
+class EncoderRun(RunFlags):
+    architecture: EncoderFlags = EncoderFlags()
+
+
+@dataclass(frozen=True)
+class DecoderRun(RunFlags):
+    architecture: DecoderFlags = DecoderFlags()
+
+
 def test_new_encoders():
     schema = mlm_schema()
-    config, tensors = plan_model(EncoderFlags(shards="set", model="tiny"), schema)
+    config, tensors, _ = plan_model(make_flags(EncoderRun, shards="set", model="tiny"), schema)
     due = ModelConfig.new(
         family="roberta",
         vocab_size=50,
@@ -573,26 +585,30 @@ def test_new_encoders():
         layer_norm_epsilon=1e-5,
     )
     assert config == with_dropout(due, 0.1) and tensors is None
-    flags = EncoderFlags(shards="set", family="electra", model="electra_small", dropout=0.2)
-    config, _ = plan_model(flags, class_schema(classes=("a", "b")))
+    flags = make_flags(
+        EncoderRun, shards="set", family="electra", model="electra_small", dropout=0.2
+    )
+    config, *_ = plan_model(flags, class_schema(classes=("a", "b")))
     assert (config.embedding_size, config.classifier_dropout) == (128, 0.2)
     assert config.classes == ("a", "b") and config.position_rows == 16
     for more, width in ((dict(model="base"), 768), (dict(embedding_size=64), 64)):
-        planned = plan_model(replace(flags, **more), schema)
+        planned = plan_model(change_flags(flags, **more), schema)
         assert planned.config.embedding_size == width
-    planned = plan_model(replace(flags, layers=1, hidden_size=32), schema)
-    weights, notes = initial_weights(planned, seed=5, init_from=None)
+    planned = plan_model(change_flags(flags, layers=1, hidden_size=32), schema)
+    weights, notes = planned.first_weights(5)
     assert_same(weights, fresh(planned.config, 5))
     assert not notes
 
 
 def test_new_decoders():
     schema = clm_schema()
-    config, _ = plan_model(DecoderFlags(shards="set", model="gpt2", layers=3), schema)
+    config, *_ = plan_model(make_flags(DecoderRun, shards="set", model="gpt2", layers=3), schema)
     assert (config.layers, config.hidden_size, config.dropout) == (3, 768, 0.1)
     assert (config.activation, config.norm_first, config.tied) == ("gelu_new", True, True)
-    flags = DecoderFlags(shards="set", family="opt", norm="post", tied=False, embedding_size=8)
-    config, _ = plan_model(flags, schema)
+    flags = make_flags(
+        DecoderRun, shards="set", family="opt", norm="post", tied=False, embedding_size=8
+    )
+    config, *_ = plan_model(flags, schema)
     assert (config.norm_first, config.final_norm, config.tied) == (False, False, False)
     assert (config.activation, config.is_projected) == ("relu", True)
 
@@ -604,7 +620,6 @@ def test_new_decoders():
         (dict(dropout=1.0), "--dropout=1.0: a share"),
         (dict(hidden_size=30, heads=4), "--hidden_size=30 is no multiple of --heads=4"),
         (dict(activation="mish"), "--activation=mish is not known"),
-        (dict(vocab_size=51), "--vocab_size=51, but the rows of set .* of 50: leave the flag out"),
         (dict(max_positions=8), "--max_positions=8 places 8 tokens, fewer than the 16 of a row"),
         (dict(norm="post"), "--norm=post: norm_first is always True in gpt2 models"),
         (dict(embedding_size=8), "--embedding_size=8: embedding_size is always 512 in gpt2 models"),
@@ -617,25 +632,25 @@ def test_new_decoders():
 def test_flags_that_make_no_model_are_refused(flags, said):
     with pytest.raises(UsageError, match=said):
         if "family" in flags:
-            plan_model(EncoderFlags(shards="set", **flags), mlm_schema())
+            plan_model(make_flags(EncoderRun, shards="set", **flags), mlm_schema())
         else:
-            plan_model(DecoderFlags(shards="set", **flags), clm_schema())
+            plan_model(make_flags(DecoderRun, shards="set", **flags), clm_schema())
 
 
 def test_published_models(tmp_path):
     path = str(tmp_path / "in")
     saved(tmp_path / "in", ROBERTA, "MaskedLM", hidden_dropout_prob=0.3)
-    flags = EncoderFlags(shards="set", init_from=path)
+    flags = make_flags(EncoderRun, shards="set", init_from=path)
     planned = plan_model(flags, mlm_schema())
     assert (planned.config.dropout, planned.config.attention_dropout) == (0.3, 0.1)
-    assert plan_model(replace(flags, dropout=0.0), mlm_schema()).config.attention_dropout == 0
-    assert initial_weights(planned, seed=0, init_from=path)[1] == []
-    agreeing = replace(flags, layers=2, max_positions=18)
+    assert plan_model(change_flags(flags, dropout=0.0), mlm_schema()).config.attention_dropout == 0
+    assert planned.first_weights(0)[1] == []
+    agreeing = change_flags(flags, layers=2, max_positions=18)
     assert planned.config == plan_model(agreeing, mlm_schema()).config
 
     larger = plan_model(flags, mlm_schema(vocab_size=57))
     assert larger.config.vocab_size == 57
-    weights, [note] = initial_weights(larger, seed=0, init_from=path)
+    weights, [note] = larger.first_weights(0)
     assert "grows from 50 tokens to the set's 57" in note
     assert plan_model(flags, mlm_schema(vocab_size=40)).config.vocab_size == 50
 
@@ -647,22 +662,24 @@ def test_published_models(tmp_path):
         (mlm_schema(special_ids=specials), {}, "its pad_token_id is 1 and that of set 3"),
     ):
         with pytest.raises(UsageError, match=said):
-            plan_model(replace(flags, **more), schema)
+            plan_model(change_flags(flags, **more), schema)
     with pytest.raises(UsageError, match="model_type 'roberta', and this trainer takes gpt2, opt"):
-        plan_model(DecoderFlags(shards="set", init_from=path), clm_schema())
+        plan_model(make_flags(DecoderRun, shards="set", init_from=path), clm_schema())
 
     saved(tmp_path / "opt", OPT, "CausalLM")
-    decoders = DecoderFlags(shards="set", init_from=str(tmp_path / "opt"))
-    assert plan_model(replace(decoders, norm="pre", tied=True), clm_schema()).config.layers == 2
+    decoders = make_flags(DecoderRun, shards="set", init_from=str(tmp_path / "opt"))
+    assert (
+        plan_model(change_flags(decoders, norm="pre", tied=True), clm_schema()).config.layers == 2
+    )
     for more, said in ((dict(norm="post"), "--norm=post, but"), (dict(tied=False), "--tied=False")):
         with pytest.raises(UsageError, match=f"{said}.*leave the flag out"):
-            plan_model(replace(decoders, **more), clm_schema())
+            plan_model(change_flags(decoders, **more), clm_schema())
 
 
 def test_weights_that_are_not_of_their_config_json_are_refused_unread(tmp_path):
     """Before a framework is loaded; and no table is made of a number that a file only claims."""
     saved(tmp_path / "in", BERT, "MaskedLM")
-    flags = EncoderFlags(shards="set", init_from=str(tmp_path / "in"))
+    flags = make_flags(EncoderRun, shards="set", init_from=str(tmp_path / "in"))
     plan_model(flags, mlm_schema())
     config = json.loads((tmp_path / "in" / "config.json").read_text())
     for changes, said in (
@@ -685,21 +702,23 @@ def test_weights_that_are_no_floats_are_refused_unread(tmp_path, dtype):
     save_file({**tensors, name: tensors[name].astype(dtype)}, path)
     stored = {"int32": "I32", "int8": "I8", "bool": "BOOL"}[np.dtype(dtype).name]
     with pytest.raises(DataError, match=f"{name} holds {stored}, not F32, F16, BF16, F64. Give"):
-        plan_model(EncoderFlags(shards="set", init_from=str(tmp_path / "in")), mlm_schema())
+        plan_model(
+            make_flags(EncoderRun, shards="set", init_from=str(tmp_path / "in")), mlm_schema()
+        )
 
 
 def test_pairs_need_two_token_types(tmp_path):
     saved(tmp_path / "in", {**BERT, "type_vocab_size": 1}, "")
-    flags = EncoderFlags(shards="set", init_from=str(tmp_path / "in"))
+    flags = make_flags(EncoderRun, shards="set", init_from=str(tmp_path / "in"))
     schema = class_schema(classes=CLASSES, pairs=True)
     with pytest.raises(UsageError, match="knows one token type, and the pairs of set have two"):
         plan_model(flags, schema)
     saved(tmp_path / "roberta", {**ROBERTA, "type_vocab_size": 1}, "")
-    plan_model(replace(flags, init_from=str(tmp_path / "roberta")), schema)
+    plan_model(change_flags(flags, init_from=str(tmp_path / "roberta")), schema)
 
 
 def test_a_set_that_a_model_cannot_read():
-    config = plan_model(DecoderFlags(shards="set", model="tiny"), clm_schema()).config
-    config.check_fits(clm_schema(), place="--checkpoint=x", shards="set")
+    config = plan_model(make_flags(DecoderRun, shards="set", model="tiny"), clm_schema()).config
+    config.check_fits(clm_schema(), where="--checkpoint=x", shards="set")
     with pytest.raises(UsageError, match="--checkpoint=x has a vocabulary of 50, but .* one of 57"):
-        config.check_fits(clm_schema(vocab_size=57), place="--checkpoint=x", shards="set")
+        config.check_fits(clm_schema(vocab_size=57), where="--checkpoint=x", shards="set")

@@ -28,10 +28,10 @@ def test_a_list_of_tokens_is_compared(tmp_path, end):
     for count in (40, 60):
         text = end.join([*words(count), ""])
         (tmp_path / "vocab.txt").write_bytes(text.encode())
-        assert check_same_tokens(tokenizer_json(50), str(tmp_path), flag="--init_from") == []
+        assert check_same_tokens(tokenizer_json(50), str(tmp_path), flag="--init_from=") == []
     (tmp_path / "vocab.txt").write_bytes(text.replace("w7" + end, "seven" + end).encode())
     with pytest.raises(UsageError, match=r"id \d+ is 'seven' there and 'w7' in the set \(1 ids"):
-        check_same_tokens(tokenizer_json(50), str(tmp_path), flag="--init_from")
+        check_same_tokens(tokenizer_json(50), str(tmp_path), flag="--init_from=")
 
 
 def test_merges_are_compared(tmp_path):
@@ -39,26 +39,26 @@ def test_merges_are_compared(tmp_path):
     said = r"the merge \('b', 'c'\) there stands where \('a', 'b'\) does in the set"
     ours = bpe(VOCAB, MERGES)
     (tmp_path / "vocab.json").write_text(json.dumps(VOCAB))
-    assert check_same_tokens(ours, str(tmp_path), flag="--init_from") == []
+    assert check_same_tokens(ours, str(tmp_path), flag="--init_from=") == []
     (tmp_path / "merges.txt").write_text("#version: 0.2\na b\nb c\n")
-    assert check_same_tokens(ours, str(tmp_path), flag="--init_from") == []
+    assert check_same_tokens(ours, str(tmp_path), flag="--init_from=") == []
     (tmp_path / "merges.txt").write_text("#version: 0.2\nb c\na b\n")
     with pytest.raises(UsageError, match=said):
-        check_same_tokens(ours, str(tmp_path), flag="--init_from")
+        check_same_tokens(ours, str(tmp_path), flag="--init_from=")
     config = json.loads(ours)
     for merges in (["a b", "b c"], [["a", "b"]]):  # in an old file, and of fewer
         config["model"]["merges"] = merges
         (tmp_path / "tokenizer.json").write_text(json.dumps(config))
-        assert check_same_tokens(ours, str(tmp_path), flag="--init_from") == []
+        assert check_same_tokens(ours, str(tmp_path), flag="--init_from=") == []
     (tmp_path / "tokenizer.json").write_bytes(bpe(VOCAB, MERGES[::-1]))
     with pytest.raises(UsageError, match=said):
-        check_same_tokens(ours, str(tmp_path), flag="--init_from")
+        check_same_tokens(ours, str(tmp_path), flag="--init_from=")
 
 
 def test_what_cannot_be_compared_is_said(tmp_path):
     (tmp_path / "spiece.model").write_bytes(b"\n\x0e")
-    [note] = check_same_tokens(tokenizer_json(50), str(tmp_path), flag="--init_from")
+    [note] = check_same_tokens(tokenizer_json(50), str(tmp_path), flag="--init_from=")
     assert note.startswith(f"--init_from={tmp_path} has neither tokenizer.json nor vocab.json nor")
     (tmp_path / "vocab.txt").write_bytes(b"\xff")
     with pytest.raises(DataError, match="its tokenizer cannot be read: .*'utf-8'"):
-        check_same_tokens(tokenizer_json(50), str(tmp_path), flag="--init_from")
+        check_same_tokens(tokenizer_json(50), str(tmp_path), flag="--init_from=")

@@ -16,12 +16,12 @@ from flax import nnx
 
 from tests.tools.clm_factory import clm_rows, clm_schema
 from trainers.data.adapters import one_segment_a_row
+from trainers.flags.command_line import make_flags
 from trainers.flax_clm import FlaxClmFlags
 from trainers.measures.attention import verify_attention
 from trainers.models.model_config import ModelConfig
 from trainers.models.weights import from_published, shapes, to_published
-from trainers.on_flax.clm_objective import ClmObjective
-from trainers.on_flax.flax_decoder import DecoderForCausalLM
+from trainers.on_flax.flax_decoder import ClmObjective, DecoderForCausalLM
 from trainers.on_flax.layers import graph_of, to_params, to_weights
 from trainers.run.program import Plan
 
@@ -31,7 +31,7 @@ with warnings.catch_warnings():
     from transformers import AutoModelForCausalLM, GPT2Config, OPTConfig
 
 VOCAB, POSITIONS, ROWS = 120, 24, 10
-FLAGS = FlaxClmFlags(shards="set", precision="float32")
+FLAGS = make_flags(FlaxClmFlags, shards="set", precision="float32")
 GPT2 = partial(
     GPT2Config,
     vocab_size=VOCAB,
@@ -79,9 +79,9 @@ def reference_of(kind):
 
 def ours_of(reference):
     """Our configuration and weights of their model."""
-    config = ModelConfig.from_json(reference.config.to_dict(), place="test")
+    config = ModelConfig.from_json(reference.config.to_dict(), where="test")
     tensors = {name: value.detach().numpy() for name, value in reference.named_parameters()}
-    return config, from_published(tensors, config, seed=0, place="test")[0]
+    return config, from_published(tensors, config, seed=0, where="test")[0]
 
 
 def rows_of(seed=0):
@@ -185,7 +185,7 @@ def test_a_vocabulary_grows():
     """Old rows stay, for the output layer too; their logits are as before."""
     config, weights = ours_of(reference_of("opt untied, no last norm"))
     larger = replace(config, vocab_size=VOCAB + 7)
-    grown, _ = from_published(to_published(weights, config), larger, seed=0, place="test")
+    grown, _ = from_published(to_published(weights, config), larger, seed=0, where="test")
     ids, segments, _ = rows_of()
     after = logits_of(larger, grown, ids, segments)
     assert after.shape[-1] == VOCAB + 7

@@ -12,13 +12,14 @@ import time
 import jax
 import numpy as np
 import pytest
-import tyro
 
 from schemas.errors import DataError, UsageError
 from tests.tools.compile_cache import compiled_once
 from tests.tools.places import ROOT
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
+from trainers import use_model
 from trainers.data.shard_set import ShardSet
+from trainers.flags.command_line import command, make_flags, parse_flags
 from trainers.flax_mlm import FlaxMlmFlags, main
 from trainers.run.checkpoints import Checkpoints
 from trainers.run.journal import read_metrics
@@ -47,7 +48,7 @@ def flags(shards, output, *more):
     return [f"--shards={shards}", f"--output={output}", *SMALL, *more]
 
 
-def command(*arguments):
+def start(*arguments):
     """A process of the trainer."""
     return subprocess.Popen(
         [sys.executable, "-m", "trainers.flax_mlm", *arguments],
@@ -166,7 +167,7 @@ def test_a_checkpoint_is_measured_alike_whatever_the_flags(tmp_path):
     output, found = tmp_path / "run", []
     main(flags(tmp_path / "set", output, STEPS, "--seed=5", "--mask_rate=0.4"))
     for more in ([], ["--seed=6"], ["--mask_rate=0.3"]):
-        main(["--evaluate_only", f"--output={output}", "--batch_size=4", *more])
+        use_model.main([str(output), "--evaluate", "--batch_size=4", *more])
         [path] = output.glob("evaluation/*/15/measures.json")
         found.append(json.loads(path.read_text()))
     lines = read_metrics(str(output / "metrics.jsonl"))
@@ -192,7 +193,7 @@ def test_killed_in_the_middle_it_goes_on_from_the_last_checkpoint(shards, tmp_pa
     """SIGKILL leaves no time for anything: measurements beyond the checkpoint are measured anew."""
     output = tmp_path / "run"
     more = [MANY_STEPS, "--checkpoint_every=2"]
-    process = command(*flags(shards, output, *more))
+    process = start(*flags(shards, output, *more))
     wait_for_steps(process, output, 5)
     process.kill()
     process.communicate()
@@ -205,7 +206,7 @@ def test_killed_in_the_middle_it_goes_on_from_the_last_checkpoint(shards, tmp_pa
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupted_it_saves_and_says_how_to_go_on(shards, tmp_path, number, code):
     output = tmp_path / "run"
-    process = command(*flags(shards, output, MANY_STEPS))
+    process = start(*flags(shards, output, MANY_STEPS))
     wait_for_steps(process, output, 3)
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
@@ -314,7 +315,6 @@ def test_without_a_validation_split(tmp_path, capsys):
 
 
 REFUSALS = [
-    (["--vocab_size=51"], "--vocab_size=51, but the rows .* a vocabulary of 50"),
     (["--max_positions=15"], "--max_positions=15 places 15 tokens, fewer than the 16"),
     (["--hidden_size=30", "--heads=4"], "--hidden_size=30 is no multiple of --heads=4"),
     (["--layers=0"], "--layers=0: must be at least 1"),
@@ -358,12 +358,12 @@ def test_exit_codes_and_no_traceback(tmp_path):
     write_mlm_set(tmp_path / "set")
     cases = [
         ([f"--shards={tmp_path}"], 1, "has no MANIFEST.json"),
-        ([f"--shards={tmp_path / 'set'}", "--vocab_size=9"], 2, "a vocabulary of 50"),
+        ([f"--shards={tmp_path / 'set'}", "--max_positions=9"], 2, "fewer than the 16"),
         ([f"--shards={tmp_path / 'set'}", "--no_such_flag"], 2, "no_such_flag"),
         (["--model=huge", "--shards=x"], 2, "huge"),
     ]
     for arguments, code, message in cases:
-        process = command(*arguments)
+        process = start(*arguments)
         _, said = process.communicate()
         assert process.returncode == code and message in said and "Traceback" not in said
 
@@ -381,7 +381,7 @@ def test_help_costs_no_import_of_jax():
 
 def test_imports_no_tensorflow_and_no_beam():
     code = (
-        "import sys, trainers.flax_mlm, trainers.on_flax.mlm_objective\n"
+        "import sys, trainers.flax_mlm, trainers.on_flax.flax_encoder\n"
         "assert not {'tensorflow', 'apache_beam', 'torch', 'pipelines'} & set(sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
@@ -389,7 +389,8 @@ def test_imports_no_tensorflow_and_no_beam():
 
 
 def test_the_command_gives_the_settings_back():
-    flags = FlaxMlmFlags(
+    flags = make_flags(
+        FlaxMlmFlags,
         shards="a set",
         output="b",
         resume=True,
@@ -398,7 +399,7 @@ def test_the_command_gives_the_settings_back():
         masking="dynamic",
         epochs=0.5,
     )
-    words = shlex.split(flags.command())
+    words = shlex.split(command(flags))
     assert words[:3] == ["python", "-m", "trainers.flax_mlm"]
-    assert tyro.cli(FlaxMlmFlags, args=words[3:], use_underscores=True) == flags
-    assert "--resume" not in shlex.split(flags.command(resume=False))
+    assert parse_flags(words[3:], FlaxMlmFlags) == flags
+    assert "--resume" not in shlex.split(command(flags, resume=False))

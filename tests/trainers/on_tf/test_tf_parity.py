@@ -13,12 +13,13 @@ import pytest
 from schemas.errors import DataError
 from tests.tools.class_factory import class_rows, class_schema
 from tests.tools.encoder_oracle import DECAY, EPSILON, RATE, Oracle
+from trainers.flags.command_line import make_flags
 from trainers.measures.attention import PADDING, verify_attention
 from trainers.models.hf_files import read_directory, write_directory
 from trainers.models.model_config import ModelConfig
 from trainers.models.weights import from_layout, from_published, to_published
 from trainers.on_tf.backend import keras, tf
-from trainers.on_tf.classification_objective import INPUTS, ClassificationObjective
+from trainers.on_tf.tf_encoder import INPUTS, ClassificationObjective
 from trainers.on_tf.tf_layers import (
     KERAS,
     Seen,
@@ -28,7 +29,7 @@ from trainers.on_tf.tf_layers import (
     named_variables,
     read,
 )
-from trainers.on_tf.tf_optimizers import make_optimizer
+from trainers.on_tf.tf_program import make_optimizer
 from trainers.tf_classifier import TfClassifierFlags
 
 CLASSES = ("neg", "neutral", "pos")
@@ -93,9 +94,9 @@ def save_rows(folder, ids, segments, types, label):
 def ours_of(directory, classes=CLASSES):
     """Our model of published weights and what is learned, and what is new in them."""
     found, stored = read_directory(str(directory))
-    config = ModelConfig.from_json(found, classes=classes, place="here")
+    config = ModelConfig.from_json(found, classes=classes, where="here")
     objective = ClassificationObjective(config, [1.0] * len(classes))
-    weights, notes = from_published(stored, config, seed=0, place="here")
+    weights, notes = from_published(stored, config, seed=0, where="here")
     fill(objective.model, weights)
     return objective, notes
 
@@ -129,8 +130,8 @@ def test_logits_loss_gradients_and_a_step_are_theirs(oracle, rows, name):
     }
     # Keras adds epsilon to the root before it corrects the bias of the second moment.
     flags = {"learning_rate": RATE, "weight_decay": DECAY, "epsilon": EPSILON * 0.001**0.5}
-    flags = TfClassifierFlags(shards="x", warmup_steps=0, **flags)
-    optimizer = make_optimizer(flags, list(places.values()))
+    flags = make_flags(TfClassifierFlags, shards="x", warmup_steps=0, **flags)
+    optimizer = make_optimizer(flags.optimization, list(places.values()))
     optimizer.apply(list(gradients.values()), list(places.values()))
     after = to_published(read(model), model.config)
     differences["a step"] = largest(after, expected, "step")
@@ -174,12 +175,12 @@ def test_exported_weights_open_with_equal_logits(oracle):
 def test_parts_that_are_new_are_said_and_others_must_be_there(oracle):
     found, stored = read_directory(str(oracle.folder / "bert"))
     bare = {name.removeprefix("bert."): stored[name] for name in stored if name.startswith("bert.")}
-    config = ModelConfig.from_json(found, classes=CLASSES, place="here")
-    _, notes = from_published(bare, config, seed=0, place="here")
+    config = ModelConfig.from_json(found, classes=CLASSES, where="here")
+    _, notes = from_published(bare, config, seed=0, where="here")
     assert notes == ["classifier is new"]
     del bare["encoder.layer.1.output.dense.bias"]
     with pytest.raises(DataError, match=r"lacks bert\.encoder\.layer\.1\.output\.dense\.bias"):
-        from_published(bare, config, seed=0, place="here")
+        from_published(bare, config, seed=0, where="here")
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ Legend: B rows, L tokens a row, N prompts, P places of a prompt, T new tokens, V
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,21 +21,21 @@ from tests.tools.gpt2_oracle import EPSILON, LEARNING_RATE
 from tests.tools.places import ROOT
 from tests.tools.question_factory import schema_of, write_qa_set
 from tests.tools.shard_factory import tokenizer_json, write_mlm_set
+from trainers import use_model
 from trainers.data.adapters import one_segment_a_row
 from trainers.data.shard_set import ShardSet
+from trainers.flags.command_line import make_flags
 from trainers.measures.attention import AHEAD, verify_attention
 from trainers.models.hf_files import read_directory
 from trainers.models.model_config import ModelConfig
+from trainers.models.plan_model import plan_model
 from trainers.models.weights import fresh, from_layout, from_published, to_published
 from trainers.on_tf.backend import keras, tf
-from trainers.on_tf.decoding import answer_prompts
-from trainers.on_tf.qa_objective import QaObjective
-from trainers.on_tf.tf_decoder import Decoder
+from trainers.on_tf.tf_decoder import Decoder, QaObjective, answer_prompts
 from trainers.on_tf.tf_layers import KERAS, fill, named_variables, read
-from trainers.on_tf.tf_optimizers import make_optimizer
+from trainers.on_tf.tf_program import make_optimizer
 from trainers.run.checkpoints import read_weights
 from trainers.run.journal import MetricsFile, read_metrics
-from trainers.run.model_flags import initial_weights, plan_model
 from trainers.tasks.qa import QaTask
 from trainers.tf_qa import TfQaFlags, main
 
@@ -176,9 +175,9 @@ SCHEMA = schema_of(TASK, WORDS, LENGTH)
 
 def loaded(path) -> QaObjective:
     found, tensors = read_directory(str(path), model_types=("gpt2",))
-    config = ModelConfig.from_json(found, place="here")
+    config = ModelConfig.from_json(found, where="here")
     objective = QaObjective(config, SCHEMA, answers=False)
-    fill(objective.model, from_published(tensors, config, seed=0, place="here")[0])
+    fill(objective.model, from_published(tensors, config, seed=0, where="here")[0])
     return objective
 
 
@@ -211,8 +210,10 @@ def test_logits_loss_gradients_a_step_and_answers_are_those_of_pytorch(name, fol
         "loss": abs(float(loss) - float(due["loss"]) / counted),
         "gradient": largest(gradients, due, "gradient", config),
     }
-    flags = TfQaFlags(shards="x", warmup_steps=0, learning_rate=LEARNING_RATE, epsilon=EPSILON)
-    optimizer = make_optimizer(flags, list(variables.values()))
+    flags = make_flags(
+        TfQaFlags, shards="x", warmup_steps=0, learning_rate=LEARNING_RATE, epsilon=EPSILON
+    )
+    optimizer = make_optimizer(flags.optimization, list(variables.values()))
     optimizer.apply(list(map(tf.constant, arrays)), list(variables.values()))
     differences["a step"] = largest(read(model), due, "step", config)
     print(f"{name}: " + ", ".join(f"{what} {value:.1e}" for what, value in differences.items()))
@@ -346,12 +347,11 @@ def trained(shards, tmp_path_factory):
             [
                 f"--shards={shards}",
                 f"--output={folder / 'run'}",
-                f"--export={folder / 'exported'}",
-                f"--export_saved_model={folder / 'saved'}",
-                "--checkpoint=last",
                 *RUN,
             ]
         )
+    export = [f"--export={folder / 'exported'}", f"--export_saved_model={folder / 'saved'}"]
+    use_model.main([str(folder / "run"), "--checkpoint=last", *export])
     (folder / "traces.json").write_text(json.dumps(counts))
     return folder
 
@@ -372,7 +372,7 @@ def test_a_run_learns_and_is_compiled_once(trained):
 def test_checkpoints_score_as_they_did_in_training(trained, shards, capsys):
     run = trained / "run"
     # Compiled by XLA.
-    main([f"--output={run}", "--evaluate_only", "--checkpoint=all", "--batch_size=4"])
+    use_model.main([str(run), "--evaluate", "--checkpoint=all", "--batch_size=4", "--jit_compile"])
     [folder] = (run / "evaluation").glob("asked-validation-*")
     scores = [json.loads(line) for line in (folder / "measures.jsonl").read_text().splitlines()]
     lines = read_metrics(str(run / "metrics.jsonl"))
@@ -393,11 +393,11 @@ def test_questions_of_another_set_and_of_one_checkpoint(trained, shards, tmp_pat
     other = tmp_path / "other"
     asked = questions(6, 0, impossible=True)
     write_qa_set(other, {"validation": asked}, TASK, WORDS, LENGTH)
-    main(
+    use_model.main(
         [
-            f"--output={trained / 'run'}",
+            str(trained / "run"),
             f"--shards={other}",
-            "--evaluate_only",
+            "--evaluate",
             "--checkpoint=40",
             "--batch_size=4",
             "--no_jit_compile",
@@ -406,15 +406,15 @@ def test_questions_of_another_set_and_of_one_checkpoint(trained, shards, tmp_pat
     assert "exact, no answer" in capsys.readouterr().out
     [folder] = (trained / "run" / "evaluation").glob("other-validation-*")
     assert set(json.loads((folder / "40" / "predictions.json").read_text())) == set("012345")
-    changed, use = tmp_path / "changed", [f"--output={trained / 'run'}", "--evaluate_only"]
+    changed, use = tmp_path / "changed", [str(trained / "run"), "--evaluate"]
     task = replace(TASK, qa_form="causal")
     write_qa_set(changed, {"validation": asked}, task, WORDS, LENGTH)
-    with pytest.raises(UsageError, match="qa_form is 'causal' and was 'prefix'"):
-        main([*use, f"--shards={changed}", "--checkpoint=40"])
+    with pytest.raises(UsageError, match="its qa_form is 'causal', the model's 'prefix'"):
+        use_model.main([*use, f"--shards={changed}", "--checkpoint=40"])
     with pytest.raises(UsageError, match="--validation_split=train: .*--no_score"):
-        main([*use, f"--shards={shards}", "--validation_split=train"])
+        use_model.main([*use, f"--shards={shards}", "--validation_split=train"])
     with pytest.raises(UsageError, match="no checkpoint '7': its steps are 20, 40, 60"):
-        main([*use, "--checkpoint=7"])
+        use_model.main([*use, "--checkpoint=7"])
 
 
 def test_a_saved_model_gives_the_answers_of_the_run(trained, shards, tmp_path, capsys):
@@ -432,24 +432,19 @@ def test_a_saved_model_gives_the_answers_of_the_run(trained, shards, tmp_path, c
     ]
     predictions = json.loads((trained / "run" / "predictions.json").read_text())
     assert sorted(words) == sorted(predictions.values()) and any(words)
-    question, context, _, name = questions(9, 100)[4]
-    shutil.copytree(trained / "saved", tmp_path / "alone")
-    main([f"--saved_model={tmp_path / 'alone'}", f"--ask={question}", f"--context={context}"])
-    assert capsys.readouterr().out == predictions[name] + "\n"
 
 
 @pytest.mark.parametrize("form", ["causal", "prefix"])
 def test_who_exports_a_prefix_model_is_told_that_transformers_is_causal(form):
     schema = schema_of(replace(TASK, qa_form=form), WORDS, LENGTH)
-    task = QaTask(TfQaFlags(shards="x", export="not-there"), schema)
-    assert ["is causal" in note for note in task.notes()] == [True] * (form == "prefix")
-    assert not QaTask(TfQaFlags(shards="x"), schema).notes()
+    notes = QaTask(make_flags(TfQaFlags, shards="x"), schema).export_notes()
+    assert ["is causal" in note for note in notes] == [True] * (form == "prefix")
 
 
 def test_without_a_token_to_learn_there_is_no_loss():
     """Which 0 would say were the best of all."""
     sums = {name: np.zeros(8, np.float32) for name in ("loss", "correct", "counted")}
-    task = QaTask(TfQaFlags(shards="x"), SCHEMA)
+    task = QaTask(make_flags(TfQaFlags, shards="x"), SCHEMA)
     found = task.measure(iter([({"row_weights": np.ones(8)}, sums)]))
     assert found is not None and np.isnan(found["loss"]) and np.isnan(found["accuracy"])
 
@@ -501,7 +496,6 @@ def test_refusals(shards, trained, folder, tmp_path):
     write_mlm_set(tmp_path / "mlm")
     long = tmp_path / "long"
     write_qa_set(long, {"train": questions(3, 0)}, TASK, WORDS, 48)
-    saved = [f"--saved_model={trained / 'saved'}"]
     cases = {
         "holds rows for task 'mlm'; this trainer takes 'qa'": [f"--shards={tmp_path / 'mlm'}"],
         f"--init_from={folder / 'trained'} places 24 tokens, fewer than the 48 of a row": [
@@ -514,10 +508,6 @@ def test_refusals(shards, trained, folder, tmp_path):
             "--layers=3",
         ],
         "give the directory of a shard set with --shards": [],
-        "give all three": ["--ask=w10", *saved],
-        "has no assets.extra/schema.json": ["--ask=a", "--context=b", f"--saved_model={tmp_path}"],
-        "there must be a run to use: give --output": ["--evaluate_only", "--checkpoint=all"],
-        "holds no run": ["--evaluate_only", "--checkpoint=all", f"--output={tmp_path}"],
         "is there already": [f"--shards={shards}", f"--export_saved_model={trained / 'saved'}"],
     }
     for expected, argv in cases.items():
@@ -528,9 +518,9 @@ def test_refusals(shards, trained, folder, tmp_path):
 
 def test_published_weights_of_a_smaller_vocabulary_grow(folder):
     schema = schema_of(TASK, LoadedTokenizer(tokenizer_json(64)), LENGTH)
-    flags = TfQaFlags(shards="x", init_from=str(folder / "trained"), steps=1)
+    flags = make_flags(TfQaFlags, shards="x", init_from=str(folder / "trained"), steps=1)
     planned = plan_model(flags, schema)
-    weights, notes = initial_weights(planned, seed=0, init_from=flags.init_from)
+    weights, notes = planned.first_weights(0)
     assert any("grows from 60 tokens to the set's 64" in note for note in notes)
     model = Decoder(planned.config)
     fill(model, weights)
@@ -549,4 +539,4 @@ def test_an_opt_is_refused_in_words(tmp_path):
         )
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "opt"}))
     with pytest.raises(UsageError, match="model_type 'opt', and this trainer takes gpt2"):
-        plan_model(TfQaFlags(shards="x", init_from=str(tmp_path)), SCHEMA)
+        plan_model(make_flags(TfQaFlags, shards="x", init_from=str(tmp_path)), SCHEMA)

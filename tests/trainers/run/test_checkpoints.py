@@ -11,17 +11,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load
+from safetensors.numpy import save as serialize
 
 from schemas.errors import DataError, UsageError
+from tests.tools.checkpoint_sums import sign
 from tests.tools.places import ROOT
 from trainers.run.checkpoints import (
     Checkpoints,
+    Progress,
     numbered,
     read_checkpoint,
     read_weights,
-    write_sums,
 )
-from trainers.run.progress import Progress
 
 NOBODY = 65534
 FILES = ["SHA256SUMS", "progress.json", "state.safetensors"]
@@ -190,7 +192,7 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("name", ["state.safetensors", "progress.json", "SHA256SUMS"])
+@pytest.mark.parametrize("name", FILES)
 def test_a_damaged_one_is_named_with_what_else_to_give(tmp_path, name):
     checkpoints = Checkpoints(tmp_path, keep=2)
     for step in (8, 10):
@@ -214,7 +216,7 @@ def test_a_damaged_one_is_named_with_what_else_to_give(tmp_path, name):
 def test_the_only_one_is_damaged(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     save(checkpoints, 8)
-    flip_a_bit(tmp_path / "checkpoints" / "8" / "progress.json")
+    flip_a_bit(tmp_path / "checkpoints" / "8" / "SHA256SUMS")
     with pytest.raises(DataError, match="Give another --checkpoint: there is none"):
         checkpoints.choose(None)
     with pytest.raises(DataError, match="no checkpoint is whole: .* Copy one from a backup, or st"):
@@ -234,7 +236,7 @@ def test_progress_that_says_nothing_is_refused_in_words(tmp_path, content):
     save(checkpoints, 8)
     path = tmp_path / "checkpoints" / "8"
     (path / "progress.json").write_bytes(content)
-    write_sums(path)
+    sign(path)
     with pytest.raises(DataError, match=f"the checkpoint {path} cannot be read: .*Move it away to"):
         checkpoints.read(8)
 
@@ -306,7 +308,7 @@ import sys
 import numpy as np
 from schemas.errors import DataError
 from trainers.run.checkpoints import Checkpoints
-from trainers.run.progress import Progress
+from trainers.run.checkpoints import Progress
 if sys.argv[2]:
     import resource
     resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))
@@ -398,3 +400,18 @@ def test_progress_is_text(tmp_path):
     Checkpoints(tmp_path).save(progress, {}, {})
     text = (tmp_path / "checkpoints" / "8" / "progress.json").read_text()
     assert json.loads(text) == asdict(progress)
+
+
+def test_a_file_is_that_of_safetensors_but_for_its_header(tmp_path):
+    """Its tensors in the same order, at the same places."""
+    values = {name: np.ascontiguousarray(value) for name, value in ODD.items() if value.ndim}
+    values = {name: v.astype(v.dtype.newbyteorder("=")) for name, v in values.items()}
+    Checkpoints(tmp_path).save(Progress(1), values, {})
+    content = (tmp_path / "checkpoints" / "1" / "state.safetensors").read_bytes()
+    theirs = serialize({f"weights/{name}": value for name, value in values.items()})
+    for one in (content, theirs):
+        size = int.from_bytes(one[:8], "little")
+        assert size % 8 == 0 and len(one) - 8 - size == sum(v.nbytes for v in values.values())
+    due = load(theirs)
+    found = load(content)
+    same_bits(found, due)

@@ -10,8 +10,8 @@ from tensorboardX.proto import event_pb2
 
 from schemas.errors import UsageError
 from tests.tools.places import ROOT
-from trainers.run.journal import MetricsFile, read_metrics
-from trainers.run.metric_sinks import MetricSink, open_sinks, parse_log_to, scalars
+from trainers.flags.run_flags import parse_log_to
+from trainers.run.journal import MetricsFile, open_sinks, read_metrics, scalars
 
 LINE = {"kind": "train", "step": 3, "loss": 2.5, "learning_rate": 1e-4, "split": "train"}
 
@@ -39,7 +39,7 @@ def test_numbers_get_tags():
     }
 
 
-class Noted(MetricSink):
+class Noted:
     """Keeps what it is given."""
 
     def __init__(self):
@@ -95,7 +95,7 @@ def test_tensorboard(tmp_path):
 
 WANDB_CODE = """
 import sys
-from trainers.run.metric_sinks import open_sinks
+from trainers.run.journal import open_sinks
 for start in (0, 1):
     sink, = open_sinks("wandb", sys.argv[1], start_step=start, name="a-run", settings={"seed": 4})
     for step in (start + 1, start + 2):
@@ -125,7 +125,7 @@ def test_wandb_offline(tmp_path):
 def test_wandb_without_a_login_says_what_to_do(tmp_path):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")}
     code = (
-        "from schemas.commands.entry import run_entry; from trainers.run.metric_sinks import *\n"
+        "from schemas.commands.entry import run_entry; from trainers.run.journal import *\n"
         "run_entry(lambda argv: open_sinks('wandb', argv[0], start_step=0, name='r', settings={}))"
     )
     done = subprocess.run(

@@ -5,8 +5,8 @@ from dataclasses import asdict
 
 import pytest
 
+from trainers.run.checkpoints import Progress, is_due
 from trainers.run.program import Task
-from trainers.run.progress import Progress, is_due
 
 
 class Measured(Task):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trainers.run.schedule import Schedule
+from trainers.run.program import Schedule
 
 
 def shares(steps, warmup):

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, processors
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
-from schemas.errors import DataError
+from schemas.errors import DataError, UsageError
 from tests.tools.class_factory import class_schema
 from tests.tools.shard_factory import tokenizer_json
 from tests.tools.task_rows import make_rows
 from tests.tools.tokenizer_factory import trained_tokenizer
-from trainers.tasks.class_texts import TextRows, read_texts, write_predictions
+from trainers.tasks.classification import TextRows, read_texts, write_predictions
 
 LONG = "The quick brown fox, who's 12 years old, doesn't jump over the lazy dogs' beds."
 TEXTS = [
@@ -120,8 +120,8 @@ def test_files_are_read_line_by_line(tmp_path):
         ("",),
         ("last",),
     ]
-    pairs = written(tmp_path, "b.tsv", b"a\tb\tc\n\t\n")
-    assert list(read_texts(pairs, schema)) == [("a", "b\tc"), ("", "")]
+    with pytest.raises(UsageError, match="two texts: give a file that ends in .jsonl"):
+        list(read_texts(written(tmp_path, "b.tsv", b"a\tb\n"), schema))
     objects = [{"b": "2", "a": "1"}, {"a": "", "b": "x", "label": 3}]
     content = "\n\n".join(map(json.dumps, objects)).encode()
     assert list(read_texts(written(tmp_path, "c.jsonl", content), schema)) == [
@@ -135,10 +135,9 @@ def test_files_are_read_line_by_line(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("x.txt", b"a\tb\n\xff\n", "line 2 is not UTF-8"),
-        ("x.txt", b"a\tb\nalone\n", "line 2 has no tab"),
         ("x.jsonl", b"{]\n", "line 1 is no JSON"),
-        ("x.jsonl", b"[1]\n", "line 1 holds a list, not an object"),
+        ("x.jsonl", b'{"text": "a", "other": "b"}\n\xff\n', "line 2 is no JSON"),
+        ("x.jsonl", b"[1]\n", "no text in the field 'text'.*holds no object"),
         ("x.jsonl", b'{"text": "a", "c": 1}\n', "no text in the field 'other'.*holds text, c"),
         ("x.jsonl", b'{"text": "a", "other": 1}\n', "no text in the field 'other'"),
         ("x.jsonl", b"{}\n", "holds nothing"),
@@ -151,6 +150,11 @@ def test_a_line_without_texts_is_named(tmp_path, name, content, said):
         list(read_texts(written(tmp_path, name, content), schema))
 
 
+def test_a_line_that_is_no_text_is_named(tmp_path):
+    with pytest.raises(DataError, match="line 2 is no UTF-8"):
+        list(read_texts(written(tmp_path, "x.txt", b"a\n\xff\n"), class_schema()))
+
+
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(DataError, match="cannot be read"):
         list(read_texts(str(tmp_path / "no.txt"), class_schema()))
@@ -159,6 +163,6 @@ def test_a_file_that_is_not_there(tmp_path):
 def test_predictions_that_cannot_be_written_leave_nothing(tmp_path):
     """The disk refuses after some lines: here the place of the file is a directory."""
     (tmp_path / "out").mkdir()
-    with pytest.raises(DataError, match="out cannot be written: .*give another place"):
+    with pytest.raises(DataError, match="out cannot be written: "):
         write_predictions([np.array([[0.0, 1.0]])], ["no", "yes"], str(tmp_path / "out"))
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -15,14 +15,19 @@ from tests.tools.class_factory import class_schema, write_class_set
 from tests.tools.clm_factory import chat_schema, clm_schema, write_clm_set
 from tests.tools.question_factory import schema_of, write_qa_set
 from tests.tools.shard_factory import mlm_schema, tokenizer_json
+from trainers.flags.command_line import make_flags
 from trainers.flax_clm import FlaxClmFlags
 from trainers.flax_mlm import FlaxMlmFlags
 from trainers.reader import ShardSet
-from trainers.tasks.class_texts import write_predictions
-from trainers.tasks.classification import ClassificationTask, count_labels
-from trainers.tasks.clm import ClmTask
-from trainers.tasks.language import add_up, token_measures
-from trainers.tasks.mlm import MaskRates, MlmTask, mask_rates
+from trainers.tasks.classification import ClassificationTask, count_labels, write_predictions
+from trainers.tasks.language_models import (
+    ClmTask,
+    MaskRates,
+    MlmTask,
+    add_up,
+    mask_rates,
+    token_measures,
+)
 from trainers.tasks.qa import QaTask
 from trainers.tf_classifier import TfClassifierFlags
 from trainers.tf_qa import TfQaFlags
@@ -62,13 +67,13 @@ def test_sums_are_counted_beyond_24_bits():
 
 
 def test_masked_language_modeling():
-    task = MlmTask(FlaxMlmFlags(shards="set", best_by="loss"), mlm_schema())
+    task = MlmTask(make_flags(FlaxMlmFlags, shards="set", best_by="loss"), mlm_schema())
     measures = measure(task, [(BATCH, sums_of())])
     assert measures == {"loss": 1.5, "accuracy": 0.5, "perplexity": math.exp(1.5), "masked": 4.0}
     assert task.describe(measures) == "loss 1.5000, accuracy 50.00%, perplexity 4.5"
     assert task.measure(iter([(BATCH, sums_of(counted=0.0))])) is None
     assert (task.best_by, task.best_is_highest, task.counts) == ("loss", False, "masked")
-    assert MlmTask(FlaxMlmFlags(shards="set"), mlm_schema()).best_by is None
+    assert MlmTask(make_flags(FlaxMlmFlags, shards="set"), mlm_schema()).best_by is None
 
 
 def test_which_masks_a_run_takes():
@@ -76,32 +81,34 @@ def test_which_masks_a_run_takes():
     stored, none = mlm_schema(mask_rate=0.2), mlm_schema(static_masking=False, mask_rate=0.0)
 
     def rates(schema, **flags):
-        return mask_rates(FlaxMlmFlags(shards="set", **flags), schema)
+        return mask_rates(make_flags(FlaxMlmFlags, **flags).task, schema)
 
     assert rates(stored) == rates(stored, masking="static") == MaskRates(None, None)
     assert rates(stored, masking="dynamic") == MaskRates(0.2, None)
     assert rates(stored, masking="dynamic", mask_rate=0.4) == MaskRates(0.4, None)
     assert rates(none) == rates(none, masking="dynamic") == MaskRates(0.15, 0.15)
     assert rates(none, mask_rate=0.3) == MaskRates(0.3, 0.15)
-    with pytest.raises(UsageError, match="--masking=static, but the rows of set carry no masks"):
+    with pytest.raises(UsageError, match="--masking=static, but the rows of the set carry no"):
         rates(none, masking="static")
     with pytest.raises(UsageError, match="--mask_rate=0.3 has no effect on the masks that the row"):
         rates(stored, mask_rate=0.3)
 
 
 def test_masks_of_words_and_of_tokens_are_told_apart():
-    flags = FlaxMlmFlags(shards="set", masking="dynamic")
+    flags = make_flags(FlaxMlmFlags, shards="set", masking="dynamic")
     words = mlm_schema(mask_unit="word")
-    [note] = MlmTask(flags, words).notes()
+    unread: Any = None
+    [note] = MlmTask(flags, words).prepare_training(unread)
     assert note == "masks made on the device pick single tokens, not words as the set's do"
-    assert MlmTask(FlaxMlmFlags(shards="set"), words).notes() == []
-    assert MlmTask(flags, mlm_schema()).notes() == []
+    stored = MlmTask(make_flags(FlaxMlmFlags, shards="set"), words)
+    assert stored.prepare_training(unread) == []
+    assert MlmTask(flags, mlm_schema()).prepare_training(unread) == []
 
 
 def test_causal_language_modeling(tmp_path):
     write_clm_set(tmp_path / "set", validation=1)
     shards = ShardSet(str(tmp_path / "set"))
-    task = ClmTask(FlaxClmFlags(shards="set"), shards.schema, shards)
+    task = ClmTask(make_flags(FlaxClmFlags, shards="set"), shards.schema, shards)
     measures = measure(task, [(BATCH, sums_of())])
     text = shards.stats.split("validation")
     assert text.text_bytes and not text.words
@@ -121,7 +128,9 @@ def test_causal_language_modeling(tmp_path):
     vast = {**measures, "perplexity": math.exp(700), "word_perplexity": 2.5e9}
     told = task.describe(vast)
     assert "perplexity 1.0e+304, " in told and told.endswith("perplexity per word 2.5e+09")
-    bare = ClmTask(FlaxClmFlags(shards="set"), shards.schema).measure(iter([(BATCH, sums_of())]))
+    bare = ClmTask(make_flags(FlaxClmFlags, shards="set"), shards.schema).measure(
+        iter([(BATCH, sums_of())])
+    )
     assert bare is not None and "bits_per_byte" not in bare
 
 
@@ -132,7 +141,7 @@ def classes(tmp_path):
 
 
 def class_task(shards, **flags):
-    given = TfClassifierFlags(shards="set", **flags)
+    given = make_flags(TfClassifierFlags, shards="set", **flags)
     return ClassificationTask(given, class_schema(), shards)
 
 
@@ -171,17 +180,16 @@ def test_weights_of_classes(classes):
     counts = np.bincount(labels).tolist()
     assert count_labels(classes, "train") == counts
     task = class_task(classes, class_weights="balanced")
+    assert task.weights == [1.0, 1.0], "nothing is weighed where nothing is trained"
+    notes = task.prepare_training(classes)
     assert task.weights == [32 / count for count in counts]
-    assert task.notes() == [
+    assert notes == [
         f"{name}: {count} training rows, weight {32 / count:.4g}"
         for name, count in zip(("neg", "pos"), counts, strict=True)
     ]
-    assert class_task(None).weights == [1.0, 1.0] and class_task(None).notes() == []
     message = r"--class_weights=1,2,3: 3 weights for 2 classes: give one for each \(the classes are"
     with pytest.raises(UsageError, match=message):
-        class_task(classes, class_weights="1,2,3")
-    used = class_task(classes, class_weights="1,2,3", evaluate_only=True, output="run")
-    assert used.weights == [1.0, 1.0], "nothing is weighed where nothing is trained"
+        class_task(classes, class_weights="1,2,3").prepare_training(classes)
 
 
 def test_rows_of_other_classes_do_not_go_with_a_model():
@@ -200,7 +208,7 @@ def test_predictions_are_a_line_each(tmp_path, capsys):
     """A name that holds what separates is written so that a line stays one."""
     logits = [np.log([[3.0, 1.0]]), np.log([[1.0, 1.0], [1.0, 9.0]])]
     write_predictions(iter(logits), ["a\tb", "c\nd"], None)
-    due = ["a\\tb\t0.750000", "a\\tb\t0.500000", "c\\nd\t0.900000"]
+    due = ["a\\tb\t0.750000", "a\\tb\t0.500000", "c↵d\t0.900000"]
     assert capsys.readouterr().out.split("\n")[:3] == due
     path = tmp_path / "predictions.tsv"
     write_predictions(iter(logits), ["a\tb", "c\nd"], str(path))
@@ -248,7 +256,7 @@ def answered(shards):
 
 
 def test_question_answering(questions, tmp_path):
-    task = QaTask(TfQaFlags(shards="set"), questions.schema, questions)
+    task = QaTask(make_flags(TfQaFlags, shards="set"), questions.schema, questions)
     measures = measure(task, answered(questions))
     assert measures == {
         **{"loss": 1.5, "accuracy": 0.5},  # of three rows: the filling one is left out
@@ -265,43 +273,34 @@ def test_question_answering(questions, tmp_path):
 
 
 def test_without_scores_the_loss_is_all(questions, tmp_path):
-    task = QaTask(TfQaFlags(shards="set", score=False), questions.schema, questions)
+    task = QaTask(make_flags(TfQaFlags, shards="set", score=False), questions.schema, questions)
     assert (task.best_by, task.best_is_highest) == ("loss", False)
     assert task.measure(answered(questions)) == {"loss": 1.5, "accuracy": 0.5}
     task.write_files(tmp_path)
     assert task.report(tmp_path, [], "title") == []
     assert not list(tmp_path.glob("*.json"))
-    none = TfQaFlags(shards="set", score=False, best_by="none")
+    none = make_flags(TfQaFlags, shards="set", score=False, best_by="none")
     assert QaTask(none, questions.schema, questions).best_by is None
 
 
 def test_questions_put_in_another_way_do_not_go_with_a_model(questions):
-    task = QaTask(TfQaFlags(shards="set"), questions.schema)
+    task = QaTask(make_flags(TfQaFlags, shards="set"), questions.schema)
     task.check_same_rows("set", questions.schema, questions.schema)
     prefix = replace(QA, qa_form="prefix")
     others = (
-        (schema_of(prefix, WORDS, 24), "qa_form is 'prefix' and was 'causal'"),
-        (schema_of(QA, LoadedTokenizer(tokenizer_json(60)), 24), "the tokenizer is another"),
+        (schema_of(prefix, WORDS, 24), "its qa_form is 'prefix', the model's 'causal'"),
+        (schema_of(QA, LoadedTokenizer(tokenizer_json(60)), 24), "its tokenizer is"),
     )
     for other, said in others:
-        with pytest.raises(UsageError, match=f"not put as those the run was trained on: {said}"):
+        with pytest.raises(UsageError, match=f"set does not go with the model: {said}"):
             task.check_same_rows("set", other, questions.schema)
-
-
-def test_a_question_takes_all_three_flags():
-    asked: dict[str, Any] = {"ask": "Who?", "context": "Ann.", "saved_model": "dir"}
-    assert TfQaFlags(**asked).ask == "Who?"
-    for name in asked:
-        given = {other: value for other, value in asked.items() if other != name}
-        with pytest.raises(UsageError, match="a question takes --ask=QUESTION, --context=TEXT and"):
-            TfQaFlags(**given)
 
 
 def test_a_mixture_has_the_text_of_all_its_sets(tmp_path):
     write_clm_set(tmp_path / "books", validation=4)
     write_clm_set(tmp_path / "web", validation=2)
     both = ShardSet.mix({f"{tmp_path}/books": 1, f"{tmp_path}/web": 1})
-    task = ClmTask(FlaxClmFlags(shards="set"), clm_schema(), both)
+    task = ClmTask(make_flags(FlaxClmFlags, shards="set"), clm_schema(), both)
     measures = measure(task, [(BATCH, sums_of())])
     text = sum(part.stats.split("validation").text_bytes for part in both.parts)
     assert measures is not None
@@ -314,5 +313,5 @@ def test_bits_per_byte_are_not_of_conversations(tmp_path):
     write_clm_set(tmp_path / "chats", validation=2, schema=chat_schema())
     for names in (("texts", "chats"), ("chats", "texts"), ("chats",)):
         shards = ShardSet.mix({f"{tmp_path}/{name}": 1 for name in names})
-        task = ClmTask(FlaxClmFlags(shards="set"), shards.schema, shards)
+        task = ClmTask(make_flags(FlaxClmFlags, shards="set"), shards.schema, shards)
         assert "bits_per_byte" not in (measure(task, [(BATCH, sums_of())]) or {"bits_per_byte": 0})

@@ -4,7 +4,7 @@ import ast
 import contextlib
 import inspect
 import shlex
-from dataclasses import MISSING, fields, replace
+from dataclasses import fields
 from importlib import import_module
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -17,11 +17,18 @@ from tests.tools.clm_factory import write_clm_set
 from tests.tools.numpy_program import Diary, NumpyFlags, numpy_trainer
 from tests.tools.shard_factory import write_mlm_set
 from tests.tools.trainer_list import BY_NAME
+from trainers.flags.command_line import (
+    change_flags,
+    command,
+    flag_values,
+    make_flags,
+    parse_flags,
+)
+from trainers.flags.run_flags import RunFlags
 from trainers.models.families import FAMILIES
-from trainers.run.flags import RunFlags, parse_flags
-from trainers.run.model_flags import SIZES, ModelFlags
+from trainers.models.plan_model import SIZES
 from trainers.run.run_directory import claimed
-from trainers.run.start import run
+from trainers.run.start import train
 
 TRAINERS = {
     "flax_mlm": "FlaxMlmFlags",
@@ -40,10 +47,16 @@ OF_MODELS = {"family", "model"}
 OWN_DEFAULTS = {"learning_rate", "beta2", "epsilon", "dropout", "best_by", *OF_MODELS}
 
 
+def groups_of(flags: type) -> list[type]:
+    return [field.type for field in fields(flags)]  # type: ignore[misc]
+
+
 def docs_of(flags: type) -> dict[str, str]:
-    """The docstring below each field, that of the class nearest to `flags`."""
+    """The docstring below each flag, that of the class nearest to its group."""
     docs = {}
-    for kind in reversed(inspect.getmro(flags)[:-1]):
+    for kind in (kind for group in groups_of(flags) for kind in reversed(inspect.getmro(group))):
+        if kind is object:
+            continue
         [body] = ast.parse(inspect.getsource(kind)).body
         assert isinstance(body, ast.ClassDef)
         for field, below in zip(body.body, body.body[1:], strict=False):
@@ -53,15 +66,23 @@ def docs_of(flags: type) -> dict[str, str]:
     return docs
 
 
+def hints_of(flags: type) -> dict[str, Any]:
+    """The type of each flag."""
+    found = {}
+    for group in groups_of(flags):
+        hints = get_type_hints(group)
+        found.update({field.name: hints[field.name] for field in fields(group)})
+    return found
+
+
 def settings_of(flags: Any) -> list[Any]:
     """Of each flag that may be None, True or False: the settings with it, where they make sense."""
     found = []
-    for name, kind in get_type_hints(flags).items():
+    for name, kind in hints_of(flags).items():
         kinds = set(get_args(kind)) | {kind}
-        values = [None] * (type(None) in kinds) + [True, False] * (bool in kinds)
-        for value in values if name in names_of(flags) else ():
+        for value in [None] * (type(None) in kinds) + [True, False] * (bool in kinds):
             with contextlib.suppress(TextmillError):
-                found.append(flags(**{"shards": "set", "output": "run", name: value}))
+                found.append(make_flags(flags, **{"shards": "set", "output": "run", name: value}))
     return found
 
 
@@ -70,26 +91,41 @@ def test_what_a_run_prints_and_writes_gives_it_again(flags, tmp_path):
     """Every value of a choice of words: `--tied=False`, `--dropout=None`, `--no_verify`."""
     path = tmp_path / "config.yaml"
     settings = settings_of(flags)
-    assert len(settings) > 25
+    assert len(settings) > 20
     for one in settings:
-        assert parse_flags(shlex.split(one.command())[3:], flags) == one
+        assert parse_flags(shlex.split(command(one))[3:], flags) == one
         path.write_bytes(config_bytes(f"trainers.{flags.entry}", one))
-        again = parse_flags([f"--config={path}", f"--output={one.output}"], flags)
-        left_out = {name: getattr(again, name) for name in ("resume", "stop_after")}
-        assert again == replace(one, **left_out)
+        again = parse_flags([f"--config={path}", f"--output={one.files.output}"], flags)
+        assert again == change_flags(one, resume=False, stop_after=None)
 
 
 def names_of(flags: type) -> set[str]:
-    return {field.name for field in fields(flags)}
+    return set(hints_of(flags))
 
 
 COMMON = set.intersection(*map(names_of, FLAGS.values()))
 
 
 def test_all_have_what_a_run_and_a_model_have():
-    assert names_of(RunFlags) | names_of(ModelFlags) | {"family"} == COMMON
+    assert names_of(RunFlags) == COMMON
     assert all(flags.entry == name for name, flags in FLAGS.items())
-    assert {flags.task for flags in FLAGS.values()} == {"mlm", "clm", "classification", "qa"}
+    rows = {flags().task.rows for flags in FLAGS.values()}
+    assert rows == {"mlm", "clm", "classification", "qa"}
+
+
+@every
+def test_a_name_is_in_one_group_only(flags):
+    names = [field.name for group in groups_of(flags) for field in fields(group)]
+    assert sorted(names) == sorted(set(names)) and flag_values(flags()).keys() == set(names)
+
+
+@every
+def test_help_has_a_box_for_each_group(flags, capfd):
+    with pytest.raises(SystemExit, match="0"):
+        parse_flags(["--help"], flags)
+    shown = capfd.readouterr().out
+    assert [f"{field.name} options" in shown for field in fields(flags)] == [True] * 7
+    assert not any(word in shown for word in ("--evaluate ", "--predict", "--generate", "data."))
 
 
 def head(doc: str) -> str:
@@ -103,11 +139,10 @@ def head(doc: str) -> str:
 def test_a_flag_that_all_have_means_the_same(name):
     docs = {docs_of(flags)[name] for flags in FLAGS.values()}
     assert len({head(doc) for doc in docs}) == 1, docs
-    if name not in ("best_by", "dropout", "precision"):
+    if name not in ("best_by", "optimizer", "precision"):
         assert len(docs) == 1, docs
-    kinds = [get_type_hints(flags)[name] for flags in FLAGS.values()]
-    due = get_type_hints(ModelFlags)[name]
-    for kind in kinds:
+    due = hints_of(RunFlags)[name]
+    for kind in (hints_of(flags)[name] for flags in FLAGS.values()):
         if get_origin(kind) is Literal:
             assert set(get_args(kind)) >= set(get_args(due)), "choices may be added"
         else:
@@ -119,14 +154,15 @@ def test_flags_that_two_have_mean_the_same():
     for name in set.union(*map(names_of, FLAGS.values())) - COMMON - {"device"}:
         having = [flags for flags in FLAGS.values() if name in names_of(flags)]
         assert len({docs_of(flags)[name] for flags in having}) == 1, name
-        assert len({str(get_type_hints(flags)[name]) for flags in having}) == 1, name
+        assert len({str(hints_of(flags)[name]) for flags in having}) == 1, name
         assert len({defaults_of(flags)[name] for flags in having}) == 1, name
 
 
 def defaults_of(flags: type) -> dict[str, Any]:
-    defaults = {field.name: field.default for field in fields(flags)}
-    assert MISSING not in defaults.values()
-    return defaults
+    """Those of the classes, which the values of a trainer without flags are."""
+    found = {f.name: f.default for group in groups_of(flags) for f in fields(group)}  # type: ignore
+    assert found == flag_values(flags())
+    return found
 
 
 def test_defaults_differ_where_tasks_do():
@@ -154,36 +190,18 @@ def test_every_flag_has_a_docstring_of_sentences(flags):
 
 @every
 def test_sizes_and_families_stand_in_one_table(flags):
-    hints = get_type_hints(flags)
+    hints = hints_of(flags)
     assert set(get_args(hints["model"])) <= set(SIZES)
-    families = FAMILIES if flags.task in ("mlm", "classification") else FAMILIES
-    assert set(get_args(hints["family"])) <= set(families)
+    assert set(get_args(hints["family"])) <= set(FAMILIES)
 
 
 def refusal(flags: Any, **values: object) -> str:
     with pytest.raises(UsageError) as refused:
-        flags(**values)
+        make_flags(flags, **values)
     return str(refused.value)
 
 
-NO_RUN = "without training there must be a run to use: give --output"
 REFUSED = [
-    ({"shards": ""}, "give the directory of a shard set with --shards"),
-    ({"shards": "", "output": "run"}, "give the directory of a shard set with --shards"),
-    ({"evaluate_only": True}, NO_RUN),
-    ({"evaluate_only": True, "shards": ""}, NO_RUN),
-    ({"evaluate_only": True, "checkpoint": "last"}, NO_RUN),
-    ({"evaluate_only": True, "checkpoint": "500"}, NO_RUN),
-    ({"shards": "", "export": "there"}, NO_RUN),
-    ({"report": "r.jsonl"}, "--report=r.jsonl needs --evaluate_only"),
-    (
-        {"checkpoint": "all"},
-        "--checkpoint=all is for --evaluate_only alone: give one checkpoint",
-    ),
-    (
-        {"checkpoint": "all", "evaluate_only": True, "output": "run", "export": "there"},
-        "--checkpoint=all is for --evaluate_only alone: give one checkpoint",
-    ),
     (
         {"patience": 2, "best_by": "none"},
         "--patience=2 needs --best_by: better in what?",
@@ -236,64 +254,17 @@ def test_all_refuse_with_the_same_words(flags, values, said):
 
 @every
 def test_what_is_taken_is_not_exported_to(flags, tmp_path):
-    flags(shards="set", export=str(tmp_path))  # is empty
+    make_flags(flags, shards="set", export=str(tmp_path))  # is empty
     (tmp_path / "model.safetensors").touch()
     said = refusal(flags, shards="set", export=str(tmp_path))
     assert said.startswith(f"--export={tmp_path}") and "give another" in said
 
 
 @every
-@pytest.mark.parametrize("step", ["7", "5", "12"])
-def test_a_step_that_is_not_kept_is_not_exported(flags, step, tmp_path):
-    """Of 12 steps with a checkpoint every 5 and at the end, 10 and 12 are left."""
-    given = flags(
-        shards="set",
-        export=str(tmp_path / "x"),
-        checkpoint=step,
-        checkpoint_every=5,
-        best_by="none",
-    )
-    if step == "12":
-        given.check_exported_step(12)
-        return
-    with pytest.raises(UsageError, match=rf"--checkpoint={step}: .* after steps 10, 12 are left"):
-        given.check_exported_step(12)
-
-
-@every
-def test_a_directory_is_not_exported_from_while_a_run_is_trained(flags):
-    said = refusal(flags, shards="set", export="x", checkpoint="run/checkpoints/500")
-    assert "give best, last or the number of a step" in said
-
-
-ACCEPTED = [
-    ({}, True),
-    ({"checkpoint": "best"}, True),
-    ({"export": "there"}, True),
-    ({"patience": 3, "best_by": "loss"}, True),
-    ({"evaluate_only": True, "output": "run"}, False),
-    ({"evaluate_only": True, "output": "run", "shards": ""}, False),
-    ({"evaluate_only": True, "output": "run", "checkpoint": "all", "report": "r.jsonl"}, False),
-    ({"evaluate_only": True, "checkpoint": "published", "report": "r.jsonl"}, False),
-    ({"evaluate_only": True, "output": "run", "export": "there"}, False),
-    ({"shards": "", "output": "run", "export": "there", "checkpoint": "500"}, False),
-    ({"shards": "", "export": "there", "checkpoint": "run/checkpoints/500"}, False),
-]
-
-
-@every
-@pytest.mark.parametrize(("values", "trains"), ACCEPTED, ids=lambda value: str(value)[:60])
-def test_all_accept_the_same(flags, values, trains):
-    accepted = flags(**{"shards": "set", **values})
-    assert accepted.trains is trains
-    path = values.get("checkpoint", "best")
-    assert accepted.checkpoint_path == (None if path in ("best", "all", "500") else path)
-
-
-@every
 def test_the_command_to_go_on_gives_the_same_flags(flags, tmp_path):
     """For a shell; without --export, which would be taken."""
-    given = flags(
+    given = make_flags(
+        flags,
         shards="a set:0.7,b:0.3",
         output="it's there",
         verify=False,
@@ -303,26 +274,27 @@ def test_the_command_to_go_on_gives_the_same_flags(flags, tmp_path):
         patience=2,
         warmup_steps=0,
     )
-    python, m, module, *argv = shlex.split(given.command(resume=True))
+    python, m, module, *argv = shlex.split(command(given, resume=True))
     assert (python, m, module) == ("python", "-m", f"trainers.{flags.entry}")
     found = parse_flags(argv, flags)
-    assert found.resume and found == flags(**{**vars(given), "resume": True})
+    assert found == change_flags(given, resume=True)
 
 
 @every
-def test_hyphens_are_taken(flags, tmp_path):
-    parsed = parse_flags(["--evaluate-only", "--output=run", "--keep-checkpoints=5"], flags)
-    assert (parsed.evaluate_only, parsed.keep_checkpoints) == (True, 5)
-    assert not parse_flags(["--shards=set", "--no-verify"], flags).verify
+def test_hyphens_are_taken(flags):
+    parsed = parse_flags(["--stop-after=3", "--output=run", "--keep-checkpoints=5"], flags)
+    assert (parsed.length.stop_after, parsed.length.keep_checkpoints) == (3, 5)
+    assert not parse_flags(["--shards=set", "--no-verify"], flags).data.verify
 
 
 @every
 def test_flags_of_a_file_may_have_hyphens_beside_them(flags, tmp_path):
     path = tmp_path / "job.yaml"
-    path.write_text("output: run\nseed: 3\nverify: false\nevaluate_only: true\n")
-    argv = [f"--config={path}", "--seed=4", "--no-evaluate-only", "--shards=set"]
-    parsed = parse_flags(argv, flags)
-    assert (parsed.output, parsed.seed, parsed.verify, parsed.trains) == ("run", 4, False, True)
+    path.write_text("output: run\nseed: 3\nverify: false\nresume: true\n")
+    argv = [f"--config={path}", "--seed=4", "--no-resume", "--shards=set"]
+    values = flag_values(parse_flags(argv, flags))
+    found = [values[name] for name in ("output", "seed", "verify", "resume")]
+    assert found == ["run", 4, False, False]
     path.write_text("no_such_flag: 3\n")
     with pytest.raises(UsageError, match=f"{flags.entry} has no flag 'no_such_flag'"):
         parse_flags([f"--config={path}"], flags)
@@ -363,17 +335,12 @@ def test_what_is_not_there_is_named(name, tmp_path):
     none = str(tmp_path / "none")
     assert main_refuses(name) == "give the directory of a shard set with --shards"
     assert main_refuses(name, f"--shards={none}").startswith(f"{none} is not a finished shard set")
-    for use in ("--evaluate_only", f"--export={tmp_path}/new"):
-        said = main_refuses(name, use, f"--output={none}")
-        assert said == f"--output={none} holds no run: it has no config.json"
-        said = main_refuses(name, use, f"--checkpoint={none}")
-        assert said.startswith(f"--checkpoint={none} is neither the output directory of a run nor")
     assert not list(tmp_path.iterdir())
 
 
 @ENTRIES
 def test_a_set_of_another_task_is_refused(name, tmp_path):
-    task = FLAGS[name].task
+    task = FLAGS[name]().task.rows
     write = write_class_set if task != "classification" else write_mlm_set
     write(tmp_path / "set")
     other = "classification" if task != "classification" else "mlm"
@@ -401,30 +368,33 @@ def test_a_model_that_the_rows_do_not_fit(name, tmp_path):
     assert "--hidden_size=10 is no mul" in main_refuses(
         name, place, "--hidden_size=10", "--heads=3"
     )
-    assert "--vocab_size=7, but the rows of" in main_refuses(name, place, "--vocab_size=7")
     assert "--activation=step is not known" in main_refuses(name, place, "--activation=step")
 
 
 def test_a_directory_in_use_is_refused(tmp_path):
     """Of the loop, which is everyone's."""
     write_clm_set(tmp_path / "set")
-    flags = NumpyFlags(shards=f"{tmp_path}/set", output=f"{tmp_path}/run", steps=1)
+    flags = make_flags(NumpyFlags, shards=f"{tmp_path}/set", output=f"{tmp_path}/run", steps=1)
     with claimed(tmp_path / "run"):
         message = f"--output={tmp_path}/run is in use by another run: wait for it, or give"
         with pytest.raises(UsageError, match=message):
-            run(flags, numpy_trainer())
+            train(flags, numpy_trainer())
     (tmp_path / "file").write_text("")
-    flags = NumpyFlags(shards=f"{tmp_path}/set", output=f"{tmp_path}/file", steps=1)
+    flags = make_flags(NumpyFlags, shards=f"{tmp_path}/set", output=f"{tmp_path}/file", steps=1)
     with pytest.raises(
         UsageError, match=f"--output={tmp_path}/file: it is a file or lies below one"
     ):
-        run(flags, numpy_trainer())
+        train(flags, numpy_trainer())
 
 
 def test_a_directory_that_came_while_a_run_was_at_work_is_not_exported_to(tmp_path):
     write_clm_set(tmp_path / "set")
-    flags = NumpyFlags(
-        shards=f"{tmp_path}/set", output=f"{tmp_path}/run", steps=1, export=f"{tmp_path}/hf"
+    flags = make_flags(
+        NumpyFlags,
+        shards=f"{tmp_path}/set",
+        output=f"{tmp_path}/run",
+        steps=1,
+        export=f"{tmp_path}/hf",
     )
 
     def listen(name, count):
@@ -433,5 +403,5 @@ def test_a_directory_that_came_while_a_run_was_at_work_is_not_exported_to(tmp_pa
             (tmp_path / "hf" / "config.json").touch()
 
     with pytest.raises((UsageError, DataError), match=f"--export={tmp_path}/hf"):
-        run(flags, numpy_trainer(Diary(listener=listen)))
+        train(flags, numpy_trainer(Diary(listener=listen)))
     assert [path.name for path in (tmp_path / "hf").iterdir()] == ["config.json"]

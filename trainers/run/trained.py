@@ -1,0 +1,103 @@
+"""A trained model, found again: that of a run, or published weights, of which no set is known."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+
+from schemas.commands.flag_file import CONFIG
+from schemas.errors import UsageError
+from schemas.sidecar import Schema
+from trainers.models.families import FAMILIES, Weights
+from trainers.models.hf_files import read_directory
+from trainers.models.model_config import ModelConfig
+from trainers.models.set_tokenizer import TOKENIZER, kept_schema, kept_tokenizer
+from trainers.models.weights import from_published
+from trainers.run.checkpoints import BEST, Checkpoints, read_weights
+from trainers.run.run_directory import CHECKPOINTS, SETTINGS, read_settings
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model that can be used.
+
+    Attributes:
+      weights: their names for people, and what reads them; several with --checkpoint=all.
+      settings: the flags that a run began with; none of published weights.
+    """
+
+    trainer: str  # flax_mlm
+    settings: Mapping[str, Any]
+    config: ModelConfig
+    directory: Path  # a run's, or one of Hugging Face's form
+    weights: Tuple[Tuple[str, Callable[[], Weights]], ...]
+    schema: Optional[Schema]  # of the rows it was trained on
+    tokenizer_json: Optional[bytes]
+    prefix_ids: Tuple[int, ...]  # what every document began with in training
+    eos_ids: Tuple[int, ...]  # that end a document
+
+
+def find_trained(path: str, which: Optional[str] = None) -> Trained:
+    """The model in a directory: a run's, one of its checkpoints, or one of Hugging Face's form.
+
+    Args:
+      path: the directory.
+      which: of a run's checkpoints, see `Checkpoints.choose`.
+
+    Raises:
+      UsageError: there is no such run, checkpoint or published model.
+      DataError: a file is broken.
+    """
+    directory = Path(path)
+    if directory.parent.name in (CHECKPOINTS, BEST) and directory.name.isdecimal():
+        return _find_run(directory.parent.parent, directory.name)
+    is_run = (directory / SETTINGS).is_file() and (directory / CONFIG).is_file()
+    if is_run or (directory / CHECKPOINTS).is_dir():
+        return _find_run(directory, which)
+    if not (directory / SETTINGS).is_file():
+        raise UsageError(
+            f"{path} is neither the output directory of a run nor one with config.json and "
+            "model.safetensors: give one of these"
+        )
+    return _find_published(directory)
+
+
+def _find_run(output: Path, which: Optional[str]) -> Trained:
+    settings, schema = read_settings(output), kept_schema(output)
+    # JSON knows lists only.
+    model: Dict[str, Any] = {
+        n: tuple(v) if isinstance(v, list) else v for n, v in settings["model"].items()
+    }
+    config, eos = ModelConfig(**model), schema.special_ids.get("eos")
+    paths = Checkpoints(output).choose(which)
+    return Trained(
+        trainer=settings["trainer"],
+        settings=settings["config"],
+        config=config,
+        directory=output,
+        weights=tuple((path.name, partial(read_weights, path, config)) for path in paths),
+        schema=schema,
+        tokenizer_json=kept_tokenizer(output),
+        prefix_ids=tuple(schema.parameters.get("prefix_ids", ())),
+        eos_ids=() if eos is None else (eos,),
+    )
+
+
+def _find_published(directory: Path) -> Trained:
+    where = str(directory)
+    found, tensors = read_directory(where, flag="")
+    config, prefix_ids, eos_ids = ModelConfig.find_published(found, where=where)
+    has_tokenizer = (directory / TOKENIZER).is_file()
+    is_decoder = FAMILIES[config.family].ids is not None
+    trainer = "flax_clm" if is_decoder else "tf_classifier" if config.classes else "flax_mlm"
+    return Trained(
+        trainer=trainer,
+        settings={},
+        config=config,
+        directory=directory,
+        weights=(("published", lambda: from_published(tensors, config, seed=0, where=where)[0]),),
+        schema=None,
+        tokenizer_json=kept_tokenizer(directory) if has_tokenizer else None,
+        prefix_ids=prefix_ids,
+        eos_ids=eos_ids,
+    )

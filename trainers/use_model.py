@@ -1,0 +1,290 @@
+"""Entry: measures a trained model, exports it, labels texts or goes on with one.
+
+    python -m trainers.use_model RUN --evaluate --validation_split=test
+    python -m trainers.use_model RUN --export=DIR
+    python -m trainers.use_model RUN --predict=FILE.jsonl
+    python -m trainers.use_model RUN --generate="Once upon a time" --temperature=0.8
+
+RUN is the directory of a run, one of its checkpoints, or one with published weights.
+`python -m trainers.use_model RUN --help` lists what the run's trainer adds.
+
+RUN/evaluation/SET-SPLIT-1a2b3c4d/500/measures.json   of the weights after step 500, and what people
+look at: pictures, predictions; the last part is of the set's fingerprint
+RUN/evaluation/SET-SPLIT-1a2b3c4d/measures.jsonl      a line for each measured checkpoint
+"""
+
+import time
+from contextlib import closing
+from dataclasses import dataclass, make_dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Dict, List, Literal, Optional, Tuple, Union
+
+import numpy as np
+import tyro
+from typing_extensions import Annotated
+
+from schemas.commands.entry import run_entry, want_addresses
+from schemas.commands.flag_file import kinds_of
+from schemas.commands.terminal import say
+from schemas.errors import DataError, UsageError
+from trainers.data.mixture import Mixture, shards_name
+from trainers.data.shard_set import ShardSet
+from trainers.flags.command_line import make_flags, parse_groups
+from trainers.flags.run_flags import RunFlags, on_disk, refuse_existing
+from trainers.models.set_tokenizer import TOKENIZER, check_same_tokens, set_file
+from trainers.run.checkpoints import ALL
+from trainers.run.journal import ProgressLine, json_text
+from trainers.run.loop import evaluate
+from trainers.run.program import Measures, Plan, Program, Task, Trainer
+from trainers.run.run_directory import errors_in_words
+from trainers.run.start import export_weights
+from trainers.run.trained import Trained, find_trained
+from trainers.tasks.language_models import GenerationFlags
+
+PROG = "trainers.use_model"
+TRAINERS = ("flax_mlm", "flax_clm", "tf_classifier", "tf_qa", "poptorch_classifier")
+
+
+@dataclass(frozen=True)
+class UseFlags:
+    """What is done, and with which weights."""
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Directory of a run, one of its checkpoints, or one with published weights."""
+    checkpoint: Optional[str] = None
+    """Of a run: best, last, the number of a step, or all, to evaluate every one. None: best where
+    --best_by kept one, else last."""
+    evaluate: bool = False
+    """Measure the weights on --validation_split of --shards. What people look at goes to
+    RUN/evaluation."""
+    report: Optional[str] = None
+    """With --evaluate: a file that gets the measures as one more line of JSON."""
+    export: Optional[str] = None
+    """Write the weights as a directory that transformers opens."""
+    predict: Optional[str] = None
+    """Classify the texts of this file (JSON Lines by .jsonl, else lines): a line of label, tab,
+    probability for each."""
+    predictions: Optional[str] = None
+    """Where the lines of --predict go. None: standard output."""
+    trainer: Optional[
+        Literal["flax_mlm", "flax_clm", "tf_classifier", "tf_qa", "poptorch_classifier"]
+    ] = None
+    """Which trainer runs published weights. None: one for their architecture."""
+
+    def __post_init__(self) -> None:
+        """Refuses flags that do not go together."""
+        if self.report is not None and not self.evaluate:
+            raise UsageError(f"--report={self.report} needs --evaluate")
+        if self.predictions is not None and self.predict is None:
+            raise UsageError(f"--predictions={self.predictions} needs --predict=FILE")
+        on_disk(self, "export")
+        if self.export is not None:
+            refuse_existing(self.export)
+
+
+def main(argv: List[str]) -> None:
+    """Finds the model, then does what the command line asks for."""
+    known = [argument for argument in argv if argument not in ("-h", "--help")]
+    if not known or known[0].startswith("-"):
+        parse_groups(argv or ["--help"], _groups_of(RunFlags(), writes=True), prog=PROG)
+        raise UsageError("RUN comes first: python -m trainers.use_model RUN --evaluate")
+    first, _ = tyro.cli(
+        UseFlags, prog=PROG, args=known, use_underscores=True, return_unknown_args=True
+    )
+    with errors_in_words(Path(first.run), "Mend that, then ask again"):
+        trained = find_trained(first.run, first.checkpoint)
+        trainer = trainer_of(trained, first.trainer)
+        use, flags, generation = parse_use(argv, trained, trainer)
+        use_model(use, flags, generation, trained, trainer)
+
+
+def trainer_of(trained: Trained, name: Optional[str]) -> Trainer:
+    """The trainer of a run; of published weights the one that is asked for."""
+    if trained.settings and name not in (None, trained.trainer):
+        raise UsageError(
+            f"{trained.directory} holds a run of trainers.{trained.trainer}, not of "
+            f"trainers.{name}: leave --trainer out"
+        )
+    name = name or trained.trainer
+    if name not in TRAINERS:  # of a config.json from somewhere else
+        raise UsageError(f"{trained.directory} is a run of {name!r}, and there is no such trainer")
+    return import_module(f"trainers.{name}").TRAINER
+
+
+def flags_of(trained: Trained, trainer: Trainer) -> RunFlags:
+    """The flags that a run began with, but for what it wrote."""
+    known = set(kinds_of(trainer.flags)) - {"export", "export_saved_model"}
+    values = {name: value for name, value in trained.settings.items() if name in known}
+    if values.get("accumulation"):  # an evaluation takes the rows of a microbatch
+        values["batch_size"] //= values.pop("accumulation")
+    return make_flags(trainer.flags, **values)
+
+
+def parse_use(
+    argv: List[str], trained: Trained, trainer: Trainer
+) -> Tuple[UseFlags, RunFlags, GenerationFlags]:
+    """What is asked for; flags of rows, computation and task are the run's where none is given."""
+    flags = flags_of(trained, trainer)
+    kind = _groups_of(flags, writes=trainer.write_text is not None)
+    parsed = parse_groups(argv, kind, prog=PROG)
+    flags = replace(flags, **{name: getattr(parsed, name) for name in _OF_TRAINER})
+    return parsed.use, flags, getattr(parsed, "generation", GenerationFlags())
+
+
+_OF_TRAINER = ("data", "compute", "task")
+
+
+def _groups_of(flags: RunFlags, *, writes: bool) -> Any:
+    """A dataclass of UseFlags and of a trainer's groups, whose defaults are these flags."""
+    fields: List[Any] = [("use", UseFlags)]
+    if writes:
+        fields.append(("generation", GenerationFlags, GenerationFlags()))
+    groups = {name: getattr(flags, name) for name in _OF_TRAINER}
+    fields += [(name, type(group), group) for name, group in groups.items()]
+    kind: Any = make_dataclass("UseModel", fields, frozen=True)
+    kind.__doc__ = "Measures a trained model, exports it, labels texts or goes on with one."
+    return kind
+
+
+def use_model(
+    use: UseFlags,
+    flags: RunFlags,
+    generation: GenerationFlags,
+    trained: Trained,
+    trainer: Trainer,
+) -> None:
+    """Measures a trained model, labels texts with it, exports it, goes on with a text.
+
+    Raises:
+      UsageError: nothing is asked for, or the set does not go with the model.
+      DataError: something cannot be read or written.
+    """
+    line, exports = ProgressLine(), flags.compute.exports_program
+    needs_one = use.export or exports or use.predict or generation.generate
+    if not (use.evaluate or needs_one):
+        raise UsageError(
+            f"what is to be done with {use.run}? Give --evaluate, --export=DIR, --predict=FILE or "
+            "--generate=TEXT"
+        )
+    if use.checkpoint == ALL and needs_one:
+        raise UsageError("--checkpoint=all is for --evaluate alone: give one checkpoint")
+    if use.evaluate:
+        _evaluate(use, flags, trained, trainer, line)
+    if generation.generate is not None:
+        assert trainer.write_text is not None  # else there is no such flag
+        want_addresses(trainer.gigabytes, trainer.framework)
+        trainer.write_text(trained, flags, generation)
+    if not (use.export or exports or use.predict):
+        return
+    if trained.schema is None or trained.tokenizer_json is None:
+        raise UsageError(f"{trained.directory} is no run: give a run's directory")
+    plan = Plan(flags, trained.schema, trained.config, 1, trained.directory)
+    task = trainer.make_task(flags, trained.schema, None)
+    [(name, read)] = trained.weights
+    line.say(f"the weights after step {name}")
+    program: Optional[Program] = None
+    if use.predict or exports:
+        program = trainer.make_program(plan, task)
+        program.load(read(), None)
+        if use.predict:
+            program.compile(trains=False, evaluates=True)
+            where: Dict[str, Any] = {"texts": use.predict, "predictions": use.predictions}
+            task.predict(program, trained.schema, trained.tokenizer_json, **where)
+    export_weights(plan, use.export, task, program, read, trained.tokenizer_json, line)
+
+
+def _evaluate(
+    use: UseFlags, flags: RunFlags, trained: Trained, trainer: Trainer, line: ProgressLine
+) -> None:
+    """Measures each checkpoint that is asked for, prints and writes what it finds."""
+    name_of_set, split = flags.data.shards, flags.data.validation_split
+    if not name_of_set:
+        raise UsageError("--evaluate: give the set to measure on with --shards")
+    shards = _open_fitting(flags, trained, line)
+    task = trainer.make_task(flags, shards.schema, shards)
+    if trained.schema is not None:
+        task.check_same_rows(name_of_set, shards.schema, trained.schema)
+    plan = Plan(flags, shards.schema, trained.config, 1, trained.directory)
+    program = trainer.make_program(plan, task)
+    title = f"{split} of {name_of_set}"
+    # Many sets are named "test".
+    name_of_rows = f"{shards_name(name_of_set)}-{split}-{shards.fingerprint[:8]}"
+    folder = trained.directory / "evaluation" / name_of_rows
+    rows: List[Measures] = []
+    for number, (name, read) in enumerate(trained.weights):
+        program.load(read(), None)
+        if not number:
+            line.say(program.description)
+            program.compile(trains=False, evaluates=True)
+        measures, speed = _measure(task, program, shards, split, line)
+        model = f"{trained.directory}, step {name}" if trained.schema else str(trained.directory)
+        say(f"{model} on {title}: {task.describe(measures)}; {speed:,.0f} tokens/s")
+        if use.report is not None:
+            where = {"checkpoint": model, "shards": shards.name, "split": split}
+            _append(use.report, {**where, **measures, "tokens_per_second": round(speed, 1)})
+        if trained.schema is not None:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            task.write_files(folder / name)
+            text = json_text(measures, indent=2)
+            (folder / name / "measures.json").write_text(text, encoding="utf-8")
+            rows.append({"step": int(name), **measures})
+    if rows:
+        lines = "".join(map(json_text, rows))
+        (folder / "measures.jsonl").write_text(lines, encoding="utf-8")
+        for text in task.report(folder, rows, f"{trained.directory} on {title}"):
+            say(text)
+        say(f"Measures, and what goes with them, are in {folder}")
+
+
+def _open_fitting(
+    flags: RunFlags, trained: Trained, line: ProgressLine
+) -> Union[ShardSet, Mixture]:
+    shards, name_of_set = flags.data.open(flags.compute.seed), flags.data.shards
+    flags.task.check_rows(shards.schema, name_of_set)
+    directory = str(trained.directory)
+    trained.config.check_fits(shards.schema, where=f"{directory}: the model", shards=name_of_set)
+    for note in check_same_tokens(set_file(shards, TOKENIZER), directory, flag=""):
+        line.say(f"note: {note}")
+    if not shards.rows(flags.data.validation_split):
+        raise shards.no_rows(flags.data.validation_split)
+    return shards
+
+
+def _measure(
+    task: Task,
+    program: Program,
+    shards: Union[ShardSet, Mixture],
+    split: str,
+    line: ProgressLine,
+) -> Tuple[Measures, float]:
+    """Measures of a split, and tokens a second."""
+    batches, tokens, began = -(-shards.rows(split) // program.evaluation_rows), 0, time.monotonic()
+
+    def counted(pairs: Any) -> Any:
+        nonlocal tokens
+        for number, (batch, outputs) in enumerate(pairs, 1):
+            tokens += int(np.count_nonzero(batch["segment_ids"]))
+            line.update(f"batch {number} of {batches}")
+            yield batch, outputs
+
+    with closing(evaluate(program, shards, split)) as pairs:
+        measures = task.measure(counted(pairs))
+    if measures is None:
+        raise DataError(
+            f"{shards.name}: no token of split {split!r} counts, its loss_weights are all 0: there "
+            "is nothing to measure. Give another --validation_split"
+        )
+    return measures, tokens / max(time.monotonic() - began, 1e-9)
+
+
+def _append(path: str, report: Dict[str, Any]) -> None:
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json_text(report))
+    except OSError as error:
+        raise DataError(f"--report={path} cannot be written: {error}") from error
+
+
+if __name__ == "__main__":
+    run_entry(main)
