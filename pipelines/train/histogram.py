@@ -5,8 +5,6 @@ bytes. `word_counter` makes them. histogram.parquet is one sorted by word. Its m
 words were cut, so that another vocabulary can be trained without the text, and never from other
 words.
 """
-# pyright: reportAttributeAccessIssue=false
-# (pyarrow.compute makes its functions at import, where pyright cannot see them.)
 
 import json
 import os
@@ -14,10 +12,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pipelines.encoding.splitting.patterns import GPT2, PATTERNS
+from pipelines.host.arrow import parquet, pc
 from pipelines.storage import store
 from schemas.errors import DataError, UsageError
 from schemas.typed_json import from_json, parse_json
@@ -107,7 +104,7 @@ def to_parquet(histogram: Histogram) -> bytes:
     """The file's content; equal histograms give equal bytes."""
     metadata = {_KEY: json.dumps(asdict(histogram.origin), sort_keys=True).encode()}
     content = pa.BufferOutputStream()
-    pq.write_table(
+    parquet.write_table(
         histogram.counts.combine_chunks().replace_schema_metadata(metadata),
         content,
         compression="zstd",
@@ -129,7 +126,7 @@ def read_histogram(path: str) -> Histogram:
     if not store.exists(path):
         raise UsageError(f"--from_histogram={path}: there is no such file; {_REMEDY}")
     try:
-        table = pq.read_table(pa.BufferReader(store.read(path)))
+        table = parquet.read_table(pa.BufferReader(store.read(path)))
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{path} cannot be read as Parquet ({reason}); {_REMEDY}") from error
