@@ -15,7 +15,6 @@ import pytest
 from pipelines.build.options import BuildOptions, parse_options
 from pipelines.build_shards import main
 from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.host import console
 from pipelines.inspection.read_rows import sample_rows
 from pipelines.inspection.report import page as report_page
 from pipelines.inspection.report.content import SetContent, percent
@@ -23,6 +22,7 @@ from pipelines.inspection.report.page import report_file, report_html
 from pipelines.inspection.report.sections import describe_making
 from pipelines.inspection.set_tables import by_number, funnel_table
 from pipelines.readers.documents import Reject
+from pipelines.runners import console
 from pipelines.tasks.mlm import Mlm
 from pipelines.writers.rejects import Rejects
 from pipelines.writers.token_counts import read_token_counts
