@@ -698,12 +698,12 @@ CONFIGS = {
         ("a flag twice", b"seed: 1\nseed: 2", ["seed stands there twice"]),
         ("no mapping but a word", b"seed", ["mapping"]),
         ("a key of keys", b"? {a: 1}\n: 2", ["YAML"]),
-        ("an endless alias", b"seed: &a {b: *a}", ["more than 100,000 values"]),
+        ("an endless alias", b"seed: &a {b: *a}", ["seed is", "must be a value"]),
         ("depth without end", b"a: " + b"[" * 9999, ["YAML"]),
         ("a mapping for a number", b"seed: [[1]]", ["seed"]),
         ("Python in it", b"seed: !!python/object/apply:os.system [id]", ["YAML"]),
         ("bytes that are not UTF-8", b"\xff\xfe", ["YAML"]),
-        ("a billion laughs", LAUGHS, ["more than 100,000 values"]),
+        ("a billion laughs", LAUGHS, ["more than 20 aliases"]),
         ("a date", b"seed: 2020-01-01", ["seed"]),
     )
 }
