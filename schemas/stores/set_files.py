@@ -256,8 +256,13 @@ class LocalFiles:
 
     def names(self) -> List[str]:
         """All files of the directory, those of the manifest and others, but hidden ones."""
-        found = (os.path.relpath(file.path, self.directory) for file in _cached(self.directory))
-        return sorted(path.replace(os.sep, "/") for path in found)
+        found = (
+            os.path.relpath(os.path.join(folder, name), self.directory)
+            for folder, _, names in os.walk(self.directory)  # a link to itself is a name too
+            for name in names
+        )
+        paths = (path.replace(os.sep, "/") for path in found)
+        return sorted(path for path in paths if not f"/{path}".count("/."))
 
 
 class CachedFiles:
