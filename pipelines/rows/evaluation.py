@@ -20,6 +20,9 @@ _LONGEST = 64 << 20  # bytes of a line
 EvaluationLine = tuple[str, bytes]  # example_id, and the task's JSON object, which has fields
 
 
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+
+
 def example_ids(high: np.ndarray) -> np.ndarray:
     """uint64 [n] upper halves of hashes -> uint32 [n, 2]."""
     return high.astype(">u8").view(">u4").reshape(-1, 2).astype(np.uint32)
@@ -37,7 +40,7 @@ def evaluation_lines(objects: Iterable[Mapping[str, Any]], is_evaluated_E: np.nd
       objects: of the examples that are evaluated, in their order.
       is_evaluated_E: bool, which these are.
     """
-    lines = [json.dumps(line, ensure_ascii=False).encode() for line in objects]
+    lines = [_encode(line).encode() for line in objects]
     lengths_E = np.zeros(len(is_evaluated_E), np.int64)
     lengths_E[is_evaluated_E] = [len(line) for line in lines]
     return Ragged.of(np.frombuffer(b"".join(lines), np.uint8), lengths_E)
