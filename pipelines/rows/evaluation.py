@@ -6,21 +6,20 @@ uint32 (high, low), in the file as 16 hexadecimal digits.
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
+import pyarrow as pa
 
 from pipelines.rows.ragged import Ragged
+from pipelines.rows.routing import json_of
+from pipelines.rows.text_bytes import utf8_bytes
 from schemas.errors import DataError
 from schemas.manifest import EVALUATION as EVALUATION
 from schemas.typed_json import quote
 
 _LONGEST = 64 << 20  # bytes of a line
 EvaluationLine = tuple[str, bytes]  # example_id, and the task's JSON object, which has fields
-
-
-_encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def example_ids(high: np.ndarray) -> np.ndarray:
@@ -33,17 +32,17 @@ def example_name(high: int) -> str:
     return f"{high:016x}"
 
 
-def evaluation_lines(objects: Iterable[Mapping[str, Any]], is_evaluated_E: np.ndarray) -> Ragged:
+def evaluation_lines(objects: pa.StructArray, is_evaluated_E: np.ndarray) -> Ragged:
     """A task's JSON objects as its column `evaluation`, which is empty in examples to train on.
 
     Args:
       objects: of the examples that are evaluated, in their order.
       is_evaluated_E: bool, which these are.
     """
-    lines = [_encode(line).encode() for line in objects]
+    data, offsets = utf8_bytes(json_of(objects, in_ascii=False))
     lengths_E = np.zeros(len(is_evaluated_E), np.int64)
-    lengths_E[is_evaluated_E] = [len(line) for line in lines]
-    return Ragged.of(np.frombuffer(b"".join(lines), np.uint8), lengths_E)
+    lengths_E[is_evaluated_E] = np.diff(offsets)
+    return Ragged.of(data, lengths_E)
 
 
 def evaluation_file(lines: Iterable[EvaluationLine], *, ids_differ: bool) -> dict[str, bytes]:

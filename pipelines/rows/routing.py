@@ -107,8 +107,12 @@ def _halves(digests: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(digests).view(">u8").T.astype(np.uint64)
 
 
-def json_of(column: pa.Array) -> pa.LargeStringArray:
+def json_of(column: pa.Array, *, in_ascii: bool = True) -> pa.LargeStringArray:
     """Values without nulls as `json.dumps` writes them: [[{"a": 1}]] -> ['[{"a": 1}]'].
+
+    Args:
+      column: [n], of any type that a role has.
+      in_ascii: whether other characters are escaped: `ensure_ascii` of `json.dumps`.
 
     Raises:
       TypeError: of a type that no role has.
@@ -116,27 +120,28 @@ def json_of(column: pa.Array) -> pa.LargeStringArray:
     if pt.is_list(column.type):
         ends = np.cumsum(pc.list_value_length(column).to_numpy())
         offsets = pa.array(np.append(0, ends), pa.int32())
-        lists = pa.ListArray.from_arrays(offsets, json_of(column.flatten()))
+        lists = pa.ListArray.from_arrays(offsets, json_of(column.flatten(), in_ascii=in_ascii))
         return _together("[", pc.binary_join(lists, pa.scalar(", ", pa.large_string())), "]")
     if pt.is_struct(column.type):
         parts: list[pa.LargeStringArray | str] = []
         for field in column.type:
             parts += [f"{', ' if parts else '{'}{json.dumps(field.name)}: "]
-            parts += [json_of(column.field(field.name))]
+            parts += [json_of(column.field(field.name), in_ascii=in_ascii)]
         return _together(*parts, "}")
     if pt.is_string(column.type) or pt.is_large_string(column.type):
-        return _json_strings(column.cast(pa.large_string()))
-    if pt.is_integer(column.type):
+        return _json_strings(column.cast(pa.large_string()), in_ascii)
+    if pt.is_integer(column.type) or pt.is_boolean(column.type):
         return column.cast(pa.large_string())
     raise TypeError(f"values of type {column.type} have no JSON here")
 
 
-def _json_strings(texts: pa.LargeStringArray) -> pa.LargeStringArray:
+def _json_strings(texts: pa.LargeStringArray, in_ascii: bool) -> pa.LargeStringArray:
     escaped = pc.replace_substring(texts, "\\", "\\\\")
     escaped = pc.replace_substring(escaped, '"', '\\"')
     whole = _together('"', escaped, '"')
-    odd = pc.match_substring_regex(texts, "[^ -~]")  # what has an escape of its own
-    exact = [json.dumps(text) for text in texts.filter(odd).to_pylist()]
+    has_escape = "[^ -~]" if in_ascii else r"[\x00-\x1f]"  # of its own
+    odd = pc.match_substring_regex(texts, has_escape)
+    exact = [json.dumps(text, ensure_ascii=in_ascii) for text in texts.filter(odd).to_pylist()]
     return pc.replace_with_mask(whole, odd, pa.array(exact, pa.large_string()))
 
 

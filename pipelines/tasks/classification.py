@@ -246,12 +246,10 @@ class Classification(Task):
     ) -> Ragged:
         """Lines of evaluation.jsonl, {"id": "17", "label": "pos"}; empty where trained on."""
         is_evaluated_E = ~is_trained_D[document_E]
-        document, names = document_E[is_evaluated_E], self.class_names()
-        ids = documents.columns["id"].take(pa.array(document)).to_pylist()
-        objects = (
-            {"id": name, "label": names[label]}
-            for name, label in zip(ids, label_D[document].tolist(), strict=True)
-        )
+        document = document_E[is_evaluated_E]
+        ids = documents.columns["id"].take(pa.array(document))
+        labels = pa.array(self.class_names(), pa.large_string()).take(pa.array(label_D[document]))
+        objects = pa.StructArray.from_arrays([ids, labels], ["id", "label"])
         return evaluation_lines(objects, is_evaluated_E)
 
     @classmethod

@@ -328,14 +328,15 @@ def _evaluation(documents: Documents, document_E: np.ndarray, is_trained_D: np.n
     """The lines of evaluation.jsonl, of the questions that are not trained on; others are empty."""
     is_evaluated_E = ~is_trained_D[document_E]
     columns = documents.columns.select(["id", "question", "answers"])
-    evaluated = columns.take(pa.array(document_E[is_evaluated_E])).to_pylist()
-    objects = (
-        {
-            "id": row["id"],
-            "question": row["question"],
-            "answers": [answer["text"] for answer in row["answers"]],
-            "is_impossible": not row["answers"],
-        }
-        for row in evaluated
-    )
+    evaluated = columns.take(pa.array(document_E[is_evaluated_E]))
+    answers = evaluated["answers"]
+    number = pc.list_value_length(answers).to_numpy()
+    offsets = pa.array(np.append(0, np.cumsum(number)), pa.int32())
+    fields = {
+        "id": evaluated["id"],
+        "question": evaluated["question"],
+        "answers": pa.ListArray.from_arrays(offsets, answers.flatten().field("text")),
+        "is_impossible": pa.array(number == 0),
+    }
+    objects = pa.StructArray.from_arrays([*fields.values()], [*fields])
     return evaluation_lines(objects, is_evaluated_E)
