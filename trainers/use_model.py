@@ -1,4 +1,4 @@
-"""Entry: measures a trained model, exports it, labels texts or goes on with one.
+"""Entry: measures a trained model, exports it, labels texts or continues one.
 
     python -m trainers.use_model RUN --evaluate --validation_split=test
     python -m trainers.use_model RUN --export=DIR
@@ -143,7 +143,7 @@ def _groups_of(flags: RunFlags, *, writes: bool) -> Any:
     groups = {name: getattr(flags, name) for name in _OF_TRAINER}
     fields += [(name, type(group), group) for name, group in groups.items()]
     kind: Any = make_dataclass("UseModel", fields, frozen=True)
-    kind.__doc__ = "Measures a trained model, exports it, labels texts or goes on with one."
+    kind.__doc__ = "Measures a trained model, exports it, labels texts or continues one."
     return kind
 
 
@@ -154,7 +154,7 @@ def use_model(
     trained: Trained,
     trainer: Trainer,
 ) -> None:
-    """Measures a trained model, labels texts with it, exports it, goes on with a text.
+    """Measures a trained model, labels texts with it, exports it, continues a text.
 
     Raises:
       UsageError: nothing is asked for, or the set does not go with the model.

@@ -23,6 +23,8 @@ from pipelines.rows.text_bytes import code_point
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _INTS = types.Array(types.int64, 1, "C", readonly=True)
 _ROWS = types.int64[:, ::1]
+_TABLES = types.Tuple((_INTS, _INTS, _ROWS))
+_MERGING = types.int64(_BYTES, _INTS, _INTS, _TABLES, types.uint32[::1], types.int64[::1])
 _NO_MERGE = np.int64(2**62)
 
 
@@ -174,16 +176,7 @@ def enter_byte_pairs(byte_ids, merges, of_pairs):
         _merge_once(merges, symbols, of_pairs[pair : pair + 1], 0)
 
 
-@entry(
-    types.int64(
-        _BYTES,
-        _INTS,
-        _INTS,
-        types.Tuple((_INTS, _INTS, _ROWS)),
-        types.uint32[::1],
-        types.int64[::1],
-    )
-)
+@entry(_MERGING)
 def merge_bytes(data, starts, words, tables, ids, offsets):
     """Byte-level BPE of some words: of all pairs, the one of the lowest rank is merged, and again.
 
@@ -215,16 +208,7 @@ def merge_bytes(data, starts, words, tables, ids, offsets):
     return total
 
 
-@entry(
-    types.int64(
-        _BYTES,
-        _INTS,
-        _INTS,
-        types.Tuple((_INTS, _INTS, _ROWS)),
-        types.uint32[::1],
-        types.int64[::1],
-    )
-)
+@entry(_MERGING)
 def merge_characters(data, starts, words, tables, ids, offsets):
     """BPE of words of characters; one that is no token begins as its bytes (SentencePiece).
 

@@ -155,7 +155,7 @@ class Cache:
 
 def _lock(path: str, seconds: float = -1) -> ContextManager:
     """A lock among all processes; without `seconds` it is waited for for ever."""
-    # Who reads a directory does without.
+    # Reading a directory needs none of it.
     from filelock import FileLock
 
     return FileLock(path, timeout=seconds)
@@ -412,7 +412,7 @@ class CachedFiles:
 
     def _download(self, file: ManifestFile, local: str) -> None:
         """Fetches a file to a temporary name, checks it, and gives it its own."""
-        # Who reads a directory does without.
+        # Reading a directory needs none of it.
         from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
         trying = Retrying(

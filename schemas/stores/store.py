@@ -207,7 +207,7 @@ def patiently(url: str, operation: Callable[[], T], done: str = "written") -> T:
 
 
 def _retry(operation: Callable[[], T], may_pass: Callable[[BaseException], bool]) -> T:
-    # Who reads files of a disk alone does without this package.
+    # Reading from a disk does not need this package.
     from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
     trying = Retrying(
@@ -264,7 +264,7 @@ def package_of(url: str) -> Any:
 
 def _fsspec() -> ModuleType:
     """The package, with those of its modules that are used."""
-    # Who reads a directory does without.
+    # Reading a directory needs none of it.
     import fsspec
     import fsspec.asyn
     import fsspec.config
@@ -313,7 +313,7 @@ def _google_credentials(url: str) -> Any:
 @functools.lru_cache(maxsize=None)
 def _load_google(origin: str, process: int) -> Any:
     """Loads credentials once a process and origin; gcsfs renews their token before it ends."""
-    # Who reads s3:// does not have it.
+    # A reader of s3:// does not have it.
     from google.auth import default, exceptions
     from google.auth.transport.requests import Request
 

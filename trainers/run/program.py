@@ -218,7 +218,7 @@ class Trainer(NamedTuple):
       import_program: imports the framework.
       framework: its name, for people.
       gigabytes: of addresses that it takes at least.
-      write_text: goes on with a text, where the model can.
+      write_text: continues a text, where the model can.
     """
 
     flags: Type[RunFlags]

@@ -155,7 +155,7 @@ class ClmFlags(TaskFlags):
 
 @dataclass(frozen=True)
 class GenerationFlags:
-    """How a model goes on with a text."""
+    """How a model continues a text."""
 
     max_new_tokens: int = 64
     """At most; an end-of-text token ends a sample before."""
