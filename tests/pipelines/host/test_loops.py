@@ -30,7 +30,7 @@ TESTS = [
     "rows/test_word_hashes.py",
     "train/test_bpe.py",
     "train/test_word_counts.py",
-    "writers/test_sinks.py",
+    "writers/test_shard_files.py",
 ]
 # Without what Python does at its end, where a process that has run test_families.py crashes in a
 # library that the test imports, with this check and without.
