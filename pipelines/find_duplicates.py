@@ -2,7 +2,7 @@
 
 import tyro
 
-from pipelines.duplicates.options import FindOptions
+from pipelines.corpus.near_duplicates.options import FindOptions
 from pipelines.runners.launch import check_arguments
 from pipelines.storage import s3_flags
 from schemas.commands.entry import run_entry, want_addresses
@@ -27,7 +27,7 @@ def main(argv: list[str]) -> None:
     check_arguments(beam_arguments, FindOptions, runner=True)
     s3_flags.take(beam_arguments)
     # --help and a wrong flag are answered without what this imports.
-    from pipelines.duplicates.run import find_or_tell
+    from pipelines.corpus.near_duplicates.run import find_or_tell
 
     find_or_tell(options, beam_arguments)
 

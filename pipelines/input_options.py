@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from pipelines.filters.filters import Filters
+from pipelines.corpus.filters import Filters
 from pipelines.readers.documents import Role
 from pipelines.readers.formats.table import FORMATS
 from pipelines.readers.sources import AUTO, Source

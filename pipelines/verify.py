@@ -24,7 +24,7 @@ def main(argv: list[str]) -> None:
     )
     leave_out_pandas()
     # Imports numba and tokenizers, 1 s that --help spares.
-    from pipelines.duplicates.result import check_result, is_result
+    from pipelines.corpus.near_duplicates.result import check_result, is_result
     from pipelines.inspection.checks.set_check import Findings, verify_set
 
     began = time.monotonic()

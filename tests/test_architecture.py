@@ -27,22 +27,23 @@ HEAVY = {
 FLOORS = [
     {"configs", "host", "storage"},
     {"readers", "rows"},
-    {"decontamination"},
-    {"filters", "writers"},
+    {"corpus/decontamination"},
+    {"corpus", "writers"},
     {"encoding"},
     {"input_options"},
     {"runners", "tasks"},
     {"inspection"},
     {"inspection/checks", "inspection/report"},
-    {"targets"},
-    {"duplicates"},
+    {"corpus/targets"},
+    {"corpus/near_duplicates"},
     {"build", "train"},
     {"runners/preflight"},
 ]
 LOOSE = {"input_options"}  # of the files beside the rooms, the one that is no entry
 # Beam is wired here and in commands; no other file knows Beam, or what runs it.
 WIRING = {"build/run", "build/transforms", "runners", "train/run", "train/transforms"}
-WIRING |= {"duplicates/run", "duplicates/transforms", "targets/transforms"}
+WIRING |= {f"corpus/{file}" for file in ("near_duplicates/run", "near_duplicates/transforms")}
+WIRING |= {"corpus/targets/transforms"}
 # Sets on gs:// and s3:// come through these; who reads a directory needs none of the packages.
 READS_STORES = {"store", "set_files"}
 STORE_PACKAGES = {"fsspec", "gcsfs", "filelock", "tenacity", "google", "botocore"}

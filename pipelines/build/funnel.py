@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.build.route_examples import text_bytes, texts_of, tokenize
+from pipelines.corpus.filter_documents import Filtered
 from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.filters.filter_documents import Filtered
 from pipelines.host.arrow import pc
 from pipelines.inspection.row_text import TokenTexts
 from pipelines.rows.example_batch import (

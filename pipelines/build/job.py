@@ -7,10 +7,10 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from pipelines.decontamination.hits import Hit, add_hits
-from pipelines.duplicates.job import PASSES, FindJob
-from pipelines.duplicates.rows import by_key, digest_bytes
-from pipelines.duplicates.steps import Batches, Counts
+from pipelines.corpus.decontamination.hits import Hit, add_hits
+from pipelines.corpus.near_duplicates.job import PASSES, FindJob
+from pipelines.corpus.near_duplicates.rows import by_key, digest_bytes
+from pipelines.corpus.near_duplicates.steps import Batches, Counts
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.rows.evaluation import EvaluationLine
 from pipelines.rows.example_batch import DIGEST_BYTES, REPRESENTATIVE, SIMILARITY, mark_batch

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
 import tyro
 
-from pipelines.duplicates.flags import NearArguments, NearFlags
-from pipelines.duplicates.options import text_parameters
-from pipelines.filters.filters import Filters
+from pipelines.corpus.filters import Filters
+from pipelines.corpus.near_duplicates.flags import NearArguments, NearFlags
+from pipelines.corpus.near_duplicates.options import text_parameters
 from pipelines.input_options import (
     FilterFlags,
     InputFlags,
@@ -156,7 +156,7 @@ class BuildOptions(InputFlags, Generic[T]):
         if not self.near.directory:
             return self.near.parameters()
         # Reads files, which --help does without.
-        from pipelines.duplicates.result import found_parameters
+        from pipelines.corpus.near_duplicates.result import found_parameters
 
         return found_parameters(self.near.directory)
 

@@ -23,9 +23,9 @@ from rich.filesize import decimal
 from pipelines.build.make_shard import RowMaker, stage_shard
 from pipelines.build.options import BuildOptions
 from pipelines.build.route_examples import route_examples
-from pipelines.duplicates.job import PASSES
+from pipelines.corpus.filter_documents import filter_documents
+from pipelines.corpus.near_duplicates.job import PASSES
 from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.filters.filter_documents import filter_documents
 from pipelines.readers.documents import Documents, join_documents
 from pipelines.readers.formats.table import FORMATS
 from pipelines.readers.sources import CLUSTER_WORKERS, Block, Source, read_block, uneven

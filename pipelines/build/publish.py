@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from pipelines.build.job import Job, SetReport
-from pipelines.decontamination.hits import hits_file
-from pipelines.duplicates.job import name_tally
-from pipelines.duplicates.result import read_result, refuse_other_files
+from pipelines.corpus.decontamination.hits import hits_file
+from pipelines.corpus.near_duplicates.job import name_tally
+from pipelines.corpus.near_duplicates.result import read_result, refuse_other_files
 from pipelines.inspection.read_rows import sample_rows
 from pipelines.inspection.report.content import SetContent
 from pipelines.inspection.report.page import report_file

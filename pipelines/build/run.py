@@ -10,9 +10,10 @@ from pipelines.build.job import Job, Marks, share_tokenizer
 from pipelines.build.options import BuildOptions
 from pipelines.build.plan import Plan, Run, estimate
 from pipelines.build.summary import print_plan, print_summary
-from pipelines.decontamination.finders import put_index
-from pipelines.duplicates.job import PASSES, FindJob, count_partitions
-from pipelines.duplicates.result import read_result, refuse_other_texts
+from pipelines.corpus.decontamination.finders import put_index
+from pipelines.corpus.near_duplicates.job import PASSES, FindJob, count_partitions
+from pipelines.corpus.near_duplicates.result import read_result, refuse_other_texts
+from pipelines.corpus.targets.prepare import find_targets, prepare_filters, with_index
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.readers.label_values import find_labels
 from pipelines.readers.sources import Block, has_blocks
@@ -20,7 +21,6 @@ from pipelines.rows.routing import Routes
 from pipelines.runners.console import Console
 from pipelines.runners.launch import choose_runner
 from pipelines.storage.store import is_url, write_file
-from pipelines.targets.prepare import find_targets, prepare_filters, with_index
 from pipelines.writers.finished import count_finished, keep_finished
 from pipelines.writers.output_directory import (
     find_finished_set,

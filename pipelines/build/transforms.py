@@ -20,12 +20,12 @@ from pipelines.build.job import Job, SetReport
 from pipelines.build.make_shard import RowMaker, evaluation_of, stage_shard
 from pipelines.build.publish import publish_set
 from pipelines.build.route_examples import RoutedExamples, route_examples
-from pipelines.duplicates.job import FindReport, levels_of
-from pipelines.duplicates.result import parts_of, read_result
-from pipelines.duplicates.rows import digest_bytes
-from pipelines.duplicates.steps import Counts
-from pipelines.duplicates.transforms import FindNear
-from pipelines.filters.filter_documents import Filtered
+from pipelines.corpus.filter_documents import Filtered
+from pipelines.corpus.near_duplicates.job import FindReport, levels_of
+from pipelines.corpus.near_duplicates.result import parts_of, read_result
+from pipelines.corpus.near_duplicates.rows import digest_bytes
+from pipelines.corpus.near_duplicates.steps import Counts
+from pipelines.corpus.near_duplicates.transforms import FindNear
 from pipelines.inspection.row_text import TokenTexts
 from pipelines.readers.sources import Block
 from pipelines.rows.example_batch import Kept, join, keep

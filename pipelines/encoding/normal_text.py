@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tokenizers import normalizers
 
+from pipelines.corpus.normalization import joining_characters
 from pipelines.encoding.splitting.character_sets import CODE_POINTS
 from pipelines.encoding.splitting.splitter import find_characters
-from pipelines.filters.normalization import joining_characters
 from pipelines.rows.text_bytes import utf8_bytes
 
 # Those that change a character whatever stands beside it, but for what joins with it.

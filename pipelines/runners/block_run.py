@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from pipelines.filters.filter_documents import Filtered, filter_documents
-from pipelines.filters.filters import Filters
+from pipelines.corpus.filter_documents import Filtered, filter_documents
+from pipelines.corpus.filters import Filters
 from pipelines.readers.documents import Reject
 from pipelines.readers.sources import (
     CLUSTER_WORKERS,

@@ -17,7 +17,7 @@ from typing import Any, Generic
 import apache_beam as beam
 from apache_beam.metrics.metric import Metrics
 
-from pipelines.filters.filter_documents import Filtered, load_filters
+from pipelines.corpus.filter_documents import Filtered, load_filters
 from pipelines.readers.sources import Block, read_blocks
 from pipelines.runners.block_run import J, read_filtered
 from pipelines.runners.launch import LAUNCHER

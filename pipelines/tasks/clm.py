@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from pipelines.filters.words import count_words
+from pipelines.corpus.words import count_words
 from pipelines.readers.documents import Documents
 from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.ragged import Ragged, cut, wrap

@@ -20,8 +20,8 @@ import pyarrow as pa
 from rich.table import Table
 from tokenizers import Tokenizer
 
+from pipelines.corpus.words import word_spans
 from pipelines.encoding.engines import failures_as_data_errors
-from pipelines.filters.words import word_spans
 from pipelines.readers.sources import Block
 from pipelines.readers.stored import Part
 from pipelines.rows.routing import content_digests

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import tyro
 
+from pipelines.corpus.filters import Filters
 from pipelines.encoding.splitting.patterns import NAMES, pattern_of
-from pipelines.filters.filters import Filters
 from pipelines.input_options import (
     FilterFlags,
     InputFlags,

@@ -14,6 +14,7 @@ from rich.progress import MofNCompleteColumn, Progress
 from rich.table import Table
 from tokenizers import Tokenizer
 
+from pipelines.corpus.targets.prepare import prepare_filters
 from pipelines.encoding.splitting.automaton import UnsupportedPattern, compile_pattern
 from pipelines.encoding.splitting.patterns import name_of
 from pipelines.encoding.tokenizer_files import COMMON_SPECIALS
@@ -24,7 +25,6 @@ from pipelines.runners.console import Console
 from pipelines.runners.launch import choose_runner
 from pipelines.storage import store
 from pipelines.storage.store import write_file
-from pipelines.targets.prepare import prepare_filters
 from pipelines.tasks.chat_template import ChatTemplate, read_chat_template
 from pipelines.tasks.chat_turns import find_turn_ends
 from pipelines.train.fertility import (

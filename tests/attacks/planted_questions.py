@@ -24,10 +24,10 @@ from pathlib import Path
 import pyarrow as pa
 import tyro
 
-from pipelines.decontamination.gram_index import index_targets
-from pipelines.decontamination.matches import Finder
-from pipelines.decontamination.options import Decontamination
-from pipelines.targets.read_targets import read_targets
+from pipelines.corpus.decontamination.gram_index import index_targets
+from pipelines.corpus.decontamination.matches import Finder
+from pipelines.corpus.decontamination.options import Decontamination
+from pipelines.corpus.targets.read_targets import read_targets
 from schemas.commands.entry import run_entry
 from schemas.errors import DataError
 from tests.tools.places import DATA, ROOT

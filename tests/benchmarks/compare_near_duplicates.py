@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.duplicates.jaccard import verify
-from pipelines.duplicates.rule import Shingle
-from pipelines.duplicates.shingles import shingle_sets
+from pipelines.corpus.near_duplicates.jaccard import verify
+from pipelines.corpus.near_duplicates.rule import Shingle
+from pipelines.corpus.near_duplicates.shingles import shingle_sets
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.corpora import REVIEWS, reviews
 from tests.benchmarks.measure import (

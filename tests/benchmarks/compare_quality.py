@@ -18,9 +18,9 @@ from pathlib import Path
 import pyarrow as pa
 import tyro
 
-from pipelines.filters.filters import PAPERS, Filters
-from pipelines.filters.rules.rule import Judged, Rule
-from pipelines.filters.rules.table import rules_of
+from pipelines.corpus.filters import PAPERS, Filters
+from pipelines.corpus.rules.rule import Judged, Rule
+from pipelines.corpus.rules.table import rules_of
 from tests.benchmarks.clock import Seconds, timed
 from tests.benchmarks.corpora import unpacked
 from tests.benchmarks.measure import run_command

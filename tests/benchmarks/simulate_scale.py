@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.build.options import BuildOptions
-from pipelines.duplicates.job import ROUNDS_BEFORE, count_partitions
-from pipelines.duplicates.rows import ASK, EDGE, MEMBER
+from pipelines.corpus.near_duplicates.job import ROUNDS_BEFORE, count_partitions
+from pipelines.corpus.near_duplicates.rows import ASK, EDGE, MEMBER
 from pipelines.readers.sources import BLOCK_BYTES
 from pipelines.runners.shuffle import BUFFER_BYTES
 from pipelines.tasks.mlm import Mlm

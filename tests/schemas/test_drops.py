@@ -1,6 +1,6 @@
 """The reasons for which documents are left out, and what people read of them."""
 
-from pipelines.filters.filters import Filters
+from pipelines.corpus.filters import Filters
 from schemas.drops import (
     DROPS,
     FILTERED,

@@ -6,12 +6,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipelines.duplicates.buckets import Members, find_pairs
-from pipelines.duplicates.jaccard import verify
-from pipelines.duplicates.minhash import band_keys, has_shingles, signatures, sketches
-from pipelines.duplicates.resolve import resolve
-from pipelines.duplicates.rule import Bands, Shingle
-from pipelines.duplicates.shingles import shingle_sets
+from pipelines.corpus.near_duplicates.buckets import Members, find_pairs
+from pipelines.corpus.near_duplicates.jaccard import verify
+from pipelines.corpus.near_duplicates.minhash import band_keys, has_shingles, signatures, sketches
+from pipelines.corpus.near_duplicates.resolve import resolve
+from pipelines.corpus.near_duplicates.rule import Bands, Shingle
+from pipelines.corpus.near_duplicates.shingles import shingle_sets
 from pipelines.rows.routing import content_digests
 from pipelines.rows.text_bytes import utf8_bytes
 

@@ -15,9 +15,9 @@ from rich.filesize import decimal
 from pipelines.build.options import BuildOptions
 from pipelines.build.plan import Run, estimate
 from pipelines.build.run import complete, wire
-from pipelines.decontamination.options import Decontamination
+from pipelines.corpus.decontamination.options import Decontamination
+from pipelines.corpus.filters import load_filter
 from pipelines.encoding.tokenizer import load_tokenizer
-from pipelines.filters.filters import load_filter
 from pipelines.readers.files import expand_lists, is_url
 from pipelines.readers.sources import Block, plan_blocks
 from pipelines.runners.beam_flags import RunnerFlags, runner_flags

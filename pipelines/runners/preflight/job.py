@@ -30,7 +30,7 @@ from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.runners.runner import create_runner
 from rich.filesize import decimal
 
-from pipelines.filters.filters import load_filter
+from pipelines.corpus.filters import load_filter
 from pipelines.readers.files import is_url
 from pipelines.runners.beam_flags import Workers, runner_flags
 from pipelines.runners.console import Console

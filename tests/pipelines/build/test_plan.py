@@ -12,7 +12,7 @@ from rich.console import Console
 from pipelines.build import plan as module
 from pipelines.build.plan import Estimate, Plan, Run, plan_facts, warnings
 from pipelines.build_shards import main
-from pipelines.filters.filters import Filters
+from pipelines.corpus.filters import Filters
 from pipelines.host.tables import facts_table
 from pipelines.readers.sources import Block, Source
 from pipelines.readers.stored import Part

@@ -8,7 +8,7 @@ import tyro
 import yaml
 
 from pipelines.build.options import BuildOptions, parse_options
-from pipelines.filters.filters import Filters
+from pipelines.corpus.filters import Filters
 from pipelines.runners.launch import check_arguments
 from pipelines.tasks.task import task_class
 from pipelines.train.options import TokenizerOptions

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.filters.filter_documents import filter_documents
-from pipelines.filters.filters import Filters
+from pipelines.corpus.filter_documents import filter_documents
+from pipelines.corpus.filters import Filters
 from pipelines.readers.documents import TEXT_ROLES
 from pipelines.readers.sources import Source, plan_blocks, read_block
 

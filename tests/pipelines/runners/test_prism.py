@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from pipelines import build_shards, train_tokenizer
-from pipelines.duplicates import job
+from pipelines.corpus.near_duplicates import job
 from pipelines.readers import sources
 from pipelines.runners import job_servers
 from pipelines.runners.launch import IN_PROCESS, find_program

@@ -28,8 +28,8 @@ from tokenizers import (
 )
 
 from pipelines import train_tokenizer
+from pipelines.corpus.filters import Filters
 from pipelines.encoding.splitting.patterns import GPT2, PATTERNS, pattern_of
-from pipelines.filters.filters import Filters
 from pipelines.readers.sources import Source, plan_blocks
 from pipelines.runners.block_run import BlockRun
 from pipelines.train import histogram

@@ -1,0 +1,1 @@
+"""Documents in, documents out: rules, near-duplicates, decontamination."""

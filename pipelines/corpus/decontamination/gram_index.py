@@ -1,0 +1,190 @@
+"""The n-grams of evaluation texts, in the order in which documents are looked through. Pure.
+
+A text of at least --decontaminate_ngram words has an n-gram at each word from which so many follow;
+a shorter one, of at least --decontaminate_min_words, is one n-gram; a still shorter one has none.
+Words are those of `pipelines.rows.word_hashes`.
+
+Legend: T texts, G different n-grams, P their different prefixes, W words of the texts.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.corpus.decontamination.match_loop import BASE, SPREAD
+from pipelines.rows.text_bytes import utf8_bytes
+from pipelines.rows.word_hashes import hash_words
+
+_SPARSE = 64  # bits of the bitmap for each prefix
+_BITMAP_BITS = range(16, 28)  # as powers of two: 8 KB to 16 MB
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Texts of evaluation sets.
+
+    Attributes:
+      files: they are of: path and sha256, in an order of content.
+      fields: they stand in.
+      text: [T], no two equal.
+      file_T: of `files`.
+      field_T: of `fields`.
+      record_T: the number of the record among those of the file that have text in the field.
+    """
+
+    files: tuple[tuple[str, str], ...]
+    fields: tuple[str, ...]
+    text: pa.LargeStringArray
+    file_T: np.ndarray
+    field_T: np.ndarray
+    record_T: np.ndarray
+
+
+@dataclass(frozen=True)
+class GramIndex:
+    """The n-grams of targets.
+
+    Attributes:
+      targets: with the texts.
+      least: words of the shortest n-gram, and of a prefix.
+      starts_W: int64, where words of the texts begin in their bytes; `stops_W`, where they end.
+      short_T: bool, texts of too few words.
+      prefix_G: uint64, a hash of the first words of each n-gram; by it the n-grams are sorted,
+      length_G: int64, then by their words,
+      hash_G: uint64, and then by a hash of them.
+      place_G: int64, a word of the texts that begins the n-gram.
+      bounds_G: int64 [G + 1], where in `text_G` the texts of each n-gram begin.
+      text_G: int64, ascending for each n-gram.
+      share: of the n-grams of a text that a document must hold.
+    """
+
+    targets: Targets
+    least: int
+    starts_W: np.ndarray
+    stops_W: np.ndarray
+    short_T: np.ndarray
+    prefix_G: np.ndarray
+    length_G: np.ndarray
+    hash_G: np.ndarray
+    place_G: np.ndarray
+    bounds_G: np.ndarray
+    text_G: np.ndarray
+    share: float
+
+    @property
+    def total_T(self) -> np.ndarray:
+        """int64: different n-grams of each text."""
+        return np.bincount(self.text_G, minlength=len(self.targets.text))
+
+    @property
+    def need_T(self) -> np.ndarray:
+        """int64: how many of them make a document contaminated; at least one."""
+        return np.maximum(np.ceil(self.total_T * self.share - 1e-9).astype(np.int64), 1)
+
+    def prefixes(self) -> tuple[np.ndarray, np.ndarray]:
+        """uint64 [P], ascending, and int64 [P + 1], where the n-grams of each begin."""
+        prefix_P, first_P = np.unique(self.prefix_G, return_index=True)
+        return prefix_P, np.append(first_P, len(self.prefix_G))
+
+    def bitmap(self) -> tuple[np.ndarray, np.uint64]:
+        """uint64, a bit for each prefix at `prefix * SPREAD >> shift`; and the shift."""
+        wanted = (max(len(self.prefix_G), 1) * _SPARSE - 1).bit_length()
+        bits = min(max(wanted, _BITMAP_BITS.start), _BITMAP_BITS.stop - 1)
+        shift = np.uint64(64 - bits)
+        is_set = np.zeros(1 << bits, np.uint8)
+        is_set[(self.prefix_G * SPREAD) >> shift] = 1
+        return np.packbits(is_set, bitorder="little").view("<u8").astype(np.uint64), shift
+
+    def text_of(self, gram: int) -> str:
+        """The words of an n-gram as a text has them, with what lies between."""
+        data, _ = utf8_bytes(self.targets.text)
+        first = self.place_G[gram]
+        last = first + self.length_G[gram] - 1
+        return data[self.starts_W[first] : self.stops_W[last]].tobytes().decode()
+
+    def without(self, gone: np.ndarray) -> "GramIndex":
+        """The index of the other n-grams.
+
+        Args:
+          gone: int64, numbers of n-grams.
+        """
+        kept_G = np.ones(len(self.hash_G), bool)
+        kept_G[gone] = False
+        number_G = np.diff(self.bounds_G)
+        of_gram = {
+            name: getattr(self, name)[kept_G]
+            for name in ("prefix_G", "length_G", "hash_G", "place_G")
+        }
+        bounds = np.concatenate([[0], np.cumsum(number_G[kept_G])])
+        text = self.text_G[np.repeat(kept_G, number_G)]
+        return replace(self, bounds_G=bounds, text_G=text, **of_gram)
+
+
+def index_targets(targets: Targets, *, ngram: int, least: int, share: float) -> GramIndex:
+    """Finds the n-grams of texts.
+
+    Args:
+      targets: the texts.
+      ngram: words of an n-gram.
+      least: words of a text that is looked for.
+      share: of its n-grams that a document must hold.
+    """
+    word_W, offsets, starts_W, stops_W = hash_words(targets.text)
+    words_T = np.diff(offsets)
+    length_T = np.minimum(words_T, ngram)
+    grams_T = np.where(words_T < least, 0, words_T - length_T + 1)
+    text = np.repeat(np.arange(len(words_T)), grams_T)
+    before = np.repeat(np.cumsum(grams_T) - grams_T, grams_T)
+    place = offsets[text] + np.arange(len(text)) - before
+    length = length_T[text]
+    prefix, whole = _hash_runs(word_W, place, length, least, ngram)
+    order = np.lexsort((place, whole, length, prefix))
+    text, place, length, prefix, whole = (
+        column[order] for column in (text, place, length, prefix, whole)
+    )
+    fresh = _changes(prefix) | _changes(length) | _changes(whole)
+    pair = np.unique(np.stack([np.cumsum(fresh) - 1, text], axis=1), axis=0)
+    return GramIndex(
+        targets=targets,
+        least=least,
+        starts_W=starts_W,
+        stops_W=stops_W,
+        short_T=words_T < least,
+        prefix_G=prefix[fresh],
+        length_G=length[fresh],
+        hash_G=whole[fresh],
+        place_G=place[fresh],
+        bounds_G=np.searchsorted(pair[:, 0], np.arange(np.count_nonzero(fresh) + 1)),
+        text_G=np.ascontiguousarray(pair[:, 1]),
+        share=share,
+    )
+
+
+def _hash_runs(
+    word_W: np.ndarray, place: np.ndarray, length: np.ndarray, least: int, ngram: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Hashes of the first `least` words of runs, and of all their words, as `find_hits` has them.
+
+    Args:
+      word_W: uint64, hashes of words.
+      place: int64 [n], words that begin runs.
+      length: int64 [n], words of each.
+      least: of all of them.
+      ngram: at most.
+    """
+    whole = np.zeros(len(place), np.uint64)
+    prefix = whole
+    for step in range(ngram):
+        more = step < length
+        whole = np.where(more, whole * BASE + word_W[np.where(more, place + step, 0)], whole)
+        if step == least - 1:
+            prefix = whole
+    return prefix, whole
+
+
+def _changes(column: np.ndarray) -> np.ndarray:
+    """Bool [n]: whether a value is another than the one before."""
+    changes = np.ones(len(column), bool)
+    changes[1:] = column[1:] != column[:-1]
+    return changes

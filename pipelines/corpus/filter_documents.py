@@ -1,0 +1,161 @@
+"""Applies filters to documents.
+
+What is dropped here was good input that is not wanted; `Documents.rejects` are the refused ones.
+Normalization comes first, before the hash, so that documents which it makes equal are duplicates.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.corpus.decontamination.hits import Hit
+from pipelines.corpus.filters import Filters, load_filter
+from pipelines.corpus.normalization import normalize_texts
+from pipelines.corpus.rules.table import apply_rules, rules_of
+from pipelines.readers.documents import Documents, Role
+from schemas.drops import Observed, total_counts
+from schemas.errors import DataError
+
+_LONGEST_REASON = 60
+_MOST_REASONS = 100  # of a user's function in one block: more are no reasons but remarks
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """What filters made of documents.
+
+    Attributes:
+      documents: those that are kept, normalized.
+      dropped: reason to number of the others, with those that were refused when they were read;
+        reasons of the user's function begin with `filter:`.
+      given: all of them, normalized.
+      reasons: why some of these are dropped, by their places.
+      lines: the dropped documents as JSON Lines with their reasons, if they are to be kept.
+      observed: what rules counted besides, section to key to number; see `rules.rule.Judged`.
+      hits: what documents have in common with evaluation texts.
+    """
+
+    documents: Documents
+    dropped: dict[str, int]
+    given: pa.RecordBatch
+    reasons: dict[int, str] = field(default_factory=dict)
+    lines: bytes = b""
+    observed: Observed = field(default_factory=dict)
+    hits: tuple[Hit, ...] = ()
+
+    @property
+    def read(self) -> int:
+        """Documents found, kept or not."""
+        return len(self.documents.text) + sum(self.dropped.values())
+
+
+def load_filters(filters: Filters, roles: tuple[Role, ...]) -> None:
+    """Loads what rules need, and the user's function: once a worker, before the first document.
+
+    Raises:
+      UsageError: something cannot be had here.
+    """
+    rules_of(filters, len(_texts(roles)))
+    if filters.filter:
+        load_filter(filters.filter)
+
+
+def filter_documents(filters: Filters, documents: Documents, roles: tuple[Role, ...]) -> Filtered:
+    """Normalizes documents, and drops or edits what is not wanted.
+
+    A document is dropped for the first reason found.
+
+    Raises:
+      UsageError: the function cannot be imported here.
+      DataError: the function failed or returned no reason; names it and the document.
+    """
+    if filters == Filters():
+        return Filtered(documents, documents.dropped, documents.columns)
+    columns, texts = documents.columns, _texts(roles)
+    if filters.normalize != "none":
+        columns = normalize_texts(columns, texts, filters.normalize)
+    applied = apply_rules(columns, texts, rules_of(filters, len(texts)))
+    kept, left, reasons = applied.columns, applied.left, applied.reasons
+    if filters.filter:
+        asked = _ask_function(filters.filter, documents.keep(left, kept))
+        reasons |= {int(left[place]): reason for place, reason in asked.items()}
+        left = np.delete(left, list(asked))
+        kept = kept.take(pa.array(np.delete(np.arange(len(kept)), list(asked)))) if asked else kept
+    reasons = dict(sorted(reasons.items()))
+    return Filtered(
+        documents.keep(left, kept),
+        total_counts(documents.dropped, Counter(reasons.values())),
+        columns,
+        reasons,
+        _lines(replace(documents, columns=columns), reasons, applied.measured)
+        if filters.keep_rejects
+        else b"",
+        applied.observed,
+        tuple(replace(hit, path=documents.reject(n, "", "").path) for n, hit in applied.hits),
+    )
+
+
+def _texts(roles: tuple[Role, ...]) -> list[str]:
+    return [role.name for role in roles if role.values.is_text]
+
+
+def _ask_function(name: str, documents: Documents) -> dict[int, str]:
+    """Asks the user's function about every document."""
+    function = load_filter(name)
+    reasons: dict[int, str] = {}
+    for place, document in enumerate(documents.columns.to_pylist()):
+        try:
+            reason = function(dict(document))
+        except (Exception, SystemExit) as error:
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            raise DataError(
+                f"--filter={name} failed with {said} on a document of "
+                f"{documents.reject(place, '', '').place}, {_brief(document)}: mend the function; "
+                "it is given a dict of the document's roles"
+            ) from error
+        if not reason and not isinstance(reason, bool):
+            continue
+        if not isinstance(reason, str) or not reason.isprintable() or len(reason) > _LONGEST_REASON:
+            raise DataError(
+                f"--filter={name} returned {reason!r:.100} for a document of "
+                f"{documents.reject(place, '', '').place}, {_brief(document)}: it must return a "
+                f"reason of at most {_LONGEST_REASON} printable characters to drop the document, "
+                "or None to keep it"
+            )
+        reasons[place] = f"filter:{reason}"
+    if len(set(reasons.values())) > _MOST_REASONS:
+        raise DataError(
+            f"--filter={name} gave {len(set(reasons.values())):,} different reasons for "
+            f"{len(documents.text):,} documents, such as {min(reasons.values())!r}: reasons are "
+            f"counted, so let there be at most {_MOST_REASONS}"
+        )
+    return reasons
+
+
+def _brief(document: dict[str, Any]) -> str:
+    """A document's id, if it has one, and how it begins."""
+    named = f"with id {document['id']!r}, " if document.get("id") else ""
+    begins = next(value for key, value in document.items() if key != "id")
+    return f"{named}which begins {str(begins)[:60]!r}"
+
+
+def _lines(read: Documents, reasons: dict[int, str], measured: dict[int, tuple]) -> bytes:
+    """A line of JSON a dropped document: the file can be an input again.
+
+    {"reason": "gopher:min_words", "measured": 37, "limit": 50, "path": "a.jsonl", "offset": 17,
+    "text": "..."}
+    """
+    dropped = read.columns.take(pa.array(list(reasons), pa.int64())).to_pylist()
+    lines = []
+    for (number, reason), document in zip(reasons.items(), dropped, strict=True):
+        line: dict[str, Any] = {"reason": reason}
+        if number in measured:
+            line["measured"], line["limit"] = measured[number]
+        place = read.reject(number, reason, "")
+        line |= {"path": place.path, "offset": place.offset, **document}
+        lines.append(json.dumps(line, ensure_ascii=False) + "\n")
+    return "".join(lines).encode()

@@ -1,0 +1,68 @@
+"""Signatures of documents, cut into bands: MinHash with locality-sensitive hashing. Pure.
+
+Broder, "On the resemblance and containment of documents", 1997; Indyk and Motwani, "Approximate
+nearest neighbors", 1998. A signature holds the minima of many hash functions over a document's
+shingles; two documents have the same minimum with the probability of their Jaccard similarity. All
+of a band's minima are equal for few but similar documents, and those meet in a bucket.
+
+Legend: H hashes of a signature, B bands.
+"""
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from pipelines.corpus.near_duplicates.rule import Bands, Shingle
+from pipelines.corpus.near_duplicates.shingle_loop import take_minima
+from pipelines.corpus.near_duplicates.shingles import AT_ONCE, shingle_hashes
+from pipelines.rows.text_bytes import slices, utf8_bytes
+
+_NONE = np.uint32(0xFFFFFFFF)  # in the signature of a document without shingles
+SKETCH_HASHES = 128  # of a signature, at most, that a sketch is of
+
+
+def signatures(text: pa.LargeStringArray, shingle: Shingle, bands: Bands) -> np.ndarray:
+    """The minima of each document's shingles: uint32 [n, H]. No set of them is made."""
+    factors, addends = _functions(bands.hashes)
+    minima = np.full((len(text), bands.hashes), _NONE)
+    first = 0
+    for some in slices(text, AT_ONCE):
+        runs = shingle_hashes(*utf8_bytes(some), shingle)
+        take_minima(runs.values, runs.offsets, factors, addends, minima[first : first + len(some)])
+        first += len(some)
+    return minima
+
+
+def has_shingles(signature: np.ndarray) -> np.ndarray:
+    """False for documents without a word, which are like no other and go no further: bool [n]."""
+    return (signature != _NONE).any(axis=1)
+
+
+def _functions(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Factors (odd) and addends of the first hash functions: uint32 [count] each."""
+    numbers = [xxhash.xxh3_64_intdigest(i.to_bytes(8, "little")) for i in range(count)]
+    halves = np.array(numbers, "<u8").view("<u4").reshape(-1, 2)
+    return np.ascontiguousarray(halves[:, 0] | 1), np.ascontiguousarray(halves[:, 1])
+
+
+def band_keys(signature: np.ndarray, bands: Bands) -> np.ndarray:
+    """Where documents meet: uint64 [n, B], hashes of each band whose lowest byte is its number."""
+    keys = np.zeros((len(signature), bands.bands), np.uint64)
+    for row in range(bands.rows):
+        keys = (keys ^ signature[:, row :: bands.rows]) * np.uint64(0xD6E8FEB86659FD93)
+        keys ^= keys >> np.uint64(32)
+    return keys & ~np.uint64(0xFF) | np.arange(bands.bands, dtype=np.uint64)
+
+
+def sketches(signature: np.ndarray) -> np.ndarray:
+    """Two bits of each of the first SKETCH_HASHES hashes: uint64 [n, 4].
+
+    Of two documents so many hashes are equal as the similarity says, and a quarter of the others
+    by chance: enough to tell what is surely unlike (b-bit minwise hashing: Li and König, 2010).
+    """
+    bits = np.zeros((len(signature), SKETCH_HASHES), np.uint8)
+    some = signature[:, : bits.shape[1]]
+    bits[:, : some.shape[1]] = some * np.uint32(0x9E3779B1) >> np.uint32(30)
+    fours = bits.reshape(len(bits), SKETCH_HASHES // 4, 4) << np.array([0, 2, 4, 6], np.uint8)
+    joined = np.bitwise_or.reduce(fours, axis=2, dtype=np.uint8)
+    return np.ascontiguousarray(joined).view("<u8").astype(np.uint64)

@@ -1,0 +1,165 @@
+"""Gopher's rules of quality and repetition (Rae et al. 2021, appendix A1).
+
+Words are English ones and marks count among them, as in datatrove's filters, so that verdicts are
+equal to those that corpora were made with.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipelines.corpus.english.characters import character_table
+from pipelines.corpus.english.cutting import Words
+from pipelines.corpus.english.measure_loop import find_runs, measure_text, measure_words
+from pipelines.corpus.english.repeat_loop import measure_ngrams, repeated_spans
+from pipelines.corpus.english.spellings import hash_spelling
+from pipelines.corpus.rules.presets import (
+    Limits,
+    asked_for,
+    check_numbers,
+    ngram_limits,
+    rule_of,
+)
+from pipelines.corpus.rules.rule import Rule
+
+if TYPE_CHECKING:
+    from pipelines.corpus.filters import Filters
+
+_NGRAMS = ("gopher_max_top_ngrams", "gopher_max_repeated_ngrams")
+_STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
+
+
+@dataclass(frozen=True)
+class GopherFlags:
+    """Each rule of Gopher's by itself; --quality=gopher asks for all."""
+
+    gopher_min_words: int | None = None
+    """Drop documents of fewer words, marks not counted (50)."""
+    gopher_max_words: int | None = None
+    """Drop documents of more (100,000)."""
+    gopher_min_word_length: float | None = None
+    """Drop documents whose words have fewer characters on average (3)."""
+    gopher_max_word_length: float | None = None
+    """Drop documents whose words have more (10)."""
+    gopher_max_symbols: float | None = None
+    """Drop documents with more hash signs, or ellipses, a word (0.1)."""
+    gopher_max_bullet_lines: float | None = None
+    """Drop documents of which a larger share of lines begins with a bullet (0.9)."""
+    gopher_max_ellipsis_lines: float | None = None
+    """Drop documents of which a larger share of lines ends in an ellipsis (0.3)."""
+    gopher_min_alphabetic: float | None = None
+    """Drop documents of which a smaller share of words and marks has a letter (0.8)."""
+    gopher_min_stop_words: int | None = None
+    """Drop documents with fewer of the, be, to, of, and, that, have, with (2)."""
+    gopher_max_repeated_paragraphs: float | None = None
+    """Drop documents of which a larger share of paragraphs was there before (0.3)."""
+    gopher_max_repeated_paragraph_chars: float | None = None
+    """The same, of characters (0.2)."""
+    gopher_max_repeated_lines: float | None = None
+    """The same, of lines (0.3)."""
+    gopher_max_repeated_line_chars: float | None = None
+    """The same, of the characters of lines (0.2)."""
+    gopher_max_top_ngrams: str | None = None
+    """Words of a run, and the share of characters that the most frequent of such runs may have
+    (2:0.2,3:0.18,4:0.16)."""
+    gopher_max_repeated_ngrams: str | None = None
+    """The same, of all runs that were there before
+    (5:0.15,6:0.14,7:0.13,8:0.12,9:0.11,10:0.1)."""
+
+    def __post_init__(self) -> None:
+        """Refuses numbers that cannot be meant."""
+        check_numbers(self)
+        for name in _NGRAMS:
+            ngram_limits(name, getattr(self, name))
+
+
+GOPHER = GopherFlags(
+    gopher_min_words=50,
+    gopher_max_words=100_000,
+    gopher_min_word_length=3,
+    gopher_max_word_length=10,
+    gopher_max_symbols=0.1,
+    gopher_max_bullet_lines=0.9,
+    gopher_max_ellipsis_lines=0.3,
+    gopher_min_alphabetic=0.8,
+    gopher_min_stop_words=2,
+    gopher_max_repeated_paragraphs=0.3,
+    gopher_max_repeated_paragraph_chars=0.2,
+    gopher_max_repeated_lines=0.3,
+    gopher_max_repeated_line_chars=0.2,
+    gopher_max_top_ngrams="2:0.2,3:0.18,4:0.16",
+    gopher_max_repeated_ngrams="5:0.15,6:0.14,7:0.13,8:0.12,9:0.11,10:0.1",
+)
+
+
+def limits_of(filters: "Filters") -> Limits:
+    """The limits that flags ask for, in the order in which they are looked at."""
+    asked = asked_for(filters.gopher, GOPHER, "gopher" in filters.presets)
+    ngrams = [ngram_limits(name, asked.pop(name, None)) for name in _NGRAMS]
+    return asked | ngrams[0] | ngrams[1]
+
+
+def make_rules(filters: "Filters", texts: int) -> Iterator[Rule]:
+    """One rule with all the limits that are asked for."""
+    limits = limits_of(filters)
+    if limits:
+        yield rule_of(limits, measure)
+
+
+def measure(words: Words, limits: Limits) -> Mapping[str, np.ndarray]:
+    """What Gopher's rules look at, by the names of their flags; runs of words as limits ask."""
+    found = _measure_words(words)
+    if any("_repeated_" in name or "_top_" in name for name in limits):
+        found |= _measure_repeats(words) | _measure_ngrams(words, limits)
+    return found
+
+
+def _measure_words(words: Words) -> dict[str, np.ndarray]:
+    table = character_table()
+    stop_words = np.array([hash_spelling(word.encode()) for word in _STOP_WORDS], np.uint64)
+    all_words, solid, characters, alphabetic, stops = measure_words(
+        words.data, words.spans, words.offsets, table, stop_words
+    )
+    lines, bullets, dotted, hashes, ellipses, _ = measure_text(words.data, words.bounds, table)
+    mean = _share(characters, solid)
+    return {
+        "gopher_min_words": solid,
+        "gopher_max_words": solid,
+        "gopher_min_word_length": mean,
+        "gopher_max_word_length": mean,
+        "gopher_max_symbols": _share(np.maximum(hashes, ellipses), all_words),
+        "gopher_max_bullet_lines": _share(bullets, lines),
+        "gopher_max_ellipsis_lines": _share(dotted, lines),
+        "gopher_min_alphabetic": _share(alphabetic, all_words),
+        "gopher_min_stop_words": stops,
+    }
+
+
+def _measure_repeats(words: Words) -> dict[str, np.ndarray]:
+    """Shares of paragraphs and lines, and of the characters of both in all of the document."""
+    data, bounds, table = words.data, words.bounds, character_table()
+    total = measure_text(data, bounds, table)[5]
+    found = {}
+    for what, newlines in (("paragraph", 2), ("line", 1)):
+        spans, offsets = find_runs(data, bounds, newlines, table, newlines == 2)
+        repeats, characters = repeated_spans(data, spans, offsets)
+        found[f"gopher_max_repeated_{what}s"] = _share(repeats, np.diff(offsets))
+        found[f"gopher_max_repeated_{what}_chars"] = _share(characters, total)
+    return found
+
+
+def _measure_ngrams(words: Words, limits: Limits) -> dict[str, np.ndarray]:
+    names = [name for name in limits if name.endswith("_grams")]
+    top, repeated = (
+        np.array([int(name.split("_")[3]) for name in names if kind in name], np.int64)
+        for kind in ("_top_", "_repeated_")
+    )
+    characters = measure_ngrams(words.data, words.spans, words.offsets, top, repeated)
+    total = measure_text(words.data, words.bounds, character_table())[5]
+    return {name: _share(part, total) for name, part in zip(names, characters, strict=True)}
+
+
+def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return part / np.maximum(whole, 1)

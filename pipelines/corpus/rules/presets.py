@@ -1,0 +1,92 @@
+"""Rules that have a number each, given by a flag or by the preset of a paper. Pure."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.corpus.english.cutting import Words, english_words
+from pipelines.corpus.rules.rule import Judged, Rule
+from schemas.errors import UsageError
+
+Limits = dict[str, float]
+Measure = Callable[[Words, Limits], Mapping[str, np.ndarray]]
+
+
+def asked_for(given: Any, paper: Any, is_preset: bool) -> dict[str, Any]:
+    """The rules that are asked for, by the names of their flags.
+
+    Args:
+      given: a dataclass of flags, each None where the user says nothing.
+      paper: the same, with the numbers of the paper.
+      is_preset: whether --quality names the paper.
+    """
+    values = {}
+    for name, preset in vars(paper).items():
+        value = getattr(given, name)
+        value = preset if value is None and is_preset else value
+        if value is not None:
+            values[name] = value
+    return values
+
+
+def check_numbers(flags: Any) -> None:
+    """Refuses numbers below 0, and what is no number.
+
+    Raises:
+      UsageError: names the flag.
+    """
+    for name, value in vars(flags).items():
+        if isinstance(value, int | float) and not 0 <= value < float("inf"):
+            raise UsageError(f"--{name}={value}: a number from 0 on")
+
+
+def ngram_limits(name: str, value: str | None) -> Limits:
+    """Limits by n: "2:0.2,3:0.18" of gopher_max_top_ngrams gives gopher_max_top_2_grams: 0.2, ...
+
+    Raises:
+      UsageError: it is not of this form.
+    """
+    limits: dict[int, float] = {}
+    for part in value.split(",") if value else ():
+        n, _, share = part.partition(":")
+        try:
+            limits[int(n)] = float(share)
+            if not (1 < int(n) < 100 and 0 <= float(share) <= 1):
+                raise ValueError(part)
+        except ValueError as error:
+            raise UsageError(
+                f"--{name}={value}: {part!r} is not WORDS:SHARE, as in 2:0.2, with 2 to 99 words "
+                "and a share from 0 to 1"
+            ) from error
+    form = name.replace("_ngrams", "_{}_grams")
+    return {form.format(n): share for n, share in sorted(limits.items())}
+
+
+def rule_of(limits: Limits, measure: Measure) -> Rule:
+    """A rule that drops what is below a limit, or above.
+
+    Args:
+      limits: flag to number: a measure below gopher_min_words, or above gopher_max_words, drops a
+        document for the reason gopher:min_words or gopher:max_words; the first of them in order.
+      measure: gives numbers by the names of limits, each [D].
+    """
+
+    def judge(text: pa.LargeStringArray) -> Judged:
+        reasons, measured = [np.zeros(0, np.int64)], [np.zeros(0)]
+        for words in english_words(text):
+            values = measure(words, limits)
+            is_dropped = np.stack(
+                [
+                    values[name] < limit if "_min_" in name else values[name] > limit
+                    for name, limit in limits.items()
+                ]
+            )
+            first = is_dropped.argmax(axis=0)
+            reasons.append(np.where(is_dropped.any(axis=0), first + 1, 0))
+            measured.append(np.choose(first, [values[name] for name in limits]))
+        return Judged(np.concatenate(reasons), measured=np.concatenate(measured))
+
+    names = tuple(name.replace("_", ":", 1) for name in limits)
+    return Rule(names, judge, limits=tuple(limits.values()))

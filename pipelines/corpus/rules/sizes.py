@@ -1,0 +1,133 @@
+"""Rules of size and of plain repetition: --min_chars to --max_repetition.
+
+How much of a document repeats itself is the larger of two measures of Gopher's quality filter (Rae
+et al., "Scaling Language Models", 2021, arXiv:2112.11446, table A1), which drops a document above
+0.20 of either:
+  - the share of characters in lines that stood in the document before,
+  - the share of characters in the most frequent pair of words that follow each other.
+What is between words, or between lines, is not counted. A pair that occurs once is no repetition,
+and of pairs that are equally frequent the longest counts.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.corpus.rules.rule import Judged, Rule
+from pipelines.corpus.words import count_words, spans, word_spans
+from pipelines.host.arrow import pc
+from pipelines.rows.text_bytes import slices, utf8_bytes
+
+if TYPE_CHECKING:
+    from pipelines.corpus.filters import Filters
+
+_SLICE_BYTES = 2 << 20  # documents looked at together: the tables take many times their text
+_NEWLINE = 10
+
+
+def make_rules(filters: "Filters", texts: int) -> Iterator[Rule]:
+    """Rules of which each drops for one reason.
+
+    Args:
+      filters: flags; those that drop nothing give no rule.
+      texts: of a document, which a newline joins that does not count.
+    """
+
+    def count_chars(text: pa.LargeStringArray) -> np.ndarray:
+        return pc.utf8_length(text).to_numpy() - (texts - 1)
+
+    if filters.min_chars:
+        yield _rule("min_chars", count_chars, np.less, filters.min_chars)
+    if filters.max_chars:
+        yield _rule("max_chars", count_chars, np.greater, filters.max_chars)
+    if filters.min_words:
+        yield _rule("min_words", count_words, np.less, filters.min_words)
+    if filters.max_repetition < 1:
+        yield _rule("max_repetition", repetition, np.greater, filters.max_repetition)
+
+
+def _rule(
+    reason: str,
+    measure: Callable[[pa.LargeStringArray], np.ndarray],
+    is_beyond: np.ufunc,
+    limit: float,
+) -> Rule:
+    def judge(text: pa.LargeStringArray) -> Judged:
+        measured = measure(text)
+        return Judged(is_beyond(measured, limit), measured=measured)
+
+    return Rule((reason,), judge, limits=(limit,))
+
+
+def repetition(text: pa.LargeStringArray) -> np.ndarray:
+    """float64 [n]: the larger of the two shares, from 0 to 1; 0 for a document without words.
+
+    "no no no no" -> 1.0: of 8 characters, the pair `no no` covers all. "a b c" -> 0.0.
+    """
+    return np.concatenate([np.zeros(0), *map(_of_slice, slices(text, _SLICE_BYTES))])
+
+
+def _of_slice(text: pa.LargeStringArray) -> np.ndarray:
+    data, bounds = utf8_bytes(text)
+    return np.maximum(_repeated_lines(data, bounds), _most_frequent_pair(data, bounds))
+
+
+def _repeated_lines(data: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """float64 [n]: share of the characters that stand in lines which were there before."""
+    starts, stops = spans(data == _NEWLINE, bounds)
+    document = np.searchsorted(bounds, starts, side="right") - 1
+    line, characters = _name_spans(data, starts, stops)
+    seen = _number_by_appearance(document * (line.max(initial=0) + 1) + line)
+    # Numbers are given in order of first appearance: one that is not above all before is a repeat.
+    repeats = seen <= np.concatenate([[-1], np.maximum.accumulate(seen)[:-1]])[: len(seen)]
+    return _share(
+        np.bincount(document, characters * repeats, len(bounds) - 1),
+        np.bincount(document, characters, len(bounds) - 1),
+    )
+
+
+def _most_frequent_pair(data: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """float64 [n]: share of the characters that the most frequent pair of words covers."""
+    starts, stops = word_spans(data, bounds)
+    document = np.searchsorted(bounds, starts, side="right") - 1
+    word, characters = _name_spans(data, starts, stops)
+    follows = np.flatnonzero(document[1:] == document[:-1])
+    within, covered = document[follows], characters[follows] + characters[follows + 1]
+    # Below 2**63: of 2 MB, less than 2**20 words in less than 2**20 documents of two words.
+    words = word.max(initial=0) + 1
+    number = _number_by_appearance((within * words + word[follows]) * words + word[follows + 1])
+    count = np.bincount(number)[number] if len(number) else number
+    rank = np.where(count > 1, (count << 32) + covered, 0)
+    best = np.zeros(len(bounds) - 1, np.int64)
+    if len(within):
+        firsts = np.flatnonzero(np.diff(within, prepend=-1))
+        best[within[firsts]] = np.maximum.reduceat(rank, firsts)
+    total = np.bincount(document, characters, len(bounds) - 1)
+    return _share((best >> 32) * (best & 0xFFFFFFFF), total)
+
+
+def _name_spans(
+    data: np.ndarray, starts: np.ndarray, stops: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Equal spans get equal numbers: int64 [spans], and the characters of each."""
+    if not len(starts):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    # Spans and what lies between, so that the offsets tile the data and no byte is copied.
+    tiles = np.stack([starts, stops], axis=1).ravel()
+    spans = pa.LargeStringArray.from_buffers(
+        len(tiles) - 1, pa.py_buffer(tiles), pa.py_buffer(np.ascontiguousarray(data))
+    ).dictionary_encode()
+    number = spans.indices.to_numpy()[::2].astype(np.int64)
+    lengths = pc.utf8_length(spans.dictionary)
+    return number, lengths.to_numpy().astype(np.int64)[number]
+
+
+def _number_by_appearance(keys: np.ndarray) -> np.ndarray:
+    """[7, 3, 7] -> [0, 1, 0]: numbers in order of first appearance; by hash, with no sort."""
+    return pa.array(keys).dictionary_encode().indices.to_numpy().astype(np.int64)
+
+
+def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return np.minimum(part / np.maximum(whole, 1), 1.0)

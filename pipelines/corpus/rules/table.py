@@ -1,0 +1,129 @@
+"""The table of rules, in the order in which they judge, and how they are applied."""
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.corpus.decontamination.hits import Hit
+from pipelines.corpus.rules import c4, contamination, fineweb, gopher, language, sizes
+from pipelines.corpus.rules.rule import Rule
+from pipelines.host.arrow import pc
+from schemas.drops import Observed, add_observed
+
+if TYPE_CHECKING:
+    from pipelines.corpus.filters import Filters
+
+FAMILIES: tuple[Callable[["Filters", int], Iterator[Rule]], ...] = (
+    sizes.make_rules,
+    language.make_rules,
+    gopher.make_rules,
+    c4.make_rules,
+    fineweb.make_rules,
+    contamination.make_rules,
+)
+_JOINT = pa.scalar("\n", pa.large_string())
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What rules made of documents.
+
+    Attributes:
+      left: int64, which documents are kept.
+      columns: of these, edited.
+      reasons: why others are dropped, each for the first reason found.
+      observed: what was counted besides, see `Judged`; with `edited`, the number of documents that
+        were edited and kept, and `edited_bytes`, which they lost, by rule.
+      hits: as `Judged` has them.
+      measured: of dropped documents, what was measured and the limit, where a rule has both.
+    """
+
+    left: np.ndarray
+    columns: pa.RecordBatch
+    reasons: dict[int, str]
+    observed: Observed
+    hits: tuple[tuple[int, Hit], ...] = ()
+    measured: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+
+
+@functools.lru_cache(8)
+def rules_of(filters: "Filters", texts: int) -> tuple[Rule, ...]:
+    """The rules that flags ask for, with what they need loaded: once a process.
+
+    Args:
+      filters: flags.
+      texts: how many of a document's roles are text.
+
+    Raises:
+      UsageError: what a rule needs cannot be had here.
+    """
+    return tuple(rule for make_rules in FAMILIES for rule in make_rules(filters, texts))
+
+
+def apply_rules(columns: pa.RecordBatch, texts: list[str], rules: tuple[Rule, ...]) -> Applied:
+    """Asks one rule after the other about the documents that those before it keep.
+
+    Args:
+      columns: of all roles.
+      texts: names of those that are text; what counts is all of them together.
+      rules: in their order.
+    """
+    left, text = np.arange(len(columns)), join_texts(columns, texts)
+    reasons: dict[int, str] = {}
+    observed: Observed = {}
+    hits: list[tuple[int, Hit]] = []
+    measured: dict[int, tuple[Any, Any]] = {}
+    is_edited = False
+    for rule in rules:
+        judged = rule.judge(text)
+        reason, after = judged.reason.astype(np.int64), judged.text
+        if after is not None:
+            reason[(reason == 0) & _is_empty(after)] = 1
+        hits += [(int(left[place]), hit) for place, hit in judged.hits]
+        dropped, kept = np.flatnonzero(reason), pa.array(reason == 0)
+        reasons |= {
+            document: rule.reasons[code - 1]
+            for document, code in zip(left[dropped].tolist(), reason[dropped].tolist(), strict=True)
+        }
+        if judged.measured is not None:
+            values, limits = judged.measured[dropped].tolist(), reason[dropped] - 1
+            measured |= {
+                document: (value, rule.limits[limit])
+                for document, value, limit in zip(
+                    left[dropped].tolist(), values, limits, strict=True
+                )
+            }
+        left, before = left[reason == 0], text.filter(kept)
+        text = before if after is None else after.filter(kept)
+        add_observed(observed, judged.observed)
+        if after is not None:
+            is_edited = True
+            add_observed(observed, _count_edits(rule.edits, before, text))
+    columns = columns.take(pa.array(left)) if reasons else columns
+    if is_edited:
+        [name] = texts
+        columns = columns.set_column(columns.schema.get_field_index(name), name, text)
+    return Applied(left, columns, reasons, observed, tuple(hits), measured)
+
+
+def join_texts(columns: pa.RecordBatch, texts: list[str]) -> pa.LargeStringArray:
+    """All texts of each document together, with a newline between."""
+    if len(texts) == 1:
+        return columns[texts[0]]
+    join = pc.binary_join_element_wise
+    return join(*(columns[name] for name in texts), _JOINT)
+
+
+def _is_empty(text: pa.LargeStringArray) -> np.ndarray:
+    return pc.binary_length(text).to_numpy() == 0
+
+
+def _count_edits(name: str, before: pa.LargeStringArray, after: pa.LargeStringArray) -> Observed:
+    lengths = pc.binary_length
+    changed = pc.sum(pc.not_equal(before, after)).as_py() or 0
+    lost = int(lengths(before).to_numpy().sum() - lengths(after).to_numpy().sum())
+    return {"edited": {name: changed}, "edited_bytes": {name: lost}}

@@ -1,0 +1,142 @@
+"""What a run does about targets before it reads documents to keep: their n-grams, less the common.
+
+N-grams that are common language are found in a job of their own, which reads the input once more.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+
+from pipelines.corpus.decontamination.finders import put_index
+from pipelines.corpus.decontamination.gram_index import GramIndex, index_targets
+from pipelines.corpus.decontamination.options import Decontamination
+from pipelines.corpus.filters import Filters
+from pipelines.corpus.targets.read_targets import read_targets
+from pipelines.runners.block_run import BlockRun
+from pipelines.runners.launch import with_beam
+from pipelines.storage import store
+from pipelines.writers.staging import Staging
+from schemas.commands.terminal import number_of
+from schemas.errors import UsageError
+from schemas.manifest import DECONTAMINATION
+from schemas.typed_json import to_json
+
+_SHOWN = 100  # common n-grams
+
+
+@dataclass(frozen=True)
+class TargetReport:
+    """What came of a target (decontamination.json).
+
+    Attributes:
+      path: of the file or the set.
+      sha256: of the file, or of the set's manifest.
+      texts: in the chosen fields; of equal ones of all targets one.
+      too_short: of these, that are not looked for.
+      common: of these, of which all n-grams are common.
+    """
+
+    path: str
+    sha256: str
+    texts: int
+    too_short: int
+    common: int
+
+
+def find_targets(flags: Decontamination, say: Callable[[str], None]) -> GramIndex:
+    """Reads the targets, and says what is looked for.
+
+    Raises:
+      UsageError: no text is long enough to be looked for; or see `read_targets`.
+      DataError: see `read_targets`.
+    """
+    rule = flags.rule
+    index = index_targets(
+        read_targets(flags),
+        ngram=rule.ngram,
+        least=rule.min_words,
+        share=rule.share,
+    )
+    texts, short = len(index.short_T), int(index.short_T.sum())
+    if texts == short:
+        raise UsageError(
+            f"--decontaminate={flags.decontaminate[0]}: none of {number_of(texts, 'text')} has "
+            f"{rule.min_words} words, so nothing can be looked for: name other "
+            "--decontaminate_fields, or lower --decontaminate_min_words"
+        )
+    say(
+        f"decontamination: {number_of(len(index.hash_G), 'n-gram')} of "
+        f"{number_of(texts - short, 'text')}"
+        + f"; {short:,} more of less than {rule.min_words} words are not looked for"
+        * (short > 0)
+    )
+    return index
+
+
+def prepare_filters(run: BlockRun, staging: Staging, say: Callable[[str], None]) -> BlockRun:
+    """The run, whose filters know the place of the n-grams to look for, if any are asked for.
+
+    Leaves the n-grams and DECONTAMINATION in the staging folder, where the run's blocks are.
+
+    Raises:
+      UsageError, DataError: see `find_targets`; or the run that counts n-grams failed.
+    """
+    flags, folder = run.filters.decontamination, staging.folder
+    if not flags.decontaminate:
+        return run
+    index = find_targets(flags, say)
+    common = np.zeros(0, np.int64)
+    if limit := flags.rule.max_documents:
+        common = _count(run, put_index(index, folder), staging)
+        say(
+            f"decontamination: {number_of(len(common), 'n-gram')} of these in more than "
+            f"{limit:,} documents, which do not count"
+        )
+    kept = index.without(common)
+    store.write_file(os.path.join(folder, DECONTAMINATION), _report(index, kept, common))
+    return replace(run, filters=with_index(run.filters, put_index(kept, folder)))
+
+
+def with_index(filters: Filters, path: str) -> Filters:
+    """The filters with the place of the n-grams."""
+    return replace(filters, decontamination=replace(filters.decontamination, index=path))
+
+
+def _count(run: BlockRun, index: str, staging: Staging) -> np.ndarray:
+    """Runs the pipeline that finds common n-grams: int64, their numbers."""
+    staging = replace(staging, local=os.path.join(staging.local, "counting"))  # its own progress
+    os.makedirs(staging.local, exist_ok=True)
+    with_beam()
+    # Imports Beam, which takes a second.
+    from pipelines.corpus.targets.transforms import COMMON, CountGrams, GramJob
+
+    limit = run.filters.decontamination.rule.max_documents
+    filters = replace(run.filters, decontamination=Decontamination(), filter="")
+    run = replace(run, command="counting n-grams", filters=filters, passes=1)
+    job = run.job(GramJob, staging, index=index, limit=limit)
+    path = os.path.join(staging.folder, COMMON)
+    run.execute(
+        lambda pipeline: pipeline | CountGrams(job), staging, is_done=lambda: store.exists(path)
+    )
+    return np.frombuffer(store.read(path), np.int64)
+
+
+def _report(index: GramIndex, kept: GramIndex, common: np.ndarray) -> bytes:
+    targets = index.targets
+    is_common = ~index.short_T & (kept.total_T == 0)
+    files = []
+    for number, (path, sha256) in enumerate(targets.files):
+        own = targets.file_T == number
+        short, gone = (int(np.count_nonzero(which & own)) for which in (index.short_T, is_common))
+        files.append(TargetReport(path, sha256, int(own.sum()), short, gone))
+    shown = sorted({index.text_of(gram) for gram in common[:_SHOWN].tolist()})
+    return to_json(
+        {
+            "targets": [asdict(file) for file in files],
+            "ngrams": len(index.hash_G),
+            "common_ngrams": len(common),
+            "common_examples": shown,
+        }
+    )

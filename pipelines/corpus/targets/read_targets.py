@@ -1,0 +1,131 @@
+"""The texts of the files and shard sets that --decontaminate names."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from tokenizers import Tokenizer
+
+from pipelines.corpus.decontamination.gram_index import Targets
+from pipelines.corpus.decontamination.options import Decontamination
+from pipelines.corpus.decontamination.target_files import TargetFile, target_files
+from pipelines.inspection.read_rows import read_rows, segment_texts, sequences
+from pipelines.readers.documents import Role
+from pipelines.readers.sources import Block, Source, plan_blocks, read_block
+from pipelines.storage import store
+from schemas.errors import DataError, UsageError
+from schemas.features import is_training
+from schemas.manifest import EVALUATION, ManifestFile
+from schemas.sidecar import SetInfo, read_set
+
+Found = Iterator[tuple[str, int, str]]  # field, number of the record, text
+_ROWS = 1024  # decoded at a time
+_TEXT, _QUESTION = ("text",), ("question",)
+_FLAT = ("text", "csv", "tsv")  # formats whose fields hold strings and nothing in which some lie
+
+
+def read_targets(flags: Decontamination) -> Targets:
+    """Reads all texts; of equal ones the first.
+
+    Raises:
+      UsageError: a file has no text in the fields, or a set no split but train.
+      DataError: a file is damaged, or a record is refused.
+    """
+    files = target_files(flags.decontaminate)
+    places: dict[str, tuple[int, str, int]] = {}
+    for number, file in enumerate(files):
+        there = len(places)
+        for field, record, text in _texts_of(file, flags.fields()):
+            places.setdefault(text, (number, field, record))
+        if len(places) == there and not any(True for _ in _texts_of(file, flags.fields())):
+            raise UsageError(
+                f"--decontaminate={file.path}: no record has text in "
+                f"{' or '.join(flags.fields() or ('text', 'question'))}: name the fields that "
+                "have, --decontaminate_fields=..."
+            )
+    fields = sorted({field for _, field, _ in places.values()})
+    return Targets(
+        tuple((file.path, file.sha256) for file in files),
+        tuple(fields),
+        pa.array(places, pa.large_string()),
+        np.array([file for file, _, _ in places.values()]),
+        np.array([fields.index(field) for _, field, _ in places.values()]),
+        np.array([record for _, _, record in places.values()]),
+    )
+
+
+def _texts_of(file: TargetFile, fields: tuple[str, ...]) -> Found:
+    texts = _set_texts if file.is_set else _file_texts
+    try:
+        yield from texts(file.path, fields)
+    except (DataError, UsageError) as error:
+        said = str(error).replace("--input=", "--decontaminate=")
+        raise type(error)(said) from error
+
+
+def _file_texts(path: str, fields: tuple[str, ...]) -> Found:
+    """Strings in fields of a file's records, whatever they lie in: lists, objects."""
+    name = _plan(path, "text", "json")[0][0].parts[0].format
+    kind = "string" if name in _FLAT else "json"
+    for field in _TEXT if name == "text" else fields or (_QUESTION if name == "squad" else _TEXT):
+        blocks, source = _plan(path, field, kind)
+        record = 0
+        for documents in (found for block in blocks for found in read_block(block, source)):
+            for reject in documents.rejects:
+                raise DataError(
+                    f"{reject.place}: {reject.reason}, {reject.detail}; mend it, so that no "
+                    "evaluation text is left out unseen"
+                )
+            for value in documents.text.to_pylist():
+                texts = (value,) if kind == "string" else _strings(json.loads(value))
+                yield from ((field, record, text) for text in texts)
+                record += 1
+
+
+def _plan(path: str, field: str, kind: str) -> tuple[list[Block], Source]:
+    source = Source((path,), roles=(Role("decontaminate", kind, field, optional=True),))
+    return plan_blocks(source), source
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """All strings inside a value of JSON that say something."""
+    if isinstance(value, str):
+        if value.strip():
+            yield value
+    elif isinstance(value, (list, dict)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _strings(inner)
+
+
+def _set_texts(path: str, fields: tuple[str, ...]) -> Found:
+    """Of a set, what its evaluation.jsonl has in the fields, or its evaluation splits, decoded."""
+    info = read_set(path)
+    if fields or info.schema.task == "qa":
+        if not any(file.path == EVALUATION for file in info.manifest.files):
+            raise UsageError(
+                f"--decontaminate={path} has no {EVALUATION}, in which fields would be looked for: "
+                "leave --decontaminate_fields out"
+            )
+        with info.borrow(EVALUATION) as local:
+            yield from _file_texts(local, fields or _QUESTION)
+        return
+    splits = [split for split in sorted(info.schema.splits) if not is_training(split)]
+    if not splits:
+        raise UsageError(
+            f"--decontaminate={path}: the set has no split but train, so nothing to evaluate on"
+        )
+    tokenizer = Tokenizer.from_str(store.read(info.locate("tokenizer.json")).decode())
+    for split in splits:
+        shards = info.manifest.shards(split, info.schema.read_ending)
+        texts = (text for shard in shards for text in _row_texts(info, shard, tokenizer))
+        yield from ((split, number, text) for number, text in enumerate(texts))
+
+
+def _row_texts(info: SetInfo, shard: ManifestFile, tokenizer: Tokenizer) -> Iterator[str]:
+    """The texts of a shard's segments, unmasked and without special tokens."""
+    for _, columns in read_rows(info, shard, range(0, shard.rows or 0, _ROWS)):
+        for name in sequences(info.schema):
+            for texts in segment_texts(columns, info.schema, tokenizer, name):
+                yield from texts

@@ -1,0 +1,147 @@
+"""The Beam wiring that counts in how many documents the n-grams of targets stand.
+
+Blocks -> for some buckets of n-grams, those of their documents -> n-grams that are common.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import PCollection
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+
+from pipelines.corpus.decontamination.common_grams import (
+    NO_HOLDERS,
+    add_holders,
+    find_common,
+    find_holders,
+)
+from pipelines.corpus.decontamination.finders import load_finder
+from pipelines.corpus.rules.table import join_texts
+from pipelines.readers.sources import Block, read_blocks
+from pipelines.runners.block_run import ALL, BlockJob
+from pipelines.runners.block_steps import BlockStep, spread_blocks
+from pipelines.runners.shuffle import (
+    NO_VALUES,
+    Deliveries,
+    add_tallies,
+    check_deliveries,
+    tally,
+)
+from pipelines.storage.store import write_file
+from schemas.features import is_training
+
+COMMON = "common_ngrams"  # in the staging folder: int64, numbers of n-grams
+_BUCKETS = 64
+_SAID = _BUCKETS  # the key of what was delivered
+
+
+@dataclass(frozen=True, kw_only=True)
+class GramJob(BlockJob):
+    """What every worker needs to know.
+
+    Attributes:
+      index: where the n-grams are.
+      limit: an n-gram in more documents is common.
+    """
+
+    index: str
+    limit: int
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """What a bucket came to, or a bundle delivered."""
+
+    deliveries: Deliveries
+    common: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), compare=False)
+
+
+class FindGrams(BlockStep[GramJob]):
+    """Blocks of a bundle -> (bucket, its n-grams and who holds them), and what was delivered."""
+
+    def setup(self) -> None:
+        """Loads the n-grams too."""
+        super().setup()
+        self._finder = load_finder(self._job.index)
+
+    def start_bundle(self) -> None:
+        """Starts with no n-gram and no block."""
+        self._holders = NO_HOLDERS
+        self._blocks: list[int] = []
+
+    def process(self, block: Block) -> None:
+        """Looks through the documents of a block."""
+        job = self._job
+        texts = [role.name for role in job.source.roles if role.values.is_text]
+        if block.split and not is_training(block.split):  # of it nothing is left out
+            self._journal.add(bytes_read=block.bytes)
+        else:
+            for filtered in self.read(block):
+                found = find_holders(self._finder, join_texts(filtered.documents.columns, texts))
+                self._holders = add_holders([self._holders, found], job.limit)
+        self._blocks.append(block.index)
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        """Gives what the bundle found, and then what it read and sent."""
+        bucket = self._holders[:, 0] % np.uint64(_BUCKETS)
+        found = [(n, self._holders[bucket == n].tobytes()) for n in np.unique(bucket).tolist()]
+        said = Deliveries(tuple(self._blocks), sent=tally(found))
+        for keyed in [*found, (_SAID, said)]:
+            yield GlobalWindows.windowed_value(keyed)
+        del self._holders, self._blocks
+
+
+def add_up(keyed: tuple[int, Iterable[Any]], limit: int) -> tuple[int, _Counted]:
+    """All of a key as one: what bundles said; or the common n-grams of a bucket."""
+    key, parts = keyed
+    if key == _SAID:
+        return ALL, _Counted(Deliveries.sum(parts))
+    received, holders = [NO_VALUES], NO_HOLDERS
+    for part in parts:
+        received.append(tally([(key, part)]))
+        holders = add_holders([holders, np.frombuffer(part, np.uint64).reshape(-1, 2)], limit)
+    return ALL, _Counted(Deliveries(received=add_tallies(received)), find_common(holders, limit))
+
+
+class WriteCommon(beam.DoFn):
+    """What all buckets came to -> the file of common n-grams."""
+
+    def __init__(self, job: GramJob):
+        self._job = job
+
+    def process(self, everything: tuple[int, Iterable[_Counted]]) -> Iterator[str]:
+        """Refuses what is not complete, and writes."""
+        job, counted = self._job, list(everything[1])
+        check_deliveries(
+            Deliveries.sum(one.deliveries for one in counted),
+            lambda: read_blocks(job.staging),
+            job.blocks,
+            lambda key: f"bucket {key} of the n-grams",
+        )
+        path = os.path.join(job.staging, COMMON)
+        write_file(path, np.sort(np.concatenate([one.common for one in counted])).tobytes())
+        yield path
+
+
+class CountGrams(beam.PTransform):
+    """Blocks in the staging folder -> the staged file of common n-grams."""
+
+    def __init__(self, job: GramJob):
+        super().__init__()
+        self._job = job
+
+    def expand(self, pipeline: beam.Pipeline) -> PCollection[str]:
+        """Wires the pure functions together."""
+        return (
+            spread_blocks(pipeline, self._job.staging)
+            | "Find" >> beam.ParDo(FindGrams(self._job)).with_output_types(tuple[int, Any])
+            | "Meet" >> beam.GroupByKey()
+            | "Add" >> beam.Map(add_up, self._job.limit).with_output_types(tuple[int, Any])
+            | "Gather" >> beam.GroupByKey()
+            | "Write" >> beam.ParDo(WriteCommon(self._job))
+        )

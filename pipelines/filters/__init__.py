@@ -1,1 +1,0 @@
-"""Which documents are kept, and in what normal form."""

@@ -1,0 +1,208 @@
+import math
+import re
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.corpus.decontamination.common_grams import add_holders, find_common, find_holders
+from pipelines.corpus.decontamination.gram_index import Targets, index_targets
+from pipelines.corpus.decontamination.match_loop import MOST_LISTED, judge_hits
+from pipelines.corpus.decontamination.matches import Finder
+from pipelines.rows.routing import content_digests
+
+# Few words, so that n-grams repeat, overlap and share their beginnings.
+WORDS = st.sampled_from(["a", "A", "b", "c1", "é", "É", "Straße", "STRAßE", "你"])
+JOINTS = st.sampled_from([" ", ", ", "\n", " - ", "\u00a0"])
+TEXTS = st.lists(st.tuples(WORDS, JOINTS), min_size=0, max_size=25).map(
+    lambda pairs: "".join(word + joint for word, joint in pairs)
+)
+
+
+def column(texts):
+    return pa.array(texts, pa.large_string())
+
+
+def targets_of(texts):
+    count = len(texts)
+    return Targets(
+        (("targets.txt", "0"),),
+        ("text",),
+        column(texts),
+        np.zeros(count, np.int64),
+        np.zeros(count, np.int64),
+        np.arange(count),
+    )
+
+
+def finder_of(texts, ngram, least, share=0.0):
+    return Finder(index_targets(targets_of(texts), ngram=ngram, least=least, share=share))
+
+
+def plain_words(text):
+    """(word in small letters, first byte, byte after the last) of each."""
+    return [
+        (
+            found[0].lower(),
+            len(text[: found.start()].encode()),
+            len(text[: found.end()].encode()),
+        )
+        for found in re.finditer(r"[^\W_]+", text)
+    ]
+
+
+def plain_grams(text, ngram, least):
+    words = [word for word, _, _ in plain_words(text)]
+    size = min(len(words), ngram)
+    if size < least:
+        return set()
+    return {tuple(words[start : start + size]) for start in range(len(words) - size + 1)}
+
+
+def plain_find(texts, document, ngram, least, share):
+    """Text to the n-grams of it that are found, and the spans of all of these in the document."""
+    words = plain_words(document)
+    spelt = [word for word, _, _ in words]
+    spans, held = set(), {}
+    places = {
+        tuple(spelt[start : start + size]): []
+        for size in range(1, ngram + 1)
+        for start in range(len(words) - size + 1)
+    }
+    for gram, found in places.items():
+        starts = range(len(words) - len(gram) + 1)
+        found += [start for start in starts if tuple(spelt[start : start + len(gram)]) == gram]
+    for number, text in enumerate(texts):
+        grams = plain_grams(text, ngram, least)
+        found = {gram for gram in grams if gram in places}
+        if found and len(found) >= math.ceil(share * len(grams) - 1e-9):
+            held[number] = found
+            for gram in found:
+                spans |= {
+                    (words[start][1], words[start + len(gram) - 1][2]) for start in places[gram]
+                }
+    return held, spans
+
+
+@given(
+    texts=st.lists(TEXTS, min_size=1, max_size=8, unique=True),
+    documents=st.lists(TEXTS, max_size=6),
+    sizes=st.tuples(st.integers(1, 5), st.integers(1, 5)).map(sorted),
+    share=st.sampled_from([0.0, 0.3, 0.5, 1.0]),
+)
+def test_what_is_found_is_what_a_search_word_by_word_finds(texts, documents, sizes, share):
+    least, ngram = sizes
+    found = finder_of(texts, ngram, least, share).find(column(documents))
+    due = [plain_find(texts, document, ngram, least, share) for document in documents]
+    assert {tuple(span) for span in found.spans.tolist()} == {
+        (number, *span) for number, (_, spans) in enumerate(due) for span in spans
+    }
+    listed = {}
+    for overlap in found.overlaps:
+        listed.setdefault(overlap.document, {})[overlap.text] = overlap
+    for number, (held, _) in enumerate(due):
+        assert set(listed.get(number, {})) == set(held)
+        for text, grams in held.items():
+            overlap = listed[number][text]
+            assert (overlap.found, overlap.texts) == (len(grams), len(held))
+            assert overlap.words in documents[number]
+
+
+@given(
+    texts=st.lists(TEXTS, min_size=1, max_size=6, unique=True),
+    documents=st.lists(TEXTS, max_size=6),
+    limit=st.integers(1, 3),
+    cut=st.integers(0, 6),
+)
+def test_common_ngrams_stand_in_more_different_documents_than_the_limit(
+    texts, documents, limit, cut
+):
+    finder = finder_of(texts, 3, 2)
+    parts = [find_holders(finder, column(part)) for part in (documents[:cut], documents[cut:])]
+    holders = add_holders([add_holders([part], limit) for part in parts], limit)
+    assert np.array_equal(holders, add_holders(parts[::-1], limit))
+    common = find_common(holders, limit)
+    grams = set().union(*(plain_grams(text, 3, 2) for text in texts))
+    due = {
+        gram
+        for gram in grams
+        if sum(plain_find([" ".join(gram)], d, 3, 2, 1)[0] != {} for d in set(documents)) > limit
+    }
+    index = finder.index
+    spelt = [tuple(word for word, _, _ in plain_words(index.text_of(g))) for g in common.tolist()]
+    assert sorted(spelt) == sorted(due)
+    kept = Finder(index.without(common))
+    for number, document in enumerate(documents):
+        found = kept.find(column([document]))
+        expected = any(
+            gram not in due and plain_find([" ".join(gram)], document, 3, 2, 1)[0] for gram in grams
+        )
+        assert bool(len(found.spans)) == expected, number
+
+
+def test_the_overlap_is_the_longest_run_of_common_words():
+    target = "one two three four five six seven eight"
+    document = "x One, two THREE y two three four - five six. z"
+    found = finder_of([target], 3, 2).find(column(["none", document]))
+    [overlap] = found.overlaps
+    assert (overlap.document, overlap.text, overlap.found, overlap.texts) == (1, 0, 4, 1)
+    assert overlap.words == "two three four - five six"
+    assert finder_of([target], 3, 2, 0.6).find(column([document])).overlaps
+    assert not finder_of([target], 3, 2, 0.7).find(column([document])).overlaps
+
+
+def test_a_document_is_listed_with_the_texts_of_which_most_is_found():
+    texts = [f"alpha beta {number} gamma delta {number}" for number in range(MOST_LISTED + 5)]
+    document = " . ".join(f"alpha beta {number}" for number in range(MOST_LISTED + 5))
+    document += " . " + texts[12]
+    found = finder_of(texts, 3, 2).find(column([document]))
+    assert [overlap.text for overlap in found.overlaps] == [12, *range(MOST_LISTED - 1)]
+    assert {overlap.texts for overlap in found.overlaps} == {MOST_LISTED + 5}
+    assert len(found.spans) == MOST_LISTED + 5 + 4  # and "alpha beta 12" once more
+
+
+def test_words_that_meet_by_their_hash_alone_are_no_hit():
+    finder = finder_of(["alpha beta gamma"], 3, 3)
+    index = finder.index
+    other = index_targets(targets_of(["delta eps zeta"]), ngram=3, least=3, share=0.0)
+    # As if the two had the same hashes.
+    forged = Finder(
+        type(index)(**{**vars(index), "prefix_G": other.prefix_G, "hash_G": other.hash_G})
+    )
+    assert len(finder.find(column(["Alpha, BETA gamma"])).spans) == 1
+    assert len(forged.find(column(["delta eps zeta"])).spans) == 0
+
+
+@pytest.mark.parametrize("size", [3, 1 << 18])
+def test_documents_are_found_wherever_slices_end(size):
+    documents = [f"{'w' * size} {number}" for number in range(5)]
+    documents[3] += " alpha beta gamma"
+    found = finder_of(["alpha beta gamma"], 13, 3).find(column(documents))
+    begin = len(documents[3]) - len("alpha beta gamma")
+    assert found.spans.tolist() == [[3, begin, len(documents[3])]]
+
+
+def test_holders_are_named_by_their_content():
+    finder = finder_of(["alpha beta"], 2, 2)
+    text = column(["alpha beta one", "none", "alpha beta two", "alpha beta one"])
+    halves = content_digests(text)[:, :8].copy().view(">u8").ravel().tolist()
+    assert find_holders(finder, text).tolist() == [[0, halves[n]] for n in (0, 2, 3)]
+    assert len(add_holders([find_holders(finder, text)], 5)) == 2
+
+
+def test_a_document_that_touches_all_texts_writes_no_place_past_them():
+    """In plain Python: compiled code looks at no index. One text of two n-grams, both found."""
+    hits = np.array([[0, 0, 0], [0, 5, 1]])
+    counted, listed = judge_hits.__wrapped__(
+        hits,
+        np.array([[0, 0], [0, 1]]),
+        np.array([0, 1, 2]),
+        np.array([0, 0]),
+        np.array([3, 4]),
+        np.array([2]),
+        np.array([2]),
+    )
+    assert counted.tolist() == [True, True]
+    assert listed.tolist() == [[0, 0, 2, 5, 9, 1]]

