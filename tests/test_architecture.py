@@ -34,7 +34,7 @@ FLOORS = [
     {"runners", "tasks"},
     {"inspection"},
     {"inspection/checks", "inspection/report"},
-    {"corpus/targets"},
+    {"corpus/targets", "corpus/partition"},
     {"corpus/near_duplicates"},
     {"build", "train"},
     {"runners/preflight"},

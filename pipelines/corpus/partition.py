@@ -1,0 +1,158 @@
+"""Documents of a block -> partitions by hash -> a partition's documents, each once, in hash order.
+
+A partition becomes one file of the corpus. It holds a range of hashes, so the files one after
+another are sorted, and any split of the input into blocks gives the same partitions.
+
+A batch has these columns, a row for each document:
+    digest: binary(16), xxh3_128 of the text
+    text, and the fields that are kept: large_string
+    file, record: large_string and int64, where the document was read, with --keep_source
+    words: int64, between white space
+    copies: int64, how many equal documents the row stands for
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.corpus.words import count_words
+from pipelines.host.arrow import pc
+from pipelines.readers.documents import Documents
+from pipelines.rows.example_batch import DIGEST_BYTES, from_stream
+from pipelines.rows.routing import content_digests
+from pipelines.storage import store
+from pipelines.storage.store import is_url
+from schemas.errors import DataError
+
+COUNTED = ("words", "copies")
+SOURCE = ("file", "record")
+
+
+def partition_of(digests: np.ndarray, partitions: int) -> np.ndarray:
+    """The partition of each document, by the first 32 bits of its hash: uint8 [n, 16] -> int64 [n].
+
+    Partitions are ranges of hashes, in order.
+    """
+    first = np.ascontiguousarray(digests[:, :4]).view(">u4").reshape(-1).astype(np.int64)
+    return first * partitions >> 32
+
+
+def make_batch(documents: Documents, *, keep_source: bool) -> pa.RecordBatch:
+    """A batch of the documents of a piece of a block, sorted by hash, equal ones joined."""
+    columns: dict[str, Any] = {"digest": _binaries(content_digests(documents.text))}
+    columns |= dict(zip(documents.columns.schema.names, documents.columns.columns, strict=True))
+    if keep_source:
+        paths = pa.array([path for path, _, _ in documents.files], pa.large_string())
+        numbers = np.repeat(np.arange(len(paths)), [n for _, _, n in documents.files])
+        columns |= {"file": paths.take(pa.array(numbers)), "record": pa.array(documents.offsets)}
+    columns["words"] = pa.array(count_words(documents.text))
+    columns["copies"] = pa.array(np.ones(len(documents.text), np.int64))
+    return join_equal(pa.record_batch(columns))
+
+
+def join_equal(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Sorts by hash, and leaves one row of each group of equal documents.
+
+    Its fields are those of the smallest row, compared field by field: any order of rows gives the
+    same. `copies` add up.
+    """
+    digests = digests_of(batch)
+    halves = digests.view(">u8").reshape(-1, 2).astype(np.uint64)
+    order = np.lexsort((halves[:, 1], halves[:, 0]))
+    halves = halves[order]
+    is_new = np.ones(len(order), bool)
+    is_new[1:] = (halves[1:] != halves[:-1]).any(axis=1)
+    if is_new.all():
+        return batch.take(pa.array(order))
+    starts = np.flatnonzero(is_new)
+    copies = np.add.reduceat(batch["copies"].to_numpy()[order], starts)
+    others = [name for name in batch.schema.names if name not in ("digest", "text", *COUNTED)]
+    chosen = order[starts]
+    if others:
+        stops = np.append(starts[1:], len(order))
+        for group in np.flatnonzero(stops - starts > 1).tolist():
+            rows = order[starts[group] : stops[group]]
+            fields = batch.select(others).take(pa.array(rows)).to_pylist()
+            smallest = min(range(len(rows)), key=lambda row: tuple(fields[row].values()))
+            chosen[group] = rows[smallest]
+    taken = batch.take(pa.array(chosen))
+    return taken.set_column(
+        taken.schema.get_field_index("copies"), taken.schema.field("copies"), pa.array(copies)
+    )
+
+
+def cut_batch(batch: pa.RecordBatch, partitions: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """A sorted batch by partition: (partition, its rows)."""
+    numbers = partition_of(digests_of(batch), partitions)
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    for start, stop in zip(starts, np.append(starts, len(numbers))[1:], strict=True):
+        yield int(numbers[start]), batch.slice(int(start), int(stop - start))
+
+
+def gather(streams: Sequence[bytes]) -> pa.RecordBatch | None:
+    """The partition of all batches that came for it; None if none did."""
+    if not streams:
+        return None
+    return join_equal(pa.concat_batches([from_stream(stream) for stream in streams]))
+
+
+def digests_of(batch: pa.RecordBatch) -> np.ndarray:
+    """The hashes of a batch's documents: uint8 [n, 16]."""
+    column = batch["digest"]
+    data = np.frombuffer(column.buffers()[1] or b"", np.uint8).reshape(-1, DIGEST_BYTES)
+    return data[column.offset : column.offset + len(column)]
+
+
+def find_rows(batch: pa.RecordBatch, digests: np.ndarray) -> np.ndarray:
+    """Which rows of a partition have these hashes: uint8 [n, 16] -> int64 [n].
+
+    Raises:
+      DataError: one is not there.
+    """
+    rows = pc.index_in(_binaries(digests), value_set=batch["digest"])
+    if rows.null_count:
+        raise DataError("the runner delivered a hash to a partition that does not hold it")
+    return rows.to_numpy().astype(np.int64)
+
+
+def _binaries(digests: np.ndarray) -> pa.Array:
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(digests))]
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(DIGEST_BYTES), len(digests), buffers)
+
+
+# A partition is staged once, and read by each step that needs its text.
+
+
+def stage_partition(scratch: str, number: int, batch: pa.RecordBatch) -> None:
+    """Stages a partition; a second attempt writes the same."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    store.write_file(_path(scratch, number), sink.getvalue().to_pybytes())
+
+
+def read_partition(scratch: str, number: int) -> pa.RecordBatch:
+    """The staged partition: all its columns, in hash order.
+
+    Raises:
+      DataError: it is gone.
+    """
+    path = _path(scratch, number)
+    try:
+        source = pa.py_buffer(store.read(path)) if is_url(path) else pa.memory_map(path)
+    except FileNotFoundError as error:
+        raise DataError(f"{path} is gone: something else cleans it up; run again") from error
+    return pa.ipc.open_file(source).get_batch(0)
+
+
+def _path(scratch: str, number: int) -> str:
+    return os.path.join(scratch, f"partition-{number:05d}.arrow")
+
+
+def slice_rows(batch: pa.RecordBatch, most_bytes: int) -> Iterable[pa.RecordBatch]:
+    """Slices of about so many bytes of text, of a row at least."""
+    rows = max(1, len(batch) * most_bytes // max(1, batch["text"].nbytes))
+    return (batch.slice(start, rows) for start in range(0, len(batch), rows))
