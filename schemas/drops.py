@@ -44,7 +44,6 @@ class Drop:
         are counted where documents are read, in documents_rejected.
       words: that follow the number; "" for the reason's name.
       color: in the report's flow of documents.
-      of_flag: whether only a flag makes it happen: its field is left out where it is 0.
     """
 
     name: str
@@ -52,7 +51,6 @@ class Drop:
     by_shard: bool = False
     words: str = ""
     color: str = "red"
-    of_flag: bool = False
 
 
 DROPS = {
@@ -60,8 +58,7 @@ DROPS = {
     for drop in (
         Drop("duplicates", "duplicates", True, "dropped", "amber"),
         Drop("held_out", "held out", True, "that a given evaluation split has", "violet"),
-        Drop("near_duplicates", "near duplicates", True, "dropped", "amber", True),
-        Drop("held_out_near", "held out", True, "near one of an evaluation split", "violet", True),
+        Drop("near_duplicates", "near duplicates", False, "dropped", "amber"),
         Drop("min_chars", FILTERED),
         Drop("max_chars", FILTERED),
         Drop("min_words", FILTERED),
@@ -91,10 +88,10 @@ def in_order(reasons: Iterable[str]) -> List[str]:
 
     def place(reason: str) -> Tuple[bool, bool, int, str]:
         family = reason.partition(":")[0]
-        by_shard = drop_of(reason).by_shard
+        shuffled = drop_of(reason).title not in (FILTERED, REFUSED)
         if reason in DROPS:
-            return by_shard, False, rows.index(reason), reason
-        return by_shard, True, families.index(family) if family in families else -1, reason
+            return shuffled, False, rows.index(reason), reason
+        return shuffled, True, families.index(family) if family in families else -1, reason
 
     return sorted(reasons, key=place)
 

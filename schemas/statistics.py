@@ -4,7 +4,7 @@ Counts are kept per shard and only ever added up, so that workers combine them i
 """
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, Dict, Iterable, List, Optional, Tuple
@@ -137,8 +137,7 @@ def _plain(counts: ShardStatistics) -> Dict[str, Any]:
     if not counts.trained:  # so that sets of other tasks are as they were
         del values["trained"]
     for drop in BY_SHARD:
-        if not drop.of_flag or counts.dropped.get(drop.name):
-            values[drop.name] = counts.dropped.get(drop.name, 0)
+        values[drop.name] = counts.dropped.get(drop.name, 0)
     bins = {name: list(getattr(counts, name)) for name in HISTOGRAMS}
     return dict(values, **bins, labels=counts.labels)
 
@@ -147,8 +146,7 @@ def _gather_dropped(shard: Any, place: str) -> Any:
     """A shard's counts as stats.json has them -> its reasons in one `dropped`."""
     if not isinstance(shard, dict):
         return shard  # which is refused with its type
-    of_flags = {drop.name: 0 for drop in BY_SHARD if drop.of_flag}
-    gathered = {"trained": 0, **of_flags, **shard}
+    gathered = {"trained": 0, **shard}
     missing = [drop.name for drop in BY_SHARD if drop.name not in gathered]
     if missing or "dropped" in shard:
         fault = f"{missing[0]!r} is missing" if missing else "the field 'dropped' is unknown"
@@ -193,14 +191,6 @@ class Statistics:
             check_counts(counts)
         for name in ("documents_read", "source_bytes", "documents_guarded"):
             check_counts({name: getattr(self, name)})
-
-    @staticmethod
-    def of_shard(name: str, counts: ShardStatistics) -> "Statistics":
-        """Of one shard; reasons that stats.json does not count by shard count in the whole set."""
-        own = {drop.name for drop in BY_SHARD}
-        others = {reason: n for reason, n in counts.dropped.items() if reason not in own}
-        dropped = {reason: n for reason, n in counts.dropped.items() if reason in own}
-        return Statistics(dropped=others, shards={name: replace(counts, dropped=dropped)})
 
     @staticmethod
     def sum(parts: Iterable["Statistics"]) -> "Statistics":

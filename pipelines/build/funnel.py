@@ -11,14 +11,7 @@ from pipelines.corpus.filter_documents import Filtered
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.host.arrow import pc
 from pipelines.inspection.row_text import TokenTexts
-from pipelines.rows.example_batch import (
-    DIGEST_BYTES,
-    REPRESENTATIVE,
-    SIMILARITY,
-    ExampleBatch,
-    LeftOut,
-    from_stream,
-)
+from pipelines.rows.example_batch import ExampleBatch, LeftOut
 from pipelines.tasks.task import Task
 from schemas.drops import DROPS, LONGEST, SAMPLES, Funnel, Removed, Sample, shorten
 from schemas.features import token_dtype
@@ -56,7 +49,6 @@ def filtered_funnel(
 
 
 def shard_funnel(
-    streams: Sequence[bytes],
     examples: ExampleBatch,
     left_out: LeftOut,
     schema: Schema,
@@ -65,8 +57,7 @@ def shard_funnel(
     """What a shard leaves out: repeats, and what is marked.
 
     Args:
-      streams: that came for it.
-      examples: that were in them.
+      examples: that came for it.
       left_out: of them, as `keep` tells.
       schema: the contract.
       texts: of the tokenizer.
@@ -81,34 +72,7 @@ def shard_funnel(
 
     digests = np.stack(examples.digests(), axis=1)[place].astype(">u8").view(np.uint8)
     removed = _by_reason(_OF_SHARD, left_out.reason_N, digests, sizes, excerpt)
-    tell = _tell_near(streams)
-    return Funnel(
-        removed={
-            reason: replace(
-                one,
-                samples=tuple(
-                    replace(sample, detail=tell(bytes.fromhex(sample.document)))
-                    for sample in one.samples
-                ),
-            )
-            for reason, one in removed.items()
-        }
-    )
-
-
-def _tell_near(streams: Sequence[bytes]) -> Callable[[bytes], str]:
-    """Gives what says which document one is near, by its hash: "" of those that were not told."""
-    marks = [batch for batch in map(from_stream, streams) if REPRESENTATIVE in batch.schema.names]
-
-    def tell(digest: bytes) -> str:
-        for batch in marks:
-            place = pc.index(batch["digests"], pa.scalar(digest, pa.binary(DIGEST_BYTES))).as_py()
-            if place >= 0:
-                of = batch[REPRESENTATIVE][place].as_py().hex()
-                return f"similarity {batch[SIMILARITY][place].as_py():.3f} to {of}"
-        return ""
-
-    return tell
+    return Funnel(removed=removed)
 
 
 def _by_reason(

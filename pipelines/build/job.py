@@ -5,62 +5,19 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
-import pyarrow as pa
 
 from pipelines.corpus.decontamination.hits import Hit, add_hits
-from pipelines.corpus.near_duplicates.job import PASSES, FindJob
-from pipelines.corpus.near_duplicates.rows import by_key, digest_bytes
-from pipelines.corpus.near_duplicates.steps import Batches, Counts
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.rows.evaluation import EvaluationLine
-from pipelines.rows.example_batch import DIGEST_BYTES, REPRESENTATIVE, SIMILARITY, mark_batch
 from pipelines.rows.routing import Routes
 from pipelines.runners.block_run import BlockJob, BlockReport
 from pipelines.storage import store
 from pipelines.tasks.task import Task
 from pipelines.writers.token_counts import NO_COUNTS, add_token_counts
-from schemas.drops import mark_of
 from schemas.errors import DataError
-from schemas.features import is_training
 from schemas.manifest import ManifestFile
 from schemas.sidecar import Schema
 from schemas.statistics import Statistics
-
-
-@dataclass(frozen=True)
-class Marks:
-    """Where documents that are removed go."""
-
-    routes: Routes
-    are_given: bool  # splits, by their inputs: then only training ones lose something
-
-    def place(self, removed: np.ndarray) -> Batches:
-        """EDGE rows -> marks of their lower documents, by route."""
-        digests = digest_bytes(removed["lower"])
-        held_out = (removed["lower_level"] == 0) & (removed["higher_level"] > 0)
-        reasons = mark_of("near_duplicates"), mark_of("held_out_near")
-        marks = np.where(held_out, reasons[1], reasons[0]).astype(np.uint8)
-        routes = [self.routes.of(digests)]
-        if self.are_given:
-            trained = filter(is_training, self.routes.splits)
-            routes = [self.routes.of_split(digests, split) for split in trained]
-        representatives = np.ascontiguousarray(removed["higher"])
-        near = {
-            REPRESENTATIVE: pa.FixedSizeBinaryArray.from_buffers(
-                pa.binary(DIGEST_BYTES), len(removed), [None, pa.py_buffer(representatives)]
-            ),
-            SIMILARITY: pa.array(removed["similarity"]),
-        }
-
-        def said(chosen: np.ndarray) -> pa.RecordBatch:
-            own = {name: column.take(pa.array(chosen)) for name, column in near.items()}
-            return mark_batch(digests[chosen], marks[chosen], own).batch
-
-        return [
-            (to, said(chosen))
-            for route in routes
-            for to, chosen in by_key(np.arange(len(digests)), route)
-        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,24 +30,12 @@ class Job(BlockJob):
     max_rejects: int  # a run with more fails; below 0 for no limit
     config: bytes  # the file that repeats the run
     explain: bool = False  # whether what is dropped is measured by reason, and sampled
-    near: FindJob | None = None  # how near-duplicates are found, if they are looked for
-    found: str = ""  # the directory of near-duplicates that are known
     resume: bool = False  # whether finished shards are noted, and taken from an earlier run
 
     def locate(self, name: str) -> str:
         """Where a file of the set lies: staged, or in place, if this is a retry of publishing."""
         staged = os.path.join(self.staging, name)
         return staged if store.exists(staged) else os.path.join(self.output, name)
-
-    @property
-    def reads(self) -> int:
-        """How often each block is read."""
-        return 1 + (self.near is not None) * PASSES
-
-    @property
-    def marks(self) -> Marks:
-        """Where removed near-duplicates go."""
-        return Marks(self.routes, not any(self.schema.splits.values()))
 
     @property
     def routes(self) -> Routes:
@@ -128,5 +73,4 @@ class SetReport(BlockReport):
     files: tuple[ManifestFile, ...] = ()
     evaluation: tuple[EvaluationLine, ...] = ()
     token_counts: np.ndarray = field(default_factory=lambda: NO_COUNTS, compare=False)
-    near: Counts = field(default_factory=Counts)
     hits: tuple[Hit, ...] = ()  # what documents have in common with evaluation texts

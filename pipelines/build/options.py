@@ -4,13 +4,11 @@ import argparse
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Generic, Literal, TypeVar
 
 import tyro
 
 from pipelines.corpus.filters import Filters
-from pipelines.corpus.near_duplicates.flags import NearArguments, NearFlags
-from pipelines.corpus.near_duplicates.options import text_parameters
 from pipelines.input_options import (
     FilterFlags,
     InputFlags,
@@ -87,7 +85,6 @@ class BuildOptions(InputFlags, Generic[T]):
     exchange: Literal["auto", "files", "runner"] = "auto"
     """What carries tokens from blocks to shards: scratch files on one machine, or the runner."""
     filters: FilterFlags = Filters()
-    near: NearArguments = NearFlags()
     max_rejects: MaxRejects = 1000
     explain: Literal["always", "never"] | None = None
     """Whether stats.json and report.html say, by reason, how many bytes and tokens the documents
@@ -119,54 +116,16 @@ class BuildOptions(InputFlags, Generic[T]):
             )
         texts = sum(role.values.is_text for role in self.settings.roles())
         self.filters.check_texts(texts, f"--task={self.task}")
-        if self.near.near_duplicates:
-            self._refuse_near()
         self.sources()
         self.shares()
         self.shards({})
         self.formats()
-
-    def _refuse_near(self) -> None:
-        """Refuses near-duplicates of what is no text, or of splits that a result knows nothing of.
-
-        Raises:
-          UsageError: says which.
-        """
-        flag = f"--near_duplicates={self.near.near_duplicates}"
-        kinds = {role.name: role.values for role in self.settings.roles()}
-        identity = self.settings.identity()
-        if len(identity) > 1 or not all(kinds[name].is_text for name in identity):
-            raise UsageError(
-                f"{flag} compares texts, and a document of --task={self.task} is more than one "
-                f"text ({', '.join(identity)}): take the near-duplicates out of the input first"
-            )
-        if self.near.directory and self.given_splits():
-            raise UsageError(
-                f"{flag} was found without splits, and given ones must lose nothing to train: let "
-                "this command find them, --near_duplicates=jaccard:0.8"
-            )
-
-    def text_parameters(self) -> dict[str, Any]:
-        """What decides which texts are compared, as find_duplicates has it."""
-        [name] = self.settings.identity()
-        [field] = [role.field for role in self.settings.roles() if role.name == name]
-        return text_parameters(self, field, self.filters)
-
-    def _near_parameters(self) -> dict[str, Any]:
-        if not self.near.directory:
-            return self.near.parameters()
-        # Reads files, which --help does without.
-        from pipelines.corpus.near_duplicates.result import found_parameters
-
-        return found_parameters(self.near.directory)
 
     @property
     def explains(self) -> bool:
         """Whether what is left out is measured by reason, and sampled."""
         if self.explain is not None:
             return self.explain == "always"
-        if self.near.near_duplicates:
-            return True
         plain = {name: getattr(Filters(), name) for name in _PLAIN}
         return replace(self.filters, **plain) != Filters()
 
@@ -279,7 +238,6 @@ class BuildOptions(InputFlags, Generic[T]):
             **{name: value for name, value in reading.items() if value != _READING[name]},
             **roles,
             **self.filters.parameters(),
-            **self._near_parameters(),
             **contract.pop("parameters"),
         }
         schema = Schema(

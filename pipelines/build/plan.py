@@ -24,7 +24,6 @@ from pipelines.build.make_shard import RowMaker, stage_shard
 from pipelines.build.options import BuildOptions
 from pipelines.build.route_examples import route_examples
 from pipelines.corpus.filter_documents import filter_documents
-from pipelines.corpus.near_duplicates.job import PASSES
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.readers.documents import Documents, join_documents
 from pipelines.readers.formats.table import FORMATS
@@ -89,7 +88,6 @@ class Run:
             beam_arguments,
             how,
             options.exchange,
-            passes=1 + PASSES * (options.near.rule() is not None),
         )
         return Run(options, options.schema(tokenizer, bytes_of), tokenizer, on)
 
@@ -293,7 +291,6 @@ class Plan:
 
     run: Run
     estimate: Estimate
-    near: dict[str, str] = field(default_factory=dict)  # facts of near-duplicates
 
     @property
     def output(self) -> str:
@@ -404,7 +401,6 @@ def plan_facts(plan: Plan) -> dict[str, str]:
         "text": f"{about}{decimal(int(estimate.text_bytes))}",
         "documents": about + number(estimate.documents),
         **describe_dropped(estimate.dropped, ("duplicates",), write),
-        **plan.near,
         "tokens": f"{about}{number(estimate.tokens)} + {number(estimate.specials)} special",
         "rows": rows,
         "shards": ", ".join(f"{split} {count:,}" for split, count in schema.shards.items()),

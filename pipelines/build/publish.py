@@ -1,11 +1,7 @@
 """The last step of build_shards: checks what all workers said, writes sidecars and manifest."""
 
-from dataclasses import replace
-
 from pipelines.build.job import Job, SetReport
 from pipelines.corpus.decontamination.hits import hits_file
-from pipelines.corpus.near_duplicates.job import name_tally
-from pipelines.corpus.near_duplicates.result import read_result, refuse_other_files
 from pipelines.inspection.read_rows import sample_rows
 from pipelines.inspection.report.content import SetContent
 from pipelines.inspection.report.page import report_file
@@ -18,7 +14,6 @@ from pipelines.writers.rejects import collect, rejects_file
 from pipelines.writers.tfds_info import tfds_files
 from pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from schemas.commands.flag_file import CONFIG
-from schemas.drops import total_observed
 from schemas.errors import DataError
 from schemas.manifest import DECONTAMINATION, Manifest
 from schemas.sidecar import Inputs
@@ -33,7 +28,6 @@ def publish_set(report: SetReport, job: Job) -> Manifest:
     """
     check_complete(report, job)
     check_report(report, job)
-    report = _with_near(report, job)
     names = ["tokenizer.json"]
     if job.filters.decontamination.decontaminate:
         names.append(DECONTAMINATION)
@@ -48,19 +42,6 @@ def publish_set(report: SetReport, job: Job) -> Manifest:
         ],
         _sidecars(report, job),
     )
-
-
-def _with_near(report: SetReport, job: Job) -> SetReport:
-    """The report with what is known of near-duplicates; refuses lost marks and other files."""
-    if job.found:
-        result = read_result(job.found)
-        if report.near.removed != result.found.near_duplicates:
-            raise DataError(f"the runner lost files of {job.found}: {AGAIN}")
-        refuse_other_files(job.found, file_digests(report.digests))
-    if not job.found and not job.near:
-        return report
-    observed = total_observed([report.statistics.observed, report.near.observed()])
-    return replace(report, statistics=replace(report.statistics, observed=observed))
 
 
 def _sidecars(report: SetReport, job: Job) -> dict[str, bytes]:
@@ -107,9 +88,9 @@ def check_complete(report: SetReport, job: Job) -> None:
     names = job.routes.names()
     check_deliveries(
         report.deliveries,
-        lambda: job.reads * read_blocks(job.staging),
-        job.reads * job.blocks,
-        lambda key: name_tally(key) if key >= len(names) else f"the shard {names[key]}",
+        lambda: read_blocks(job.staging),
+        job.blocks,
+        lambda key: f"the shard {names[key]}",
     )
     lost = sorted({*names} - {*report.statistics.shards})
     if lost:

@@ -6,18 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pipelines.build.job import Job, Marks, share_tokenizer
+from pipelines.build.job import Job, share_tokenizer
 from pipelines.build.options import BuildOptions
 from pipelines.build.plan import Plan, Run, estimate
 from pipelines.build.summary import print_plan, print_summary
 from pipelines.corpus.decontamination.finders import put_index
-from pipelines.corpus.near_duplicates.job import PASSES, FindJob, count_partitions
-from pipelines.corpus.near_duplicates.result import read_result, refuse_other_texts
 from pipelines.corpus.targets.prepare import find_targets, prepare_filters, with_index
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.readers.label_values import find_labels
 from pipelines.readers.sources import Block, has_blocks
-from pipelines.rows.routing import Routes
 from pipelines.runners.console import Console
 from pipelines.runners.launch import choose_runner
 from pipelines.storage.store import is_url, write_file
@@ -50,8 +47,6 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
     refuse_others(options.output, MANIFEST)  # before all inputs are planned
     blocks = options.blocks()
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
-    if options.near.directory:
-        refuse_other_texts(read_result(options.near.directory), options.text_parameters(), blocks)
     options = complete(options, blocks, _console.print)
     tokenizer = load_tokenizer(options.tokenizer)
     beam_arguments, how = choose_runner(beam_arguments, sum(block.bytes for block in blocks))
@@ -138,33 +133,12 @@ def wire(run: Run, staging: Staging) -> "Callable[[beam.Pipeline], None]":
             output=options.output,
             max_rejects=options.max_rejects,
             config=config_bytes("pipelines.build_shards", options),
-            near=_find_job(run, staging),
-            found=options.near.directory,
             explain=options.explains,
             resume=options.resume,
         )
         _ = pipeline | BuildShards(job)
 
     return build
-
-
-def _find_job(run: Run, staging: Staging) -> FindJob | None:
-    """How near-duplicates are found, if they are to be."""
-    options, schema = run.options, run.schema
-    rule, routes = options.near.rule(), Routes.of_schema(schema)
-    if rule is None:
-        return None
-    return run.on.job(
-        FindJob,
-        staging,
-        # What they drop is kept, and refused, by those who tokenize.
-        filters=replace(run.on.filters, keep_rejects=False),
-        rule=rule,
-        placing=Marks(routes, bool(options.given_splits())),
-        partitions=count_partitions(run.on.total_bytes),
-        reads=1,
-        routes=None if options.given_splits() else routes,
-    )
 
 
 def _plan(run: Run) -> Plan:
@@ -174,16 +148,4 @@ def _plan(run: Run) -> Plan:
         index = find_targets(filters.decontamination, _console.print)
         filters = with_index(filters, put_index(index, None))
     run = replace(run, on=replace(run.on, filters=filters))
-    return Plan(run, estimate(run), _near_facts(run.options))
-
-
-def _near_facts(options: BuildOptions) -> dict[str, str]:
-    """What the plan says of near-duplicates."""
-    rule = options.near.rule()
-    if rule:
-        text = f"inputs are read {1 + PASSES} times; the figures here are of documents before that"
-        return {**rule.facts(), "near duplicates": f"looked for: {text}"}
-    if not options.near.directory:
-        return {}
-    found = read_result(options.near.directory).found
-    return {"near duplicates": f"{found.near_duplicates:,} documents are known to be removed"}
+    return Plan(run, estimate(run))

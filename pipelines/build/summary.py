@@ -88,11 +88,10 @@ def _facts(info: SetInfo, seconds: float | None) -> dict[str, str]:
 
 def _dropped(info: SetInfo) -> dict[str, str]:
     """What was left out, a line a kind; what was looked for has one where nothing was found too."""
-    dropped, asked = info.stats.all_dropped(), info.schema.parameters
-    always = ["duplicates", FILTERED, REFUSED]
-    always += ["near duplicates"] * any(name.startswith("near_duplicates") for name in asked)
-    facts = describe_dropped(dropped, always)
-    if "decontaminate_sha256" in asked and not any("contaminated" in name for name in dropped):
+    dropped = info.stats.all_dropped()
+    facts = describe_dropped(dropped, ("duplicates", FILTERED, REFUSED))
+    asked = "decontaminate_sha256" in info.schema.parameters
+    if asked and not any("contaminated" in name for name in dropped):
         facts["contaminated"] = "none"
     return facts
 

@@ -6,7 +6,6 @@ One GroupByKey carries the data. What is done on either side of it lies in files
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, cast
 
 import apache_beam as beam
 import numpy as np
@@ -21,11 +20,6 @@ from pipelines.build.make_shard import RowMaker, evaluation_of, stage_shard
 from pipelines.build.publish import publish_set
 from pipelines.build.route_examples import RoutedExamples, route_examples
 from pipelines.corpus.filter_documents import Filtered
-from pipelines.corpus.near_duplicates.job import FindReport, levels_of
-from pipelines.corpus.near_duplicates.result import parts_of, read_result
-from pipelines.corpus.near_duplicates.rows import digest_bytes
-from pipelines.corpus.near_duplicates.steps import Counts
-from pipelines.corpus.near_duplicates.transforms import FindNear
 from pipelines.inspection.row_text import TokenTexts
 from pipelines.readers.sources import Block
 from pipelines.rows.example_batch import Kept, join, keep
@@ -148,7 +142,7 @@ class WriteShard(beam.DoFn):
             seconds=time.monotonic() - began,
         )
         report = SetReport(
-            statistics=replace(Statistics.of_shard(name, statistics), funnel=funnel),
+            statistics=Statistics(shards={name: statistics}, funnel=funnel),
             files=files,
             evaluation=evaluation_of(kept) if kept else (),
             token_counts=token_counts,
@@ -167,7 +161,7 @@ class WriteShard(beam.DoFn):
         kept, funnel = keep(examples), None
         if self._texts is not None:
             schema, texts = self._job.schema, self._texts
-            funnel = shard_funnel(streams, examples, kept.left_out, schema, texts)
+            funnel = shard_funnel(examples, kept.left_out, schema, texts)
         return kept, funnel, size, received
 
     def _make(self, name: str, split: str, kept: Kept | None) -> Made:
@@ -198,30 +192,6 @@ def _publish(keyed: tuple[int, SetReport], job: Job) -> Manifest:
     return publish_set(keyed[1], job)
 
 
-class MarkFound(beam.DoFn):
-    """Files of a finished result -> (route, marks), and a report."""
-
-    def __init__(self, job: Job):
-        self._job = job
-
-    def process(self, file: ManifestFile) -> Iterator:
-        """Marks the documents of a file."""
-        job = self._job
-        rows = read_result(job.found).rows(file)
-        for name in ("lower", "higher"):
-            rows[f"{name}_level"] = levels_of(job.routes, digest_bytes(rows[name]))
-        outbox = Outbox(job.exchange, job.scratch)
-        outbox.add(job.marks.place(rows))
-        yield from outbox.send()
-        deliveries, near = Deliveries(sent=outbox.sent), Counts(removed=len(rows))
-        yield TaggedOutput(_REPORTS, (ALL, SetReport(deliveries=deliveries, near=near)))
-
-
-def _of_near(keyed: tuple[int, FindReport]) -> tuple[int, SetReport]:
-    """What counts of the search here, where documents are read and counted beside it."""
-    return ALL, SetReport(deliveries=keyed[1].deliveries, near=keyed[1].counts)
-
-
 def _empty_batches(shards: int) -> Iterator[tuple[int, bytes]]:
     """Gives each shard an empty value, so that one without documents is written too."""
     return ((route, b"") for route in range(shards))
@@ -249,41 +219,16 @@ class BuildShards(beam.PTransform):
             | "Shards" >> beam.Create([len(job.routes.names())], reshuffle=False)
             | "Routes" >> beam.FlatMap(_empty_batches).with_output_types(route_type)
         )
-        marks, mark_reports = self._marks(pipeline, blocks)
         shard_reports = (
-            (routed[_ROUTED], every_route, *marks)
+            (routed[_ROUTED], every_route)
             | "Meet" >> beam.Flatten()
             | "Group" >> beam.GroupByKey()
             | "Write" >> beam.ParDo(WriteShard(job)).with_output_types(report_type)
         )
         return (
             # Those of shards are large, and are added up where they are made.
-            (routed[_REPORTS], *mark_reports, shard_reports | "AddShards" >> _add_up())
+            (routed[_REPORTS], shard_reports | "AddShards" >> _add_up())
             | "AllReports" >> beam.Flatten()
             | "AddUp" >> _add_up()
             | "Publish" >> beam.Map(_publish, job)
         )
-
-    def _marks(self, pipeline: beam.Pipeline, blocks: PCollection) -> tuple[list[Any], list[Any]]:
-        """Marks of near-duplicates, by route, and what is reported of them; nothing without."""
-        job = self._job
-        if job.near:
-            near = cast(dict[str, PCollection], blocks | "Near" >> FindNear(job.near))
-            told = near["reports"] | "NearCounts" >> beam.Map(_of_near).with_output_types(
-                tuple[int, SetReport]
-            )
-            return [near["placed"]], [told]
-        if job.found:
-            found = cast(
-                Any,
-                pipeline
-                | "Result" >> beam.Create([job.found], reshuffle=False)
-                | "Files" >> beam.FlatMap(parts_of)
-                | "SpreadFiles" >> beam.Reshuffle()
-                | "Mark"
-                >> beam.ParDo(MarkFound(job))
-                .with_output_types(keyed_type(job.exchange), reports=tuple[int, SetReport])
-                .with_outputs(_REPORTS, main=_ROUTED),
-            )
-            return [found[_ROUTED]], [found[_REPORTS]]
-        return [], []

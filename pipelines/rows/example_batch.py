@@ -18,8 +18,6 @@ from schemas.drops import DROPS, total_counts
 
 DIGEST_BYTES = 16
 COPIES = "copies"  # a scalar column: how many equal examples one stands for
-# Columns of marks: the document that one stays away for, as binary(16), and how similar it is.
-REPRESENTATIVE, SIMILARITY = "representative", "similarity"
 MARK = "mark"  # a scalar column: 0, or why documents equal to this one are dropped
 
 
@@ -145,43 +143,10 @@ class ExampleBatch:
         return to_stream(self.batch)
 
 
-def mark_batch(
-    digests: np.ndarray, marks: np.ndarray, near: Mapping[str, pa.Array] = MappingProxyType({})
-) -> ExampleBatch:
-    """Says of documents why they are dropped, and holds nothing else; `join` fills it up.
-
-    Args:
-      digests: uint8 [n, 16], of the documents.
-      marks: uint8 [n], as `schemas.drops.mark_of` numbers reasons.
-      near: of near-duplicates [n], which `join` leaves out: REPRESENTATIVE and SIMILARITY.
-    """
-    whole = ExampleBatch.of(digests, np.zeros(len(digests), np.int64), {}, {MARK: marks})
-    batch = whole.batch.select(["digests", MARK])
-    for name, column in near.items():
-        batch = batch.append_column(name, column)
-    return ExampleBatch(batch)
-
-
 def join(streams: Iterable[bytes]) -> ExampleBatch | None:
     """All examples of many example batches; None if there is none."""
     batches = [from_stream(stream) for stream in streams]
-    whole = next((batch.schema for batch in batches if "ids" in batch.schema.names), None)
-    if whole is None:  # marks of documents that are not there
-        return None
-    return ExampleBatch(pa.concat_batches([_fill(batch, whole) for batch in batches]))
-
-
-def _fill(batch: pa.RecordBatch, whole: pa.Schema) -> pa.RecordBatch:
-    """Marks with columns of zeros and of nothing beside them; other batches as they are."""
-    if batch.schema.names == whole.names:
-        return batch
-    columns = [
-        batch[name]
-        if name in batch.schema.names
-        else pa.repeat(pa.scalar(b"" if pa.types.is_large_binary(type_) else 0, type_), len(batch))
-        for name, type_ in zip(whole.names, whole.types, strict=True)
-    ]
-    return pa.record_batch(columns, schema=whole)
+    return ExampleBatch(pa.concat_batches(batches)) if batches else None
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,6 @@ COMMANDS = ("train_tokenizer", "build_shards")
 SETS = {  # of other tasks and flags; faults are those of build_shards
     "chat": ["--task=chat", f"--chat_template={CHAT_TEMPLATE}", "--max_length=64"],
     "tokens": ["--task=tokens", "--file_format=megatron,npy"],
-    "near": ["--task=clm", "--near_duplicates=jaccard:0.8"],
 }
 _FILES = 6
 _REVIVED_AFTER = 3.0  # seconds

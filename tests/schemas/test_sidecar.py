@@ -395,19 +395,6 @@ def test_documents_and_tokens_are_counted_by_bit_lengths(lengths):
         assert (documents, tokens) == (len(inside), sum(inside))
 
 
-def test_reasons_of_flags_stand_only_where_they_dropped_something():
-    names = [f"train-0000{number}-of-00002" for number in range(2)]
-    some = _shard(dropped={"near_duplicates": 3, "held_out_near": 1, "duplicates": 2})
-    stats = Statistics(6, shards={names[0]: some, names[1]: _shard()})
-    values = json.loads(to_json(stats.to_dict(16)))
-    assert values["shards"][names[0]]["near_duplicates"] == 3 == values["total"]["near_duplicates"]
-    assert values["shards"][names[1]]["held_out"] == 0 and values["total"]["held_out_near"] == 1
-    assert not {"near_duplicates", "held_out_near"} & set(values["shards"][names[1]])
-    assert Statistics.from_dict(values, "stats.json") == stats
-    assert stats.broken_equations() == []
-    _validator("stats.json").validate(values)
-
-
 def test_stats_json_tells_sums_and_densities():
     stats = Statistics(
         shards={
@@ -559,7 +546,6 @@ def test_json_schemas_list_the_fields_of_the_dataclasses():
     ):
         assert set(listed["properties"]) == expected
         of_some = {"trained", "funnel", "observed"}
-        of_some |= {drop.name for drop in BY_SHARD if drop.of_flag}
         assert sorted(expected - of_some) == listed["required"]
 
 

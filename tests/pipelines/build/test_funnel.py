@@ -14,7 +14,7 @@ from pipelines.verify import main as verify
 from schemas.drops import SAMPLES, shorten
 from schemas.errors import UsageError
 from schemas.sidecar import read_set
-from tests.tools.near_factory import digest_of, near_documents, removals
+from tests.tools.near_factory import digest_of
 
 HOSTILE = [
     "<script>alert(1)</script></details></style> & {{ 7 * 7 }}",
@@ -150,25 +150,6 @@ def test_what_an_evaluation_split_has_is_measured_too(folder, texts, tokenizer_p
     assert (reason, removed.documents) == ("held_out", 20)
     assert removed.text_bytes == sum(len(text.encode()) for text in unique[-40:-20])
     assert info.stats.broken_equations() == []
-
-
-@pytest.mark.parametrize("exchange", ["files", "runner"])
-def test_near_duplicates_say_what_they_are_near(tokenizer_path, tmp_path, exchange):
-    documents = near_documents(120)
-    source = write(tmp_path / "near.jsonl", documents)
-    near = ["--near_duplicates=jaccard:0.8", "--bands=32x4", "--splits=train:1"]
-    info = build(tokenizer_path, tmp_path / "set", [source], *near, f"--exchange={exchange}")
-    funnel, left = info.stats.funnel, [text for text in documents if len(text) >= 100]
-    assert funnel is not None and info.stats.broken_equations() == []  # with no --explain
-    removed, told = removals(left), funnel.removed["near_duplicates"]
-    assert told.documents == sum(text in removed for text in left) > len(removed) > 10
-    assert told.text_bytes == sum(len(text.encode()) for text in left if text in removed)
-    details = {digest_of(text).hex(): removed[text] for text in removed}
-    assert [sample.document for sample in told.samples] == sorted(details)[:SAMPLES]
-    for sample in told.samples:
-        representative, similarity = details[sample.document]
-        of = digest_of(representative).hex()
-        assert sample.detail == f"similarity {similarity:.3f} to {of}"
 
 
 def test_what_edits_take_is_measured_where_the_document_is_kept(tokenizer_path, tmp_path):

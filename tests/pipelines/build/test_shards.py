@@ -18,7 +18,7 @@ from schemas.drops import mark_of
 from schemas.features import task_features, unmask
 from schemas.manifest import FORMAT_VERSION
 from schemas.sidecar import Schema
-from schemas.statistics import ShardStatistics, Statistics
+from schemas.statistics import ShardStatistics
 
 VOCABULARY = 300
 
@@ -218,10 +218,3 @@ def test_marked_documents_are_dropped_for_the_reason_of_the_mark():
     assert sorted(kept.examples.ragged("ids", "uint16")[0]) == [6, 7]
     assert kept.dropped == {"duplicates": 1, "held_out": 1, "near_duplicates": 1}
     assert [mark_of(reason) for reason in ("held_out", "near_duplicates")] == [2, 3]
-
-
-def test_a_reason_without_a_field_of_the_shards_is_counted_for_the_set():
-    counts = ShardStatistics(documents=2, dropped={"duplicates": 1, "min_chars": 4})
-    stats = Statistics.of_shard("train-00000-of-00001", counts)
-    assert stats.dropped == {"min_chars": 4} and stats.all_dropped() == counts.dropped
-    assert stats.total() == ShardStatistics(documents=2, dropped={"duplicates": 1})

@@ -13,14 +13,11 @@ from pipelines.rows.example_batch import (
     COPIES,
     MARK,
     ExampleBatch,
-    join,
     keep,
-    mark_batch,
     sort_examples,
     without_repeats,
 )
 from pipelines.rows.ragged import Ragged
-from schemas.drops import mark_of
 from schemas.sidecar import read_set
 
 
@@ -60,21 +57,6 @@ def digests_of(numbers):
     digests = np.zeros((len(numbers), 16), np.uint8)
     digests[:, 15] = numbers
     return digests
-
-
-def test_bare_marks_drop_every_copy_of_their_documents():
-    marks = np.zeros(5, np.uint8)
-    batch = example_batch([7, 3, 7, 7, 5], parts=[0, 0, 0, 0, 0]).batch
-    examples, _ = without_repeats(ExampleBatch(batch.append_column(MARK, pa.array(marks))))
-    reasons = [mark_of("near_duplicates"), mark_of("held_out_near"), mark_of("near_duplicates")]
-    marked = mark_batch(digests_of([7, 5, 9]), np.array(reasons, np.uint8))
-    for streams in ([examples, marked], [marked, examples], [marked, examples, marked]):
-        joined = join(stream.to_bytes() for stream in streams)
-        assert joined is not None
-        kept = keep(joined)
-        assert kept.low_E.tolist() == [3] and kept.examples.ragged("ids", "uint16")[0] == [1]
-        assert kept.dropped == {"near_duplicates": 3, "held_out_near": 1}
-    assert join([marked.to_bytes()]) is None
 
 
 @given(st.lists(st.integers(0, 5)), st.integers(0, 30))

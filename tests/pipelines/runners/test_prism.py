@@ -14,7 +14,6 @@ import psutil
 import pytest
 
 from pipelines import build_shards, train_tokenizer
-from pipelines.corpus.near_duplicates import job
 from pipelines.readers import sources
 from pipelines.runners import job_servers
 from pipelines.runners.launch import IN_PROCESS, find_program
@@ -182,17 +181,6 @@ def test_the_same_bytes_in_this_process(
 def test_the_same_bytes_as_worker_processes_make(local, corpus, sentinels, tmp_path):
     """Of the other tasks, test_task_sets.py and test_qa.py tell."""
     assert build(corpus, sentinels, tmp_path / "set", "mlm", *PROCESSES) == local("mlm")
-
-
-@pytest.mark.parametrize("exchange", ["files", "runner"])
-def test_the_same_near_duplicates(corpus, sentinels, tmp_path, small_blocks, monkeypatch, exchange):
-    monkeypatch.setattr(job, "_PARTITION_BYTES", 100_000)  # so that partitions decide in rounds
-    flags = [f"--exchange={exchange}", "--near_duplicates=jaccard:0.8"]
-    places = {tmp_path / "local": LOCAL, tmp_path / "prism": PRISM}
-    made = [build(corpus, sentinels, to, "clm", *flags, way) for to, way in places.items()]
-    assert made[0] == made[1]
-    dropped = read_set(str(tmp_path / "prism")).stats.total().dropped
-    assert dropped["near_duplicates"] > 2
 
 
 @pytest.mark.parametrize("task", TASKS)
