@@ -35,7 +35,12 @@ FLOORS = [
     {"inspection"},
     {"inspection/checks", "inspection/report"},
     {"corpus/targets", "corpus/partition"},
-    {"corpus/near_duplicates"},
+    {"corpus/near_duplicates", "corpus/sidecars"},
+    {"corpus/job", "corpus/options"},
+    {"corpus/report"},
+    {"corpus/publish"},
+    {"corpus/transforms"},
+    {"corpus/run"},
     {"build", "train"},
     {"runners/preflight"},
 ]
@@ -43,6 +48,7 @@ LOOSE = {"input_options"}  # of the files beside the rooms, the one that is no e
 # Beam is wired here and in commands; no other file knows Beam, or what runs it.
 WIRING = {"build/run", "build/transforms", "runners", "train/run", "train/transforms"}
 WIRING |= {f"corpus/{file}" for file in ("near_duplicates/run", "near_duplicates/transforms")}
+WIRING |= {"corpus/run", "corpus/transforms"}
 WIRING |= {"corpus/targets/transforms"}
 # Sets on gs:// and s3:// come through these; who reads a directory needs none of the packages.
 READS_STORES = {"store", "set_files"}

@@ -47,6 +47,7 @@ class Kind:
       is_content: whether documents that differ in it alone are two.
       is_folder: whether a text file's folder says it.
       is_json: whether it may have any shape, and is kept as JSON.
+      is_plain: whether what is no string is kept as JSON, and a string as it is.
     """
 
     wanted: str
@@ -57,6 +58,7 @@ class Kind:
     is_content: bool = True
     is_folder: bool = False
     is_json: bool = False
+    is_plain: bool = False
 
     @property
     def nothing(self) -> str | list:
@@ -73,6 +75,7 @@ KINDS = {
         "answers: strings, or {text, answer_start} as SQuAD has them", "not_answers", ANSWERS
     ),
     "json": Kind("JSON: text, numbers, truth values, lists and objects", "not_json", is_json=True),
+    "field": Kind("any value", "not_json", is_content=False, is_plain=True),
 }
 
 

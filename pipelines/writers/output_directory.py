@@ -12,13 +12,15 @@ from schemas.manifest import MANIFEST
 from schemas.sidecar import Inputs, Schema, SetInfo, read_set
 from schemas.stores import store as stores
 from schemas.stores.set_files import Cache
+from schemas.typed_json import parse_json
 
 TOKENIZER_REPORT = "report.json"
 FOUND = "duplicates.json"
+CORPUS = "corpus"  # what the schema.json of a corpus says it is of
 # A file that tells what a directory holds; the first that is there decides.
 _KINDS = {
     FOUND: "a result of find_duplicates",
-    MANIFEST: "a shard set",
+    MANIFEST: "a shard set",  # or a corpus: see `is_corpus`
     TOKENIZER_REPORT: "a tokenizer",
     "tokenizer_config.json": "a tokenizer",
     "config.json": "a model or a run of a trainer",
@@ -30,18 +32,32 @@ def refuse_others(output: str, own: str) -> None:
 
     Args:
       output: the directory.
-      own: a file of _KINDS that the command itself leaves there, or any other name.
+      own: CORPUS, or a file of _KINDS that the command itself leaves there, or any other name.
 
     Raises:
       UsageError: `output` holds something else.
     """
     there = (name for name in _KINDS if store.exists(os.path.join(output, name)))
     name = next(there, own)
-    if name != own and _KINDS[name] != _KINDS.get(own):
+    kinds = {**_KINDS, CORPUS: "a corpus"}
+    found = CORPUS if name == MANIFEST and is_corpus(output) else name
+    if found != own and kinds[found] != kinds.get(own):
         raise UsageError(
-            f"--output={output} holds {_KINDS[name]} ({name}), which must stay as it is: give "
+            f"--output={output} holds {kinds[found]} ({name}), which must stay as it is: give "
             "another directory"
         )
+
+
+def is_corpus(directory: str) -> bool:
+    """Whether a directory, or a URL, holds a corpus: its schema.json says so."""
+    path = os.path.join(directory, "schema.json")
+    if not store.exists(os.path.join(directory, MANIFEST)) or not store.exists(path):
+        return False
+    try:
+        values = parse_json(store.read(path), path)
+    except DataError:
+        return False
+    return isinstance(values, dict) and values.get("kind") == CORPUS
 
 
 def refuse_own_inputs(output: str, paths: Iterable[str]) -> None:

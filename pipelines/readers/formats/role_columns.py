@@ -158,7 +158,10 @@ def _role_column(
     if role.type == ANSWERS:
         answers = _plain_answers(column)
         return _convert_rows(column, role) if answers is None else (answers, refused)
-    if role.values.is_json:
+    if role.values.is_plain and pt.is_temporal(column.type):
+        column = column.cast(pa.large_string())
+    is_nested = pt.is_nested(column.type) or pt.is_floating(column.type)
+    if role.values.is_json or (role.values.is_plain and is_nested):
         column, refused = _convert_rows(column, role)
     elif names is not None and pt.is_integer(column.type):
         column, refused = _class_names(column, role, names)
@@ -292,17 +295,18 @@ def _serves(found: pa.DataType, role: Role) -> bool:
         found = found.value_type
     if found in _STRINGS or pt.is_null(found):
         return True
+    if role.values.is_plain and pt.is_temporal(found):
+        return True
     inner = [found.field(i) for i in range(found.num_fields)]
     if role.type == ANSWERS:
         if pt.is_struct(found):
             inner = [field for field in inner if field.name == "text"]
         return len(inner) == 1 and _serves(inner[0].type, role)
-    if role.values.is_json and (pt.is_struct(found) or isinstance(found, _LISTS)):
+    is_any = role.values.is_json or role.values.is_plain
+    if is_any and (pt.is_struct(found) or isinstance(found, _LISTS)):
         return all(_serves(field.type, role) for field in inner)
     is_number = pt.is_integer(found) or pt.is_boolean(found)
-    return (is_number and (role.values.is_name or role.values.is_json)) or (
-        pt.is_floating(found) and role.values.is_json
-    )
+    return (is_number and (role.values.is_name or is_any)) or (pt.is_floating(found) and is_any)
 
 
 def _lengths(column: pa.LargeStringArray) -> np.ndarray:

@@ -89,7 +89,8 @@ def convert_value(value: Any, role: Role) -> str | list[dict[str, Any]] | Refusa
     """A value that is not None as the role's column holds it, or why it is refused."""
     if role.type == ANSWERS:
         return _convert_answers(value, role.field)
-    if role.values.is_json:  # the order of keys is kept, which chat templates show
+    is_json = role.values.is_json or (role.values.is_plain and not isinstance(value, str))
+    if is_json:  # the order of keys is kept, which chat templates show
         value = json.dumps(value, ensure_ascii=False)
     elif role.values.is_name and isinstance(value, int):
         return str(value).lower() if isinstance(value, bool) else str(value)

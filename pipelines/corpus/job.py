@@ -1,0 +1,240 @@
+"""What every worker of build_corpus needs to know, what it makes of documents, and its report."""
+
+import hashlib
+import io
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.corpus.decontamination.hits import Hit, add_hits
+from pipelines.corpus.filter_documents import Filtered
+from pipelines.corpus.partition import digests_of
+from pipelines.corpus.sidecars import (
+    DOCUMENTS,
+    CorpusSchema,
+    CorpusStatistics,
+    FileStatistics,
+    bins_of,
+)
+from pipelines.corpus.words import count_words
+from pipelines.host.arrow import pc
+from pipelines.rows.routing import content_digests, json_of
+from pipelines.runners.block_run import BlockJob, BlockReport
+from pipelines.storage import store
+from pipelines.writers import shard_files
+from schemas.drops import LONGEST, SAMPLES, Funnel, Removed, Sample, shorten, total_counts
+from schemas.manifest import ManifestFile
+
+_GROUP_BYTES = 16 << 20  # of text, a row group: a block for those who read the corpus
+_ZSTD_LEVEL = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusJob(BlockJob):
+    """What every worker needs to know."""
+
+    schema: CorpusSchema
+    output: str  # the directory of the corpus, which holds the staging folder
+    keep_source: bool
+    max_rejects: int  # a run with more fails; below 0 for no limit
+    config: bytes  # the file that repeats the run
+
+    @property
+    def partitions(self) -> int:
+        """As many as the corpus has files."""
+        return self.schema.files
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusReport(BlockReport):
+    """What a bundle of blocks or of partitions reports."""
+
+    ADDED = {"hits": lambda hits: add_hits(chain(*hits))}
+
+    statistics: CorpusStatistics = field(default_factory=CorpusStatistics)
+    files: tuple[ManifestFile, ...] = ()
+    hits: tuple[Hit, ...] = ()  # what documents have in common with evaluation texts
+
+
+def count_piece(filtered: Filtered) -> CorpusStatistics:
+    """The counts of a piece of a block: what was read, what rules dropped, edited and left."""
+    given, kept = filtered.given["text"], filtered.documents.text
+    dropped = list(filtered.reasons)
+    texts = given.take(pa.array(dropped, pa.int64()))
+    sizes = _lengths(texts), count_words(texts)
+    removed = count_removed(list(filtered.reasons.values()), texts, *sizes)
+    words = int(count_words(kept).sum())
+    bytes_given = int(_lengths(given).sum())
+    edited = bytes_given - int(sizes[0].sum()) - int(_lengths(kept).sum())
+    return CorpusStatistics(
+        documents_read=filtered.read,
+        source_bytes=filtered.documents.source_bytes,
+        dropped=filtered.dropped,
+        observed=filtered.observed,
+        funnel=Funnel(len(given), bytes_given, words + int(sizes[1].sum()), edited, removed),
+    )
+
+
+def count_removed(
+    reasons: Sequence[str],
+    texts: pa.LargeStringArray,
+    bytes_N: np.ndarray,
+    words_N: np.ndarray,
+    copies_N: np.ndarray | None = None,
+    details: Sequence[str] | None = None,
+) -> dict[str, Removed]:
+    """Adds up removed documents by reason, and takes samples of each reason.
+
+    Args:
+      reasons: of each of N documents.
+      texts: of the documents.
+      bytes_N: of their texts, int64 [N].
+      words_N: int64 [N].
+      copies_N: how many documents each stands for, int64 [N]; one each where None.
+      details: what more is known of each; of near-duplicates, what they are similar to.
+    """
+    if not reasons:
+        return {}
+    copies_N = np.ones(len(reasons), np.int64) if copies_N is None else copies_N
+    digests = content_digests(texts)
+    halves = digests.view(">u8").reshape(-1, 2)
+    names, code_N = np.unique(list(reasons), return_inverse=True)
+    removed = {}
+    for code, name in enumerate(names.tolist()):
+        own = np.flatnonzero(code_N == code)
+        own = own[np.lexsort((halves[own, 1], halves[own, 0]))]
+        is_new = np.ones(len(own), bool)
+        is_new[1:] = (halves[own][1:] != halves[own][:-1]).any(axis=1)
+        samples = tuple(
+            Sample(
+                digests[row].tobytes().hex(),
+                shorten(pc.utf8_slice_codeunits(texts.slice(row, 1), 0, LONGEST + 1)[0].as_py()),
+                details[int(row)] if details is not None else "",
+            )
+            for row in own[is_new][:SAMPLES].tolist()
+        )
+        removed[name] = Removed(
+            documents=int(copies_N[own].sum()),
+            text_bytes=int((copies_N * bytes_N)[own].sum()),
+            tokens=int((copies_N * words_N)[own].sum()),
+            samples=samples,
+        )
+    return removed
+
+
+def drop_rows(
+    batch: pa.RecordBatch, reason: str, dropped_N: np.ndarray, details: Sequence[str] | None = None
+) -> CorpusStatistics:
+    """The counts of documents that are dropped after the shuffle.
+
+    Args:
+      batch: a partition, or rows of it.
+      reason: of all of them.
+      dropped_N: how many documents each row loses, int64 [N]: of equal ones all but one.
+      details: of each row that loses one, see `count_removed`.
+    """
+    rows = np.flatnonzero(dropped_N)
+    texts = batch["text"].take(pa.array(rows))
+    removed = count_removed(
+        [reason] * len(rows),
+        texts,
+        _lengths(texts),
+        batch["words"].to_numpy()[rows],
+        dropped_N[rows],
+        details,
+    )
+    return CorpusStatistics(
+        dropped=total_counts({reason: int(dropped_N.sum())}), funnel=Funnel(removed=removed)
+    )
+
+
+def _lengths(text: pa.LargeStringArray) -> np.ndarray:
+    return pc.binary_length(text).to_numpy().astype(np.int64)
+
+
+# The files of the corpus
+
+
+def write_documents(batch: pa.RecordBatch | None, number: int, job: CorpusJob) -> CorpusReport:
+    """Stages one file of documents, None for one without a document, and counts them."""
+    schema, name = job.schema, job.schema.names()[number]
+    columns: dict[str, pa.Array] = {"id": pa.array([], pa.large_string())}
+    if batch is None:
+        columns |= {n: pa.array([], pa.large_string()) for n in schema.columns[1:]}
+        if job.keep_source:
+            columns["record"] = pa.array([], pa.int64())
+        counts, lengths = FileStatistics(), bins_of(np.zeros(0))
+    else:
+        columns["id"] = hex_ids(digests_of(batch))
+        columns |= {n: batch[n] for n in schema.columns[1:]}
+        words = batch["words"].to_numpy()
+        text_bytes = int(_lengths(batch["text"]).sum())
+        counts = FileStatistics(len(batch), text_bytes, int(words.sum()))
+        lengths = bins_of(words)
+    content = _ENCODERS[schema.file_format](pa.table(columns))
+    file = stage_file(job.staging, name, DOCUMENTS, content, len(columns["id"]))
+    statistics = CorpusStatistics(files={name: counts}, lengths=lengths)
+    return CorpusReport(files=(file,), statistics=statistics)
+
+
+def hex_ids(digests: np.ndarray) -> pa.LargeStringArray:
+    """Hashes as 32 hexadecimal digits: uint8 [n, 16] -> [n]; their order is that of the hashes."""
+    nibbles = np.stack([digests >> 4, digests & 15], axis=2).reshape(-1)
+    text = np.frombuffer(b"0123456789abcdef", np.uint8)[nibbles]
+    bounds = np.arange(len(digests) + 1, dtype=np.int64) * 32
+    return pa.LargeStringArray.from_buffers(
+        len(digests), pa.py_buffer(bounds), pa.py_buffer(np.ascontiguousarray(text))
+    )
+
+
+def _parquet(table: pa.Table) -> bytes:
+    text_bytes = table["text"].nbytes
+    rows = max(1, table.num_rows * _GROUP_BYTES // max(_GROUP_BYTES, text_bytes))
+    sink = io.BytesIO()
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        compression_level=_ZSTD_LEVEL,
+        row_group_size=rows,
+        use_dictionary=[n for n in table.schema.names if n not in ("id", "text")],  # pyright: ignore
+        write_statistics=["id"],  # pyright: ignore
+        store_schema=False,
+        write_page_checksum=True,
+    )
+    return sink.getvalue()
+
+
+def _json_lines(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as file:
+        for batch in table.to_batches(max_chunksize=10_000):
+            lines = json_of(batch.to_struct_array(), in_ascii=False)
+            joined = pc.binary_join(pa.array([lines.to_pylist()]), "\n")
+            file.write(joined[0].as_py().encode() + b"\n")
+    return sink.getvalue().to_pybytes()
+
+
+_ENCODERS: Mapping[str, Callable[[pa.Table], bytes]] = {
+    "parquet": _parquet,
+    "jsonl": _json_lines,
+}
+
+
+def stage_file(staging: str, name: str, split: str, content: bytes, rows: int) -> ManifestFile:
+    """Puts a file where it waits to be published."""
+    file = ManifestFile(name, len(content), hashlib.sha256(content).hexdigest(), split, rows)
+    store.write_file(os.path.join(staging, shard_files.staged_name(file)), content)
+    return file
+
+
+def with_removed(report: CorpusReport, name: str, near_duplicates: int) -> CorpusReport:
+    """The report of a file of documents, with the number of near-duplicates that it lost."""
+    counts = replace(report.statistics.files[name], near_duplicates=near_duplicates)
+    statistics = replace(report.statistics, files={name: counts})
+    return replace(report, statistics=statistics)

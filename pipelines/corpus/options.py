@@ -1,0 +1,132 @@
+"""The command line of build_corpus -> frozen configuration that refuses bad values."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from pipelines.corpus.filters import Filters
+from pipelines.corpus.sidecars import CorpusSchema
+from pipelines.input_options import (
+    FilterFlags,
+    InputFlags,
+    InputFormat,
+    Inputs,
+    MaxDocumentBytes,
+    MaxRejects,
+    TextDocument,
+)
+from pipelines.readers.documents import MAX_DOCUMENT_BYTES, Role
+from pipelines.readers.sources import AUTO, Source
+from schemas.errors import UsageError
+
+_MOST_FILES = 65_536
+_FILE_BYTES = 64 << 20  # of input, a file: a step holds the text of one
+_OWN_COLUMNS = ("id", "text", "file", "record", "digest", "words", "copies")
+
+
+@dataclass(frozen=True)
+class CorpusOptions(InputFlags):
+    """Documents in, documents out: text that is cleaned, deduplicated and sorted by hash.
+
+    build_shards and train_tokenizer take the corpus as --input. Flags that are not listed go to
+    Beam (--runner=..., --direct_num_workers=...). --config=FILE.yaml holds flags, and the recipes
+    fineweb, c4, gopher and multilingual do; flags of the command line win.
+    """
+
+    output: str
+    """The directory of the corpus."""
+    input: Inputs = ()
+    document: TextDocument = "line"
+    text_field: str = "text"
+    """The field with the text; a.b is the field b of the field a."""
+    keep_fields: str = ""
+    """Other fields that the corpus keeps, such as url,date,label. NAME:FIELD keeps the field FIELD
+    as the column NAME."""
+    keep_source: bool = False
+    """Keep the file and the place of each document, as columns file and record."""
+    input_format: InputFormat = AUTO
+    max_document_bytes: MaxDocumentBytes = MAX_DOCUMENT_BYTES
+    filters: FilterFlags = Filters(normalize="nfc")
+    file_format: Literal["parquet", "jsonl"] = "parquet"
+    """parquet (zstd), or jsonl for JSON Lines in .jsonl.zst."""
+    num_files: str = "auto"
+    """Files of the corpus; auto takes one for 64 MB of input."""
+    exchange: Annotated[
+        Literal["auto", "files", "runner"],
+        tyro.conf.arg(help="What carries data between workers: scratch files, or the runner."),
+    ] = "auto"
+    max_rejects: MaxRejects = 1000
+    overwrite: bool = False
+    """Replace what another run left in the output directory."""
+    dry_run: bool = False
+    """Print the plan and stop."""
+
+    def __post_init__(self) -> None:
+        """Refuses values that cannot work, before anything is read."""
+        if not self.output:
+            raise UsageError("--output is empty: give the directory of the corpus")
+        if self.num_files != "auto" and not self.num_files.isdecimal():
+            raise UsageError(f"--num_files={self.num_files}: auto, or a number")
+        if not 1 <= self.files(0) <= _MOST_FILES:
+            raise UsageError(f"--num_files={self.num_files}: from 1 to {_MOST_FILES:,}")
+        self.source()
+
+    def roles(self) -> tuple[Role, ...]:
+        """The text, and the fields that are kept.
+
+        Raises:
+          UsageError: a column has a name that cannot be, or that another has.
+        """
+        roles = [Role("text", "string", self.text_field)]
+        for part in self.keep_fields.split(",") if self.keep_fields else ():
+            name, _, field = part.partition(":")
+            if not re.fullmatch(r"[A-Za-z_][\w.-]*", name) or ":" in field:
+                raise UsageError(
+                    f"--keep_fields={self.keep_fields}: {part!r} is not FIELD or NAME:FIELD, with "
+                    "commas between several"
+                )
+            taken = [*_OWN_COLUMNS, *(role.name for role in roles)]
+            if name in taken:
+                raise UsageError(
+                    f"--keep_fields={self.keep_fields}: the corpus has a column {name} already; "
+                    f"give another name, as in source_{name}:{field or name}"
+                )
+            roles.append(Role(name, "field", field or name, optional=True))
+        return tuple(roles)
+
+    def source(self) -> Source:
+        """What the flags ask to be read."""
+        return self.source_of(self.input, self.roles())
+
+    def files(self, total_bytes: int) -> int:
+        """How many files the corpus has, for inputs of so many bytes."""
+        if self.num_files != "auto":
+            return int(self.num_files)
+        return min(_MOST_FILES, max(1, -(-total_bytes // _FILE_BYTES)))
+
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the corpus, in order."""
+        kept = [role.name for role in self.roles()[1:]]
+        return ("id", "text", *kept, *(("file", "record") if self.keep_source else ()))
+
+    def parameters(self) -> dict[str, Any]:
+        """What decides the corpus besides the input, by flag."""
+        return {
+            "document": self.document,
+            "text_field": self.text_field,
+            "keep_fields": self.keep_fields,
+            "input_format": self.input_format,
+            "max_document_bytes": self.max_document_bytes,
+            **self.filters.parameters(),
+        }
+
+    def schema(self, total_bytes: int) -> CorpusSchema:
+        """The schema of the corpus that these options make of inputs of so many bytes."""
+        return CorpusSchema(
+            parameters=self.parameters(),
+            columns=self.columns(),
+            files=self.files(total_bytes),
+            file_format=self.file_format,
+        )

@@ -1,0 +1,64 @@
+"""The last step of build_corpus: checks what all workers reported, writes the metadata files."""
+
+from pipelines.corpus.decontamination.hits import hits_file
+from pipelines.corpus.job import CorpusJob, CorpusReport
+from pipelines.corpus.report import report_file
+from pipelines.readers.sources import file_digests, read_blocks
+from pipelines.runners.shuffle import AGAIN, and_more, check_deliveries
+from pipelines.storage import store
+from pipelines.writers import shard_files
+from pipelines.writers.rejects import collect, rejects_file
+from schemas.commands.flag_file import CONFIG
+from schemas.errors import DataError
+from schemas.manifest import DECONTAMINATION, Manifest
+from schemas.typed_json import to_json
+
+
+def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
+    """Checks the equations, writes the metadata files, moves everything into place.
+
+    Raises:
+      DataError: something was lost on the way, too much was rejected, or nothing is left.
+    """
+    _check_complete(report, job)
+    staged = [*report.files, *collect(report.stashed, job.staging)]
+    if job.filters.decontamination.decontaminate:
+        content = store.read(f"{job.staging}/{DECONTAMINATION}")
+        staged.append(shard_files.describe_file(DECONTAMINATION, content))
+    inputs = file_digests(report.digests)
+    contents = {
+        "schema.json": to_json(job.schema),
+        "stats.json": to_json(report.statistics),
+        "inputs.json": to_json(inputs),
+        CONFIG: job.config,
+        **rejects_file(report.rejects),
+        **hits_file(report.hits),
+        **report_file(report, inputs, job),
+    }
+    return shard_files.publish(job.output, job.run, job.schema.fingerprint, staged, contents)
+
+
+def _check_complete(report: CorpusReport, job: CorpusJob) -> None:
+    """Refuses to publish what lost a block, a batch, a file or a document."""
+    statistics = report.statistics
+    check_deliveries(
+        report.deliveries,
+        lambda: read_blocks(job.staging),
+        job.blocks,
+        lambda key: f"partition {key}",
+    )
+    lost = sorted({*job.schema.names()} - {*statistics.files})
+    if lost:
+        raise DataError(
+            f"the runner lost what its workers reported of {lost[0]}{and_more(lost, 'files')}: "
+            f"{AGAIN}"
+        )
+    report.rejects.refuse_too_many(job.max_rejects)
+    if broken := statistics.broken_equations():
+        raise DataError("documents were lost, this is a defect: " + "; ".join(broken))
+    if not statistics.total().documents:
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in statistics.dropped.items())
+        raise DataError(
+            f"no document is left to write; read: {statistics.documents_read:,} "
+            f"({reasons or 'only blank lines'})"
+        )

@@ -1,0 +1,166 @@
+"""What build_corpus does once its command line is read: finds the corpus built, or builds it."""
+
+import shlex
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rich.filesize import decimal
+
+from pipelines.corpus.options import CorpusOptions
+from pipelines.corpus.sidecars import Corpus, CorpusSchema, read_corpus
+from pipelines.corpus.targets.prepare import prepare_filters
+from pipelines.host.tables import facts_table
+from pipelines.readers.sources import Block, has_blocks, plan_blocks
+from pipelines.runners.block_run import BlockRun
+from pipelines.runners.console import Console
+from pipelines.runners.launch import choose_runner
+from pipelines.writers.output_directory import (
+    CORPUS,
+    is_corpus,
+    other_inputs,
+    refuse_another,
+    refuse_others,
+    refuse_own_inputs,
+)
+from pipelines.writers.staging import Staging, find_or_make
+from schemas.commands.flag_file import config_bytes
+from schemas.commands.terminal import number_of
+from schemas.drops import REFUSED, describe_dropped
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+_console = Console(soft_wrap=True)
+
+
+def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
+    """Builds the corpus, or finds it built; with --dry_run it only prints the plan.
+
+    Raises:
+      UsageError: the inputs or the output directory cannot be used so.
+      DataError: the inputs are damaged, or there is nothing in them.
+    """
+    began = time.monotonic()
+    refuse_others(options.output, CORPUS)
+    blocks = plan_blocks(options.source())
+    refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
+    total_bytes = sum(block.bytes for block in blocks)
+    schema = options.schema(total_bytes)
+    beam_arguments, how = choose_runner(beam_arguments, total_bytes)
+    run = BlockRun(
+        "build_corpus",
+        options.source(),
+        options.filters,
+        blocks,
+        beam_arguments,
+        how,
+        options.exchange,
+    )
+    if options.dry_run:
+        _console.print(facts_table(_plan(options, schema, run), title="plan (nothing was written)"))
+        return
+    found = find_or_make(
+        options.output,
+        lambda: _find_finished(options, schema, blocks),
+        lambda staging: _build(options, schema, run, staging),
+    )
+    if found is not None:
+        _console.print(
+            f"{options.output} holds this very corpus already (fingerprint "
+            f"{schema.fingerprint[:12]}): nothing to do"
+        )
+        _print_summary(found)
+    else:
+        _print_summary(read_corpus(options.output), seconds=time.monotonic() - began)
+
+
+def _find_finished(
+    options: CorpusOptions, schema: CorpusSchema, blocks: list[Block]
+) -> Corpus | None:
+    """The corpus in the output directory, if these flags make it of these inputs.
+
+    Raises:
+      UsageError: there is another one; names what differs and how to go on.
+      DataError: there is a damaged one.
+    """
+    refuse_others(options.output, CORPUS)
+    if options.overwrite or not is_corpus(options.output):
+        return None
+    found = read_corpus(options.output)
+    differing = schema.differences(found.schema) or other_inputs(found.inputs, blocks)
+    refuse_another(options.output, "a corpus made otherwise", differing)
+    return found
+
+
+def _build(options: CorpusOptions, schema: CorpusSchema, run: BlockRun, staging: Staging) -> None:
+    """Runs the pipeline, whose last step publishes the corpus."""
+    _console.print(f"{run.facts}; shuffle by {run.exchange}")
+    run.prepare(staging, _console.print)
+    run = prepare_filters(run, staging, _console.print)
+    # Publishing removes the folder.
+    run.execute(
+        wire(options, schema, run, staging),
+        staging,
+        is_done=lambda: not has_blocks(staging.folder),
+    )
+
+
+def wire(
+    options: CorpusOptions, schema: CorpusSchema, run: BlockRun, staging: Staging
+) -> "Callable[[beam.Pipeline], None]":
+    """Gives what adds the transforms to a pipeline."""
+
+    def build(pipeline: "beam.Pipeline") -> None:
+        # Imports Beam, which takes a second.
+        from pipelines.corpus.job import CorpusJob
+        from pipelines.corpus.transforms import BuildCorpus
+
+        job = run.job(
+            CorpusJob,
+            staging,
+            schema=schema,
+            output=options.output,
+            keep_source=options.keep_source,
+            max_rejects=options.max_rejects,
+            config=config_bytes("pipelines.build_corpus", options),
+        )
+        _ = pipeline | BuildCorpus(job)
+
+    return build
+
+
+def _plan(options: CorpusOptions, schema: CorpusSchema, run: BlockRun) -> dict[str, str]:
+    """What --dry_run prints."""
+    files = {part.path: part.size for block in run.blocks for part in block.parts}
+    return {
+        "inputs": f"{number_of(len(files), 'file')}, {decimal(sum(files.values()))}, "
+        f"{number_of(len(run.blocks), 'block')}",
+        "files": f"{schema.files:,} of {schema.file_format}",
+        "columns": ", ".join(schema.columns),
+        "runs": run.how,
+        "fingerprint": schema.fingerprint,
+        "output holds": "a corpus: the run finds whether it is this one"
+        if is_corpus(options.output)
+        else "nothing: the corpus is built",
+    }
+
+
+def _print_summary(corpus: Corpus, *, seconds: float | None = None) -> None:
+    """Prints what a corpus holds, and the commands that follow."""
+    stats, total = corpus.stats, corpus.stats.total()
+    size = sum(file.bytes for file in corpus.documents)
+    facts = {
+        "documents": f"{stats.documents_read:,} read, {total.documents:,} kept",
+        **describe_dropped(stats.dropped, ("duplicates", REFUSED)),
+        "text": f"{decimal(total.text_bytes)} in {total.words:,} words, {decimal(size)} in "
+        f"{number_of(len(corpus.documents), 'file')}",
+    }
+    if seconds is not None:
+        facts["took"] = f"{seconds:.1f} s"
+    directory = shlex.quote(corpus.directory)
+    _console.print(facts_table(facts | {"corpus": corpus.directory}))
+    _console.print(
+        f"train a tokenizer: python -m pipelines.train_tokenizer --input={directory} ..."
+    )
+    _console.print(f"make shards: python -m pipelines.build_shards --input={directory} ...")

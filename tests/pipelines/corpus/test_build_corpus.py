@@ -1,0 +1,185 @@
+"""Whole runs of build_corpus: what a corpus holds, and that any way to run gives the same bytes."""
+
+import json
+import random
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import xxhash
+
+from pipelines.build_corpus import main
+from pipelines.corpus.sidecars import read_corpus
+from schemas.errors import DataError, UsageError
+from tests.tools.places import ROOT
+
+
+def build(source, output, *flags):
+    main([f"--input={source}", f"--output={output}", *flags])
+    return read_corpus(str(output))
+
+
+def rows_of(corpus):
+    """All documents, file after file."""
+    return [
+        row
+        for file in corpus.documents
+        for row in pq.read_table(f"{corpus.directory}/{file.path}").to_pylist()
+    ]
+
+
+def hash_of(text):
+    return xxhash.xxh3_128_hexdigest(text.encode())
+
+
+def write_lines(path, records):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def test_a_corpus_holds_each_document_once_in_the_order_of_hashes(tmp_path):
+    source = tmp_path / "source.jsonl"
+    texts = ["one cat", "two cats", "café noir", "cafe\u0301 noir", "one cat", ""]
+    write_lines(source, [{"text": text, "url": f"u{i}"} for i, text in enumerate(texts)])
+    corpus = build(source, tmp_path / "corpus", "--keep_fields=url,again:url", "--num_files=3")
+    due = {"one cat": "u0", "two cats": "u1", "café noir": "u2"}  # of equal ones the smallest
+    assert rows_of(corpus) == sorted(
+        ({"id": hash_of(t), "text": t, "url": u, "again": u} for t, u in due.items()),
+        key=lambda row: row["id"],
+    )
+    assert [file.path for file in corpus.documents] == [
+        f"documents-0000{i}-of-00003.parquet" for i in range(3)
+    ]
+    stats = corpus.stats
+    assert (stats.documents_read, stats.dropped) == (6, {"duplicates": 2, "empty": 1})
+    assert (stats.total().documents, stats.total().words) == (3, 6)
+    assert stats.total().text_bytes == 7 + 8 + 10
+    assert stats.funnel.removed["duplicates"].documents == 2
+    assert stats.broken_equations() == []
+
+
+def test_fields_of_any_type_are_kept_and_places_are(tmp_path):
+    source = tmp_path / "source.jsonl"
+    values = ["plain", 5, 0.25, True, None, ["a", {"b": 1}], {"c": None}]
+    write_lines(source, [{"text": f"text {i}", "v": value} for i, value in enumerate(values)])
+    corpus = build(source, tmp_path / "corpus", "--keep_fields=v", "--keep_source")
+    found = {row["text"]: row for row in rows_of(corpus)}
+    shown = ["plain", "5", "0.25", "true", "", '["a", {"b": 1}]', '{"c": null}']
+    assert [found[f"text {i}"]["v"] for i in range(7)] == shown
+    lines = source.read_text().splitlines(keepends=True)
+    for i in range(7):
+        row = found[f"text {i}"]
+        assert (row["file"], row["record"]) == (str(source), len("".join(lines[:i])))
+
+
+def test_the_bytes_are_the_same_for_any_files_blocks_workers_and_exchange(tmp_path):
+    rng = random.Random(0)
+    records = [
+        {"text": " ".join(rng.choices("abcdefgh", k=rng.randint(1, 9))), "n": rng.randint(0, 9)}
+        for _ in range(3000)
+    ]
+    write_lines(tmp_path / "whole.jsonl", records)
+    rng.shuffle(records)
+    (tmp_path / "parts").mkdir()
+    for i in range(5):
+        write_lines(tmp_path / f"parts/{i}.jsonl", records[i::5])
+    pq.write_table(pa.Table.from_pylist(records), tmp_path / "table.parquet", row_group_size=99)
+    flags = ["--keep_fields=n", "--num_files=4", "--min_words=3", "--file_format=parquet"]
+    ways = {
+        "whole": ("whole.jsonl", []),
+        "parts": ("parts", ["--exchange=runner"]),
+        "table": ("table.parquet", ["--direct_running_mode=multi_processing"]),
+    }
+    ways["table"][1].append("--direct_num_workers=2")
+    files = {}
+    for name, (source, more) in ways.items():
+        corpus = build(tmp_path / source, tmp_path / f"corpus-{name}", *flags, *more)
+        files[name] = [(file.path, file.sha256) for file in corpus.documents]
+    assert files["whole"] == files["parts"] == files["table"]
+
+
+def test_json_lines_hold_the_same(tmp_path):
+    source = tmp_path / "source.txt"
+    source.write_text('a "quoted"\ttext\nplain\nnorsk: æøå\n')
+    corpus = build(source, tmp_path / "corpus", "--file_format=jsonl", "--keep_source")
+    path = f"{corpus.directory}/{corpus.documents[0].path}"
+    assert path.endswith(".jsonl.zst")
+    with pa.input_stream(path, compression="zstd") as file:
+        rows = [json.loads(line) for line in file.read().decode().splitlines()]
+    assert {row["text"] for row in rows} == {'a "quoted"\ttext', "plain", "norsk: æøå"}
+    assert [row["id"] for row in rows] == sorted(hash_of(row["text"]) for row in rows)
+    assert {row["record"] for row in rows} == {0, 16, 22}
+
+
+def test_a_second_run_finds_it_and_another_is_refused(tmp_path, capsys):
+    source = tmp_path / "source.txt"
+    source.write_text("a text\nanother\n")
+    build(source, tmp_path / "corpus")
+    build(source, tmp_path / "corpus")
+    assert "nothing to do" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="min_words 0 there, 1 here.*--overwrite"):
+        build(source, tmp_path / "corpus", "--min_words=1")
+    source.write_text("a text\nanothe2\n")
+    with pytest.raises(UsageError, match="files of the same sizes but other content"):
+        build(source, tmp_path / "corpus")
+    assert len(rows_of(build(source, tmp_path / "corpus", "--overwrite"))) == 2
+
+
+def test_another_commands_directory_stays(tmp_path):
+    source = tmp_path / "source.txt"
+    source.write_text("a text\n")
+    build(source, tmp_path / "corpus")
+    from pipelines.train_tokenizer import main as train
+
+    with pytest.raises(UsageError, match="holds a corpus"):
+        train([f"--input={source}", f"--output={tmp_path / 'corpus'}", "--vocab_size=300"])
+
+
+@pytest.mark.parametrize(
+    "flag, words",
+    [
+        ("--keep_fields=text", "has a column text already"),
+        ("--keep_fields=a,id", "source_id:id"),
+        ("--keep_fields=a:b:c", "not FIELD or NAME:FIELD"),
+        ("--keep_fields=a,a", "has a column a already"),
+        ("--num_files=0", "from 1 to"),
+        ("--num_files=x", "auto, or a number"),
+        ("--output=", "--output is empty"),
+    ],
+)
+def test_flags_that_cannot_work_are_refused(tmp_path, flag, words):
+    (tmp_path / "a.txt").write_text("a\n")
+    with pytest.raises(UsageError, match=words):
+        main([f"--input={tmp_path / 'a.txt'}", f"--output={tmp_path / 'o'}", flag])
+
+
+def test_nothing_left_is_an_error(tmp_path):
+    source = tmp_path / "source.txt"
+    source.write_text("a text\n")
+    with pytest.raises(DataError, match="no document is left to write; read: 1 .1 min_words"):
+        build(source, tmp_path / "corpus", "--min_words=5")
+    assert sorted(path.name for path in (tmp_path / "corpus").iterdir()) == [".lock"]
+
+
+def test_a_changed_file_is_found(tmp_path):
+    source = tmp_path / "source.txt"
+    source.write_text("a text\n")
+    corpus = build(source, tmp_path / "corpus")
+    path = tmp_path / "corpus" / "stats.json"
+    path.write_bytes(path.read_bytes().replace(b'"words": 2', b'"words": 3'))
+    with pytest.raises(DataError, match="stats.json was changed"):
+        read_corpus(corpus.directory)
+
+
+def test_the_command_answers_with_exit_codes(tmp_path):
+    def run(*flags):
+        command = [sys.executable, "-m", "pipelines.build_corpus", *flags]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+    (tmp_path / "a.txt").write_text("a text\n")
+    assert run(f"--input={tmp_path / 'a.txt'}", f"--output={tmp_path / 'o'}").returncode == 0
+    missing = run(f"--input={tmp_path / 'b.txt'}", f"--output={tmp_path / 'o'}")
+    assert missing.returncode != 0 and "Traceback" not in missing.stderr
+    wrong = run("--inputs=x", f"--output={tmp_path / 'o'}")
+    assert wrong.returncode == 2 and "Traceback" not in wrong.stderr
