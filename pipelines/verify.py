@@ -1,4 +1,4 @@
-"""Re-reads finished shard sets, all of them: `python -m pipelines.verify DIR [DIR ...]`.
+"""Re-reads finished shard sets and corpora, all of them: `python -m pipelines.verify DIR ...`.
 
 What find_duplicates left is verified too.
 
@@ -24,14 +24,23 @@ def main(argv: list[str]) -> None:
     )
     leave_out_pandas()
     # Imports numba and tokenizers, 1 s that --help spares.
+    from pipelines.corpus.check import check_corpus
     from pipelines.corpus.near_duplicates.result import check_result, is_result
     from pipelines.inspection.checks.set_check import Findings, verify_set
+    from pipelines.writers.output_directory import is_corpus
 
     began = time.monotonic()
-    rows = tokens = 0
+    sets = corpora = rows = tokens = documents = 0
     failures = []
     for directory in options.directories:
         try:
+            if is_corpus(directory):
+                checked = check_corpus(directory)
+                corpora += 1
+                documents += checked.documents
+                if checked.problems:
+                    failures.append(Findings(checked.problems).failure(directory))
+                continue
             findings = verify_set(directory, follow_links=options.follow_links)
             if findings.problems and is_result(directory):  # which is no set
                 findings = Findings(problems=list(check_result(directory)))
@@ -42,13 +51,23 @@ def main(argv: list[str]) -> None:
             say(f"note: {directory}: {note}", sys.stderr)
         if findings.problems:
             failures.append(findings.failure(directory))
+        sets += 1
         rows += findings.rows
         tokens += findings.tokens
     if failures:
         raise DataError("\n".join(failures))
-    counts = [number_of(len(options.directories), "set"), number_of(rows, "row")]
-    counts += [number_of(tokens, "token"), f"{time.monotonic() - began:.1f} s"]
-    say(f"ok: {', '.join(counts)}")
+    counts = [
+        number_of(number, *unit)
+        for number, *unit in (
+            (sets, "set"),
+            (corpora, "corpus", "corpora"),
+            (documents, "document"),
+            (rows, "row"),
+            (tokens, "token"),
+        )
+        if number
+    ]
+    say(f"ok: {', '.join(counts)}, {time.monotonic() - began:.1f} s")
 
 
 if __name__ == "__main__":

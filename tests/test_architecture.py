@@ -36,7 +36,7 @@ FLOORS = [
     {"inspection/checks", "inspection/report"},
     {"corpus/targets", "corpus/partition"},
     {"corpus/near_duplicates", "corpus/sidecars"},
-    {"corpus/job", "corpus/options"},
+    {"corpus/check", "corpus/job", "corpus/options"},
     {"corpus/report"},
     {"corpus/publish"},
     {"corpus/transforms"},

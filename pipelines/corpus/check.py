@@ -1,0 +1,140 @@
+"""Re-reads a finished corpus, all of it: what `verify` does with each."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.corpus.partition import partition_of
+from pipelines.corpus.sidecars import BINS, Corpus, FileStatistics, bins_of, read_corpus
+from pipelines.corpus.words import count_words
+from pipelines.host.arrow import pc
+from pipelines.readers.documents import Documents, Role
+from pipelines.readers.sources import Source, plan_blocks, read_block
+from pipelines.rows.routing import content_digests
+from pipelines.storage import store
+from schemas.errors import DataError, TextmillError
+from schemas.manifest import MANIFEST, ManifestFile
+
+_NO_ID = bytes(16)
+
+
+@dataclass
+class CorpusFindings:
+    """What `check_corpus` found.
+
+    Attributes:
+      problems: each a sentence that names the file.
+      documents: that were read.
+    """
+
+    problems: list[str] = field(default_factory=list)
+    documents: int = 0
+
+
+def check_corpus(directory: str) -> CorpusFindings:
+    """Compares every file with its sha256, and every document with its id, its file and the counts.
+
+    Raises:
+      DataError: there is no corpus, or its metadata files contradict each other.
+    """
+    corpus, findings = read_corpus(directory), CorpusFindings()
+    for file in corpus.manifest.files:
+        if store.sha256(os.path.join(directory, file.path)) != file.sha256:
+            findings.problems.append(f"{file.path}: its sha256 is not the one in {MANIFEST}")
+    if not findings.problems:
+        findings.problems += list(_check_documents(corpus, findings))
+        for file in corpus.manifest.files:
+            if file.split not in (None, "documents") and not findings.problems:
+                findings.problems += list(_check_removed(corpus, file))
+    return findings
+
+
+def _check_documents(corpus: Corpus, findings: CorpusFindings) -> Iterator[str]:
+    last, lengths = _NO_ID, np.zeros(BINS, np.int64)
+    for number, file in enumerate(corpus.documents):
+        counts = FileStatistics()
+        try:
+            for documents in read_file(corpus, file, corpus.schema.columns):
+                if documents.rejects or documents.empty:
+                    first = documents.rejects[0].detail if documents.rejects else "no id"
+                    raise DataError(f"a document cannot be read: {first}")
+                ids, text = documents.columns["id"], documents.columns["text"]
+                digests = content_digests(text)
+                last = _check_order(ids, digests, last)
+                if (partition_of(digests, corpus.schema.files) != number).any():
+                    raise DataError("a document is of another file, by its id")
+                words = count_words(text)
+                lengths += np.array(bins_of(words))
+                counts = FileStatistics(
+                    counts.documents + len(ids),
+                    counts.text_bytes + int(pc.sum(pc.binary_length(text)).as_py() or 0),
+                    counts.words + int(words.sum()),
+                    corpus.stats.files[file.path].near_duplicates,
+                )
+        except TextmillError as error:
+            yield f"{file.path}: {error}"
+            continue
+        findings.documents += counts.documents
+        if counts != corpus.stats.files[file.path]:
+            yield f"{file.path}: stats.json has {corpus.stats.files[file.path]}, not {counts}"
+    if not findings.problems and tuple(lengths.tolist()) != corpus.stats.lengths:
+        yield f"stats.json: lengths are {corpus.stats.lengths}, not {tuple(lengths.tolist())}"
+
+
+def _check_order(ids: pa.LargeStringArray, digests: np.ndarray, last: bytes) -> bytes:
+    """Refuses ids that are not the hashes of the texts, or not in order; gives the last one."""
+    if not len(digests):
+        return last
+    if pc.unique(pc.binary_length(ids)).to_pylist() != [32]:
+        raise DataError("an id does not have 32 hexadecimal digits")
+    try:
+        given = bytes.fromhex("".join(ids.to_pylist()))
+    except ValueError as error:
+        raise DataError("an id does not have 32 hexadecimal digits") from error
+    if given != digests.tobytes():
+        raise DataError("an id is not the hash of its text")
+    halves = digests.view(">u8").reshape(-1, 2).astype(np.uint64)
+    high, low = halves[:, 0], halves[:, 1]
+    grows = (high[1:] > high[:-1]) | ((high[1:] == high[:-1]) & (low[1:] > low[:-1]))
+    if not grows.all() or (last != _NO_ID and digests[0].tobytes() <= last):
+        raise DataError("documents are not in the order of their ids, each once")
+    return digests[-1].tobytes()
+
+
+def _check_removed(corpus: Corpus, file: ManifestFile) -> Iterator[str]:
+    """Refuses a listed near-duplicate that the corpus holds."""
+    number = corpus.schema.removed_names().index(file.path)
+    documents = corpus.documents[number]
+    try:
+        removed = _ids(corpus, file, "id")
+        kept = _ids(corpus, documents, "id")
+    except TextmillError as error:
+        yield f"{file.path}: {error}"
+        return
+    if pc.any(pc.is_in(removed, value_set=kept)).as_py():
+        yield f"{file.path}: a removed document is in {documents.path}"
+    if len(removed) != file.rows or len(pc.unique(removed)) != len(removed):
+        yield f"{file.path}: it does not list {file.rows:,} documents, each once"
+
+
+def _ids(corpus: Corpus, file: ManifestFile, column: str) -> pa.LargeStringArray:
+    pieces = [piece.columns[column] for piece in read_file(corpus, file, (column,))]
+    return pa.concat_arrays([pa.array([], pa.large_string()), *pieces])
+
+
+def read_file(corpus: Corpus, file: ManifestFile, columns: tuple[str, ...]) -> Iterator[Documents]:
+    """The documents of a file in pieces, with some of its columns; the first is not empty.
+
+    Raises:
+      DataError, UsageError: it cannot be read, or lacks a column.
+    """
+    if not file.rows:
+        return
+    path = os.path.join(corpus.directory, file.path)
+    kept = tuple(Role(name, "field", name) for name in columns[1:])
+    source = Source((path,), roles=(Role(columns[0], "string", columns[0]), *kept))
+    for block in plan_blocks(source):
+        yield from read_block(block, source)

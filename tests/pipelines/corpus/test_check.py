@@ -1,0 +1,117 @@
+"""What verify finds in corpora that were changed, by accident or by someone."""
+
+import hashlib
+import json
+import random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.build_corpus import main as build
+from pipelines.corpus.sidecars import CorpusSchema
+from pipelines.verify import main as verify
+from schemas.errors import DataError
+from schemas.manifest import Manifest, ManifestFile
+from schemas.typed_json import to_json
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    source = tmp_path / "source.jsonl"
+    lines = [json.dumps({"text": f"a text about {i} things", "url": f"u{i}"}) for i in range(40)]
+    source.write_text("\n".join(lines) + "\n")
+    output = tmp_path / "corpus"
+    build([f"--input={source}", f"--output={output}", "--keep_fields=url", "--num_files=2"])
+    return output
+
+
+def seal(corpus, **rows):
+    """Makes sizes, sums and digests of MANIFEST.json those of the files as they are now."""
+    values = json.loads((corpus / "MANIFEST.json").read_text())
+    files = []
+    for file in values["files"]:
+        content = (corpus / file["path"]).read_bytes()
+        file |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        file["rows"] = rows.get(file["path"].split("-of")[0].replace("-", "_"), file["rows"])
+        files.append(ManifestFile(**file))
+    fingerprint = json.loads((corpus / "schema.json").read_text())["fingerprint"]
+    manifest = Manifest(values["format_version"], fingerprint, tuple(files))
+    (corpus / "MANIFEST.json").write_bytes(to_json(manifest))
+
+
+def change_table(corpus, change):
+    path = next(corpus.glob("documents-00000*"))
+    table = change(pq.read_table(path))
+    pq.write_table(table, path)
+    return table
+
+
+def test_a_whole_corpus_is_ok(corpus, capsys):
+    verify([str(corpus)])
+    assert capsys.readouterr().out.startswith("ok: 1 corpus, 40 documents, ")
+
+
+def test_every_changed_byte_is_found(corpus):
+    rng = random.Random(0)
+    for path in sorted(p for p in corpus.iterdir() if p.name != ".lock"):
+        content = path.read_bytes()
+        for place in rng.sample(range(len(content)), min(len(content), 12)):
+            changed = bytearray(content)
+            changed[place] ^= 1 << rng.randrange(8)
+            path.write_bytes(bytes(changed))
+            with pytest.raises(DataError):
+                verify([str(corpus)])
+        path.write_bytes(content)
+    verify([str(corpus)])
+
+
+def column(table, name, values):
+    return table.set_column(table.schema.get_field_index(name), name, pa.array(values))
+
+
+def test_changed_documents_are_found_where_all_sums_are_right(corpus):
+    texts = {
+        "an id is not the hash of its text": lambda t: column(
+            t, "text", ["another", *t["text"].to_pylist()[1:]]
+        ),
+        "not in the order": lambda t: t.take(list(range(len(t)))[::-1]),
+        "does not have 32 hexadecimal": lambda t: column(t, "id", ["x" * 31] * len(t)),
+        "has no field 'url'": lambda t: t.drop_columns(["url"]),
+    }
+    path = next(corpus.glob("documents-00000*"))
+    content = path.read_bytes()
+    for words, change in texts.items():
+        change_table(corpus, change)
+        seal(corpus)
+        with pytest.raises(DataError, match=words):
+            verify([str(corpus)])
+        path.write_bytes(content)
+
+
+def test_a_missing_document_is_found(corpus):
+    table = change_table(corpus, lambda t: t.slice(1))
+    seal(corpus, documents_00000=len(table))
+    with pytest.raises(DataError, match="where stats.json says"):
+        verify([str(corpus)])
+
+
+def test_a_schema_of_other_columns_or_files_is_found(corpus):
+    values = json.loads((corpus / "schema.json").read_text())
+    for change in ({"files": 3}, {"columns": ("id", "text", "date")}, {"file_format": "jsonl"}):
+        changed = {**values, "columns": tuple(values["columns"]), **change, "fingerprint": ""}
+        (corpus / "schema.json").write_bytes(to_json(CorpusSchema(**changed)))
+        seal(corpus)
+        with pytest.raises(DataError):
+            verify([str(corpus)])
+
+
+def test_a_parquet_bomb_is_refused_in_bounded_memory(corpus):
+    path = next(corpus.glob("documents-00000*"))
+    rows = 10_000_000
+    columns = {"id": pa.repeat("0" * 32, rows), "text": pa.repeat("a", rows)}
+    pq.write_table(pa.table({**columns, "url": pa.repeat("u", rows)}), path, compression="zstd")
+    assert path.stat().st_size < rows
+    seal(corpus, documents_00000=path.stat().st_size)
+    with pytest.raises(DataError):
+        verify([str(corpus)])
