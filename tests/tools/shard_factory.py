@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.encoding.engines import GOLDEN_TEXTS
 from pipelines.writers.tfds_info import tfds_files
 from pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from schemas.drops import Funnel, Removed, Sample
@@ -34,7 +35,7 @@ def mlm_schema(**changes) -> Schema:
         special_ids=dict(SPECIAL_IDS),
         all_special_ids=(0, 1, 2, 3, 4),
         tokenizer_sha256="",
-        golden=(),
+        golden=tuple((text, (UNK,) * len(text.split())) for text in GOLDEN_TEXTS),
         packing="best_fit",
         static_masking=True,
         mask_rate=0.15,

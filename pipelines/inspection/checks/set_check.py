@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import numpy as np
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
@@ -274,10 +275,13 @@ class _SetCheck:
                 raise DataError(
                     f"{path} has the {name} {quote(found)}, schema.json says {quote(due)}"
                 )
-        now = dict(tokenizer.golden)
-        for text, ids in schema.golden:
-            if now.get(text, ids) != ids:
-                raise DataError(f"{path} gives {now[text]} for {text!r}, schema.json says {ids}")
+        if schema.golden != tokenizer.golden:
+            pairs = zip_longest(tokenizer.golden, schema.golden)
+            [found, due] = next((now, stated) for now, stated in pairs if now != stated)
+            raise DataError(
+                f"{path} gives the golden text and ids {quote(found)}, schema.json says "
+                f"{quote(due)}"
+            )
         task = task_class(schema.task)
         found = task.surroundings(schema, tokenizer)
         due = tuple(tuple(schema.parameters.get(n, ())) for n in ("prefix_ids", "suffix_ids"))

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.inspection.checks.set_check import verify_set
 from pipelines.verify import main
 from schemas.errors import DataError, UsageError
@@ -220,16 +221,23 @@ def test_another_tokenizer_is_found(directory):
     assert "tokenizer.json is not the tokenizer of schema.json" in problem
 
 
-def test_golden_ids_that_the_tokenizer_does_not_give_are_found(tmp_path):
-    from pipelines.encoding.tokenizer import LoadedTokenizer
-
-    tokenizer = LoadedTokenizer(tokenizer_json(50))
-    for golden, number in ((tokenizer.golden, 0), (((tokenizer.golden[0][0], (49,)),), 1)):
-        directory = tmp_path / str(number)
-        write_mlm_set(directory, golden=golden)
-        problems = _problems(directory)
-        assert len(problems) == number
-        assert all("schema.json says (49,)" in problem for problem in problems)
+def test_golden_texts_and_ids_that_the_tokenizer_does_not_give_are_found(tmp_path):
+    golden = LoadedTokenizer(tokenizer_json(50)).golden
+    (text, ids), *others = golden
+    changed = {
+        "other ids": ((text, (49,)), *others),
+        "another text": ((text + "x y", ids), *others),
+        "no text": (("", ids), *others),
+        "one less": golden[:-1],
+        "one more": (*golden, ("w5", (5,))),
+        "another order": golden[::-1],
+        "none": (),
+    }
+    for name, stated in {"as published": golden, **changed}.items():
+        write_mlm_set(tmp_path / name, golden=stated)
+        problems = _problems(tmp_path / name)
+        assert len(problems) == (name in changed), name
+        assert all("gives the golden text and ids" in problem for problem in problems)
 
 
 @pytest.mark.parametrize(
