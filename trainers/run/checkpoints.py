@@ -18,6 +18,7 @@ import re
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import (
     Any,
     Callable,
@@ -155,7 +156,7 @@ class Checkpoints:
         for directory in (self.directory, self.best_directory):
             for path in directory.glob("*" + PARTIAL):
                 shutil.rmtree(str(path))
-        newest_whole(numbered(self.directory), say)
+        newest_whole(numbered(self.directory), say, numbered(self.best_directory))
 
     def save(self, progress: Progress, weights: Arrays, state: Arrays) -> None:
         """Writes the state after `progress.step` steps, unless it is there already.
@@ -179,6 +180,16 @@ class Checkpoints:
         for step, path in numbered(self.best_directory).items():
             if step not in (progress.best_step, self._known_best):
                 shutil.rmtree(str(path))
+
+    def forget_lost_best(self, progress: Progress) -> Optional[str]:
+        """Makes the next evaluation the best where the best weights were removed; says so."""
+        if progress.best_step is None or progress.best_step in numbered(self.best_directory):
+            return None
+        lost, progress.best, progress.best_step = progress.best_step, None, None
+        return (
+            f"the best weights, after step {lost}, are not in {self.best_directory}: the best of "
+            "the evaluations to come takes their place"
+        )
 
     def save_best(self, progress: Progress, weights: Arrays) -> None:
         """Writes the weights as the best so far; raises as `save`.
@@ -371,26 +382,36 @@ def check_whole(checkpoint: Path, instead: str) -> None:
         raise DataError(f"the checkpoint {checkpoint} is damaged: {damage}. {instead}")
 
 
-def newest_whole(checkpoints: Mapping[int, Path], say: Callable[[str], None]) -> Optional[int]:
+def newest_whole(
+    checkpoints: Mapping[int, Path],
+    say: Callable[[str], None],
+    best: Mapping[int, Path] = MappingProxyType({}),
+) -> Optional[int]:
     """The step to go on from: that of the newest checkpoint that is whole; None without any.
 
-    Newer ones, which are damaged, get names that end in .damaged, and `say` gets a line for each.
+    A checkpoint is whole with the `best` weights up to its step: a run that goes on from it keeps
+    them. Newer ones, which are damaged, get names that end in .damaged, and `say` gets a line for
+    each.
 
     Raises:
       DataError: all are damaged; nothing was renamed.
       OSError: one cannot be read.
     """
+    best_damages = {at: damage for at in sorted(best) if (damage := damage_of(best[at]))}
     damages: Dict[int, str] = {}
     for step in sorted(checkpoints, reverse=True):
-        damage = damage_of(checkpoints[step])
+        of_best = next((damage for at, damage in best_damages.items() if at <= step), None)
+        damage = damage_of(checkpoints[step]) or of_best
         if damage is None:
             break
         damages[step] = damage
     else:
         if damages:
+            culprits = [at for at, damage in best_damages.items() if damage in damages.values()]
+            without = "".join(f", remove {best[at]} to resume without it" for at in culprits)
             raise DataError(
-                f"no checkpoint is whole: {'; '.join(damages.values())}. Copy one from a backup, "
-                "or start anew with another --output"
+                f"no checkpoint is whole: {'; '.join(dict.fromkeys(damages.values()))}. Copy one "
+                f"from a backup{without}, or start anew with another --output"
             )
         return None
     for newer, damage in damages.items():

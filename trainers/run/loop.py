@@ -146,6 +146,8 @@ class Loop:
         stored = self.checkpoints.read(self.start, self.plan.model)
         lines = each_metrics(self.metrics_path)
         self.progress = Progress.resumed(stored.progress, lines, self.task)
+        if lost := self.checkpoints.forget_lost_best(self.progress):
+            self.line.say(f"note: {lost}")
         return stored.weights, stored.state
 
     def _facts(self) -> str:

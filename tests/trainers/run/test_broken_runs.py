@@ -290,6 +290,15 @@ def test_a_damaged_run_goes_on_from_what_is_whole(train, whole, stopped, tmp_pat
     assert states_of(run) == states_of(whole)
 
 
+def test_damaged_best_weights_are_measured_again(train, whole, stopped, tmp_path, capfd):
+    run = shutil.copytree(stopped, tmp_path / "run")
+    (run / "best" / "5" / "progress.json").write_bytes(b"{}")
+    train(run, "--resume")
+    assert "resuming after step 4 of 12" in capfd.readouterr().err
+    assert lines_of(run) == lines_of(whole)
+    assert states_of(run) == states_of(whole)
+
+
 def test_a_run_is_refused_by_every_other_trainer(trainer, stopped, sets, tmp_path):
     before = files_of(stopped)
     for other in TRAINERS:

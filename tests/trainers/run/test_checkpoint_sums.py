@@ -112,3 +112,21 @@ def test_without_a_whole_one_nothing_is_renamed(folder):
     with pytest.raises(DataError, match="no checkpoint is whole: .*10/state.safetensors is"):
         newest_whole(numbered(folder), print)
     assert sorted(numbered(folder)) == [2, 10]
+
+
+def test_a_checkpoint_is_whole_with_the_best_weights_up_to_its_step(folder):
+    best = {step: folder / "best" / str(step) for step in (1, 8, 11)}
+    for path in best.values():
+        shutil.copytree(folder / "2", path)
+    (best[11] / STATE).write_bytes(b"wdights")  # newer than all: a resumed run makes it anew
+    said = []
+    assert newest_whole(numbered(folder), said.append, best) == 10 and not said
+    (best[8] / STATE).write_bytes(b"wdights")
+    (best[1] / STATE).write_bytes(b"wdights")
+    with pytest.raises(DataError, match="no checkpoint is whole: .*best/1/state") as refused:
+        newest_whole(numbered(folder), print, best)
+    assert f"from a backup, remove {best[1]} to resume without it, or" in str(refused.value)
+    shutil.rmtree(best.pop(1))
+    assert newest_whole(numbered(folder), said.append, best) == 2
+    [line] = said
+    assert f"after step 10 is damaged: {best[8] / STATE} is not what was written" in line

@@ -8,6 +8,8 @@ import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -141,6 +143,21 @@ def test_a_best_is_kept_until_a_checkpoint_knows_the_newer(tmp_path):
     assert names_in(tmp_path / "best") == ["4"]
     save(checkpoints, 8, best_step=4)
     assert (checkpoints.best, checkpoints.steps) == (4, [8])
+
+
+def test_of_best_weights_that_were_removed_the_next_take_the_place(tmp_path):
+    checkpoints, task = (
+        Checkpoints(tmp_path),
+        SimpleNamespace(best_by="loss", best_is_highest=False),
+    )
+    progress = Progress(4, best=1.5, best_step=4, without_better=1)
+    checkpoints.save_best(progress, weights_of(4))
+    assert checkpoints.forget_lost_best(progress) is None and progress.best == 1.5
+    shutil.rmtree(tmp_path / "best" / "4")
+    said = checkpoints.forget_lost_best(progress) or ""
+    assert said.startswith(f"the best weights, after step 4, are not in {tmp_path}/best: ")
+    assert progress.count(6, {"loss": 2.0}, task) and progress.best_step == 6
+    assert checkpoints.forget_lost_best(Progress(4)) is None
 
 
 def chosen(tmp_path: Path, which: str | None) -> list[str]:
