@@ -27,6 +27,7 @@ HEAVY = {
 FLOORS = [
     {"configs", "host", "storage"},
     {"readers", "rows"},
+    {"user_filter"},
     {"corpus/decontamination"},
     {"corpus", "writers"},
     {"encoding"},
@@ -44,7 +45,7 @@ FLOORS = [
     {"build", "train"},
     {"runners/preflight"},
 ]
-LOOSE = {"input_options"}  # of the files beside the rooms, the one that is no entry
+LOOSE = {"input_options", "user_filter"}  # of the files beside the rooms, those that are no entry
 # Beam is wired here and in commands; no other file knows Beam, or what runs it.
 WIRING = {"build/run", "build/transforms", "runners", "train/run", "train/transforms"}
 WIRING |= {f"corpus/{file}" for file in ("near_duplicates/run", "near_duplicates/transforms")}

@@ -13,15 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.corpus.decontamination.hits import Hit
-from pipelines.corpus.filters import Filters, load_filter
+from pipelines.corpus.filters import Filters
 from pipelines.corpus.normalization import normalize_texts
 from pipelines.corpus.rules.table import apply_rules, rules_of
 from pipelines.readers.documents import Documents, Role
+from pipelines.user_filter import ask_filter, load_filter
 from schemas.drops import Observed, total_counts
-from schemas.errors import DataError
-
-_LONGEST_REASON = 60
-_MOST_REASONS = 100  # of a user's function in one block: more are no reasons but remarks
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ def filter_documents(filters: Filters, documents: Documents, roles: tuple[Role, 
     applied = apply_rules(columns, texts, rules_of(filters, len(texts)))
     kept, left, reasons = applied.columns, applied.left, applied.reasons
     if filters.filter:
-        asked = _ask_function(filters.filter, documents.keep(left, kept))
+        asked = ask_filter(filters.filter, documents.keep(left, kept))
         reasons |= {int(left[place]): reason for place, reason in asked.items()}
         left = np.delete(left, list(asked))
         kept = kept.take(pa.array(np.delete(np.arange(len(kept)), list(asked)))) if asked else kept
@@ -101,46 +98,6 @@ def filter_documents(filters: Filters, documents: Documents, roles: tuple[Role, 
 
 def _texts(roles: tuple[Role, ...]) -> list[str]:
     return [role.name for role in roles if role.values.is_text]
-
-
-def _ask_function(name: str, documents: Documents) -> dict[int, str]:
-    """Asks the user's function about every document."""
-    function = load_filter(name)
-    reasons: dict[int, str] = {}
-    for place, document in enumerate(documents.columns.to_pylist()):
-        try:
-            reason = function(dict(document))
-        except (Exception, SystemExit) as error:
-            said = " ".join(f"{type(error).__name__}: {error}".split())
-            raise DataError(
-                f"--filter={name} failed with {said} on a document of "
-                f"{documents.reject(place, '', '').place}, {_brief(document)}: mend the function; "
-                "it is given a dict of the document's roles"
-            ) from error
-        if not reason and not isinstance(reason, bool):
-            continue
-        if not isinstance(reason, str) or not reason.isprintable() or len(reason) > _LONGEST_REASON:
-            raise DataError(
-                f"--filter={name} returned {reason!r:.100} for a document of "
-                f"{documents.reject(place, '', '').place}, {_brief(document)}: it must return a "
-                f"reason of at most {_LONGEST_REASON} printable characters to drop the document, "
-                "or None to keep it"
-            )
-        reasons[place] = f"filter:{reason}"
-    if len(set(reasons.values())) > _MOST_REASONS:
-        raise DataError(
-            f"--filter={name} gave {len(set(reasons.values())):,} different reasons for "
-            f"{len(documents.text):,} documents, such as {min(reasons.values())!r}: reasons are "
-            f"counted, so let there be at most {_MOST_REASONS}"
-        )
-    return reasons
-
-
-def _brief(document: dict[str, Any]) -> str:
-    """A document's id, if it has one, and how it begins."""
-    named = f"with id {document['id']!r}, " if document.get("id") else ""
-    begins = next(value for key, value in document.items() if key != "id")
-    return f"{named}which begins {str(begins)[:60]!r}"
 
 
 def _lines(read: Documents, reasons: dict[int, str], measured: dict[int, tuple]) -> bytes:

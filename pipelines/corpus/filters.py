@@ -1,12 +1,6 @@
 """The flags that say which documents are kept, and in what normal form."""
 
-import functools
-import hashlib
-import importlib
-import re
-import sys
 import unicodedata
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, get_args
 
@@ -18,6 +12,7 @@ from pipelines.corpus.rules.fineweb import FINEWEB, FinewebFlags
 from pipelines.corpus.rules.gopher import GOPHER, GopherFlags
 from pipelines.corpus.rules.language import asked_labels, parse_languages
 from pipelines.corpus.rules.presets import asked_for
+from pipelines.user_filter import FilterFlag, check_name, filter_parameters
 from schemas.errors import UsageError
 from schemas.features import is_training
 
@@ -49,9 +44,7 @@ class Filters:
     quality: str | None = None
     """Rules of papers for English text, with their numbers: gopher, c4, fineweb, or several with
     commas between. A flag of a single rule wins."""
-    filter: str = ""
-    """package.module:function, called with each document that the others keep, a dict of its roles
-    ({"text": "..."}); returns why it is dropped, or None to keep it."""
+    filter: FilterFlag = ""
     keep_rejects: bool = False
     """Keep the text of dropped documents, in rejects/filtered.jsonl."""
     gopher: Annotated[GopherFlags, tyro.conf.arg(name="")] = GopherFlags()
@@ -91,11 +84,7 @@ class Filters:
                     f"--quality={self.quality}: {name!r} is none of {', '.join(PAPERS)}; several "
                     "have commas between"
                 )
-        if self.filter and (not re.fullmatch(r"[\w.]+:\w+", self.filter) or ".py:" in self.filter):
-            raise UsageError(
-                f"--filter={self.filter}: not package.module:function, as in my_filters:is_spam; "
-                "the module's name as Python imports it, without folders and .py"
-            )
+        check_name(self.filter)
 
     @property
     def presets(self) -> tuple[str, ...]:
@@ -144,7 +133,7 @@ class Filters:
         """What decides, by flag name, for the fingerprint of what is made.
 
         With the numbers of each rule of --quality; a flag that is None is left out.
-        With `filter_sha256`, of the file that holds the function: an edited filter is another one.
+        With `filter_sha256`: an edited filter is another one.
         With `unicode`, whose version decides the normal form of characters new to it.
 
         Raises:
@@ -159,8 +148,7 @@ class Filters:
         values |= self.decontamination.parameters()
         for name, paper in PAPERS.items():
             values |= asked_for(getattr(self, name), paper, name in self.presets)
-        if self.filter:
-            values["filter_sha256"] = _source_sha256(self.filter)
+        values |= filter_parameters(self.filter)
         if self.normalize != "none":
             values["unicode"] = unicodedata.unidata_version
         return values
@@ -175,39 +163,3 @@ def _flags(values: dict[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         flags |= value if isinstance(value, dict) else {name: value}
     return flags
-
-
-@functools.cache
-def load_filter(name: str) -> Callable[[dict[str, Any]], object]:
-    """Imports `package.module:function`.
-
-    Raises:
-      UsageError: it cannot be imported, or is no function; says why.
-    """
-    module_name, _, attribute = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UsageError(
-            f"--filter={name}: {module_name} cannot be imported ({said}); it must lie where you "
-            "run the command, or on PYTHONPATH, on every worker"
-        ) from error
-    function = getattr(module, attribute, None)
-    if not callable(function):
-        functions = [n for n, value in vars(module).items() if callable(value) and n[0] != "_"]
-        raise UsageError(
-            f"--filter={name}: {module_name} has no function {attribute!r}; it has "
-            f"{', '.join(sorted(functions)[:9]) or 'none'}"
-        )
-    return function
-
-
-def _source_sha256(name: str) -> str:
-    """Of the file that holds the function; "" of a module without one."""
-    load_filter(name)
-    path = getattr(sys.modules[name.partition(":")[0]], "__file__", None)
-    if not path:
-        return ""
-    with open(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()

@@ -16,7 +16,6 @@ from pipelines.build.options import BuildOptions
 from pipelines.build.plan import Run, estimate
 from pipelines.build.run import complete, wire
 from pipelines.corpus.decontamination.options import Decontamination
-from pipelines.corpus.filters import load_filter
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.readers.files import expand_lists, is_url
 from pipelines.readers.sources import Block, plan_blocks
@@ -28,6 +27,7 @@ from pipelines.runners.preflight.job import Check, check_flags, check_job
 from pipelines.storage import store
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.run import refuse_unusable, run_of, wire_counting
+from pipelines.user_filter import load_filter
 from pipelines.writers.staging import STAGING, Staging
 from schemas.commands.terminal import in_time, number_of
 from schemas.errors import DataError, TextmillError, UsageError, one_line

@@ -30,11 +30,11 @@ from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.runners.runner import create_runner
 from rich.filesize import decimal
 
-from pipelines.corpus.filters import load_filter
 from pipelines.readers.files import is_url
 from pipelines.runners.beam_flags import Workers, runner_flags
 from pipelines.runners.console import Console
 from pipelines.runners.worker_package import package_code
+from pipelines.user_filter import load_filter
 from schemas.errors import TextmillError, one_line
 
 _INSTALL_SECONDS, _LOAD_SECONDS = 900, 300

@@ -1,0 +1,133 @@
+"""The user's own filter (`--filter=package.module:function`): loaded, asked, and checked.
+
+The function gets a document as a dict of its roles ({"text": "..."}), and returns the reason for
+which the document is dropped, or None to keep it. Reasons are counted as `filter:REASON`.
+"""
+
+import functools
+import hashlib
+import importlib
+import re
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import tyro
+
+from pipelines.readers.documents import Documents
+from schemas.errors import DataError, UsageError
+
+_LONGEST_REASON = 60
+_MOST_REASONS = 100  # of one block: more are no reasons but remarks
+
+FilterFlag = Annotated[
+    str,
+    tyro.conf.arg(
+        help='package.module:function, called with each document as a dict of its roles ({"text": '
+        '"..."}) after all other rules; returns why the document is dropped, or None to keep it.'
+    ),
+]
+
+
+def check_name(name: str) -> None:
+    """Refuses a value of --filter that names no function of a module; "" names none and passes.
+
+    Raises:
+      UsageError: shows the form.
+    """
+    if name and (not re.fullmatch(r"[\w.]+:\w+", name) or ".py:" in name):
+        raise UsageError(
+            f"--filter={name}: not package.module:function, as in my_filters:is_spam; "
+            "the module's name as Python imports it, without folders and .py"
+        )
+
+
+@functools.cache
+def load_filter(name: str) -> Callable[[dict[str, Any]], object]:
+    """Imports `package.module:function`, once a process.
+
+    Raises:
+      UsageError: it cannot be imported, or is no function; says why.
+    """
+    module_name, _, attribute = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        raise UsageError(
+            f"--filter={name}: {module_name} cannot be imported ({_in_a_line(error)}); it must lie "
+            "where you run the command, or on PYTHONPATH, on every worker"
+        ) from error
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        functions = [n for n, value in vars(module).items() if callable(value) and n[0] != "_"]
+        raise UsageError(
+            f"--filter={name}: {module_name} has no function {attribute!r}; it has "
+            f"{', '.join(sorted(functions)[:9]) or 'none'}"
+        )
+    return function
+
+
+def filter_parameters(name: str) -> dict[str, str]:
+    """What decides, for the fingerprint: the name, and `filter_sha256` of the function's file.
+
+    Raises:
+      UsageError: see `load_filter`.
+    """
+    if not name:
+        return {"filter": ""}
+    load_filter(name)
+    path = getattr(sys.modules[name.partition(":")[0]], "__file__", None)
+    if not path:  # a module that is built in
+        return {"filter": name, "filter_sha256": ""}
+    with open(path, "rb") as file:
+        return {"filter": name, "filter_sha256": hashlib.sha256(file.read()).hexdigest()}
+
+
+def ask_filter(name: str, documents: Documents) -> dict[int, str]:
+    """Asks the function about every document.
+
+    Returns:
+      position to `filter:REASON` of the documents to drop, ascending.
+
+    Raises:
+      UsageError: see `load_filter`.
+      DataError: the function failed or returned no reason; names it and the document.
+    """
+    function = load_filter(name)
+    reasons: dict[int, str] = {}
+    for place, document in enumerate(documents.columns.to_pylist()):
+        try:
+            reason = function(dict(document))
+        except (Exception, SystemExit) as error:
+            raise DataError(
+                f"--filter={name} failed with {_in_a_line(error)} on a document of "
+                f"{_show(documents, place, document)}: mend the function; it is given a dict of "
+                "the document's roles"
+            ) from error
+        if not reason and not isinstance(reason, bool):
+            continue
+        if not isinstance(reason, str) or not reason.isprintable() or len(reason) > _LONGEST_REASON:
+            raise DataError(
+                f"--filter={name} returned {reason!r:.100} for a document of "
+                f"{_show(documents, place, document)}: it must return a reason of at most "
+                f"{_LONGEST_REASON} printable characters to drop the document, or None to keep it"
+            )
+        reasons[place] = f"filter:{reason}"
+    if len(set(reasons.values())) > _MOST_REASONS:
+        raise DataError(
+            f"--filter={name} gave {len(set(reasons.values())):,} different reasons for "
+            f"{len(documents.text):,} documents, such as {min(reasons.values())!r}: reasons are "
+            f"counted, so let there be at most {_MOST_REASONS}"
+        )
+    return reasons
+
+
+def _in_a_line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _show(documents: Documents, place: int, document: dict[str, Any]) -> str:
+    """Where a document is, its id, if it has one, and how it begins."""
+    named = f"with id {document['id']!r}, " if document.get("id") else ""
+    begins = next(value for key, value in document.items() if key != "id")
+    return f"{documents.reject(place, '', '').place}, {named}which begins {str(begins)[:60]!r}"
