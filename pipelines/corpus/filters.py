@@ -25,7 +25,8 @@ class Filters:
     """Flags that choose documents. What counts is all text of one, its roles together."""
 
     normalize: Normalize = "none"
-    """Unicode normal form that texts are brought into, before anything else."""
+    """Unicode normal form that texts are brought into, before anything else; lines then end with
+    a newline, where they ended with CRLF or CR too."""
     min_chars: int = 0
     """Drop documents of fewer characters."""
     max_chars: int = 0
@@ -150,7 +151,7 @@ class Filters:
             values |= asked_for(getattr(self, name), paper, name in self.presets)
         values |= filter_parameters(self.filter)
         if self.normalize != "none":
-            values["unicode"] = unicodedata.unidata_version
+            values |= {"unicode": unicodedata.unidata_version, "line_ends": "lf"}
         return values
 
 

@@ -251,7 +251,12 @@ def test_what_decides_is_recorded_and_nothing_else(module):
     }
     assert Filters(keep_rejects=True).parameters() == plain
     nfc = Filters(normalize="nfc").parameters()
-    assert nfc == {**plain, "normalize": "nfc", "unicode": unicodedata.unidata_version}
+    assert nfc == {
+        **plain,
+        "normalize": "nfc",
+        "unicode": unicodedata.unidata_version,
+        "line_ends": "lf",
+    }
     body = "def choose(document):\n    return None\n"
     recorded = Filters(filter=module(body)).parameters()
     assert recorded["filter_sha256"] == hashlib.sha256(body.encode()).hexdigest()

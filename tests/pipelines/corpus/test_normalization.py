@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.corpus import normalization
-from pipelines.corpus.normalization import normalize, normalize_answers, normalize_text
+from pipelines.corpus.normalization import (
+    normalize,
+    normalize_answers,
+    normalize_line_ends,
+    normalize_text,
+    normalize_texts,
+)
 from pipelines.readers.documents import ANSWERS
 
 FORMS = ("NFC", "NFKC")
@@ -93,3 +99,31 @@ def test_no_answers_at_all():
     none = pa.array([[], []], ANSWERS)
     text = column(["e\u0301", "b"])
     assert normalize_answers(none, text, normalize(text, "NFC"), "NFC") is none
+
+
+@given(st.lists(st.text("a\r\né", max_size=9)))
+def test_lines_end_with_a_newline(documents):
+    text = column(["\r", *documents]).slice(1)
+    expected = [d.replace("\r\n", "\n").replace("\r", "\n") for d in documents]
+    assert normalize_line_ends(text).to_pylist() == expected
+    if not any("\r" in document for document in documents):
+        assert normalize_line_ends(text) is text
+
+
+@given(st.text("ae\u0301\r\n", max_size=12), st.text("ae\r\n", min_size=1, max_size=5))
+def test_answers_move_with_line_ends(ahead, answer):
+    """But for one that begins in the middle of what becomes one character."""
+    context = ahead + "x" + answer + "x"
+    answers = pa.array([[{"text": answer, "start": len(ahead) + 1}]], ANSWERS)
+    columns = pa.record_batch({"context": column([context]), "answers": answers})
+    made = normalize_texts(columns, ["context"], "nfc")
+    [found] = made["answers"].to_pylist()[0]
+    assert made["context"][0].as_py()[found["start"] :].startswith(found["text"])
+    assert "\r" not in found["text"]
+
+
+def test_an_answer_that_begins_with_the_second_half_of_a_line_end():
+    answers = pa.array([[{"text": "\nb", "start": 2}]], ANSWERS)
+    columns = pa.record_batch({"context": column(["a\r\nb"]), "answers": answers})
+    made = normalize_texts(columns, ["context"], "nfc")
+    assert made["answers"].to_pylist() == [[{"text": "\nb", "start": 1}]]
