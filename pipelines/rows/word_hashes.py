@@ -2,9 +2,12 @@
 
 A word is a run of letters, numbers and marks (Unicode's categories L, N and M, as Python knows
 them) that begins with no mark. Case does not count, by Unicode's simple folding: "ΟΔΟΣ" and "οδος"
-are one word, "ß" and "ss" two. What lies between words does not count at all: "Don't!" is the words
-"don" and "t". In text that has no spaces between words (Chinese, Japanese, Thai) a word is as long
-as a clause: count characters there.
+are one word, "ß" and "ss" two. Turkish folds like all others: "I", "ı", "İ" and "i" are one letter,
+and U+0307, which lower case makes of İ's dot, is none. What lies between words does not count at
+all: "Don't!" is the words "don" and "t".
+
+Scripts without spaces between words have a word for each character with its marks: Han, kana, Thai,
+Lao, Khmer, Myanmar. `weigh_words` gives what such a word is worth beside others.
 
 Legend: N bytes, D documents, W words, C characters, R runs of words.
 """
@@ -83,9 +86,26 @@ def hash_some_characters(data: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarr
     return hashes[:found], offsets
 
 
+def weigh_words(text: pa.LargeStringArray, starts: np.ndarray) -> np.ndarray:
+    """What words are worth, int64 [words], in thirds of a word of letters.
+
+    Text that says the same has about 3 characters of Thai or of kana for a word of English, and 3
+    of Han for two: "two" -> 3, "二" -> 2, "ふ" -> 1.
+
+    Args:
+      text: of documents.
+      starts: int64 [words], as `hash_words` gives them.
+    """
+    worth = np.array([3, 1, 2])
+    return worth[find_scripts(utf8_bytes(text)[0], starts, character_table())]
+
+
 @cache
 def character_table() -> np.ndarray:
-    """Folded code points of what words are of, MARK set for marks, or 0: uint32 [code points]."""
+    """Folded code points of what words are of, or 0: uint32 [code points].
+
+    MARK is set for marks, THIRD or TWO_THIRDS for characters that are words; SKIP is no letter.
+    """
     table = np.zeros(sys.maxunicode + 1, np.uint32)
     for point in (*range(0x40000), *range(0xE0000, 0xE1000)):  # no other planes have any
         character = chr(point)
@@ -96,12 +116,34 @@ def character_table() -> np.ndarray:
             table[point] = ord(folded[0])
         elif category[0] == "M":
             table[point] = MARK | point
+    table[_DOTLESS], table[_DOT] = ord("i"), SKIP
+    for flag, ranges in _WORDS.items():
+        for points in ranges:
+            is_letter = (table[points] > 0) & (table[points] < MARK)
+            table[points][is_letter] |= flag
     return table
 
 
 # ---- compiled ----
 
 MARK = np.uint32(1 << 31)  # continues a word, but begins none
+SKIP = MARK  # of no code point: neither continues a word nor ends it
+TWO_THIRDS, THIRD = np.uint32(1 << 30), np.uint32(1 << 29)  # a word alone, and what it is worth
+_1 = np.uint32(1)
+_DOTLESS, _DOT = 0x131, 0x307
+_WORDS = {
+    TWO_THIRDS: (  # Han
+        *(slice(0x3005, 0x3008), slice(0x3400, 0x4DC0), slice(0x4E00, 0xA000)),
+        *(slice(0xF900, 0xFB00), slice(0x20000, 0x40000)),
+    ),
+    THIRD: (
+        *(slice(0x3040, 0x3130), slice(0x3192, 0x31C0), slice(0x31F0, 0x3200)),  # kana, bopomofo
+        *(slice(0xFF66, 0xFFA0), slice(0x1AFF0, 0x1B170)),
+        slice(0x0E00, 0x0F00),  # Thai, Lao
+        *(slice(0x1000, 0x10A0), slice(0xA9E0, 0xAA00), slice(0xAA60, 0xAA80)),  # Myanmar
+        slice(0x1780, 0x1800),  # Khmer
+    ),
+}
 _SEED = np.uint64(0x9E3779B97F4A7C15)
 _STEP = np.uint64(0xD6E8FEB86659FD93)
 _LAST = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -141,25 +183,33 @@ def hash_text(data, bounds, table, hashes, starts, stops, offsets):
     found, offsets[0] = 0, 0
     for document in range(bounds.size - 1):
         place, stop = bounds[document], bounds[document + 1]
-        inside, mixed = False, _SEED
+        inside, alone, mixed = False, False, _SEED
         while place < stop:
             code, size = np.int64(data[place]), 1
             if code >= 0x80:
                 code, size = code_point(data, place)
             folded = table[code]
-            if folded != 0 and (inside or folded < MARK):
-                if not inside:
-                    inside, mixed = True, _SEED
-                    starts[found] = place
+            if inside and folded - _1 < THIRD - _1:  # most: a letter of a word
                 mixed = (mixed ^ np.uint64(folded)) * _STEP
                 mixed ^= mixed >> _32
-            elif inside:
-                inside = False
-                hashes[found] = _finish(mixed)
-                stops[found] = place
-                found += 1
+                place += size
+                continue
+            if folded >= MARK:
+                if (inside or alone) and folded != SKIP:
+                    mixed = (mixed ^ np.uint64(folded)) * _STEP
+                    mixed ^= mixed >> _32
+            else:
+                if inside or alone:
+                    hashes[found] = _finish(mixed)
+                    stops[found] = place
+                    found += 1
+                inside, alone = 0 < folded < THIRD, folded >= THIRD
+                if folded != 0:
+                    starts[found] = place
+                    mixed = (_SEED ^ np.uint64(folded)) * _STEP
+                    mixed ^= mixed >> _32
             place += size
-        if inside:
+        if inside or alone:
             hashes[found] = _finish(mixed)
             stops[found] = stop
             found += 1
@@ -191,7 +241,9 @@ def hash_characters(data, bounds, table, hashes, offsets):
             if code >= 0x80:
                 code, size = code_point(data, place)
             folded = table[code]
-            if folded == 0 or (not inside and folded >= MARK):
+            if folded == SKIP:
+                pass
+            elif folded == 0 or (not inside and folded >= MARK):
                 inside = False
             else:
                 if not inside and found > offsets[document]:
@@ -206,19 +258,43 @@ def hash_characters(data, bounds, table, hashes, offsets):
 
 
 @inner
-def _is_same_word(data, start, stop, others, place, end, table):
-    while start < stop and place < end:
-        code, size = np.int64(data[start]), 1
+def _next_letter(data, place, stop, table):
+    """The letter that a word has from a byte on, folded, and the byte after it; 0 at its end."""
+    while place < stop:
+        code, size = np.int64(data[place]), 1
         if code >= 0x80:
-            code, size = code_point(data, start)
-        other, other_size = np.int64(others[place]), 1
-        if other >= 0x80:
-            other, other_size = code_point(others, place)
-        if table[code] != table[other]:
+            code, size = code_point(data, place)
+        place += size
+        if table[code] != SKIP:
+            return table[code], place
+    return np.uint32(0), place
+
+
+@inner
+def _is_same_word(data, start, stop, others, place, end, table):
+    while True:
+        letter, start = _next_letter(data, start, stop, table)
+        other, place = _next_letter(others, place, end, table)
+        if letter != other:
             return False
-        start += size
-        place += other_size
-    return start == stop and place == end
+        if letter == 0:
+            return True
+
+
+@entry(types.int64[::1](_BYTES, _INTS, _TABLE))
+def find_scripts(data, starts, table):
+    """What words begin with: int64[W], 1 for a THIRD, 2 for TWO_THIRDS, 0 for all others.
+
+    Args:
+      data: uint8[N], UTF-8.
+      starts: int64[W], the first byte of each word.
+      table: uint32[code points], of `character_table`.
+    """
+    scripts = np.zeros(starts.size, np.int64)
+    for word in range(starts.size):
+        code, _ = code_point(data, starts[word])
+        scripts[word] = (table[code] & (TWO_THIRDS | THIRD)) >> np.uint32(29)
+    return scripts
 
 
 @entry(types.boolean[::1](_BYTES, _INTS, _INTS, _INTS, _BYTES, _INTS, _INTS, _INTS, _INTS, _TABLE))

@@ -2,7 +2,8 @@
 
 A text of at least --decontaminate_ngram words has an n-gram at each word from which so many follow;
 a shorter one, of at least --decontaminate_min_words, is one n-gram; a still shorter one has none.
-Words are those of `pipelines.rows.word_hashes`.
+Words are those of `pipelines.rows.word_hashes`; one that is a character counts less than a word, so
+that an n-gram of 13 words has 20 characters of Han, or 39 of Thai or kana, and says as much.
 
 Legend: T texts, G different n-grams, P their different prefixes, W words of the texts.
 """
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from pipelines.corpus.decontamination.match_loop import BASE, SPREAD
 from pipelines.rows.text_bytes import utf8_bytes
-from pipelines.rows.word_hashes import hash_words
+from pipelines.rows.word_hashes import hash_words, weigh_words
 
 _SPARSE = 64  # bits of the bitmap for each prefix
 _BITMAP_BITS = range(16, 28)  # as powers of two: 8 KB to 16 MB
@@ -47,7 +48,7 @@ class GramIndex:
 
     Attributes:
       targets: with the texts.
-      least: words of the shortest n-gram, and of a prefix.
+      least: words of a prefix: no n-gram has fewer.
       starts_W: int64, where words of the texts begin in their bytes; `stops_W`, where they end.
       short_T: bool, texts of too few words.
       prefix_G: uint64, a hash of the first words of each n-gram; by it the n-grams are sorted,
@@ -131,14 +132,11 @@ def index_targets(targets: Targets, *, ngram: int, least: int, share: float) -> 
       share: of its n-grams that a document must hold.
     """
     word_W, offsets, starts_W, stops_W = hash_words(targets.text)
-    words_T = np.diff(offsets)
-    length_T = np.minimum(words_T, ngram)
-    grams_T = np.where(words_T < least, 0, words_T - length_T + 1)
-    text = np.repeat(np.arange(len(words_T)), grams_T)
-    before = np.repeat(np.cumsum(grams_T) - grams_T, grams_T)
-    place = offsets[text] + np.arange(len(text)) - before
-    length = length_T[text]
-    prefix, whole = _hash_runs(word_W, place, length, least, ngram)
+    thirds = np.concatenate([[0], np.cumsum(weigh_words(targets.text, starts_W))])
+    short_T = np.diff(thirds[offsets]) < 3 * least
+    text, place, length = _runs(thirds, offsets, 3 * ngram)
+    text, place, length = (column[~short_T[text]] for column in (text, place, length))
+    prefix, whole = _hash_runs(word_W, place, length, least)
     order = np.lexsort((place, whole, length, prefix))
     text, place, length, prefix, whole = (
         column[order] for column in (text, place, length, prefix, whole)
@@ -150,7 +148,7 @@ def index_targets(targets: Targets, *, ngram: int, least: int, share: float) -> 
         least=least,
         starts_W=starts_W,
         stops_W=stops_W,
-        short_T=words_T < least,
+        short_T=short_T,
         prefix_G=prefix[fresh],
         length_G=length[fresh],
         hash_G=whole[fresh],
@@ -161,8 +159,29 @@ def index_targets(targets: Targets, *, ngram: int, least: int, share: float) -> 
     )
 
 
+def _runs(
+    thirds: np.ndarray, offsets: np.ndarray, wanted: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The shortest runs of words worth that much; all of a text that is worth less.
+
+    Args:
+      thirds: int64 [W + 1], what all words before each are worth.
+      offsets: int64 [T + 1], where texts begin.
+      wanted: thirds of a word.
+
+    Returns:
+      int64 [n] each: the text, the first word, and the number of words.
+    """
+    words_T = np.diff(offsets)
+    text = np.repeat(np.arange(len(words_T)), words_T)
+    place = np.arange(len(text))
+    end, stop = np.searchsorted(thirds, thirds[:-1] + wanted), offsets[1:][text]
+    is_run = (end <= stop) | (place == offsets[text])
+    return text[is_run], place[is_run], (np.minimum(end, stop) - place)[is_run]
+
+
 def _hash_runs(
-    word_W: np.ndarray, place: np.ndarray, length: np.ndarray, least: int, ngram: int
+    word_W: np.ndarray, place: np.ndarray, length: np.ndarray, least: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Hashes of the first `least` words of runs, and of all their words, as `find_hits` has them.
 
@@ -171,11 +190,10 @@ def _hash_runs(
       place: int64 [n], words that begin runs.
       length: int64 [n], words of each.
       least: of all of them.
-      ngram: at most.
     """
     whole = np.zeros(len(place), np.uint64)
     prefix = whole
-    for step in range(ngram):
+    for step in range(length.max(initial=0)):
         more = step < length
         whole = np.where(more, whole * BASE + word_W[np.where(more, place + step, 0)], whole)
         if step == least - 1:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipelines.rows import word_hashes
 from pipelines.rows.text_bytes import utf8_bytes
-from pipelines.rows.word_hashes import hash_some_characters, hash_words
+from pipelines.rows.word_hashes import hash_some_characters, hash_words, weigh_words
 from tests.tools.places import DATA
 
 # Letters whose other case has more characters or bytes, marks, digits of several kinds, astral
@@ -19,8 +19,19 @@ TEXTS = st.lists(st.text(CHARACTERS | st.characters(exclude_categories=["Cs"]), 
 
 
 def fold(character):
+    if character in "ıİ":
+        return "i"
     folded = character.casefold()
     return folded if len(folded) == 1 else character.lower()[0]
+
+
+def is_alone(character):
+    """Whether it is of a script without spaces between words, by the beginning of its name."""
+    name = unicodedata.name(character, "")
+    return unicodedata.category(character)[0] in "LN" and name.startswith(
+        ("CJK UNIFIED", "CJK COMPATIBILITY IDEO", "IDEOGRAPHIC ", "BOPOMOFO", "HENTAIGANA")
+        + ("HIRAGANA", "KATAKANA", "HALFWIDTH KATAKANA", "MYANMAR", "THAI", "LAO", "KHMER")
+    )
 
 
 def plain_words(text):
@@ -28,14 +39,28 @@ def plain_words(text):
     words, word, start, place = [], "", 0, 0
     for character in text:
         category = unicodedata.category(character)[0]
-        if category in "LN" or (category == "M" and word):
+        letter = fold(character) if category in "LN" else ""
+        if word and letter and (is_alone(character) or is_alone(word[0])):
+            words.append((word, start, place))
+            word = ""
+        if letter:
             start = start if word else place
-            word += character if category == "M" else fold(character)
+            word += letter
+        elif category == "M" and word:
+            word += character.replace("\u0307", "")
         elif word:
             words.append((word, start, place))
             word = ""
         place += len(character.encode())
     return [*words, (word, start, place)] if word else words
+
+
+def joined_words(words):
+    """The words, with a space where something lies between two."""
+    last = 0
+    for word, start, stop in words:
+        yield " " * (0 < last < start) + word
+        last = stop
 
 
 def column(texts):
@@ -80,6 +105,23 @@ def test_words_by_hand():
     assert words.stops.tolist() == [3, 5, 15, 23, 32, 34, 37, 40, 42]
 
 
+def test_scripts_without_spaces_have_a_word_a_character():
+    text = "GPT模型，が゙ーと ที่ดี ខ្មែរ"
+    words = hash_words(column([text]))
+    data = text.encode()
+    found = [data[a:b].decode() for a, b in zip(words.starts, words.stops, strict=True)]
+    khmer = ["ខ្", "មែ", "រ"]
+    assert found == ["GPT", "模", "型", "が゙", "ー", "と", "ที่", "ดี", *khmer]
+    assert weigh_words(column([text]), words.starts).tolist() == [3, 2, 2, *[1] * 8]
+
+
+def test_turkish_has_one_i():
+    lower = "ılık dolmuş izni iyi ıi̇Iİ"
+    words = hash_words(column([lower, lower.upper(), lower.upper().lower(), lower.title()]))
+    first, *others = np.split(words.hashes, 4)
+    assert all((first == other).all() for other in others)
+
+
 def test_slices_do_not_show(monkeypatch):
     texts = column(["one two", "", "three four five", "!", "two"] * 20).slice(1, 93)
     whole = hash_words(texts)
@@ -97,7 +139,7 @@ def test_no_document():
 @given(TEXTS)
 def test_characters_are_those_of_words_with_spaces_between(texts):
     hashes, offsets = hash_some_characters(*utf8_bytes(column(texts)))
-    joined = [" ".join(word for word, _, _ in plain_words(text)) for text in texts]
+    joined = ["".join(joined_words(plain_words(text))) for text in texts]
     assert np.diff(offsets).tolist() == [len(text) for text in joined]
     named = {}
     for character, value in zip("".join(joined), hashes.tolist(), strict=True):

@@ -14,7 +14,7 @@ from pipelines.corpus.decontamination.matches import Finder
 from pipelines.rows.routing import content_digests
 
 # Few words, so that n-grams repeat, overlap and share their beginnings.
-WORDS = st.sampled_from(["a", "A", "b", "c1", "é", "É", "Straße", "STRAßE", "你"])
+WORDS = st.sampled_from(["a", "A", "b", "c1", "é", "É", "Straße", "STRAßE", "你好", "な"])
 JOINTS = st.sampled_from([" ", ", ", "\n", " - ", "\u00a0"])
 TEXTS = st.lists(st.tuples(WORDS, JOINTS), min_size=0, max_size=25).map(
     lambda pairs: "".join(word + joint for word, joint in pairs)
@@ -49,16 +49,22 @@ def plain_words(text):
             len(text[: found.start()].encode()),
             len(text[: found.end()].encode()),
         )
-        for found in re.finditer(r"[^\W_]+", text)
+        for found in re.finditer(r"[你好な]|[^\W_你好な]+", text)
     ]
 
 
+def worth(words):
+    """In words: "你" counts two thirds of one, "な" a third."""
+    return sum({"你": 2, "好": 2, "な": 1}.get(word, 3) for word in words) / 3
+
+
 def plain_grams(text, ngram, least):
+    """Runs worth `ngram` words, none of which is so without its last one; or all of a text."""
     words = [word for word, _, _ in plain_words(text)]
-    size = min(len(words), ngram)
-    if size < least:
+    if worth(words) < least:
         return set()
-    return {tuple(words[start : start + size]) for start in range(len(words) - size + 1)}
+    runs = [words[a:b] for a in range(len(words)) for b in range(a + 1, len(words) + 1)]
+    return {tuple(run) for run in runs if worth(run) >= ngram > worth(run[:-1])} or {tuple(words)}
 
 
 def plain_find(texts, document, ngram, least, share):
@@ -68,7 +74,7 @@ def plain_find(texts, document, ngram, least, share):
     spans, held = set(), {}
     places = {
         tuple(spelt[start : start + size]): []
-        for size in range(1, ngram + 1)
+        for size in range(1, 3 * ngram + 1)
         for start in range(len(words) - size + 1)
     }
     for gram, found in places.items():

