@@ -1,7 +1,5 @@
 """Re-reads finished shard sets and corpora, all of them: `python -m pipelines.verify DIR ...`.
 
-What find_duplicates left is verified too.
-
 Exit 0 and one line if everything is as published; else exit 1 and what is wrong, where.
 """
 
@@ -25,7 +23,6 @@ def main(argv: list[str]) -> None:
     leave_out_pandas()
     # Imports numba and tokenizers, 1 s that --help spares.
     from pipelines.corpus.check import check_corpus
-    from pipelines.corpus.near_duplicates.result import check_result, is_result
     from pipelines.inspection.checks.set_check import Findings, verify_set
     from pipelines.writers.output_directory import is_corpus
 
@@ -42,8 +39,6 @@ def main(argv: list[str]) -> None:
                     failures.append(Findings(checked.problems).failure(directory))
                 continue
             findings = verify_set(directory, follow_links=options.follow_links)
-            if findings.problems and is_result(directory):  # which is no set
-                findings = Findings(problems=list(check_result(directory)))
         except DataError as error:
             failures.append(str(error))
             continue

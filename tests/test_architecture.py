@@ -48,8 +48,7 @@ FLOORS = [
 LOOSE = {"input_options", "user_filter"}  # of the files beside the rooms, those that are no entry
 # Beam is wired here and in commands; no other file knows Beam, or what runs it.
 WIRING = {"build/run", "build/transforms", "runners", "train/run", "train/transforms"}
-WIRING |= {f"corpus/{file}" for file in ("near_duplicates/run", "near_duplicates/transforms")}
-WIRING |= {"corpus/run", "corpus/transforms"}
+WIRING |= {"corpus/run", "corpus/transforms", "corpus/near_duplicates/transforms"}
 WIRING |= {"corpus/targets/transforms"}
 # Sets on gs:// and s3:// come through these; who reads a directory needs none of the packages.
 READS_STORES = {"store", "set_files"}

@@ -19,7 +19,7 @@ ENTRIES = sorted(
     for path in (ROOT / package).glob("*.py")
     if "run_entry(main)" in path.read_text(encoding="utf-8")
 )
-TO_BEAM = {"pipelines.build_shards", "pipelines.find_duplicates", "pipelines.train_tokenizer"}
+TO_BEAM = {"pipelines.build_corpus", "pipelines.build_shards", "pipelines.train_tokenizer"}
 # Of Flink's job server, which is asked for its flags, and of other programs than ours.
 OF_JOB_SERVER = {"max_bundle_size"}
 OF_OTHERS = {"worker_pool", "service_port"}

@@ -31,7 +31,7 @@ HEAVY = {
     *("psutil", "filelock", "yaml"),
 }
 # A flag that is not ours may be one of Beam's, which has to be asked.
-ASKED = {"pipelines.build_shards", "pipelines.find_duplicates", "pipelines.train_tokenizer"}
+ASKED = {"pipelines.build_corpus", "pipelines.build_shards", "pipelines.train_tokenizer"}
 RUN = """
 import importlib, json, sys
 ended = ["", ""]

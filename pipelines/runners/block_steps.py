@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, Generic
+from typing import Any, Generic, Protocol, TypeVar
 
 import apache_beam as beam
 from apache_beam.metrics.metric import Metrics
@@ -28,6 +28,14 @@ from schemas.statistics import ShardStatistics, Statistics
 NAMESPACE = "textmill"
 
 
+class _HasLocal(Protocol):
+    @property
+    def local(self) -> str: ...
+
+
+S = TypeVar("S", bound=_HasLocal)
+
+
 def spread_blocks(pipeline: beam.Pipeline, staging: str) -> Any:  # a PCollection[Block]
     """The blocks in a staging folder, wherever a worker is free."""
     return (
@@ -38,22 +46,30 @@ def spread_blocks(pipeline: beam.Pipeline, staging: str) -> Any:  # a PCollectio
     )
 
 
-class BlockStep(beam.DoFn, Generic[J]):
-    """A step of a worker: it reads blocks, or what others made of them."""
+class Step(beam.DoFn, Generic[S]):
+    """A step of a worker that reports progress to a job's folder `local`."""
 
-    def __init__(self, job: J):
+    def __init__(self, job: S):
         self._job = job
 
     def setup(self) -> None:
-        """Opens the journal of the progress display, and loads what filters need, once a worker."""
+        """Opens the journal of the progress display, once a worker."""
         _end_with_launcher()
         self._journal = Journal(self._job.local)
-        load_filters(self._job.filters, self._job.source.roles)
 
     def teardown(self) -> None:
         """Lets a worker process end without a search for garbage in all modules: 0.3 s."""
         if _is_worker_process():
             gc.freeze()
+
+
+class BlockStep(Step[J]):
+    """A step that reads blocks, or what others made of them."""
+
+    def setup(self) -> None:
+        """Loads what filters need too."""
+        super().setup()
+        load_filters(self._job.filters, self._job.source.roles)
 
     def read(self, block: Block) -> Iterator[Filtered]:
         """A block's documents in pieces, as filters leave them; refuses where another run began."""

@@ -15,11 +15,9 @@ from schemas.stores.set_files import Cache
 from schemas.typed_json import parse_json
 
 TOKENIZER_REPORT = "report.json"
-FOUND = "duplicates.json"
 CORPUS = "corpus"  # what the schema.json of a corpus says it is of
 # A file that tells what a directory holds; the first that is there decides.
 _KINDS = {
-    FOUND: "a result of find_duplicates",
     MANIFEST: "a shard set",  # or a corpus: see `is_corpus`
     TOKENIZER_REPORT: "a tokenizer",
     "tokenizer_config.json": "a tokenizer",

@@ -23,9 +23,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.near_duplicates.jaccard import verify
-from pipelines.corpus.near_duplicates.rule import Shingle
-from pipelines.corpus.near_duplicates.shingles import shingle_sets
+from pipelines.corpus.near_duplicates.flags import Shingle
+from pipelines.corpus.near_duplicates.shingles import shingle_sets, verify
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.corpora import REVIEWS, reviews
 from tests.benchmarks.measure import (
@@ -147,7 +146,7 @@ def judge(texts: list[str], pairs: list[list[int]], ours: list[list[int]]) -> st
 def _similarities(texts: list[str], pairs: list[list[int]]) -> np.ndarray:
     sets = shingle_sets(pa.array(texts, pa.large_string()), Shingle("word", 5))
     numbers = np.array(pairs, np.int64).reshape(-1, 2)
-    return verify(sets, numbers[:, 0], numbers[:, 1], THRESHOLD).similarities
+    return verify(sets, numbers[:, 0], sets, numbers[:, 1], THRESHOLD).similarities
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import tyro
 
-from pipelines.corpus.near_duplicates.rule import Bands, s_curve
+from pipelines.corpus.near_duplicates.flags import Bands, s_curve
 from pipelines.rows.routing import content_digests
 from tests.benchmarks.corpora import REVIEWS, reviews
 from tests.tools.near_duplicates import find_near, plain_similarity

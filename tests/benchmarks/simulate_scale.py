@@ -18,8 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.build.options import BuildOptions
-from pipelines.corpus.near_duplicates.job import ROUNDS_BEFORE, count_partitions
-from pipelines.corpus.near_duplicates.rows import ASK, EDGE, MEMBER
+from pipelines.corpus.near_duplicates.job import ROUNDS_BEFORE
+from pipelines.corpus.near_duplicates.rows import ASK, EDGE, MEMBER, PAIR, PLACE
+from pipelines.corpus.options import CorpusOptions
 from pipelines.readers.sources import BLOCK_BYTES
 from pipelines.runners.shuffle import BUFFER_BYTES
 from pipelines.tasks.mlm import Mlm
@@ -199,17 +200,18 @@ class NearCosts:
 
 
 def near_costs(corpus: Corpus, near: Near, rates: Rates) -> NearCosts:
-    """Computes what --near_duplicates adds to a run over a corpus."""
-    documents, partitions = corpus.documents, count_partitions(int(corpus.text_bytes))
-    blocks = max(1, math.ceil(corpus.text_bytes / BLOCK_BYTES))
+    """Computes what --near_duplicates adds to build_corpus."""
+    documents = corpus.documents
+    partitions = CorpusOptions(input=("x",), output="x").files(int(corpus.text_bytes))
     met = documents * near.met
     pairs = met * near.pairs / 2  # each has two documents
-    set_bytes = 8 * corpus.text_bytes / documents / near.word_bytes + ASK.itemsize
+    set_bytes = 8 * corpus.text_bytes / documents / near.word_bytes + PLACE.itemsize
     members = documents * near.bands
     travels = {  # rows, bytes of each, keys, how often all of them go
         "members of buckets": (members, MEMBER.itemsize, partitions),
-        "what is asked": (2 * pairs, ASK.itemsize, blocks),
-        "sets": (min(2.0, 1 + near.pairs / 2) * met, set_bytes, partitions),
+        "pairs": (pairs, PAIR.itemsize, partitions),
+        "what is asked": (pairs, ASK.itemsize, partitions),
+        "sets": (pairs, set_bytes, partitions),  # of the higher document of each
         "edges": (2 * pairs * (ROUNDS_BEFORE + 1), EDGE.itemsize, partitions),
     }
     shuffle_bytes, elements = {}, 0.0

@@ -6,28 +6,33 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.near_duplicates.buckets import Members, find_pairs
-from pipelines.corpus.near_duplicates.jaccard import verify
-from pipelines.corpus.near_duplicates.minhash import band_keys, has_shingles, signatures, sketches
+from pipelines.corpus.near_duplicates.buckets import find_pairs
+from pipelines.corpus.near_duplicates.flags import Bands, Rule, Shingle
 from pipelines.corpus.near_duplicates.resolve import resolve
-from pipelines.corpus.near_duplicates.rule import Bands, Shingle
-from pipelines.corpus.near_duplicates.shingles import shingle_sets
+from pipelines.corpus.near_duplicates.rows import (
+    ASK,
+    EDGE,
+    MEMBER,
+    PAIR,
+    distinct,
+    of_batch,
+    to_batch,
+)
+from pipelines.corpus.near_duplicates.steps import make_members, make_sets, verify_pairs
+from pipelines.rows.example_batch import to_stream
 from pipelines.rows.routing import content_digests
-from pipelines.rows.text_bytes import utf8_bytes
 
 
 class Found(NamedTuple):
-    """What came of some texts, by their numbers.
+    """What is found in some texts, by their numbers.
 
     Attributes:
       pairs: int64 [p, 2], candidates, each once, the higher rank first.
-      is_near: bool [p].
       removed: {document: (representative, similarity)}.
-      uncompared: as in `Pairs`.
+      uncompared: members that found no room in large buckets.
     """
 
     pairs: np.ndarray
-    is_near: np.ndarray
     removed: dict[int, tuple[int, float]]
     uncompared: int
 
@@ -48,47 +53,41 @@ def plain_similarity(one: str, other: str, shingle: str = "word:5") -> Fraction:
     return Fraction(len(sets[0] & sets[1]), union) if union else Fraction(0)
 
 
-def members_of(
-    text: pa.LargeStringArray, shingle: Shingle, bands: Bands, levels: np.ndarray | None = None
-) -> Members:
-    """Members of all buckets; `places` are the numbers of documents."""
-    signature = signatures(text, shingle, bands)
-    kept = np.flatnonzero(has_shingles(signature))
-    levels = np.zeros(len(text), np.uint8) if levels is None else levels
-    lengths = np.diff(utf8_bytes(text)[1])
-    columns = content_digests(text), lengths, levels, sketches(signature), np.arange(len(text))
-    digests, lengths, levels, bits, places = (
-        np.repeat(column[kept], bands.bands, axis=0) for column in columns
-    )
-    keys = band_keys(signature[kept], bands).ravel()
-    return Members(keys, digests, lengths, levels, bits, places)
-
-
 def find_near(
     texts: list[str] | pa.LargeStringArray,
     shingle: str = "word:5",
     bands: str = "14x8",
     threshold: str = "0.8",
-    levels: np.ndarray | None = None,
 ) -> Found:
-    """Finds what is removed."""
+    """Finds what is removed, by the steps of the job in one partition; equal texts count once."""
     text = pa.array(texts, pa.large_string()) if isinstance(texts, list) else texts
-    cut, run, least = Bands.parse(bands), Shingle.parse(shingle), Fraction(threshold)
-    members, parts, uncompared = members_of(text, run, cut, levels), [], 0
-    for band in range(cut.bands):  # a band at a time, as partitions would be
-        some = Members(*(column[band :: cut.bands] for column in members))
-        found = find_pairs(some, cut, least)
-        parts.append(np.stack([some.places[found.higher], some.places[found.lower]], axis=1))
-        uncompared += found.uncompared
-    pairs = np.unique(np.concatenate(parts), axis=0)
-    documents, numbers = np.unique(pairs, return_inverse=True)
-    numbers = numbers.reshape(-1, 2)
-    sets = shingle_sets(text.take(pa.array(documents)), run)
-    verified = verify(sets, numbers[:, 0], numbers[:, 1], least)
-    edges, similarity = pairs[verified.is_near], verified.similarities[verified.is_near]
-    digests = content_digests(text)
-    chosen = resolve(digests[edges[:, 0]], digests[edges[:, 1]], similarity)
-    removed = {
-        int(edges[edge, 1]): (int(edges[edge, 0]), float(similarity[edge])) for edge in chosen
-    }
-    return Found(pairs, verified.is_near, removed, uncompared)
+    rule = Rule(Fraction(threshold), Shingle.parse(shingle), Bands.parse(bands))
+    _, number = np.unique(content_digests(text).view("V16").reshape(-1), return_index=True)
+    text = text.take(pa.array(number))
+    parts = [
+        of_batch(batch, MEMBER)
+        for batches, _ in make_members(0, text, rule, 1)
+        for _, batch in batches
+    ]
+    proposed, uncompared = [np.zeros(0, PAIR)], 0
+    for pairs, left_out in find_pairs(
+        np.concatenate([np.zeros(0, MEMBER), *parts]), rule.bands, rule.threshold
+    ):
+        proposed.append(pairs)
+        uncompared += left_out
+    pairs = distinct(np.concatenate(proposed))
+    asks = np.zeros(len(pairs), ASK)
+    asks["higher"] = pairs["higher"]
+    streams = [to_stream(to_batch(pairs))] + [
+        to_stream(batch) for batches in make_sets(asks, text, rule) for _, batch in batches
+    ]
+    edges = [some for some, _ in verify_pairs(streams, text, rule)]
+    removed = resolve(np.concatenate([np.zeros(0, EDGE), *edges]))
+    return Found(
+        np.stack([number[pairs["higher"]], number[pairs["lower"]]], axis=1),
+        {
+            int(number[edge["lower"]]): (int(number[edge["higher"]]), float(edge["similarity"]))
+            for edge in removed
+        },
+        uncompared,
+    )

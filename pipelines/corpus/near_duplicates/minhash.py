@@ -5,16 +5,17 @@ nearest neighbors", 1998. A signature holds the minima of many hash functions ov
 shingles; two documents have the same minimum with the probability of their Jaccard similarity. All
 of a band's minima are equal for few but similar documents, and those meet in a bucket.
 
-Legend: H hashes of a signature, B bands.
+Legend: H hashes of a signature, B bands, D documents, S shingles.
 """
 
 import numpy as np
 import pyarrow as pa
 import xxhash
+from numba import types
 
-from pipelines.corpus.near_duplicates.rule import Bands, Shingle
-from pipelines.corpus.near_duplicates.shingle_loop import take_minima
+from pipelines.corpus.near_duplicates.flags import Bands, Shingle
 from pipelines.corpus.near_duplicates.shingles import AT_ONCE, shingle_hashes
+from pipelines.host.compiled import entry
 from pipelines.rows.text_bytes import slices, utf8_bytes
 
 _NONE = np.uint32(0xFFFFFFFF)  # in the signature of a document without shingles
@@ -34,7 +35,7 @@ def signatures(text: pa.LargeStringArray, shingle: Shingle, bands: Bands) -> np.
 
 
 def has_shingles(signature: np.ndarray) -> np.ndarray:
-    """False for documents without a word, which are like no other and go no further: bool [n]."""
+    """False for documents without words, which are similar to none: bool [n]."""
     return (signature != _NONE).any(axis=1)
 
 
@@ -57,8 +58,9 @@ def band_keys(signature: np.ndarray, bands: Bands) -> np.ndarray:
 def sketches(signature: np.ndarray) -> np.ndarray:
     """Two bits of each of the first SKETCH_HASHES hashes: uint64 [n, 4].
 
-    Of two documents so many hashes are equal as the similarity says, and a quarter of the others
-    by chance: enough to tell what is surely unlike (b-bit minwise hashing: Li and König, 2010).
+    Two documents agree in the share of hashes that their similarity is, and by chance in a quarter
+    of the others: enough to see which pairs are surely not similar (b-bit minwise hashing: Li and
+    König, 2010).
     """
     bits = np.zeros((len(signature), SKETCH_HASHES), np.uint8)
     some = signature[:, : bits.shape[1]]
@@ -66,3 +68,34 @@ def sketches(signature: np.ndarray) -> np.ndarray:
     fours = bits.reshape(len(bits), SKETCH_HASHES // 4, 4) << np.array([0, 2, 4, 6], np.uint8)
     joined = np.bitwise_or.reduce(fours, axis=2, dtype=np.uint8)
     return np.ascontiguousarray(joined).view("<u8").astype(np.uint64)
+
+
+_32 = np.uint64(32)
+_FACTORS = types.Array(types.uint32, 1, "C", readonly=True)
+
+
+@entry(
+    types.void(
+        types.Array(types.uint64, 1, "C", readonly=True),
+        types.Array(types.int64, 1, "C", readonly=True),
+        _FACTORS,
+        _FACTORS,
+        types.uint32[:, ::1],
+    )
+)
+def take_minima(values, offsets, factors, addends, minima):
+    """The smallest of each hash function's values, of each document.
+
+    Args:
+      values: uint64[S], hashes of shingles.
+      offsets: int64[D + 1], by document.
+      factors: uint32[H], odd.
+      addends: uint32[H].
+      minima: uint32[D, H], filled with its greatest value; becomes the signatures.
+    """
+    for document in range(offsets.size - 1):
+        for place in range(offsets[document], offsets[document + 1]):
+            value = np.uint32(values[place] >> _32)
+            for number in range(factors.size):
+                found = np.uint32(value * factors[number] + addends[number])
+                minima[document, number] = min(minima[document, number], found)

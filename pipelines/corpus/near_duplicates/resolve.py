@@ -1,15 +1,79 @@
-"""Which documents are removed, and for which one that is kept. Pure.
+"""Which documents are removed, and for which one that stays. Pure.
 
-A document is removed if it is near one that is kept and ranks higher. So there are no chains: of
-A ~ B ~ C, by rank, B is removed for A, and C is kept unless A ~ C. Its representative is the most
-similar of the kept ones it is near; of equals, the one with the smallest digest.
+A document is removed if it is near one that stays and ranks higher. So there are no chains: of
+A ~ B ~ C, by rank, B is removed for A, and C stays unless A ~ C. Its representative is the most
+similar of the documents that stay and are near; of equals, the one with the smallest hash.
+
+Documents are decided partition by partition as far as that goes. A document's partition receives
+its edges: UP, those on which it is the lower one, and DOWN, those on which it is the higher one. In
+a round, a document without UP stays and messages the lower ones; one that has a KEPT edge is
+removed and messages none; others message that they are open, and wait. After any number of rounds
+`resolve` decides the rest in one place, and the outcome is the same.
 """
 
 import numpy as np
-import pyarrow as pa
 from numba import types
 
 from pipelines.host.compiled import entry
+
+DOWN, UP, KEPT = range(3)  # states of an edge; KEPT is an UP whose higher document stays
+
+
+def first_messages(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Verified edges -> EDGE rows with states, and the partition that each goes to."""
+    down, up = edges.copy(), edges.copy()
+    down["state"], up["state"] = DOWN, UP
+    return _address(np.concatenate([down, up]))
+
+
+def settle(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Decides what can be decided in one partition.
+
+    Args:
+      rows: EDGE, all messages that came.
+
+    Returns:
+      EDGE rows that travel on; the partition that each goes to; the edges by which documents are
+      removed for good, one each.
+    """
+    down, open_, kept = (rows[rows["state"] == state] for state in (DOWN, UP, KEPT))
+    is_waiting = np.isin(kept["lower"], open_["lower"])
+    is_removed = np.isin(down["higher"], kept["lower"])
+    is_open = np.isin(down["higher"], open_["lower"]) & ~is_removed
+    told = down[~is_removed].copy()
+    told["state"] = np.where(is_open[~is_removed], UP, KEPT)
+    messages = np.concatenate([down[is_open], told, kept[is_waiting]])
+    return *_address(messages), resolve(kept[~is_waiting])
+
+
+def _address(messages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    is_down = messages["state"] == DOWN
+    return messages, np.where(is_down, messages["higher"], messages["lower"]) >> 32
+
+
+def resolve(edges: np.ndarray) -> np.ndarray:
+    """The edge that each removed document is removed by, by its place.
+
+    Args:
+      edges: EDGE rows, all that are left. A pair may occur several times.
+    """
+    if (edges["state"] == UP).any():  # each of which is a DOWN too
+        edges = edges[edges["state"] != UP]
+    edges = edges[_is_kept(edges["higher"], edges["lower"])]
+    edges = edges[np.lexsort((edges["higher"], -edges["similarity"], edges["lower"]))]
+    return edges[np.diff(edges["lower"], prepend=-1) != 0]
+
+
+def _is_kept(higher: np.ndarray, lower: np.ndarray) -> np.ndarray:
+    """Whether each edge's higher document stays: bool [e]."""
+    documents = np.unique(np.concatenate([higher, lower]))
+    higher, lower = np.searchsorted(documents, higher), np.searchsorted(documents, lower)
+    order = np.argsort(higher, kind="stable")
+    starts = np.searchsorted(higher[order], np.arange(len(documents) + 1))
+    kept = np.empty(len(documents), bool)
+    decide(starts, lower[order], kept)
+    return kept[higher]
+
 
 _INTS = types.Array(types.int64, 1, "C", readonly=True)
 
@@ -46,42 +110,3 @@ def decide(starts, lowers, kept):
             if waits[lower] == 0:
                 due[count] = lower
                 count += 1
-
-
-def resolve(higher: np.ndarray, lower: np.ndarray, similarities: np.ndarray) -> np.ndarray:
-    """Picks the edge that each removed document is removed by.
-
-    Args:
-      higher: uint8 [e, 16], digests: of each verified pair the document of higher rank.
-      lower: uint8 [e, 16], the other. A pair may be there several times.
-      similarities: float64 [e].
-
-    Returns:
-      int64 [removed], numbers of edges: `higher` of one is the representative of `lower`. By the
-      digest of the removed document.
-    """
-    edges = np.flatnonzero(is_kept(higher, lower))
-    digest = np.hstack([lower[edges], higher[edges]]).view(">u8").astype(np.uint64)
-    order = np.lexsort((*digest.T[:1:-1], -similarities[edges], digest[:, 1], digest[:, 0]))
-    digest = digest[order, :2]
-    is_first = np.append(True, (digest[1:] != digest[:-1]).any(axis=1))[: len(order)]
-    return edges[order[is_first]]
-
-
-def is_kept(higher: np.ndarray, lower: np.ndarray) -> np.ndarray:
-    """Whether each edge's higher document is kept: bool [e]."""
-    documents, count = _number(np.concatenate([higher, lower]))
-    higher_number, lower_number = documents[: len(higher)], documents[len(higher) :]
-    order = np.argsort(higher_number, kind="stable")
-    starts = np.searchsorted(higher_number[order], np.arange(count + 1))
-    kept = np.empty(count, bool)
-    decide(starts, lower_number[order], kept)
-    return kept[higher_number]
-
-
-def _number(digests: np.ndarray) -> tuple[np.ndarray, int]:
-    """Equal digests get equal numbers, from 0 on: int64 [n], and how many there are."""
-    column = pa.Array.from_buffers(
-        pa.binary(16), len(digests), [None, pa.py_buffer(np.ascontiguousarray(digests))]
-    ).dictionary_encode()
-    return column.indices.to_numpy().astype(np.int64), len(column.dictionary)

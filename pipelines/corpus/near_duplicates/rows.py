@@ -1,7 +1,10 @@
-"""Rows of fixed width that the stages of the job hand on to each other, as bytes. Pure.
+"""Rows of fixed width that the steps hand on to each other, as bytes. Pure.
 
-Each is a numpy record without gaps, so that all rows of a batch are one buffer. Digests are 16
-bytes: V16, which numpy sorts and compares as bytes.
+Each row is a numpy record without gaps, so that all rows of a batch are one buffer. A document's
+`place` is its partition and its row there. Partitions are ranges of hashes and sorted by hash: so
+places, eight bytes, order documents as their hashes do.
+
+    place = partition << 32 | row
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,59 +13,45 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.rows.example_batch import from_stream
+from pipelines.rows.ragged import Ragged
 
-DIGEST = "V16"
-# A document in one bucket; `place` is its block and its row in it.
-MEMBER = np.dtype(
-    [
-        ("key", "<u8"),
-        ("digest", DIGEST),
-        ("length", "<u4"),
-        ("level", "u1"),
-        ("sketch", "<u8", (4,)),
-        ("place", "<i8"),
-    ]
+MEMBER = np.dtype(  # a document in one bucket; `length` in bytes of text
+    [("key", "<u8"), ("place", "<i8"), ("length", "<u4"), ("sketch", "<u8", (4,))]
 )
-# "Send the set of this row of your block to that partition, where it is the higher one of a pair;
-# or, if `higher` names another document, where it is to be compared with that."
-ASK = np.dtype(
-    [("to", "<u4"), ("row", "<u4"), ("digest", DIGEST), ("level", "u1"), ("higher", DIGEST)]
+PAIR = np.dtype([("lower", "<i8"), ("higher", "<i8")])  # two places that are to be compared
+ASK = np.dtype([("higher", "<i8"), ("to", "<u4")])  # "send the set of `higher` to partition `to`"
+EDGE = np.dtype(  # a verified pair; `state` as in `resolve`
+    [("higher", "<i8"), ("lower", "<i8"), ("similarity", "<f8"), ("state", "u1")]
 )
-# A verified pair; `state` is said in `rounds`.
-EDGE = np.dtype(
-    [
-        ("higher", DIGEST),
-        ("lower", DIGEST),
-        ("similarity", "<f8"),
-        ("higher_level", "u1"),
-        ("lower_level", "u1"),
-        ("state", "u1"),
-    ]
-)
-_ROWS = "rows"
+# A document that goes, by its row in the partition, and the hash of the one that stays for it.
+REMOVED = np.dtype([("row", "<u4"), ("representative", "V16"), ("similarity", "<f8")])
+PLACE = np.dtype("<i8")
+_ROWS, _SETS = "rows", "sets"
 
 
-def digest_column(digests: np.ndarray) -> np.ndarray:
-    """uint8 [n, 16] -> V16 [n], without a copy."""
-    return np.ascontiguousarray(digests).view(DIGEST).reshape(len(digests))
+def places(partition: int, rows: np.ndarray) -> np.ndarray:
+    """Rows of a partition -> places: int64 [n]."""
+    return partition << 32 | rows.astype(np.int64)
 
 
-def digest_bytes(digests: np.ndarray) -> np.ndarray:
-    """V16 [n] -> uint8 [n, 16]."""
-    return np.ascontiguousarray(digests).view(np.uint8).reshape(-1, 16)
+def rows_of(places: np.ndarray) -> np.ndarray:
+    """Places -> rows in their partition: int64 [n]."""
+    return places & 0xFFFFFFFF
 
 
-def partition_of(digests: np.ndarray, partitions: int) -> np.ndarray:
-    """Where documents are dealt with, by the first 32 bits of their digests: int64 [n]."""
-    first = digest_bytes(digests)[:, :4].copy().view(">u4").reshape(-1).astype(np.int64)
-    return first * partitions >> 32
+def to_batch(rows: np.ndarray, sets: Ragged | None = None) -> pa.RecordBatch:
+    """Rows as a batch of one column, and a set of uint64 beside each."""
+    columns = {_ROWS: _binaries(rows)}
+    if sets is not None:
+        data = pa.py_buffer(np.ascontiguousarray(sets.values).view(np.uint8))
+        buffers = [None, pa.py_buffer(sets.offsets * 8), data]
+        columns[_SETS] = pa.Array.from_buffers(pa.large_binary(), len(rows), buffers)
+    return pa.record_batch(columns)
 
 
-def to_batch(rows: np.ndarray, **columns: pa.Array) -> pa.RecordBatch:
-    """Rows as a batch of one column, with others beside it."""
+def _binaries(rows: np.ndarray) -> pa.Array:
     buffer = pa.py_buffer(np.ascontiguousarray(rows).view(np.uint8))
-    packed = pa.Array.from_buffers(pa.binary(rows.dtype.itemsize), len(rows), [None, buffer])
-    return pa.record_batch({_ROWS: packed, **columns})
+    return pa.Array.from_buffers(pa.binary(rows.dtype.itemsize), len(rows), [None, buffer])
 
 
 def of_batch(batch: pa.RecordBatch, dtype: np.dtype) -> np.ndarray:
@@ -72,14 +61,34 @@ def of_batch(batch: pa.RecordBatch, dtype: np.dtype) -> np.ndarray:
     return np.frombuffer(column.buffers()[1] or b"", dtype, stop)[column.offset :]
 
 
-def of_streams(streams: Iterable[bytes], dtype: np.dtype) -> np.ndarray:
-    """The rows of many batches."""
+def sets_of_batch(batch: pa.RecordBatch) -> Ragged:
+    """The sets of a batch, without a copy."""
+    column = batch[_SETS]
+    _, offsets, data = column.buffers()
+    bounds = np.frombuffer(offsets, np.int64)[column.offset :][: len(column) + 1] // 8
+    return Ragged(np.frombuffer(data or b"", "<u8")[bounds[0] : bounds[-1]], bounds - bounds[0])
+
+
+def take_rows(streams: list[bytes], dtype: np.dtype) -> np.ndarray:
+    """The rows of many batches. Empties the list, so that memory holds them once."""
     parts = [of_batch(from_stream(stream), dtype) for stream in streams]
-    return np.concatenate([np.zeros(0, dtype), *parts])
+    streams.clear()
+    return take_values(parts, dtype)
+
+
+def take_values(parts: list[np.ndarray], dtype: np.dtype | str) -> np.ndarray:
+    """All parts one after another. Empties the list on the way."""
+    values = np.empty(sum(map(len, parts)), dtype)
+    stop = len(values)
+    while parts:
+        part = parts.pop()
+        values[stop - len(part) : stop] = part
+        stop -= len(part)
+    return values
 
 
 def by_key(rows: np.ndarray, keys: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Rows by key: (key, its rows) for each that is there."""
+    """Rows by key: (key, its rows) for each key that occurs."""
     order = np.argsort(keys, kind="stable")
     rows, keys = rows[order], keys[order]
     starts = np.flatnonzero(np.diff(keys, prepend=-1))
@@ -87,7 +96,15 @@ def by_key(rows: np.ndarray, keys: np.ndarray) -> Iterator[tuple[int, np.ndarray
         yield int(keys[start]), rows[start:stop]
 
 
+def batches_by_key(rows: np.ndarray, keys: np.ndarray) -> Iterable[tuple[int, pa.RecordBatch]]:
+    """Rows by key, as batches."""
+    return ((key, to_batch(some)) for key, some in by_key(rows, keys))
+
+
 def distinct(rows: np.ndarray) -> np.ndarray:
-    """Each row once, sorted by its bytes."""
-    plain = np.ascontiguousarray(rows).view(f"V{rows.dtype.itemsize}")
-    return np.unique(plain).view(rows.dtype)
+    """Each row once, sorted by its fields."""
+    names = rows.dtype.names or ()
+    rows = rows[np.lexsort([rows[name] for name in reversed(names)])]
+    is_new = np.ones(len(rows), bool)
+    is_new[1:] = np.any([rows[name][1:] != rows[name][:-1] for name in names], axis=0)
+    return rows[is_new]

@@ -1,75 +1,73 @@
-"""What the stages of the job make of what came for a key. Pure.
+"""What the steps of the job make of what came for a key. Pure.
 
-    block -> members of buckets -> asked sets of shingles -> sets, beside each other -> edges
+    text -> members of buckets -> pairs -> sets of higher documents -> edges -> removed documents
 
-A pair is compared where its lower document belongs, by the digest: so that a document which very
-many are like is sent to each partition once, and nobody holds the sets of all that are like it.
+A pair is compared in the partition of its lower document. So a document that very many are similar
+to is sent to each partition once, and no worker holds the sets of all that are similar to it.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.near_duplicates.buckets import Members, find_pairs
+from pipelines.corpus.near_duplicates.buckets import find_pairs
 from pipelines.corpus.near_duplicates.flags import Rule
-from pipelines.corpus.near_duplicates.jaccard import verify
 from pipelines.corpus.near_duplicates.minhash import band_keys, has_shingles, signatures, sketches
 from pipelines.corpus.near_duplicates.rows import (
     ASK,
     EDGE,
     MEMBER,
+    PAIR,
+    PLACE,
+    REMOVED,
+    batches_by_key,
     by_key,
-    digest_bytes,
-    digest_column,
     distinct,
     of_batch,
-    of_streams,
-    partition_of,
+    places,
+    rows_of,
+    sets_of_batch,
+    take_values,
     to_batch,
 )
-from pipelines.corpus.near_duplicates.shingles import shingle_sets
+from pipelines.corpus.near_duplicates.shingles import shingle_sets, verify
 from pipelines.rows.example_batch import from_stream
 from pipelines.rows.ragged import Ragged
-from pipelines.rows.routing import joint_digests
+from pipelines.rows.text_bytes import utf8_bytes
 from schemas.drops import Observed
-from schemas.errors import DataError
 
-Batches = list[tuple[int, pa.RecordBatch]]
-_BAND = np.uint64(0xFF)  # of a key
-_PAIRS_AT_ONCE = 1 << 18
+Batches = Iterable[tuple[int, pa.RecordBatch]]
+_DOCUMENTS_AT_ONCE = 1 << 14
+_BYTES_AT_ONCE = 8 << 20  # of text that becomes sets
 _SIZES = 33  # bit lengths of the sizes of clusters
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What became of documents and pairs; adds up.
+    """How many documents and pairs there are; adds up.
 
     Attributes:
-      compared: documents that have shingles, equal ones too.
-      distinct: of them, equal ones counted once.
-      verified: pairs that are as similar as the threshold.
-      refuted: pairs that met in a bucket and are not.
-      uncompared: members of buckets that were compared with others of them only.
-      removed: documents, equal ones counted once.
-      held_out: of them, those of a training split removed for one of another split.
+      compared: documents that have shingles.
+      verified: pairs whose similarity reaches the threshold.
+      refuted: pairs that met in a bucket, and whose similarity does not.
+      uncompared: members of large buckets that found no room there.
+      removed: documents.
       clusters: number of clusters whose size has so many bits: of two or three documents in the
         third place.
     """
 
     compared: int = 0
-    distinct: int = 0
     verified: int = 0
     refuted: int = 0
     uncompared: int = 0
     removed: int = 0
-    held_out: int = 0
     clusters: tuple[int, ...] = (0,) * _SIZES
 
     def observed(self) -> Observed:
-        """What stats.json of a shard set says of them."""
-        names = ("distinct", "removed", "held_out", "verified", "refuted", "uncompared")
+        """The sections of stats.json."""
+        names = ("compared", "removed", "verified", "refuted", "uncompared")
         numbers = {name: getattr(self, name) for name in names if getattr(self, name)}
         sections = {"near_duplicates": numbers, "near_duplicate_clusters": self.cluster_sizes()}
         return {name: counts for name, counts in sections.items() if counts}
@@ -95,203 +93,128 @@ class Counts:
         return Counts(**numbers, clusters=tuple(clusters.tolist()))
 
 
-@dataclass(frozen=True)
-class Made:
-    """What a stage sends on, by key, and counts."""
-
-    batches: Batches
-    counts: Counts = field(default_factory=Counts)
-
-
 def make_members(
-    text: pa.LargeStringArray,
-    digests: np.ndarray,
-    levels: np.ndarray,
-    first_place: int,
-    rule: Rule,
-    partitions: int,
-) -> Made:
-    """Documents -> members of buckets, by the partition of the bucket.
+    partition: int, text: pa.LargeStringArray, rule: Rule, partitions: int
+) -> Iterator[tuple[Batches, Counts]]:
+    """Documents of a partition -> members of buckets, by the partition of the bucket."""
+    for start in range(0, len(text), _DOCUMENTS_AT_ONCE):
+        some = text.slice(start, _DOCUMENTS_AT_ONCE)
+        signature = signatures(some, rule.shingle, rule.bands)
+        chosen = np.flatnonzero(has_shingles(signature))
+        signature = signature[chosen]
+        members = np.zeros((len(chosen), rule.bands.bands), MEMBER)
+        members["key"] = band_keys(signature, rule.bands)
+        members["place"] = places(partition, start + chosen)[:, None]
+        members["length"] = np.diff(utf8_bytes(some)[1])[chosen, None]
+        members["sketch"] = sketches(signature)[:, None]
+        members = members.ravel()
+        to = (members["key"] >> np.uint64(32)).astype(np.int64) * partitions >> 32
+        yield batches_by_key(members, to), Counts(compared=len(chosen))
 
-    Args:
-      text: of documents that lie one after another.
-      digests: uint8 [n, 16], of their content.
-      levels: uint8 [n], see `Members`.
-      first_place: of the first one.
-      rule: of the job.
-      partitions: of buckets.
+
+def propose_pairs(members: np.ndarray, rule: Rule) -> Iterator[tuple[Batches, Batches, Counts]]:
+    """Members of whole buckets -> what is to be compared.
+
+    Yields:
+      PAIR rows by the lower document's partition; ASK rows by the higher document's.
     """
-    signature = signatures(text, rule.shingle, rule.bands)
-    some = np.flatnonzero(has_shingles(signature))
-    signature = signature[some]
-    members = np.zeros((len(some), rule.bands.bands), MEMBER)
-    members["key"] = band_keys(signature, rule.bands)
-    members["digest"] = digest_column(digests[some])[:, None]
-    members["length"] = text_lengths(text)[some, None]
-    members["level"] = levels[some, None]
-    members["sketch"] = sketches(signature)[:, None]
-    members["place"] = (first_place + some)[:, None]
-    members = members.ravel()
-    partition = (members["key"] >> np.uint64(32)).astype(np.int64) * partitions >> 32
-    batches = [(to, to_batch(rows)) for to, rows in by_key(members, partition)]
-    return Made(batches, Counts(compared=len(some)))
+    for pairs, uncompared in find_pairs(members, rule.bands, rule.threshold):
+        lower_in = pairs["lower"] >> 32
+        asks = np.empty(len(pairs), ASK)
+        asks["higher"], asks["to"] = pairs["higher"], lower_in
+        asks = distinct(asks)  # in a hot bucket the higher documents are few
+        counts = Counts(uncompared=uncompared)
+        yield batches_by_key(pairs, lower_in), batches_by_key(asks, asks["higher"] >> 32), counts
 
 
-def text_lengths(text: pa.LargeStringArray) -> np.ndarray:
-    """int64 [n], UTF-8 bytes."""
-    bounds = np.frombuffer(text.buffers()[1] or bytes(8), np.int64)
-    return np.diff(bounds[text.offset : text.offset + len(text) + 1])
-
-
-def place_of(block: int, row: int) -> int:
-    """Where a document can be read again."""
-    return block << 32 | row
-
-
-def ask_for_sets(streams: Iterable[bytes], rule: Rule, partitions: int) -> Iterator[Made]:
-    """Members of the buckets of one partition -> whose sets are wanted where, by block.
-
-    A part of the pairs at a time: in hot buckets they are several for each member.
-    """
-    members = of_streams(streams, MEMBER)
-    digests = members["digest"].copy()
-    pairs = find_pairs(
-        Members(
-            members["key"].copy(),
-            digest_bytes(digests),
-            members["length"].astype(np.int64),
-            members["level"].copy(),
-            members["sketch"].copy(),
-            members["place"].copy(),
-        ),
-        rule.bands,
-        rule.threshold,
-    )
-    distinct_here = len(np.unique(digests[members["key"] & _BAND == 0]))
-    yield Made([], Counts(distinct=distinct_here, uncompared=pairs.uncompared))
-    partition = partition_of(digests, partitions)
-    for start in range(0, len(pairs.lower), _PAIRS_AT_ONCE):
-        some = slice(start, start + _PAIRS_AT_ONCE)
-        lower, higher = pairs.lower[some], pairs.higher[some]
-        asked = _ask(members, lower, partition[lower])
-        asked["higher"] = digests[higher]
-        # The sets of higher documents, once a partition: in a hot bucket they are few.
-        to, once = np.divmod(np.unique(partition[lower] * len(members) + higher), len(members))
-        asked = np.concatenate([asked, _ask(members, once, to)])
-        block = members["place"][np.concatenate([lower, once])] >> 32
-        yield Made([(to, to_batch(distinct(rows))) for to, rows in by_key(asked, block)])
-
-
-def _ask(members: np.ndarray, chosen: np.ndarray, to: np.ndarray) -> np.ndarray:
-    asked = np.zeros(len(chosen), ASK)
-    asked["to"], asked["row"] = to, members["place"][chosen] & 0xFFFFFFFF
-    asked["digest"], asked["level"] = members["digest"][chosen], members["level"][chosen]
-    return asked
-
-
-def make_sets(
-    asked: np.ndarray, texts: Iterable[pa.LargeStringArray], place: str, rule: Rule
-) -> Iterator[Batches]:
-    """A block's documents, read again -> the sets that were asked for, by partition.
+def make_sets(asked: np.ndarray, text: pa.LargeStringArray, rule: Rule) -> Iterator[Batches]:
+    """Documents of a partition -> the sets that were asked for, by the partition that asked.
 
     Args:
       asked: ASK rows, in any order.
-      texts: of all of the block's documents, in pieces.
-      place: of the block, in words.
+      text: of the partition.
       rule: of the job.
-
-    Raises:
-      DataError: the documents are not those that were read first.
     """
     asked = distinct(asked)
-    asked = asked[np.argsort(asked["row"], kind="stable")]
-    first = 0
-    for text in texts:
-        start, stop = np.searchsorted(asked["row"], [first, first + len(text)])
-        some = asked[start:stop]
-        rows, of_row = np.unique(some["row"], return_inverse=True)
-        taken = text.take(pa.array(rows.astype(np.int64) - first))
-        found = digest_column(joint_digests([taken]))[of_row] if len(some) else some["digest"]
-        _refuse_changed((found != some["digest"]).any(), place)
-        if len(some):
-            yield _sets_by_partition(some, of_row, shingle_sets(taken, rule.shingle))
-        first += len(text)
-    _refuse_changed(len(asked) > 0 and int(asked["row"][-1]) >= first, place)
+    rows = rows_of(asked["higher"])
+    for some in _cut(_lengths(text, rows)):
+        sets, number = _sets_of(text, rows[some], rule)
+        higher = asked["higher"][some]
+        yield [
+            (to, to_batch(higher[chosen], sets.take(number[chosen])))
+            for to, chosen in by_key(np.arange(len(higher)), asked["to"][some].astype(np.int64))
+        ]
 
 
-def _refuse_changed(is_changed: bool, place: str) -> None:
-    if is_changed:
-        raise DataError(
-            f"{place} gave other documents when it was read again: let nothing write to the "
-            "inputs, and let --filter return the same for the same document; then run again"
-        )
+def _sets_of(text: pa.LargeStringArray, rows: np.ndarray, rule: Rule) -> tuple[Ragged, np.ndarray]:
+    """The sets of some rows, each once; the number of each row's set."""
+    rows, number = np.unique(rows, return_inverse=True)
+    return shingle_sets(text.take(pa.array(rows)), rule.shingle), number
 
 
-def _sets_by_partition(some: np.ndarray, of_row: np.ndarray, sets: Ragged) -> Batches:
-    """Each (partition, row) once, with the documents that it is to be compared with."""
-    order = np.lexsort((of_row, some["to"]))
-    some, of_row = some[order], of_row[order]
-    is_new = np.ones(len(some), bool)
-    is_new[1:] = (some["to"][1:] != some["to"][:-1]) | (of_row[1:] != of_row[:-1])
-    starts = np.flatnonzero(is_new)
-    is_pair = digest_bytes(some["higher"]).any(axis=1)
-    partners = Ragged.of(some["higher"][is_pair], np.add.reduceat(is_pair.astype(int), starts))
-    found = []
-    rows = some[starts]
-    for to, chosen in by_key(np.arange(len(rows)), rows["to"].astype(np.int64)):
-        batch = to_batch(
-            rows[chosen],
-            set=_binaries(sets.take(of_row[starts[chosen]])),
-            higher=_binaries(partners.take(chosen)),
-        )
-        found.append((to, batch))
-    return found
+def _lengths(text: pa.LargeStringArray, rows: np.ndarray) -> np.ndarray:
+    return np.diff(utf8_bytes(text)[1])[rows]
 
 
-def _binaries(ragged: Ragged) -> pa.Array:
-    data = np.ascontiguousarray(ragged.values)
-    offsets = ragged.offsets * data.dtype.itemsize
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data.view(np.uint8))]
-    return pa.Array.from_buffers(pa.large_binary(), len(ragged.offsets) - 1, buffers)
+def _cut(sizes: np.ndarray) -> Iterator[slice]:
+    """Slices of about _BYTES_AT_ONCE."""
+    starts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // _BYTES_AT_ONCE, prepend=-1))
+    return map(slice, starts.tolist(), [*starts[1:].tolist(), len(sizes)])
 
 
-def _ragged(column: pa.Array, dtype: str) -> Ragged:
-    _, offsets, data = column.buffers()
-    bounds = np.frombuffer(offsets, np.int64)[column.offset :][: len(column) + 1]
-    bounds = bounds // np.dtype(dtype).itemsize
-    values = np.frombuffer(data or b"", dtype)[bounds[0] : bounds[-1]]
-    return Ragged(values, bounds - bounds[0])
+def verify_pairs(
+    streams: list[bytes], text: pa.LargeStringArray, rule: Rule
+) -> Iterator[tuple[np.ndarray, Counts]]:
+    """Compares the pairs of a partition's lower documents, a part at a time.
 
+    Args:
+      streams: of PAIR rows, and of places of higher documents with their sets; becomes empty.
+      text: of the partition.
+      rule: of the job.
 
-def verify_pairs(streams: Iterable[bytes], rule: Rule) -> Iterator[tuple[np.ndarray, Counts]]:
-    """Sets, and with whom they are to be compared -> EDGE rows of the pairs that are near.
-
-    A part of the pairs at a time.
+    Yields:
+      EDGE rows of the pairs that are near.
     """
     batches = [from_stream(stream) for stream in streams]
-    if not batches:
+    streams.clear()
+    have_sets = [batch for batch in batches if batch.num_columns > 1]
+    pairs = [of_batch(batch, PAIR) for batch in batches if batch.num_columns == 1]
+    pairs = distinct(take_values(pairs, PAIR))
+    if not len(pairs) or not have_sets:
         return
-    rows = np.concatenate([of_batch(batch, ASK) for batch in batches])
-    sets = Ragged.joined([_ragged(batch["set"], "<u8") for batch in batches])
-    partners = Ragged.joined([_ragged(batch["higher"], "V16") for batch in batches])
-    order = np.argsort(rows["digest"], kind="stable")
-    digests = rows["digest"][order]
-    for start in range(0, len(partners.values), _PAIRS_AT_ONCE):
-        some = partners.values[start : start + _PAIRS_AT_ONCE]
-        numbers = np.arange(start, start + len(some))
-        lower = np.searchsorted(partners.offsets, numbers, side="right") - 1
-        higher = order[np.searchsorted(digests, some)]
-        found = verify(sets, higher, lower, rule.threshold)
-        near = np.flatnonzero(found.is_near)
+    known = take_values([of_batch(batch, PLACE) for batch in have_sets], PLACE)
+    parts = [sets_of_batch(batch) for batch in have_sets]
+    lengths, values = np.concatenate([p.lengths for p in parts]), [p.values for p in parts]
+    del batches, have_sets, parts  # or `take_values` cannot free what it has taken
+    sets = Ragged.of(take_values(values, "<u8"), lengths)
+    order = np.argsort(known)
+    # Of a set that was lost another one is compared; the check of what arrived ends such a run.
+    number = order.take(np.searchsorted(known[order], pairs["higher"]), mode="clip")
+    rows = rows_of(pairs["lower"])
+    is_new = np.diff(rows, prepend=-1) != 0
+    for some in _cut(np.where(is_new, _lengths(text, rows), 0) + PAIR.itemsize):
+        lower_sets, lower = _sets_of(text, rows[some], rule)
+        found = verify(lower_sets, lower, sets, number[some], rule.threshold)
+        near = pairs[some][found.is_near]
         edges = np.zeros(len(near), EDGE)
-        for name, members in (("higher", higher[near]), ("lower", lower[near])):
-            edges[name], edges[f"{name}_level"] = rows["digest"][members], rows["level"][members]
-        edges["similarity"] = found.similarities[near]
-        yield edges, Counts(verified=len(near), refuted=len(some) - len(near))
+        edges["higher"], edges["lower"] = near["higher"], near["lower"]
+        edges["similarity"] = found.similarities[found.is_near]
+        yield edges, Counts(verified=len(near), refuted=len(lower) - len(near))
 
 
-def cluster_sizes(representatives: np.ndarray) -> Counts:
-    """Representatives of removed documents, one each -> the clusters' sizes."""
-    sizes = np.unique(representatives, return_counts=True)[1] + 1
+def name_removed(edges: np.ndarray, digests: np.ndarray) -> tuple[Batches, Counts]:
+    """Edges by which documents are removed -> REMOVED rows, by the partition of the document.
+
+    Args:
+      edges: EDGE rows, all whose representatives are in one partition.
+      digests: uint8 [n, 16], of the partition.
+    """
+    removed = np.empty(len(edges), REMOVED)
+    removed["row"], removed["similarity"] = rows_of(edges["lower"]), edges["similarity"]
+    named = np.ascontiguousarray(digests[rows_of(edges["higher"])])
+    removed["representative"] = named.view("V16").reshape(-1)
+    sizes = np.unique(edges["higher"], return_counts=True)[1] + 1
     bits = np.frexp(sizes.astype(float))[1]
-    return Counts(clusters=tuple(np.bincount(bits, minlength=_SIZES).tolist()))
+    clusters = tuple(np.bincount(bits, minlength=_SIZES).tolist())
+    to = edges["lower"] >> 32
+    return batches_by_key(removed, to), Counts(removed=len(edges), clusters=clusters)

@@ -63,17 +63,17 @@ def test_formulae_hold_where_documents_are_drawn():
 
 
 def test_near_duplicates_of_ten_terabytes():
-    """7 billion documents, each in 14 buckets: rows of 69 bytes, in elements of 57."""
+    """7 billion documents, each in 14 buckets: rows of 52 bytes, in elements of 35."""
     taken = near_costs(REVIEWS, Near(), Rates())
     documents = REVIEWS.documents
     members = taken.shuffle_bytes["members of buckets"]
-    elements = documents * 14 * 69 / BUFFER_BYTES * 65_536
-    assert members == pytest.approx(documents * 14 * 69 + elements * 500, rel=0.01)
-    # A set has 8 bytes for each of 244 words; 0.3 of the documents go to two places.
-    sets = taken.shuffle_bytes["sets"] / (documents * 0.3 * 2)
-    assert sets == pytest.approx(8 * 1465 / 6 + 41 + 200, rel=0.1)
-    assert taken.key_bytes == pytest.approx(documents * 14 * 69 / 65_536, rel=0.02)
-    assert taken.hot_bytes == pytest.approx(documents * 1e-4 * 69)
+    elements = documents * 14 * 52 / BUFFER_BYTES * 65_536
+    assert members == pytest.approx(documents * 14 * 52 + elements * 500, rel=0.01)
+    # A set has 8 bytes for each of 244 words; 0.3 of the documents have three pairs.
+    sets = taken.shuffle_bytes["sets"] / (documents * 0.3 * 1.5)
+    assert sets == pytest.approx(8 * 1465 / 6 + 8 + 200, rel=0.1)
+    assert taken.key_bytes == pytest.approx(documents * 14 * 52 / 65_536, rel=0.02)
+    assert taken.hot_bytes == pytest.approx(documents * 1e-4 * 52)
     assert taken.seconds["signing"] == 10_000 * 7.5
     assert taken.seconds["sets"] == pytest.approx(10_000 * 20 * 0.3)
 

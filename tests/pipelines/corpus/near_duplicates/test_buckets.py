@@ -8,38 +8,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.corpus.near_duplicates import buckets
-from pipelines.corpus.near_duplicates.buckets import GIVEN, ROOM, Members, find_pairs
+from pipelines.corpus.near_duplicates.buckets import ROOM, find_pairs
+from pipelines.corpus.near_duplicates.flags import Bands
 from pipelines.corpus.near_duplicates.minhash import sketches
-from pipelines.corpus.near_duplicates.rule import Bands
+from pipelines.corpus.near_duplicates.rows import MEMBER
 
 BANDS = Bands(14, 8)
 THRESHOLD = Fraction(4, 5)
 
 
-def members(keys, documents, *, lengths=None, levels=None, signature=None, places=None):
-    """One a key; a document is a number, its digest too."""
-    documents = np.asarray(documents)
-    digests = [int(document).to_bytes(16, "big") for document in documents]
-    count = len(documents)
-    return Members(
-        np.asarray(keys, np.uint64) << np.uint64(8),
-        np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16),
-        np.full(count, 10) if lengths is None else np.asarray(lengths, np.int64),
-        np.zeros(count, np.uint8) if levels is None else np.asarray(levels, np.uint8),
-        sketches(np.zeros((count, 112), np.uint32) if signature is None else signature),
-        np.arange(count) if places is None else np.asarray(places, np.int64),
-    )
+def members(keys, documents, *, lengths=None, signature=None):
+    """One a key; a document is a number, its place too."""
+    rows = np.zeros(len(documents), MEMBER)
+    rows["key"] = np.asarray(keys, np.uint64) << np.uint64(8)
+    rows["place"] = documents
+    rows["length"] = 10 if lengths is None else lengths
+    none = np.zeros((len(rows), 112), np.uint32)
+    rows["sketch"] = sketches(none if signature is None else signature)
+    return rows
 
 
-def named(found, given):
-    """[(higher, lower)], as documents."""
-    documents = given.digests[:, -4:].copy().view(">u4")[:, 0]
-    pairs = zip(documents[found.higher].tolist(), documents[found.lower].tolist(), strict=True)
-    return sorted(pairs)
+def find(given):
+    """PAIR rows, and how many members are uncompared."""
+    parts = list(find_pairs(given, BANDS, THRESHOLD))
+    return np.concatenate([pairs for pairs, _ in parts]), sum(number for _, number in parts)
 
 
 def pairs_of(given):
-    return named(find_pairs(given, BANDS, THRESHOLD), given)
+    """[(higher, lower)]."""
+    pairs, _ = find(given)
+    return sorted(zip(pairs["higher"].tolist(), pairs["lower"].tolist(), strict=True))
 
 
 MEMBERS = st.lists(
@@ -47,39 +45,26 @@ MEMBERS = st.lists(
 )  # bucket, document
 
 
-@given(MEMBERS, st.lists(st.integers(0, 2), min_size=10, max_size=10), st.randoms())
-def test_small_buckets_give_all_pairs_by_rank(rows, levels, random):
+@given(MEMBERS, st.sampled_from([ROOM, 1 << 18]), st.randoms())
+def test_small_buckets_give_all_pairs_by_rank(rows, at_once, random):
     lengths = [7, 7, 9, 9, 1, 2, 3, 9, 7, 1]
-    rank = sorted(range(10), key=lambda i: (-levels[i], -lengths[i], i))
+    rank = sorted(range(10), key=lambda i: (-lengths[i], i))
 
     def make(some):
         keys, documents = zip(*some, strict=True) if some else ((), ())
-        picked = [[of[i] for i in documents] for of in (lengths, levels)]
-        return members(keys, documents, lengths=picked[0], levels=picked[1])
+        return members(keys, documents, lengths=[lengths[i] for i in documents])
 
     due = sorted(
         (one, other)
         for key, one in rows
         for same, other in rows
-        if key == same
-        and rank.index(one) < rank.index(other)
-        and not levels[one] == levels[other] == GIVEN
+        if key == same and rank.index(one) < rank.index(other)
     )
-    assert pairs_of(make(rows)) == due
-    random.shuffle(rows)
-    assert pairs_of(make(rows)) == due
-
-
-def test_equal_documents_are_one_and_the_first_place_counts():
-    """Document 5 is there three times, once in a held-out split: that one ranks it."""
-    given = members(
-        [1, 1, 1, 1], [5, 6, 5, 5], levels=[0, 0, 0, 1], lengths=[3, 9, 3, 3], places=[4, 5, 2, 8]
-    )
-    found = find_pairs(given, BANDS, THRESHOLD)
-    assert (given.places[found.higher].tolist(), given.places[found.lower].tolist()) == ([8], [5])
-    same = members([1, 1, 1], [5, 6, 5], lengths=[9, 3, 9], places=[4, 5, 2])
-    found = find_pairs(same, BANDS, THRESHOLD)
-    assert (same.places[found.higher].tolist(), same.places[found.lower].tolist()) == ([2], [5])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buckets, "_PAIRS_AT_ONCE", at_once)
+        assert pairs_of(make(rows)) == due
+        random.shuffle(rows)
+        assert pairs_of(make(rows)) == due
 
 
 def test_what_is_surely_unlike_makes_no_pair():
@@ -104,29 +89,28 @@ def hot(count, alike, seed=0):
 
 def test_a_hot_bucket_of_near_duplicates():
     """200,000 alike: time and memory of some a member; each is compared with anchors."""
-    find_pairs(hot(100, 0.95), BANDS, THRESHOLD)  # compiles
+    find(hot(100, 0.95))  # compiles
     took, most = [], []
     for count in (50_000, 200_000):
         given = hot(count, 0.95)
         tracemalloc.start()
         began = time.process_time()
-        found = find_pairs(given, BANDS, THRESHOLD)
+        found, uncompared = find(given)
         took.append(time.process_time() - began)
         most.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-        assert len(np.unique(found.lower)) == count - 1
-        assert found.uncompared == 0
-        assert buckets.ENOUGH * (count - 10) < len(found.lower) <= buckets.NEAREST * count
+        assert len(np.unique(found["lower"])) == count - 1
+        assert uncompared == 0
+        assert buckets.ENOUGH * (count - 10) < len(found) <= buckets.NEAREST * count
     assert most[1] < 200_000 * 600
     assert took[1] < 20
 
 
 def test_a_hot_bucket_of_unlike_documents():
     """Of 20,000 that only share a band, few can be compared: those who find no room are counted."""
-    found = find_pairs(hot(20_000, 0.8), BANDS, THRESHOLD)
-    assert found.uncompared > 1_000
-    again = find_pairs(hot(20_000, 0.8), BANDS, THRESHOLD)
-    np.testing.assert_array_equal(found.lower, again.lower)
+    found, uncompared = find(hot(20_000, 0.8))
+    assert uncompared > 1_000
+    np.testing.assert_array_equal(found, find(hot(20_000, 0.8))[0])
 
 
 def test_tombstones_meet_those_who_agree_in_more():
@@ -135,7 +119,7 @@ def test_tombstones_meet_those_who_agree_in_more():
     64 anchors make no room for them; eight hashes further they are among themselves.
     """
     given = hot(3_000, 0.0)
-    given.sketches[2_998] = given.sketches[2_999]
+    given["sketch"][2_998] = given["sketch"][2_999]
     assert (2_998, 2_999) in pairs_of(given)
 
 
@@ -143,21 +127,20 @@ def test_tombstones_meet_those_who_agree_in_more():
 def test_order_of_members_does_not_matter(count):
     given = hot(count, 0.8)
     due, order = pairs_of(given), np.random.default_rng(1).permutation(count)
-    shuffled = Members(*(column[order] for column in given))
-    assert pairs_of(shuffled) == due
-    assert find_pairs(shuffled, BANDS, THRESHOLD).uncompared == (
-        find_pairs(given, BANDS, THRESHOLD).uncompared
-    )
+    assert pairs_of(given[order]) == due
+    assert find(given[order])[1] == find(given)[1]
 
 
 def test_members_of_a_large_bucket_pair_with_the_nearest_anchors(monkeypatch):
     monkeypatch.setattr(buckets, "DEPTH", 0)
     given = hot(500, 0.8)
-    found = find_pairs(given, BANDS, THRESHOLD)
-    assert np.bincount(found.lower).max() == buckets.NEAREST
+    found, _ = find(given)
+    assert np.bincount(found["lower"]).max() == buckets.NEAREST
     # Sketches as bits: 2 of each hash.
-    bits = np.unpackbits(given.sketches.view(np.uint8), axis=1).reshape(500, -1, 2)
-    last = found.higher[found.lower == 499]
+    bits = np.unpackbits(np.ascontiguousarray(given["sketch"]).view(np.uint8), axis=1).reshape(
+        500, -1, 2
+    )
+    last = found["higher"][found["lower"] == 499]
     differ = (bits[last] != bits[499]).any(axis=2).sum(axis=1)
     every = (bits[:499] != bits[499]).any(axis=2).sum(axis=1)
     assert (np.diff(differ) >= 0).all()
@@ -165,5 +148,5 @@ def test_members_of_a_large_bucket_pair_with_the_nearest_anchors(monkeypatch):
 
 
 def test_no_member():
-    found = find_pairs(members([], []), BANDS, THRESHOLD)
-    assert (len(found.higher), len(found.lower), found.uncompared) == (0, 0, 0)
+    pairs, uncompared = find(members([], []))
+    assert (len(pairs), uncompared) == (0, 0)

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.corpus.near_duplicates import minhash
+from pipelines.corpus.near_duplicates.flags import Bands, Shingle, s_curve
 from pipelines.corpus.near_duplicates.minhash import band_keys, has_shingles, signatures, sketches
-from pipelines.corpus.near_duplicates.rule import Bands, Shingle, s_curve
 from pipelines.corpus.near_duplicates.shingles import shingle_hashes
 from pipelines.rows.text_bytes import utf8_bytes
 from schemas.errors import UsageError

@@ -1,8 +1,14 @@
+"""Which documents are removed; rounds in partitions decide what one place decides."""
+
+from collections.abc import Sequence
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.corpus.near_duplicates.resolve import is_kept, resolve
+from pipelines.corpus.near_duplicates.resolve import first_messages, resolve, settle
+from pipelines.corpus.near_duplicates.rows import EDGE, batches_by_key, take_rows
+from pipelines.runners import shuffle
 
 # (rank of the higher, rank of the lower, similarity): ranks are numbers, the smaller the higher.
 EDGES = st.lists(
@@ -11,15 +17,15 @@ EDGES = st.lists(
     ),
     max_size=40,
 )
+NUMBERS: Sequence[int] = range(1 << 20)
 
 
-def digests(documents, shuffled=None):
-    """A digest of each number: in the order of numbers, or of `shuffled`."""
-    names = {document: document for document in documents}
-    if shuffled is not None:
-        names = {document: int(shuffled[document]) for document in documents}
-    rows = [names[document].to_bytes(16, "big") for document in documents]
-    return np.frombuffer(b"".join(rows), np.uint8).reshape(-1, 16)
+def edges_of(edges, names: Sequence[int] = NUMBERS):
+    """EDGE rows; a document's place is its number, or `names` of it."""
+    rows = np.zeros(len(edges), EDGE)
+    for row, (higher, lower, similarity) in zip(rows, edges, strict=True):
+        row["higher"], row["lower"], row["similarity"] = names[higher], names[lower], similarity
+    return rows
 
 
 def plain(edges, names):
@@ -38,10 +44,10 @@ def plain(edges, names):
     return removed, kept
 
 
-def run(edges, names):
-    higher, lower, similarity = zip(*edges, strict=True) if edges else ((), (), ())
-    chosen = resolve(digests(higher, names), digests(lower, names), np.array(similarity, float))
-    return {lower[edge]: (higher[edge], similarity[edge]) for edge in chosen}
+def run(edges, names: Sequence[int] = NUMBERS):
+    found = resolve(edges_of(edges, names))
+    numbers = {names[document]: document for edge in edges for document in edge[:2]}
+    return {numbers[edge["lower"]]: (numbers[edge["higher"]], edge["similarity"]) for edge in found}
 
 
 @given(EDGES, st.permutations(range(13)), st.randoms())
@@ -59,35 +65,76 @@ def test_as_document_by_document(edges, names, random):
 def test_no_chains():
     """Of A ~ B ~ C ~ D, B goes for A, and C stays; D goes for C."""
     edges = [(0, 1, 0.9), (1, 2, 0.95), (2, 3, 0.8)]
-    assert run(edges, range(4)) == {1: (0, 0.9), 3: (2, 0.8)}
-    assert run([*edges, (0, 2, 0.8)], range(4)) == {1: (0, 0.9), 2: (0, 0.8)}
+    assert run(edges) == {1: (0, 0.9), 3: (2, 0.8)}
+    assert run([*edges, (0, 2, 0.8)]) == {1: (0, 0.9), 2: (0, 0.8)}
 
 
 def test_the_most_similar_kept_one_represents():
     edges = [(0, 3, 0.8), (1, 3, 0.9), (2, 3, 1.0), (0, 2, 0.8)]
-    assert run(edges, range(4)) == {2: (0, 0.8), 3: (1, 0.9)}
+    assert run(edges) == {2: (0, 0.8), 3: (1, 0.9)}
     equal = [(0, 2, 0.9), (1, 2, 0.9)]
     assert run(equal, [1, 0, 2])[2] == (1, 0.9)
     assert run(equal, [0, 1, 2])[2] == (0, 0.9)
 
 
-def test_by_the_removed_documents_digest():
-    edges = [(0, 9, 0.8), (0, 3, 0.8), (0, 7, 0.8)]
-    higher, lower, similarity = zip(*edges, strict=True)
-    chosen = resolve(digests(higher), digests(lower), np.array(similarity))
-    assert chosen.tolist() == [1, 2, 0]
+def test_in_the_order_of_the_removed_documents():
+    edges = edges_of([(0, 9, 0.8), (0, 3, 0.8), (0, 7, 0.8)])
+    assert resolve(edges)["lower"].tolist() == [3, 7, 9]
 
 
 def test_a_long_chain_is_decided_in_one_go():
     """Of 200,000 documents, each near the next one only, every second one stays."""
-    higher = np.arange(200_000)
-    as_digests = [
-        np.stack([numbers, np.zeros_like(numbers)]).T.copy().view(np.uint8).reshape(-1, 16)
-        for numbers in (higher, higher + 1)
-    ]
-    np.testing.assert_array_equal(is_kept(*as_digests), higher % 2 == 0)
+    edges = np.zeros(200_000, EDGE)
+    edges["higher"] = np.arange(200_000)
+    edges["lower"] = edges["higher"] + 1
+    np.testing.assert_array_equal(resolve(edges)["lower"], np.arange(1, 200_001, 2))
 
 
 def test_no_edge():
-    none = np.zeros((0, 16), np.uint8)
-    assert len(resolve(none, none, np.zeros(0))) == 0
+    assert len(resolve(np.zeros(0, EDGE))) == 0
+
+
+def in_rounds(edges, rounds):
+    messages, to = first_messages(edges)
+    removed = []
+    for _ in range(rounds):
+        sent = [settle(messages[to == partition]) for partition in np.unique(to)]
+        removed += [found for _, _, found in sent]
+        messages = np.concatenate([np.zeros(0, EDGE), *(some for some, _, _ in sent)])
+        to = np.concatenate([np.zeros(0, np.int64), *(where for _, where, _ in sent)])
+    return np.concatenate([*removed, resolve(messages)])
+
+
+def outcome(removed):
+    return sorted((row["lower"], row["higher"], row["similarity"]) for row in removed)
+
+
+@given(EDGES, st.integers(1, 5), st.integers(0, 6))
+def test_any_number_of_partitions_and_rounds(edges, partitions, rounds):
+    edges = list({edge[:2]: edge for edge in edges}.values())
+    names = [document % partitions << 32 | document for document in range(13)]
+    rows = edges_of(edges, names)
+    assert outcome(in_rounds(rows, rounds)) == outcome(resolve(rows))
+
+
+def test_a_chain_is_decided_link_by_link():
+    """1 ~ 2 ~ 3 ~ 4 ~ 5: 2 goes for 1, 4 for 3; three rounds decide all of it."""
+    edges = edges_of([(number, number + 1, 0.9) for number in range(1, 5)])
+    messages, _ = first_messages(edges)
+    for expected in ([], [2], []):
+        messages, _, removed = settle(messages)
+        assert removed["lower"].tolist() == expected
+    assert outcome(resolve(messages)) == outcome(edges[2:3])
+
+
+def test_large_values_travel_in_parts(monkeypatch):
+    monkeypatch.setattr(shuffle, "VALUE_BYTES", 1000)
+    edges = edges_of([(number, number + 1, 0.9) for number in range(100)])
+    outbox = shuffle.Outbox("runner", "", 5)
+    for some in (edges[:40], edges[40:]):
+        outbox.add(batches_by_key(some, np.full(len(some), 7)))
+    sent = outbox.send()
+    assert len(sent) > 2 and {key for key, _ in sent} == {7}
+    streams, received = shuffle.receive(7, [value for _, value in sent], 5)
+    assert take_rows(streams, EDGE).tobytes() == edges.tobytes() and not streams
+    assert (received == outbox.sent).all()

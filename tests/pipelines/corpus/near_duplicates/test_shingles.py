@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.corpus.near_duplicates import shingles
-from pipelines.corpus.near_duplicates.jaccard import verify
-from pipelines.corpus.near_duplicates.rule import Shingle, parse_threshold
-from pipelines.corpus.near_duplicates.shingles import shingle_sets
+from pipelines.corpus.near_duplicates.flags import Shingle, parse_threshold
+from pipelines.corpus.near_duplicates.shingles import shingle_sets, verify
 from pipelines.rows.ragged import Ragged
 from schemas.errors import UsageError
 
@@ -48,7 +47,7 @@ def test_sets_are_as_alike_as_sets_of_tuples(texts, shingle):
         own = sets.values[start:stop]
         assert (own[:-1] < own[1:]).all()
     firsts, seconds = np.divmod(np.arange(len(texts) ** 2), len(texts))
-    verified = verify(sets, firsts, seconds, Fraction(1, 2))
+    verified = verify(sets, firsts, sets, seconds, Fraction(1, 2))
     due = [plain_similarity(plain[i], plain[j]) for i, j in zip(firsts, seconds, strict=True)]
     assert verified.similarities.tolist() == [float(similarity) for similarity in due]
     assert verified.is_near.tolist() == [similarity >= Fraction(1, 2) for similarity in due]
@@ -77,10 +76,10 @@ def test_a_long_document_has_its_smallest_hashes(monkeypatch):
 
 def test_parts_of_long_documents_are_compared_as_far_as_both_reach(monkeypatch):
     """By hand: [1 2 3 4] of more than four, with [2 3 9 10 11]; 9 to 11 are not looked at."""
-    monkeypatch.setattr("pipelines.corpus.near_duplicates.jaccard.LARGEST_SET", 4)
+    monkeypatch.setattr("pipelines.corpus.near_duplicates.shingles.LARGEST_SET", 4)
     values = np.array([1, 2, 3, 4, 2, 3, 9, 10, 11, 2, 3, 4, 5], np.uint64)
     sets = Ragged.of(values, [4, 5, 4])
-    verified = verify(sets, np.array([0, 1, 0]), np.array([1, 0, 2]), Fraction(3, 4))
+    verified = verify(sets, np.array([0, 1, 0]), sets, np.array([1, 0, 2]), Fraction(3, 4))
     assert verified.similarities.tolist() == [2 / 4, 2 / 4, 3 / 4]
     assert verified.is_near.tolist() == [False, False, True]
 
@@ -91,7 +90,7 @@ def test_a_sample_of_long_documents_tells_their_similarity():
     large = np.unique(generator.integers(0, 2**64, 100_000, np.uint64))
     small = np.sort(generator.choice(large, 50_000, replace=False))
     sets = Ragged.of(np.concatenate([large[:65_536], small]), [65_536, len(small)])
-    found = verify(sets, np.array([0]), np.array([1]), Fraction(1, 2)).similarities[0]
+    found = verify(sets, np.array([0]), sets, np.array([1]), Fraction(1, 2)).similarities[0]
     assert found == pytest.approx(0.5, abs=0.006)
     assert found != 0.5
 
@@ -101,19 +100,19 @@ def test_the_threshold_is_not_rounded():
     values = np.concatenate([np.arange(10_000), np.arange(7_000), np.arange(6_999)])
     sets = Ragged.of(values.astype(np.uint64), [10_000, 7_000, 6_999])
     firsts, seconds = np.array([0, 0]), np.array([1, 2])
-    verified = verify(sets, firsts, seconds, parse_threshold("jaccard:0.7"))
+    verified = verify(sets, firsts, sets, seconds, parse_threshold("jaccard:0.7"))
     assert verified.is_near.tolist() == [True, False]
 
 
 @pytest.mark.parametrize("flag", ["word", "word:0", "word:1000", "char:-1", "line:5", "word:5 "])
 def test_no_shingle(flag):
-    with pytest.raises(UsageError, match=f"--shingle={flag} is no shingle: give word:5"):
+    with pytest.raises(UsageError, match=f"--shingle={flag} is not a shingle: give word:5"):
         Shingle.parse(flag)
 
 
 @pytest.mark.parametrize("flag", ["0.8", "jaccard:0", "jaccard:0.0", "jaccard:1.1", "jaccard:.8"])
 def test_no_threshold(flag):
-    with pytest.raises(UsageError, match=f"--near_duplicates={flag} is no threshold"):
+    with pytest.raises(UsageError, match=f"--near_duplicates={flag} is not a threshold"):
         parse_threshold(flag)
 
 

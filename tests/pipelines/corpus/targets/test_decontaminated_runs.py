@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from pipelines import find_duplicates, train_tokenizer
+from pipelines import train_tokenizer
 from pipelines.build_shards import main
 from pipelines.inspection.read_rows import read_rows
 from pipelines.runners.launch import find_program
@@ -323,7 +323,7 @@ def test_every_runner_and_cut_gives_the_same_bytes(questions, tokenizer_path, tm
     assert {hit["record"] for hit in listed["here"]} == {0, 2}
 
 
-def test_a_tokenizer_and_near_duplicates_are_of_what_is_left(questions, tmp_path):
+def test_a_tokenizer_is_of_what_is_left(questions, tmp_path):
     texts = [*(f"{PLAIN.format(number)} {number} {number}" for number in range(50)), QUESTIONS[0]]
     source = write_lines(tmp_path / "source.jsonl", texts)
     train_tokenizer.main(
@@ -331,13 +331,3 @@ def test_a_tokenizer_and_near_duplicates_are_of_what_is_left(questions, tmp_path
     )
     report = json.loads((tmp_path / "bpe/report.json").read_text())
     assert report["text"]["documents"] == 50
-    find_duplicates.main(
-        [
-            f"--input={source}",
-            f"--output={tmp_path / 'near'}",
-            "--near_duplicates=jaccard:0.8",
-            *asked(questions),
-        ]
-    )
-    found = json.loads((tmp_path / "near/duplicates.json").read_text())
-    assert found["documents_rejected"] == {"contaminated": 1}

@@ -4,19 +4,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.corpus.near_duplicates.buckets import GIVEN
-from pipelines.corpus.near_duplicates.rule import Bands, s_curve
+from pipelines.corpus.near_duplicates.flags import Bands, s_curve
 from pipelines.rows.routing import content_digests
 from tests.benchmarks.planted_duplicates import plant
 from tests.tools.near_duplicates import find_near, plain_set, plain_similarity
 from tests.tools.places import DATA
 
 
-def compare_all(texts, shingle, threshold, levels):
+def compare_all(texts, shingle, threshold):
     """All pairs, without a signature: {removed: (representative, similarity)}."""
     sets = [plain_set(text, shingle) for text in texts]
     digests = [bytes(digest) for digest in content_digests(column(texts))]
-    order = sorted(range(len(texts)), key=lambda i: (-levels[i], -len(texts[i]), digests[i]))
+    order = sorted(range(len(texts)), key=lambda i: (-len(texts[i]), digests[i]))
     kept, removed = [], {}
     for document in order:
         near = []
@@ -25,7 +24,7 @@ def compare_all(texts, shingle, threshold, levels):
             either = len(sets[document] | sets[other])
             if both and Fraction(both, either) >= Fraction(threshold):
                 near.append((-both / either, digests[other], other))
-        if near and levels[document] != GIVEN:
+        if near:
             removed[document] = (min(near)[2], -min(near)[0])
         else:
             kept.append(document)
@@ -58,14 +57,10 @@ def test_the_same_as_of_all_pairs_compared(shingle, threshold):
     removed = 0
     for seed in range(5):
         texts = corpus(seed)
-        levels = np.random.default_rng(seed).choice([0, 0, 0, 1, GIVEN], len(texts))
-        due = compare_all(texts, shingle, threshold, levels)
-        found = find_near(texts, shingle, "200x1", threshold, levels.astype(np.uint8))
-        assert found.removed == due
+        due = compare_all(texts, shingle, threshold)
+        assert find_near(texts, shingle, "200x1", threshold).removed == due
         order = np.random.default_rng(seed + 100).permutation(len(texts))
-        again = find_near(
-            [texts[i] for i in order], shingle, "200x1", threshold, levels[order].astype(np.uint8)
-        )
+        again = find_near([texts[i] for i in order], shingle, "200x1", threshold)
         assert {
             int(order[document]): (int(order[other]), similarity)
             for document, (other, similarity) in again.removed.items()
@@ -74,14 +69,13 @@ def test_the_same_as_of_all_pairs_compared(shingle, threshold):
     assert removed > (20 if threshold != "1" else 2)
 
 
-def test_a_large_family_does_not_stay_because_its_first_document_goes():
-    """A held-out document is near the longest of 200, at 84 / 96, and near no other: 75 / 97."""
+def test_documents_stay_similar_when_their_anchor_goes():
+    """The longest is near one of 200, at 84 / 96, and near no other: 75 / 97."""
     words = [f"w{number}" for number in range(80)]
     longest = [*words, *(f"x{number}" for number in range(8))]
     texts = [" ".join([*longest, *(f"y{number}" for number in range(12))]), " ".join(longest)]
     texts += [" ".join([*words[:-1], f"z{number}"]) for number in range(198)]
-    levels = np.array([1] + [0] * 199, np.uint8)
-    found = find_near(texts, bands="1x1", levels=levels)  # nearly all in one bucket
+    found = find_near(texts, bands="1x1")  # nearly all in one bucket
     assert found.removed[1] == (0, 84 / 96)
     assert len(found.removed) > 150
 
