@@ -50,7 +50,7 @@ def main(argv: list[str]) -> None:
     )
     began = time.monotonic()
     corpus = Path(options.output) / "corpus.jsonl"
-    with _console.status("reading the standard library's docstrings ..."):
+    with _console.working("reading the standard library's docstrings ..."):
         documents, size = write_corpus(corpus)
     _console.print(f"{documents:,} documents, {size / 1e6:.1f} MB of Python's own documentation")
     for command in _commands(options, str(corpus)):

@@ -1,6 +1,9 @@
 """The console that all commands print on: a rich one on which no text commands anything."""
 
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 import rich.console
@@ -9,6 +12,8 @@ from rich.segment import Segment
 from rich.text import Text
 
 from schemas.commands.terminal import visible
+
+_LINE_SECONDS = 10.0
 
 
 class Console(rich.console.Console):
@@ -34,6 +39,28 @@ class Console(rich.console.Console):
             markup=False,
             highlight=False,
         )
+
+    @contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """Shows that work goes on: a spinner on a terminal, else a line now and every 10 s."""
+        if self.is_terminal:
+            with self.status(what):
+                yield
+            return
+        self.print(what)
+        began, ended = time.monotonic(), threading.Event()
+
+        def repeat() -> None:
+            while not ended.wait(_LINE_SECONDS):
+                self.print(f"{what}: {time.monotonic() - began:.0f} s")
+
+        thread = threading.Thread(target=repeat, name="working", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
     def render_str(self, text: str, **how: Any) -> Text:
         """Text of a string, as wide as what is seen of it."""

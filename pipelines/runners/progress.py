@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from pipelines.runners.console import Console
 from schemas.errors import DataError
 
-_PLAIN_SECONDS, _ASK_SECONDS = 5.0, 30.0
+_PLAIN_SECONDS, _WAIT_SECONDS, _ASK_SECONDS = 5.0, 10.0, 30.0
 # A cluster whose workers cannot start may wait for them for ever, and log so in its own log only.
 _PATIENT_SECONDS = 120.0
 
@@ -81,11 +81,15 @@ class Display:
                 self._count()
                 self._warn_if_silent()
             return
-        self._bar.update(self._task, completed=self._done, state=self.state())
+        self._show(self.state(), _PLAIN_SECONDS)
+
+    def _show(self, state: str, seconds: float) -> None:
+        """Sets the bar; prints a line where there is no terminal and none was printed lately."""
+        self._bar.update(self._task, completed=self._done, state=state)
         now = time.monotonic()
-        if not self._console.is_terminal and now - self._printed >= _PLAIN_SECONDS:
+        if not self._console.is_terminal and now - self._printed >= seconds:
             self._printed = now
-            self.say(f"{self._label}: {self.state()}")
+            self.say(f"{self._label}: {state}")
 
     def say(self, line: str) -> None:
         """Prints a line above the display."""
@@ -115,16 +119,14 @@ class Display:
 
     def _count(self) -> None:
         now = time.monotonic()
-        if self._count_finished is None or now - self._counted < _ASK_SECONDS:
-            return
-        self._counted = now
-        # The store does not answer just now, or all is published and the folder gone.
-        with contextlib.suppress(DataError, OSError):
-            self._finished = self._count_finished()
-        state = f"{self._finished:,} shards finished"
-        self._bar.update(self._task, state=state)
-        if not self._console.is_terminal and self._finished:
-            self.say(f"{self._label}: {state}")
+        if self._count_finished is not None and now - self._counted >= _ASK_SECONDS:
+            self._counted = now
+            # The store does not answer just now, or all is published and the folder gone.
+            with contextlib.suppress(DataError, OSError):
+                self._finished = self._count_finished()
+        finished = f"{self._finished:,} shards finished"
+        state = finished if self._finished else "workers start, none has reported yet"
+        self._show(f"{state}, {now - self._began:.0f} s", _WAIT_SECONDS)
 
     def _warn_if_silent(self) -> None:
         seconds = time.monotonic() - self._began

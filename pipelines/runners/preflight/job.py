@@ -154,7 +154,8 @@ def _check_package(
     if setup.setup_file:
         local.append(os.path.dirname(os.path.abspath(setup.setup_file)))
     with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
-        with Console(stderr=True).status("installing the workers' package"):
+        console = Console(stderr=True, soft_wrap=True)
+        with console.working("installing the workers' package in an empty environment"):
             clean = os.path.join(folder, "clean")
             found = install(clean, [package, *local], setup.requirements_file)
         if found.problem and not found.no_index:
@@ -168,12 +169,13 @@ def _check_package(
         else:
             size = decimal(os.path.getsize(package))
             yield Check(name, "ok", f"{size}; it installs in an empty environment")
-        loaded, problems = load_job(
-            found.python or sys.executable,
-            job.SerializeToString(),
-            filter_name,
-            None if found.python else package,
-        )
+        with console.working("unpickling the job's functions and coders"):
+            loaded, problems = load_job(
+                found.python or sys.executable,
+                job.SerializeToString(),
+                filter_name,
+                None if found.python else package,
+            )
     remedy = (
         "workers need it too: as a module or package of its own beside the filter's, as an "
         "--extra_package, or in an image (--sdk_container_image)"

@@ -1,8 +1,9 @@
 """What is shown of a run: read from the journal, and said once where there is none."""
 
 import io
+import time
 
-from pipelines.runners import progress
+from pipelines.runners import console, progress
 from pipelines.runners.console import Console
 from pipelines.runners.progress import Display, Journal
 from schemas.errors import DataError
@@ -36,10 +37,12 @@ def test_silence_is_remarked_on_once(tmp_path, monkeypatch):
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     said = io.StringIO()
     display = Display(str(tmp_path), 10, "build_shards", Console(file=said, width=500))
-    for now[0] in (119.0, 120.0, 180.0):
+    for now[0] in (5.0, 10.0, 19.0, 21.0, 120.0, 125.0):
         display.update()
-    assert said.getvalue().startswith("build_shards: no word from a worker for 120 s (none is sent")
-    assert said.getvalue().count("\n") == 1
+    *waiting, last = said.getvalue().splitlines()
+    start = "build_shards: workers start, none has reported yet"
+    assert waiting == [f"{start}, {seconds} s" for seconds in (10, 21, 120)]
+    assert last.startswith("build_shards: no word from a worker for 120 s (none is sent")
 
 
 def test_finished_shards_are_counted_where_no_journal_is(tmp_path, monkeypatch):
@@ -54,9 +57,10 @@ def test_finished_shards_are_counted_where_no_journal_is(tmp_path, monkeypatch):
 
     said = io.StringIO()
     display = Display(str(tmp_path), 10, "x", Console(file=said, width=500), count)
-    for now[0] in (29.0, 30.0, 59.0, 61.0, 200.0, 201.0):
+    for now[0] in (9.0, 30.0, 39.0, 61.0, 200.0, 201.0):
         display.update()
-    assert said.getvalue().splitlines() == [f"x: {n} shards finished" for n in (3, 3, 5)]
+    finished = [(3, 30), (3, 61), (5, 200)]
+    assert said.getvalue().splitlines() == [f"x: {n} shards finished, {s} s" for n, s in finished]
 
 
 def test_a_journal_that_was_published_away_is_no_silence(tmp_path, monkeypatch):
@@ -68,13 +72,24 @@ def test_a_journal_that_was_published_away_is_no_silence(tmp_path, monkeypatch):
     def asked():
         raise FileNotFoundError(str(tmp_path))
 
-    console = Console(file=said, width=500)
-    display = Display(str(tmp_path), 10, "build_shards", console, asked)
+    plain = Console(file=said, width=500)
+    display = Display(str(tmp_path), 10, "build_shards", plain, asked)
     display.update()
     (tmp_path / "progress").unlink()
     for now[0] in (121.0, 300.0):
         display.update()
     assert "no word" not in said.getvalue()
-    other = Display(str(tmp_path), 10, "build_shards", console, asked)  # saw no journal at all
+    other = Display(str(tmp_path), 10, "build_shards", plain, asked)  # saw no journal at all
     now[0] = 340.0
     other.update()
+
+
+def test_work_is_a_line_at_once_and_now_and_then_where_no_terminal_is(monkeypatch):
+    monkeypatch.setattr(console, "_LINE_SECONDS", 0.05)
+    said = io.StringIO()
+    with Console(file=said).working("installing [all]"):
+        while said.getvalue().count("\n") < 3:
+            time.sleep(0.01)
+    first, *more = said.getvalue().splitlines()
+    assert first == "installing [all]"
+    assert set(more) == {"installing [all]: 0 s"}
