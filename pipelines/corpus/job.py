@@ -4,7 +4,7 @@ import hashlib
 import io
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
@@ -13,6 +13,9 @@ import pyarrow.parquet as pq
 
 from pipelines.corpus.decontamination.hits import Hit, add_hits
 from pipelines.corpus.filter_documents import Filtered
+from pipelines.corpus.near_duplicates.job import FindJob
+from pipelines.corpus.near_duplicates.rows import REMOVED, distinct, take_rows
+from pipelines.corpus.near_duplicates.steps import Counts
 from pipelines.corpus.partition import digests_of
 from pipelines.corpus.sidecars import (
     DOCUMENTS,
@@ -43,6 +46,7 @@ class CorpusJob(BlockJob):
     keep_source: bool
     max_rejects: int  # a run with more fails; below 0 for no limit
     config: bytes  # the file that repeats the run
+    near: FindJob | None = None  # how near-duplicates are found, if they are removed
 
     @property
     def partitions(self) -> int:
@@ -59,6 +63,7 @@ class CorpusReport(BlockReport):
     statistics: CorpusStatistics = field(default_factory=CorpusStatistics)
     files: tuple[ManifestFile, ...] = ()
     hits: tuple[Hit, ...] = ()  # what documents have in common with evaluation texts
+    near: Counts = field(default_factory=Counts)  # of near-duplicates
 
 
 def count_piece(filtered: Filtered) -> CorpusStatistics:
@@ -160,26 +165,74 @@ def _lengths(text: pa.LargeStringArray) -> np.ndarray:
 # The files of the corpus
 
 
-def write_documents(batch: pa.RecordBatch | None, number: int, job: CorpusJob) -> CorpusReport:
-    """Stages one file of documents, None for one without a document, and counts them."""
+def write_documents(
+    batch: pa.RecordBatch, number: int, job: CorpusJob, *, near_duplicates: int = 0
+) -> CorpusReport:
+    """Stages the file of a partition, and counts its documents.
+
+    Args:
+      batch: the documents that are kept.
+      number: of the partition.
+      job: of the run.
+      near_duplicates: documents that the partition lost.
+    """
     schema, name = job.schema, job.schema.names()[number]
-    columns: dict[str, pa.Array] = {"id": pa.array([], pa.large_string())}
-    if batch is None:
-        columns |= {n: pa.array([], pa.large_string()) for n in schema.columns[1:]}
-        if job.keep_source:
-            columns["record"] = pa.array([], pa.int64())
-        counts, lengths = FileStatistics(), bins_of(np.zeros(0))
-    else:
-        columns["id"] = hex_ids(digests_of(batch))
-        columns |= {n: batch[n] for n in schema.columns[1:]}
-        words = batch["words"].to_numpy()
-        text_bytes = int(_lengths(batch["text"]).sum())
-        counts = FileStatistics(len(batch), text_bytes, int(words.sum()))
-        lengths = bins_of(words)
+    columns = {"id": hex_ids(digests_of(batch)), **{n: batch[n] for n in schema.columns[1:]}}
     content = _ENCODERS[schema.file_format](pa.table(columns))
-    file = stage_file(job.staging, name, DOCUMENTS, content, len(columns["id"]))
-    statistics = CorpusStatistics(files={name: counts}, lengths=lengths)
-    return CorpusReport(files=(file,), statistics=statistics)
+    words = batch["words"].to_numpy()
+    counts = FileStatistics(
+        documents=len(batch),
+        text_bytes=int(_lengths(batch["text"]).sum()),
+        words=int(words.sum()),
+        near_duplicates=near_duplicates,
+    )
+    return CorpusReport(
+        files=(stage_file(job.staging, name, DOCUMENTS, content, len(batch)),),
+        statistics=CorpusStatistics(files={name: counts}, lengths=bins_of(words)),
+    )
+
+
+def remove_near_duplicates(
+    batch: pa.RecordBatch, streams: list[bytes], number: int, job: CorpusJob
+) -> tuple[pa.RecordBatch, CorpusReport]:
+    """Takes near-duplicates out of a partition, and stages the file that lists them.
+
+    Args:
+      batch: the partition.
+      streams: REMOVED rows of its documents.
+      number: of the partition.
+      job: of the run.
+    """
+    removed = distinct(take_rows(streams, REMOVED))
+    rows = removed["row"].astype(np.int64)
+    representatives = np.ascontiguousarray(removed["representative"]).view(np.uint8)
+    gone = batch.take(pa.array(rows))
+    columns = {
+        "id": hex_ids(digests_of(gone)),
+        "representative": hex_ids(representatives.reshape(-1, 16)),
+        "similarity": pa.array(np.ascontiguousarray(removed["similarity"])),
+        "text": gone["text"],
+    }
+    if not job.filters.keep_rejects:
+        del columns["text"]
+    file = stage_file(
+        job.staging,
+        job.schema.removed_names()[number],
+        "near_duplicates",
+        _parquet(pa.table(columns)),
+        len(rows),
+    )
+    is_removed = np.zeros(len(batch), bool)
+    is_removed[rows] = True
+    details = [
+        f"similarity {similarity:.3f} to {name}"
+        for similarity, name in zip(
+            removed["similarity"].tolist(), columns["representative"].to_pylist(), strict=True
+        )
+    ]
+    statistics = drop_rows(batch, "near_duplicates", is_removed.astype(np.int64), details)
+    kept = batch.filter(pa.array(~is_removed))
+    return kept, CorpusReport(files=(file,), statistics=statistics)
 
 
 def hex_ids(digests: np.ndarray) -> pa.LargeStringArray:
@@ -193,8 +246,7 @@ def hex_ids(digests: np.ndarray) -> pa.LargeStringArray:
 
 
 def _parquet(table: pa.Table) -> bytes:
-    text_bytes = table["text"].nbytes
-    rows = max(1, table.num_rows * _GROUP_BYTES // max(_GROUP_BYTES, text_bytes))
+    rows = max(1, table.num_rows * _GROUP_BYTES // max(_GROUP_BYTES, table.nbytes))
     sink = io.BytesIO()
     pq.write_table(
         table,
@@ -231,10 +283,3 @@ def stage_file(staging: str, name: str, split: str, content: bytes, rows: int) -
     file = ManifestFile(name, len(content), hashlib.sha256(content).hexdigest(), split, rows)
     store.write_file(os.path.join(staging, shard_files.staged_name(file)), content)
     return file
-
-
-def with_removed(report: CorpusReport, name: str, near_duplicates: int) -> CorpusReport:
-    """The report of a file of documents, with the number of near-duplicates that it lost."""
-    counts = replace(report.statistics.files[name], near_duplicates=near_duplicates)
-    statistics = replace(report.statistics, files={name: counts})
-    return replace(report, statistics=statistics)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from pipelines.corpus.filters import Filters
+from pipelines.corpus.near_duplicates.flags import NearArguments, NearFlags
 from pipelines.corpus.sidecars import CorpusSchema
 from pipelines.input_options import (
     FilterFlags,
@@ -49,6 +50,7 @@ class CorpusOptions(InputFlags):
     input_format: InputFormat = AUTO
     max_document_bytes: MaxDocumentBytes = MAX_DOCUMENT_BYTES
     filters: FilterFlags = Filters(normalize="nfc")
+    near: NearArguments = NearFlags()
     file_format: Literal["parquet", "jsonl"] = "parquet"
     """parquet (zstd), or jsonl for JSON Lines in .jsonl.zst."""
     num_files: str = "auto"
@@ -120,6 +122,7 @@ class CorpusOptions(InputFlags):
             "input_format": self.input_format,
             "max_document_bytes": self.max_document_bytes,
             **self.filters.parameters(),
+            **self.near.parameters(),
         }
 
     def schema(self, total_bytes: int) -> CorpusSchema:

@@ -1,14 +1,19 @@
 """The last step of build_corpus: checks what all workers reported, writes the metadata files."""
 
+from dataclasses import replace
+from typing import NamedTuple
+
 from pipelines.corpus.decontamination.hits import hits_file
 from pipelines.corpus.job import CorpusJob, CorpusReport
+from pipelines.corpus.near_duplicates.job import name_tally
 from pipelines.corpus.report import report_file
 from pipelines.readers.sources import file_digests, read_blocks
-from pipelines.runners.shuffle import AGAIN, and_more, check_deliveries
+from pipelines.runners.shuffle import AGAIN, Placed, and_more, check_deliveries
 from pipelines.storage import store
 from pipelines.writers import shard_files
 from pipelines.writers.rejects import collect, rejects_file
 from schemas.commands.flag_file import CONFIG
+from schemas.drops import total_observed
 from schemas.errors import DataError
 from schemas.manifest import DECONTAMINATION, Manifest
 from schemas.typed_json import to_json
@@ -26,6 +31,8 @@ def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
         content = store.read(f"{job.staging}/{DECONTAMINATION}")
         staged.append(shard_files.describe_file(DECONTAMINATION, content))
     inputs = file_digests(report.digests)
+    observed = total_observed([report.statistics.observed, report.near.observed()])
+    report = replace(report, statistics=replace(report.statistics, observed=observed))
     contents = {
         "schema.json": to_json(job.schema),
         "stats.json": to_json(report.statistics),
@@ -38,15 +45,22 @@ def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
     return shard_files.publish(job.output, job.run, job.schema.fingerprint, staged, contents)
 
 
+class _Partition(NamedTuple):
+    place: str
+
+
+def _places(job: CorpusJob) -> list[Placed]:
+    """Blocks and partitions, as reports number them."""
+    partitions = [_Partition(f"partition {number}") for number in range(job.partitions)]
+    return [*read_blocks(job.staging), *partitions, *partitions]
+
+
 def _check_complete(report: CorpusReport, job: CorpusJob) -> None:
     """Refuses to publish what lost a block, a batch, a file or a document."""
     statistics = report.statistics
-    check_deliveries(
-        report.deliveries,
-        lambda: read_blocks(job.staging),
-        job.blocks,
-        lambda key: f"partition {key}",
-    )
+    # With near-duplicates, each partition is reported when it is signed and when it is asked.
+    parts = 2 * job.partitions if job.near else 0
+    check_deliveries(report.deliveries, lambda: _places(job), job.blocks + parts, name_tally)
     lost = sorted({*job.schema.names()} - {*statistics.files})
     if lost:
         raise DataError(

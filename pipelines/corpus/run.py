@@ -3,10 +3,13 @@
 import shlex
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
+from pipelines.corpus.near_duplicates.flags import Rule
+from pipelines.corpus.near_duplicates.job import FindJob
 from pipelines.corpus.options import CorpusOptions
 from pipelines.corpus.sidecars import Corpus, CorpusSchema, read_corpus
 from pipelines.corpus.targets.prepare import prepare_filters
@@ -30,6 +33,8 @@ from schemas.drops import REFUSED, describe_dropped
 
 if TYPE_CHECKING:
     import apache_beam as beam
+
+    from pipelines.corpus.job import CorpusJob
 
 _console = Console(soft_wrap=True)
 
@@ -125,17 +130,35 @@ def wire(
             max_rejects=options.max_rejects,
             config=config_bytes("pipelines.build_corpus", options),
         )
+        if rule := options.near.rule():
+            job = replace(job, near=_find_job(job, rule))
         _ = pipeline | BuildCorpus(job)
 
     return build
 
 
+def _find_job(job: "CorpusJob", rule: Rule) -> FindJob:
+    """How near-duplicates are found in the partitions of a run."""
+    return FindJob(
+        rule=rule,
+        partitions=job.partitions,
+        scratch=job.scratch,
+        exchange=job.exchange,
+        staging=job.staging,
+        run=job.run,
+        local=job.local,
+        blocks=job.blocks,
+    )
+
+
 def _plan(options: CorpusOptions, schema: CorpusSchema, run: BlockRun) -> dict[str, str]:
     """What --dry_run prints."""
     files = {part.path: part.size for block in run.blocks for part in block.parts}
+    rule = options.near.rule()
     return {
         "inputs": f"{number_of(len(files), 'file')}, {decimal(sum(files.values()))}, "
         f"{number_of(len(run.blocks), 'block')}",
+        **(rule.facts() if rule else {}),
         "files": f"{schema.files:,} of {schema.file_format}",
         "columns": ", ".join(schema.columns),
         "runs": run.how,

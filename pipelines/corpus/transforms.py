@@ -1,18 +1,32 @@
 """The Beam wiring of build_corpus: blocks -> partitions -> files of documents -> a corpus.
 
-One GroupByKey carries the documents. What is done on either side of it lies in files without Beam.
+    Clean     block               -> documents, by partition
+    Stage     partition           -> the staged partition, each document once, in hash order
+    FindNear  staged partitions   -> near-duplicates, by partition
+    Write     partition, removed  -> a file of documents
+
+What the steps do is in files without Beam.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+import time
+from collections.abc import Iterator
+from typing import Any, cast
 
 import apache_beam as beam
+import pyarrow as pa
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.core import CallableWrapperCombineFn
-from apache_beam.transforms.window import GlobalWindows
-from apache_beam.utils.windowed_value import WindowedValue
 
-from pipelines.corpus.job import CorpusJob, CorpusReport, count_piece, drop_rows, write_documents
+from pipelines.corpus.job import (
+    CorpusJob,
+    CorpusReport,
+    count_piece,
+    drop_rows,
+    remove_near_duplicates,
+    write_documents,
+)
+from pipelines.corpus.near_duplicates.job import REMOVALS, FindReport
+from pipelines.corpus.near_duplicates.transforms import FindNear
 from pipelines.corpus.partition import (
     cut_batch,
     gather,
@@ -21,109 +35,106 @@ from pipelines.corpus.partition import (
     stage_partition,
 )
 from pipelines.corpus.publish import publish_corpus
+from pipelines.readers.documents import no_documents
 from pipelines.readers.sources import Block
 from pipelines.runners.block_run import ALL
 from pipelines.runners.block_steps import BlockStep, count, spread_blocks
 from pipelines.runners.progress import Journal
-from pipelines.runners.shuffle import Deliveries, Outbox, keyed_type, receive
-from pipelines.storage.store import Pointer
+from pipelines.runners.shuffle import Deliveries, keyed_type
+from pipelines.runners.shuffle_steps import KeyedStep, SendingStep, Wiring, tag_of
 from pipelines.writers.rejects import stash
-from pipelines.writers.staging import check_turn
 from schemas.manifest import Manifest
 
-_MAIN, _REPORTS = "main", "reports"
-_REPORT = tuple[int, CorpusReport]
+_DOCUMENTS = 0  # the shuffle of documents
+_STAGED = 1 << 10  # of empty values, one for each staged partition: they carry nothing
 
 
-class CleanBlock(BlockStep[CorpusJob]):
-    """Blocks -> (partition, batch or pointer) for each partition of their documents, and a report.
+class Clean(BlockStep[CorpusJob], SendingStep[CorpusJob]):
+    """Blocks -> documents as rules leave them, by partition."""
 
-    A bundle gives one report when all is sent: what a runner loses of it leaves blocks out.
-    """
-
-    def start_bundle(self) -> None:
-        """Starts an empty buffer and an empty report for this bundle."""
-        self._outbox = Outbox(self._job.exchange, self._job.scratch)
-        self._reports: list[CorpusReport] = []
+    REPORT = CorpusReport
 
     def process(self, block: Block) -> Iterator:
         """Reads, cleans and cuts into partitions."""
         job = self._job
         for piece, filtered in enumerate(self.read(block)):
             batch = make_batch(filtered.documents, keep_source=job.keep_source)
-            self._outbox.add(cut_batch(batch, job.partitions))
-            if self._outbox.is_full:
-                yield from self._outbox.send()
+            self.put(_DOCUMENTS, cut_batch(batch, job.partitions))
+            yield from self.send()
             stashed = stash(filtered.lines, job.scratch, block.index, piece)
             statistics = count_piece(filtered)
             count("documents_read", statistics.documents_read)
             for reason, number in statistics.dropped.items():
                 count(f"documents_dropped_{reason}", number)
-            report = CorpusReport.of(filtered, stashed, statistics=statistics, hits=filtered.hits)
-            self._reports.append(report)
-        self._reports.append(CorpusReport(deliveries=Deliveries(blocks=(block.index,))))
-
-    def finish_bundle(self) -> Iterator[WindowedValue | TaggedOutput]:
-        """Sends what waits in the buffer, and then the report of the bundle."""
-        for element in self._outbox.send():
-            yield GlobalWindows.windowed_value(element)
-        self._reports.append(CorpusReport(deliveries=Deliveries(sent=self._outbox.sent)))
-        report = GlobalWindows.windowed_value((ALL, CorpusReport.sum(self._reports)))
-        yield TaggedOutput(_REPORTS, report)
-        del self._outbox, self._reports
+            self.add(CorpusReport.of(filtered, stashed, statistics=statistics, hits=filtered.hits))
+        self.report(deliveries=Deliveries(blocks=(block.index,)))
 
 
-class StagePartition(beam.DoFn):
-    """(partition, its batches) -> the number of the staged partition, and a report."""
+class Stage(KeyedStep[CorpusJob]):
+    """The documents of a partition -> the staged partition; or its file, where no step follows."""
 
-    def __init__(self, job: CorpusJob):
-        self._job = job
+    REPORT = CorpusReport
 
-    def process(self, keyed: tuple[int, Iterable[bytes | Pointer]]) -> Iterator:
-        """Drops exact duplicates, sorts and stages."""
-        job, (number, values) = self._job, keyed
-        check_turn(job.staging, job.run)
-        streams, received = receive(number, values)
+    def process(self, keyed: tuple[int, Any]) -> Iterator:
+        """Stages, and sends the partition an empty value that lets other steps find it."""
+        yield from super().process(keyed)
+        yield TaggedOutput(tag_of(_STAGED), (keyed[0], b""))
+
+    def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
+        """Drops exact duplicates and sorts."""
+        job = self._job
         batch = gather(streams)
-        report = CorpusReport(deliveries=Deliveries(received=received))
-        if batch is not None:
-            stage_partition(job.scratch, number, batch)
-            repeated = batch["copies"].to_numpy() - 1
-            statistics = drop_rows(batch, "duplicates", repeated)
-            count("documents_dropped_duplicates", int(repeated.sum()))
-            report = CorpusReport.sum([report, CorpusReport(statistics=statistics)])
-        yield number, batch is not None
-        yield TaggedOutput(_REPORTS, (ALL, report))
+        if batch is None:
+            batch = make_batch(no_documents(job.source.roles), keep_source=job.keep_source)
+        repeated = batch["copies"].to_numpy() - 1
+        count("documents_dropped_duplicates", int(repeated.sum()))
+        self.report(statistics=drop_rows(batch, "duplicates", repeated))
+        if job.near:
+            stage_partition(job.scratch, key, batch)
+        else:
+            self.add(_write(batch, key, job, self._journal))
+        yield
 
 
-class WriteFile(beam.DoFn):
-    """(partition, whether it holds documents) -> its staged file, and a report."""
+class Write(KeyedStep[CorpusJob]):
+    """A staged partition, and which of its documents are near-duplicates -> its files."""
 
-    def __init__(self, job: CorpusJob):
-        self._job = job
+    REPORT = CorpusReport
 
-    def setup(self) -> None:
-        """Opens the journal of the progress display, once a worker."""
-        self._journal = Journal(self._job.local)
+    def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
+        """Writes them."""
+        job = self._job
+        batch = read_partition(job.scratch, key)
+        batch, report = remove_near_duplicates(batch, streams, key, job)
+        removed = report.statistics.dropped.get("near_duplicates", 0)
+        count("documents_dropped_near_duplicates", removed)
+        self.add(report)
+        self.add(_write(batch, key, job, self._journal, removed))
+        yield
 
-    def process(self, keyed: tuple[int, bool]) -> Iterator:
-        """Writes the file."""
-        job, (number, holds_documents) = self._job, keyed
-        check_turn(job.staging, job.run)
-        batch = read_partition(job.scratch, number) if holds_documents else None
-        report = write_documents(batch, number, job)
-        self._journal.add(rows=report.statistics.total().documents)
-        count("documents_kept", report.statistics.total().documents)
-        yield ALL, report
+
+def _write(
+    batch: pa.RecordBatch, key: int, job: CorpusJob, journal: Journal, removed: int = 0
+) -> CorpusReport:
+    began = time.monotonic()
+    report = write_documents(batch, key, job, near_duplicates=removed)
+    journal.add(rows=len(batch))
+    count("documents_kept", len(batch))
+    count("file_milliseconds", round(1000 * (time.monotonic() - began)))
+    return report
 
 
 def _publish(keyed: tuple[int, CorpusReport], job: CorpusJob) -> Manifest:
     return publish_corpus(keyed[1], job)
 
 
-def _empty_batches(partitions: int) -> Iterator[tuple[int, bytes]]:
+def _markers(partitions: int) -> Iterator[tuple[int, bytes]]:
     """Gives each partition an empty value, so that one without documents is written too."""
     return ((number, b"") for number in range(partitions))
+
+
+def _of_near(keyed: tuple[int, FindReport]) -> tuple[int, CorpusReport]:
+    return ALL, CorpusReport(deliveries=keyed[1].deliveries, near=keyed[1].counts)
 
 
 class BuildCorpus(beam.PTransform):
@@ -134,29 +145,25 @@ class BuildCorpus(beam.PTransform):
         self._job = job
 
     def expand(self, input_or_inputs: beam.Pipeline) -> PCollection:
-        """Wires the pure files together."""
+        """Wires the steps."""
         job, pipeline = self._job, input_or_inputs
-        batch_type: Any = keyed_type(job.exchange)
-        batches = spread_blocks(pipeline, job.staging) | "Clean" >> beam.ParDo(
-            CleanBlock(job)
-        ).with_output_types(batch_type, reports=_REPORT).with_outputs(_REPORTS, main=_MAIN)
+        wiring = Wiring(job.exchange)
         every_partition = (
             pipeline
             | "Files" >> beam.Create([job.partitions], reshuffle=False)
-            | "Partitions" >> beam.FlatMap(_empty_batches).with_output_types(batch_type)
+            | "Partitions" >> beam.FlatMap(_markers).with_output_types(keyed_type(job.exchange))
         )
-        staged = (
-            (batches[_MAIN], every_partition)
-            | "Meet" >> beam.Flatten()
-            | "Group" >> beam.GroupByKey()
-            | "Stage"
-            >> beam.ParDo(StagePartition(job))
-            .with_output_types(tuple[int, bool], reports=_REPORT)
-            .with_outputs(_REPORTS, main=_MAIN)
-        )
-        written = staged[_MAIN] | "Write" >> beam.ParDo(WriteFile(job)).with_output_types(_REPORT)
+        blocks = spread_blocks(pipeline, job.staging)
+        [documents] = wiring.apply(Clean(job), blocks, _DOCUMENTS)
+        grouped = wiring.group("Partition", documents, every_partition)
+        [staged] = wiring.apply(Stage(job, _DOCUMENTS), grouped, _STAGED)
+        reports = wiring.reports
+        if job.near:
+            found = cast(dict[str, PCollection], staged | beam.Keys() | FindNear(job.near))
+            reports.append(found["reports"] | "NearCounts" >> beam.Map(_of_near))
+            wiring.apply(Write(job, REMOVALS), wiring.group("File", staged, found["removed"]))
         return (
-            (batches[_REPORTS], staged[_REPORTS], written)
+            reports
             | "AllReports" >> beam.Flatten()
             | "AddUp" >> beam.CombinePerKey(CallableWrapperCombineFn(CorpusReport.sum, 100))
             | "Publish" >> beam.Map(_publish, job)

@@ -18,13 +18,12 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import xxhash
 
-from pipelines.readers.sources import Block
 from pipelines.rows.example_batch import to_stream
 from pipelines.storage.store import Pointer, disk_errors, load, write_scratch
 from schemas.errors import DataError
@@ -150,9 +149,18 @@ class Deliveries:
         )
 
 
+class Placed(Protocol):
+    """What errors can name."""
+
+    @property
+    def place(self) -> str:
+        """Which one it is, in words."""
+        ...
+
+
 def check_deliveries(
     found: Deliveries,
-    plan: Callable[[], Sequence[Block]],
+    plan: Callable[[], Sequence[Placed]],
     blocks: int,
     name: Callable[[int], str],
 ) -> None:

@@ -24,9 +24,10 @@ from schemas.records import DOCUMENT_FORMATS, FORMATS, frame
 from schemas.sidecar import Schema
 from schemas.typed_json import to_json
 
-_ENDINGS = {"parquet", *FORMATS, *(e for row in DOCUMENT_FORMATS.values() for e in row.endings)}
+_ENDINGS = {"jsonl.zst", "parquet", *FORMATS, *(e for row in DOCUMENT_FORMATS.values() for e in row.endings)}
 _SHARD = rf"(?P<shard>[^/]+-\d{{5}}-of-\d{{5}})\.({'|'.join(map(re.escape, sorted(_ENDINGS)))})"
 _SHARD_FILE, STAGED_NAME = re.compile(_SHARD), re.compile(rf"[0-9a-f]{{16}}-{_SHARD}")
+_REMOVED = "removed"  # the folder of a corpus that lists what it does not hold
 
 
 def staged_name(file: ManifestFile) -> str:
@@ -195,8 +196,14 @@ def publish(
     listed = [*staged, *(describe_file(name, content) for name, content in contents.items())]
     listed.sort(key=lambda file: file.path)
     manifest = Manifest(FORMAT_VERSION, fingerprint, tuple(listed))
-    there = store.sizes(output) if is_url(output) else os.listdir(output)
-    old = {name for name in there if name in METADATA or _SHARD_FILE.fullmatch(name)} | {*REJECTED}
+    there = {*store.sizes(output)} if is_url(output) else {*os.listdir(output)}
+    if _REMOVED in there:
+        there |= {f"{_REMOVED}/{name}" for name in os.listdir(os.path.join(output, _REMOVED))}
+    old = {
+        name
+        for name in there
+        if name in METADATA or _SHARD_FILE.fullmatch(name.removeprefix(f"{_REMOVED}/"))
+    } | {*REJECTED}
     files = {file.path: (_staged_of(file), file.bytes) for file in listed}
     publish_files(output, run, MANIFEST, to_json(manifest), files, old)
     return manifest

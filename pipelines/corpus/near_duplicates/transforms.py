@@ -10,14 +10,12 @@
 The steps' work is in `steps` and `resolve`.
 """
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Iterator
-from typing import Any, cast
 
 import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import PCollection, TaggedOutput
-from apache_beam.transforms.window import GlobalWindows
 
 from pipelines.corpus.near_duplicates.job import (
     ASKS,
@@ -32,7 +30,6 @@ from pipelines.corpus.near_duplicates.job import (
 from pipelines.corpus.near_duplicates.resolve import first_messages, resolve, settle
 from pipelines.corpus.near_duplicates.rows import ASK, EDGE, MEMBER, batches_by_key, take_rows
 from pipelines.corpus.near_duplicates.steps import (
-    Batches,
     make_members,
     make_sets,
     name_removed,
@@ -40,72 +37,17 @@ from pipelines.corpus.near_duplicates.steps import (
     verify_pairs,
 )
 from pipelines.corpus.partition import digests_of, read_partition
-from pipelines.runners.block_run import ALL
-from pipelines.runners.block_steps import Step
-from pipelines.runners.shuffle import Deliveries, Outbox, keyed_type, receive
-from pipelines.storage.store import Pointer
+from pipelines.runners.shuffle import Deliveries
+from pipelines.runners.shuffle_steps import KeyedStep, Wiring, tag_of
 from pipelines.writers.staging import check_turn
 
-_REPORTS = "reports"
 
+class _Step(KeyedStep[FindJob], ABC):
+    REPORT = FindReport
 
-class _Step(Step[FindJob], ABC):
-    """What came for a key -> what travels on, by shuffle, and a report of the bundle."""
-
-    def __init__(self, job: FindJob, receives: int = 0):
-        """`receives` is the shuffle that the step follows, if it follows one."""
-        super().__init__(job)
-        self._receives = receives
-
-    def start_bundle(self) -> None:
-        """Starts empty outboxes and an empty report for this bundle."""
-        self._outboxes: dict[int, Outbox] = {}
-        self._reports: list[FindReport] = []
-
-    def process(self, keyed: tuple[int, Any]) -> Iterator:
-        """Handles all that came for a key."""
-        check_turn(self._job.staging, self._job.run)
-        key, values = keyed[0], list(keyed[1])
-        streams, received = receive(key, values, self._receives)
-        self._report(deliveries=Deliveries(received=received))
-        self._count_markers(key, values.count(b""))
-        del values
-        for _ in self.handle(key, streams):
-            yield from self._send(only_full=True)
-
-    @abstractmethod
-    def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
-        """Puts what travels on into outboxes, and yields where it may be sent."""
-
-    def finish_bundle(self) -> Iterator:
-        """Sends what waits, and then the report of the bundle."""
-        for output in self._send(only_full=False):
-            yield TaggedOutput(output.tag, GlobalWindows.windowed_value(output.value))
-        for outbox in self._outboxes.values():
-            self._report(deliveries=Deliveries(sent=outbox.sent))
-        report = GlobalWindows.windowed_value((ALL, FindReport.sum(self._reports)))
-        yield TaggedOutput(_REPORTS, report)
-        del self._outboxes, self._reports
-
-    def _count_markers(self, key: int, number: int) -> None:
-        """Reports the empty values that created a key, where a step counts them."""
-
-    def _report(self, **fields: Any) -> None:
-        self._reports.append(FindReport(**fields))
-
-    def _put(self, shuffle: int, batches: Batches) -> None:
-        if shuffle not in self._outboxes:
-            self._outboxes[shuffle] = Outbox(self._job.exchange, self._job.scratch, shuffle)
-        self._outboxes[shuffle].add(batches)
-
-    def _send(self, *, only_full: bool) -> Iterator:
-        for shuffle, outbox in self._outboxes.items():
-            if outbox.is_full or not only_full:
-                for keyed in outbox.send():
-                    yield TaggedOutput(_tag(shuffle), keyed)
-
-    def _put_removed(self, edges: np.ndarray) -> None:
-        self._put(NAMES, batches_by_key(edges, edges["higher"] >> 32))
+    def put_removed(self, edges: np.ndarray) -> None:
+        """Sends removed documents to where their representatives are named."""
+        self.put(NAMES, batches_by_key(edges, edges["higher"] >> 32))
 
 
 class Sign(_Step):
@@ -115,18 +57,18 @@ class Sign(_Step):
         """Signs the documents."""
         job = self._job
         check_turn(job.staging, job.run)
-        yield TaggedOutput(_tag(ASKS), (number, b""))
+        yield TaggedOutput(tag_of(ASKS), (number, b""))
         for _ in self.handle(number, []):
-            yield from self._send(only_full=True)
-        self._report(deliveries=Deliveries(blocks=(job.blocks + number,)))
+            yield from self.send()
+        self.report(deliveries=Deliveries(blocks=(job.blocks + number,)))
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Signs a part of the documents at a time."""
         job = self._job
         text = read_partition(job.scratch, key)["text"]
         for batches, counts in make_members(key, text, job.rule, job.partitions):
-            self._put(MEMBERS, batches)
-            self._report(counts=counts)
+            self.put(MEMBERS, batches)
+            self.report(counts=counts)
             yield
         self._journal.add(bytes_read=text.nbytes)
 
@@ -137,9 +79,9 @@ class Propose(_Step):
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Finds pairs."""
         for pairs, asks, counts in propose_pairs(take_rows(streams, MEMBER), self._job.rule):
-            self._put(PAIRS, pairs)
-            self._put(ASKS, asks)
-            self._report(counts=counts)
+            self.put(PAIRS, pairs)
+            self.put(ASKS, asks)
+            self.report(counts=counts)
             yield
 
 
@@ -151,12 +93,13 @@ class Fetch(_Step):
         if streams:
             text = read_partition(self._job.scratch, key)["text"]
             for batches in make_sets(take_rows(streams, ASK), text, self._job.rule):
-                self._put(PAIRS, batches)
+                self.put(PAIRS, batches)
                 yield
 
-    def _count_markers(self, key: int, number: int) -> None:
+    def count_markers(self, key: int, number: int) -> None:
+        """Reports that the partition was reached."""
         block = self._job.blocks + self._job.partitions + key
-        self._report(deliveries=Deliveries(blocks=(block,) * number))
+        self.report(deliveries=Deliveries(blocks=(block,) * number))
 
 
 class Verify(_Step):
@@ -167,11 +110,11 @@ class Verify(_Step):
         job = self._job
         text = read_partition(job.scratch, key)["text"]
         for edges, counts in verify_pairs(streams, text, job.rule):
-            self._report(counts=counts)
+            self.report(counts=counts)
             to = np.zeros(len(edges), np.int64)
             if job.rounds:
                 edges, to = first_messages(edges)
-            self._put(ROUNDS, batches_by_key(edges, to))
+            self.put(ROUNDS, batches_by_key(edges, to))
             yield
 
 
@@ -188,8 +131,8 @@ class Settle(_Step):
         messages, to, removed = settle(take_rows(streams, EDGE))
         if self._number == self._job.rounds:  # the rest is decided in one place
             to = np.zeros_like(to)
-        self._put(ROUNDS + self._number, batches_by_key(messages, to))
-        self._put_removed(removed)
+        self.put(ROUNDS + self._number, batches_by_key(messages, to))
+        self.put_removed(removed)
         yield
 
 
@@ -198,7 +141,7 @@ class Resolve(_Step):
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Decides the rest."""
-        self._put_removed(resolve(take_rows(streams, EDGE)))
+        self.put_removed(resolve(take_rows(streams, EDGE)))
         yield
 
 
@@ -209,13 +152,9 @@ class Name(_Step):
         """Looks up hashes of representatives, and counts clusters."""
         digests = digests_of(read_partition(self._job.scratch, key))
         removed, counts = name_removed(take_rows(streams, EDGE), digests)
-        self._put(REMOVALS, removed)
-        self._report(counts=counts)
+        self.put(REMOVALS, removed)
+        self.report(counts=counts)
         yield
-
-
-def _tag(shuffle: int) -> str:
-    return f"shuffle_{shuffle}"
 
 
 class FindNear(beam.PTransform):
@@ -232,21 +171,9 @@ class FindNear(beam.PTransform):
           `removed`: (partition, REMOVED rows), to be received as of the shuffle REMOVALS;
           `reports`: (ALL, FindReport).
         """
-        job, reports, named = self._job, [], []
-
-        def apply(step: _Step, collection: PCollection, *shuffles: int, name: str = ""):
-            types = {_tag(shuffle): keyed_type(job.exchange) for shuffle in shuffles}
-            typed = beam.ParDo(step).with_output_types(
-                tuple[int, bytes | Pointer], **types, **{_REPORTS: tuple[int, FindReport]}
-            )
-            name = name or type(step).__name__
-            found = cast(Any, collection | name >> typed.with_outputs(_REPORTS, *types))
-            reports.append(found[_REPORTS])
-            return [found[_tag(shuffle)] for shuffle in shuffles]
-
-        def group(name: str, *collections: PCollection) -> PCollection:
-            return collections | f"All{name}" >> beam.Flatten() | f"By{name}" >> beam.GroupByKey()
-
+        job, named = self._job, []
+        wiring = Wiring(job.exchange)
+        apply, group = wiring.apply, wiring.group
         members, markers = apply(Sign(job), numbers, MEMBERS, ASKS)
         pairs, asks = apply(Propose(job, MEMBERS), group("Bucket", members), PAIRS, ASKS)
         [sets] = apply(Fetch(job, ASKS), group("Asked", markers, asks), PAIRS)
@@ -259,4 +186,4 @@ class FindNear(beam.PTransform):
             named.append(removed)
         [removed] = apply(Resolve(job, ROUNDS + job.rounds), group("Rest", edges), NAMES)
         [removed] = apply(Name(job, NAMES), group("Name", *named, removed), REMOVALS)
-        return {"removed": removed, "reports": reports | "Reports" >> beam.Flatten()}
+        return {"removed": removed, "reports": wiring.reports | "Reports" >> beam.Flatten()}

@@ -183,3 +183,58 @@ def test_the_command_answers_with_exit_codes(tmp_path):
     assert missing.returncode != 0 and "Traceback" not in missing.stderr
     wrong = run("--inputs=x", f"--output={tmp_path / 'o'}")
     assert wrong.returncode == 2 and "Traceback" not in wrong.stderr
+
+
+def near_texts(clusters, size):
+    """Texts of 300 words; those of a cluster differ in one word."""
+    rng = random.Random(1)
+    texts = []
+    for _ in range(clusters):
+        words = [f"w{rng.randrange(10**6)}" for _ in range(300)]
+        texts.append(" ".join(words))
+        for i in range(1, size):
+            texts.append(" ".join([*words[:30], f"other{i}", *words[31:]]))
+    return texts
+
+
+def test_one_of_each_cluster_stays_and_the_others_are_listed(tmp_path):
+    source = tmp_path / "source.jsonl"
+    texts = near_texts(50, 3)
+    write_lines(source, [{"text": text} for text in [*texts, texts[0]]])
+    flags = ["--near_duplicates=jaccard:0.8", "--keep_rejects", "--num_files=3"]
+    corpus = build(source, tmp_path / "corpus", *flags)
+    stats = corpus.stats
+    assert stats.dropped == {"duplicates": 1, "near_duplicates": 100}
+    kept = {row["id"] for row in rows_of(corpus)}
+    removed = [
+        row
+        for name in corpus.schema.removed_names()
+        for row in pq.read_table(tmp_path / "corpus" / name).to_pylist()
+    ]
+    assert len(kept) == 50 and len(removed) == 100
+    for row in removed:
+        assert row["id"] == hash_of(row["text"]) and row["id"] not in kept
+        assert row["representative"] in kept and 0.8 <= row["similarity"] < 1
+    sample = stats.funnel.removed["near_duplicates"].samples[0]
+    assert sample.detail.startswith("similarity 0.")
+    assert stats.observed["near_duplicate_clusters"] == {"2 to 3": 50}
+    # Another run without near-duplicates leaves no list behind.
+    build(source, tmp_path / "corpus", "--num_files=3", "--overwrite")
+    assert not (tmp_path / "corpus/removed").exists()
+
+
+def test_near_duplicates_are_the_same_however_they_are_found(tmp_path):
+    texts = near_texts(40, 4)
+    files = {}
+    for name, more in {
+        "files": [],
+        "runner": ["--exchange=runner"],
+        "processes": ["--direct_running_mode=multi_processing", "--direct_num_workers=2"],
+    }.items():
+        random.Random(name).shuffle(texts)
+        source = tmp_path / f"{name}.jsonl"
+        write_lines(source, [{"text": text} for text in texts])
+        flags = ["--near_duplicates=jaccard:0.8", "--num_files=70", *more]  # in rounds
+        corpus = build(source, tmp_path / name, *flags)
+        files[name] = [(f.path, f.sha256) for f in corpus.manifest.files if f.split]
+    assert files["files"] == files["runner"] == files["processes"]

@@ -1,0 +1,203 @@
+"""Paragraphs that stand in many documents: found by a shuffle of hashes, kept in the first. Pure.
+
+    partition -> paragraphs by hash -> those of more than N documents -> edits, by partition
+
+CCNet (Wenzek et al., 2020, arXiv:1911.00359) and Dolma (Soldaini et al., 2024, arXiv:2402.00159)
+remove such paragraphs by hash tables and Bloom filters; here no paragraph is removed by mistake but
+by a collision of 128 bits, and the order of documents does not matter: the first is the one whose
+hash is the smallest.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.corpus.near_duplicates.rows import batches_by_key, distinct, take_rows
+from pipelines.corpus.partition import digests_of, find_rows, join_equal, partition_of
+from pipelines.corpus.words import count_words
+from pipelines.host.arrow import pc
+from pipelines.rows.routing import content_digests
+from pipelines.rows.text_bytes import utf8_bytes
+from schemas.errors import UsageError
+
+_NEWLINE = 10
+_BLANKS = np.isin(np.arange(256), list(b" \t\r\v\f\n"))
+# A paragraph of a document: its hash, the document's hash, and its number in the document.
+PARAGRAPH = np.dtype([("hash", "V16"), ("document", "V16"), ("number", "<u4")])
+
+
+@dataclass(frozen=True)
+class ParagraphRule:
+    """Which paragraphs are removed from all documents but the first.
+
+    Attributes:
+      unit: paragraph, between blank lines; or line.
+      most: documents that may have one.
+    """
+
+    unit: str
+    most: int
+
+    @staticmethod
+    def parse(flag: str) -> "ParagraphRule":
+        """Reads `paragraph:10`.
+
+        Raises:
+          UsageError: it is not of this form.
+        """
+        found = re.fullmatch(r"(paragraph|line):([1-9][0-9]{0,8})", flag)
+        if not found:
+            raise UsageError(
+                f"--duplicate_paragraphs={flag}: give paragraph:N or line:N, where N is the number "
+                "of documents that may have the same one, such as paragraph:10"
+            )
+        return ParagraphRule(found[1], int(found[2]))
+
+
+def paragraph_spans(text: pa.LargeStringArray, unit: str) -> tuple[np.ndarray, ...]:
+    """Where paragraphs stand, without the white space around them.
+
+    Args:
+      text: of n documents.
+      unit: paragraph or line.
+
+    Returns:
+      data: uint8, the bytes of all documents.
+      starts, stops: int64 [paragraphs], in `data`.
+      document: int64 [paragraphs], of each.
+    """
+    data, bounds = utf8_bytes(text)
+    is_end = data == _NEWLINE
+    is_text = ~_BLANKS[data]
+    text_at = np.flatnonzero(is_text)
+    if not len(text_at):
+        none = np.zeros(0, np.int64)
+        return data, none, none, none
+    # A paragraph begins at text that has a line end (a blank line: two) between it and the text
+    # before it, or is the first of its document.
+    ends_before = np.cumsum(is_end)[text_at]
+    document_of = np.searchsorted(bounds, text_at, side="right") - 1
+    least = 1 if unit == "line" else 2
+    begins = np.ones(len(text_at), bool)
+    begins[1:] = (np.diff(ends_before) >= least) | (np.diff(document_of) > 0)
+    first = np.flatnonzero(begins)
+    starts = text_at[first]
+    stops = text_at[np.append(first[1:], len(text_at)) - 1] + 1
+    return data, starts, stops, document_of[first]
+
+
+def list_paragraphs(batch: pa.RecordBatch, rule: ParagraphRule) -> np.ndarray:
+    """The paragraphs of a partition's documents: PARAGRAPH rows."""
+    data, starts, stops, document = paragraph_spans(batch["text"], rule.unit)
+    rows = np.zeros(len(starts), PARAGRAPH)
+    if not len(starts):
+        return rows
+    # Paragraphs and what lies between tile the data, so that no byte is copied.
+    tiles = np.stack([starts, stops], axis=1).ravel()
+    pieces = pa.LargeStringArray.from_buffers(
+        len(tiles) - 1, pa.py_buffer(tiles), pa.py_buffer(np.ascontiguousarray(data))
+    ).take(pa.array(np.arange(0, len(tiles) - 1, 2)))
+    rows["hash"] = content_digests(pieces).view("V16").reshape(-1)
+    rows["document"] = np.ascontiguousarray(digests_of(batch)).view("V16").reshape(-1)[document]
+    first = np.flatnonzero(np.diff(document, prepend=-1))
+    sizes = np.diff(np.append(first, len(document)))
+    rows["number"] = np.arange(len(document)) - np.repeat(first, sizes)
+    return rows
+
+
+def send_paragraphs(rows: np.ndarray, partitions: int) -> Iterable[tuple[int, pa.RecordBatch]]:
+    """Paragraphs by the partition of their own hash."""
+    return batches_by_key(rows, partition_of(_bytes_of(rows["hash"]), partitions))
+
+
+def _bytes_of(hashes: np.ndarray) -> np.ndarray:
+    """V16 [n] -> uint8 [n, 16]."""
+    return np.ascontiguousarray(hashes).view(np.uint8).reshape(-1, 16)
+
+
+def find_repeated(
+    streams: list[bytes], most: int, partitions: int
+) -> Iterable[tuple[int, pa.RecordBatch]]:
+    """Paragraphs of more than `most` documents, but for the first of each, by their documents."""
+    rows = distinct(take_rows(streams, PARAGRAPH))
+    if not len(rows):
+        return []
+    is_new = np.ones(len(rows), bool)
+    is_new[1:] = rows["hash"][1:] != rows["hash"][:-1]
+    is_document = is_new.copy()
+    is_document[1:] |= rows["document"][1:] != rows["document"][:-1]
+    group = np.cumsum(is_new) - 1
+    documents = np.bincount(group, is_document)
+    chosen = rows[(documents[group] > most) & ~is_new]
+    return batches_by_key(chosen, partition_of(_bytes_of(chosen["document"]), partitions))
+
+
+@dataclass(frozen=True)
+class Edited:
+    """A partition whose repeated paragraphs are removed.
+
+    Attributes:
+      unchanged: the rows that lost nothing.
+      changed: the others, with other text and other hashes, which may be of other partitions; None
+        if there are none.
+      emptied: rows, as they were, of which nothing is left.
+      bytes_lost: of the changed documents.
+      words_lost: of the changed documents.
+    """
+
+    unchanged: pa.RecordBatch
+    changed: pa.RecordBatch | None
+    emptied: pa.RecordBatch
+    bytes_lost: int
+    words_lost: int
+
+
+def remove_paragraphs(batch: pa.RecordBatch, streams: list[bytes], rule: ParagraphRule) -> Edited:
+    """Removes paragraphs that `find_repeated` names, with the white space after each."""
+    removed = take_rows(streams, PARAGRAPH)
+    row_R = find_rows(batch, _bytes_of(removed["document"]))
+    order = np.lexsort((removed["number"], row_R))
+    row_R, number_R = row_R[order], removed["number"][order]
+    rows, firsts = np.unique(row_R, return_index=True)
+    before = batch.take(pa.array(rows))
+    texts = [
+        _without(before["text"].slice(i, 1), set(numbers.tolist()), rule.unit)
+        for i, numbers in enumerate(np.split(number_R, firsts[1:]) if len(rows) else [])
+    ]
+    after = pa.array(texts, pa.large_string())
+    is_left = pc.greater(pc.binary_length(after), 0)
+    untouched = np.delete(np.arange(len(batch)), rows)
+    emptied = before.filter(pc.invert(is_left))
+    left, text = before.filter(is_left), after.filter(is_left)
+    lost = pc.sum(pc.subtract(pc.binary_length(left["text"]), pc.binary_length(text))).as_py() or 0
+    words = count_words(text)
+    words_lost = int(left["words"].to_numpy().sum() - words.sum())
+    changed = None
+    if len(left):
+        digests = content_digests(text)
+        columns = dict(zip(left.schema.names, left.columns, strict=True))
+        columns["digest"] = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(16), len(digests), [None, pa.py_buffer(digests)]
+        )
+        columns |= {"text": text, "words": pa.array(words)}
+        columns["copies"] = pa.array(np.ones(len(left), np.int64))
+        changed = join_equal(pa.record_batch(columns))
+    return Edited(batch.take(pa.array(untouched)), changed, emptied, int(lost), words_lost)
+
+
+def _without(text: pa.LargeStringArray, numbers: set[int], unit: str) -> str:
+    """One document without the paragraphs of these numbers."""
+    data, starts, stops, _ = paragraph_spans(text, unit)
+    content = data.tobytes()
+    begins = [0, *starts[1:].tolist()]  # white space before the first goes with it
+    ends = [*starts[1:].tolist(), len(content)]
+    kept = [i for i in range(len(starts)) if i not in numbers]
+    if not kept:
+        return ""
+    pieces = [content[begins[i] : ends[i]] for i in kept]
+    if kept[-1] != len(starts) - 1:  # no separator is left at the end
+        pieces[-1] = content[begins[kept[-1]] : int(stops[kept[-1]])]
+    return b"".join(pieces).decode()
