@@ -24,7 +24,8 @@ from schemas.records import DOCUMENT_FORMATS, FORMATS, frame
 from schemas.sidecar import Schema
 from schemas.typed_json import to_json
 
-_ENDINGS = {"jsonl.zst", "parquet", *FORMATS, *(e for row in DOCUMENT_FORMATS.values() for e in row.endings)}
+_ENDINGS = {"jsonl.zst", "parquet", *FORMATS}
+_ENDINGS |= {ending for row in DOCUMENT_FORMATS.values() for ending in row.endings}
 _SHARD = rf"(?P<shard>[^/]+-\d{{5}}-of-\d{{5}})\.({'|'.join(map(re.escape, sorted(_ENDINGS)))})"
 _SHARD_FILE, STAGED_NAME = re.compile(_SHARD), re.compile(rf"[0-9a-f]{{16}}-{_SHARD}")
 _REMOVED = "removed"  # the folder of a corpus that lists what it does not hold
