@@ -1,8 +1,8 @@
 """Why documents are left out, and what they had in them: reasons, counts, sizes and samples.
 
 Counts are `dropped: {reason: number}` everywhere. A reason without a row is that of a reader or a
-task which refused a document, such as not_utf8; or of a family of filters, by whose name it begins:
-`filter:spam` of the user's function, `gopher:min_words`. Documents read = kept + all that were
+task which refused a document, such as not_utf8; or of a rule, FAMILY:RULE: `gopher:min_words`,
+`filter:spam` of the user's function. Documents read = kept + all that were
 dropped. What filters count besides is `observed`.
 
 The funnel has sizes by reason. A document is *given* once it could be read and its task takes it;
@@ -24,8 +24,6 @@ from schemas.errors import DataError
 from schemas.typed_json import quote
 
 FILTERED, REFUSED = "filtered", "refused"
-# Of filters, without a row a reason.
-FAMILIES = ("filter", "language", "gopher", "c4", "fineweb", "contaminated")
 Observed = Dict[str, Dict[str, int]]  # section to key to number: {"language": {"nb": 3}}
 MOST = 1 << 53  # of a count: what other languages' numbers hold
 SAMPLES = 20  # of a reason
@@ -63,6 +61,7 @@ DROPS = {
         Drop("max_chars", FILTERED),
         Drop("min_words", FILTERED),
         Drop("max_repetition", FILTERED),
+        Drop("contaminated", FILTERED),
     )
 }
 BY_SHARD = tuple(drop for drop in DROPS.values() if drop.by_shard)
@@ -75,25 +74,7 @@ def mark_of(reason: str) -> int:
 
 def drop_of(reason: str) -> Drop:
     """The row of a reason; of one that has none, what can be said of it."""
-    of_family = reason.partition(":")[0] in FAMILIES
-    return DROPS.get(reason) or Drop(reason, FILTERED if of_family else REFUSED)
-
-
-def in_order(reasons: Iterable[str]) -> List[str]:
-    """Reasons as their rules judge: those before the shuffle by table and family, then the others.
-
-    The user's function, the first family, is asked last.
-    """
-    rows, families = list(DROPS), (*FAMILIES[1:], FAMILIES[0])
-
-    def place(reason: str) -> Tuple[bool, bool, int, str]:
-        family = reason.partition(":")[0]
-        shuffled = drop_of(reason).title not in (FILTERED, REFUSED)
-        if reason in DROPS:
-            return shuffled, False, rows.index(reason), reason
-        return shuffled, True, families.index(family) if family in families else -1, reason
-
-    return sorted(reasons, key=place)
+    return DROPS.get(reason) or Drop(reason, FILTERED if ":" in reason else REFUSED)
 
 
 def total_counts(*parts: Mapping[str, int]) -> Dict[str, int]:

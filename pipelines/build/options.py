@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 N = TypeVar("N", int, float)
 T = TypeVar("T", bound=Task)
 # Filters whose removals `documents_dropped` explains well enough: --explain stays off by default.
-_PLAIN = "normalize min_chars max_chars min_words max_repetition filter keep_rejects".split()
+_PLAIN = "normalize sizes filter keep_rejects".split()
 _READING = {"input_format": AUTO, "max_document_bytes": MAX_DOCUMENT_BYTES}  # if not the default
 _SHARD_BYTES = 32 << 20  # of input, a shard: a second of work; some for every core of a laptop
 _FORMATS_HELP = (

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.corpus.decontamination.hits import Hit
-from pipelines.corpus.filters import Filters
+from pipelines.corpus.filters import Filters, rules_of
 from pipelines.corpus.normalization import normalize_texts
-from pipelines.corpus.rules.table import apply_rules, rules_of
+from pipelines.corpus.rules.apply_rules import apply_rules
 from pipelines.readers.documents import Documents, Role
 from pipelines.user_filter import ask_filter, load_filter
 from schemas.drops import Observed, total_counts
@@ -56,7 +56,7 @@ def load_filters(filters: Filters, roles: tuple[Role, ...]) -> None:
     Raises:
       UsageError: something cannot be had here.
     """
-    rules_of(filters, len(_texts(roles)))
+    rules_of(filters)
     if filters.filter:
         load_filter(filters.filter)
 
@@ -75,7 +75,7 @@ def filter_documents(filters: Filters, documents: Documents, roles: tuple[Role, 
     columns, texts = documents.columns, _texts(roles)
     if filters.normalize != "none":
         columns = normalize_texts(columns, texts, filters.normalize)
-    applied = apply_rules(columns, texts, rules_of(filters, len(texts)))
+    applied = apply_rules(columns, texts, rules_of(filters))
     kept, left, reasons = applied.columns, applied.left, applied.reasons
     if filters.filter:
         asked = ask_filter(filters.filter, documents.keep(left, kept))

@@ -1,57 +1,55 @@
-"""The flags that say which documents are kept, and in what normal form."""
+"""The table of rules, as flags: which documents are kept, and in what normal form."""
 
+import functools
 import unicodedata
-from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import tyro
 
-from pipelines.corpus.decontamination.options import Decontamination
-from pipelines.corpus.rules.c4 import C4, C4Flags
-from pipelines.corpus.rules.fineweb import FINEWEB, FinewebFlags
-from pipelines.corpus.rules.gopher import GOPHER, GopherFlags
-from pipelines.corpus.rules.language import asked_labels, parse_languages
-from pipelines.corpus.rules.presets import asked_for
+from pipelines.corpus.rules.c4 import C4
+from pipelines.corpus.rules.decontamination import Decontamination
+from pipelines.corpus.rules.fineweb import FineWeb
+from pipelines.corpus.rules.gopher import Gopher
+from pipelines.corpus.rules.language import Language
+from pipelines.corpus.rules.rule import Family, Rule, papers_numbers
+from pipelines.corpus.rules.sizes import Sizes
 from pipelines.user_filter import FilterFlag, check_name, filter_parameters
+from schemas.drops import DROPS, FILTERED, Funnel, Observed
 from schemas.errors import UsageError
 from schemas.features import is_training
 
 Normalize = Literal["none", "nfc", "nfkc"]
-PAPERS = {"gopher": GOPHER, "c4": C4, "fineweb": FINEWEB}
+_F = TypeVar("_F", bound=Family)
+Row = Annotated[_F, tyro.conf.OmitArgPrefixes]  # a group of flags in the help
+_FEWEST = 20  # documents for which a rule's share is worth a warning
 
 
 @dataclass(frozen=True)
 class Filters:
-    """Flags that choose documents. What counts is all text of one, its roles together."""
+    """Which documents are kept; a row a family of rules, in the order in which they run.
+
+    What rules judge is all text of a document, its roles together.
+    """
 
     normalize: Normalize = "none"
     """Unicode normal form that texts are brought into, before anything else; lines then end with
     a newline, where they ended with CRLF or CR too."""
-    min_chars: int = 0
-    """Drop documents of fewer characters."""
-    max_chars: int = 0
-    """Drop documents of more characters; 0 for any number."""
-    min_words: int = 0
-    """Drop documents of fewer words, as white space separates them."""
-    max_repetition: float = 1.0
-    """Drop documents of which a larger share is repeated lines or their most frequent pair of
-    words; Gopher's limit is 0.2."""
-    language: str | None = None
-    """Keep documents of these languages, such as nb,nn,en:0.65; with a colon, of those only whose
-    probability is not less."""
-    language_identifier: Literal["fasttext", "quick"] | None = None
-    """What tells the language: fasttext (lid.176.ftz), which --language takes where nothing is
-    said, or resiliparse's quick one. Both need the extra [languages]."""
     quality: str | None = None
     """Rules of papers for English text, with their numbers: gopher, c4, fineweb, or several with
     commas between. A flag of a single rule wins."""
-    filter: FilterFlag = ""
     keep_rejects: bool = False
     """Keep the text of dropped documents, in rejects/filtered.jsonl."""
-    gopher: Annotated[GopherFlags, tyro.conf.arg(name="")] = GopherFlags()
-    c4: Annotated[C4Flags, tyro.conf.arg(name="")] = C4Flags()
-    fineweb: Annotated[FinewebFlags, tyro.conf.arg(name="")] = FinewebFlags()
-    decontamination: Annotated[Decontamination, tyro.conf.arg(name="")] = Decontamination()
+
+    sizes: Row[Sizes] = Sizes()
+    language: Row[Language] = Language()
+    gopher: Row[Gopher] = Gopher()
+    c4: Row[C4] = C4()
+    fineweb: Row[FineWeb] = FineWeb()
+    decontamination: Row[Decontamination] = Decontamination()
+
+    filter: FilterFlag = ""
 
     def __post_init__(self) -> None:
         """Refuses values that cannot be meant."""
@@ -59,41 +57,28 @@ class Filters:
             raise UsageError(
                 f"--normalize={self.normalize}: one of {', '.join(get_args(Normalize))}"
             )
-        for name in ("min_chars", "max_chars", "min_words"):
-            if getattr(self, name) < 0:
-                raise UsageError(f"--{name}={getattr(self, name)}: at least 0")
-        if 0 < self.max_chars < self.min_chars:
-            raise UsageError(
-                f"--max_chars={self.max_chars} is below --min_chars={self.min_chars}: no document "
-                "could be kept"
-            )
-        if not 0 <= self.max_repetition <= 1:
-            raise UsageError(
-                f"--max_repetition={self.max_repetition}: a share from 0 to 1; Gopher's limit is "
-                "0.2, and 1 keeps all"
-            )
-        if self.language is not None:
-            parse_languages(self.language)
-        elif self.language_identifier:
-            raise UsageError(
-                f"--language_identifier={self.language_identifier} tells languages, and --language "
-                "names none"
-            )
-        for name in self.presets:
-            if name not in PAPERS:
+        for name in self._presets:
+            if name not in papers():
                 raise UsageError(
-                    f"--quality={self.quality}: {name!r} is none of {', '.join(PAPERS)}; several "
+                    f"--quality={self.quality}: {name!r} is none of {', '.join(papers())}; several "
                     "have commas between"
                 )
         check_name(self.filter)
 
     @property
-    def presets(self) -> tuple[str, ...]:
+    def _presets(self) -> tuple[str, ...]:
         """The papers that --quality names."""
         return () if self.quality is None else tuple(self.quality.split(","))
 
+    def families(self) -> Iterator[tuple[str, Family]]:
+        """Names and flags of the rows, with the numbers of papers that --quality names."""
+        for row in fields(self):
+            family = getattr(self, row.name)
+            if isinstance(family, Family):
+                yield row.name, family.of_paper() if row.name in self._presets else family
+
     def check_texts(self, texts: int, place: str) -> None:
-        """Refuses flags that look at a text where there is none, or edit it where there are more.
+        """Refuses flags that judge a text where there is none, or edit it where there are more.
 
         Args:
           texts: of a document.
@@ -102,24 +87,31 @@ class Filters:
         Raises:
           UsageError: names the flag.
         """
-        defaults = _flags(asdict(_DEFAULT))
-        for name, value in _flags(asdict(self)).items():
-            chooses = name not in ("filter", "keep_rejects")
-            if not texts and chooses and value != defaults[name]:
+        plain = Filters().parameters()
+        for name, value in self.parameters().items() if not texts else ():
+            if value != plain.get(name) and not name.startswith("filter"):
                 raise UsageError(
                     f"--{name}={value} is of texts, and {place} has none before its template: "
                     "choose documents with --filter"
                 )
-        if texts > 1 and asked_for(self.c4, C4, "c4" in self.presets):
-            raise UsageError(
-                "--quality=c4 and flags of C4's take lines out of a text, and documents of "
-                f"{place} are of {texts} texts: leave them out"
-            )
-        if texts > 1 and (unit := self.decontamination.rule.unit) != "document":
-            raise UsageError(
-                f"--decontaminate_unit={unit} cuts text out, and documents of {place} are of "
-                f"{texts} texts: leave it out, so that the whole document goes"
-            )
+        for _, family in self.families() if texts > 1 else ():
+            if flag := family.edits():
+                raise UsageError(
+                    f"{flag} takes text out of a document, and documents of {place} are of {texts} "
+                    "texts: leave it out"
+                )
+
+    def check_roles(self, roles: Iterable[str]) -> None:
+        """Refuses flags that need more of a document than its text, if it has not these roles.
+
+        Raises:
+          UsageError: names the flag.
+        """
+        known = {*roles}
+        for _, family in self.families():
+            for role, flag in family.roles().items():
+                if role not in known:
+                    raise UsageError(f"{flag} needs each document's {role}: --keep_fields={role}")
 
     def of_split(self, split: str) -> "Filters":
         """The filters of documents that are given for a split; "" where their hash decides.
@@ -133,34 +125,92 @@ class Filters:
     def parameters(self) -> dict[str, Any]:
         """What decides, by flag name, for the fingerprint of what is made.
 
-        With the numbers of each rule of --quality; a flag that is None is left out.
-        With `filter_sha256`: an edited filter is another one.
-        With `unicode`, whose version decides the normal form of characters new to it.
+        With the numbers of each rule of --quality. With `filter_sha256`: an edited filter is
+        another one. With `unicode`, whose version decides the normal form of characters new to it.
 
         Raises:
-          UsageError: the function cannot be imported, or a language cannot be told here.
+          UsageError: the function cannot be imported, or what a rule needs is missing here.
         """
-        values = {
-            name: value
-            for name, value in asdict(self).items()
-            if name not in ("keep_rejects", "decontamination", *PAPERS) and value is not None
-        }
-        values |= asked_labels(self)
-        values |= self.decontamination.parameters()
-        for name, paper in PAPERS.items():
-            values |= asked_for(getattr(self, name), paper, name in self.presets)
-        values |= filter_parameters(self.filter)
+        values: dict[str, Any] = {"normalize": self.normalize}
         if self.normalize != "none":
             values |= {"unicode": unicodedata.unidata_version, "line_ends": "lf"}
-        return values
+        for _, family in self.families():
+            values |= family.parameters()
+        return values | filter_parameters(self.filter)
 
 
-_DEFAULT = Filters()
+@functools.cache
+def papers() -> tuple[str, ...]:
+    """The families whose flags have numbers of a paper."""
+    return tuple(row for row, family in Filters().families() if papers_numbers(type(family)))
 
 
-def _flags(values: dict[str, Any]) -> dict[str, Any]:
-    """All flags, those of the dataclasses among them too."""
-    flags: dict[str, Any] = {}
-    for name, value in values.items():
-        flags |= value if isinstance(value, dict) else {name: value}
-    return flags
+@functools.lru_cache(8)
+def rules_of(filters: Filters) -> tuple[Rule, ...]:
+    """The rules that flags ask for, with what they need loaded: once a process.
+
+    Raises:
+      UsageError: what a rule needs is missing here.
+    """
+    return tuple(rule for _, family in filters.families() for rule in family.make_rules())
+
+
+def in_order(reasons: Iterable[str]) -> list[str]:
+    """Reasons for which documents are left out, in the order of the table.
+
+    Those of readers come first; then those of rules, the user's function, and at last those for
+    which documents are left out after they were sorted (duplicates).
+    """
+    rows = [(row, family.REASONS) for row, family in Filters().families()]
+    after = [drop.name for drop in DROPS.values() if drop.title != FILTERED]
+
+    def place(reason: str) -> tuple[int, int, str]:
+        if reason in after:
+            return len(rows) + 1, after.index(reason), reason
+        for number, (row, names) in enumerate(rows):
+            if reason in names or reason.startswith(f"{row}:"):
+                return number, names.index(reason) if reason in names else 0, reason
+        return len(rows) if reason.startswith("filter:") else -1, 0, reason
+
+    return sorted(reasons, key=place)
+
+
+def warn_of(funnel: Funnel, observed: Observed) -> list[str]:
+    """What to print of rules that take more than half of what they see, each with its likely cause.
+
+    ["gopher:min_words drops 912 of the 1,000 documents that it sees: ..."]
+
+    Args:
+      funnel: of the documents that were given to the rules, with what was removed by reason.
+      observed: what rules counted, with `edited_bytes` of those that edit.
+    """
+    warnings = []
+    documents, text_bytes = funnel.documents, funnel.text_bytes
+    for row, family in Filters().families():
+        removed = {
+            reason: one
+            for reason, one in funnel.removed.items()
+            if reason in family.REASONS or reason.startswith(f"{row}:")
+        }
+        edited = observed.get("edited_bytes", {})
+        taken = sum(one.text_bytes for one in removed.values())
+        taken += sum(edited.get(name, 0) for name in (row, *family.REASONS))
+        found = [
+            f"{reason} drops {one.documents:,} of the {documents:,} documents that it sees"
+            + _cause(family, reason.removeprefix(f"{row}:"))
+            for reason, one in sorted(removed.items())
+            if one.documents * 2 > documents >= _FEWEST
+        ]
+        if not found and "" in family.CAUSES and taken * 2 > text_bytes and documents >= _FEWEST:
+            found = [
+                f"{row} takes {taken / text_bytes:.0%} of the text that it sees"
+                + _cause(family, "")
+            ]
+        warnings += found
+        documents -= sum(one.documents for one in removed.values())
+        text_bytes -= taken
+    return warnings
+
+
+def _cause(family: Family, reason: str) -> str:
+    return f": {family.CAUSES[reason]}" if reason in family.CAUSES else ""

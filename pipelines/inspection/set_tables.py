@@ -9,10 +9,11 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.corpus.filters import in_order
 from pipelines.host.tables import bars_table, columns_table, facts_table
 from pipelines.inspection.row_text import TokenTexts
 from schemas.commands.terminal import number_of, visible
-from schemas.drops import REFUSED, Funnel, describe_dropped, in_order, sizes
+from schemas.drops import REFUSED, Funnel, describe_dropped, sizes
 from schemas.sidecar import Schema, SetInfo
 from schemas.statistics import ShardStatistics, Statistics
 

@@ -26,7 +26,7 @@ import tyro
 
 from pipelines.corpus.decontamination.gram_index import index_targets
 from pipelines.corpus.decontamination.matches import Finder
-from pipelines.corpus.decontamination.options import Decontamination
+from pipelines.corpus.rules.decontamination import Decontamination
 from pipelines.corpus.targets.read_targets import read_targets
 from schemas.commands.entry import run_entry
 from schemas.errors import DataError
@@ -144,9 +144,9 @@ def _build(source: Path, flags: list[str]) -> float:
 
 
 def _print_speed(texts: list[str]) -> None:
-    rule = Decontamination().rule
-    targets = read_targets(Decontamination(decontaminate=(str(TARGET),)))
-    finder = Finder(index_targets(targets, ngram=rule.ngram, least=rule.min_words, share=0.0))
+    flags = Decontamination(decontaminate=(str(TARGET),))
+    ngram, least = flags.decontaminate_ngram, flags.decontaminate_min_words
+    finder = Finder(index_targets(read_targets(flags), ngram=ngram, least=least, share=0.0))
     column = pa.array(texts, pa.large_string())
     seconds = []
     for _ in range(4):

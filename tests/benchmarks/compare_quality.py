@@ -18,9 +18,8 @@ from pathlib import Path
 import pyarrow as pa
 import tyro
 
-from pipelines.corpus.filters import PAPERS, Filters
+from pipelines.corpus.filters import Filters, papers, rules_of
 from pipelines.corpus.rules.rule import Judged, Rule
-from pipelines.corpus.rules.table import rules_of
 from tests.benchmarks.clock import Seconds, timed
 from tests.benchmarks.corpora import unpacked
 from tests.benchmarks.measure import run_command
@@ -82,8 +81,8 @@ def main(options: Comparison) -> None:
     print(f"{len(documents):,} documents, {megabytes:.1f} MB; MB/s of processor time")
     print("| rules | Textmill | datatrove | ratio | dropped | verdicts that differ | texts |")
     print("|---|---|---|---|---|---|---|")
-    for name in PAPERS:
-        [rule] = rules_of(Filters(quality=name), 1)
+    for name in papers():
+        [rule] = rules_of(Filters(quality=name))
         taken, judged = measure(rule, text)
         dropped, due = (judged.reason > 0).tolist(), [bool(reason) for reason in theirs[name]]
         differ = [i for i, (a, b) in enumerate(zip(dropped, due, strict=True)) if a != b]

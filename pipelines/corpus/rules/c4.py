@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -10,62 +10,61 @@ import pyarrow as pa
 from pipelines.corpus.english.characters import character_table
 from pipelines.corpus.english.cutting import cut
 from pipelines.corpus.english.line_loop import choose_lines, count_sentences
-from pipelines.corpus.rules.presets import asked_for, check_numbers
-from pipelines.corpus.rules.rule import Judged, Rule
+from pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers, paper
 from pipelines.rows.text_bytes import slices, utf8_bytes
-
-if TYPE_CHECKING:
-    from pipelines.corpus.filters import Filters
 
 YesNo = Literal["yes", "no"]
 _AT_ONCE = 1 << 18  # bytes
+_WRAPPED = (
+    "C4 takes a line for a paragraph and cuts those that end no sentence, so text whose lines are "
+    "wrapped at a fixed width loses nearly all: give a line a paragraph, or --c4_line_ends=no"
+)
+_PHRASES = (
+    "javascript,terms of use,privacy policy,cookie policy,uses cookies,use of cookies,use cookies"
+)
 _REASONS = ("c4:min_sentences", "c4:page_phrases")
 
 
 @dataclass(frozen=True)
-class C4Flags:
-    """Each rule of C4's by itself; --quality=c4 asks for all."""
+class C4(Family):
+    """C4's rules for English (Raffel et al. 2020); --quality=c4 asks for all."""
 
-    c4_line_ends: YesNo | None = None
+    CAUSES = {
+        "": _WRAPPED,
+        "min_sentences": _WRAPPED,
+        "page_phrases": "the text may be code, or of pages with templates: see --c4_page_phrases",
+    }
+
+    c4_line_ends: YesNo | None = paper("yes")
     """Take out lines that do not end in . ! ? or a quotation mark."""
-    c4_min_line_words: int | None = None
+    c4_min_line_words: int | None = paper(3)
     """Take out lines of fewer words, as white space separates them (3; the paper's first version
     has 5)."""
-    c4_max_word_length: int | None = None
+    c4_max_word_length: int | None = paper(1000)
     """Take out lines with a longer word, in characters; 0 for any (1,000)."""
-    c4_line_phrases: str | None = None
+    c4_line_phrases: str | None = paper(_PHRASES)
     """Take out lines with any of these phrases, whatever their case, with commas between
     (javascript,terms of use,privacy policy,cookie policy,uses cookies,use of cookies,use
     cookies)."""
-    c4_notes: YesNo | None = None
+    c4_notes: YesNo | None = paper("yes")
     """Take Wikipedia's notes out of lines: [1], [edit], [citation needed]."""
-    c4_page_phrases: str | None = None
+    c4_page_phrases: str | None = paper("lorem ipsum,{")
     """Drop documents with any of these in a line that is otherwise kept (lorem ipsum,{)."""
-    c4_min_sentences: int | None = None
+    c4_min_sentences: int | None = paper(5)
     """Drop documents of which fewer sentences are left (5)."""
 
     def __post_init__(self) -> None:
         """Refuses numbers that cannot be meant."""
         check_numbers(self)
 
+    def edits(self) -> str:
+        """Any of them."""
+        return next((f"--{name}" for name in self.parameters()), "")
 
-C4 = C4Flags(
-    c4_line_ends="yes",
-    c4_min_line_words=3,
-    c4_max_word_length=1000,
-    c4_line_phrases="javascript,terms of use,privacy policy,cookie policy,uses cookies,"
-    "use of cookies,use cookies",
-    c4_notes="yes",
-    c4_page_phrases="lorem ipsum,{",
-    c4_min_sentences=5,
-)
-
-
-def make_rules(filters: "Filters", texts: int) -> Iterator[Rule]:
-    """One rule that edits documents and drops those of which too little is left."""
-    asked = asked_for(filters.c4, C4, "c4" in filters.presets)
-    if asked:
-        yield Rule(_REASONS, lambda text: judge(text, asked), edits="c4")
+    def make_rules(self) -> Iterator[Rule]:
+        """One rule that edits documents and drops those of which too little is left."""
+        if asked := self.parameters():
+            yield Rule(_REASONS, lambda text: judge(text, asked), edits="c4")
 
 
 def judge(text: pa.LargeStringArray, asked: dict[str, Any]) -> Judged:

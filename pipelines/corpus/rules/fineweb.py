@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,49 +10,45 @@ from pipelines.corpus.english.characters import character_table
 from pipelines.corpus.english.cutting import Words
 from pipelines.corpus.english.measure_loop import measure_lines
 from pipelines.corpus.english.repeat_loop import repeated_spans
-from pipelines.corpus.rules.presets import Limits, asked_for, check_numbers, rule_of
-from pipelines.corpus.rules.rule import Rule
+from pipelines.corpus.rules.limits import Limits, rule_of
+from pipelines.corpus.rules.rule import Family, Rule, check_numbers, paper
 
-if TYPE_CHECKING:
-    from pipelines.corpus.filters import Filters
+_SHORT_LINE = 30
 
 
 @dataclass(frozen=True)
-class FinewebFlags:
-    """Each of FineWeb's own rules by itself; --quality=fineweb asks for all."""
+class FineWeb(Family):
+    """FineWeb's own rules for English (Penedo et al. 2024); --quality=fineweb asks for all."""
 
-    fineweb_min_line_ends: float | None = None
+    CAUSES = {
+        "min_line_ends": "lines are wrapped at a fixed width, or are titles and lists: the rule "
+        "takes a line for a paragraph",
+        "max_short_lines": "the text is lists or verse, or its lines are wrapped at a small width",
+        "max_newlines": "the text is lists or verse, or its lines are wrapped at a small width",
+    }
+
+    fineweb_min_line_ends: float | None = paper(0.12)
     """Drop documents of which a smaller share of lines ends a sentence (0.12)."""
-    fineweb_max_short_lines: float | None = None
+    fineweb_max_short_lines: float | None = paper(0.67)
     """Drop documents of which a larger share of lines is short (0.67)."""
-    fineweb_short_line: int | None = None
+    fineweb_short_line: int | None = paper(_SHORT_LINE)
     """Characters of a short line, at most (30)."""
-    fineweb_max_repeated_line_chars: float | None = None
+    fineweb_max_repeated_line_chars: float | None = paper(0.01)
     """Drop documents of which a larger share of characters is in lines that were there before
     (0.01)."""
-    fineweb_max_newlines: float | None = None
+    fineweb_max_newlines: float | None = paper(0.3)
     """Drop documents with more newlines a word: lists (0.3)."""
 
     def __post_init__(self) -> None:
         """Refuses numbers that cannot be meant."""
         check_numbers(self)
 
-
-FINEWEB = FinewebFlags(
-    fineweb_min_line_ends=0.12,
-    fineweb_max_short_lines=0.67,
-    fineweb_short_line=30,
-    fineweb_max_repeated_line_chars=0.01,
-    fineweb_max_newlines=0.3,
-)
-
-
-def make_rules(filters: "Filters", texts: int) -> Iterator[Rule]:
-    """One rule with all the limits that are asked for."""
-    limits = asked_for(filters.fineweb, FINEWEB, "fineweb" in filters.presets)
-    short = limits.pop("fineweb_short_line", FINEWEB.fineweb_short_line)
-    if limits:
-        yield rule_of(limits, partial(measure, short=short))
+    def make_rules(self) -> Iterator[Rule]:
+        """One rule with all the limits that are asked for."""
+        limits = self.parameters()
+        short = limits.pop("fineweb_short_line", _SHORT_LINE)
+        if limits:
+            yield rule_of(limits, partial(measure, short=short))
 
 
 def measure(words: Words, limits: Limits, short: int) -> Mapping[str, np.ndarray]:

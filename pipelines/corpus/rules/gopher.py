@@ -6,7 +6,6 @@ equal to those that corpora were made with.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,56 +14,55 @@ from pipelines.corpus.english.cutting import Words
 from pipelines.corpus.english.measure_loop import find_runs, measure_text, measure_words
 from pipelines.corpus.english.repeat_loop import measure_ngrams, repeated_spans
 from pipelines.corpus.english.spellings import hash_spelling
-from pipelines.corpus.rules.presets import (
-    Limits,
-    asked_for,
-    check_numbers,
-    ngram_limits,
-    rule_of,
-)
-from pipelines.corpus.rules.rule import Rule
-
-if TYPE_CHECKING:
-    from pipelines.corpus.filters import Filters
+from pipelines.corpus.rules.limits import Limits, ngram_limits, rule_of
+from pipelines.corpus.rules.rule import Family, Rule, check_numbers, paper
 
 _NGRAMS = ("gopher_max_top_ngrams", "gopher_max_repeated_ngrams")
 _STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 
 
 @dataclass(frozen=True)
-class GopherFlags:
-    """Each rule of Gopher's by itself; --quality=gopher asks for all."""
+class Gopher(Family):
+    """Gopher's rules for English (Rae et al. 2021); --quality=gopher asks for all."""
 
-    gopher_min_words: int | None = None
+    CAUSES = {
+        "min_words": "documents are short; --document=line makes one of each line of a text file",
+        "min_word_length": "the text may be a list, code, or of a script without spaces",
+        "max_word_length": "the text may be of a script without spaces, or of long compounds",
+        "min_alphabetic": "the text may be tables, code, or of a script without spaces",
+        "min_stop_words": "the text may not be English: Gopher's rules are of English",
+    }
+
+    gopher_min_words: int | None = paper(50)
     """Drop documents of fewer words, marks not counted (50)."""
-    gopher_max_words: int | None = None
+    gopher_max_words: int | None = paper(100_000)
     """Drop documents of more (100,000)."""
-    gopher_min_word_length: float | None = None
+    gopher_min_word_length: float | None = paper(3)
     """Drop documents whose words have fewer characters on average (3)."""
-    gopher_max_word_length: float | None = None
+    gopher_max_word_length: float | None = paper(10)
     """Drop documents whose words have more (10)."""
-    gopher_max_symbols: float | None = None
+    gopher_max_symbols: float | None = paper(0.1)
     """Drop documents with more hash signs, or ellipses, a word (0.1)."""
-    gopher_max_bullet_lines: float | None = None
+    gopher_max_bullet_lines: float | None = paper(0.9)
     """Drop documents of which a larger share of lines begins with a bullet (0.9)."""
-    gopher_max_ellipsis_lines: float | None = None
+    gopher_max_ellipsis_lines: float | None = paper(0.3)
     """Drop documents of which a larger share of lines ends in an ellipsis (0.3)."""
-    gopher_min_alphabetic: float | None = None
+    gopher_min_alphabetic: float | None = paper(0.8)
     """Drop documents of which a smaller share of words and marks has a letter (0.8)."""
-    gopher_min_stop_words: int | None = None
+    gopher_min_stop_words: int | None = paper(2)
     """Drop documents with fewer of the, be, to, of, and, that, have, with (2)."""
-    gopher_max_repeated_paragraphs: float | None = None
+    gopher_max_repeated_paragraphs: float | None = paper(0.3)
     """Drop documents of which a larger share of paragraphs was there before (0.3)."""
-    gopher_max_repeated_paragraph_chars: float | None = None
+    gopher_max_repeated_paragraph_chars: float | None = paper(0.2)
     """The same, of characters (0.2)."""
-    gopher_max_repeated_lines: float | None = None
+    gopher_max_repeated_lines: float | None = paper(0.3)
     """The same, of lines (0.3)."""
-    gopher_max_repeated_line_chars: float | None = None
+    gopher_max_repeated_line_chars: float | None = paper(0.2)
     """The same, of the characters of lines (0.2)."""
-    gopher_max_top_ngrams: str | None = None
+    gopher_max_top_ngrams: str | None = paper("2:0.2,3:0.18,4:0.16")
     """Words of a run, and the share of characters that the most frequent of such runs may have
     (2:0.2,3:0.18,4:0.16)."""
-    gopher_max_repeated_ngrams: str | None = None
+    gopher_max_repeated_ngrams: str | None = paper("5:0.15,6:0.14,7:0.13,8:0.12,9:0.11,10:0.1")
     """The same, of all runs that were there before
     (5:0.15,6:0.14,7:0.13,8:0.12,9:0.11,10:0.1)."""
 
@@ -74,38 +72,16 @@ class GopherFlags:
         for name in _NGRAMS:
             ngram_limits(name, getattr(self, name))
 
+    def limits(self) -> Limits:
+        """By the names of measures, in the order in which they are compared."""
+        asked = self.parameters()
+        ngrams = [ngram_limits(name, asked.pop(name, None)) for name in _NGRAMS]
+        return asked | ngrams[0] | ngrams[1]
 
-GOPHER = GopherFlags(
-    gopher_min_words=50,
-    gopher_max_words=100_000,
-    gopher_min_word_length=3,
-    gopher_max_word_length=10,
-    gopher_max_symbols=0.1,
-    gopher_max_bullet_lines=0.9,
-    gopher_max_ellipsis_lines=0.3,
-    gopher_min_alphabetic=0.8,
-    gopher_min_stop_words=2,
-    gopher_max_repeated_paragraphs=0.3,
-    gopher_max_repeated_paragraph_chars=0.2,
-    gopher_max_repeated_lines=0.3,
-    gopher_max_repeated_line_chars=0.2,
-    gopher_max_top_ngrams="2:0.2,3:0.18,4:0.16",
-    gopher_max_repeated_ngrams="5:0.15,6:0.14,7:0.13,8:0.12,9:0.11,10:0.1",
-)
-
-
-def limits_of(filters: "Filters") -> Limits:
-    """The limits that flags ask for, in the order in which they are looked at."""
-    asked = asked_for(filters.gopher, GOPHER, "gopher" in filters.presets)
-    ngrams = [ngram_limits(name, asked.pop(name, None)) for name in _NGRAMS]
-    return asked | ngrams[0] | ngrams[1]
-
-
-def make_rules(filters: "Filters", texts: int) -> Iterator[Rule]:
-    """One rule with all the limits that are asked for."""
-    limits = limits_of(filters)
-    if limits:
-        yield rule_of(limits, measure)
+    def make_rules(self) -> Iterator[Rule]:
+        """One rule with all the limits that are asked for."""
+        if limits := self.limits():
+            yield rule_of(limits, measure)
 
 
 def measure(words: Words, limits: Limits) -> Mapping[str, np.ndarray]:

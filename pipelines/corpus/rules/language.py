@@ -13,16 +13,14 @@ import importlib.util
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.rules.rule import Judged, Rule
+from pipelines.corpus.rules.rule import Family, Judged, Rule
 from schemas.errors import UsageError
-
-if TYPE_CHECKING:
-    from pipelines.corpus.filters import Filters
 
 _REASONS = ("language:other", "language:unsure")
 _OTHER_NAMES = {"nb": "no", "nob": "no", "nno": "nn"}  # where an identifier has only the second
@@ -50,36 +48,61 @@ def parse_languages(given: str) -> tuple[tuple[str, ...], float]:
     return languages, least
 
 
-def asked_labels(filters: "Filters") -> dict[str, Any]:
-    """What decides on languages, for the fingerprint: the flags, and which model it is.
+@dataclass(frozen=True)
+class Language(Family):
+    """Documents of some languages only, by an identifier; needs the extra [languages]."""
 
-    Raises:
-      UsageError: the package is missing, or does not know a language, or tells no probability.
-    """
-    given, identifier = filters.language, filters.language_identifier or "fasttext"
-    if given is None:
-        return {}
-    _wanted(given, identifier)
-    return {
-        "language": given,
-        "language_identifier": identifier,
-        "language_model": _model(identifier),
+    CAUSES = {
+        "other": "the input may be of other languages: `observed` in stats.json counts them",
+        "unsure": "short or mixed text has a low probability: lower the number after the colon",
     }
 
+    language: str | None = None
+    """Keep documents of these languages, such as nb,nn,en:0.65; with a colon, of those only whose
+    probability is not less."""
+    language_identifier: Literal["fasttext", "quick"] | None = None
+    """fasttext (lid.176.ftz), which --language takes if this is not given, or resiliparse's quick
+    one."""
 
-def make_rules(filters: "Filters", texts: int) -> Iterator[Rule]:
-    """One rule, which counts labels and probabilities of all that it sees."""
-    if filters.language is None:
-        return
-    identifier = filters.language_identifier or "fasttext"
-    wanted, least = _wanted(filters.language, identifier)
-    identify, _ = _load(identifier)
-    names = filters.language.partition(":")[0]
+    def __post_init__(self) -> None:
+        """Refuses what names no languages, and an identifier without languages."""
+        if self.language is not None:
+            parse_languages(self.language)
+        elif self.language_identifier:
+            raise UsageError(
+                f"--language_identifier={self.language_identifier} tells languages, and --language "
+                "names none"
+            )
 
-    def judge_texts(text: pa.LargeStringArray) -> Judged:
-        return judge(identify(text.to_pylist()), wanted, least)
+    def parameters(self) -> dict[str, Any]:
+        """The flags, and which model it is.
 
-    yield Rule(_REASONS, judge_texts, limits=(names, least))
+        Raises:
+          UsageError: the package is missing, or does not know a language, or has no probability.
+        """
+        if self.language is None:
+            return {}
+        identifier = self.language_identifier or "fasttext"
+        _wanted(self.language, identifier)
+        return {
+            "language": self.language,
+            "language_identifier": identifier,
+            "language_model": _model(identifier),
+        }
+
+    def make_rules(self) -> Iterator[Rule]:
+        """One rule, which counts labels and probabilities of all that it sees."""
+        if self.language is None:
+            return
+        identifier = self.language_identifier or "fasttext"
+        wanted, least = _wanted(self.language, identifier)
+        identify, _ = _load(identifier)
+        names = self.language.partition(":")[0]
+
+        def judge_texts(text: pa.LargeStringArray) -> Judged:
+            return judge(identify(text.to_pylist()), wanted, least)
+
+        yield Rule(_REASONS, judge_texts, limits=(names, least))
 
 
 def judge(found: Labels, wanted: frozenset[str], least: float) -> Judged:

@@ -10,42 +10,70 @@ and of pairs that are equally frequent the longest counts.
 """
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.rules.rule import Judged, Rule
+from pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers
 from pipelines.corpus.words import count_words, spans, word_spans
 from pipelines.host.arrow import pc
 from pipelines.rows.text_bytes import slices, utf8_bytes
-
-if TYPE_CHECKING:
-    from pipelines.corpus.filters import Filters
+from schemas.errors import UsageError
 
 _SLICE_BYTES = 2 << 20  # documents looked at together: the tables take many times their text
 _NEWLINE = 10
 
 
-def make_rules(filters: "Filters", texts: int) -> Iterator[Rule]:
-    """Rules of which each drops for one reason.
+@dataclass(frozen=True)
+class Sizes(Family):
+    """Sizes of documents, and how much of one is repetition; for any language."""
 
-    Args:
-      filters: flags; those that drop nothing give no rule.
-      texts: of a document, which a newline joins that does not count.
-    """
+    REASONS = ("min_chars", "max_chars", "min_words", "max_repetition")
+    CAUSES = {
+        "min_chars": "documents are short; --document=line makes one of each line of a text file",
+        "min_words": "documents are short, or of a script without spaces, where white space parts "
+        "clauses: use --min_chars there",
+    }
 
-    def count_chars(text: pa.LargeStringArray) -> np.ndarray:
-        return pc.utf8_length(text).to_numpy() - (texts - 1)
+    min_chars: int = 0
+    """Drop documents of fewer characters."""
+    max_chars: int = 0
+    """Drop documents of more characters; 0 for any number."""
+    min_words: int = 0
+    """Drop documents of fewer words, as white space separates them."""
+    max_repetition: float = 1.0
+    """Drop documents of which a larger share is repeated lines or their most frequent pair of
+    words; Gopher's limit is 0.2."""
 
-    if filters.min_chars:
-        yield _rule("min_chars", count_chars, np.less, filters.min_chars)
-    if filters.max_chars:
-        yield _rule("max_chars", count_chars, np.greater, filters.max_chars)
-    if filters.min_words:
-        yield _rule("min_words", count_words, np.less, filters.min_words)
-    if filters.max_repetition < 1:
-        yield _rule("max_repetition", repetition, np.greater, filters.max_repetition)
+    def __post_init__(self) -> None:
+        """Refuses numbers that cannot be meant."""
+        check_numbers(self)
+        if 0 < self.max_chars < self.min_chars:
+            raise UsageError(
+                f"--max_chars={self.max_chars} is below --min_chars={self.min_chars}: no document "
+                "could be kept"
+            )
+        if self.max_repetition > 1:
+            raise UsageError(
+                f"--max_repetition={self.max_repetition}: a share from 0 to 1; Gopher's limit is "
+                "0.2, and 1 keeps all"
+            )
+
+    def make_rules(self) -> Iterator[Rule]:
+        """A rule for each flag; those that drop nothing give none."""
+        if self.min_chars:
+            yield _rule("min_chars", _count_chars, np.less, self.min_chars)
+        if self.max_chars:
+            yield _rule("max_chars", _count_chars, np.greater, self.max_chars)
+        if self.min_words:
+            yield _rule("min_words", count_words, np.less, self.min_words)
+        if self.max_repetition < 1:
+            yield _rule("max_repetition", repetition, np.greater, self.max_repetition)
+
+
+def _count_chars(text: pa.LargeStringArray) -> np.ndarray:
+    return pc.utf8_length(text).to_numpy()
 
 
 def _rule(

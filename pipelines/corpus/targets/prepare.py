@@ -11,8 +11,8 @@ import numpy as np
 
 from pipelines.corpus.decontamination.finders import put_index
 from pipelines.corpus.decontamination.gram_index import GramIndex, index_targets
-from pipelines.corpus.decontamination.options import Decontamination
 from pipelines.corpus.filters import Filters
+from pipelines.corpus.rules.decontamination import Decontamination
 from pipelines.corpus.targets.read_targets import read_targets
 from pipelines.runners.block_run import BlockRun
 from pipelines.runners.launch import with_beam
@@ -52,24 +52,23 @@ def find_targets(flags: Decontamination, say: Callable[[str], None]) -> GramInde
       UsageError: no text is long enough to be looked for; or see `read_targets`.
       DataError: see `read_targets`.
     """
-    rule = flags.rule
     index = index_targets(
         read_targets(flags),
-        ngram=rule.ngram,
-        least=rule.min_words,
-        share=rule.share,
+        ngram=flags.decontaminate_ngram,
+        least=flags.decontaminate_min_words,
+        share=flags.decontaminate_share,
     )
     texts, short = len(index.short_T), int(index.short_T.sum())
     if texts == short:
         raise UsageError(
             f"--decontaminate={flags.decontaminate[0]}: none of {number_of(texts, 'text')} has "
-            f"{rule.min_words} words, so nothing can be looked for: name other "
+            f"{flags.decontaminate_min_words} words, so nothing can be looked for: name other "
             "--decontaminate_fields, or lower --decontaminate_min_words"
         )
     say(
         f"decontamination: {number_of(len(index.hash_G), 'n-gram')} of "
         f"{number_of(texts - short, 'text')}"
-        + f"; {short:,} more of less than {rule.min_words} words are not looked for"
+        + f"; {short:,} more of less than {flags.decontaminate_min_words} words are not looked for"
         * (short > 0)
     )
     return index
@@ -88,7 +87,7 @@ def prepare_filters(run: BlockRun, staging: Staging, say: Callable[[str], None])
         return run
     index = find_targets(flags, say)
     common = np.zeros(0, np.int64)
-    if limit := flags.rule.max_documents:
+    if limit := flags.decontaminate_max_documents:
         common = _count(run, put_index(index, folder), staging)
         say(
             f"decontamination: {number_of(len(common), 'n-gram')} of these in more than "
@@ -112,7 +111,7 @@ def _count(run: BlockRun, index: str, staging: Staging) -> np.ndarray:
     # Imports Beam, which takes a second.
     from pipelines.corpus.targets.transforms import COMMON, CountGrams, GramJob
 
-    limit = run.filters.decontamination.rule.max_documents
+    limit = run.filters.decontamination.decontaminate_max_documents
     filters = replace(run.filters, decontamination=Decontamination(), filter="")
     run = replace(run, command="counting n-grams", filters=filters, passes=1)
     job = run.job(GramJob, staging, index=index, limit=limit)

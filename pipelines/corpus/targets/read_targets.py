@@ -9,8 +9,8 @@ import pyarrow as pa
 from tokenizers import Tokenizer
 
 from pipelines.corpus.decontamination.gram_index import Targets
-from pipelines.corpus.decontamination.options import Decontamination
 from pipelines.corpus.decontamination.target_files import TargetFile, target_files
+from pipelines.corpus.rules.decontamination import Decontamination
 from pipelines.inspection.read_rows import read_rows, segment_texts, sequences
 from pipelines.readers.documents import Role
 from pipelines.readers.sources import Block, Source, plan_blocks, read_block

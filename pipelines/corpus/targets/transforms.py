@@ -21,7 +21,7 @@ from pipelines.corpus.decontamination.common_grams import (
     find_holders,
 )
 from pipelines.corpus.decontamination.finders import load_finder
-from pipelines.corpus.rules.table import join_texts
+from pipelines.corpus.rules.apply_rules import join_texts
 from pipelines.readers.sources import Block, read_blocks
 from pipelines.runners.block_run import ALL, BlockJob
 from pipelines.runners.block_steps import BlockStep, spread_blocks

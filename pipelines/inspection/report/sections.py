@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from rich.filesize import decimal
 
+from pipelines.corpus.filters import in_order
 from pipelines.inspection.report.content import SetContent, percent
 from pipelines.inspection.report.flow_and_zipf import compact, flow, zipf
 from pipelines.inspection.set_tables import by_number, length_bins
 from pipelines.readers.documents import Reject
 from pipelines.tasks.task import task_class
 from schemas.commands.terminal import number_of
-from schemas.drops import BY_SHARD, SIZES, Removed, drop_of, in_order, sizes
+from schemas.drops import BY_SHARD, SIZES, Removed, drop_of, sizes
 from schemas.sidecar import Schema
 
 _LISTED = 20  # inputs, reasons, classes, parameters: the rest is one line

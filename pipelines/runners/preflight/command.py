@@ -15,7 +15,7 @@ from rich.filesize import decimal
 from pipelines.build.options import BuildOptions
 from pipelines.build.plan import Run, estimate
 from pipelines.build.run import complete, wire
-from pipelines.corpus.decontamination.options import Decontamination
+from pipelines.corpus.rules.decontamination import Decontamination
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.readers.files import expand_lists, is_url
 from pipelines.readers.sources import Block, plan_blocks

@@ -8,13 +8,13 @@ import tyro
 import yaml
 
 from pipelines.build.options import BuildOptions, parse_options
-from pipelines.corpus.filters import Filters
 from pipelines.runners.launch import check_arguments
 from pipelines.tasks.task import task_class
 from pipelines.train.options import TokenizerOptions
 from schemas.commands.flag_file import CONFIGS, config_bytes, with_config
 from schemas.errors import UsageError
 from schemas.features import TASKS
+from tests.tools.filter_factory import filters_of
 from trainers.flags.command_line import flag_values, parse_flags
 from trainers.flax_mlm import FlaxMlmFlags
 
@@ -24,7 +24,7 @@ OPTIONS = TokenizerOptions(
     input=("a *.txt", "b: 'c'.jsonl"),
     special_tokens="<s>,no",
     text_field="yes",
-    filters=Filters(normalize="nfc", max_repetition=0.25, keep_rejects=True),
+    filters=filters_of(normalize="nfc", max_repetition=0.25, keep_rejects=True),
     overwrite=True,
 )
 

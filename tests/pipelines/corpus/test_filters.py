@@ -3,14 +3,17 @@
 import hashlib
 import json
 import unicodedata
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from pipelines.corpus.filter_documents import filter_documents
-from pipelines.corpus.filters import Filters
+from pipelines.corpus.filters import Filters, in_order, warn_of
 from pipelines.readers.documents import ANSWERS, Documents, Role, batch_of
+from schemas.drops import Funnel, Removed
 from schemas.errors import DataError, UsageError
+from tests.tools.filter_factory import filters_of
 
 TEXT = (Role("text", "string", "text"),)
 PAIR = (
@@ -49,7 +52,7 @@ def module(tmp_path, monkeypatch):
 
 def test_each_document_is_dropped_for_one_reason_and_counted():
     texts = ["hi", "a text that stays", "x" * 40, "oneword", "no no no no", "as long as this one"]
-    filters = Filters(min_chars=3, max_chars=39, min_words=2, max_repetition=0.5)
+    filters = filters_of(min_chars=3, max_chars=39, min_words=2, max_repetition=0.5)
     made = filter_documents(filters, documents(texts), TEXT)
     assert made.documents.text.to_pylist() == ["a text that stays", "as long as this one"]
     rules = {"min_chars": 1, "max_chars": 1, "min_words": 1, "max_repetition": 1}
@@ -61,26 +64,26 @@ def test_each_document_is_dropped_for_one_reason_and_counted():
 def test_limits_themselves_are_kept():
     texts = ["ab", "abc", "abcd", "æøå", "a b", "a b c"]
     kept = filter_documents(
-        Filters(min_chars=3, max_chars=3), documents(texts), TEXT
+        filters_of(min_chars=3, max_chars=3), documents(texts), TEXT
     ).documents.text
     assert kept.to_pylist() == ["abc", "æøå", "a b"]
-    kept = filter_documents(Filters(min_words=2), documents(texts), TEXT).documents.text
+    kept = filter_documents(filters_of(min_words=2), documents(texts), TEXT).documents.text
     assert kept.to_pylist() == ["a b", "a b c"]
     # 3 of 10 characters stand in a line that was there before.
     text = ["yes\nyes\nfour"]
     assert (
-        len(filter_documents(Filters(max_repetition=0.3), documents(text), TEXT).documents.text)
+        len(filter_documents(filters_of(max_repetition=0.3), documents(text), TEXT).documents.text)
         == 1
     )
     assert (
-        len(filter_documents(Filters(max_repetition=0.29), documents(text), TEXT).documents.text)
+        len(filter_documents(filters_of(max_repetition=0.29), documents(text), TEXT).documents.text)
         == 0
     )
 
 
 def test_without_filters_nothing_is_touched():
     given = documents(["e\u0301", ""])
-    made = filter_documents(Filters(keep_rejects=True), given, TEXT)
+    made = filter_documents(filters_of(keep_rejects=True), given, TEXT)
     assert made.documents.columns is given.columns
     assert (made.dropped, made.lines) == (BLANK, b"")
 
@@ -88,7 +91,7 @@ def test_without_filters_nothing_is_touched():
 def test_texts_of_a_document_count_together():
     columns = (["abc", "abc"], ["d e", "d"], ["0", "1"])
     made = filter_documents(
-        Filters(min_chars=6, min_words=3), documents(*columns, roles=PAIR), PAIR
+        filters_of(min_chars=7, min_words=3), documents(*columns, roles=PAIR), PAIR
     )
     assert made.documents.columns.to_pylist() == [{"text": "abc", "text_pair": "d e", "label": "0"}]
     assert made.dropped == {**BLANK, "min_chars": 1}
@@ -96,9 +99,9 @@ def test_texts_of_a_document_count_together():
 
 def test_normalization_comes_before_what_is_measured():
     given = documents(["e\u0301" * 3, "éé", "ﬁn"])
-    composed = filter_documents(Filters(normalize="nfc", max_chars=3), given, TEXT).documents
+    composed = filter_documents(filters_of(normalize="nfc", max_chars=3), given, TEXT).documents
     assert composed.text.to_pylist() == ["ééé", "éé", "ﬁn"]
-    compatible = filter_documents(Filters(normalize="nfkc", min_chars=3), given, TEXT).documents
+    compatible = filter_documents(filters_of(normalize="nfkc", min_chars=3), given, TEXT).documents
     assert compatible.text.to_pylist() == ["ééé", "fin"]
 
 
@@ -107,7 +110,7 @@ def test_answers_are_found_where_their_context_has_them_after_normalization():
     given = documents(
         ["Que\u0301?"], [context], [[{"text": answer, "start": 12}]], ["q\u0301"], roles=QUESTION
     )
-    kept = filter_documents(Filters(normalize="nfc"), given, QUESTION).documents
+    kept = filter_documents(filters_of(normalize="nfc"), given, QUESTION).documents
     [made] = kept.columns.to_pylist()
     assert made["answers"] == [{"text": "café", "start": 11}]
     assert made["context"][11:] == "café"
@@ -118,7 +121,7 @@ def test_answers_are_found_where_their_context_has_them_after_normalization():
 
 def test_dropped_texts_are_kept_where_asked_for():
     texts = ["line\nbreak", "stays with us", 'q"', "nul\0"]
-    made = filter_documents(Filters(min_words=3, keep_rejects=True), documents(texts), TEXT)
+    made = filter_documents(filters_of(min_words=3, keep_rejects=True), documents(texts), TEXT)
     assert [json.loads(line) for line in made.lines.decode().splitlines()] == [
         {
             "reason": "min_words",
@@ -141,15 +144,17 @@ def test_a_function_is_asked_about_what_the_others_keep(module):
     )
     columns = (["ab", "let us", "buy!", "news"], ["c", "buy now", "x", "y"], ["0", "0", "1", "9"])
     made = filter_documents(
-        Filters(filter=name, min_chars=4, keep_rejects=True), documents(*columns, roles=PAIR), PAIR
+        filters_of(filter=name, min_chars=5, keep_rejects=True),
+        documents(*columns, roles=PAIR),
+        PAIR,
     )
     assert made.documents.columns.to_pylist() == []
     assert made.dropped == {**BLANK, "min_chars": 1, "filter:spam": 3}
     first = json.loads(made.lines.splitlines()[0])
     assert first == {
         "reason": "min_chars",
-        "measured": 3,
-        "limit": 4,
+        "measured": 4,
+        "limit": 5,
         "path": "",
         "offset": None,
         "text": "ab",
@@ -176,7 +181,7 @@ FAULTY = {
 def test_a_faulty_function_is_named_with_its_document(module, body, said):
     name = module(f"def choose(document):\n    {body}\n")
     with pytest.raises(DataError) as error:
-        filter_documents(Filters(filter=name), documents(["some text"]), TEXT)
+        filter_documents(filters_of(filter=name), documents(["some text"]), TEXT)
     for words in (f"--filter={name}", *said):
         assert words in str(error.value)
     assert "\n" not in str(error.value)  # a worker's message comes back as one line
@@ -185,13 +190,13 @@ def test_a_faulty_function_is_named_with_its_document(module, body, said):
 def test_a_function_may_not_give_remarks_for_reasons(module):
     name = module("def choose(document):\n    return 'long: %d' % len(document['text'])\n")
     with pytest.raises(DataError, match="101 different reasons"):
-        filter_documents(Filters(filter=name), documents(["x" * n for n in range(1, 102)]), TEXT)
+        filter_documents(filters_of(filter=name), documents(["x" * n for n in range(1, 102)]), TEXT)
 
 
 def test_ids_name_documents():
     given = documents(["Who?"], ["Me."], [[]], ["q7"], roles=QUESTION)
     with pytest.raises(DataError, match="'q7', which begins 'Who[?]'"):
-        filter_documents(Filters(filter="operator:itemgetter"), given, QUESTION)
+        filter_documents(filters_of(filter="operator:itemgetter"), given, QUESTION)
 
 
 UNUSABLE = {
@@ -209,14 +214,14 @@ UNUSABLE = {
 @pytest.mark.parametrize(("name", "said"), UNUSABLE.values(), ids=UNUSABLE)
 def test_a_function_that_cannot_be_had(name, said):
     with pytest.raises(UsageError) as error:
-        Filters(filter=name).parameters()
+        filters_of(filter=name).parameters()
     assert f"--filter={name}" in str(error.value) and said in str(error.value)
 
 
 def test_a_module_that_fails_while_it_is_imported(module):
     name = module("1 / 0\n")
     with pytest.raises(UsageError, match="ZeroDivisionError: division by zero"):
-        Filters(filter=name).parameters()
+        filters_of(filter=name).parameters()
 
 
 @pytest.mark.parametrize(
@@ -236,7 +241,7 @@ def test_a_module_that_fails_while_it_is_imported(module):
 def test_values_that_cannot_be_meant(values):
     name = list(values)[-1]
     with pytest.raises(UsageError, match=f"--{name}={values[name]}"):
-        Filters(**values)
+        filters_of(**values)
 
 
 def test_what_decides_is_recorded_and_nothing_else(module):
@@ -249,8 +254,8 @@ def test_what_decides_is_recorded_and_nothing_else(module):
         "max_repetition": 1.0,
         "filter": "",
     }
-    assert Filters(keep_rejects=True).parameters() == plain
-    nfc = Filters(normalize="nfc").parameters()
+    assert filters_of(keep_rejects=True).parameters() == plain
+    nfc = filters_of(normalize="nfc").parameters()
     assert nfc == {
         **plain,
         "normalize": "nfc",
@@ -258,5 +263,44 @@ def test_what_decides_is_recorded_and_nothing_else(module):
         "line_ends": "lf",
     }
     body = "def choose(document):\n    return None\n"
-    recorded = Filters(filter=module(body)).parameters()
+    recorded = filters_of(filter=module(body)).parameters()
     assert recorded["filter_sha256"] == hashlib.sha256(body.encode()).hexdigest()
+
+
+def test_reasons_stand_in_the_order_of_their_rules():
+    given = ["near_duplicates", "c4:lines", "filter:ad", "min_words", "held_out", "min_chars", "x"]
+    assert in_order(given) == [
+        *("x", "min_chars", "min_words", "c4:lines", "filter:ad"),
+        *("held_out", "near_duplicates"),
+    ]
+    assert in_order(given[::-1]) == in_order(given)
+
+
+def test_a_rule_that_takes_more_than_half_of_what_it_sees_is_warned_of():
+    removed = {
+        "min_chars": Removed(900, 9_000),
+        "gopher:min_stop_words": Removed(51, 51_000),
+        "gopher:max_symbols": Removed(9, 9_000),
+        "duplicates": Removed(30, 30_000),
+    }
+    funnel = Funnel(1_000, 109_000, removed=removed)
+    first, second = warn_of(funnel, {})
+    assert first.startswith("min_chars drops 900 of the 1,000 documents that it sees: documents")
+    assert second.startswith("gopher:min_stop_words drops 51 of the 100 documents that it sees: ")
+    assert "may not be English" in second
+    assert warn_of(replace(funnel, documents=1_000_000), {}) == []
+
+
+def test_edits_that_take_more_than_half_of_the_text_are_warned_of():
+    removed = {"c4:min_sentences": Removed(40, 40_000)}
+    funnel = Funnel(100, 100_000, removed=removed)
+    assert warn_of(funnel, {"edited_bytes": {"c4": 10_000}}) == []
+    [warning] = warn_of(funnel, {"edited_bytes": {"c4": 10_001}})
+    assert warning.startswith("c4 takes 50% of the text that it sees: C4 takes a line for a para")
+
+
+def test_every_cause_is_of_a_reason_that_rules_have():
+    for row, family in filters_of(quality="gopher,c4,fineweb", min_chars=1, min_words=1).families():
+        if row not in ("language", "decontamination"):
+            reasons = {name for rule in family.make_rules() for name in rule.reasons} | {""}
+            assert {name.removeprefix(f"{row}:") for name in reasons} >= {*family.CAUSES}

@@ -17,7 +17,7 @@ import yaml
 
 from pipelines.corpus.decontamination.gram_index import index_targets
 from pipelines.corpus.decontamination.matches import Finder
-from pipelines.corpus.decontamination.options import Rule
+from pipelines.corpus.rules.decontamination import Decontamination
 from tests.pipelines.corpus.decontamination.test_matches import targets_of
 
 QUESTIONS = yaml.safe_load(Path(__file__).with_name("questions.yaml").read_text(encoding="utf-8"))
@@ -63,8 +63,9 @@ def test_planted_questions_are_found(language):
         one, other = draw.sample(questions, 2)
         halves = one[: len(one) // 2] + other[len(other) // 2 :]
         clean.append(document_of(draw, halves, language))
-    rule = Rule()
-    index = index_targets(targets_of(questions), ngram=rule.ngram, least=rule.min_words, share=0.0)
+    flags, targets = Decontamination(), targets_of(questions)
+    ngram, least = flags.decontaminate_ngram, flags.decontaminate_min_words
+    index = index_targets(targets, ngram=ngram, least=least, share=0.0)
     found = Finder(index).find(pa.array(planted + clean, pa.large_string()))
     documents = {overlap.document for overlap in found.overlaps}
     held = [document for document in documents if document < len(planted)]

