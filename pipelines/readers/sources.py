@@ -32,6 +32,7 @@ from pipelines.readers.files import (
 )
 from pipelines.readers.formats import huggingface
 from pipelines.readers.formats.table import FORMATS, OTHER, formats_of
+from pipelines.readers.html_text import HTML, check_packages
 from pipelines.readers.stored import (
     PACKINGS,
     Digest,
@@ -73,6 +74,8 @@ class Source:
       input_format: of all files; auto goes by their names.
       max_document_bytes: a longer document, or the line that holds it, is refused.
       block_bytes: bytes of a block; changes speed and memory, never the documents.
+      html: how web pages become text: main (their main content), all (without scripts and styles),
+        trafilatura; "" refuses WARC and HTML files.
     """
 
     patterns: tuple[str, ...]
@@ -81,6 +84,7 @@ class Source:
     input_format: str = AUTO
     max_document_bytes: int = MAX_DOCUMENT_BYTES
     block_bytes: int = BLOCK_BYTES
+    html: str = ""
 
     def __post_init__(self) -> None:
         """Refuses what cannot be read."""
@@ -102,6 +106,8 @@ class Source:
             raise UsageError(
                 f"--max_document_bytes={self.max_document_bytes}: from 1 to {_MOST_DOCUMENT_BYTES}"
             )
+        if self.html not in ("", *HTML):
+            raise UsageError(f"--html={self.html}: one of {', '.join(HTML)}")
         if self.block_bytes < 1:
             raise UsageError(f"--block_bytes={self.block_bytes}: at least 1")
 
@@ -168,7 +174,9 @@ def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
                 split = huggingface.find_split(pattern.removeprefix(HUGGING_FACE))
                 found = [(path, os.path.getsize(path)) for path in split.paths]
             else:
-                found = find_files(pattern, label_folders=source.has_labels)
+                found = find_files(
+                    pattern, label_folders=source.has_labels, web_pages=bool(source.html)
+                )
             for path, size in found:
                 key = identity(path, label_folders=source.has_labels)
                 name = names.setdefault(key, path)
@@ -189,6 +197,8 @@ def _parts(source: Source) -> list[Part]:
     def plan(file: tuple[Part, huggingface.StoredSplit | None]) -> list[Part]:
         whole, split = file
         part = replace(whole, format="arrow" if split else _format_of(whole, source))
+        if FORMATS[part.format].is_web:
+            _check_web(part, source)
         packs = FORMATS[part.format].packs
         if not packs and is_compressed(part.path):
             raise UsageError(
@@ -214,6 +224,17 @@ def _format_of(part: Part, source: Source) -> str:
             if row.module.peek(raw, part):
                 return row.name
     return last.name
+
+
+def _check_web(part: Part, source: Source) -> None:
+    """Refuses a web page where documents are expected, or where a package is missing."""
+    if not source.html:
+        raise UsageError(
+            f"{part.path} holds web pages ({part.format}), which build_corpus makes documents of: "
+            "python -m pipelines.build_corpus --input=PAGES --output=CORPUS, and then "
+            "--input=CORPUS here"
+        )
+    check_packages(source.html)
 
 
 def _plan_file(part: Part, source: Source, split: huggingface.StoredSplit | None) -> Iterable[Part]:

@@ -97,6 +97,8 @@ _OTHERS = (
     (b"PK\x03\x04", "a zip archive", "unpack it"),
     (b"PAR1", "a Parquet file", "give --input_format=parquet, or name it .parquet"),
     (b"ARROW1\0\0", "an Arrow file", "give --input_format=arrow, or name it .arrow"),
+    (b"WARC/1.0\r\n", "WARC records", "give --input_format=warc, or name it .warc"),
+    (b"WARC/1.1\r\n", "WARC records", "give --input_format=warc, or name it .warc"),
     (b"%PDF-", "a PDF", "extract its text"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it"),
     (b"SQLite format 3\0", "an SQLite database", "export its text"),

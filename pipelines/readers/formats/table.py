@@ -32,6 +32,7 @@ class Format:
       peeks: whether `peek` tells its files from those of another format with the same ending.
       labels: folder: a file's folder is the label of its documents. stored: files may hold names of
         class numbers.
+      is_web: whether its files are web pages, which `Source.html` makes text of.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Format:
     packs: bool = True
     peeks: bool = False
     labels: Literal["", "folder", "stored"] = ""
+    is_web: bool = False
 
     @property
     def module(self) -> ModuleType:
@@ -68,6 +70,8 @@ FORMATS = {
             labels="stored",
         ),
         Format("squad", "squad", (".json",), "nowhere", peeks=True),
+        Format("warc", "warc", (".warc", ".wet"), "nowhere", is_web=True),
+        Format("html", "html", (".html", ".htm", ".xhtml"), "nowhere", is_web=True),
     )
 }
 OTHER = FORMATS["text"]  # of files with another ending that are named themselves

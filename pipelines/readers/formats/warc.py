@@ -1,0 +1,286 @@
+"""WARC and WET -> documents: a page that a crawler got, or the text that it made of one.
+
+Each record has its length, and the next record must follow: anything else is damage and an error,
+where other readers go on at the next record that they recognize. Documents are responses with
+status 200 that hold a page or plain text, and conversions. Other responses are counted by reason;
+records of other types are no documents. Places are numbers of records of any type, from 0.
+"""
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from pipelines.readers.documents import Documents, Role, too_long
+from pipelines.readers.formats.role_columns import missing_field
+from pipelines.readers.formats.role_values import Refusal, record_documents
+from pipelines.readers.html_text import UnusablePageError, may_be_page, read_page
+from pipelines.readers.sources import Source
+from pipelines.readers.stored import PEEKED, Chunks, Part, is_compressed, refuse_foreign
+from schemas.drops import total_counts
+from schemas.errors import DataError, UsageError
+
+FIELDS = ("content_type", "date", "id", "text", "title", "url")
+_MARK = b"WARC/"
+_BREAK = b"\r\n"
+_LONGEST_HEAD = 1 << 16  # bytes of a record's headers, and of a response's
+_STATUS = 64  # bytes that hold the status of a response
+_ZLIB = {"gzip": 31, "x-gzip": 31, "deflate": 47}  # wbits by content encoding
+_ARROW = {"br": "brotli", "zstd": "zstd"}  # codecs
+
+Headers = dict[str, str]  # names in lower case
+
+
+def check_roles(roles: tuple[Role, ...], path: str) -> None:
+    """Refuses roles whose fields no WARC file has.
+
+    Raises:
+      UsageError: names the field and those that are there.
+    """
+    for role in roles:
+        if role.field not in FIELDS and not role.optional:
+            raise UsageError(missing_field(role, path, FIELDS))
+
+
+def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
+    """The documents of a file, in pieces of about `source.block_bytes` of content.
+
+    Raises:
+      DataError: the file is damaged, or is no WARC.
+    """
+    chunks = Chunks(raw, part, source.block_bytes)
+    content = _Content(chunks, part.path)
+    if content.peek(len(_MARK)) != _MARK:
+        refuse_foreign(content.peek(PEEKED), part.path, unpacked=is_compressed(part.path))
+    piece = _Piece()
+    for record in _read_records(content):
+        piece.add(record, content, source)
+        if content.place - piece.began >= source.block_bytes:
+            yield _documents(piece, content, chunks, source)
+            piece = _Piece(content.place)
+    yield replace(_documents(piece, content, chunks, source), digests=chunks.digests())
+
+
+class _Content:
+    """The content of a file, from its start on; no more of it is held than was asked for."""
+
+    def __init__(self, chunks: Chunks, path: str):
+        self._chunks, self.path = iter(chunks), path
+        self._data, self._at = b"", 0
+        self.place = 0  # of the next byte
+        self.record = 0  # number of the record that is read
+
+    def peek(self, size: int) -> bytes:
+        """The next bytes, which stay; fewer at the end of the file."""
+        pieces, have = [], len(self._data) - self._at
+        while have < size and (chunk := next(self._chunks, b"")):
+            pieces.append(chunk)
+            have += len(chunk)
+        if pieces:
+            self._data, self._at = b"".join((self._data[self._at :], *pieces)), 0
+        return self._data[self._at : self._at + size]
+
+    def take(self, size: int) -> bytes:
+        """The next bytes.
+
+        Raises:
+          DataError: the file ends before.
+        """
+        data = self.peek(size)
+        if len(data) < size:
+            raise self.damage("is cut off by the end of the file")
+        self._at += size
+        self.place += size
+        return data
+
+    def skip(self, size: int) -> None:
+        """Passes over bytes, without holding them."""
+        while size > 0:
+            size -= len(self.take(min(size, max(len(self._data) - self._at, 1))))
+
+    def skip_breaks(self) -> None:
+        """Passes over ends of lines."""
+        while (head := self.peek(64)) and (breaks := len(head) - len(head.lstrip(_BREAK))):
+            self.take(breaks)
+
+    def damage(self, what: str) -> DataError:
+        """The error of a record."""
+        return DataError(
+            f"{self.path}: record {self.record:,}, at byte {self.place:,} of the content, {what}: "
+            "the file is damaged or cut, get it again. A run never publishes a part of a file"
+        )
+
+
+@dataclass(frozen=True)
+class _Record:
+    """A record whose content is still to be read."""
+
+    number: int
+    headers: Headers
+    length: int
+
+
+def _read_records(content: _Content) -> Iterator[_Record]:
+    """Each record; what of its content is not taken is passed over."""
+    content.skip_breaks()
+    while head := content.peek(len(_MARK)):
+        if head != _MARK:
+            raise content.damage(f"begins with {head!r}, not with {_MARK!r}")
+        head = content.peek(_LONGEST_HEAD)
+        size = head.find(2 * _BREAK) + 4
+        if size < 4:
+            raise content.damage("has headers without an end")
+        headers = _parse_headers(content.take(size))
+        length = headers.get("content-length", "")
+        if not (length.isascii() and length.isdigit()) or len(length) > 18:
+            raise content.damage(f"has the Content-Length {length!r:.60}")
+        if not headers.get("warc-type"):
+            raise content.damage("has no WARC-Type")
+        stop = content.place + int(length)
+        yield _Record(content.record, headers, int(length))
+        content.skip(stop - content.place)
+        content.skip_breaks()
+        content.record += 1
+
+
+def _parse_headers(head: bytes) -> Headers:
+    """Names and values behind the first line; of a name that comes twice the first value."""
+    headers: Headers = {}
+    name = ""
+    for line in head.split(b"\n")[1:]:
+        text = _decode(line.rstrip(b"\r"))
+        if text[:1] in (" ", "\t"):  # goes on with the line before
+            headers[name] = f"{headers.get(name, '')} {text.strip()}".strip()
+        elif ":" in text:
+            name, _, value = text.partition(":")
+            name = name.strip().lower()
+            headers.setdefault(name, value.strip())
+    return headers
+
+
+def _decode(line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return line.decode("latin-1")
+
+
+class _Piece:
+    """The documents of some records, one after another."""
+
+    def __init__(self, began: int = 0):
+        self.began = began  # byte of the content
+        self.records: list[tuple[int, dict[str, str], Refusal | None]] = []
+        self.unusable: list[str] = []
+
+    def add(self, record: _Record, content: _Content, source: Source) -> None:
+        """Reads a record, if it is a document."""
+        kind = record.headers["warc-type"].lower()
+        if kind not in ("response", "conversion"):
+            return
+        read_fields = _read_response if kind == "response" else _read_conversion
+        try:
+            fields = read_fields(record, content, source)
+        except UnusablePageError as error:
+            self.unusable.append(error.reason)
+            return
+        refusal = None
+        if isinstance(fields, tuple):
+            fields, refusal = {}, fields
+        fields["url"] = record.headers.get("warc-target-uri", "").strip("<>")
+        fields["date"] = record.headers.get("warc-date", "")
+        fields["id"] = record.headers.get("warc-record-id", "")
+        self.records.append((record.number, fields, refusal))
+
+
+def _documents(piece: _Piece, content: _Content, chunks: Chunks, source: Source) -> Documents:
+    size = content.place - piece.began
+    found = record_documents(piece.records, source.roles, content.path, source_bytes=size)
+    unusable = total_counts(*({reason: 1} for reason in piece.unusable))
+    return replace(found, stored_bytes=chunks.new_bytes(), unusable=unusable)
+
+
+def _read_conversion(
+    record: _Record, content: _Content, source: Source
+) -> dict[str, str] | Refusal:
+    """The text that a crawler made of a page."""
+    kind = record.headers.get("content-type", "")
+    if not kind.lower().startswith("text/plain"):
+        raise UnusablePageError("not_html")
+    if record.length > source.max_document_bytes:
+        return _too_long(source)
+    try:
+        text = content.take(record.length).decode()
+    except UnicodeDecodeError as error:
+        return "not_utf8", f"byte {error.start} of the text: {error.reason}"
+    return {"text": text, "content_type": kind, "title": ""}
+
+
+def _read_response(record: _Record, content: _Content, source: Source) -> dict[str, str] | Refusal:
+    """The text of a page.
+
+    Raises:
+      UnusablePageError: the server sent none.
+    """
+    head = content.peek(min(record.length, _LONGEST_HEAD))
+    size = head.find(2 * _BREAK) + 4
+    if size < 4:
+        size = head.find(b"\n\n") + 2
+    if not head.startswith(b"HTTP/") or size < 2:
+        raise UnusablePageError("not_http")
+    if head[:_STATUS].split()[1:2] != [b"200"]:
+        raise UnusablePageError("http_status")
+    headers = _parse_headers(head[:size])
+    kind = headers.get("content-type", "")
+    if not may_be_page(kind):
+        raise UnusablePageError("not_html")
+    if record.length > source.max_document_bytes:
+        return _too_long(source)
+    payload = content.take(record.length)[size:]
+    if "chunked" in headers.get("transfer-encoding", "").lower():
+        payload = _join_chunks(payload)
+    for coding in reversed(headers.get("content-encoding", "").lower().split(",")):
+        payload = _unpack(payload, coding.strip(), source.max_document_bytes)
+    if len(payload) > source.max_document_bytes:
+        return _too_long(source)
+    page = read_page(payload, kind, source.html)
+    return {"text": page.text, "content_type": kind, "title": page.title}
+
+
+def _too_long(source: Source) -> Refusal:
+    reject = too_long("", 0, source.max_document_bytes)
+    return reject.reason, reject.detail
+
+
+def _join_chunks(data: bytes) -> bytes:
+    """The body of a chunked response; many crawlers keep it whole, under the same headers."""
+    pieces, at = [], 0
+    while (end := data.find(b"\n", at, at + 1024)) >= 0:
+        try:
+            size = int(data[at:end].partition(b";")[0], 16)
+        except ValueError:
+            return data
+        at = end + 1
+        if size <= 0:
+            return b"".join(pieces)
+        pieces.append(data[at : at + size])
+        at += size + (2 if data[at + size : at + size + 2] == _BREAK else 1)
+    return b"".join(pieces) if pieces else data
+
+
+def _unpack(data: bytes, coding: str, longest: int) -> bytes:
+    """A body without its content encoding, cut beyond `longest`.
+
+    Many crawlers unpack a body and keep the header: what cannot be unpacked is taken as it is.
+    """
+    try:
+        if coding in _ZLIB:
+            return zlib.decompressobj(_ZLIB[coding]).decompress(data, longest + 1)
+        if coding in _ARROW:
+            with pa.CompressedInputStream(pa.BufferReader(data), _ARROW[coding]) as stream:
+                return stream.read(longest + 1)
+    except (zlib.error, OSError):
+        pass
+    return data

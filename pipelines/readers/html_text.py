@@ -1,0 +1,304 @@
+"""Web pages: bytes -> characters -> text. Pure.
+
+Encodings are found as browsers do (byte order mark, HTTP header, meta element, statistics), but a
+declaration that the bytes contradict does not count: servers send `charset=iso-8859-1` by default.
+"""
+
+import codecs
+import importlib.util
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.errors import UsageError
+
+HTML = ("main", "all", "trafilatura")
+_PACKAGES = {"main": "resiliparse", "all": "resiliparse", "trafilatura": "trafilatura"}
+_EXTRAS = {"resiliparse": "web", "trafilatura": "trafilatura"}
+
+_MARKS = (  # UTF-32's first: they begin like those of UTF-16
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_META = re.compile(
+    rb"<!--.*?-->|<(?:meta\b|\?xml\b)[^>]*?\b(?:charset|encoding)\s*=\s*[\"']?\s*([\w:.-]+)",
+    re.IGNORECASE | re.DOTALL,
+)
+_META_BYTES = 1 << 14  # in which a page declares its encoding
+# What pages that declare the first are written in, by the names of Python's codecs.
+_WIDER = {
+    **dict.fromkeys(("ascii", "iso8859-1"), "cp1252"),
+    **dict.fromkeys(("gb2312", "gbk", "hz"), "gb18030"),
+    **dict.fromkeys(("tis-620", "iso8859-11"), "cp874"),
+    "iso8859-9": "cp1254",
+    "koi8-r": "koi8-u",
+    "big5": "big5hkscs",
+    "euc_kr": "cp949",
+    "shift_jis": "cp932",
+}
+_LATIN = {*(f"cp{n}" for n in (1250, 1252, 1254, 1257, 1258)), "iso8859-2", "iso8859-15", "utf-8"}
+_ESCAPES = (b"\x1b$", b"\x1b(")  # of ISO-2022-JP, whose bytes are all ASCII
+_TAGS = re.compile(rb"<[^>]*>")
+_SAMPLE_BYTES = 1 << 17
+_FEW_BYTES = 16  # beyond ASCII; so few may be UTF-8 by chance
+_NUL_SHARE = 0.2  # of every other byte of UTF-16, at least
+
+_HTML_TYPES = ("text/html", "application/xhtml+xml")
+_VAGUE_TYPES = ("", "text/plain", "application/octet-stream", "unknown/unknown", "text/xml")
+_VAGUE_TYPES += ("application/xml",)
+_HTML_MARK = re.compile(
+    rb"(?:\s|<!--.*?-->|<\?xml[^>]*>)*<(?:!doctype\s+html|html|head|body|title)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_OTHER_MARKS = re.compile(
+    rb"\s*(?:%PDF-|\x89PNG|GIF8[79]a|\xff\xd8\xff|PK\x03\x04|\x1f\x8b|\x7fELF|RIFF|OggS|ID3|BM"
+    rb"|%!PS|Rar!|wOF[F2]|\0\0\x01\0|\0asm|<svg\b|<rss\b|<feed\b|<\?xml(?![^>]*>\s*<(?:!|html))"
+    rb"|[{\[]\s*[\"{\[])"
+)
+_PEEKED = 1024
+_NULS = 0.1  # share of a page that is binary data
+
+_DEEPEST = 512  # elements within each other; main content takes quadratic time beyond
+_TOO_DEEP = "*" + " > *" * _DEEPEST
+_MOST_TAGS = 500_000  # of a page: a parser takes half a kilobyte for each and its text
+# A tag with a thousand attributes: parsing takes quadratic time in them.
+_LONG_TAG = re.compile(r"""<[a-zA-Z](?:[^<>"'/\s]*+(?:"[^"]*+"|'[^']*+'|[/\s]++)){1000}""")
+_NO_TAGS = re.compile(r"<!--.*?-->|<(script|style)\b.*?</\1", re.IGNORECASE | re.DOTALL)
+
+
+class UnusablePageError(Exception):
+    """A page that gives no text; `reason` is a word or two that are counted."""
+
+    def __init__(self, reason: str):
+        """Reason: not_html, html_too_large, html_too_deep, html_broken."""
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a page says: its text, title and canonical URL, each "" where it has none."""
+
+    text: str
+    title: str = ""
+    url: str = ""
+
+
+def check_packages(html: str) -> None:
+    """Refuses a way to convert pages whose package is not installed.
+
+    Raises:
+      UsageError: names the extra and the command.
+    """
+    for package in sorted({"resiliparse", _PACKAGES[html]}):
+        if importlib.util.find_spec(package) is None:
+            raise UsageError(
+                f"web pages and --html={html} need the package {package}: pip install "
+                f"'/path/to/textmill[{_EXTRAS[package]}]', on every worker"
+            )
+
+
+def read_page(data: bytes, content_type: str, html: str) -> Page:
+    """Reads a page.
+
+    Args:
+      data: bytes of the page, which may be no page at all.
+      content_type: as an HTTP header declares it, `text/html; charset=koi8-r`; "" if none does.
+      html: main, all or trafilatura.
+
+    Raises:
+      UnusablePageError: it is no text, or no parser could take it in bounded time.
+    """
+    kind = page_kind(data, content_type)
+    markup = decode_page(data, charset_of(content_type)) if kind else ""
+    if not kind:
+        raise UnusablePageError("not_html")
+    if kind == "text":
+        return Page(markup.replace("\0", ""))
+    return _convert(markup, html)
+
+
+def may_be_page(content_type: str) -> bool:
+    """Whether what a server declares so can be a page or plain text."""
+    return _media_type(content_type) in (*_HTML_TYPES, *_VAGUE_TYPES)
+
+
+def _media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def page_kind(data: bytes, content_type: str) -> str:
+    """What the bytes are: html, text (plain), or "" for anything else.
+
+    Servers declare text/html for pictures, and nothing for pages: the first bytes decide then.
+    """
+    declared = _media_type(content_type)
+    if not may_be_page(content_type):
+        return ""
+    head = data[:_PEEKED]
+    is_wide = _utf_16(head) is not None
+    for mark, _ in _MARKS:
+        head = head.removeprefix(mark)
+    if is_wide:
+        head = head.replace(b"\0", b"")
+    if _HTML_MARK.match(head):
+        return "html"
+    if _OTHER_MARKS.match(head) or (not is_wide and head.count(0) > _NULS * len(head)):
+        return ""
+    if declared in _HTML_TYPES:
+        return "html"
+    return "text" if declared == "text/plain" else ""
+
+
+def charset_of(content_type: str) -> str:
+    """What an HTTP header declares: `text/html; charset="UTF-8"` -> `UTF-8`."""
+    match = re.search(r"charset\s*=\s*[\"']?\s*([\w:.-]+)", content_type, re.IGNORECASE)
+    return match[1] if match else ""
+
+
+def decode_page(data: bytes, declared: str = "") -> str:
+    """The characters of a page; what its encoding does not have becomes U+FFFD.
+
+    Args:
+      data: bytes of the page.
+      declared: encoding by the HTTP header, "" if there is none.
+    """
+    for mark, codec in _MARKS:
+        if data.startswith(mark):
+            return data[len(mark) :].decode(codec, "replace")
+    if data.isascii() and not any(escape in data for escape in _ESCAPES) and b"\0" not in data:
+        return data.decode("ascii")
+    return data.decode(_find_codec(data, declared), "replace")
+
+
+def _find_codec(data: bytes, declared: str) -> str:
+    """The Python codec of a page that is not all ASCII."""
+    wide = _utf_16(data[:_SAMPLE_BYTES])
+    if wide:
+        return wide
+    meta = next((match[1] for match in _META.finditer(data[:_META_BYTES]) if match[1]), b"")
+    names = [codec_of(declared), codec_of(meta.decode("ascii"))]
+    # Without NULs it is none, and a page whose meta says so is read as UTF-8.
+    names = ["utf-8" if name.startswith("utf-16") else name for name in names]
+    told = [name for name in dict.fromkeys(names) if name]
+    others = [name for name in told if name != "utf-8"]
+    beyond = len(data) - _ascii_bytes(data)
+    if beyond and _is_utf_8(data, beyond) and not (others and beyond <= _FEW_BYTES):
+        return "utf-8"
+    found = _detect(data)
+    if found in others or not others or not beyond:
+        return found or "cp1252"
+    # A server's default for what clearly is another script.
+    if others[0] == "cp1252" and found and found not in _LATIN and _is_beyond_latin(data):
+        return found
+    return others[0]
+
+
+def codec_of(label: str) -> str:
+    """The Python codec of an encoding's name on the web; "" if there is none."""
+    # Of an extra; this file is imported with the table of formats.
+    from resiliparse.parse.encoding import map_encoding_to_html5  # pyright: ignore[reportMissingModuleSource]
+
+    label = label.strip().lower()
+    found = map_encoding_to_html5(label, fallback_utf8=False) if label else ""
+    try:
+        name = codecs.lookup(found or label).name if label else ""
+        "".encode(name or "utf-8")  # not a codec of bytes to bytes, such as hex
+    except (LookupError, TypeError, ValueError):
+        return ""
+    return _WIDER.get(name, name)
+
+
+def _detect(data: bytes) -> str:
+    """The codec that the bytes look like; not always one of HTML's."""
+    # As above.
+    from resiliparse.parse.encoding import detect_encoding  # pyright: ignore[reportMissingModuleSource]
+
+    sample = _TAGS.sub(b"<>", data[:_SAMPLE_BYTES])
+    return codec_of(detect_encoding(sample, html5_compatible=False) or "")
+
+
+def _utf_16(data: bytes) -> str | None:
+    """Which UTF-16 it is by where its NULs are, if at all."""
+    half = len(data) // 2
+    even, odd = data[::2].count(0), data[1::2].count(0)
+    if odd > _NUL_SHARE * half and not even:
+        return "utf-16-le"
+    return "utf-16-be" if even > _NUL_SHARE * half and not odd else None
+
+
+def _ascii_bytes(data: bytes) -> int:
+    return len(data.translate(None, bytes(range(0x80, 0x100))))
+
+
+def _is_utf_8(data: bytes, beyond: int) -> bool:
+    """Whether nearly all bytes beyond ASCII are UTF-8: some pages are cut, or have a stray byte."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        if error.start >= len(data) - 3:
+            return True
+        return 20 * data.decode(errors="replace").count("\ufffd") < beyond
+    return True
+
+
+def _is_beyond_latin(data: bytes) -> bool:
+    """Whether at least a third of the letters are beyond ASCII."""
+    sample = _TAGS.sub(b" ", data[:_SAMPLE_BYTES])
+    letters = sum(map(sample.count, (bytes([n]) for n in b"etaoinshrdlucmfwypvbgkjqxz")))
+    return 2 * (len(sample) - _ascii_bytes(sample)) >= letters
+
+
+def _convert(markup: str, html: str) -> Page:
+    """The text of a page.
+
+    Raises:
+      UnusablePageError: a parser could not take it in bounded time.
+    """
+    # As above.
+    from resiliparse.parse.html import HTMLTree  # pyright: ignore[reportMissingModuleSource]
+
+    if markup.count("<") > _MOST_TAGS:
+        raise UnusablePageError("html_too_large")
+    if _LONG_TAG.search(markup) and _LONG_TAG.search(_NO_TAGS.sub("", markup)):
+        raise UnusablePageError("html_broken")
+    try:
+        tree = HTMLTree.parse(markup)
+        body = tree.body
+        if body is None:
+            return Page("")
+        if body.query_selector(_TOO_DEEP) is not None:
+            raise UnusablePageError("html_too_deep")
+        text = _trafilatura(markup) if html == "trafilatura" else _plain_text(tree, html)
+        link = tree.head.query_selector("link[rel=canonical]") if tree.head else None
+        url = link.get_attribute("href", "") if link else ""
+        return Page(_valid(text), _valid(" ".join((tree.title or "").split())), _valid(url or ""))
+    except BaseException as error:
+        # The error of a parser that gave up is no Exception, and has no other name.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise UnusablePageError("html_broken") from error
+
+
+def _valid(text: str) -> str:
+    """Without NULs, and with U+FFFD for lone surrogates, which character references may name."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode()
+
+
+def _plain_text(tree: Any, html: str) -> str:
+    # As above.
+    from resiliparse.extract.html2text import extract_plain_text  # pyright: ignore[reportMissingModuleSource]
+
+    return extract_plain_text(
+        tree, main_content=html == "main", alt_texts=False, comments=False, post_meta=False
+    )
+
+
+def _trafilatura(markup: str) -> str:
+    # As above.
+    import trafilatura
+
+    return trafilatura.extract(markup, fast=True, include_comments=False) or ""

@@ -1,0 +1,358 @@
+"""WARC and WET files: fields by hand, records beside warcio's, damage, and what is no page."""
+
+import gzip
+import os
+import zlib
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import zstandard
+from warcio.archiveiterator import ArchiveIterator
+
+from pipelines.readers.documents import Role
+from pipelines.readers.sources import Source, hash_inputs, plan_blocks, read_block
+from schemas.errors import DataError, UsageError
+
+FIELDS = ("text", "url", "date", "id", "content_type", "title")
+ROLES = tuple(
+    Role(name, "string" if name == "text" else "id", name, optional=name != "text")
+    for name in FIELDS
+)
+PAGE = "<html><head><title>T {0}</title></head><body><p>Page {0} says blåbær.</p></body></html>"
+RESPONSE = "application/http; msgtype=response"
+HTML = ("Content-Type", "text/html; charset=utf-8")
+EVALUATION = os.environ.get("TEXTMILL_WARC", "")
+
+
+def read_all(path, **settings):
+    source = Source((str(path),), **{"roles": ROLES, "html": "all", **settings})
+    return [docs for block in plan_blocks(source) for docs in read_block(block, source)]
+
+
+def rows(path, **settings):
+    return [row for docs in read_all(path, **settings) for row in docs.columns.to_pylist()]
+
+
+def texts(path, **settings):
+    return [row["text"] for row in rows(path, **settings)]
+
+
+def unusable(path, **settings):
+    return sum((Counter(docs.unusable) for docs in read_all(path, **settings)), Counter())
+
+
+def write(path, responses):
+    """A WARC file as Common Crawl writes them: a gzip member a record, requests and responses.
+
+    Args:
+      path: of the file.
+      responses: status, headers and body of each.
+    """
+    records = [("warcinfo", "", "application/warc-fields", b"software: a test\r\n")]
+    for number, (status, headers, body) in enumerate(responses):
+        url = f"http://example.com/{number}"
+        records.append(
+            ("request", url, "application/http; msgtype=request", b"GET / HTTP/1.1\r\n\r\n")
+        )
+        lines = "\r\n".join(f"{name}: {value}" for name, value in headers)
+        records.append(("response", url, RESPONSE, response(body, lines, f"HTTP/1.1 {status}")))
+    path.write_bytes(b"".join(gzip.compress(record) for record in by_hand(*records)))
+    return path
+
+
+def pages(*numbers):
+    return [("200 OK", [HTML], PAGE.format(n).encode()) for n in numbers]
+
+
+def by_hand(*records, version="WARC/1.0"):
+    """Records of a WARC file: (type, url, content type, content)."""
+    made = []
+    for number, (kind, url, content_type, content) in enumerate(records):
+        head = (
+            f"{version}\r\nWARC-Type: {kind}\r\nWARC-Target-URI: {url}\r\n"
+            f"WARC-Date: 2024-05-18T01:58:{number:02}Z\r\nWARC-Record-ID: <urn:uuid:{number}>\r\n"
+            f"Content-Type: {content_type}\r\nContent-Length: {len(content)}\r\n\r\n"
+        )
+        made.append(head.encode() + content + b"\r\n\r\n")
+    return made
+
+
+def response(body, headers="Content-Type: text/html", status="HTTP/1.1 200 OK"):
+    return f"{status}\r\n{headers}\r\n\r\n".encode() + body
+
+
+def test_fields_of_a_response_and_of_a_conversion(tmp_path):
+    page = b"<title> A\n page </title><p>Hello <b>there</b>"
+    path = tmp_path / "x.warc"
+    path.write_bytes(
+        b"".join(
+            by_hand(
+                ("warcinfo", "", "application/warc-fields", b"a: b\r\n"),
+                ("response", "<http://a/>", RESPONSE, response(page)),
+                ("request", "http://a/", "application/http", b"GET / HTTP/1.1\r\n\r\n"),
+                ("conversion", "http://b/", "text/plain", "Grüße\n\nan alle\n".encode()),
+                ("metadata", "http://b/", "application/warc-fields", b"x: y"),
+            )
+        )
+    )
+    [docs] = read_all(path)
+    assert docs.columns.to_pylist() == [
+        {
+            "text": "Hello there",
+            "url": "http://a/",
+            "date": "2024-05-18T01:58:01Z",
+            "id": "<urn:uuid:1>",
+            "content_type": "text/html",
+            "title": "A page",
+        },
+        {
+            "text": "Grüße\n\nan alle\n",
+            "url": "http://b/",
+            "date": "2024-05-18T01:58:03Z",
+            "id": "<urn:uuid:3>",
+            "content_type": "text/plain",
+            "title": "",
+        },
+    ]
+    assert docs.offsets.tolist() == [1, 3]
+    assert (docs.read, docs.empty, docs.rejects, docs.unusable) == (2, 0, (), {})
+    assert docs.files == ((str(path), "record", 2),)
+
+
+def test_records_are_those_of_warcio(tmp_path):
+    path = write(tmp_path / "x.warc.gz", pages(*range(30)))
+    found = rows(path)
+    with open(path, "rb") as file:
+        expected = [
+            (
+                record.rec_headers.get_header("WARC-Target-URI"),
+                record.rec_headers.get_header("WARC-Date"),
+                record.rec_headers.get_header("WARC-Record-ID"),
+                record.http_headers.get_header("Content-Type"),
+            )
+            for record in ArchiveIterator(file)
+            if record.rec_type == "response"
+        ]
+    assert [tuple(row[name] for name in FIELDS[1:5]) for row in found] == expected
+    assert [row["text"] for row in found] == [f"Page {n} says blåbær." for n in range(30)]
+    assert [row["title"] for row in found] == [f"T {n}" for n in range(30)]
+
+
+@pytest.mark.skipif(not EVALUATION, reason="TEXTMILL_WARC names a folder of WARC and WET files")
+def test_files_of_a_crawl_are_read_as_warcio_reads_them():
+    paths = sorted(Path(EVALUATION).glob("*.warc*"))
+    paths = [path for path in paths if not {".wat", ".paths"} & {*path.suffixes}]
+    assert paths
+    for path in paths:
+        with open(path, "rb") as file:
+            expected = []
+            for record in ArchiveIterator(file):
+                if record.rec_type in ("response", "conversion"):
+                    names = ("WARC-Target-URI", "WARC-Date", "WARC-Record-ID")
+                    fields = [record.rec_headers.get_header(name) for name in names]
+                    text = record.content_stream().read() if ".wet" in path.name else b""
+                    expected.append((*fields, text.decode()))
+        found = [
+            (row["url"], row["date"], row["id"], row["text"] if ".wet" in path.name else "")
+            for row in rows(path)
+        ]
+        assert found == expected
+
+
+@pytest.mark.parametrize("end", ["warc", "warc.gz", "warc.zst", "warc.wet", "warc.wet.gz"])
+def test_every_ending_and_any_blocks_give_the_same_documents(tmp_path, end):
+    plain = b"".join(by_hand(*[("conversion", "u", "text/plain", b"text %d" % n) for n in (1, 2)]))
+    pack = {"gz": gzip.compress, "zst": zstandard.ZstdCompressor().compress}
+    path = tmp_path / f"x.{end}"
+    path.write_bytes(pack.get(end.rpartition(".")[2], bytes)(plain))
+    for size in (1, 7, 100, 1 << 20):
+        assert texts(path, block_bytes=size) == ["text 1", "text 2"]
+        source = Source((str(path),), roles=ROLES, html="all", block_bytes=size)
+        digests = [d for docs in read_all(path, block_bytes=size) for d in docs.digests]
+        [file] = hash_inputs(plan_blocks(source)).files
+        assert len(digests) == 1 and digests[0][:2] == (file.path, file.bytes)
+
+
+def test_a_folder_is_searched_for_pages_where_they_are_meant(tmp_path):
+    write(tmp_path / "x.warc.gz", pages(1))
+    (tmp_path / "y.html").write_text(PAGE.format(2))
+    (tmp_path / "z.txt").write_text("plain")
+    text = (ROLES[0],)
+    assert texts(tmp_path, roles=text) == ["Page 1 says blåbær.", "Page 2 says blåbær.", "plain"]
+    assert texts(tmp_path, roles=text, html="") == ["plain"]
+    with pytest.raises(UsageError, match=r"x\.warc\.gz holds web pages .*build_corpus"):
+        read_all(tmp_path / "x.warc.gz", html="")
+
+
+def test_an_unknown_field_is_refused_with_the_list(tmp_path):
+    path = write(tmp_path / "x.warc.gz", pages(1))
+    with pytest.raises(UsageError, match="'body'.*content_type, date, id, text, title, url"):
+        read_all(path, roles=(Role("text", "string", "body"),))
+    with pytest.raises(UsageError, match="--html=fast: one of main, all, trafilatura"):
+        read_all(path, html="fast")
+
+
+def test_what_is_no_page_is_counted_by_reason(tmp_path):
+    png, json = b"\x89PNG\r\n\x1a\n" + bytes(50), b'{"a": [1, 2]}'
+    path = write(
+        tmp_path / "x.warc.gz",
+        [
+            *pages(1),
+            ("404 Not Found", [HTML], b"<p>not there"),
+            ("301 Moved", [HTML], b""),
+            ("200 OK", [("Content-Type", "image/png")], png),
+            ("200 OK", [HTML], png),
+            ("200 OK", [("Content-Type", "application/json")], json),
+            ("200 OK", [HTML], json),
+            ("200 OK", [("Content-Type", "application/pdf")], b"%PDF-1.7"),
+            ("200 OK", [HTML], b"%PDF-1.7 ..."),
+            ("200 OK", [HTML], b"<html><body></body></html>"),
+            ("200 OK", [("Content-Type", "text/plain")], b"plain words"),
+            ("200 OK", [], b"<!DOCTYPE html><p>no type"),
+            ("200 OK", [("Content-Type", "text/css")], b"p {color: red}"),
+        ],
+    )
+    [docs] = read_all(path)
+    assert docs.text.to_pylist() == ["Page 1 says blåbær.", "plain words", "no type"]
+    assert docs.unusable == {"http_status": 2, "not_html": 7}
+    assert (docs.empty, docs.rejects, docs.read) == (1, (), 13)
+    assert docs.dropped == {"http_status": 2, "not_html": 7, "empty": 1}
+
+
+def test_a_response_that_is_no_http_is_counted(tmp_path):
+    path = tmp_path / "x.warc"
+    path.write_bytes(b"".join(by_hand(("response", "dns:a", "text/dns", b"20240518 a 10.0.0.1"))))
+    assert unusable(path) == {"not_http": 1}
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd", "x-unknown", "gzip, chunked"])
+def test_bodies_are_unpacked(tmp_path, coding):
+    body = PAGE.format(7).encode()
+    packed = {
+        "gzip": gzip.compress,
+        "deflate": zlib.compress,
+        "zstd": zstandard.ZstdCompressor().compress,
+        "br": lambda data: pa.compress(data, "brotli", asbytes=True),
+    }.get(coding.partition(",")[0], bytes)(body)
+    headers = [HTML, ("Content-Encoding", coding.partition(",")[0])]
+    if "chunked" in coding:
+        headers.append(("Transfer-Encoding", "chunked"))
+        cut = (packed[:9], packed[9:])
+        packed = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in cut) + b"0\r\n\r\n"
+    # Crawlers that unpack bodies keep the headers all the same.
+    for payload in (packed, body):
+        assert texts(write(tmp_path / "x.warc.gz", [("200 OK", headers, payload)])) == [
+            "Page 7 says blåbær."
+        ]
+
+
+def test_a_small_body_that_unpacks_to_a_large_one_is_refused(tmp_path):
+    bomb = gzip.compress(bytes(1 << 24))
+    headers = [HTML, ("Content-Encoding", "gzip")]
+    path = write(tmp_path / "x.warc.gz", [*pages(1), ("200 OK", headers, bomb), *pages(2)])
+    [docs] = read_all(path, max_document_bytes=1 << 20)
+    assert len(docs.text) == 2
+    assert [(r.reason, r.offset, r.unit) for r in docs.rejects] == [("too_long", 4, "record")]
+
+
+def test_a_record_that_is_too_long_is_refused_without_holding_it(tmp_path):
+    long, path = b"x" * 5000, tmp_path / "x.warc"
+    records = [
+        ("conversion", "u", "text/plain", long),
+        ("response", "u", RESPONSE, response(b"<p>" + long)),
+        ("response", "u", RESPONSE, response(long, "Content-Type: video/mp4")),
+        ("conversion", "u", "text/plain", b"\xff no UTF-8"),
+        ("conversion", "u", "text/plain", b"short"),
+    ]
+    path.write_bytes(b"".join(by_hand(*records)))
+    [docs] = read_all(path, max_document_bytes=1000)
+    assert docs.text.to_pylist() == ["short"]
+    assert [(r.reason, r.offset) for r in docs.rejects] == [
+        ("too_long", 0),
+        ("too_long", 1),
+        ("not_utf8", 3),
+    ]
+    assert docs.unusable == {"not_html": 1}
+
+
+def outcome(path):
+    try:
+        docs = read_all(path)
+    except (DataError, UsageError) as error:
+        assert "\n" not in str(error) and path.name in str(error)
+        return None
+    assert sum(each.read for each in docs) <= 3
+    return [row for each in docs for row in each.columns.to_pylist()]
+
+
+def test_every_cut_and_flip_of_a_packed_file_is_an_error_or_harmless(tmp_path):
+    path = tmp_path / "x.warc.gz"
+    made = by_hand(*[("conversion", "u", "text/plain", b"text %d" % n) for n in (1, 2, 3)])
+    members = [gzip.compress(record) for record in made]
+    whole = b"".join(members)
+    path.write_bytes(whole)
+    expected = outcome(path)
+    between = {len(b"".join(members[:n])) for n in range(4)}  # such a cut no file can tell
+    for size in range(1, len(whole)):
+        path.write_bytes(whole[:size])
+        assert size in between or outcome(path) is None
+    for at in range(len(whole)):
+        for bit in (0, 4, 7):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
+            assert outcome(path) in (None, expected), (at, bit)
+    for more in (b"x", b"garbage", whole[:9]):
+        path.write_bytes(whole + more)
+        assert outcome(path) is None
+
+
+def test_no_record_of_a_damaged_plain_file_vanishes(tmp_path):
+    path = tmp_path / "x.warc"
+    made = by_hand(*[("conversion", "u", "text/plain", b"text %d" % n) for n in (1, 2, 3)])
+    whole = b"".join(made)
+    path.write_bytes(whole)
+    expected = outcome(path)
+    ends = {len(b"".join(made[:n])) - gap for n in range(4) for gap in range(5)}
+    for size in range(1, len(whole)):
+        path.write_bytes(whole[:size])
+        found = outcome(path)
+        # What follows a record's content is not needed to read it.
+        assert found is None or (size in ends and found == expected[: len(found)]), size
+    for at in range(len(whole)):
+        for bit in (0, 4):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
+            found = outcome(path)
+            read = 0 if found is None else sum(docs.read for docs in read_all(path))
+            in_type = b"WARC-Type: conversion" in whole[max(at - 25, 0) : at + 25]
+            assert found is None or read == 3 or in_type, (at, bit)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ((b"Content-Length: 6", b"Content-Length: 5"), r"record 1, at byte \d+ .*begins with"),
+        ((b"Content-Length: 6", b"Content-Length: x"), "Content-Length 'x'"),
+        ((b"Content-Length", b"Content-Lenght"), "Content-Length ''"),
+        ((b"WARC-Type", b"WARC-Tyqe"), "no WARC-Type"),
+        ((b"\r\n\r\ntext 1", b"\r\ntext 1"), "Content-Length|begins with|without an end"),
+    ],
+)
+def test_damage_is_named_with_its_record(tmp_path, change, message):
+    path = tmp_path / "x.warc"
+    made = by_hand(*[("conversion", "u", "text/plain", b"text %d" % n) for n in (1, 2, 3)])
+    path.write_bytes(made[0].replace(*change) + b"".join(made[1:]))
+    with pytest.raises(DataError, match=message):
+        read_all(path)
+
+
+def test_a_text_file_that_holds_records_is_refused(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_bytes(b"".join(by_hand(("conversion", "u", "text/plain", b"text"))))
+    with pytest.raises(DataError, match="holds WARC records"):
+        read_all(path, roles=(ROLES[0],))
+    path.rename(tmp_path / "y.warc")
+    (tmp_path / "z.warc").write_text("no records\n")
+    assert texts(tmp_path / "y.warc") == ["text"]
+    with pytest.raises(DataError, match=r"z\.warc: record 0, .* begins with"):
+        read_all(tmp_path / "z.warc")
