@@ -57,6 +57,7 @@ DROPS = {
         Drop("duplicates", "duplicates", True, "dropped", "amber"),
         Drop("held_out", "held out", True, "that a given evaluation split has", "violet"),
         Drop("near_duplicates", "near duplicates", False, "dropped", "amber"),
+        Drop("duplicate_paragraphs", FILTERED),
         Drop("min_chars", FILTERED),
         Drop("max_chars", FILTERED),
         Drop("min_words", FILTERED),
@@ -209,8 +210,9 @@ class Funnel:
       documents: given.
       text_bytes: UTF-8 bytes of them, normalized.
       tokens: that the tokenizer made of them; of edited documents, after the edits.
-      edited_bytes: that filters took from the documents which they kept.
+      edited_bytes: that edits took from the documents which were kept.
       removed: reason to what was left out for it.
+      edited_words: that edits took from the documents which were kept.
     """
 
     documents: int = 0
@@ -218,10 +220,12 @@ class Funnel:
     tokens: int = 0
     edited_bytes: int = 0
     removed: Dict[str, Removed] = field(default_factory=dict)
+    edited_words: int = 0
 
     def __post_init__(self) -> None:
         """Refuses counts below zero."""
-        check_counts(dict(sizes(self), edited_bytes=self.edited_bytes))
+        edited = {"edited_bytes": self.edited_bytes, "edited_words": self.edited_words}
+        check_counts({**sizes(self), **edited})
 
     @staticmethod
     def sum(parts: "Iterable[Funnel]") -> "Funnel":
@@ -240,6 +244,7 @@ class Funnel:
                 for reason, some in of_reason.items()
             },
             edited_bytes=sum(part.edited_bytes for part in parts),
+            edited_words=sum(part.edited_words for part in parts),
             **_add_sizes(parts),
         )
 
@@ -254,7 +259,7 @@ class Funnel:
         """
         for name, given in sizes(self).items():
             removed = sum(getattr(one, name) for one in self.removed.values())
-            edited = self.edited_bytes if name == "text_bytes" else 0
+            edited = {"text_bytes": self.edited_bytes, "tokens": self.edited_words}.get(name, 0)
             if given != kept[name] + removed + edited:
                 yield (
                     f"funnel: {name} given {given:,} != kept {kept[name]:,} + removed {removed:,}"

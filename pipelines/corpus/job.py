@@ -4,7 +4,7 @@ import hashlib
 import io
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import numpy as np
@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 
 from pipelines.corpus.decontamination.hits import Hit, add_hits
 from pipelines.corpus.filter_documents import Filtered
-from pipelines.corpus.near_duplicates.job import FindJob
+from pipelines.corpus.near_duplicates.job import FindJob, name_tally
 from pipelines.corpus.near_duplicates.rows import REMOVED, distinct, take_rows
 from pipelines.corpus.near_duplicates.steps import Counts
+from pipelines.corpus.paragraphs import PARAGRAPHS, ParagraphRule, remove_paragraphs
 from pipelines.corpus.partition import digests_of
 from pipelines.corpus.sidecars import (
     DOCUMENTS,
@@ -28,11 +29,19 @@ from pipelines.corpus.words import count_words
 from pipelines.host.arrow import pc
 from pipelines.rows.routing import content_digests, json_of
 from pipelines.runners.block_run import BlockJob, BlockReport
+from pipelines.runners.shuffle import place_of_key
 from pipelines.storage import store
 from pipelines.writers import shard_files
 from schemas.drops import LONGEST, SAMPLES, Funnel, Removed, Sample, shorten, total_counts
 from schemas.manifest import ManifestFile
 
+# Shuffles besides those of near-duplicates, as tallies number them.
+DOCUMENTS_SENT, PARAGRAPHS_SENT, REPEATED, MOVED = 0, 101, 102, 103
+_SHUFFLES = {
+    PARAGRAPHS_SENT: "the paragraphs of partition {}",
+    REPEATED: "the repeated paragraphs of partition {}",
+    MOVED: "the edited documents of partition {}",
+}
 _GROUP_BYTES = 16 << 20  # of text, a row group: a block for those who read the corpus
 _ZSTD_LEVEL = 3
 
@@ -47,6 +56,12 @@ class CorpusJob(BlockJob):
     max_rejects: int  # a run with more fails; below 0 for no limit
     config: bytes  # the file that repeats the run
     near: FindJob | None = None  # how near-duplicates are found, if they are removed
+    paragraphs: ParagraphRule | None = None  # which repeated paragraphs are removed, if any
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether partitions are read again after they were gathered."""
+        return self.near is not None or self.paragraphs is not None
 
     @property
     def partitions(self) -> int:
@@ -66,6 +81,13 @@ class CorpusReport(BlockReport):
     near: Counts = field(default_factory=Counts)  # of near-duplicates
 
 
+def name_shuffle(key: int) -> str:
+    """What a tally's key stands for, in words."""
+    shuffle, partition = place_of_key(key)
+    name = _SHUFFLES.get(shuffle)
+    return name.format(partition) if name else name_tally(key)
+
+
 def count_piece(filtered: Filtered) -> CorpusStatistics:
     """The counts of a piece of a block: what was read, what rules dropped, edited and left."""
     given, kept = filtered.given["text"], filtered.documents.text
@@ -73,15 +95,26 @@ def count_piece(filtered: Filtered) -> CorpusStatistics:
     texts = given.take(pa.array(dropped, pa.int64()))
     sizes = _lengths(texts), count_words(texts)
     removed = count_removed(list(filtered.reasons.values()), texts, *sizes)
-    words = int(count_words(kept).sum())
-    bytes_given = int(_lengths(given).sum())
-    edited = bytes_given - int(sizes[0].sum()) - int(_lengths(kept).sum())
+    words, edited_bytes, edited_words = int(count_words(kept).sum()), 0, 0
+    if filtered.observed.get("edited"):
+        before = given.take(pa.array(np.delete(np.arange(len(given)), dropped)))
+        is_edited = pc.not_equal(before, kept)
+        before, after = before.filter(is_edited), kept.filter(is_edited)
+        edited_bytes = int(_lengths(before).sum() - _lengths(after).sum())
+        edited_words = int(count_words(before).sum() - count_words(after).sum())
     return CorpusStatistics(
         documents_read=filtered.read,
         source_bytes=filtered.documents.source_bytes,
         dropped=filtered.dropped,
         observed=filtered.observed,
-        funnel=Funnel(len(given), bytes_given, words + int(sizes[1].sum()), edited, removed),
+        funnel=Funnel(
+            documents=len(given),
+            text_bytes=int(_lengths(given).sum()),
+            tokens=words + edited_words + int(sizes[1].sum()),
+            edited_bytes=edited_bytes,
+            edited_words=edited_words,
+            removed=removed,
+        ),
     )
 
 
@@ -165,16 +198,13 @@ def _lengths(text: pa.LargeStringArray) -> np.ndarray:
 # The files of the corpus
 
 
-def write_documents(
-    batch: pa.RecordBatch, number: int, job: CorpusJob, *, near_duplicates: int = 0
-) -> CorpusReport:
+def write_documents(batch: pa.RecordBatch, number: int, job: CorpusJob) -> CorpusReport:
     """Stages the file of a partition, and counts its documents.
 
     Args:
       batch: the documents that are kept.
       number: of the partition.
       job: of the run.
-      near_duplicates: documents that the partition lost.
     """
     schema, name = job.schema, job.schema.names()[number]
     columns = {"id": hex_ids(digests_of(batch)), **{n: batch[n] for n in schema.columns[1:]}}
@@ -184,7 +214,6 @@ def write_documents(
         documents=len(batch),
         text_bytes=int(_lengths(batch["text"]).sum()),
         words=int(words.sum()),
-        near_duplicates=near_duplicates,
     )
     return CorpusReport(
         files=(stage_file(job.staging, name, DOCUMENTS, content, len(batch)),),
@@ -230,9 +259,37 @@ def remove_near_duplicates(
             removed["similarity"].tolist(), columns["representative"].to_pylist(), strict=True
         )
     ]
-    statistics = drop_rows(batch, "near_duplicates", is_removed.astype(np.int64), details)
+    statistics = replace(
+        drop_rows(batch, "near_duplicates", is_removed.astype(np.int64), details),
+        files={job.schema.names()[number]: FileStatistics(near_duplicates=len(rows))},
+    )
     kept = batch.filter(pa.array(~is_removed))
     return kept, CorpusReport(files=(file,), statistics=statistics)
+
+
+def edit_paragraphs(
+    batch: pa.RecordBatch, streams: list[bytes], rule: ParagraphRule
+) -> tuple[pa.RecordBatch, pa.RecordBatch | None, CorpusReport]:
+    """Removes repeated paragraphs from a partition.
+
+    Args:
+      batch: the partition.
+      streams: PARAGRAPH rows of its documents.
+      rule: which paragraphs are removed.
+
+    Returns:
+      The rows that stay as they are; the edited ones, which may be of other partitions; the report.
+    """
+    edited = remove_paragraphs(batch, streams, rule)
+    emptied = np.ones(len(edited.emptied), np.int64)
+    parts = [drop_rows(edited.emptied, PARAGRAPHS, emptied)]
+    if edited.changed:
+        lost = edited.bytes_lost
+        observed = {"edited": {PARAGRAPHS: edited.documents}, "edited_bytes": {PARAGRAPHS: lost}}
+        funnel = Funnel(edited_bytes=lost, edited_words=edited.words_lost)
+        parts.append(CorpusStatistics(observed=observed, funnel=funnel))
+    report = CorpusReport(statistics=CorpusStatistics.sum(parts))
+    return edited.unchanged, edited.changed, report
 
 
 def hex_ids(digests: np.ndarray) -> pa.LargeStringArray:

@@ -8,6 +8,7 @@ import tyro
 
 from pipelines.corpus.filters import Filters
 from pipelines.corpus.near_duplicates.flags import NearArguments, NearFlags
+from pipelines.corpus.paragraphs import PARAGRAPHS, ParagraphRule
 from pipelines.corpus.sidecars import CorpusSchema
 from pipelines.input_options import (
     FilterFlags,
@@ -51,6 +52,14 @@ class CorpusOptions(InputFlags):
     max_document_bytes: MaxDocumentBytes = MAX_DOCUMENT_BYTES
     filters: FilterFlags = Filters(normalize="nfc")
     near: NearArguments = NearFlags()
+    duplicate_paragraphs: Annotated[
+        str | None,
+        tyro.conf.arg(
+            metavar="paragraph:N|line:N",
+            help="Remove paragraphs (between blank lines) or lines that stand in more than N "
+            "documents from all documents but the first.",
+        ),
+    ] = None
     file_format: Literal["parquet", "jsonl"] = "parquet"
     """parquet (zstd), or jsonl for JSON Lines in .jsonl.zst."""
     num_files: str = "auto"
@@ -74,6 +83,12 @@ class CorpusOptions(InputFlags):
         if not 1 <= self.files(0) <= _MOST_FILES:
             raise UsageError(f"--num_files={self.num_files}: from 1 to {_MOST_FILES:,}")
         self.source()
+        self.paragraphs()
+
+    def paragraphs(self) -> ParagraphRule | None:
+        """--duplicate_paragraphs, parsed; None if paragraphs stay."""
+        flag = self.duplicate_paragraphs
+        return None if flag is None else ParagraphRule.parse(flag)
 
     def roles(self) -> tuple[Role, ...]:
         """The text, and the fields that are kept.
@@ -123,6 +138,7 @@ class CorpusOptions(InputFlags):
             "max_document_bytes": self.max_document_bytes,
             **self.filters.parameters(),
             **self.near.parameters(),
+            **({PARAGRAPHS: self.duplicate_paragraphs} if self.paragraphs() else {}),
         }
 
     def schema(self, total_bytes: int) -> CorpusSchema:

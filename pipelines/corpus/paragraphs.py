@@ -16,13 +16,20 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.corpus.near_duplicates.rows import batches_by_key, distinct, take_rows
-from pipelines.corpus.partition import digests_of, find_rows, join_equal, partition_of
+from pipelines.corpus.partition import (
+    digests_of,
+    find_rows,
+    join_equal,
+    partition_of,
+    with_one_copy,
+)
 from pipelines.corpus.words import count_words
 from pipelines.host.arrow import pc
 from pipelines.rows.routing import content_digests
 from pipelines.rows.text_bytes import utf8_bytes
 from schemas.errors import UsageError
 
+PARAGRAPHS = "duplicate_paragraphs"  # the reason of documents that lose all, and of edits
 _NEWLINE = 10
 _BLANKS = np.isin(np.arange(256), list(b" \t\r\v\f\n"))
 # A paragraph of a document: its hash, the document's hash, and its number in the document.
@@ -144,6 +151,7 @@ class Edited:
       changed: the others, with other text and other hashes, which may be of other partitions; None
         if there are none.
       emptied: rows, as they were, of which nothing is left.
+      documents: how many the changed rows were, before edits made some equal.
       bytes_lost: of the changed documents.
       words_lost: of the changed documents.
     """
@@ -151,6 +159,7 @@ class Edited:
     unchanged: pa.RecordBatch
     changed: pa.RecordBatch | None
     emptied: pa.RecordBatch
+    documents: int
     bytes_lost: int
     words_lost: int
 
@@ -183,9 +192,9 @@ def remove_paragraphs(batch: pa.RecordBatch, streams: list[bytes], rule: Paragra
             pa.binary(16), len(digests), [None, pa.py_buffer(digests)]
         )
         columns |= {"text": text, "words": pa.array(words)}
-        columns["copies"] = pa.array(np.ones(len(left), np.int64))
-        changed = join_equal(pa.record_batch(columns))
-    return Edited(batch.take(pa.array(untouched)), changed, emptied, int(lost), words_lost)
+        changed = join_equal(with_one_copy(pa.record_batch(columns)))
+    unchanged = with_one_copy(batch.take(pa.array(untouched)))
+    return Edited(unchanged, changed, emptied, len(left), int(lost), words_lost)
 
 
 def _without(text: pa.LargeStringArray, numbers: set[int], unit: str) -> str:

@@ -92,11 +92,15 @@ def cut_batch(batch: pa.RecordBatch, partitions: int) -> Iterator[tuple[int, pa.
         yield int(numbers[start]), batch.slice(int(start), int(stop - start))
 
 
-def gather(streams: Sequence[bytes]) -> pa.RecordBatch | None:
-    """The partition of all batches that came for it; None if none did."""
-    if not streams:
-        return None
-    return join_equal(pa.concat_batches([from_stream(stream) for stream in streams]))
+def gather(streams: Sequence[bytes], first: pa.RecordBatch) -> pa.RecordBatch:
+    """The partition of `first`, which may be empty, and of all batches that came for it."""
+    return join_equal(pa.concat_batches([first, *map(from_stream, streams)]))
+
+
+def with_one_copy(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows, each of which stands for one document."""
+    place = batch.schema.get_field_index("copies")
+    return batch.set_column(place, "copies", pa.array(np.ones(len(batch), np.int64)))
 
 
 def digests_of(batch: pa.RecordBatch) -> np.ndarray:
@@ -126,21 +130,25 @@ def _binaries(digests: np.ndarray) -> pa.Array:
 # A partition is staged once, and read by each step that needs its text.
 
 
-def stage_partition(scratch: str, number: int, batch: pa.RecordBatch) -> None:
-    """Stages a partition; a second attempt writes the same."""
+def stage_partition(scratch: str, number: int, batch: pa.RecordBatch, stage: str = "") -> None:
+    """Stages a partition; a second attempt writes the same.
+
+    `stage` names a later state of it, which does not replace the earlier one: a runner may repeat
+    what reads that.
+    """
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    store.write_file(_path(scratch, number), sink.getvalue().to_pybytes())
+    store.write_file(_path(scratch, number, stage), sink.getvalue().to_pybytes())
 
 
-def read_partition(scratch: str, number: int) -> pa.RecordBatch:
-    """The staged partition: all its columns, in hash order.
+def read_partition(scratch: str, number: int, stage: str = "") -> pa.RecordBatch:
+    """The staged partition, at some stage: all its columns, in hash order.
 
     Raises:
       DataError: it is gone.
     """
-    path = _path(scratch, number)
+    path = _path(scratch, number, stage)
     try:
         source = pa.py_buffer(store.read(path)) if is_url(path) else pa.memory_map(path)
     except FileNotFoundError as error:
@@ -148,8 +156,8 @@ def read_partition(scratch: str, number: int) -> pa.RecordBatch:
     return pa.ipc.open_file(source).get_batch(0)
 
 
-def _path(scratch: str, number: int) -> str:
-    return os.path.join(scratch, f"partition-{number:05d}.arrow")
+def _path(scratch: str, number: int, stage: str) -> str:
+    return os.path.join(scratch, f"partition-{number:05d}{stage}.arrow")
 
 
 def slice_rows(batch: pa.RecordBatch, most_bytes: int) -> Iterable[pa.RecordBatch]:

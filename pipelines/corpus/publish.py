@@ -4,8 +4,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from pipelines.corpus.decontamination.hits import hits_file
-from pipelines.corpus.job import CorpusJob, CorpusReport
-from pipelines.corpus.near_duplicates.job import name_tally
+from pipelines.corpus.job import CorpusJob, CorpusReport, name_shuffle
 from pipelines.corpus.report import report_file
 from pipelines.readers.sources import file_digests, read_blocks
 from pipelines.runners.shuffle import AGAIN, Placed, and_more, check_deliveries
@@ -60,8 +59,9 @@ def _check_complete(report: CorpusReport, job: CorpusJob) -> None:
     statistics = report.statistics
     # With near-duplicates, each partition is reported when it is signed and when it is asked.
     parts = 2 * job.partitions if job.near else 0
-    check_deliveries(report.deliveries, lambda: _places(job), job.blocks + parts, name_tally)
-    lost = sorted({*job.schema.names()} - {*statistics.files})
+    check_deliveries(report.deliveries, lambda: _places(job), job.blocks + parts, name_shuffle)
+    files = {file.path for file in report.files}
+    lost = sorted({*job.schema.names(), *job.schema.removed_names()} - files)
     if lost:
         raise DataError(
             f"the runner lost what its workers reported of {lost[0]}{and_more(lost, 'files')}: "

@@ -129,6 +129,7 @@ def wire(
             keep_source=options.keep_source,
             max_rejects=options.max_rejects,
             config=config_bytes("pipelines.build_corpus", options),
+            paragraphs=options.paragraphs(),
         )
         if rule := options.near.rule():
             job = replace(job, near=_find_job(job, rule))

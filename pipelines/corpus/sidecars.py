@@ -6,7 +6,7 @@ documents-00000-of-00016.parquet and so on, sorted by `id` from the first file t
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -145,6 +145,20 @@ class FileStatistics:
         """Refuses counts below zero."""
         check_counts(vars(self))
 
+    @staticmethod
+    def sum(files: "Iterable[FileStatistics]") -> "FileStatistics":
+        """The counts of several files, or of parts of one."""
+        rows = [tuple(vars(file).values()) for file in files]
+        return FileStatistics(*map(sum, zip(*rows, strict=True))) if rows else FileStatistics()
+
+
+def _add_files(parts: Iterable[Mapping[str, FileStatistics]]) -> dict[str, FileStatistics]:
+    of_name: dict[str, list[FileStatistics]] = {}
+    for part in parts:
+        for name, file in part.items():
+            of_name.setdefault(name, []).append(file)
+    return {name: FileStatistics.sum(files) for name, files in of_name.items()}
+
 
 @dataclass(frozen=True)
 class CorpusStatistics:
@@ -185,15 +199,13 @@ class CorpusStatistics:
             dropped=total_counts(*(part.dropped for part in parts)),
             observed=total_observed(part.observed for part in parts),
             funnel=Funnel.sum(part.funnel for part in parts),
-            files={name: one for part in parts for name, one in part.files.items()},
+            files=_add_files(part.files for part in parts),
             lengths=tuple(np.sum([part.lengths for part in parts] or [(0,) * BINS], 0).tolist()),
         )
 
     def total(self) -> FileStatistics:
         """The counts of all files together."""
-        files = list(self.files.values())
-        names = FileStatistics.__dataclass_fields__
-        return FileStatistics(**{n: sum(getattr(file, n) for file in files) for n in names})
+        return FileStatistics.sum(self.files.values())
 
     def broken_equations(self) -> list[str]:
         """The equations that do not hold, each as a sentence."""

@@ -5,6 +5,13 @@
     FindNear  staged partitions   -> near-duplicates, by partition
     Write     partition, removed  -> a file of documents
 
+With --duplicate_paragraphs, in place of Write:
+
+    Remove    partition, removed  -> the partition without them, and hashes of its paragraphs
+    Repeated  paragraphs          -> those of too many documents, by partition
+    Edit      partition, repeated -> edited documents, by the partition of their new hash
+    WriteAll  partition, edited   -> a file of documents
+
 What the steps do is in files without Beam.
 """
 
@@ -18,15 +25,21 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.core import CallableWrapperCombineFn
 
 from pipelines.corpus.job import (
+    DOCUMENTS_SENT,
+    MOVED,
+    PARAGRAPHS_SENT,
+    REPEATED,
     CorpusJob,
     CorpusReport,
     count_piece,
     drop_rows,
+    edit_paragraphs,
     remove_near_duplicates,
     write_documents,
 )
 from pipelines.corpus.near_duplicates.job import REMOVALS, FindReport
 from pipelines.corpus.near_duplicates.transforms import FindNear
+from pipelines.corpus.paragraphs import find_repeated, list_paragraphs, send_paragraphs
 from pipelines.corpus.partition import (
     cut_batch,
     gather,
@@ -45,7 +58,7 @@ from pipelines.runners.shuffle_steps import KeyedStep, SendingStep, Wiring, tag_
 from pipelines.writers.rejects import stash
 from schemas.manifest import Manifest
 
-_DOCUMENTS = 0  # the shuffle of documents
+_KEPT, _UNCHANGED = "-kept", "-unchanged"  # later stages of a partition
 _STAGED = 1 << 10  # of empty values, one for each staged partition: they carry nothing
 
 
@@ -59,7 +72,7 @@ class Clean(BlockStep[CorpusJob], SendingStep[CorpusJob]):
         job = self._job
         for piece, filtered in enumerate(self.read(block)):
             batch = make_batch(filtered.documents, keep_source=job.keep_source)
-            self.put(_DOCUMENTS, cut_batch(batch, job.partitions))
+            self.put(DOCUMENTS_SENT, cut_batch(batch, job.partitions))
             yield from self.send()
             stashed = stash(filtered.lines, job.scratch, block.index, piece)
             statistics = count_piece(filtered)
@@ -83,13 +96,10 @@ class Stage(KeyedStep[CorpusJob]):
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Drops exact duplicates and sorts."""
         job = self._job
-        batch = gather(streams)
-        if batch is None:
-            batch = make_batch(no_documents(job.source.roles), keep_source=job.keep_source)
-        repeated = batch["copies"].to_numpy() - 1
-        count("documents_dropped_duplicates", int(repeated.sum()))
-        self.report(statistics=drop_rows(batch, "duplicates", repeated))
-        if job.near:
+        batch = make_batch(no_documents(job.source.roles), keep_source=job.keep_source)
+        batch = gather(streams, batch)
+        self.add(_drop_equal(batch))
+        if job.is_staged:
             stage_partition(job.scratch, key, batch)
         else:
             self.add(_write(batch, key, job, self._journal))
@@ -103,21 +113,104 @@ class Write(KeyedStep[CorpusJob]):
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Writes them."""
-        job = self._job
-        batch = read_partition(job.scratch, key)
-        batch, report = remove_near_duplicates(batch, streams, key, job)
-        removed = report.statistics.dropped.get("near_duplicates", 0)
-        count("documents_dropped_near_duplicates", removed)
+        batch, report = _without_near(key, streams, self._job)
         self.add(report)
-        self.add(_write(batch, key, job, self._journal, removed))
+        self.add(_write(batch, key, self._job, self._journal))
         yield
 
 
-def _write(
-    batch: pa.RecordBatch, key: int, job: CorpusJob, journal: Journal, removed: int = 0
-) -> CorpusReport:
+class Remove(KeyedStep[CorpusJob]):
+    """A partition, and which documents are near-duplicates -> it without them; its paragraphs."""
+
+    REPORT = CorpusReport
+
+    def process(self, keyed: tuple[int, Any]) -> Iterator:
+        """Removes, and sends the partition an empty value that lets `Edit` find it."""
+        yield from super().process(keyed)
+        yield TaggedOutput(tag_of(REPEATED), (keyed[0], b""))
+
+    def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
+        """Removes near-duplicates and lists paragraphs."""
+        job = self._job
+        batch, report = _without_near(key, streams, job)
+        self.add(report)
+        stage_partition(job.scratch, key, batch, _KEPT)
+        assert job.paragraphs is not None  # else this step is not wired
+        rows = list_paragraphs(batch, job.paragraphs)
+        self.put(PARAGRAPHS_SENT, send_paragraphs(rows, job.partitions))
+        yield
+
+
+class Repeated(KeyedStep[CorpusJob]):
+    """Paragraphs by hash -> those of too many documents, by the partition of the document."""
+
+    REPORT = CorpusReport
+
+    def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
+        """Counts the documents of each paragraph."""
+        job = self._job
+        assert job.paragraphs is not None
+        self.put(REPEATED, find_repeated(streams, job.paragraphs.most, job.partitions))
+        yield
+
+
+class Edit(KeyedStep[CorpusJob]):
+    """A partition, and its repeated paragraphs -> edited documents, by their new partition."""
+
+    REPORT = CorpusReport
+
+    def process(self, keyed: tuple[int, Any]) -> Iterator:
+        """Edits, and sends the partition an empty value that lets `WriteAll` find it."""
+        yield from super().process(keyed)
+        yield TaggedOutput(tag_of(MOVED), (keyed[0], b""))
+
+    def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
+        """Edits."""
+        job = self._job
+        assert job.paragraphs is not None
+        batch = read_partition(job.scratch, key, _KEPT)
+        unchanged, changed, report = edit_paragraphs(batch, streams, job.paragraphs)
+        self.add(report)
+        stage_partition(job.scratch, key, unchanged, _UNCHANGED)
+        if changed is not None:
+            self.put(MOVED, cut_batch(changed, job.partitions))
+        yield
+
+
+class WriteAll(KeyedStep[CorpusJob]):
+    """The unchanged documents of a partition, and edited ones -> its file."""
+
+    REPORT = CorpusReport
+
+    def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
+        """Drops what edits made equal, and writes."""
+        job = self._job
+        batch = gather(streams, read_partition(job.scratch, key, _UNCHANGED))
+        self.add(_drop_equal(batch))
+        self.add(_write(batch, key, job, self._journal))
+        yield
+
+
+def _drop_equal(batch: pa.RecordBatch) -> CorpusReport:
+    repeated = batch["copies"].to_numpy() - 1
+    count("documents_dropped_duplicates", int(repeated.sum()))
+    return CorpusReport(statistics=drop_rows(batch, "duplicates", repeated))
+
+
+def _without_near(
+    key: int, streams: list[bytes], job: CorpusJob
+) -> tuple[pa.RecordBatch, CorpusReport]:
+    batch = read_partition(job.scratch, key)
+    if not job.near:
+        return batch, CorpusReport()
+    kept, report = remove_near_duplicates(batch, streams, key, job)
+    count("documents_dropped_near_duplicates", len(batch) - len(kept))
+    return kept, report
+
+
+def _write(batch: pa.RecordBatch, key: int, job: CorpusJob, journal: Journal) -> CorpusReport:
     began = time.monotonic()
-    report = write_documents(batch, key, job, near_duplicates=removed)
+    report = write_documents(batch, key, job)
     journal.add(rows=len(batch))
     count("documents_kept", len(batch))
     count("file_milliseconds", round(1000 * (time.monotonic() - began)))
@@ -154,14 +247,27 @@ class BuildCorpus(beam.PTransform):
             | "Partitions" >> beam.FlatMap(_markers).with_output_types(keyed_type(job.exchange))
         )
         blocks = spread_blocks(pipeline, job.staging)
-        [documents] = wiring.apply(Clean(job), blocks, _DOCUMENTS)
+        [documents] = wiring.apply(Clean(job), blocks, DOCUMENTS_SENT)
         grouped = wiring.group("Partition", documents, every_partition)
-        [staged] = wiring.apply(Stage(job, _DOCUMENTS), grouped, _STAGED)
+        [staged] = wiring.apply(Stage(job, DOCUMENTS_SENT), grouped, _STAGED)
         reports = wiring.reports
+        removed = []
         if job.near:
             found = cast(dict[str, PCollection], staged | beam.Keys() | FindNear(job.near))
             reports.append(found["reports"] | "NearCounts" >> beam.Map(_of_near))
-            wiring.apply(Write(job, REMOVALS), wiring.group("File", staged, found["removed"]))
+            removed.append(found["removed"])
+        if job.is_staged:
+            grouped = wiring.group("File", staged, *removed)
+            if job.paragraphs:
+                remove = Remove(job, REMOVALS)
+                paragraphs, edits = wiring.apply(remove, grouped, PARAGRAPHS_SENT, REPEATED)
+                grouped = wiring.group("Paragraph", paragraphs)
+                [repeated] = wiring.apply(Repeated(job, PARAGRAPHS_SENT), grouped, REPEATED)
+                grouped = wiring.group("Edit", edits, repeated)
+                [moved] = wiring.apply(Edit(job, REPEATED), grouped, MOVED)
+                wiring.apply(WriteAll(job, MOVED), wiring.group("Moved", moved))
+            else:
+                wiring.apply(Write(job, REMOVALS), grouped)
         return (
             reports
             | "AllReports" >> beam.Flatten()

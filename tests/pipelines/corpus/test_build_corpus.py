@@ -238,3 +238,36 @@ def test_near_duplicates_are_the_same_however_they_are_found(tmp_path):
         corpus = build(source, tmp_path / name, *flags)
         files[name] = [(f.path, f.sha256) for f in corpus.manifest.files if f.split]
     assert files["files"] == files["runner"] == files["processes"]
+
+
+def test_repeated_paragraphs_stay_in_the_first_document(tmp_path):
+    rng = random.Random(2)
+    own = [" ".join(rng.choices("abcdefghijkl", k=30)) for _ in range(60)]
+    texts = [f"{text}\n\nShare this page!\n\nthe end of {text[:9]}" for text in own]
+    # These two become equal, this one becomes empty.
+    texts += ["alone\n\nShare this page!", "alone", "Share this page!"]
+    files = {}
+    for name, more in {"files": [], "runner": ["--exchange=runner"]}.items():
+        rng.shuffle(texts)
+        source = tmp_path / f"{name}.jsonl"
+        write_lines(source, [{"text": text} for text in texts])
+        flags = ["--duplicate_paragraphs=paragraph:2", "--num_files=3", *more]
+        corpus = build(source, tmp_path / name, *flags)
+        files[name] = [(f.path, f.sha256) for f in corpus.manifest.files if f.split]
+    assert files["files"] == files["runner"]
+    rows = rows_of(corpus)
+    first = min((hash_of(text), text) for text in texts if "Share" in text)[1]
+    assert [row["text"] for row in rows if "Share this page!" in row["text"]] == [first]
+    edits = (text.replace("Share this page!\n\n", "") for text in texts if text != first)
+    whole = {text for text in edits if "Share" not in text} | {first, "alone"}
+    assert {row["text"] for row in rows} == whole
+    assert [row["id"] for row in rows] == sorted(hash_of(row["text"]) for row in rows)
+    stats, edited = corpus.stats, sum("Share" in text for text in texts) - 1
+    emptied = int(first != "Share this page!")
+    assert stats.dropped == {
+        "duplicates": len(texts) - emptied - len(rows),
+        **({"duplicate_paragraphs": emptied} if emptied else {}),
+    }
+    assert stats.observed["edited"] == {"duplicate_paragraphs": edited - emptied}
+    assert stats.funnel.edited_words == 3 * (edited - emptied)
+    assert stats.broken_equations() == []
