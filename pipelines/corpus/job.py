@@ -20,6 +20,7 @@ from pipelines.corpus.paragraphs import PARAGRAPHS, ParagraphRule, remove_paragr
 from pipelines.corpus.partition import digests_of
 from pipelines.corpus.sidecars import (
     DOCUMENTS,
+    FILLED,
     CorpusSchema,
     CorpusStatistics,
     FileStatistics,
@@ -210,6 +211,8 @@ def write_documents(batch: pa.RecordBatch, number: int, job: CorpusJob) -> Corpu
     columns = {"id": hex_ids(digests_of(batch)), **{n: batch[n] for n in schema.columns[1:]}}
     content = _ENCODERS[schema.file_format](pa.table(columns))
     words = batch["words"].to_numpy()
+    kept = [role.name for role in job.source.roles[1:]]
+    filled = {name: int(np.count_nonzero(_lengths(batch[name]))) for name in kept}
     counts = FileStatistics(
         documents=len(batch),
         text_bytes=int(_lengths(batch["text"]).sum()),
@@ -217,7 +220,11 @@ def write_documents(batch: pa.RecordBatch, number: int, job: CorpusJob) -> Corpu
     )
     return CorpusReport(
         files=(stage_file(job.staging, name, DOCUMENTS, content, len(batch)),),
-        statistics=CorpusStatistics(files={name: counts}, lengths=bins_of(words)),
+        statistics=CorpusStatistics(
+            observed={FILLED: filled} if kept else {},
+            files={name: counts},
+            lengths=bins_of(words),
+        ),
     )
 
 

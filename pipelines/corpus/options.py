@@ -1,7 +1,7 @@
 """The command line of build_corpus -> frozen configuration that refuses bad values."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -50,6 +50,13 @@ class CorpusOptions(InputFlags):
     """Keep the file and the place of each document, as columns file and record."""
     input_format: InputFormat = AUTO
     max_document_bytes: MaxDocumentBytes = MAX_DOCUMENT_BYTES
+    html: Annotated[
+        Literal["main", "all", "trafilatura"],
+        tyro.conf.arg(
+            help="What of web pages (WARC, HTML files) is text: their main content, all of it, or "
+            "what trafilatura takes, which is slower. Needs the extra [web]."
+        ),
+    ] = "main"
     filters: FilterFlags = Filters(normalize="nfc")
     near: NearArguments = NearFlags()
     duplicate_paragraphs: Annotated[
@@ -115,7 +122,7 @@ class CorpusOptions(InputFlags):
 
     def source(self) -> Source:
         """What the flags ask to be read."""
-        return self.source_of(self.input, self.roles())
+        return replace(self.source_of(self.input, self.roles()), html=self.html)
 
     def files(self, total_bytes: int) -> int:
         """How many files the corpus has, for inputs of so many bytes."""
@@ -136,6 +143,7 @@ class CorpusOptions(InputFlags):
             "keep_fields": self.keep_fields,
             "input_format": self.input_format,
             "max_document_bytes": self.max_document_bytes,
+            "html": self.html,
             **self.filters.parameters(),
             **self.near.parameters(),
             **({PARAGRAPHS: self.duplicate_paragraphs} if self.paragraphs() else {}),

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
+from pipelines.corpus.filters import warn_of
 from pipelines.corpus.near_duplicates.flags import Rule
 from pipelines.corpus.near_duplicates.job import FindJob
 from pipelines.corpus.options import CorpusOptions
-from pipelines.corpus.sidecars import Corpus, CorpusSchema, read_corpus
+from pipelines.corpus.partition import SOURCE
+from pipelines.corpus.sidecars import FILLED, Corpus, CorpusSchema, read_corpus
 from pipelines.corpus.targets.prepare import prepare_filters
 from pipelines.host.tables import facts_table
 from pipelines.readers.sources import Block, has_blocks, plan_blocks
@@ -182,9 +184,24 @@ def _print_summary(corpus: Corpus, *, seconds: float | None = None) -> None:
     }
     if seconds is not None:
         facts["took"] = f"{seconds:.1f} s"
+    for warning in _warnings(corpus):
+        _console.print(f"warning: {warning}", style="yellow")
     directory = shlex.quote(corpus.directory)
     _console.print(facts_table(facts | {"corpus": corpus.directory}))
     _console.print(
         f"train a tokenizer: python -m pipelines.train_tokenizer --input={directory} ..."
     )
     _console.print(f"make shards: python -m pipelines.build_shards --input={directory} ...")
+
+
+def _warnings(corpus: Corpus) -> list[str]:
+    """What a person should know of a corpus before using it, each with a remedy."""
+    stats = corpus.stats
+    filled = stats.observed.get(FILLED, {})
+    kept = [name for name in corpus.schema.columns[2:] if name not in SOURCE]
+    empty = [name for name in kept if name not in filled]
+    return warn_of(stats.funnel, stats.observed) + [
+        f"no document has the field that is kept as {name}: give --keep_fields the name that the "
+        "input has"
+        for name in empty
+    ]

@@ -37,6 +37,7 @@ from schemas.version import VERSION
 
 FORMAT_VERSION = 1  # of documents and metadata files
 DOCUMENTS = "documents"  # what its files are called, as a split names shards
+FILLED = "documents_with_field"  # in `observed`, by kept field
 NEAR_DUPLICATES = "removed/near_duplicates"  # and those of removed near-duplicates
 FORMATS = {"parquet": "parquet", "jsonl": "jsonl.zst"}  # to the ending of a file
 SIDECARS = ("schema.json", "stats.json", "inputs.json")
