@@ -13,8 +13,10 @@ from pipelines.corpus.rules.decontamination import Decontamination
 from pipelines.corpus.rules.fineweb import FineWeb
 from pipelines.corpus.rules.gopher import Gopher
 from pipelines.corpus.rules.language import Language
+from pipelines.corpus.rules.pii import Pii
 from pipelines.corpus.rules.rule import Family, Rule, papers_numbers
 from pipelines.corpus.rules.sizes import Sizes
+from pipelines.corpus.rules.url_blocklist import UrlBlocklist
 from pipelines.user_filter import FilterFlag, check_name, filter_parameters
 from schemas.drops import DROPS, FILTERED, Funnel, Observed
 from schemas.errors import UsageError
@@ -42,12 +44,14 @@ class Filters:
     keep_rejects: bool = False
     """Keep the text of dropped documents, in rejects/filtered.jsonl."""
 
+    url_blocklist: Row[UrlBlocklist] = UrlBlocklist()
     sizes: Row[Sizes] = Sizes()
     language: Row[Language] = Language()
     gopher: Row[Gopher] = Gopher()
     c4: Row[C4] = C4()
     fineweb: Row[FineWeb] = FineWeb()
     decontamination: Row[Decontamination] = Decontamination()
+    pii: Row[Pii] = Pii()
 
     filter: FilterFlag = ""
 

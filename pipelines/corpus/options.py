@@ -91,6 +91,7 @@ class CorpusOptions(InputFlags):
             raise UsageError(f"--num_files={self.num_files}: from 1 to {_MOST_FILES:,}")
         self.source()
         self.paragraphs()
+        self.filters.check_roles(role.name for role in self.roles())
 
     def paragraphs(self) -> ParagraphRule | None:
         """--duplicate_paragraphs, parsed; None if paragraphs stay."""

@@ -64,7 +64,7 @@ def apply_rules(columns: pa.RecordBatch, texts: list[str], rules: tuple[Rule, ..
         if judged.measured is not None:
             values, limits = judged.measured[dropped].tolist(), reason[dropped] - 1
             measured |= {
-                document: (value, rule.limits[limit])
+                document: (value, rule.limits[limit] if rule.limits else None)
                 for document, value, limit in zip(
                     left[dropped].tolist(), values, limits, strict=True
                 )

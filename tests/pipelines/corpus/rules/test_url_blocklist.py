@@ -1,0 +1,81 @@
+"""Documents are dropped by their address."""
+
+import pyarrow as pa
+import pytest
+
+from pipelines.corpus.filter_documents import filter_documents
+from pipelines.corpus.filters import Filters, rules_of
+from pipelines.corpus.rules.url_blocklist import Blocklist, UrlBlocklist, judge
+from pipelines.readers.documents import Documents, Role, batch_of
+from schemas.errors import UsageError
+
+ENTRIES = ["bad.com", "blog.example.org", "good.net/forum/", "http://www.Shop.de/a?b=1", "casino"]
+ENTRIES += ["bücher.example", "10.0.0.1"]
+DOMAIN, ADDRESS, WORD = 1, 2, 3
+CASES = {
+    "https://bad.com": (DOMAIN, "bad.com"),
+    "http://WWW.Bad.com:8080/x": (DOMAIN, "bad.com"),
+    "//user:secret@a.b.bad.com./x": (DOMAIN, "bad.com"),
+    "bad.com/casino": (DOMAIN, "bad.com"),
+    "http://notbad.com": (0, ""),
+    "http://bad.com.org": (0, ""),
+    "http://example.org/blog": (0, ""),
+    "https://blog.example.org/a": (DOMAIN, "blog.example.org"),
+    "http://xn--bcher-kva.example/": (DOMAIN, "xn--bcher-kva.example"),
+    "http://bücher.example/": (DOMAIN, "xn--bcher-kva.example"),
+    "ftp://10.0.0.1/": (DOMAIN, "10.0.0.1"),
+    "http://good.net/forum": (ADDRESS, "good.net/forum"),
+    "http://good.net/forum/thread?x=1": (ADDRESS, "good.net/forum"),
+    "http://good.net/forums": (0, ""),
+    "http://good.net/": (0, ""),
+    "https://shop.de/a?b=1&c=2": (ADDRESS, "shop.de/a?b=1"),
+    "https://shop.de/a?b=12": (0, ""),
+    "http://x.org/online-CASINO_now": (WORD, "casino"),
+    "http://x.org/%63asino": (WORD, "casino"),
+    "http://casino.org/": (WORD, "casino"),
+    "http://casinos.org/": (0, ""),
+    "": (0, ""),
+    "not an address": (0, ""),
+}
+
+
+def test_each_form():
+    judged = judge(pa.array(list(CASES), pa.large_string()), Blocklist.of(ENTRIES))
+    found = list(zip(judged.reason.tolist(), judged.measured.tolist(), strict=True))
+    assert dict(zip(CASES, found, strict=True)) == CASES
+
+
+def test_documents_are_dropped_by_the_role_url(tmp_path):
+    first, second = tmp_path / "first.txt", tmp_path / "second.txt"
+    first.write_text("# comment\nbad.com\n\n")
+    second.write_text("casino\nbad.com\n")
+    family = UrlBlocklist(url_blocklist=(str(first), str(second)))
+    roles = (Role("text", "string", "text"), Role("url", "field", "url"))
+    arrays = [
+        pa.array(["a", "b", "c", "d"], pa.large_string()),
+        pa.array(["http://bad.com", "http://ok.com", "", "http://x.no/casino"], pa.large_string()),
+    ]
+    given = Documents(batch_of(arrays, roles), 0, (), 9)
+    filters = Filters(url_blocklist=family, keep_rejects=True)
+    made = filter_documents(filters, given, roles)
+    assert made.documents.text.to_pylist() == ["b", "c"]
+    assert made.dropped == {"url_blocklist:domain": 1, "url_blocklist:word": 1}
+    assert b'"measured": "bad.com", "limit": null' in made.lines
+    filters.check_roles(role.name for role in roles)
+    with pytest.raises(UsageError, match="needs each document's url: --keep_fields=url"):
+        filters.check_roles(["text"])
+    one = tmp_path / "one.txt"
+    one.write_text("bad.com\ncasino")
+    assert UrlBlocklist(url_blocklist=(str(one),)).parameters() == family.parameters()
+    assert rules_of(Filters()) == ()
+
+
+def test_a_list_that_is_no_list(tmp_path):
+    empty, other = tmp_path / "empty.txt", tmp_path / "other.bin"
+    empty.write_text("# nothing\n")
+    other.write_bytes(b"\xff\xfe")
+    for path, said in ((empty, "has no entry"), (other, "cannot be read here")):
+        with pytest.raises(UsageError, match=said):
+            UrlBlocklist(url_blocklist=(str(path),)).parameters()
+    with pytest.raises(UsageError, match="nowhere.txt cannot be read here"):
+        UrlBlocklist(url_blocklist=("nowhere.txt",)).parameters()
