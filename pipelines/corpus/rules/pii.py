@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -54,6 +54,10 @@ class Pii(Family):
     def edits(self) -> str:
         """--pii=replace."""
         return "--pii=replace" if self.pii == "replace" else ""
+
+    def parameters(self) -> dict[str, Any]:
+        """Both flags, where they do something."""
+        return vars(self) if self.pii == "replace" else {}
 
     def make_rules(self) -> Iterator[Rule]:
         """One rule, which edits documents and drops none."""
