@@ -1,5 +1,6 @@
 """The core of near-duplicates from texts to what is removed, in one process."""
 
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -13,13 +14,12 @@ from pipelines.corpus.near_duplicates.rows import (
     ASK,
     EDGE,
     MEMBER,
-    PAIR,
     distinct,
     of_batch,
-    to_batch,
+    sets_of,
 )
 from pipelines.corpus.near_duplicates.steps import make_members, make_sets, verify_pairs
-from pipelines.rows.example_batch import to_stream
+from pipelines.rows.ragged import Ragged
 from pipelines.rows.routing import content_digests
 
 
@@ -64,24 +64,19 @@ def find_near(
     rule = Rule(Fraction(threshold), Shingle.parse(shingle), Bands.parse(bands))
     _, number = np.unique(content_digests(text).view("V16").reshape(-1), return_index=True)
     text = text.take(pa.array(number))
-    parts = [
-        of_batch(batch, MEMBER)
-        for batches, _ in make_members(0, text, rule, 1)
-        for _, batch in batches
-    ]
-    proposed, uncompared = [np.zeros(0, PAIR)], 0
-    for pairs, left_out in find_pairs(
-        np.concatenate([np.zeros(0, MEMBER), *parts]), rule.bands, rule.threshold
-    ):
-        proposed.append(pairs)
-        uncompared += left_out
-    pairs = distinct(np.concatenate(proposed))
+    made = (batches for batches, _ in make_members(0, text, rule, 1))
+    members = [of_batch(batch, MEMBER) for batches in made for _, batch in batches]
+    members = np.concatenate([np.zeros(0, MEMBER), *members])
+    proposed = list(find_pairs(members, rule.bands, rule.threshold))
+    pairs = distinct(np.concatenate([some for some, _ in proposed]))
     asks = np.zeros(len(pairs), ASK)
     asks["higher"] = pairs["higher"]
-    streams = [to_stream(to_batch(pairs))] + [
-        to_stream(batch) for batches in make_sets(asks, text, rule) for _, batch in batches
-    ]
-    edges = [some for some, _ in verify_pairs(streams, text, rule)]
+
+    def read_sets() -> Iterator[tuple[np.ndarray, Ragged]]:
+        made = make_sets(asks, text, rule)
+        return filter(None, (sets_of(batch) for batches in made for _, batch in batches))
+
+    edges = [some for some, _ in verify_pairs(pairs, read_sets, text, rule)]
     removed = resolve(np.concatenate([np.zeros(0, EDGE), *edges]))
     return Found(
         np.stack([number[pairs["higher"]], number[pairs["lower"]]], axis=1),
@@ -89,5 +84,5 @@ def find_near(
             int(number[edge["lower"]]): (int(number[edge["higher"]]), float(edge["similarity"]))
             for edge in removed
         },
-        uncompared,
+        sum(number for _, number in proposed),
     )

@@ -27,6 +27,7 @@ EDGE = np.dtype(  # a verified pair; `state` as in `resolve`
 REMOVED = np.dtype([("row", "<u4"), ("representative", "V16"), ("similarity", "<f8")])
 PLACE = np.dtype("<i8")
 _ROWS, _SETS = "rows", "sets"
+_ROWS_WAITING = 1 << 20
 
 
 def places(partition: int, rows: np.ndarray) -> np.ndarray:
@@ -61,30 +62,28 @@ def of_batch(batch: pa.RecordBatch, dtype: np.dtype) -> np.ndarray:
     return np.frombuffer(column.buffers()[1] or b"", dtype, stop)[column.offset :]
 
 
-def sets_of_batch(batch: pa.RecordBatch) -> Ragged:
-    """The sets of a batch, without a copy."""
+def sets_of(batch: pa.RecordBatch) -> tuple[np.ndarray, Ragged] | None:
+    """Places and the set of each, without a copy; None for a batch of rows alone."""
+    if batch.num_columns == 1:
+        return None
     column = batch[_SETS]
     _, offsets, data = column.buffers()
     bounds = np.frombuffer(offsets, np.int64)[column.offset :][: len(column) + 1] // 8
-    return Ragged(np.frombuffer(data or b"", "<u8")[bounds[0] : bounds[-1]], bounds - bounds[0])
+    values = np.frombuffer(data or b"", "<u8")[bounds[0] : bounds[-1]]
+    return of_batch(batch, PLACE), Ragged(values, bounds - bounds[0])
 
 
 def take_rows(streams: list[bytes], dtype: np.dtype) -> np.ndarray:
     """The rows of many batches. Empties the list, so that memory holds them once."""
     parts = [of_batch(from_stream(stream), dtype) for stream in streams]
     streams.clear()
-    return take_values(parts, dtype)
-
-
-def take_values(parts: list[np.ndarray], dtype: np.dtype | str) -> np.ndarray:
-    """All parts one after another. Empties the list on the way."""
-    values = np.empty(sum(map(len, parts)), dtype)
-    stop = len(values)
+    rows = np.empty(sum(map(len, parts)), dtype)
+    stop = len(rows)
     while parts:
         part = parts.pop()
-        values[stop - len(part) : stop] = part
+        rows[stop - len(part) : stop] = part
         stop -= len(part)
-    return values
+    return rows
 
 
 def by_key(rows: np.ndarray, keys: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
@@ -108,3 +107,14 @@ def distinct(rows: np.ndarray) -> np.ndarray:
     is_new = np.ones(len(rows), bool)
     is_new[1:] = np.any([rows[name][1:] != rows[name][:-1] for name in names], axis=0)
     return rows[is_new]
+
+
+def all_distinct(parts: Iterable[np.ndarray], dtype: np.dtype) -> np.ndarray:
+    """The rows of all parts, as `distinct`; memory grows with the distinct rows."""
+    known, waiting, count = np.zeros(0, dtype), [], 0
+    for rows in parts:
+        waiting.append(rows)
+        count += len(rows)
+        if count > max(len(known), _ROWS_WAITING):
+            known, waiting, count = distinct(np.concatenate([known, *waiting])), [], 0
+    return distinct(np.concatenate([known, *waiting]))

@@ -69,7 +69,7 @@ class Verified(NamedTuple):
 
     Attributes:
       is_near: bool [p], whether the similarity, without rounding, reaches the threshold.
-      similarities: float64 [p].
+      similarities: float64 [p]; 0 of pairs that are not near.
     """
 
     is_near: np.ndarray
@@ -95,11 +95,10 @@ def verify(
     common, union = np.empty((2, len(firsts)), np.int64)
     one, other = (sets.values, sets.offsets), (others.values, others.offsets)
     pairs = np.ascontiguousarray(firsts), np.ascontiguousarray(seconds)
-    count_common(*one, *other, *pairs, LARGEST_SET, common, union)
-    return Verified(
-        (common * threshold.denominator >= union * threshold.numerator) & (union > 0),
-        common / np.maximum(union, 1),
-    )
+    ratio = threshold.numerator, threshold.denominator
+    count_common(*one, *other, *pairs, LARGEST_SET, *ratio, common, union)
+    is_near = (common * ratio[1] >= union * ratio[0]) & (union > 0)
+    return Verified(is_near, np.where(is_near, common / np.maximum(union, 1), 0))
 
 
 # ---- compiled ----
@@ -180,12 +179,26 @@ def sort_distinct(values, offsets, most, lengths):
         _INTS,
         _INTS,
         types.int64,
+        types.int64,
+        types.int64,
         types.int64[::1],
         types.int64[::1],
     )
 )
-def count_common(values, offsets, others, other_offsets, firsts, seconds, largest, common, union):
-    """Merges the sets of each pair.
+def count_common(
+    values,
+    offsets,
+    others,
+    other_offsets,
+    firsts,
+    seconds,
+    largest,
+    numerator,
+    denominator,
+    common,
+    union,
+):
+    """Merges the sets of each pair, until they differ in more than a similarity allows.
 
     Args:
       values: uint64[S], sorted and distinct within a document.
@@ -195,7 +208,9 @@ def count_common(values, offsets, others, other_offsets, firsts, seconds, larges
       firsts: int64[P], documents.
       seconds: int64[P], other documents.
       largest: the size of a set that is a part of a larger one.
-      common: int64[P], becomes how many shingles are in both.
+      numerator: of the least similarity.
+      denominator: of it.
+      common: int64[P], becomes how many shingles are in both; 0 where the merge ended early.
       union: int64[P], becomes how many are in one or the other.
     """
     for pair in range(firsts.size):
@@ -203,12 +218,19 @@ def count_common(values, offsets, others, other_offsets, firsts, seconds, larges
         j, j_stop = other_offsets[seconds[pair]], other_offsets[seconds[pair] + 1]
         is_part, is_other_part = i_stop - i == largest, j_stop - j == largest
         both = either = 0
-        while i < i_stop and j < j_stop:
+        # a + b shingles have at least t (a + b) / (1 + t) in common if the similarity is t.
+        total = i_stop - i + j_stop - j
+        most = total - 2 * (-(-total * numerator // (numerator + denominator)))
+        if is_part or is_other_part:
+            most = total
+        while i < i_stop and j < j_stop and either - both <= most:
             one, other = values[i], others[j]
             i += one <= other
             j += other <= one
             both += one == other
             either += 1
-        if not (is_part and i == i_stop or is_other_part and j == j_stop):
+        if either - both > most:
+            both = 0
+        elif not (is_part and i == i_stop or is_other_part and j == j_stop):
             either += i_stop - i + j_stop - j
         common[pair], union[pair] = both, either

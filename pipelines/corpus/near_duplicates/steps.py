@@ -6,8 +6,9 @@ A pair is compared in the partition of its lower document. So a document that ve
 to is sent to each partition once, and no worker holds the sets of all that are similar to it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -19,28 +20,25 @@ from pipelines.corpus.near_duplicates.rows import (
     ASK,
     EDGE,
     MEMBER,
-    PAIR,
-    PLACE,
     REMOVED,
     batches_by_key,
     by_key,
     distinct,
-    of_batch,
     places,
     rows_of,
-    sets_of_batch,
-    take_values,
     to_batch,
 )
 from pipelines.corpus.near_duplicates.shingles import shingle_sets, verify
-from pipelines.rows.example_batch import from_stream
-from pipelines.rows.ragged import Ragged
+from pipelines.rows.ragged import Ragged, ranges
 from pipelines.rows.text_bytes import utf8_bytes
 from schemas.drops import Observed
 
 Batches = Iterable[tuple[int, pa.RecordBatch]]
 _DOCUMENTS_AT_ONCE = 1 << 14
-_BYTES_AT_ONCE = 8 << 20  # of text that becomes sets
+_BYTES_AT_ONCE = 8 << 20  # of text that becomes sets and is sent
+_LOWER_BYTES = 64 << 20  # of text whose sets are compared with all that came
+_PAIRS_AT_ONCE = 1 << 18
+_SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 _SIZES = 33  # bit lengths of the sizes of clusters
 
 
@@ -137,8 +135,9 @@ def make_sets(asked: np.ndarray, text: pa.LargeStringArray, rule: Rule) -> Itera
     """
     asked = distinct(asked)
     rows = rows_of(asked["higher"])
-    for some in _cut(_lengths(text, rows)):
-        sets, number = _sets_of(text, rows[some], rule)
+    for some in _cut(_lengths(text, rows), _BYTES_AT_ONCE):
+        own, number = np.unique(rows[some], return_inverse=True)
+        sets = shingle_sets(text.take(pa.array(own)), rule.shingle)
         higher = asked["higher"][some]
         yield [
             (to, to_batch(higher[chosen], sets.take(number[chosen])))
@@ -146,60 +145,54 @@ def make_sets(asked: np.ndarray, text: pa.LargeStringArray, rule: Rule) -> Itera
         ]
 
 
-def _sets_of(text: pa.LargeStringArray, rows: np.ndarray, rule: Rule) -> tuple[Ragged, np.ndarray]:
-    """The sets of some rows, each once; the number of each row's set."""
-    rows, number = np.unique(rows, return_inverse=True)
-    return shingle_sets(text.take(pa.array(rows)), rule.shingle), number
-
-
 def _lengths(text: pa.LargeStringArray, rows: np.ndarray) -> np.ndarray:
     return np.diff(utf8_bytes(text)[1])[rows]
 
 
-def _cut(sizes: np.ndarray) -> Iterator[slice]:
-    """Slices of about _BYTES_AT_ONCE."""
-    starts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // _BYTES_AT_ONCE, prepend=-1))
+def _cut(sizes: np.ndarray, limit: int) -> Iterator[slice]:
+    """Slices of things of these sizes, each slice of about `limit`."""
+    starts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // limit, prepend=-1))
     return map(slice, starts.tolist(), [*starts[1:].tolist(), len(sizes)])
 
 
 def verify_pairs(
-    streams: list[bytes], text: pa.LargeStringArray, rule: Rule
+    pairs: np.ndarray,
+    read_sets: Callable[[], Iterator[tuple[np.ndarray, Ragged]]],
+    text: pa.LargeStringArray,
+    rule: Rule,
 ) -> Iterator[tuple[np.ndarray, Counts]]:
     """Compares the pairs of a partition's lower documents, a part at a time.
 
     Args:
-      streams: of PAIR rows, and of places of higher documents with their sets; becomes empty.
+      pairs: PAIR rows, as `distinct` gives them.
+      read_sets: gives the places of higher documents and their sets, a part at a time; memory holds
+        one part beside the sets of lower documents.
       text: of the partition.
       rule: of the job.
 
     Yields:
       EDGE rows of the pairs that are near.
     """
-    batches = [from_stream(stream) for stream in streams]
-    streams.clear()
-    have_sets = [batch for batch in batches if batch.num_columns > 1]
-    pairs = [of_batch(batch, PAIR) for batch in batches if batch.num_columns == 1]
-    pairs = distinct(take_values(pairs, PAIR))
-    if not len(pairs) or not have_sets:
-        return
-    known = take_values([of_batch(batch, PLACE) for batch in have_sets], PLACE)
-    parts = [sets_of_batch(batch) for batch in have_sets]
-    lengths, values = np.concatenate([p.lengths for p in parts]), [p.values for p in parts]
-    del batches, have_sets, parts  # or `take_values` cannot free what it has taken
-    sets = Ragged.of(take_values(values, "<u8"), lengths)
-    order = np.argsort(known)
-    # Of a set that was lost another one is compared; the check of what arrived ends such a run.
-    number = order.take(np.searchsorted(known[order], pairs["higher"]), mode="clip")
-    rows = rows_of(pairs["lower"])
-    is_new = np.diff(rows, prepend=-1) != 0
-    for some in _cut(np.where(is_new, _lengths(text, rows), 0) + PAIR.itemsize):
-        lower_sets, lower = _sets_of(text, rows[some], rule)
-        found = verify(lower_sets, lower, sets, number[some], rule.threshold)
-        near = pairs[some][found.is_near]
-        edges = np.zeros(len(near), EDGE)
-        edges["higher"], edges["lower"] = near["higher"], near["lower"]
-        edges["similarity"] = found.similarities[found.is_near]
-        yield edges, Counts(verified=len(near), refuted=len(lower) - len(near))
+    rows, lower = np.unique(rows_of(pairs["lower"]), return_inverse=True)
+    starts = np.append(np.flatnonzero(np.diff(lower, prepend=-1)), len(pairs))
+    for some in _cut(_lengths(text, rows), _LOWER_BYTES):
+        sets = shingle_sets(text.take(pa.array(rows[some])), rule.shingle)
+        own = slice(starts[some.start], starts[some.stop])
+        order = np.argsort(pairs["higher"][own], kind="stable")
+        due, number = pairs[own][order], lower[own][order] - some.start
+        for higher, higher_sets in read_sets():
+            first, stop = (np.searchsorted(due["higher"], higher, side) for side in _SIDES)
+            others = np.repeat(np.arange(len(higher)), stop - first)
+            all_chosen = ranges(first, stop - first)
+            for begin in range(0, len(others), _PAIRS_AT_ONCE):
+                chosen = all_chosen[begin : begin + _PAIRS_AT_ONCE]
+                other = others[begin : begin + _PAIRS_AT_ONCE]
+                found = verify(sets, number[chosen], higher_sets, other, rule.threshold)
+                near = due[chosen[found.is_near]]
+                edges = np.zeros(len(near), EDGE)
+                edges["higher"], edges["lower"] = near["higher"], near["lower"]
+                edges["similarity"] = found.similarities[found.is_near]
+                yield edges, Counts(verified=len(near), refuted=len(chosen) - len(near))
 
 
 def name_removed(edges: np.ndarray, digests: np.ndarray) -> tuple[Batches, Counts]:

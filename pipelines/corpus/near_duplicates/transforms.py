@@ -12,6 +12,7 @@ The steps' work is in `steps` and `resolve`.
 
 from abc import ABC
 from collections.abc import Iterator
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -28,7 +29,17 @@ from pipelines.corpus.near_duplicates.job import (
     FindReport,
 )
 from pipelines.corpus.near_duplicates.resolve import first_messages, resolve, settle
-from pipelines.corpus.near_duplicates.rows import ASK, EDGE, MEMBER, batches_by_key, take_rows
+from pipelines.corpus.near_duplicates.rows import (
+    ASK,
+    EDGE,
+    MEMBER,
+    PAIR,
+    all_distinct,
+    batches_by_key,
+    of_batch,
+    sets_of,
+    take_rows,
+)
 from pipelines.corpus.near_duplicates.steps import (
     make_members,
     make_sets,
@@ -37,8 +48,11 @@ from pipelines.corpus.near_duplicates.steps import (
     verify_pairs,
 )
 from pipelines.corpus.partition import digests_of, read_partition
-from pipelines.runners.shuffle import Deliveries
-from pipelines.runners.shuffle_steps import KeyedStep, Wiring, tag_of
+from pipelines.rows.example_batch import from_stream
+from pipelines.rows.ragged import Ragged
+from pipelines.runners.shuffle import Deliveries, receive
+from pipelines.runners.shuffle_steps import KeyedStep, SendingStep, Wiring, tag_of
+from pipelines.storage.store import load
 from pipelines.writers.staging import check_turn
 
 
@@ -102,20 +116,38 @@ class Fetch(_Step):
         self.report(deliveries=Deliveries(blocks=(block,) * number))
 
 
-class Verify(_Step):
+class Verify(SendingStep[FindJob]):
     """Pairs, and the sets of their higher documents -> edges, to where they are decided."""
 
-    def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
-        """Compares sets."""
-        job = self._job
+    REPORT = FindReport
+
+    def process(self, keyed: tuple[int, Any]) -> Iterator:
+        """Compares sets; memory holds the pairs, and one value with sets at a time."""
+        job, (key, values), have_sets = self._job, keyed, []
+        check_turn(job.staging, job.run)
+
+        def read_pairs() -> Iterator[np.ndarray]:
+            for value in values:
+                [stream], received = receive(key, [value], PAIRS)
+                self.report(deliveries=Deliveries(received=received))
+                batch = from_stream(stream)
+                if sets_of(batch):
+                    have_sets.append(value)
+                else:
+                    yield of_batch(batch, PAIR)
+
+        def read_sets() -> Iterator[tuple[np.ndarray, Ragged]]:
+            return filter(None, (sets_of(from_stream(load(value))) for value in have_sets))
+
+        pairs = all_distinct(read_pairs(), PAIR)
         text = read_partition(job.scratch, key)["text"]
-        for edges, counts in verify_pairs(streams, text, job.rule):
+        for edges, counts in verify_pairs(pairs, read_sets, text, job.rule):
             self.report(counts=counts)
             to = np.zeros(len(edges), np.int64)
             if job.rounds:
                 edges, to = first_messages(edges)
             self.put(ROUNDS, batches_by_key(edges, to))
-            yield
+            yield from self.send()
 
 
 class Settle(_Step):
@@ -177,7 +209,7 @@ class FindNear(beam.PTransform):
         members, markers = apply(Sign(job), numbers, MEMBERS, ASKS)
         pairs, asks = apply(Propose(job, MEMBERS), group("Bucket", members), PAIRS, ASKS)
         [sets] = apply(Fetch(job, ASKS), group("Asked", markers, asks), PAIRS)
-        [edges] = apply(Verify(job, PAIRS), group("Pair", pairs, sets), ROUNDS)
+        [edges] = apply(Verify(job), group("Pair", pairs, sets), ROUNDS)
         for number in range(1, job.rounds + 1):
             grouped = group(f"Round{number}", edges)
             edges, removed = apply(
