@@ -18,7 +18,7 @@ from pipelines.corpus.rules.rule import Family, Rule, papers_numbers
 from pipelines.corpus.rules.sizes import Sizes
 from pipelines.corpus.rules.url_blocklist import UrlBlocklist
 from pipelines.user_filter import FilterFlag, check_name, filter_parameters
-from schemas.drops import DROPS, FILTERED, Funnel, Observed
+from schemas.drops import DROPS, Funnel, Observed
 from schemas.errors import UsageError
 from schemas.features import is_training
 
@@ -163,10 +163,11 @@ def in_order(reasons: Iterable[str]) -> list[str]:
     """Reasons for which documents are left out, in the order of the table.
 
     Those of readers come first; then those of rules, the user's function, and at last those for
-    which documents are left out after they were sorted (duplicates).
+    which documents are left out after the shuffle (duplicates).
     """
     rows = [(row, family.REASONS) for row, family in Filters().families()]
-    after = [drop.name for drop in DROPS.values() if drop.title != FILTERED]
+    of_rules = {name for _, names in rows for name in names}
+    after = [name for name in DROPS if name not in of_rules]
 
     def place(reason: str) -> tuple[int, int, str]:
         if reason in after:

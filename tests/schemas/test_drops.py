@@ -41,7 +41,7 @@ def test_every_reason_has_a_title_with_or_without_a_row():
     assert drop_of("whatever a task says").title == REFUSED
     for name, drop in DROPS.items():
         of_rule = any(name in family.REASONS for _, family in Filters().families())
-        assert of_rule == (drop.title == FILTERED)
+        assert of_rule <= (drop.title == FILTERED)
 
 
 def test_counts_add_up_without_zeros():

@@ -103,9 +103,9 @@ def _replace(
     at: dict[int, int] = {}
     for document, kind, start, stop in sorted(spans, key=lambda span: span[2:]):
         before = at.get(document, int(bounds[document]))
-        if start < before:  # a number in an address
+        if stop <= before:  # a number in an address
             continue
-        piece = data[before:start].tobytes() + f"<{_NAMES[kind]}>".encode()
+        piece = data[before : max(start, before)].tobytes() + f"<{_NAMES[kind]}>".encode()
         pieces.setdefault(document, []).append(piece)
         at[document] = stop
     for document, stop in at.items():
