@@ -1,8 +1,8 @@
-"""find_duplicates on corpora where very many documents meet in one bucket: time and memory.
+"""Near-duplicates where very many documents meet in one bucket: time and memory of build_corpus.
 
     python -m tests.benchmarks.hot_buckets [--documents=200000]
 
-    own        documents of their own words alone: what others are held against
+    own        documents of their own words alone: the base of the comparison
     beginning  all of them begin with the same 500 words
     paragraph  all of them hold the same 60 words somewhere
     copies     five times as many, each a copy of one document of 60 words with one word changed
@@ -11,7 +11,6 @@ Prints for each the seconds, the seconds of processors, the peak of memory (RSS)
 what it counted. Documents have 700 words, but for those copies.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -24,10 +23,11 @@ from pathlib import Path
 import numpy as np
 import tyro
 
+from pipelines.corpus.sidecars import read_corpus
 from tests.tools.places import ROOT
 
 _WORDS, _SHARED, _PARAGRAPH, _AT_ONCE = 700, 500, 60, 2000
-_COUNTS = ("distinct", "near_duplicates", "pairs_verified", "pairs_refuted", "uncompared")
+_COUNTS = ("compared", "removed", "verified", "refuted", "uncompared")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Options:
     corpora: tuple[str, ...] = ("own", "beginning", "paragraph", "copies")
     """Those to be measured."""
     flags: tuple[str, ...] = ()
-    """Others of find_duplicates."""
+    """Others of build_corpus."""
 
 
 def main() -> None:
@@ -49,14 +49,14 @@ def main() -> None:
     print("|---" * (6 + len(_COUNTS)) + "|")
     for name in options.corpora:
         with tempfile.TemporaryDirectory(prefix="textmill-hot-") as folder:
-            path, output = Path(folder) / "corpus.txt", Path(folder) / "found"
+            path, output = Path(folder) / "corpus.txt", Path(folder) / "output"
             count = options.documents * (5 if name == "copies" else 1)
             with open(path, "wb") as file:
                 file.writelines(_lines(name, count))
             seconds, cpu, peak = _measure(path, output, options.flags)
-            found = json.loads((output / "duplicates.json").read_bytes())
+            found = read_corpus(str(output)).stats.observed["near_duplicates"]
             size = path.stat().st_size
-        counts = " | ".join(f"{found[key]:,}" for key in _COUNTS)
+        counts = " | ".join(f"{found.get(key, 0):,}" for key in _COUNTS)
         print(
             f"| {name} | {count:,} | {size / 1e6:,.0f} | {seconds:.0f} | {cpu:.0f} | "
             f"{peak / 1e6:,.0f} | {counts} |",
@@ -67,8 +67,9 @@ def main() -> None:
 def _measure(path: Path, output: Path, flags: tuple[str, ...]) -> tuple[float, float, float]:
     """Seconds, seconds of processors and the peak of memory of one run."""
     began = time.monotonic()
-    line = [sys.executable, "-m", "pipelines.find_duplicates", f"--input={path}"]
-    run = subprocess.Popen([*line, f"--output={output}", *flags], cwd=ROOT, stdout=sys.stderr)
+    flags = (f"--input={path}", f"--output={output}", "--near_duplicates=jaccard:0.8", *flags)
+    line = [sys.executable, "-m", "pipelines.build_corpus", *flags]
+    run = subprocess.Popen(line, cwd=ROOT, stdout=sys.stderr)
     _, code, used = os.wait4(run.pid, 0)
     if code:
         raise SystemExit(f"it ended with {code}")

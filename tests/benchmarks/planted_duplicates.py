@@ -2,8 +2,9 @@
 
     python -m tests.benchmarks.planted_duplicates --documents=1000000 --bands=14x8,16x7,20x13
     python -m tests.benchmarks.planted_duplicates --write=planted.jsonl
-    python -m pipelines.find_duplicates --input=planted.jsonl --output=found ...
-    python -m tests.benchmarks.planted_duplicates --check=found
+    python -m pipelines.build_corpus --near_duplicates=jaccard:0.8 --input=planted.jsonl \\
+        --output=corpus
+    python -m tests.benchmarks.planted_duplicates --check=corpus
 
 Documents are of words of ../shared/data's reviews, as frequent as there, in sentences. A fifth
 stand between two of 50 paragraphs of boilerplate. Of the others two in five have a copy, changed in
@@ -151,7 +152,7 @@ class Options:
     write: Path | None = None
     """Writes the corpus as JSON Lines, and measures nothing."""
     check: Path | None = None
-    """What find_duplicates found, which is checked instead of what the core finds here."""
+    """A corpus of build_corpus, whose list is checked instead of what the core finds here."""
 
 
 def main(options: Options) -> None:
@@ -186,10 +187,10 @@ def _among(pairs: np.ndarray, candidates: np.ndarray) -> np.ndarray:
 
 
 def _read(folder: Path, text: pa.LargeStringArray) -> dict[int, tuple[int, float]]:
-    """{removed: (representative, similarity)} of a result, by numbers of documents."""
-    found = [pq.read_table(path) for path in sorted(folder.glob("duplicates-*.parquet"))]
-    place = {bytes(digest): number for number, digest in enumerate(content_digests(text))}
-    names = ("document", "representative", "similarity")
+    """{removed: (representative, similarity)} of a corpus, by numbers of documents."""
+    found = [pq.read_table(path) for path in sorted(folder.glob("removed/near_*.parquet"))]
+    place = {digest.tobytes().hex(): i for i, digest in enumerate(content_digests(text))}
+    names = ("id", "representative", "similarity")
     columns = (pa.concat_tables(found)[name].to_pylist() for name in names)
     return {
         place[document]: (place[other], similarity)

@@ -2,7 +2,7 @@
 
 import random
 import re
-from itertools import combinations
+from collections import Counter
 
 import xxhash
 
@@ -28,38 +28,33 @@ def digest_of(document: str) -> bytes:
     return xxhash.xxh3_128_digest(document.encode())
 
 
-def similarity(one: str, other: str, size: int = 5) -> float:
-    """Jaccard's, of the runs of words."""
-    sets = []
-    for document in (one, other):
-        words = re.findall(r"\w+", document.lower())
-        runs = range(max(len(words) - size + 1, 1))
-        sets.append({tuple(words[place : place + size]) for place in runs})
-    return len(sets[0] & sets[1]) / len(sets[0] | sets[1])
+def removals(documents: list[str], threshold: float = 0.8) -> dict[str, tuple[str, float]]:
+    """Removed document to representative and similarity, of runs of five words, by all pairs.
 
-
-def removals(
-    documents: list[str], threshold: float = 0.8, held_out: frozenset[str] = frozenset()
-) -> dict[str, tuple[str, float]]:
-    """Removed document to representative and similarity: every pair is compared.
+    Every pair that has a run in common is compared: the others are not similar at all.
 
     Args:
       documents: equal ones count once.
-      threshold: from which on two are near.
-      held_out: those that rank first.
+      threshold: the similarity from which two are near.
     """
-    ranked = sorted(
-        set(documents), key=lambda d: (d not in held_out, -len(d.encode()), digest_of(d))
-    )
-    near: dict[str, list[tuple[float, str]]] = {}
-    for higher, lower in combinations(ranked, 2):
-        found = similarity(higher, lower)
-        if found >= threshold:
-            near.setdefault(lower, []).append((found, higher))
+    ranked = sorted(set(documents), key=lambda d: (-len(d.encode()), digest_of(d)))
+    sizes: dict[str, int] = {}
+    holders: dict[tuple[str, ...], list[str]] = {}
     removed: dict[str, tuple[str, float]] = {}
     for document in ranked:
-        kept = [pair for pair in near.get(document, ()) if pair[1] not in removed]
-        if kept:
-            best, whom = min(kept, key=lambda pair: (-pair[0], digest_of(pair[1])))
+        words = re.findall(r"\w+", document.lower())
+        runs = {tuple(words[i : i + 5]) for i in range(max(len(words) - 4, 1))}
+        sizes[document] = len(runs)
+        common = Counter(other for run in runs for other in holders.get(run, ()))
+        near = [
+            (both / (len(runs) + sizes[other] - both), other)
+            for other, both in common.items()
+            if other not in removed
+        ]
+        near = [pair for pair in near if pair[0] >= threshold]
+        if near:
+            best, whom = min(near, key=lambda pair: (-pair[0], digest_of(pair[1])))
             removed[document] = whom, best
+        for run in runs:
+            holders.setdefault(run, []).append(document)
     return removed

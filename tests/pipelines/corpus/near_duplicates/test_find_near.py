@@ -1,6 +1,7 @@
 """The job of near-duplicates: what all pairs compared give, in the same rows however it runs."""
 
 import hashlib
+import json
 import pickle
 from fractions import Fraction
 from typing import Any
@@ -8,20 +9,23 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from pipelines.build_corpus import main
 from pipelines.corpus.near_duplicates import job
 from pipelines.corpus.near_duplicates.flags import Bands, Rule, Shingle
 from pipelines.corpus.near_duplicates.job import REMOVALS, FindJob, FindReport, name_tally
 from pipelines.corpus.near_duplicates.rows import REMOVED, take_rows
 from pipelines.corpus.near_duplicates.transforms import FindNear
 from pipelines.corpus.partition import cut_batch, join_equal, read_partition, stage_partition
+from pipelines.corpus.sidecars import read_corpus
 from pipelines.rows.routing import content_digests
 from pipelines.runners import shuffle
 from pipelines.runners.shuffle import Deliveries, check_deliveries, receive
 from schemas.errors import DataError
-from tests.tools.near_factory import near_documents, removals
+from tests.tools.near_factory import digest_of, near_documents, removals
 
 DOCUMENTS = near_documents(400)
 # Of 32 bands of 4 hashes, a pair of similarity 0.8 meets with a probability of 0.99999994.
@@ -156,6 +160,27 @@ def test_what_is_lost_is_named(tmp_path):
         lost = Deliveries(report.deliveries.blocks, sent, received[~is_lost])
         with pytest.raises(DataError, match=f"lost parts of {words}"):
             check(FindReport(deliveries=lost), numbers, 2)
+
+
+def test_build_corpus_removes_what_all_pairs_of_5000_documents_say(tmp_path):
+    documents = near_documents(5_000, seed=1)
+    source = tmp_path / "source.jsonl"
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
+    flags = ["--near_duplicates=jaccard:0.8", "--bands=32x4", "--num_files=5"]
+    main([f"--input={source}", f"--output={tmp_path / 'corpus'}", *flags])
+    corpus = read_corpus(str(tmp_path / "corpus"))
+    names = [file.path for file in corpus.documents], corpus.schema.removed_names()
+    kept, removed = (
+        pa.concat_tables([pq.read_table(tmp_path / "corpus" / name) for name in some]).to_pylist()
+        for some in names
+    )
+    expected = removals(documents)
+    assert len(expected) > 600
+    assert {row["text"] for row in kept} == {*documents} - {*expected}
+    assert {row["id"]: (row["representative"], row["similarity"]) for row in removed} == {
+        digest_of(document).hex(): (digest_of(whom).hex(), similarity)
+        for document, (whom, similarity) in expected.items()
+    }
 
 
 @pytest.mark.parametrize("documents", [["one two three four five six"], ["...", "!!!"]])
