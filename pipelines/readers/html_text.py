@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from pipelines.readers.main_text import main_text
 from schemas.errors import UsageError
 
 HTML = ("main", "all", "trafilatura")
@@ -41,9 +42,9 @@ _WIDER = {
 }
 _LATIN = {*(f"cp{n}" for n in (1250, 1252, 1254, 1257, 1258)), "iso8859-2", "iso8859-15", "utf-8"}
 _ESCAPES = (b"\x1b$", b"\x1b(")  # of ISO-2022-JP, whose bytes are all ASCII
-_TAGS = re.compile(rb"<[^>]*>")
+_TAGS = re.compile(rb"<[^<>]*>")
 _SAMPLE_BYTES = 1 << 17
-_FEW_BYTES = 16  # beyond ASCII; so few may be UTF-8 by chance
+_FEW_BYTES = 8  # beyond ASCII; fewer may be UTF-8 by chance
 _NUL_SHARE = 0.2  # of every other byte of UTF-16, at least
 
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
@@ -65,8 +66,12 @@ _DEEPEST = 512  # elements within each other; main content takes quadratic time 
 _TOO_DEEP = "*" + " > *" * _DEEPEST
 _MOST_TAGS = 500_000  # of a page: a parser takes half a kilobyte for each and its text
 # A tag with a thousand attributes: parsing takes quadratic time in them.
-_LONG_TAG = re.compile(r"""<[a-zA-Z](?:[^<>"'/\s]*+(?:"[^"]*+"|'[^']*+'|[/\s]++)){1000}""")
-_NO_TAGS = re.compile(r"<!--.*?-->|<(script|style)\b.*?</\1", re.IGNORECASE | re.DOTALL)
+_LONG_TAG = re.compile(
+    r"""<[a-zA-Z](?:[^>\s/=]*+(?:[\s/]++|=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)?+)){1000}"""
+)
+_NO_TAGS = re.compile(
+    r"<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1|\Z)", re.IGNORECASE | re.DOTALL
+)
 
 
 class UnusablePageError(Exception):
@@ -171,30 +176,30 @@ def decode_page(data: bytes, declared: str = "") -> str:
             return data[len(mark) :].decode(codec, "replace")
     if data.isascii() and not any(escape in data for escape in _ESCAPES) and b"\0" not in data:
         return data.decode("ascii")
-    return data.decode(_find_codec(data, declared), "replace")
-
-
-def _find_codec(data: bytes, declared: str) -> str:
-    """The Python codec of a page that is not all ASCII."""
     wide = _utf_16(data[:_SAMPLE_BYTES])
     if wide:
-        return wide
+        return data.decode(wide, "replace")
     meta = next((match[1] for match in _META.finditer(data[:_META_BYTES]) if match[1]), b"")
-    names = [codec_of(declared), codec_of(meta.decode("ascii"))]
-    # Without NULs it is none, and a page whose meta says so is read as UTF-8.
-    names = ["utf-8" if name.startswith("utf-16") else name for name in names]
-    told = [name for name in dict.fromkeys(names) if name]
-    others = [name for name in told if name != "utf-8"]
-    beyond = len(data) - _ascii_bytes(data)
-    if beyond and _is_utf_8(data, beyond) and not (others and beyond <= _FEW_BYTES):
-        return "utf-8"
+    told = [codec_of(declared), codec_of(meta.decode("ascii"))]
+    # UTF-16 would have NULs: a page whose meta element names it is UTF-8.
+    told = [name for name in told if name and name != "utf-8" and not name.startswith("utf-16")]
+    if not data.isascii():
+        text = data.decode(errors="replace")
+        beyond = len(data) - len(text)  # at least half of the bytes beyond ASCII, if it is UTF-8
+        if 20 * text.count("\ufffd") <= beyond and (beyond >= _FEW_BYTES or not told):
+            return text
+    return data.decode(_find_codec(data, told), "replace")
+
+
+def _find_codec(data: bytes, told: list[str]) -> str:
+    """The Python codec of a page that is not UTF-8, given what header and meta element declare."""
     found = _detect(data)
-    if found in others or not others or not beyond:
+    if found in told or not told or data.isascii():
         return found or "cp1252"
     # A server's default for what clearly is another script.
-    if others[0] == "cp1252" and found and found not in _LATIN and _is_beyond_latin(data):
+    if told[0] == "cp1252" and found and found not in _LATIN and _is_beyond_latin(data):
         return found
-    return others[0]
+    return told[0]
 
 
 def codec_of(label: str) -> str:
@@ -230,26 +235,11 @@ def _utf_16(data: bytes) -> str | None:
     return "utf-16-be" if even > _NUL_SHARE * half and not odd else None
 
 
-def _ascii_bytes(data: bytes) -> int:
-    return len(data.translate(None, bytes(range(0x80, 0x100))))
-
-
-def _is_utf_8(data: bytes, beyond: int) -> bool:
-    """Whether nearly all bytes beyond ASCII are UTF-8: some pages are cut, or have a stray byte."""
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        if error.start >= len(data) - 3:
-            return True
-        return 20 * data.decode(errors="replace").count("\ufffd") < beyond
-    return True
-
-
 def _is_beyond_latin(data: bytes) -> bool:
     """Whether at least a third of the letters are beyond ASCII."""
     sample = _TAGS.sub(b" ", data[:_SAMPLE_BYTES])
     letters = sum(map(sample.count, (bytes([n]) for n in b"etaoinshrdlucmfwypvbgkjqxz")))
-    return 2 * (len(sample) - _ascii_bytes(sample)) >= letters
+    return 2 * len(sample.translate(None, bytes(range(0x80)))) >= letters
 
 
 def _convert(markup: str, html: str) -> Page:
@@ -272,7 +262,10 @@ def _convert(markup: str, html: str) -> Page:
             return Page("")
         if body.query_selector(_TOO_DEEP) is not None:
             raise UnusablePageError("html_too_deep")
-        text = _trafilatura(markup) if html == "trafilatura" else _plain_text(tree, html)
+        if html == "trafilatura":
+            text = _trafilatura(markup)
+        else:
+            text = main_text(tree) if html == "main" else _all_text(tree)
         link = tree.head.query_selector("link[rel=canonical]") if tree.head else None
         url = link.get_attribute("href", "") if link else ""
         return Page(_valid(text), _valid(" ".join((tree.title or "").split())), _valid(url or ""))
@@ -288,13 +281,13 @@ def _valid(text: str) -> str:
     return text.replace("\0", "").encode("utf-8", "replace").decode()
 
 
-def _plain_text(tree: Any, html: str) -> str:
+def _all_text(tree: Any) -> str:
     # As above.
-    from resiliparse.extract.html2text import extract_plain_text  # pyright: ignore[reportMissingModuleSource]
-
-    return extract_plain_text(
-        tree, main_content=html == "main", alt_texts=False, comments=False, post_meta=False
+    from resiliparse.extract.html2text import (  # pyright: ignore[reportMissingModuleSource]
+        extract_plain_text,
     )
+
+    return extract_plain_text(tree, alt_texts=False)
 
 
 def _trafilatura(markup: str) -> str:

@@ -1,0 +1,223 @@
+"""The main text of a page: resiliparse's main content, without what still surrounds an article.
+
+Resiliparse leaves out navigation, footers and comments by the shape of the page. What it keeps too
+much of are short: headlines, dates, bylines, captions, teasers, share buttons. Here its blocks are
+judged in their order: text begins with the first long paragraph (and the heading above it), ends
+with the last one, and between them blocks of links and fragments outside of paragraphs go.
+"""
+
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+# Elements by a part of their class, in any case.
+_SKIPPED = ("caption", "cookie", "copyright", "footer", "newsletter", "popup", "related")
+_SELECTORS = [f"[class*={word} i]" for word in _SKIPPED]
+
+# Bytes of UTF-8, so that a character of Chinese counts as much as the word it is.
+_LONG = 80  # of a paragraph
+_LONG_IN_LISTS = 20  # where paragraphs hold less than half of the text: recipes, forums, tables
+_DECK = 80  # of a heading that says what the text is about
+_FEW = 300  # of a main text for which all of the page is judged
+_LINKS = 0.6  # share of a block that is links, beyond which it is none of the text
+_LINKS_AT_EDGE = 0.3  # of a short paragraph before or after the text
+
+_OPEN = re.compile(r"\s*<(p|h[1-6]|li|ol|ul|pre)\b")
+_TAG = re.compile(r"<[^>\"]*(?:\"[^\"]*\"[^>\"]*)*>")
+_LINK = re.compile(r"<a\b[^>\"]*(?:\"[^\"]*\"[^>\"]*)*>(.*?)(?:</a>|(?=<a\b)|$)", re.DOTALL)
+_LAST_OF_SENTENCE = frozenset('.!?…。！？।؟"”»’)]:;」』）')
+
+
+@dataclass(slots=True)
+class _Block:
+    """A paragraph, heading, list item, preformatted text, or line outside of these.
+
+    Attributes:
+      tag: p, h1 to h6, li, pre, or "" for a line.
+      text: as it is shown.
+      bytes: of the text.
+      links: share of the text that is links.
+      mark: of a list item, "• " or its number.
+      opens: whether a blank line stands before it.
+    """
+
+    tag: str
+    text: str
+    bytes: int
+    links: float
+    mark: str = ""
+    opens: bool = True
+
+    @property
+    def is_heading(self) -> bool:
+        return self.tag[:1] == "h"
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is a row of several cells."""
+        return not self.tag and "\t" in self.text
+
+    @property
+    def is_sentence(self) -> bool:
+        return self.text[-1] in _LAST_OF_SENTENCE
+
+    def is_long(self, least: int) -> bool:
+        return self.bytes >= least and self.links < 0.5 and not self.is_heading
+
+
+def main_text(tree: Any) -> str:
+    """The main text of a parsed page; "" if it has none.
+
+    A page whose main content is next to nothing is judged as a whole: resiliparse looks for an
+    article, and took something else for it.
+    """
+    text = _judged(tree, main_content=True)
+    if _size(text) < _FEW:
+        whole = _judged(tree, main_content=False)
+        if len(whole) > 2 * len(text):
+            return whole
+    return text
+
+
+def _judged(tree: Any, *, main_content: bool) -> str:
+    # Of an extra; this file is imported with the table of formats.
+    from resiliparse.extract.html2text import (  # pyright: ignore[reportMissingModuleSource]
+        extract_plain_text,
+    )
+
+    markup = extract_plain_text(
+        tree,
+        preserve_formatting="minimal_html",
+        main_content=main_content,
+        links=True,
+        alt_texts=False,
+        comments=False,
+        post_meta=False,
+        skip_elements=_SELECTORS,
+    )
+    return _join(_choose(list(_blocks(markup))))
+
+
+def _blocks(markup: str) -> Iterator[_Block]:
+    """The blocks of resiliparse's minimal HTML, in which each begins a line."""
+    lists: list[int] = []  # open ones: the number of the last item, or -1 where there are none
+    tag, raw, opens = "", "", True
+    for line in markup.split("\n"):
+        if raw:  # goes on with a block
+            raw += "\n" + line
+        elif not line.strip():
+            opens = True
+            continue
+        else:
+            raw, match = line, _OPEN.match(line)
+            tag = match[1] if match else ""
+            if tag in ("ol", "ul"):
+                lists.append(0 if tag == "ol" else -1)
+                tag = ""
+        if tag not in ("", "li") and f"</{tag}>" not in line:
+            continue
+        if tag == "li" and lists and lists[-1] >= 0:
+            lists[-1] += 1
+        block = _parse(tag, raw)
+        if block:
+            block.opens = opens
+            if tag == "li":
+                block.mark = f"{lists[-1]}. " if lists and lists[-1] > 0 else "• "
+            yield block
+        if ("</ol>" in raw or "</ul>" in raw) and lists:
+            lists.pop()
+        raw, opens = "", tag not in ("", "li")
+    if raw and (block := _parse(tag, raw)):
+        yield block
+
+
+def _parse(tag: str, raw: str) -> _Block | None:
+    """A block of markup, unless it is empty."""
+    text = _plain(raw)
+    text = text.strip("\n").rstrip() if tag == "pre" else text.strip()
+    if not text:
+        return None
+    size, linked = _size(text), 0
+    if "<a" in raw:
+        linked = sum(_size(_plain(match[1]).strip()) for match in _LINK.finditer(raw))
+    return _Block(tag, text, size, linked / size)
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
+
+
+def _plain(markup: str) -> str:
+    return html.unescape(_TAG.sub("", markup))
+
+
+def _choose(blocks: list[_Block]) -> list[_Block]:
+    """The blocks of the text itself; all of them where none is long."""
+    total = sum(block.bytes for block in blocks)
+    long = [n for n, block in enumerate(blocks) if block.is_long(_LONG)]
+    if 2 * sum(blocks[n].bytes for n in long) < total:
+        long = [n for n, block in enumerate(blocks) if block.is_long(_LONG_IN_LISTS)]
+    if not long:
+        return blocks
+    first, last = _first(blocks, long[0]), _last(blocks, long[-1])
+    has_paragraphs = 2 * sum(block.bytes for block in blocks if block.tag == "p") > total
+    kept = [
+        block
+        for block in blocks[first : last + 1]
+        if block.tag == "pre" or block.is_table or not _is_fragment(block, has_paragraphs)
+    ]
+    # A heading without text below it.
+    followers = [*kept[1:], None]
+    return [
+        block
+        for block, after in zip(kept, followers, strict=False)
+        if not (block.is_heading and (after is None or after.is_heading and after.tag <= block.tag))
+    ]
+
+
+def _first(blocks: list[_Block], first: int) -> int:
+    """Where the text begins: with what leads to its first long block."""
+    begin = first
+    while begin:
+        block = blocks[begin - 1]
+        if block.is_heading:
+            is_deck = block.bytes >= _DECK and block.links < _LINKS_AT_EDGE
+            leads = block.tag != "h1" and (begin == first or is_deck)
+        else:
+            leads = block.tag == "p" and block.is_sentence and block.links < _LINKS_AT_EDGE
+        if not leads:
+            break
+        begin -= 1
+    return begin
+
+
+def _last(blocks: list[_Block], last: int) -> int:
+    """Where the text ends: with the short sentences that follow its last long block."""
+    for block, before in zip(blocks[last + 1 :], blocks[last:], strict=False):
+        is_like = bool(block.tag) or not before.tag
+        ends = block.is_sentence and is_like and not block.is_heading and block.tag != "pre"
+        ends = ends or (block.is_table and before.is_table)
+        if not ends or block.links >= _LINKS_AT_EDGE:
+            break
+        last += 1
+    return last
+
+
+def _is_fragment(block: _Block, has_paragraphs: bool) -> bool:
+    """Whether it is links, or a line beside the paragraphs of a page that has such."""
+    if block.links > _LINKS and block.tag != "li":
+        return True
+    return not block.tag and has_paragraphs and not (block.is_sentence and block.bytes >= _LONG)
+
+
+def _join(blocks: list[_Block]) -> str:
+    pieces: list[str] = []
+    for number, block in enumerate(blocks):
+        if number:
+            before = blocks[number - 1]
+            is_list = block.tag in ("", "li") and before.tag == block.tag and not block.opens
+            pieces.append("\n" if is_list else "\n\n")
+        pieces.append(block.mark + block.text)
+    return "".join(pieces)

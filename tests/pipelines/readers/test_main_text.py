@@ -1,0 +1,93 @@
+"""Main text by hand: what of a page is its text, and how its blocks are written."""
+
+import pytest
+from resiliparse.parse.html import HTMLTree
+
+from pipelines.readers.main_text import main_text
+
+LONG = "The library on the corner opens at nine, and children come here after school to read."
+MORE = "In the evening the librarian shuts the windows, turns off the lights and walks home."
+
+
+def text_of(body):
+    # Resiliparse takes lists just below the body for menus.
+    return main_text(HTMLTree.parse(f"<body><div><div>{body}</div></div></body>"))
+
+
+def article(*blocks):
+    return text_of(f"<article>{''.join(blocks)}</article>").split("\n\n")
+
+
+def p(text):
+    return f"<p>{text}</p>"
+
+
+def test_text_is_without_headline_byline_date_and_what_follows():
+    assert article(
+        "<h1>A library</h1>",
+        "<div>By Ann Reader</div><div>12 May 2024</div>",
+        p(LONG),
+        "<h2>Evenings</h2>",
+        p(MORE),
+        p("Good night."),
+        "<h3>Read also</h3>",
+        p('<a href="/1">Ten more libraries that you should see</a>'),
+        "<div>Share this</div>",
+    ) == [LONG, "Evenings", MORE, "Good night."]
+
+
+def test_the_heading_above_the_text_stays_and_so_does_a_deck():
+    deck = "What a library does for children on a street corner where no other place is open"
+    blocks = ("<h1>A library</h1>", f"<h2>{deck}</h2>", "<h3>Mornings</h3>", p(LONG), p(MORE))
+    assert article(*blocks) == [deck, "Mornings", LONG, MORE]
+
+
+def test_blocks_of_links_and_fragments_between_paragraphs_go():
+    teaser = p('More: <a href="/2">The opening of a second library in the old town</a>')
+    photo = "<div>Photo: Ann Reader</div>"
+    caption = '<div class="Img-Caption">A long caption of a picture that shows the library.</div>'
+    assert article(p(LONG), teaser, photo, caption, p(MORE)) == [LONG, MORE]
+
+
+def test_links_inside_text_stay():
+    linked = LONG.replace("library", '<a href="/a?x=1&amp;y=2>">library</a>')
+    assert article(p(linked), p(MORE)) == [LONG, MORE]
+
+
+def test_characters_are_those_of_the_page():
+    assert article(p(f"1 &lt; 2 &amp;&amp; 3 &amp;lt; 4 &quot;q&quot; {LONG}"), p(MORE)) == [
+        f'1 < 2 && 3 &lt; 4 "q" {LONG}',
+        MORE,
+    ]
+
+
+def test_lists_have_marks_and_tables_have_rows():
+    found = text_of(
+        f"<article>{p(LONG)}<ul><li>flour for the bread</li><li>water of the well</li></ul>"
+        f"<ol><li>Mix both well.</li><li>Wait for an hour.</li></ol>"
+        f"<table><tr><td>a</td><td>b</td></tr><tr><td>c</td><td>d</td></tr></table>{p(MORE)}"
+        "</article>"
+    )
+    assert "• flour for the bread\n• water of the well" in found
+    assert "1. Mix both well.\n2. Wait for an hour." in found
+    assert "a\t\tb\nc\t\td" in found
+
+
+def test_preformatted_text_keeps_its_lines():
+    code = "def f(x):\n    return x &lt; 2\n\n\nprint(f(1))"
+    found = text_of(f"<article>{p(LONG)}<pre>{code}</pre>{p(MORE)}</article>")
+    assert "def f(x):\n    return x < 2\n\n\nprint(f(1))" in found
+
+
+@pytest.mark.parametrize("body", ["", "<p></p>", "<p> &nbsp; </p>", "<script>x</script>"])
+def test_an_empty_page_has_no_text(body):
+    assert text_of(body) == ""
+
+
+def test_a_page_of_short_lines_is_kept():
+    assert text_of("<p>one</p><p>two</p>").split() == ["one", "two"]
+
+
+def test_a_page_in_chinese_is_text_by_its_bytes():
+    text = "街角的图书馆每天早上九点开门。孩子们放学后来到这里，阅读关于遥远国家的书。"
+    assert article("<h1>图书馆</h1>", "<div>记者</div>", p(text), p(text)) == [text, text]
