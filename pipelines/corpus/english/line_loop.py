@@ -69,6 +69,17 @@ def _holds_any(data, start, stop, phrases, bounds, firsts):
 
 
 @inner
+def _first_held(data, start, stop, phrases, bounds, firsts):
+    """The number of the first phrase that is there; that of all phrases, if none is."""
+    for n in range(bounds.size - 1):
+        phrase = phrases[bounds[n] : bounds[n + 1]]
+        for i in range(start, stop):
+            if firsts[data[i]] and _holds_at(data, i, stop, phrase):
+                return n
+    return bounds.size - 1
+
+
+@inner
 def _note(data, i, stop):
     """How many bytes a note has that begins here: [3], [], [edit] or [citation needed]."""
     j = i + 1
@@ -118,12 +129,13 @@ def choose_lines(data, bounds, table, limits, pages, lines):
     Args:
       data: uint8[N], UTF-8.
       bounds: int64[D + 1], where documents begin.
-      table: uint16[code points], see `characters`.
+      table: uint32[code points], see `characters`.
       limits: int64[4]: words a line, at least; characters a word, at most, or 0; whether notes are
         taken out, and whether a line must end a sentence.
       pages: phrases that drop a document: uint8[bytes], int64[P + 1], bool[256] for their first
         bytes in either case.
-      lines: phrases that drop a line.
+      lines: phrases that drop a line. The first of these is looked for after the first of `pages`
+        and before the second, and so on.
 
     Returns:
       uint8[bytes], the lines, with a newline after each; int64[2, L], where they start and stop;
@@ -147,9 +159,13 @@ def choose_lines(data, bounds, table, limits, pages, lines):
             written = _copy(data, first, last, limits[2] != 0, out, into)
             if limits[3] and not _ends_a_sentence(out, into, written):
                 continue
+            has_line = _holds_any(out, into, written, *lines)
             if _holds_any(out, into, written, *pages):
-                is_dropped[document] = True
-            elif not _holds_any(out, into, written, *lines):
+                page = _first_held(out, into, written, *pages)
+                is_dropped[document] = not has_line or page <= _first_held(
+                    out, into, written, *lines
+                )
+            if not has_line and not is_dropped[document]:
                 is_first = found == offsets[document]  # which may begin with a note and a space
                 begin = _words(out, into, written, table)[0] if is_first else into
                 spans[0, found], spans[1, found] = begin, written
@@ -167,7 +183,7 @@ def count_sentences(data, words, offsets, table):
       data: uint8[N], UTF-8.
       words: int64[2, W], where words start and stop, white space among them.
       offsets: int64[P + 1], the first word of each piece.
-      table: uint16[code points], see `characters`.
+      table: uint32[code points], see `characters`.
 
     Returns:
       int64[P].

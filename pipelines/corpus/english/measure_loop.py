@@ -41,7 +41,7 @@ def measure_words(data, words, offsets, table, stop_words):
       data: uint8[N], UTF-8.
       words: int64[2, W], where they start and stop.
       offsets: int64[D + 1], the first word of each document.
-      table: uint16[code points], see `characters`.
+      table: uint32[code points], see `characters`.
       stop_words: uint64[S], hashes of at most 62.
 
     Returns:
@@ -117,7 +117,7 @@ def measure_text(data, bounds, table):
     Args:
       data: uint8[N], UTF-8.
       bounds: int64[D + 1], where documents begin.
-      table: uint16[code points], see `characters`.
+      table: uint32[code points], see `characters`.
 
     Returns:
       int64[6, D]: lines; those that begin with a bullet; those that end in an ellipsis; hash signs;
@@ -156,7 +156,7 @@ def find_runs(data, bounds, least, table, strip):
       data: uint8[N], UTF-8.
       bounds: int64[D + 1], where documents begin.
       least: newlines that end one; fewer belong to it.
-      table: uint16[code points], see `characters`.
+      table: uint32[code points], see `characters`.
       strip: bool, leave out white space around the document.
 
     Returns:
@@ -195,7 +195,7 @@ def measure_lines(data, bounds, table, short):
     Args:
       data: uint8[N], UTF-8.
       bounds: int64[D + 1], where documents begin.
-      table: uint16[code points], see `characters`.
+      table: uint32[code points], see `characters`.
       short: characters of a short line, at most.
 
     Returns:
@@ -221,7 +221,7 @@ def measure_lines(data, bounds, table, short):
             if not is_blank:
                 lines[0, found], lines[1, found] = start, i
                 found += 1
-                counts[0, document] += kind & characters.TERMINAL != 0
+                counts[0, document] += kind & characters.ENDS_LINE != 0
                 counts[1, document] += length <= short
             i += 1
         offsets[document + 1] = found

@@ -379,7 +379,7 @@ def cut_words(data, pieces, table, spellings, spaces):
     Args:
       data: uint8[N], UTF-8.
       pieces: int64[2, P], where pieces start and stop in it.
-      table: uint16[code points], see `characters`.
+      table: uint32[code points], see `characters`.
       spellings: int64[2, room], see `spellings`.
       spaces: bool; give white space too, if it is other than one space after a word.
 

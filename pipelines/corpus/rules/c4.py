@@ -49,7 +49,9 @@ class C4(Family):
     c4_notes: YesNo | None = paper("yes")
     """Take Wikipedia's notes out of lines: [1], [edit], [citation needed]."""
     c4_page_phrases: str | None = paper("lorem ipsum,{")
-    """Drop documents with any of these in a line that is otherwise kept (lorem ipsum,{)."""
+    """Drop documents with any of these in a line that is otherwise kept (lorem ipsum,{). They are
+    looked for in turn with the phrases of lines, as C4's code does: a line with javascript is cut
+    before { is looked for."""
     c4_min_sentences: int | None = paper(5)
     """Drop documents of which fewer sentences are left (5)."""
 

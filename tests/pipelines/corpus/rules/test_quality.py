@@ -1,6 +1,7 @@
 """The rules of Gopher, C4 and FineWeb beside plain Python, written from the papers."""
 
 import re
+import string
 import unicodedata
 from collections import Counter
 
@@ -60,7 +61,7 @@ def repeated_ngrams(words, n):
 
 def gopher_measures(text):
     words, lines = words_of(text), text.splitlines()
-    solid = [w for w in words if any(unicodedata.category(c)[0] not in "PSC" for c in w)]
+    solid = [w for w in words if any(c not in string.punctuation + "…。" for c in w)]
     paragraphs = repeats(parts := re.split(r"\n{2,}", text.strip()))
     runs = repeats(pieces := re.split(r"\n+", text))
     starts = [line.lstrip().startswith(("•", "-")) for line in lines]
@@ -161,9 +162,11 @@ def c4_lines(text, phrases, pages):
             continue
         if not line.endswith(ENDS) or line.endswith("..."):
             continue
-        if any(phrase in line.lower() for phrase in pages):
+        turns = [turn for both in zip(pages, phrases, strict=True) for turn in both]
+        held = [phrase for phrase in turns if phrase in line.lower()]
+        if held and held[0] in pages:
             return None
-        if not any(phrase in line.lower() for phrase in phrases):
+        if not held:
             kept.append(line)
     return kept
 
