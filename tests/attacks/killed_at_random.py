@@ -1,6 +1,8 @@
-"""Kills runs at random moments until each has made its set.
+r"""Kills runs at random moments until each has made its set.
 
     python -m tests.attacks.killed_at_random [--build='--task=tokens --file_format=npy']
+    python -m tests.attacks.killed_at_random --command=build_corpus --rounds=20 \
+        --build='--near_duplicates=jaccard:0.8 --num_files=4'
 
 A round makes one set by attempts that differ in how they run and in whether they --resume. Each but
 the last few is cut off: the command, or one of its processes, by SIGKILL, Ctrl-C or SIGTERM. What
@@ -22,6 +24,7 @@ from collections import Counter
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Literal
 
 import psutil
 import tyro
@@ -54,8 +57,10 @@ class Options:
     """Seconds after which an attempt is cut off, at most."""
     copies: int = 30
     """Of Python's own help, 0.5 MB each: it should take some seconds longer than that."""
+    command: Literal["build_shards", "build_corpus"] = "build_shards"
+    """What is killed."""
     build: str = ""
-    """Flags of build_shards; documents have the fields text and messages."""
+    """Its flags; documents have the fields text and messages."""
 
 
 def main(argv: list[str]) -> None:
@@ -68,7 +73,7 @@ def main(argv: list[str]) -> None:
         folder = Path(name)
         _write_text(folder, options.copies)
         _run(folder, "bpe", "train_tokenizer", "--vocab_size=4000").communicate()
-        _run(folder, "whole", "build_shards", *options.build.split()).communicate()
+        _run(folder, "whole", options.command, *options.build.split()).communicate()
         due, said, defects = _hashes(folder / "whole"), Counter[str](), 0
         print("| round | attempts | cut off | set |\n|---|---|---|---|")
         for number in range(options.rounds):
@@ -76,7 +81,7 @@ def main(argv: list[str]) -> None:
             attempts = cut = 0
             while not (folder / "set" / "MANIFEST.json").exists():
                 longest = options.longest if attempts < CUT_OFF else HANGS_SECONDS
-                cut += _attempt(folder, draw, longest, options.build, said)
+                cut += _attempt(folder, draw, longest, options, said)
                 attempts += 1
             same = _hashes(folder / "set") == due
             defects += not same
@@ -118,12 +123,14 @@ def _attempt(
     folder: Path,
     draw: random.Random,
     longest: float,
-    build: str,
+    options: Options,
     said: Counter[str],
 ) -> bool:
     """One run; whether it was cut off. What it says is counted."""
-    flags = [*build.split(), *draw.choice(WAYS), *draw.choice(([], ["--resume"]))]
-    run = _run(folder, "set", "build_shards", *flags)
+    flags = [*options.build.split(), *draw.choice(WAYS)]
+    if options.command == "build_shards":
+        flags += draw.choice(([], ["--resume"]))
+    run = _run(folder, "set", options.command, *flags)
     cut = False
     try:
         run.wait(draw.uniform(1, longest) if longest < HANGS_SECONDS else longest)

@@ -2,8 +2,9 @@
 
     python -m tests.attacks.same_bytes [--input=TEXT] [--build='--task=tokens --file_format=npy']
 
-Prints a table: where it ran, where it was written, the sha256 of tokenizer.json and of the set's
-MANIFEST.json, which holds the sha256 of all other files. Exit code 1 if two differ.
+Prints a table: where it ran, where it was written, and the beginnings of sha256 of tokenizer.json
+and of MANIFEST.json of the corpus and of the set, which hold the sha256 of all other files. Exit
+code 1 if two differ.
 """
 
 import contextlib
@@ -39,6 +40,8 @@ class Options:
     """A file; Python's own help if None."""
     vocab_size: int = 2000
     """Of the tokenizer."""
+    corpus: str = "--near_duplicates=jaccard:0.7 --duplicate_paragraphs=line:20 --num_files=3"
+    """Flags of build_corpus."""
     build: str = "--document=paragraph"
     """Flags of build_shards."""
 
@@ -52,21 +55,23 @@ def main(argv: list[str]) -> None:
         text = Path(options.input or Path(folder) / "topics.txt")
         if not options.input:
             text.write_text("\n".join(pydoc_data.topics.topics.values()))
-        print("| engine | written to | tokenizer.json | MANIFEST.json | seconds |")
-        print("|---|---|---|---|---|")
+        print("| runner | written to | tokenizer.json | corpus | set | seconds |")
+        print("|---|---|---|---|---|---|")
         seen, first = set(), f"{folder}/in one process"
         for engine, store, flags, environment in _places(Path(folder)):
             began = time.monotonic()
             where = store.url() if store else f"{folder}/{engine}/"
             _run("train_tokenizer", text, where + "bpe", environment, flags, options, first)
+            _run("build_corpus", text, where + "corpus", environment, flags, options, first)
             _run("build_shards", text, where + "set", environment, flags, options, first)
-            names = ("bpe/tokenizer.json", "set/MANIFEST.json")
+            names = ("bpe/tokenizer.json", "corpus/MANIFEST.json", "set/MANIFEST.json")
             read = store.get if store else (lambda name, at=where: Path(at + name).read_bytes())
             found = tuple(sha256(read(name)).hexdigest() for name in names)
             seen.add(found)
             target = f"{store.scheme}://" if store else "disk"
             took = f"{time.monotonic() - began:.0f}"
-            print(f"| {engine} | {target} | `{found[0]}` | `{found[1]}` | {took} |", flush=True)
+            sums = " | ".join(f"`{digest[:16]}`" for digest in found)
+            print(f"| {engine} | {target} | {sums} | {took} |", flush=True)
     if len(seen) > 1:
         raise DataError("they are not all equal")
 
@@ -107,6 +112,7 @@ def _run(
 ) -> None:
     own = {  # one tokenizer for all sets: they note where it lay
         "train_tokenizer": [f"--vocab_size={options.vocab_size}"],
+        "build_corpus": ["--document=paragraph", *options.corpus.split()],
         "build_shards": [f"--tokenizer={first}/bpe", "--num_shards=4", *options.build.split()],
     }[command]
     done = subprocess.run(
