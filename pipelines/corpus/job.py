@@ -15,7 +15,6 @@ from pipelines.corpus.decontamination.hits import Hit, add_hits
 from pipelines.corpus.filter_documents import Filtered
 from pipelines.corpus.near_duplicates.job import FindJob, name_tally
 from pipelines.corpus.near_duplicates.rows import REMOVED, distinct, take_rows
-from pipelines.corpus.near_duplicates.steps import Counts
 from pipelines.corpus.paragraphs import PARAGRAPHS, ParagraphRule, remove_paragraphs
 from pipelines.corpus.partition import digests_of
 from pipelines.corpus.sidecars import (
@@ -79,7 +78,6 @@ class CorpusReport(BlockReport):
     statistics: CorpusStatistics = field(default_factory=CorpusStatistics)
     files: tuple[ManifestFile, ...] = ()
     hits: tuple[Hit, ...] = ()  # what documents have in common with evaluation texts
-    near: Counts = field(default_factory=Counts)  # of near-duplicates
 
 
 def name_shuffle(key: int) -> str:

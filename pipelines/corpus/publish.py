@@ -1,6 +1,5 @@
 """The last step of build_corpus: checks what all workers reported, writes the metadata files."""
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from pipelines.corpus.decontamination.hits import hits_file
@@ -12,7 +11,6 @@ from pipelines.storage import store
 from pipelines.writers import shard_files
 from pipelines.writers.rejects import collect, rejects_file
 from schemas.commands.flag_file import CONFIG
-from schemas.drops import total_observed
 from schemas.errors import DataError
 from schemas.manifest import DECONTAMINATION, Manifest
 from schemas.typed_json import to_json
@@ -30,8 +28,6 @@ def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
         content = store.read(f"{job.staging}/{DECONTAMINATION}")
         staged.append(shard_files.describe_file(DECONTAMINATION, content))
     inputs = file_digests(report.digests)
-    observed = total_observed([report.statistics.observed, report.near.observed()])
-    report = replace(report, statistics=replace(report.statistics, observed=observed))
     contents = {
         "schema.json": to_json(job.schema),
         "stats.json": to_json(report.statistics),

@@ -48,6 +48,7 @@ from pipelines.corpus.partition import (
     stage_partition,
 )
 from pipelines.corpus.publish import publish_corpus
+from pipelines.corpus.sidecars import CorpusStatistics
 from pipelines.readers.documents import no_documents
 from pipelines.readers.sources import Block
 from pipelines.runners.block_run import ALL
@@ -227,7 +228,8 @@ def _markers(partitions: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _of_near(keyed: tuple[int, FindReport]) -> tuple[int, CorpusReport]:
-    return ALL, CorpusReport(deliveries=keyed[1].deliveries, near=keyed[1].counts)
+    statistics = CorpusStatistics(observed=keyed[1].observed)
+    return ALL, CorpusReport(deliveries=keyed[1].deliveries, statistics=statistics)
 
 
 class BuildCorpus(beam.PTransform):

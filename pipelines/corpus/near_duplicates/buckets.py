@@ -155,23 +155,11 @@ def _insert(nearest, used, anchor, mismatches):
 
 _SKETCHES = types.Array(types.uint64, 2, "C", readonly=True)
 _STARTS = types.Array(types.int64, 1, "C", readonly=True)
-_INT = types.int64
+_SIZES, _STATE = (types.int64,) * 4, (types.int64[::1],) * 2
+_OUT = types.int64[:, ::1], types.boolean[::1]
 
 
-@entry(
-    _INT(
-        _STARTS,
-        _SKETCHES,
-        _INT,
-        _INT,
-        _INT,
-        _INT,
-        _INT[::1],
-        _INT[::1],
-        _INT[:, ::1],
-        types.boolean[::1],
-    )
-)
+@entry(types.int64(_STARTS, _SKETCHES, *_SIZES, *_STATE, *_OUT))
 def pair_members(starts, sketches, farthest, near, most, enough, anchors, state, pairs, left_out):
     """Pairs the members of each bucket until there is no room for more pairs.
 

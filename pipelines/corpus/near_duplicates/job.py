@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pipelines.corpus.near_duplicates.flags import Rule
-from pipelines.corpus.near_duplicates.steps import Counts
 from pipelines.runners.shuffle import Deliveries, place_of_key
+from schemas.drops import Observed, total_observed
 
 ROUNDS_BEFORE = 3  # one place decides the rest
 _PARTITIONS_OF_ONE_PLACE = 64  # whose pairs it takes at once: a round costs more than it spares
@@ -65,11 +65,11 @@ class FindReport:
     """What a bundle reports; adds up.
 
     Attributes:
-      counts: of documents and pairs.
+      observed: counts of documents and pairs, for stats.json.
       deliveries: which partitions were read, and what was sent and received.
     """
 
-    counts: Counts = field(default_factory=Counts)
+    observed: Observed = field(default_factory=dict)
     deliveries: Deliveries = field(default_factory=Deliveries)
 
     @classmethod
@@ -77,6 +77,6 @@ class FindReport:
         """All of them as one."""
         reports = list(reports)
         return cls(
-            counts=Counts.sum(report.counts for report in reports),
+            observed=total_observed(report.observed for report in reports),
             deliveries=Deliveries.sum(report.deliveries for report in reports),
         )

@@ -71,18 +71,12 @@ def sketches(signature: np.ndarray) -> np.ndarray:
 
 
 _32 = np.uint64(32)
+_HASHES = types.Array(types.uint64, 1, "C", readonly=True)
+_INTS = types.Array(types.int64, 1, "C", readonly=True)
 _FACTORS = types.Array(types.uint32, 1, "C", readonly=True)
 
 
-@entry(
-    types.void(
-        types.Array(types.uint64, 1, "C", readonly=True),
-        types.Array(types.int64, 1, "C", readonly=True),
-        _FACTORS,
-        _FACTORS,
-        types.uint32[:, ::1],
-    )
-)
+@entry(types.void(_HASHES, _INTS, _FACTORS, _FACTORS, types.uint32[:, ::1]))
 def take_minima(values, offsets, factors, addends, minima):
     """The smallest of each hash function's values, of each document.
 

@@ -93,10 +93,9 @@ def verify(
       threshold: the similarity from which two are near.
     """
     common, union = np.empty((2, len(firsts)), np.int64)
-    one, other = (sets.values, sets.offsets), (others.values, others.offsets)
     pairs = np.ascontiguousarray(firsts), np.ascontiguousarray(seconds)
     ratio = threshold.numerator, threshold.denominator
-    count_common(*one, *other, *pairs, LARGEST_SET, *ratio, common, union)
+    count_common((*sets,), (*others,), *pairs, LARGEST_SET, ratio, common, union)
     is_near = (common * ratio[1] >= union * ratio[0]) & (union > 0)
     return Verified(is_near, np.where(is_near, common / np.maximum(union, 1), 0))
 
@@ -170,49 +169,25 @@ def sort_distinct(values, offsets, most, lengths):
     return used
 
 
-@entry(
-    types.void(
-        _HASHES,
-        _INTS,
-        _HASHES,
-        _INTS,
-        _INTS,
-        _INTS,
-        types.int64,
-        types.int64,
-        types.int64,
-        types.int64[::1],
-        types.int64[::1],
-    )
-)
-def count_common(
-    values,
-    offsets,
-    others,
-    other_offsets,
-    firsts,
-    seconds,
-    largest,
-    numerator,
-    denominator,
-    common,
-    union,
-):
+_SETS, _OUT = types.Tuple((_HASHES, _INTS)), types.int64[::1]
+_RATIO = types.UniTuple(types.int64, 2)
+
+
+@entry(types.void(_SETS, _SETS, _INTS, _INTS, types.int64, _RATIO, _OUT, _OUT))
+def count_common(sets, others, firsts, seconds, largest, ratio, common, union):
     """Merges the sets of each pair, until they differ in more than a similarity allows.
 
     Args:
-      values: uint64[S], sorted and distinct within a document.
-      offsets: int64[D + 1].
-      others: as `values`, of other documents.
-      other_offsets: as `offsets`, of these.
+      sets: uint64[S], sorted and distinct within a document, and int64[D + 1] offsets.
+      others: as `sets`, of other documents.
       firsts: int64[P], documents.
       seconds: int64[P], other documents.
       largest: the size of a set that is a part of a larger one.
-      numerator: of the least similarity.
-      denominator: of it.
+      ratio: numerator and denominator of the least similarity.
       common: int64[P], becomes how many shingles are in both; 0 where the merge ended early.
       union: int64[P], becomes how many are in one or the other.
     """
+    (values, offsets), (other_values, other_offsets) = sets, others
     for pair in range(firsts.size):
         i, i_stop = offsets[firsts[pair]], offsets[firsts[pair] + 1]
         j, j_stop = other_offsets[seconds[pair]], other_offsets[seconds[pair] + 1]
@@ -220,11 +195,11 @@ def count_common(
         both = either = 0
         # a + b shingles have at least t (a + b) / (1 + t) in common if the similarity is t.
         total = i_stop - i + j_stop - j
-        most = total - 2 * (-(-total * numerator // (numerator + denominator)))
+        most = total - 2 * (-(-total * ratio[0] // (ratio[0] + ratio[1])))
         if is_part or is_other_part:
             most = total
         while i < i_stop and j < j_stop and either - both <= most:
-            one, other = values[i], others[j]
+            one, other = values[i], other_values[j]
             i += one <= other
             j += other <= one
             both += one == other

@@ -7,7 +7,6 @@ to is sent to each partition once, and no worker holds the sets of all that are 
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -39,61 +38,23 @@ _BYTES_AT_ONCE = 8 << 20  # of text that becomes sets and is sent
 _LOWER_BYTES = 64 << 20  # of text whose sets are compared with all that came
 _PAIRS_AT_ONCE = 1 << 18
 _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
-_SIZES = 33  # bit lengths of the sizes of clusters
 
 
-@dataclass(frozen=True)
-class Counts:
-    """How many documents and pairs there are; adds up.
+def observe(**numbers: int) -> Observed:
+    """Counts of documents and pairs, for stats.json; those of all workers add up.
 
-    Attributes:
-      compared: documents that have shingles.
-      verified: pairs whose similarity reaches the threshold.
-      refuted: pairs that met in a bucket, and whose similarity does not.
-      uncompared: members of large buckets that found no room there.
-      removed: documents.
-      clusters: number of clusters whose size has so many bits: of two or three documents in the
-        third place.
+    Args:
+      numbers: by name. compared: documents that have shingles. verified: pairs whose similarity
+        reaches the threshold. refuted: pairs that met in a bucket, and whose similarity does not.
+        uncompared: members of large buckets that found no room there. removed: documents.
     """
-
-    compared: int = 0
-    verified: int = 0
-    refuted: int = 0
-    uncompared: int = 0
-    removed: int = 0
-    clusters: tuple[int, ...] = (0,) * _SIZES
-
-    def observed(self) -> Observed:
-        """The sections of stats.json."""
-        names = ("compared", "removed", "verified", "refuted", "uncompared")
-        numbers = {name: getattr(self, name) for name in names if getattr(self, name)}
-        sections = {"near_duplicates": numbers, "near_duplicate_clusters": self.cluster_sizes()}
-        return {name: counts for name, counts in sections.items() if counts}
-
-    def cluster_sizes(self) -> dict[str, int]:
-        """Number of clusters by size: {"2 to 3": 10, "4 to 7": 1}."""
-        return {
-            f"{1 << bits - 1} to {(1 << bits) - 1}": number
-            for bits, number in enumerate(self.clusters)
-            if number
-        }
-
-    @staticmethod
-    def sum(parts: "Iterable[Counts]") -> "Counts":
-        """Adds them up."""
-        parts = list(parts)
-        numbers = {
-            name: sum(getattr(part, name) for part in parts)
-            for name in Counts.__dataclass_fields__
-            if name != "clusters"
-        }
-        clusters = np.sum([part.clusters for part in parts] or [(0,) * _SIZES], axis=0)
-        return Counts(**numbers, clusters=tuple(clusters.tolist()))
+    counts = {name: number for name, number in numbers.items() if number}
+    return {"near_duplicates": counts} if counts else {}
 
 
 def make_members(
     partition: int, text: pa.LargeStringArray, rule: Rule, partitions: int
-) -> Iterator[tuple[Batches, Counts]]:
+) -> Iterator[tuple[Batches, Observed]]:
     """Documents of a partition -> members of buckets, by the partition of the bucket."""
     for start in range(0, len(text), _DOCUMENTS_AT_ONCE):
         some = text.slice(start, _DOCUMENTS_AT_ONCE)
@@ -107,10 +68,10 @@ def make_members(
         members["sketch"] = sketches(signature)[:, None]
         members = members.ravel()
         to = (members["key"] >> np.uint64(32)).astype(np.int64) * partitions >> 32
-        yield batches_by_key(members, to), Counts(compared=len(chosen))
+        yield batches_by_key(members, to), observe(compared=len(chosen))
 
 
-def propose_pairs(members: np.ndarray, rule: Rule) -> Iterator[tuple[Batches, Batches, Counts]]:
+def propose_pairs(members: np.ndarray, rule: Rule) -> Iterator[tuple[Batches, Batches, Observed]]:
     """Members of whole buckets -> what is to be compared.
 
     Yields:
@@ -121,7 +82,7 @@ def propose_pairs(members: np.ndarray, rule: Rule) -> Iterator[tuple[Batches, Ba
         asks = np.empty(len(pairs), ASK)
         asks["higher"], asks["to"] = pairs["higher"], lower_in
         asks = distinct(asks)  # in a hot bucket the higher documents are few
-        counts = Counts(uncompared=uncompared)
+        counts = observe(uncompared=uncompared)
         yield batches_by_key(pairs, lower_in), batches_by_key(asks, asks["higher"] >> 32), counts
 
 
@@ -160,7 +121,7 @@ def verify_pairs(
     read_sets: Callable[[], Iterator[tuple[np.ndarray, Ragged]]],
     text: pa.LargeStringArray,
     rule: Rule,
-) -> Iterator[tuple[np.ndarray, Counts]]:
+) -> Iterator[tuple[np.ndarray, Observed]]:
     """Compares the pairs of a partition's lower documents, a part at a time.
 
     Args:
@@ -192,11 +153,13 @@ def verify_pairs(
                 edges = np.zeros(len(near), EDGE)
                 edges["higher"], edges["lower"] = near["higher"], near["lower"]
                 edges["similarity"] = found.similarities[found.is_near]
-                yield edges, Counts(verified=len(near), refuted=len(chosen) - len(near))
+                yield edges, observe(verified=len(near), refuted=len(chosen) - len(near))
 
 
-def name_removed(edges: np.ndarray, digests: np.ndarray) -> tuple[Batches, Counts]:
+def name_removed(edges: np.ndarray, digests: np.ndarray) -> tuple[Batches, Observed]:
     """Edges by which documents are removed -> REMOVED rows, by the partition of the document.
+
+    Clusters are counted by size: {"2 to 3": 10, "4 to 7": 1}.
 
     Args:
       edges: EDGE rows, all whose representatives are in one partition.
@@ -207,7 +170,11 @@ def name_removed(edges: np.ndarray, digests: np.ndarray) -> tuple[Batches, Count
     named = np.ascontiguousarray(digests[rows_of(edges["higher"])])
     removed["representative"] = named.view("V16").reshape(-1)
     sizes = np.unique(edges["higher"], return_counts=True)[1] + 1
-    bits = np.frexp(sizes.astype(float))[1]
-    clusters = tuple(np.bincount(bits, minlength=_SIZES).tolist())
-    to = edges["lower"] >> 32
-    return batches_by_key(removed, to), Counts(removed=len(edges), clusters=clusters)
+    bits, numbers = np.unique(np.frexp(sizes.astype(float))[1], return_counts=True)
+    counts = observe(removed=len(edges))
+    if len(edges):
+        counts["near_duplicate_clusters"] = {
+            f"{1 << bit - 1} to {(1 << bit) - 1}": number
+            for bit, number in zip(bits.tolist(), numbers.tolist(), strict=True)
+        }
+    return batches_by_key(removed, edges["lower"] >> 32), counts

@@ -64,27 +64,23 @@ class _Step(KeyedStep[FindJob], ABC):
         self.put(NAMES, batches_by_key(edges, edges["higher"] >> 32))
 
 
-class Sign(_Step):
+class Sign(SendingStep[FindJob]):
     """A partition -> members of buckets, and an empty value that lets `Fetch` report it."""
 
+    REPORT = FindReport
+
     def process(self, number: int) -> Iterator:
-        """Signs the documents."""
+        """Signs a part of the documents at a time."""
         job = self._job
         check_turn(job.staging, job.run)
         yield TaggedOutput(tag_of(ASKS), (number, b""))
-        for _ in self.handle(number, []):
-            yield from self.send()
-        self.report(deliveries=Deliveries(blocks=(job.blocks + number,)))
-
-    def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
-        """Signs a part of the documents at a time."""
-        job = self._job
-        text = read_partition(job.scratch, key)["text"]
-        for batches, counts in make_members(key, text, job.rule, job.partitions):
+        text = read_partition(job.scratch, number)["text"]
+        for batches, counts in make_members(number, text, job.rule, job.partitions):
             self.put(MEMBERS, batches)
-            self.report(counts=counts)
-            yield
+            self.report(observed=counts)
+            yield from self.send()
         self._journal.add(bytes_read=text.nbytes)
+        self.report(deliveries=Deliveries(blocks=(job.blocks + number,)))
 
 
 class Propose(_Step):
@@ -95,7 +91,7 @@ class Propose(_Step):
         for pairs, asks, counts in propose_pairs(take_rows(streams, MEMBER), self._job.rule):
             self.put(PAIRS, pairs)
             self.put(ASKS, asks)
-            self.report(counts=counts)
+            self.report(observed=counts)
             yield
 
 
@@ -142,7 +138,7 @@ class Verify(SendingStep[FindJob]):
         pairs = all_distinct(read_pairs(), PAIR)
         text = read_partition(job.scratch, key)["text"]
         for edges, counts in verify_pairs(pairs, read_sets, text, job.rule):
-            self.report(counts=counts)
+            self.report(observed=counts)
             to = np.zeros(len(edges), np.int64)
             if job.rounds:
                 edges, to = first_messages(edges)
@@ -185,7 +181,7 @@ class Name(_Step):
         digests = digests_of(read_partition(self._job.scratch, key))
         removed, counts = name_removed(take_rows(streams, EDGE), digests)
         self.put(REMOVALS, removed)
-        self.report(counts=counts)
+        self.report(observed=counts)
         yield
 
 
