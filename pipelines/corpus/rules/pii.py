@@ -155,13 +155,17 @@ def _email(data, at, first, last, classes):
         or (data[stop] in (_DOT, _DASH) and data[stop - 1] not in (_DOT, _AT))
     ):
         stop += 1
-    while stop > at and data[stop - 1] in (_DOT, _DASH):
-        stop -= 1
-    dot = stop - 1
-    while dot > at and classes[data[dot]] & _LETTER:
-        dot -= 1
-    is_address = start < at and data[at - 1] != _DOT and data[dot] == _DOT and dot > at + 1
-    return (start, stop) if is_address and stop - dot > 2 else (at, at)
+    while stop > at + 1 and start < at and data[at - 1] != _DOT:
+        dot = stop - 1
+        while classes[data[dot]] & _LETTER:
+            dot -= 1
+        if data[dot] == _DOT and stop - dot > 2 and dot > at + 1:
+            return start, stop
+        while classes[data[stop - 1]] & (_DIGIT | _LETTER):  # the domain may end before this part
+            stop -= 1
+        while data[stop - 1] in (_DOT, _DASH):
+            stop -= 1
+    return at, at
 
 
 @inner
