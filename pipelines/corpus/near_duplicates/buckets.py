@@ -55,12 +55,12 @@ def find_pairs(
     for depth in range(1 + DEPTH):
         left_out = np.zeros(len(members), bool)
         yield from ((pairs, 0) for pairs in _pair(members, limits, left_out))
-        members = members[left_out]
+        members = members.take(np.flatnonzero(left_out))
         if not len(members):
             break
         if depth < DEPTH:
             members["key"] = _finer_keys(members, bands, depth)
-            members = members[np.argsort(members["key"], kind="stable")]
+            members = members.take(np.argsort(members["key"], kind="stable"))
     yield np.zeros(0, PAIR), len(members)
 
 
@@ -71,7 +71,7 @@ def _rank(members: np.ndarray) -> np.ndarray:
     is_alone[:-1] &= is_alone[1:].copy()
     order = order[~is_alone]
     keys, lengths, places = (members[name][order] for name in ("key", "length", "place"))
-    return members[order[np.lexsort((places, ~lengths, keys))]]
+    return members.take(order[np.lexsort((places, ~lengths, keys))])
 
 
 def _differs(values: np.ndarray) -> np.ndarray:

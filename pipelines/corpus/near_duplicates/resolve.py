@@ -59,9 +59,9 @@ def resolve(edges: np.ndarray) -> np.ndarray:
     """
     if (edges["state"] == UP).any():  # each of which is a DOWN too
         edges = edges[edges["state"] != UP]
-    edges = edges[_is_kept(edges["higher"], edges["lower"])]
-    edges = edges[np.lexsort((edges["higher"], -edges["similarity"], edges["lower"]))]
-    return edges[np.diff(edges["lower"], prepend=-1) != 0]
+    edges = edges.take(np.flatnonzero(_is_kept(edges["higher"], edges["lower"])))
+    edges = edges.take(np.lexsort((edges["higher"], -edges["similarity"], edges["lower"])))
+    return edges.take(np.flatnonzero(np.diff(edges["lower"], prepend=-1)))
 
 
 def _is_kept(higher: np.ndarray, lower: np.ndarray) -> np.ndarray:

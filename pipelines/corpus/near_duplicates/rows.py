@@ -1,8 +1,10 @@
 """Rows of fixed width that the steps hand on to each other, as bytes. Pure.
 
-Each row is a numpy record without gaps, so that all rows of a batch are one buffer. A document's
-`place` is its partition and its row there. Partitions are ranges of hashes and sorted by hash: so
-places, eight bytes, order documents as their hashes do.
+Each row is a numpy record without gaps, so that all rows of a batch are one buffer. numpy picks
+records by `take` five times as fast as by an index.
+
+A document's `place` is its partition and its row there. Partitions are ranges of hashes and sorted
+by hash: so places, eight bytes, order documents as their hashes do.
 
     place = partition << 32 | row
 """
@@ -88,8 +90,9 @@ def take_rows(streams: list[bytes], dtype: np.dtype) -> np.ndarray:
 
 def by_key(rows: np.ndarray, keys: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """Rows by key: (key, its rows) for each key that occurs."""
+    keys = keys.astype(np.min_scalar_type(keys.max(initial=0)))  # numpy sorts 16 bits by radix
     order = np.argsort(keys, kind="stable")
-    rows, keys = rows[order], keys[order]
+    rows, keys = rows.take(order), keys[order].astype(np.int64)
     starts = np.flatnonzero(np.diff(keys, prepend=-1))
     for start, stop in zip(starts, np.append(starts, len(keys))[1:], strict=True):
         yield int(keys[start]), rows[start:stop]
@@ -103,10 +106,10 @@ def batches_by_key(rows: np.ndarray, keys: np.ndarray) -> Iterable[tuple[int, pa
 def distinct(rows: np.ndarray) -> np.ndarray:
     """Each row once, sorted by its fields."""
     names = rows.dtype.names or ()
-    rows = rows[np.lexsort([rows[name] for name in reversed(names)])]
+    rows = rows.take(np.lexsort([rows[name] for name in reversed(names)]))
     is_new = np.ones(len(rows), bool)
     is_new[1:] = np.any([rows[name][1:] != rows[name][:-1] for name in names], axis=0)
-    return rows[is_new]
+    return rows.take(np.flatnonzero(is_new))
 
 
 def all_distinct(parts: Iterable[np.ndarray], dtype: np.dtype) -> np.ndarray:
