@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+import time
 
 import pyarrow as pa
 import pytest
@@ -63,7 +64,7 @@ PIECES = st.sampled_from(
 def test_addresses_in_any_text(texts):
     edited = judge(column(texts), False).text.to_pylist()
     for text, after in zip(texts, edited, strict=True):
-        for part in re.findall(r"(?<![\w.:@-])\d+\.\d+\.\d+\.\d+(?![\w:]|\.\d)", text):
+        for part in re.findall(r"(?<![\w.:@-])\d+\.\d+\.\d+\.\d+(?![\w:]|\.\d|\S*@)", text):
             try:
                 is_public = ipaddress.ip_address(part).is_global
             except ValueError:
@@ -74,3 +75,13 @@ def test_addresses_in_any_text(texts):
         assert ("<email>" in after) <= ("@" in text)
         if "@" not in text and ":" not in text and "8.8.8.8" not in text and "1.2.3.4" not in text:
             assert text == after or "<ip>" in after
+
+
+@pytest.mark.parametrize(
+    "part", ["a", "a.", "@", "a@", "a@b.", "1", "1.", "1:", ":", "+1 ", "(", "-"]
+)
+def test_long_runs_take_linear_time(part):
+    text = part * 300_000
+    began = time.process_time()
+    assert judge(column([text + " @ 1.2.3.4 1::2"]), True).text is not None
+    assert time.process_time() - began < 10
