@@ -15,8 +15,8 @@ Inputs = Annotated[
     tyro.conf.arg(
         help="What to read; may be given more than once. A file, a glob (with ** and {a,b}), a "
         "directory, @LIST.txt of such, or hf:PATH_OR_NAME[:CONFIG][:SPLIT]. Text, JSON Lines, CSV, "
-        "TSV and SQuAD's JSON, plain or .gz, .zst, .bz2, .xz; Parquet; Arrow. Fields have names: "
-        "--text_field=..."
+        "TSV and SQuAD's JSON, plain or .gz, .zst, .bz2, .xz; Parquet; Arrow; in build_corpus "
+        "WARC and HTML. Fields have names: --text_field=..."
     ),
 ]
 TextDocument = Annotated[

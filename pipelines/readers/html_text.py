@@ -251,7 +251,8 @@ def _convert(markup: str, html: str) -> Page:
     # As above.
     from resiliparse.parse.html import HTMLTree  # pyright: ignore[reportMissingModuleSource]
 
-    if markup.count("<") > _MOST_TAGS:
+    tags = markup.count("<")
+    if tags > _MOST_TAGS:
         raise UnusablePageError("html_too_large")
     if _LONG_TAG.search(markup) and _LONG_TAG.search(_NO_TAGS.sub("", markup)):
         raise UnusablePageError("html_broken")
@@ -260,7 +261,7 @@ def _convert(markup: str, html: str) -> Page:
         body = tree.body
         if body is None:
             return Page("")
-        if body.query_selector(_TOO_DEEP) is not None:
+        if tags > _DEEPEST and body.query_selector(_TOO_DEEP) is not None:
             raise UnusablePageError("html_too_deep")
         if html == "trafilatura":
             text = _trafilatura(markup)

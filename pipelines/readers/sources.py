@@ -348,7 +348,7 @@ def uneven(blocks: Sequence[Block], workers: int) -> str | None:
 def _remedy(part: Part) -> str:
     if part.format == "parquet":
         return "has a row group of this size; write it with smaller ones"
-    if not is_compressed(part.path):
+    if FORMATS[part.format].cuts == "nowhere" or not is_compressed(part.path):
         return "cannot be cut; give it in several files"
     packer = PACKINGS[extension(part.path)].name
     if FORMATS[part.format].cuts != "anywhere":

@@ -11,6 +11,7 @@ from schemas.sidecar import read_set
 from tests.benchmarks import corpora, run_all
 from tests.benchmarks.bench_merge_loop import plain_merges
 from tests.benchmarks.clock import Seconds
+from tests.benchmarks.compare_html import Scores, score_articles, score_sentences, sequences
 from tests.benchmarks.linked_sets import link_copies
 from tests.benchmarks.measure import (
     CannotRun,
@@ -192,3 +193,15 @@ def test_a_set_of_links_reads_as_its_one_shard_many_times(tmp_path):
     rows = shards.read("train", np.array([3, 43, 119]))
     assert np.array_equal(rows["input_ids"], written["train"]["input_ids"][[3, 3, 39]])
     assert read_set(str(tmp_path / "one")).schema.shards["train"] == 1  # as it was
+
+
+def test_scores_of_extracted_text_are_those_by_hand():
+    assert sequences("a b, c d e") == {("a", "b", "c", "d"): 1, ("b", "c", "d", "e"): 1}
+    assert sequences("a b") == {("a", "b"): 1} and not sequences(" - ")
+    # Pages: two of three sequences are right and two of two found; nothing found; nothing due.
+    found, due = ["a b c d e f", "", "x y z w"], ["a b c d e", "p q r s", ""]
+    scores = score_articles(found, due)
+    assert scores == Scores(precision=(2 / 3 + 0) / 2, recall=(1 + 0) / 2)
+    assert scores.f1 == pytest.approx(0.4)
+    sentences = score_sentences(["a b. c d."], [(["a b", "x"], ["c d", "y"])])
+    assert sentences == Scores(precision=0.5, recall=0.5)
