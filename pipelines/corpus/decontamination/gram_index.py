@@ -3,7 +3,9 @@
 A text of at least --decontaminate_ngram words has an n-gram at each word from which so many follow;
 a shorter one, of at least --decontaminate_min_words, is one n-gram; a still shorter one has none.
 Words are those of `pipelines.rows.word_hashes`; one that is a character counts less than a word, so
-that an n-gram of 13 words has 20 characters of Han, or 39 of Thai or kana, and says as much.
+that an n-gram of 13 words has 20 characters of Han, 39 of kana or 52 of Thai, and says as much. In
+languages of long words fewer say as much: a text of one word less than --decontaminate_min_words is
+long enough if it has five letters for each of these.
 
 Legend: T texts, G different n-grams, P their different prefixes, W words of the texts.
 """
@@ -15,8 +17,9 @@ import pyarrow as pa
 
 from pipelines.corpus.decontamination.match_loop import BASE, SPREAD
 from pipelines.rows.text_bytes import utf8_bytes
-from pipelines.rows.word_hashes import hash_words, weigh_words
+from pipelines.rows.word_hashes import WORD, Words, hash_words, weigh_words
 
+_LETTERS = 5  # of a word, as English has on average
 _SPARSE = 64  # bits of the bitmap for each prefix
 _BITMAP_BITS = range(16, 28)  # as powers of two: 8 KB to 16 MB
 
@@ -131,11 +134,13 @@ def index_targets(targets: Targets, *, ngram: int, least: int, share: float) -> 
       least: words of a text that is looked for.
       share: of its n-grams that a document must hold.
     """
-    word_W, offsets, starts_W, stops_W = hash_words(targets.text)
-    thirds = np.concatenate([[0], np.cumsum(weigh_words(targets.text, starts_W))])
-    short_T = np.diff(thirds[offsets]) < 3 * least
-    text, place, length = _runs(thirds, offsets, 3 * ngram)
+    words = hash_words(targets.text)
+    word_W, offsets, starts_W, stops_W = words
+    worth_W = weigh_words(targets.text, starts_W)
+    short_T = _are_short(targets.text, words, worth_W, least)
+    text, place, length = _runs(worth_W, offsets, WORD * ngram)
     text, place, length = (column[~short_T[text]] for column in (text, place, length))
+    least = int(length.min(initial=ngram))
     prefix, whole = _hash_runs(word_W, place, length, least)
     order = np.lexsort((place, whole, length, prefix))
     text, place, length, prefix, whole = (
@@ -159,15 +164,29 @@ def index_targets(targets: Targets, *, ngram: int, least: int, share: float) -> 
     )
 
 
+def _are_short(
+    text: pa.LargeStringArray, words: Words, worth_W: np.ndarray, least: int
+) -> np.ndarray:
+    """Bool [T]: texts of too few words, and of too few letters where a word is missing."""
+    characters = np.cumsum((np.append(utf8_bytes(text)[0], 0) & 0xC0) != 0x80)
+    letters_W = (characters[words.stops] - characters[words.starts]) * (worth_W == WORD)
+    worth_T, letters_T = (
+        np.diff(np.concatenate([[0], np.cumsum(column)])[words.offsets])
+        for column in (worth_W, letters_W)
+    )
+    is_short = worth_T < WORD * least
+    return is_short & ((worth_T < WORD * max(least - 1, 1)) | (letters_T < _LETTERS * least))
+
+
 def _runs(
-    thirds: np.ndarray, offsets: np.ndarray, wanted: int
+    worth_W: np.ndarray, offsets: np.ndarray, wanted: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The shortest runs of words worth that much; all of a text that is worth less.
 
     Args:
-      thirds: int64 [W + 1], what all words before each are worth.
+      worth_W: int64, what each word is worth.
       offsets: int64 [T + 1], where texts begin.
-      wanted: thirds of a word.
+      wanted: what a run is worth at least.
 
     Returns:
       int64 [n] each: the text, the first word, and the number of words.
@@ -175,7 +194,8 @@ def _runs(
     words_T = np.diff(offsets)
     text = np.repeat(np.arange(len(words_T)), words_T)
     place = np.arange(len(text))
-    end, stop = np.searchsorted(thirds, thirds[:-1] + wanted), offsets[1:][text]
+    before = np.concatenate([[0], np.cumsum(worth_W)])
+    end, stop = np.searchsorted(before, before[:-1] + wanted), offsets[1:][text]
     is_run = (end <= stop) | (place == offsets[text])
     return text[is_run], place[is_run], (np.minimum(end, stop) - place)[is_run]
 

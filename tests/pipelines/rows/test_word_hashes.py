@@ -112,7 +112,7 @@ def test_scripts_without_spaces_have_a_word_a_character():
     found = [data[a:b].decode() for a, b in zip(words.starts, words.stops, strict=True)]
     khmer = ["ខ្", "មែ", "រ"]
     assert found == ["GPT", "模", "型", "が゙", "ー", "と", "ที่", "ดี", *khmer]
-    assert weigh_words(column([text]), words.starts).tolist() == [3, 2, 2, *[1] * 8]
+    assert weigh_words(column([text]), words.starts).tolist() == [12, 8, 8, *[4] * 3, *[3] * 5]
 
 
 def test_turkish_has_one_i():

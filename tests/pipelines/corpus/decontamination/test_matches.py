@@ -14,7 +14,9 @@ from pipelines.corpus.decontamination.matches import Finder
 from pipelines.rows.routing import content_digests
 
 # Few words, so that n-grams repeat, overlap and share their beginnings.
-WORDS = st.sampled_from(["a", "A", "b", "c1", "é", "É", "Straße", "STRAßE", "你好", "な"])
+WORDS = st.sampled_from(
+    ["a", "A", "b", "c1", "é", "É", "Straße", "STRAßE", "rakfisklagene", "你好", "な"]
+)
 JOINTS = st.sampled_from([" ", ", ", "\n", " - ", "\u00a0"])
 TEXTS = st.lists(st.tuples(WORDS, JOINTS), min_size=0, max_size=25).map(
     lambda pairs: "".join(word + joint for word, joint in pairs)
@@ -55,13 +57,14 @@ def plain_words(text):
 
 def worth(words):
     """In words: "你" counts two thirds of one, "な" a third."""
-    return sum({"你": 2, "好": 2, "な": 1}.get(word, 3) for word in words) / 3
+    return sum({"你": 8, "好": 8, "な": 4}.get(word, 12) for word in words) / 12
 
 
 def plain_grams(text, ngram, least):
     """Runs worth `ngram` words, none of which is so without its last one; or all of a text."""
     words = [word for word, _, _ in plain_words(text)]
-    if worth(words) < least:
+    letters = sum(len(word) for word in words if word not in "你好な")
+    if worth(words) < least and (worth(words) < max(least - 1, 1) or letters < 5 * least):
         return set()
     runs = [words[a:b] for a in range(len(words)) for b in range(a + 1, len(words) + 1)]
     return {tuple(run) for run in runs if worth(run) >= ngram > worth(run[:-1])} or {tuple(words)}
