@@ -40,6 +40,11 @@ _WIDER = {
     "euc_kr": "cp949",
     "shift_jis": "cp932",
 }
+# Python's codecs of text; others are of bytes or escapes, and some cannot replace what they lack.
+_CODECS = re.compile(
+    r"(?:cp|iso8859-|iso2022_|koi8-|mac-|big5|gb|euc_|shift_jis|utf-8|utf-16|utf-32)[\w-]*"
+    r"|ascii|johab|hz|tis-620|kz1048|ptcp154"
+)
 _LATIN = {*(f"cp{n}" for n in (1250, 1252, 1254, 1257, 1258)), "iso8859-2", "iso8859-15", "utf-8"}
 _ESCAPES = (b"\x1b$", b"\x1b(")  # of ISO-2022-JP, whose bytes are all ASCII
 _TAGS = re.compile(rb"<[^<>]*>")
@@ -210,11 +215,10 @@ def codec_of(label: str) -> str:
     label = label.strip().lower()
     found = map_encoding_to_html5(label, fallback_utf8=False) if label else ""
     try:
-        name = codecs.lookup(found or label).name if label else ""
-        "".encode(name or "utf-8")  # not a codec of bytes to bytes, such as hex
-    except (LookupError, TypeError, ValueError):
+        name = codecs.lookup(found or label.removeprefix("x-")).name if label else ""
+    except (LookupError, ValueError):
         return ""
-    return _WIDER.get(name, name)
+    return _WIDER.get(name, name) if _CODECS.fullmatch(name) else ""
 
 
 def _detect(data: bytes) -> str:

@@ -10,6 +10,7 @@ from pipelines.readers.html_text import (
     UnusablePageError,
     charset_of,
     check_packages,
+    codec_of,
     decode_page,
     page_kind,
     read_page,
@@ -121,6 +122,21 @@ def test_a_cut_or_stray_byte_does_not_make_utf_8_another_encoding():
     assert decode_page(cut).endswith("клё\ufffd")
     stray = page(text, "utf-8").replace("улицы".encode(), b"\xff\xfe ")
     assert text.replace("улицы", "\ufffd\ufffd ") in decode_page(stray, "iso-8859-1")
+
+
+@pytest.mark.parametrize(
+    "label", ["idna", "punycode", "undefined", "rot13", "utf-7", "unicode_escape"]
+)
+def test_a_codec_that_is_no_encoding_of_the_web_is_not_used(label):
+    assert codec_of(label) == ""
+    assert "\\u0041 +AGE- é" in decode_page("<p>\\u0041 +AGE- é".encode("latin-1"), label)
+
+
+def test_names_of_encodings():
+    names = ("latin1", "x-sjis", "ms949", "GB2312", "x-mac-cyrillic", "utf16", "", "no-such", "\0")
+    assert [codec_of(name) for name in names] == [
+        *("cp1252", "cp932", "cp949", "gb18030", "mac-cyrillic", "utf-16", "", "", "")
+    ]
 
 
 def test_charsets_of_headers():
