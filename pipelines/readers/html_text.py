@@ -270,7 +270,7 @@ def _convert(markup: str, html: str) -> Page:
         if html == "trafilatura":
             text = _trafilatura(markup)
         else:
-            text = main_text(tree) if html == "main" else _all_text(tree)
+            text = main_text(markup, tree) if html == "main" else _all_text(tree)
         link = tree.head.query_selector("link[rel=canonical]") if tree.head else None
         url = link.get_attribute("href", "") if link else ""
         return Page(_valid(text), _valid(" ".join((tree.title or "").split())), _valid(url or ""))

@@ -16,6 +16,10 @@ from typing import Any
 _SKIPPED = ("caption", "cookie", "copyright", "footer", "newsletter", "popup", "related")
 _SELECTORS = [f"[class*={word} i]" for word in _SKIPPED]
 
+_SHALLOW = "body > p, body > * > p"
+_BODY = re.compile(r"<body\b[^<>]*>", re.IGNORECASE)
+_LEVELS = "<div><div><div>"
+
 # Bytes of UTF-8, so that a character of Chinese counts as much as the word it is.
 _LONG = 80  # of a paragraph
 _LONG_IN_LISTS = 20  # where paragraphs hold less than half of the text: recipes, forums, tables
@@ -67,12 +71,14 @@ class _Block:
         return self.bytes >= least and self.links < 0.5 and not self.is_heading
 
 
-def main_text(tree: Any) -> str:
-    """The main text of a parsed page; "" if it has none.
+def main_text(markup: str, tree: Any) -> str:
+    """The main text of a page and its tree; "" if it has none.
 
     A page whose main content is next to nothing is judged as a whole: resiliparse looks for an
     article, and took something else for it.
     """
+    if tree.body.query_selector(_SHALLOW) is not None:
+        tree = _parse_deeper(markup)
     text = _judged(tree, main_content=True)
     if _size(text) < _FEW:
         whole = _judged(tree, main_content=False)
@@ -81,8 +87,21 @@ def main_text(tree: Any) -> str:
     return text
 
 
-def _judged(tree: Any, *, main_content: bool) -> str:
+def _parse_deeper(markup: str) -> Any:
+    """The tree of a page with more levels above its text.
+
+    Resiliparse takes lists near the body for menus, as they are in pages of many levels.
+    """
     # Of an extra; this file is imported with the table of formats.
+    from resiliparse.parse.html import HTMLTree  # pyright: ignore[reportMissingModuleSource]
+
+    body = _BODY.search(markup)
+    at = body.end() if body else 0
+    return HTMLTree.parse(markup[:at] + _LEVELS + markup[at:])
+
+
+def _judged(tree: Any, *, main_content: bool) -> str:
+    # As above.
     from resiliparse.extract.html2text import (  # pyright: ignore[reportMissingModuleSource]
         extract_plain_text,
     )

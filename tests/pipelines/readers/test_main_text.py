@@ -10,8 +10,8 @@ MORE = "In the evening the librarian shuts the windows, turns off the lights and
 
 
 def text_of(body):
-    # Resiliparse takes lists just below the body for menus.
-    return main_text(HTMLTree.parse(f"<body><div><div>{body}</div></div></body>"))
+    markup = f"<html><body class=x>{body}</body></html>"
+    return main_text(markup, HTMLTree.parse(markup))
 
 
 def article(*blocks):
@@ -71,6 +71,13 @@ def test_lists_have_marks_and_tables_have_rows():
     assert "• flour for the bread\n• water of the well" in found
     assert "1. Mix both well.\n2. Wait for an hour." in found
     assert "a\t\tb\nc\t\td" in found
+
+
+def test_lists_of_a_page_without_levels_stay():
+    blocks = f"{p(LONG)}<ul><li>flour</li><li>water</li></ul>{p(MORE)}"
+    due = f"{LONG}\n\n• flour\n• water\n\n{MORE}"
+    assert text_of(blocks) == text_of(f"<main>{blocks}</main>") == due
+    assert main_text(blocks, HTMLTree.parse(blocks)) == due  # without a body's tag
 
 
 def test_preformatted_text_keeps_its_lines():
