@@ -12,7 +12,7 @@ from pydoc_data import topics
 
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *(f"<extra_id_{i}>" for i in range(7))]
 SETS = [
-    ["--task=mlm", "--normalize=nfc", "--min_words=1", "--max_repetition=0.9"],
+    ["--task=mlm"],
     ["--task=mlm", "--mask_unit=word", "--file_format=both"],
     ["--task=mlm", "--mask_unit=span", "--mask_copies=2"],
     ["--task=mlm", "--packing=concat", "--no_static_masking", "--encoding=int64_list"],
@@ -22,6 +22,8 @@ SETS = [
     ["--task=classification"],
     ["--task=qa", "--max_length=256"],
 ]
+CLEANING = ["--normalize=nfc", "--quality=gopher,c4,fineweb", "--near_duplicates=jaccard:0.8"]
+CLEANING += ["--min_words=1", "--max_repetition=0.9"]
 
 
 def main() -> None:
@@ -51,6 +53,7 @@ def main() -> None:
         for number, flags in enumerate(SETS):
             output = f"--output={folder}/set-{number}"
             run("build_shards", f"--input={source}", f"--tokenizer={tokenizer}", output, *flags)
+        run("build_corpus", f"--input={source}", f"--output={folder}/corpus", *CLEANING)
 
 
 def run(command: str, *flags: str) -> None:

@@ -12,26 +12,29 @@ from schemas.features import TASKS
 
 def main(argv: list[str]) -> None:
     """Parses the command line and builds the set, or finds it built."""
-    argv = with_config(
-        argv,
-        "build_shards",
-        _all_flags,
-        check_unknown=lambda flags: check_arguments(flags, *_all_flags()),
-    )
+    argv = with_config(argv, "build_shards", _all_flags, check_unknown=_refuse_unknown)
     options, beam_arguments = parse_options(argv)
     want_addresses(2.4, "build_shards")
-    check_arguments(
-        beam_arguments, BuildOptions, type(options.settings), runner=not options.preflight
-    )
+    own = BuildOptions, type(options.settings)
+    _refuse_unknown(beam_arguments, *own, runner=not options.run.preflight)
     s3_flags.take(beam_arguments)
     leave_out_pandas()
     # --help and a wrong flag are answered without what these import.
-    if options.preflight:
+    if options.run.preflight:
         with_beam()
         from pipelines.runners.preflight.command import preflight_shards as command
     else:
         from pipelines.build.run import build_or_find as command
     command(options, beam_arguments)
+
+
+def _refuse_unknown(arguments: list[str], *own: type, runner: bool = False) -> None:
+    if arguments:
+        # Loads the flags of all rules, and most commands have none that is not known.
+        from pipelines.corpus.cleaning_flags import refuse_cleaning
+
+        refuse_cleaning(arguments, "build_shards")
+        check_arguments(arguments, *(own or _all_flags()), runner=runner)
 
 
 def _all_flags() -> tuple[type, ...]:

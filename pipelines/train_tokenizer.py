@@ -19,13 +19,13 @@ def main(argv: list[str]) -> None:
             argv,
             "train_tokenizer",
             lambda: (TokenizerOptions,),
-            check_unknown=lambda flags: check_arguments(flags, TokenizerOptions),
+            check_unknown=_refuse_unknown,
         ),
         return_unknown_args=True,
         use_underscores=True,
     )
     want_addresses(2, "train_tokenizer")
-    check_arguments(beam_arguments, TokenizerOptions, runner=not options.preflight)
+    _refuse_unknown(beam_arguments, runner=not options.preflight)
     s3_flags.take(beam_arguments)
     leave_out_pandas()
     # --help and a wrong flag are answered without what these import.
@@ -35,6 +35,15 @@ def main(argv: list[str]) -> None:
     else:
         from pipelines.train.run import train_or_find as command
     command(options, beam_arguments)
+
+
+def _refuse_unknown(arguments: list[str], *, runner: bool = False) -> None:
+    if arguments:
+        # Loads the flags of all rules, and most commands have none that is not known.
+        from pipelines.corpus.cleaning_flags import refuse_cleaning
+
+        refuse_cleaning(arguments, "train_tokenizer")
+        check_arguments(arguments, TokenizerOptions, runner=runner)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,17 @@ import hashlib
 import importlib
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
+import numpy as np
+import pyarrow as pa
 import tyro
 
 from pipelines.readers.documents import Documents
+from schemas.drops import total_counts
 from schemas.errors import DataError, UsageError
 
 _LONGEST_REASON = 60
@@ -70,17 +75,51 @@ def load_filter(name: str) -> Callable[[dict[str, Any]], object]:
 def filter_parameters(name: str) -> dict[str, str]:
     """What decides, for the fingerprint: the name, and `filter_sha256` of the function's file.
 
+    Nothing where no function is given.
+
     Raises:
       UsageError: see `load_filter`.
     """
     if not name:
-        return {"filter": ""}
+        return {}
     load_filter(name)
     path = getattr(sys.modules[name.partition(":")[0]], "__file__", None)
     if not path:  # a module that is built in
         return {"filter": name, "filter_sha256": ""}
     with open(path, "rb") as file:
         return {"filter": name, "filter_sha256": hashlib.sha256(file.read()).hexdigest()}
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What is kept of some documents.
+
+    Attributes:
+      documents: those that are kept.
+      dropped: reason to number of the others, with those that were refused when they were read.
+    """
+
+    documents: Documents
+    dropped: dict[str, int]
+
+    @property
+    def read(self) -> int:
+        """Documents found, kept or not."""
+        return len(self.documents.text) + sum(self.dropped.values())
+
+
+def choose_documents(name: str, documents: Documents) -> Chosen:
+    """Drops the documents for which the function of --filter returns a reason; "" drops none.
+
+    Raises:
+      UsageError, DataError: see `ask_filter`.
+    """
+    reasons = ask_filter(name, documents) if name else {}
+    if not reasons:
+        return Chosen(documents, documents.dropped)
+    left = np.delete(np.arange(len(documents.text)), list(reasons))
+    kept = documents.keep(left, documents.columns.take(pa.array(left)))
+    return Chosen(kept, total_counts(documents.dropped, Counter(reasons.values())))
 
 
 def ask_filter(name: str, documents: Documents) -> dict[int, str]:

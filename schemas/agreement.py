@@ -9,7 +9,7 @@ is for `pipelines.verify`. Python 3.8 syntax.
 from typing import TYPE_CHECKING, Dict, Iterator, Optional, Set
 
 from schemas.features import is_training
-from schemas.manifest import DECONTAMINATION, EVALUATION, REJECTED, Manifest, ManifestFile
+from schemas.manifest import EVALUATION, REJECTS, Manifest, ManifestFile
 from schemas.records import framed_bytes, largest_file
 from schemas.statistics import ShardStatistics, Statistics
 
@@ -30,7 +30,7 @@ DUE = (
     TOKENIZER,
 )
 OF_ROWS = ("dataset_info.json", "features.json")  # which TensorFlow Datasets reads
-METADATA = (*DUE, EVALUATION, DECONTAMINATION)  # files that a set may have, beside its rejects
+METADATA = (*DUE, EVALUATION)  # files that a set may have, beside its rejects
 _NPY_HEAD = 128  # bytes before the counts
 _SHOWN = 3  # names in an error
 _MOST_NAMES = 1_000_000  # of shards that are looked for one by one
@@ -132,11 +132,9 @@ def _odd_files(schema: "Schema", stats: Statistics, manifest: Manifest) -> Itera
     evaluated = sum(c.documents for split, c in stats.splits().items() if not is_training(split))
     if evaluated and any(feature.name == "example_id" for feature in schema.features):
         due.add(EVALUATION)
-    if "decontaminate_sha256" in schema.parameters:
-        due.add(DECONTAMINATION)
     for path in sorted(due - others.keys()):
         yield f"MANIFEST.json does not list {path}, which every such set has"
-    for path in sorted(others.keys() - due - set(REJECTED)):
+    for path in sorted(others.keys() - due - {REJECTS}):
         yield f"MANIFEST.json lists {path!r}, which such a set does not have"
 
 

@@ -5,11 +5,11 @@ task which refused a document, such as not_utf8; or of a rule, FAMILY:RULE: `gop
 `filter:spam` of the user's function. Documents read = kept + all that were
 dropped. What filters count besides is `observed`.
 
-The funnel has sizes by reason. A document is *given* once it could be read and its task takes it;
-refused ones are in rejects/. Each given document is kept, or removed for one reason:
+A corpus' funnel has sizes by reason. A document is *given* once it could be read; refused ones are
+in rejects/. Each given document is kept, or removed for one reason:
 
     text_bytes given = text_bytes of the kept + of all removed + what edits took from the kept
-    tokens given = tokens of the kept + of all removed
+    words given = words of the kept + of all removed
 
 Samples are the documents with the smallest hashes: the same ones for any way to run. Python 3.8
 syntax.
@@ -147,7 +147,7 @@ class Sample:
 
     Attributes:
       document: its hash, 32 hexadecimal digits.
-      excerpt: how it begins; of one that was left out after the shuffle, as its ids spell it.
+      excerpt: how it begins.
       detail: what more is known of the reason; of near-duplicates, what they are near:
         "similarity 0.871 to 04d2ddc2..."; "" of others.
     """
@@ -174,13 +174,13 @@ class Removed:
     Attributes:
       documents: how many.
       text_bytes: UTF-8 bytes of them.
-      tokens: that the tokenizer made of them.
+      words: of them, between white space.
       samples: those with the smallest hashes, each once, by hash.
     """
 
     documents: int = 0
     text_bytes: int = 0
-    tokens: int = 0
+    words: int = 0
     samples: Tuple[Sample, ...] = ()
 
     def __post_init__(self) -> None:
@@ -194,11 +194,11 @@ class Removed:
             )
 
 
-SIZES = ("documents", "text_bytes", "tokens")
+SIZES = ("documents", "text_bytes", "words")
 
 
 def sizes(counted: "Removed | Funnel") -> Dict[str, int]:
-    """Its documents, text_bytes and tokens."""
+    """Its documents, text_bytes and words."""
     return {name: getattr(counted, name) for name in SIZES}
 
 
@@ -209,7 +209,7 @@ class Funnel:
     Attributes:
       documents: given.
       text_bytes: UTF-8 bytes of them, normalized.
-      tokens: that the tokenizer made of them; of edited documents, after the edits.
+      words: of them, between white space; of edited documents, after the edits.
       edited_bytes: that edits took from the documents which were kept.
       removed: reason to what was left out for it.
       edited_words: that edits took from the documents which were kept.
@@ -217,7 +217,7 @@ class Funnel:
 
     documents: int = 0
     text_bytes: int = 0
-    tokens: int = 0
+    words: int = 0
     edited_bytes: int = 0
     removed: Dict[str, Removed] = field(default_factory=dict)
     edited_words: int = 0
@@ -254,12 +254,12 @@ class Funnel:
         """What does not add up, each a sentence.
 
         Args:
-          kept: documents, text_bytes and tokens of the set.
+          kept: documents, text_bytes and words of the corpus.
           dropped: reason to number of all documents that were left out.
         """
         for name, given in sizes(self).items():
             removed = sum(getattr(one, name) for one in self.removed.values())
-            edited = {"text_bytes": self.edited_bytes, "tokens": self.edited_words}.get(name, 0)
+            edited = {"text_bytes": self.edited_bytes, "words": self.edited_words}.get(name, 0)
             if given != kept[name] + removed + edited:
                 yield (
                     f"funnel: {name} given {given:,} != kept {kept[name]:,} + removed {removed:,}"

@@ -30,8 +30,9 @@ MANIFEST = "MANIFEST.json"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # What may be as large as the documents; others are read whole, and are bounded.
 EVALUATION = "evaluation.jsonl"
-REJECTED = ("rejects/contamination.jsonl", "rejects/filtered.jsonl", "rejects/rejects.jsonl")
-DECONTAMINATION = "decontamination.json"  # of sets with targets, which schema.json says
+REJECTS = "rejects/rejects.jsonl"
+REJECTED = ("rejects/contamination.jsonl", "rejects/filtered.jsonl", REJECTS)
+DECONTAMINATION = "decontamination.json"  # of a corpus
 
 
 def check_version(version: int) -> None:

@@ -4,23 +4,19 @@ Counts are kept per shard and only ever added up, so that workers combine them i
 """
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Tuple
 
 import numpy as np
 
 from schemas.drops import (
     BY_SHARD,
     MOST,
-    SIZES,
-    Funnel,
-    Observed,
     check_counts,
     describe_dropped,
     total_counts,
-    total_observed,
 )
 from schemas.errors import DataError
 from schemas.features import MAX_TOKENS
@@ -170,10 +166,6 @@ class Statistics:
       source_bytes: read from the inputs, after decompression.
       documents_guarded: encoded by the reference tokenizer, because the fast engine might differ.
       shards: name ("train-00000-of-00004") to its counts.
-      observed: what filters counted besides, by section and name; in stats.json only if there is
-        any: {"language": {"nb": 812, "da": 3}}.
-      funnel: sizes and samples of what was left out; None where nobody asked, and then stats.json
-        has no such field.
     """
 
     documents_read: int = 0
@@ -181,14 +173,10 @@ class Statistics:
     source_bytes: int = 0
     documents_guarded: int = 0
     shards: Dict[str, ShardStatistics] = field(default_factory=dict)
-    observed: Observed = field(default_factory=dict)
-    funnel: Optional[Funnel] = None
 
     def __post_init__(self) -> None:
         """Refuses counts that are below zero."""
         check_counts(self.dropped)
-        for counts in self.observed.values():
-            check_counts(counts)
         for name in ("documents_read", "source_bytes", "documents_guarded"):
             check_counts({name: getattr(self, name)})
 
@@ -204,15 +192,12 @@ class Statistics:
                 "a shard was counted twice, since the runner delivered a report twice: run the "
                 "same command again"
             )
-        funnels = [part.funnel for part in parts if part.funnel is not None]
         return Statistics(
             documents_read=sum(part.documents_read for part in parts),
             dropped=total_counts(*(part.dropped for part in parts)),
             source_bytes=sum(part.source_bytes for part in parts),
             documents_guarded=sum(part.documents_guarded for part in parts),
             shards=shards,
-            observed=total_observed(part.observed for part in parts),
-            funnel=Funnel.sum(funnels) if funnels else None,
         )
 
     def splits(self) -> Dict[str, ShardStatistics]:
@@ -246,12 +231,7 @@ class Statistics:
         """
         own = {f.name: getattr(self, f.name) for f in fields(self)}
         own[_REJECTED] = own.pop("dropped")
-        if not self.observed:  # so that sets without such filters are as they were
-            del own["observed"]
         own["shards"] = {name: _plain(counts) for name, counts in self.shards.items()}
-        del own["funnel"]
-        if self.funnel is not None:  # sets for which nobody asked are as they were
-            own["funnel"] = asdict(self.funnel)
         return dict(own, **self.derive(row_tokens))
 
     def derive(self, row_tokens: int) -> Dict[str, Any]:
@@ -277,7 +257,6 @@ class Statistics:
                 "build the set anew"
             )
         own = {name: value for name, value in values.items() if name not in DERIVED}
-        own.setdefault("observed", {})
         if "dropped" in own:
             raise DataError(f"{source}: the field 'dropped' is unknown: build the set anew")
         own["dropped"] = own.pop(_REJECTED, None)
@@ -286,8 +265,6 @@ class Statistics:
                 name: _gather_dropped(shard, f"{source}: shards.{name}")
                 for name, shard in own["shards"].items()
             }
-        if own.setdefault("funnel", None) is None and "funnel" in values:
-            raise DataError(f"{source}: funnel is None: build the set anew")
         stats = from_json(Statistics, own, source)
         due = stats.derive(row_tokens)
         for name in DERIVED:
@@ -322,7 +299,4 @@ class Statistics:
                 binned, counted = sum(getattr(shard, bins)), getattr(shard, what)
                 if binned != counted:
                     broken.append(f"{name}: {what} in {bins} {binned:,} != {what} {counted:,}")
-        if self.funnel is not None:
-            kept = {name: getattr(total, name) for name in SIZES}
-            broken += self.funnel.broken_equations(kept, dropped)
         return broken

@@ -42,7 +42,7 @@ FLOORS = [
     {"corpus/check", "corpus/paragraphs"},
     {"corpus/job"},
     {"corpus/options"},
-    {"corpus/report"},
+    {"corpus/cleaning_flags", "corpus/report"},
     {"corpus/publish"},
     {"corpus/transforms"},
     {"corpus/run"},

@@ -2,11 +2,9 @@
 
 import os
 from dataclasses import dataclass, field
-from itertools import chain
 
 import numpy as np
 
-from pipelines.corpus.decontamination.hits import Hit, add_hits
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.rows.evaluation import EvaluationLine
 from pipelines.rows.routing import Routes
@@ -26,10 +24,10 @@ class Job(BlockJob):
 
     schema: Schema
     task: Task
+    filter: str  # the user's function, which chooses documents; "" for none
     output: str  # the dataset's directory, which holds the staging folder
     max_rejects: int  # a run with more fails; below 0 for no limit
     config: bytes  # the file that repeats the run
-    explain: bool = False  # whether what is dropped is measured by reason, and sampled
     resume: bool = False  # whether finished shards are noted, and taken from an earlier run
 
     def locate(self, name: str) -> str:
@@ -67,10 +65,9 @@ def share_tokenizer(tokenizer: LoadedTokenizer) -> None:
 class SetReport(BlockReport):
     """What a bundle of blocks or a shard reports."""
 
-    ADDED = {"token_counts": add_token_counts, "hits": lambda hits: add_hits(chain(*hits))}
+    ADDED = {"token_counts": add_token_counts}
 
     statistics: Statistics = field(default_factory=Statistics)
     files: tuple[ManifestFile, ...] = ()
     evaluation: tuple[EvaluationLine, ...] = ()
     token_counts: np.ndarray = field(default_factory=lambda: NO_COUNTS, compare=False)
-    hits: tuple[Hit, ...] = ()  # what documents have in common with evaluation texts

@@ -8,19 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Generic, Literal, TypeVar
 
 import tyro
 
-from pipelines.corpus.filters import Filters
-from pipelines.input_options import (
-    FilterFlags,
-    InputFlags,
-    InputFormat,
-    Inputs,
-    MaxDocumentBytes,
-    MaxRejects,
-    TextDocument,
-)
-from pipelines.readers.documents import MAX_DOCUMENT_BYTES
-from pipelines.readers.sources import AUTO, Block, Source, plan_blocks
+from pipelines.input_options import InputFlags, Reading
+from pipelines.readers.sources import Block, Source, plan_blocks
 from pipelines.tasks.task import Task, task_class
+from pipelines.user_filter import FilterFlag, check_name, filter_parameters
 from pipelines.writers.document_formats.document_format import refuse_formats
 from schemas.errors import UsageError
 from schemas.features import MAX_TOKENS, TASKS, task_features
@@ -34,9 +25,6 @@ if TYPE_CHECKING:
 
 N = TypeVar("N", int, float)
 T = TypeVar("T", bound=Task)
-# Filters whose removals `documents_dropped` explains well enough: --explain stays off by default.
-_PLAIN = "normalize sizes filter keep_rejects".split()
-_READING = {"input_format": AUTO, "max_document_bytes": MAX_DOCUMENT_BYTES}  # if not the default
 _SHARD_BYTES = 32 << 20  # of input, a shard: a second of work; some for every core of a laptop
 _FORMATS_HELP = (
     "array_record for random access, tfrecord for tf.data, or both. Of --task=tokens one or more, "
@@ -45,16 +33,14 @@ _FORMATS_HELP = (
 _MOST_SHARDS_BITS = 16  # 65,536: 10 TB in shards of 160 MB
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuildOptions(InputFlags, Generic[T]):
-    """Text in, packed and masked shards out.
+@dataclass(frozen=True)
+class SplitFlags:
+    """Which documents go to which split, and a split's shards."""
 
-    Each task has flags of its own: --task=clm --help shows those of clm. Flags that are not listed
-    go to Beam (--runner=..., --direct_num_workers=...). --config=FILE.yaml holds flags; those of
-    the command line win.
-    """
-
-    input: Inputs = ()
+    splits: str = "train:0.98,validation:0.02"
+    """Names and shares; a document's content decides where it goes."""
+    num_shards: str = "auto"
+    """Shards of the largest split (others in proportion), or name:number for each split."""
     train_input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """In place of --input and --splits: files of the split train. Documents that are in another
     split too are taken out of it."""
@@ -62,34 +48,70 @@ class BuildOptions(InputFlags, Generic[T]):
     """Files of the split validation."""
     test_input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Files of the split test."""
-    tokenizer: str
-    """A tokenizer.json, or a directory that holds one (or vocab.json and merges.txt): a model's,
-    one of train_tokenizer, another shard set."""
-    output: str
-    """The directory of the shard set."""
-    task: Annotated[str, tyro.conf.arg(help=f"What the rows are for: {', '.join(TASKS)}.")] = "mlm"
-    max_length: int = 128
-    """Tokens a row, at most 65,535: a place in a row is stored in 16 bits."""
-    document: TextDocument = "line"
-    input_format: InputFormat = AUTO
-    max_document_bytes: MaxDocumentBytes = MAX_DOCUMENT_BYTES
-    splits: str = "train:0.98,validation:0.02"
-    """Names and shares; a document's content decides where it goes."""
-    num_shards: str = "auto"
-    """Shards of the largest split (others in proportion), or name:number for each split."""
-    seed: int = 0
-    """Of every random choice."""
-    file_format: Annotated[str, tyro.conf.arg(help=_FORMATS_HELP)] = "array_record"
-    encoding: Literal["bytes", "int64_list"] = "bytes"
-    """How a feature is stored in tf.train.Example: one blob, or the classic list."""
+
+    def given(self) -> dict[str, tuple[str, ...]]:
+        """Inputs by split, where each split has its own."""
+        given = {"test": self.test_input, "train": self.train_input}
+        given["validation"] = self.validation_input
+        return {split: patterns for split, patterns in given.items() if patterns}
+
+    def shares(self) -> dict[str, float]:
+        """--splits, parsed: {"train": 0.98, "validation": 0.02}; of given splits all are 0."""
+        flag = self.splits
+        if given := self.given():
+            return dict.fromkeys(given, 0.0)
+        shares = _numbers(float, "--splits", flag)
+        for name, share in shares.items():
+            if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+                raise UsageError(f"--splits={flag}: the name {name!r} is not like train_2")
+            if not share > 0:  # nan is not
+                raise UsageError(f"--splits={flag}: the share of {name} is not above 0")
+        if not abs(sum(shares.values()) - 1) < 1e-9:
+            raise UsageError(
+                f"--splits={flag}: the shares add up to {sum(shares.values()):g}, not to 1"
+            )
+        return dict(sorted(shares.items()))  # the order of the flag means nothing
+
+    def shards(self, bytes_of: dict[str, int]) -> dict[str, int]:
+        """Number of shards of each split.
+
+        Args:
+          bytes_of: of the inputs, by split ("" where documents go by their hash); with
+            --num_shards=auto they decide.
+        """
+        shares, flag = self.shares(), self.num_shards
+        total_bytes = max(bytes_of.values(), default=0)
+        if ":" in flag:
+            counts = _numbers(int, "--num_shards", flag)
+            if set(counts) != set(shares):
+                raise UsageError(
+                    f"--num_shards={flag} names {', '.join(counts)}, where the splits "
+                    f"are {', '.join(shares)}"
+                )
+        else:
+            if self.given():
+                shares = {split: max(1, bytes_of.get(split, 0)) for split in shares}
+            largest = max(shares.values())
+            most = (
+                _auto_shards(total_bytes)
+                if flag == "auto"
+                else _number(int, "--num_shards", flag, flag)
+            )
+            counts = {
+                name: max(1, round(most * share / largest)) if most > 0 else most
+                for name, share in shares.items()
+            }
+        if not all(1 <= count <= 99_999 for count in counts.values()):
+            raise UsageError(f"--num_shards={flag}: from 1 to 99999")
+        return counts
+
+
+@dataclass(frozen=True)
+class RunFlags:
+    """How the command runs; no flag of these changes a byte of the dataset."""
+
     exchange: Literal["auto", "files", "runner"] = "auto"
     """What carries tokens from blocks to shards: scratch files on one machine, or the runner."""
-    filters: FilterFlags = Filters()
-    max_rejects: MaxRejects = 1000
-    explain: Literal["always", "never"] | None = None
-    """Whether stats.json and report.html say, by reason, how many bytes and tokens the documents
-    have that are left out, and show some of them. What filters drop is tokenized for it. By default
-    where flags ask for more than --normalize, sizes, --max_repetition and --filter."""
     overwrite: bool = False
     """Replace what another run left in the output directory."""
     resume: bool = False
@@ -98,6 +120,35 @@ class BuildOptions(InputFlags, Generic[T]):
     """Print the plan and stop."""
     preflight: bool = False
     """Look for what would fail on the runner (flags, buckets, packages, keys, memory) and stop."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions(Generic[T]):
+    """Documents in, packed and masked shards out.
+
+    build_corpus cleans text, and --input takes the corpus that it leaves. Each task has flags of
+    its own: --task=clm --help shows those of clm. Flags that are not listed go to Beam
+    (--runner=..., --direct_num_workers=...). --config=FILE.yaml holds flags; those of the command
+    line win.
+    """
+
+    tokenizer: str
+    """A tokenizer.json, or a directory that holds one (or vocab.json and merges.txt): a model's,
+    one of train_tokenizer, another shard set."""
+    output: str
+    """The directory of the shard set."""
+    task: Annotated[str, tyro.conf.arg(help=f"What the rows are for: {', '.join(TASKS)}.")] = "mlm"
+    max_length: int = 128
+    """Tokens a row, at most 65,535: a place in a row is stored in 16 bits."""
+    filter: FilterFlag = ""
+    seed: int = 0
+    """Of every random choice."""
+    file_format: Annotated[str, tyro.conf.arg(help=_FORMATS_HELP)] = "array_record"
+    encoding: Literal["bytes", "int64_list"] = "bytes"
+    """How a feature is stored in tf.train.Example: one blob, or the classic list."""
+    reading: Reading = InputFlags()
+    splitting: tyro.conf.OmitArgPrefixes[SplitFlags] = SplitFlags()
+    run: tyro.conf.OmitArgPrefixes[RunFlags] = RunFlags()
     settings: tyro.conf.OmitArgPrefixes[T]
     """The task's own flags."""
 
@@ -109,40 +160,21 @@ class BuildOptions(InputFlags, Generic[T]):
             raise UsageError(f"--max_length={self.max_length}: from 1 to {MAX_TOKENS - 1}")
         if not 0 <= self.seed < 1 << 64:
             raise UsageError(f"--seed={self.seed}: from 0 to 2**64 - 1")
-        if self.given_splits() and self.input:
+        if self.splitting.given() and self.reading.input:
             raise UsageError(
                 "--input is cut into splits by hash, and --train_input and its like are splits as "
                 "they stand: give the one or the others"
             )
-        texts = sum(role.values.is_text for role in self.settings.roles())
-        self.filters.check_texts(texts, f"--task={self.task}")
+        check_name(self.filter)
         self.sources()
-        self.shares()
-        self.shards({})
+        self.splitting.shards({})
         self.formats()
-
-    @property
-    def explains(self) -> bool:
-        """Whether what is left out is measured by reason, and sampled."""
-        if self.explain is not None:
-            return self.explain == "always"
-        plain = {name: getattr(Filters(), name) for name in _PLAIN}
-        return replace(self.filters, **plain) != Filters()
-
-    def given_splits(self) -> dict[str, tuple[str, ...]]:
-        """Inputs by split, where each split has its own."""
-        given = {
-            "test": self.test_input,
-            "train": self.train_input,
-            "validation": self.validation_input,
-        }
-        return {split: patterns for split, patterns in given.items() if patterns}
 
     def sources(self) -> dict[str, Source]:
         """What to read, by split; {"": source} where documents go by their hash."""
-        patterns = self.given_splits() or {"": self.input}
+        patterns = self.splitting.given() or {"": self.reading.input}
         roles = self.settings.roles()
-        return {split: self.source_of(some, roles) for split, some in patterns.items()}
+        return {split: self.reading.source(roles, some) for split, some in patterns.items()}
 
     @property
     def source(self) -> Source:
@@ -161,55 +193,6 @@ class BuildOptions(InputFlags, Generic[T]):
             for block in plan_blocks(source)
         ]
         return [replace(block, index=index) for index, block in enumerate(blocks)]
-
-    def shares(self) -> dict[str, float]:
-        """--splits, parsed: {"train": 0.98, "validation": 0.02}; of given splits all are 0."""
-        if given := self.given_splits():
-            return dict.fromkeys(given, 0.0)
-        shares = _numbers(float, "--splits", self.splits)
-        for name, share in shares.items():
-            if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-                raise UsageError(f"--splits={self.splits}: the name {name!r} is not like train_2")
-            if not share > 0:  # nan is not
-                raise UsageError(f"--splits={self.splits}: the share of {name} is not above 0")
-        if not abs(sum(shares.values()) - 1) < 1e-9:
-            raise UsageError(
-                f"--splits={self.splits}: the shares add up to {sum(shares.values()):g}, not to 1"
-            )
-        return dict(sorted(shares.items()))  # the order of the flag means nothing
-
-    def shards(self, bytes_of: dict[str, int]) -> dict[str, int]:
-        """Number of shards of each split.
-
-        Args:
-          bytes_of: of the inputs, by split ("" where documents go by their hash); with
-            --num_shards=auto they decide.
-        """
-        shares = self.shares()
-        total_bytes = max(bytes_of.values(), default=0)
-        if ":" in self.num_shards:
-            counts = _numbers(int, "--num_shards", self.num_shards)
-            if set(counts) != set(shares):
-                raise UsageError(
-                    f"--num_shards={self.num_shards} names {', '.join(counts)}, where the splits "
-                    f"are {', '.join(shares)}"
-                )
-        else:
-            if self.given_splits():
-                shares = {split: max(1, bytes_of.get(split, 0)) for split in shares}
-            largest = max(shares.values())
-            most = (
-                _auto_shards(total_bytes)
-                if self.num_shards == "auto"
-                else _number(int, "--num_shards", self.num_shards, self.num_shards)
-            )
-            counts = {
-                name: max(1, round(most * share / largest)) if most > 0 else most
-                for name, share in shares.items()
-            }
-        if not all(1 <= count <= 99_999 for count in counts.values()):
-            raise UsageError(f"--num_shards={self.num_shards}: from 1 to 99999")
-        return counts
 
     def formats(self) -> tuple[str, ...]:
         """--file_format, parsed: ("array_record", "tfrecord")."""
@@ -232,12 +215,13 @@ class BuildOptions(InputFlags, Generic[T]):
         """
         contract = self.settings.contract(tokenizer, self.max_length)
         roles = {f"{role.name}_field": role.field for role in self.settings.roles()}
-        reading = {name: getattr(self, name) for name in _READING}
+        default = InputFlags().parameters()
+        reading = self.reading.parameters().items()
         parameters = {
-            "document": self.document,
-            **{name: value for name, value in reading.items() if value != _READING[name]},
+            "document": self.reading.document,
+            **{name: value for name, value in reading if value != default[name]},
             **roles,
-            **self.filters.parameters(),
+            **filter_parameters(self.filter),
             **contract.pop("parameters"),
         }
         schema = Schema(
@@ -250,8 +234,8 @@ class BuildOptions(InputFlags, Generic[T]):
             all_special_ids=tuple(tokenizer.all_special_ids),
             tokenizer_sha256=tokenizer.sha256,
             golden=tokenizer.golden,
-            splits=self.shares(),
-            shards=self.shards(bytes_of),
+            splits=self.splitting.shares(),
+            shards=self.splitting.shards(bytes_of),
             seed=self.seed,
             encoding=self.encoding,
             file_formats=self.formats(),

@@ -23,7 +23,6 @@ from rich.filesize import decimal
 from pipelines.build.make_shard import RowMaker, stage_shard
 from pipelines.build.options import BuildOptions
 from pipelines.build.route_examples import route_examples
-from pipelines.corpus.filter_documents import filter_documents
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.readers.documents import Documents, join_documents
 from pipelines.readers.formats.table import FORMATS
@@ -33,6 +32,7 @@ from pipelines.rows.example_batch import join, keep
 from pipelines.rows.routing import Routes
 from pipelines.runners.block_run import BlockRun
 from pipelines.storage import store
+from pipelines.user_filter import choose_documents
 from pipelines.writers.output_directory import other_sizes, set_of
 from schemas.commands.terminal import number_of
 from schemas.drops import Drop, describe_dropped, total_counts
@@ -83,11 +83,11 @@ class Run:
         on = BlockRun(
             "build_shards",
             options.source,
-            options.filters,
             blocks,
             beam_arguments,
             how,
-            options.exchange,
+            options.run.exchange,
+            filter=options.filter,
         )
         return Run(options, options.schema(tokenizer, bytes_of), tokenizer, on)
 
@@ -249,9 +249,8 @@ def _make(
     """
     schema, task = run.schema, run.options.settings
     routes = Routes.of_schema(schema)
-    filters, roles = run.on.filters.of_split(split), run.on.source.roles
-    filtered = filter_documents(filters, documents, roles)
-    routed = route_examples(filtered.documents, task, run.tokenizer, schema, split)
+    chosen = choose_documents(run.options.filter, documents)
+    routed = route_examples(chosen.documents, task, run.tokenizer, schema, split)
     # Batches for other splits than a given one are hashes alone, of what that split holds out.
     rows = dict.fromkeys([split] if split else schema.splits, 0)
     batches: dict[str, list[bytes]] = {name: [] for name in rows}
@@ -282,7 +281,7 @@ def _make(
         "shard_bytes": shard_bytes,
         "scratch_bytes": sum(len(batch) for own in batches.values() for batch in own),
     }
-    return numbers, total_counts(counts.dropped, filtered.dropped, routed.dropped), rows
+    return numbers, total_counts(counts.dropped, chosen.dropped, routed.dropped), rows
 
 
 @dataclass(frozen=True)
@@ -332,7 +331,7 @@ class Plan:
         """What the output directory holds, and what the run would do about it."""
         if not store.exists(os.path.join(self.output, MANIFEST)):
             return "nothing: the set is made"
-        overwrite, replaced = self.run.options.overwrite, "it is replaced (--overwrite)"
+        overwrite, replaced = self.run.options.run.overwrite, "it is replaced (--overwrite)"
         try:
             found = set_of(self.output)
         except DataError as error:

@@ -1,7 +1,6 @@
 """The last step of build_shards: checks what all workers said, writes sidecars and manifest."""
 
 from pipelines.build.job import Job, SetReport
-from pipelines.corpus.decontamination.hits import hits_file
 from pipelines.inspection.read_rows import sample_rows
 from pipelines.inspection.report.content import SetContent
 from pipelines.inspection.report.page import report_file
@@ -10,12 +9,12 @@ from pipelines.rows.evaluation import evaluation_file
 from pipelines.runners.shuffle import AGAIN, and_more, check_deliveries
 from pipelines.storage import store
 from pipelines.writers import shard_files
-from pipelines.writers.rejects import collect, rejects_file
+from pipelines.writers.rejects import rejects_file
 from pipelines.writers.tfds_info import tfds_files
 from pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from schemas.commands.flag_file import CONFIG
 from schemas.errors import DataError
-from schemas.manifest import DECONTAMINATION, Manifest
+from schemas.manifest import Manifest
 from schemas.sidecar import Inputs
 from schemas.typed_json import to_json
 
@@ -28,18 +27,12 @@ def publish_set(report: SetReport, job: Job) -> Manifest:
     """
     check_complete(report, job)
     check_report(report, job)
-    names = ["tokenizer.json"]
-    if job.filters.decontamination.decontaminate:
-        names.append(DECONTAMINATION)
+    tokenizer = store.read(job.locate("tokenizer.json"))
     return shard_files.publish(
         job.output,
         job.run,
         job.schema.fingerprint,
-        [
-            *report.files,
-            *collect(report.stashed, job.staging),
-            *(shard_files.describe_file(name, store.read(job.locate(name))) for name in names),
-        ],
+        [*report.files, shard_files.describe_file("tokenizer.json", tokenizer)],
         _sidecars(report, job),
     )
 
@@ -54,7 +47,6 @@ def _sidecars(report: SetReport, job: Job) -> dict[str, bytes]:
         **tfds_files(schema, report.files, report.statistics),
         **evaluation_file(report.evaluation, ids_differ=job.task.ids_differ),
         **rejects_file(report.rejects),
-        **hits_file(report.hits),
         TOKEN_COUNTS: counts_bytes(report.token_counts),
         **report_file(lambda: _content(report, job, inputs)),
         CONFIG: job.config,

@@ -13,8 +13,8 @@ from pipelines.rows.example_batch import COPIES, MARK, ExampleBatch, without_rep
 from pipelines.rows.ragged import Ragged
 from pipelines.rows.routing import Routes, joint_digests
 from pipelines.tasks.task import Examples, Task
-from schemas.drops import Funnel, mark_of, total_counts
-from schemas.features import is_training, token_dtype
+from schemas.drops import mark_of, total_counts
+from schemas.features import is_training
 from schemas.sidecar import Schema
 
 
@@ -26,24 +26,18 @@ class RoutedExamples:
     rejects: tuple[Reject, ...] = ()  # by the task
     dropped: Mapping[str, int] = field(default_factory=dict)  # documents without an example
     guarded: int = 0  # documents that the reference tokenizer encoded
-    sent: Funnel = Funnel()  # documents, bytes and tokens of the batches, repeats included
 
 
-@dataclass(frozen=True)
-class Tokenized:
-    """Examples of some documents, and where they go."""
-
-    made: Examples
-    whole: ExampleBatch  # the same as one batch
-    digests: np.ndarray  # of the documents, uint8 [n, 16]
-    routing: np.ndarray  # which decide where they go, uint8 [n, 16]
-    route_D: np.ndarray  # where they go, int64 [n]
-
-
-def tokenize(
+def route_examples(
     documents: Documents, task: Task, tokenizer: LoadedTokenizer, schema: Schema, split: str
-) -> Tokenized:
-    """Makes examples of documents that were given for a split; "" to go by their hash."""
+) -> RoutedExamples:
+    """Makes examples of documents that were given for a split, and sorts them by route.
+
+    Documents go by their hash where the split is "".
+    """
+    count = len(documents.text)
+    if not count:
+        return RoutedExamples([])
     routes = Routes.of_schema(schema)
     digests = joint_digests([documents.columns[name] for name in task.identity()])
     routing = digests
@@ -51,42 +45,26 @@ def tokenize(
         routing = joint_digests([documents.columns[name] for name in task.routed_by()])
     route_D = routes.of_split(routing, split) if split else routes.of(routing)
     made = task.examples(documents, tokenizer, schema, _is_trained(routes)[route_D])
-    whole = _example_batch(text_bytes(documents.columns, task), made, digests)
-    return Tokenized(made, whole, digests, routing, route_D)
-
-
-def route_examples(
-    documents: Documents, task: Task, tokenizer: LoadedTokenizer, schema: Schema, split: str
-) -> RoutedExamples:
-    """Makes examples, as `tokenize` does, and sorts them by route."""
-    count = len(documents.text)
-    if not count:
-        return RoutedExamples([])
-    routes = Routes.of_schema(schema)
-    tokenized = tokenize(documents, task, tokenizer, schema, split)
-    made, whole = tokenized.made, tokenized.whole
+    whole = _example_batch(_text_bytes(documents.columns, task), made, digests)
     has_ids_E = np.diff(made.ragged["ids"][1]) > 0
-    route_E = np.where(has_ids_E, tokenized.route_D[made.document_E], -1)
+    route_E = np.where(has_ids_E, route_D[made.document_E], -1)
     gone = np.ones(count, bool)
     gone[made.document_E[has_ids_E]] = False
     gone[list(made.rejects)] = False
     if "evaluation" in made.ragged:
         whole = _clear(whole, "evaluation", _is_trained(routes)[route_E])
-    sizes = whole.sizes(token_dtype(schema.vocab_size))
     whole, kept = without_repeats(whole)
     batches = _by_route(whole, route_E[kept])
     if split and not is_training(split):
-        held_out = _held_out(tokenized.digests, made)
+        held_out = _held_out(digests, made)
         for other in filter(is_training, routes.splits):
-            batches += _by_route(held_out, routes.of_split(tokenized.routing, other))
+            batches += _by_route(held_out, routes.of_split(routing, other))
     rejects = tuple(
         documents.reject(number, reason, detail)
         for number, (reason, detail) in sorted(made.rejects.items())
     )
     dropped = total_counts({"no_tokens": int(gone.sum())}, count_reasons(rejects))
-    documents_sent, bytes_sent, tokens_sent = (int(size[has_ids_E].sum()) for size in sizes)
-    sent = Funnel(documents_sent, bytes_sent, tokens_sent)
-    return RoutedExamples(batches, rejects, dropped, made.guarded, sent)
+    return RoutedExamples(batches, rejects, dropped, made.guarded)
 
 
 def _is_trained(routes: Routes) -> np.ndarray:
@@ -94,16 +72,15 @@ def _is_trained(routes: Routes) -> np.ndarray:
     return np.array([is_training(name) for name in routes.split_names()])
 
 
-def texts_of(task: Task) -> list[str]:
-    """The roles that are a document's text: not ids, which may differ where documents are equal."""
-    return [role.name for role in task.roles() if role.values.is_text or role.values.is_json]
+def _text_bytes(columns: pa.RecordBatch, task: Task) -> np.ndarray:
+    """UTF-8 bytes of the roles that are each document's text: int64 [n].
 
-
-def text_bytes(columns: pa.RecordBatch, task: Task) -> np.ndarray:
-    """UTF-8 bytes of each document: int64 [n]."""
+    Ids are none, which may differ where documents are equal.
+    """
     total = np.zeros(len(columns), np.int64)
-    for name in texts_of(task):
-        total += pc.binary_length(columns[name]).to_numpy()
+    for role in task.roles():
+        if role.values.is_text or role.values.is_json:
+            total += pc.binary_length(columns[role.name]).to_numpy()
     return total
 
 

@@ -10,8 +10,6 @@ from pipelines.build.job import Job, share_tokenizer
 from pipelines.build.options import BuildOptions
 from pipelines.build.plan import Plan, Run, estimate
 from pipelines.build.summary import print_plan, print_summary
-from pipelines.corpus.decontamination.finders import put_index
-from pipelines.corpus.targets.prepare import find_targets, prepare_filters, with_index
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.readers.label_values import find_labels
 from pipelines.readers.sources import Block, has_blocks
@@ -51,20 +49,20 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
     tokenizer = load_tokenizer(options.tokenizer)
     beam_arguments, how = choose_runner(beam_arguments, sum(block.bytes for block in blocks))
     run = Run.of(options, tokenizer, blocks, beam_arguments, how)
-    if options.dry_run:
-        print_plan(_plan(run), _console)
+    if options.run.dry_run:
+        print_plan(Plan(run, estimate(run)), _console)
         return
     try:
         found = find_or_make(
             options.output,
             lambda: _find_finished(run),
             lambda staging: _build(run, staging),
-            resume=keep_finished if options.resume else None,
+            resume=keep_finished if options.run.resume else None,
         )
     except KeyboardInterrupt as stop:
         kept = "its finished shards are kept, and the same command goes on with them"
         lost = "nothing is kept; run it with --resume to keep finished shards"
-        raise KeyboardInterrupt(kept if options.resume else lost) from stop
+        raise KeyboardInterrupt(kept if options.run.resume else lost) from stop
     if found is not None:
         _console.print(
             f"{options.output} holds this very set already (fingerprint "
@@ -79,9 +77,9 @@ def _find_finished(run: Run) -> SetInfo | None:
     """The set that is asked for, if it is there; see `find_finished_set`."""
     options = run.options
     refuse_others(options.output, MANIFEST)
-    if options.overwrite:
+    if options.run.overwrite:
         return None
-    return find_finished_set(options.output, run.schema, run.on.blocks, explain=options.explains)
+    return find_finished_set(options.output, run.schema, run.on.blocks)
 
 
 def complete(
@@ -104,8 +102,7 @@ def _build(run: Run, staging: Staging) -> None:
         _console.print(f"{finished:,} shards are there that an earlier run finished")
     write_file(os.path.join(folder, "tokenizer.json"), run.tokenizer.json)
     on.prepare(staging, _console.print)
-    run = replace(run, on=prepare_filters(on, staging, _console.print))
-    run.on.execute(
+    on.execute(
         wire(run, staging),
         staging,
         is_done=lambda: not has_blocks(folder),  # publishing removes the folder
@@ -131,21 +128,11 @@ def wire(run: Run, staging: Staging) -> "Callable[[beam.Pipeline], None]":
             schema=run.schema,
             task=options.settings,
             output=options.output,
-            max_rejects=options.max_rejects,
+            filter=options.filter,
+            max_rejects=options.reading.max_rejects,
             config=config_bytes("pipelines.build_shards", options),
-            explain=options.explains,
-            resume=options.resume,
+            resume=options.run.resume,
         )
         _ = pipeline | BuildShards(job)
 
     return build
-
-
-def _plan(run: Run) -> Plan:
-    """Estimates from a sample of the inputs what the run will take."""
-    filters = run.options.filters
-    if filters.decontamination.decontaminate:
-        index = find_targets(filters.decontamination, _console.print)
-        filters = with_index(filters, put_index(index, None))
-    run = replace(run, on=replace(run.on, filters=filters))
-    return Plan(run, estimate(run))

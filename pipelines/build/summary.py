@@ -14,7 +14,7 @@ from rich.filesize import decimal
 from pipelines.build.plan import Plan, plan_facts, warnings
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.host.tables import facts_table
-from pipelines.inspection.set_tables import funnel_table, labels_table
+from pipelines.inspection.set_tables import labels_table
 from pipelines.runners.console import Console
 from pipelines.storage import store
 from pipelines.tasks.task import task_class
@@ -42,8 +42,6 @@ def print_summary(
     `seconds` is how long the run took; None for a dataset that was found.
     """
     console.print(facts_table(_facts(info, seconds)))
-    if info.stats.funnel and info.stats.funnel.removed:
-        console.print("", funnel_table(info.stats.funnel), "")
     if info.stats.total().labels:
         console.print("", labels_table(info.stats), "")
     for warning in set_warnings(info, tokenizer):
@@ -70,7 +68,7 @@ def _facts(info: SetInfo, seconds: float | None) -> dict[str, str]:
     holder = "documents" if info.schema.holds_documents else "rows"
     facts = {
         "documents": f"{statistics.documents_read:,} read, {total.documents:,} kept",
-        **_dropped(info),
+        **describe_dropped(info.stats.all_dropped(), ("duplicates", REFUSED)),
         "tokens": f"{total.tokens:,} {moved}= all in {holder}"
         + f", {total.trained:,} trained on" * (total.trained > 0),
         "splits" if info.schema.holds_documents else "rows": ", ".join(
@@ -86,18 +84,8 @@ def _facts(info: SetInfo, seconds: float | None) -> dict[str, str]:
     return facts | {"lies in": f"{info.directory} ({size})"}
 
 
-def _dropped(info: SetInfo) -> dict[str, str]:
-    """What was left out, a line a kind; what was looked for has one where nothing was found too."""
-    dropped = info.stats.all_dropped()
-    facts = describe_dropped(dropped, ("duplicates", FILTERED, REFUSED))
-    asked = "decontaminate_sha256" in info.schema.parameters
-    if asked and not any("contaminated" in name for name in dropped):
-        facts["contaminated"] = "none"
-    return facts
-
-
 def set_warnings(info: SetInfo, tokenizer: LoadedTokenizer) -> Iterator[str]:
-    """Line ends of Windows, paragraphs that are books, and rules that take much.
+    """Line ends of Windows, paragraphs that are books, and a filter that drops much.
 
     Raises:
       DataError: a file of the set cannot be read.
@@ -122,20 +110,14 @@ def set_warnings(info: SetInfo, tokenizer: LoadedTokenizer) -> Iterator[str]:
             f"{'has' if books == 1 else 'have'} {tokens / total.tokens:.0%} of all tokens: text "
             "without blank lines is one paragraph. Give such files with --document=line or file"
         )
-    yield from _hungry_rules(info)
+    yield from _hungry_filter(info)
 
 
-def _hungry_rules(info: SetInfo) -> Iterator[str]:
-    funnel = info.stats.funnel
-    if funnel is not None:
-        taken = {reason: removed.text_bytes for reason, removed in funnel.removed.items()}
-        given, what = funnel.text_bytes, "text"
-    else:
-        taken, given, what = info.stats.all_dropped(), info.stats.documents_read, "documents"
-    for reason, size in sorted(taken.items()):
-        if drop_of(reason).title == FILTERED and size > _RULE * given:
+def _hungry_filter(info: SetInfo) -> Iterator[str]:
+    read = info.stats.documents_read
+    for reason, number in sorted(info.stats.all_dropped().items()):
+        if drop_of(reason).title == FILTERED and number > _RULE * read:
             yield (
-                f"the rule {reason} takes {size / given:.0%} of all {what}: look at what it takes "
-                f"({'samples stand in report.html' if funnel else 'add --explain=always'}), and "
-                "loosen it or leave it out if that should stay"
+                f"--filter drops {number / read:.0%} of all documents as {reason}: look at what it "
+                "drops, and change the function if that should stay"
             )

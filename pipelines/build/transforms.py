@@ -14,13 +14,10 @@ from apache_beam.transforms.core import CallableWrapperCombineFn
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipelines.build.funnel import filtered_funnel, shard_funnel
 from pipelines.build.job import Job, SetReport
 from pipelines.build.make_shard import RowMaker, evaluation_of, stage_shard
 from pipelines.build.publish import publish_set
-from pipelines.build.route_examples import RoutedExamples, route_examples
-from pipelines.corpus.filter_documents import Filtered
-from pipelines.inspection.row_text import TokenTexts
+from pipelines.build.route_examples import route_examples
 from pipelines.readers.sources import Block
 from pipelines.rows.example_batch import Kept, join, keep
 from pipelines.runners.block_run import ALL
@@ -28,14 +25,14 @@ from pipelines.runners.block_steps import BlockStep, count, count_read, count_sh
 from pipelines.runners.progress import Journal
 from pipelines.runners.shuffle import Deliveries, Outbox, keyed_type, receive
 from pipelines.storage.store import Pointer
+from pipelines.user_filter import choose_documents
 from pipelines.writers.finished import examples_hash, find_finished, note_finished
-from pipelines.writers.rejects import Stashed, stash
 from pipelines.writers.staging import check_turn
 from pipelines.writers.token_counts import (
     NO_COUNTS,
     count_tokens,
 )
-from schemas.drops import Funnel, total_counts
+from schemas.drops import total_counts
 from schemas.manifest import Manifest, ManifestFile
 from schemas.statistics import ShardStatistics, Statistics
 
@@ -67,18 +64,22 @@ class RouteBlock(BlockStep[Job]):
     def process(self, block: Block) -> Iterator:
         """Reads, tokenizes and routes."""
         job = self._job
-        for piece, filtered in enumerate(self.read(block)):
-            makes = (job.task, self._tokenizer, job.schema, block.split)
-            routed = route_examples(filtered.documents, *makes)
+        for documents in self.read(block):
+            chosen = choose_documents(job.filter, documents)
+            routed = route_examples(
+                chosen.documents, job.task, self._tokenizer, job.schema, block.split
+            )
             self._outbox.add((route, examples.batch) for route, examples in routed.batches)
             if self._outbox.is_full:
                 yield from self._outbox.send()
-            stashed = stash(filtered.lines, job.scratch, block.index, piece)
-            funnel = None
-            if job.explain:
-                funnel = Funnel.sum([filtered_funnel(filtered, *makes), routed.sent])
-            report = _read_report(filtered, routed, stashed, funnel)
-            count_read(report.statistics)
+            statistics = Statistics(
+                documents_read=chosen.read,
+                dropped=total_counts(chosen.dropped, routed.dropped),
+                source_bytes=documents.source_bytes,
+                documents_guarded=routed.guarded,
+            )
+            count_read(statistics)
+            report = SetReport.of(documents, refused=routed.rejects, statistics=statistics)
             self._reports.append(report)
         self._reports.append(SetReport(deliveries=Deliveries(blocks=(block.index,))))
 
@@ -92,25 +93,6 @@ class RouteBlock(BlockStep[Job]):
         del self._outbox, self._reports
 
 
-def _read_report(
-    filtered: Filtered,
-    routed: RoutedExamples,
-    stashed: tuple[Stashed, ...],
-    funnel: Funnel | None,
-) -> SetReport:
-    documents = filtered.documents
-    statistics = Statistics(
-        documents_read=filtered.read,
-        dropped=total_counts(filtered.dropped, routed.dropped),
-        source_bytes=documents.source_bytes,
-        documents_guarded=routed.guarded,
-        observed=filtered.observed,
-        funnel=funnel,
-    )
-    told = {"statistics": statistics, "hits": filtered.hits}
-    return SetReport.of(filtered, stashed, refused=routed.rejects, **told)
-
-
 class WriteShard(beam.DoFn):
     """(route, its example batches) -> a staged shard and its report."""
 
@@ -122,7 +104,6 @@ class WriteShard(beam.DoFn):
         job = self._job
         finish = job.task.finish(job.schema, job.tokenizer())
         self._maker = RowMaker(job.schema, job.task, finish)
-        self._texts = TokenTexts(job.tokenizer()) if job.explain else None
         self._journal = Journal(job.local)
 
     def process(self, routed: tuple[int, Iterable[bytes | Pointer]]) -> Iterator:
@@ -131,7 +112,10 @@ class WriteShard(beam.DoFn):
         route, values = routed
         job = self._job
         check_turn(job.staging, job.run)
-        kept, funnel, key_bytes, received = self._gather(route, values)
+        streams, received = receive(route, values)
+        key_bytes, examples = sum(map(len, streams)), join(streams)
+        del streams
+        kept = keep(examples) if examples is not None else None
         name = job.routes.names()[route]
         statistics, files, token_counts = self._make(name, job.routes.split_names()[route], kept)
         self._journal.add(rows=statistics.rows)
@@ -142,27 +126,13 @@ class WriteShard(beam.DoFn):
             seconds=time.monotonic() - began,
         )
         report = SetReport(
-            statistics=Statistics(shards={name: statistics}, funnel=funnel),
+            statistics=Statistics(shards={name: statistics}),
             files=files,
             evaluation=evaluation_of(kept) if kept else (),
             token_counts=token_counts,
             deliveries=Deliveries(received=received),
         )
         yield ALL, report
-
-    def _gather(
-        self, route: int, values: Iterable[bytes | Pointer]
-    ) -> tuple[Kept | None, Funnel | None, int, np.ndarray]:
-        """What a shard keeps; its funnel, if it is wanted; size and tally of what came."""
-        streams, received = receive(route, values)
-        size, examples = sum(map(len, streams)), join(streams)
-        if examples is None:
-            return None, None, size, received
-        kept, funnel = keep(examples), None
-        if self._texts is not None:
-            schema, texts = self._job.schema, self._texts
-            funnel = shard_funnel(examples, kept.left_out, schema, texts)
-        return kept, funnel, size, received
 
     def _make(self, name: str, split: str, kept: Kept | None) -> Made:
         """Takes the shard that an earlier run finished, or makes it."""

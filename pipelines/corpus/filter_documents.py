@@ -17,18 +17,15 @@ from pipelines.corpus.filters import Filters, rules_of
 from pipelines.corpus.normalization import normalize_texts
 from pipelines.corpus.rules.apply_rules import apply_rules
 from pipelines.readers.documents import Documents, Role
-from pipelines.user_filter import ask_filter, load_filter
+from pipelines.user_filter import Chosen, ask_filter, load_filter
 from schemas.drops import Observed, total_counts
 
 
 @dataclass(frozen=True)
-class Filtered:
-    """What filters made of documents.
+class Filtered(Chosen):
+    """What filters made of documents; those that are kept are normalized.
 
     Attributes:
-      documents: those that are kept, normalized.
-      dropped: reason to number of the others, with those that were refused when they were read;
-        reasons of the user's function begin with `filter:`.
       given: all of them, normalized.
       reasons: why some of these are dropped, by their places.
       lines: the dropped documents as JSON Lines with their reasons, if they are to be kept.
@@ -36,18 +33,11 @@ class Filtered:
       hits: what documents have in common with evaluation texts.
     """
 
-    documents: Documents
-    dropped: dict[str, int]
     given: pa.RecordBatch
     reasons: dict[int, str] = field(default_factory=dict)
     lines: bytes = b""
     observed: Observed = field(default_factory=dict)
     hits: tuple[Hit, ...] = ()
-
-    @property
-    def read(self) -> int:
-        """Documents found, kept or not."""
-        return len(self.documents.text) + sum(self.dropped.values())
 
 
 def load_filters(filters: Filters, roles: tuple[Role, ...]) -> None:

@@ -3,7 +3,7 @@
 import functools
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import tyro
@@ -20,7 +20,6 @@ from pipelines.corpus.rules.url_blocklist import UrlBlocklist
 from pipelines.user_filter import FilterFlag, check_name, filter_parameters
 from schemas.drops import DROPS, Funnel, Observed
 from schemas.errors import UsageError
-from schemas.features import is_training
 
 Normalize = Literal["none", "nfc", "nfkc"]
 _F = TypeVar("_F", bound=Family)
@@ -116,15 +115,6 @@ class Filters:
             for role, flag in family.roles().items():
                 if role not in known:
                     raise UsageError(f"{flag} needs each document's {role}: --keep_fields={role}")
-
-    def of_split(self, split: str) -> "Filters":
-        """The filters of documents that are given for a split; "" where their hash decides.
-
-        Nothing is looked for in files that are to be evaluated on: they may be the targets.
-        """
-        if not split or is_training(split):
-            return self
-        return replace(self, decontamination=Decontamination())
 
     def parameters(self) -> dict[str, Any]:
         """What decides, by flag name, for the fingerprint of what is made.

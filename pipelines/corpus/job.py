@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from pipelines.corpus.decontamination.hits import Hit, add_hits
 from pipelines.corpus.filter_documents import Filtered
+from pipelines.corpus.filters import Filters
 from pipelines.corpus.near_duplicates.job import FindJob, name_tally
 from pipelines.corpus.near_duplicates.rows import REMOVED, distinct, take_rows
 from pipelines.corpus.paragraphs import PARAGRAPHS, ParagraphRule, remove_paragraphs
@@ -32,6 +33,7 @@ from pipelines.runners.block_run import BlockJob, BlockReport
 from pipelines.runners.shuffle import place_of_key
 from pipelines.storage import store
 from pipelines.writers import shard_files
+from pipelines.writers.rejects import Stashed
 from schemas.drops import LONGEST, SAMPLES, Funnel, Removed, Sample, shorten, total_counts
 from schemas.manifest import ManifestFile
 
@@ -50,6 +52,7 @@ _ZSTD_LEVEL = 3
 class CorpusJob(BlockJob):
     """What every worker needs to know."""
 
+    filters: Filters
     schema: CorpusSchema
     output: str  # the directory of the corpus, which holds the staging folder
     keep_source: bool
@@ -78,6 +81,7 @@ class CorpusReport(BlockReport):
     statistics: CorpusStatistics = field(default_factory=CorpusStatistics)
     files: tuple[ManifestFile, ...] = ()
     hits: tuple[Hit, ...] = ()  # what documents have in common with evaluation texts
+    stashed: tuple[Stashed, ...] = ()  # where dropped documents are, if they are to be kept
 
 
 def name_shuffle(key: int) -> str:
@@ -109,7 +113,7 @@ def count_piece(filtered: Filtered) -> CorpusStatistics:
         funnel=Funnel(
             documents=len(given),
             text_bytes=int(_lengths(given).sum()),
-            tokens=words + edited_words + int(sizes[1].sum()),
+            words=words + edited_words + int(sizes[1].sum()),
             edited_bytes=edited_bytes,
             edited_words=edited_words,
             removed=removed,
@@ -158,7 +162,7 @@ def count_removed(
         removed[name] = Removed(
             documents=int(copies_N[own].sum()),
             text_bytes=int((copies_N * bytes_N)[own].sum()),
-            tokens=int((copies_N * words_N)[own].sum()),
+            words=int((copies_N * words_N)[own].sum()),
             samples=samples,
         )
     return removed

@@ -10,17 +10,9 @@ from pipelines.corpus.filters import Filters
 from pipelines.corpus.near_duplicates.flags import NearArguments, NearFlags
 from pipelines.corpus.paragraphs import PARAGRAPHS, ParagraphRule
 from pipelines.corpus.sidecars import CorpusSchema
-from pipelines.input_options import (
-    FilterFlags,
-    InputFlags,
-    InputFormat,
-    Inputs,
-    MaxDocumentBytes,
-    MaxRejects,
-    TextDocument,
-)
-from pipelines.readers.documents import MAX_DOCUMENT_BYTES, Role
-from pipelines.readers.sources import AUTO, Source
+from pipelines.input_options import InputFlags, Reading
+from pipelines.readers.documents import Role
+from pipelines.readers.sources import Source
 from schemas.errors import UsageError
 
 _MOST_FILES = 65_536
@@ -29,7 +21,7 @@ _OWN_COLUMNS = ("id", "text", "file", "record", "digest", "words", "copies")
 
 
 @dataclass(frozen=True)
-class CorpusOptions(InputFlags):
+class CorpusOptions:
     """Documents in, documents out: text that is cleaned, deduplicated and sorted by hash.
 
     build_shards and train_tokenizer take the corpus as --input. Flags that are not listed go to
@@ -39,8 +31,7 @@ class CorpusOptions(InputFlags):
 
     output: str
     """The directory of the corpus."""
-    input: Inputs = ()
-    document: TextDocument = "line"
+    reading: Reading = InputFlags()
     text_field: str = "text"
     """The field with the text; a.b is the field b of the field a."""
     keep_fields: str = ""
@@ -48,8 +39,6 @@ class CorpusOptions(InputFlags):
     as the column NAME."""
     keep_source: bool = False
     """Keep the file and the place of each document, as columns file and record."""
-    input_format: InputFormat = AUTO
-    max_document_bytes: MaxDocumentBytes = MAX_DOCUMENT_BYTES
     html: Annotated[
         Literal["main", "all", "trafilatura"],
         tyro.conf.arg(
@@ -57,7 +46,9 @@ class CorpusOptions(InputFlags):
             "what trafilatura takes, which is slower. Needs the extra [web]."
         ),
     ] = "main"
-    filters: FilterFlags = Filters(normalize="nfc")
+    filters: Annotated[Filters, tyro.conf.arg(name="", help="Which documents are kept.")] = Filters(
+        normalize="nfc"
+    )
     near: NearArguments = NearFlags()
     duplicate_paragraphs: Annotated[
         str | None,
@@ -75,7 +66,6 @@ class CorpusOptions(InputFlags):
         Literal["auto", "files", "runner"],
         tyro.conf.arg(help="What carries data between workers: scratch files, or the runner."),
     ] = "auto"
-    max_rejects: MaxRejects = 1000
     overwrite: bool = False
     """Replace what another run left in the output directory."""
     dry_run: bool = False
@@ -123,7 +113,7 @@ class CorpusOptions(InputFlags):
 
     def source(self) -> Source:
         """What the flags ask to be read."""
-        return replace(self.source_of(self.input, self.roles()), html=self.html)
+        return replace(self.reading.source(self.roles()), html=self.html)
 
     def files(self, total_bytes: int) -> int:
         """How many files the corpus has, for inputs of so many bytes."""
@@ -139,11 +129,9 @@ class CorpusOptions(InputFlags):
     def parameters(self) -> dict[str, Any]:
         """What decides the corpus besides the input, by flag."""
         return {
-            "document": self.document,
+            **self.reading.parameters(),
             "text_field": self.text_field,
             "keep_fields": self.keep_fields,
-            "input_format": self.input_format,
-            "max_document_bytes": self.max_document_bytes,
             "html": self.html,
             **self.filters.parameters(),
             **self.near.parameters(),

@@ -58,11 +58,11 @@ def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
     run = BlockRun(
         "build_corpus",
         options.source(),
-        options.filters,
         blocks,
         beam_arguments,
         how,
         options.exchange,
+        options.filters.filter,
     )
     if options.dry_run:
         _console.print(facts_table(_plan(options, schema, run), title="plan (nothing was written)"))
@@ -104,10 +104,10 @@ def _build(options: CorpusOptions, schema: CorpusSchema, run: BlockRun, staging:
     """Runs the pipeline, whose last step publishes the corpus."""
     _console.print(f"{run.facts}; shuffle by {run.exchange}")
     run.prepare(staging, _console.print)
-    run = prepare_filters(run, staging, _console.print)
+    filters = prepare_filters(options.filters, run, staging, _console.print)
     # Publishing removes the folder.
     run.execute(
-        wire(options, schema, run, staging),
+        wire(replace(options, filters=filters), schema, run, staging),
         staging,
         is_done=lambda: not has_blocks(staging.folder),
     )
@@ -126,10 +126,11 @@ def wire(
         job = run.job(
             CorpusJob,
             staging,
+            filters=options.filters,
             schema=schema,
             output=options.output,
             keep_source=options.keep_source,
-            max_rejects=options.max_rejects,
+            max_rejects=options.reading.max_rejects,
             config=config_bytes("pipelines.build_corpus", options),
             paragraphs=options.paragraphs(),
         )

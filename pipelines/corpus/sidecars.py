@@ -211,7 +211,7 @@ class CorpusStatistics:
     def broken_equations(self) -> list[str]:
         """The equations that do not hold, each as a sentence."""
         total = self.total()
-        kept = {"documents": total.documents, "text_bytes": total.text_bytes, "tokens": total.words}
+        kept = {"documents": total.documents, "text_bytes": total.text_bytes, "words": total.words}
         broken = list(self.funnel.broken_equations(kept, self.dropped))
         left = self.documents_read - sum(self.dropped.values())
         equations = {

@@ -24,6 +24,7 @@ import pyarrow as pa
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.core import CallableWrapperCombineFn
 
+from pipelines.corpus.filter_documents import filter_documents, load_filters
 from pipelines.corpus.job import (
     DOCUMENTS_SENT,
     MOVED,
@@ -68,10 +69,16 @@ class Clean(BlockStep[CorpusJob], SendingStep[CorpusJob]):
 
     REPORT = CorpusReport
 
+    def setup(self) -> None:
+        """Loads what rules need too."""
+        super().setup()
+        load_filters(self._job.filters, self._job.source.roles)
+
     def process(self, block: Block) -> Iterator:
         """Reads, cleans and cuts into partitions."""
         job = self._job
-        for piece, filtered in enumerate(self.read(block)):
+        for piece, documents in enumerate(self.read(block)):
+            filtered = filter_documents(job.filters, documents, job.source.roles)
             batch = make_batch(filtered.documents, keep_source=job.keep_source)
             self.put(DOCUMENTS_SENT, cut_batch(batch, job.partitions))
             yield from self.send()
@@ -80,7 +87,8 @@ class Clean(BlockStep[CorpusJob], SendingStep[CorpusJob]):
             count("documents_read", statistics.documents_read)
             for reason, number in statistics.dropped.items():
                 count(f"documents_dropped_{reason}", number)
-            self.add(CorpusReport.of(filtered, stashed, statistics=statistics, hits=filtered.hits))
+            found = {"statistics": statistics, "hits": filtered.hits, "stashed": stashed}
+            self.add(CorpusReport.of(documents, **found))
         self.report(deliveries=Deliveries(blocks=(block.index,)))
 
 

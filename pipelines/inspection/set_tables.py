@@ -28,11 +28,6 @@ def set_tables(info: SetInfo) -> list[RenderableType]:
         "splits": _splits(info.stats, info.schema),
         "tokens of a document": _lengths(info.stats.total()),
     }
-    if info.stats.funnel:
-        titled["left out"] = funnel_table(info.stats.funnel)
-    for section, counts in sorted(info.stats.observed.items()):
-        rows = by_number(counts) or sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        titled[section.replace("_", " ")] = bars_table((*row, "") for row in rows[:_LISTED])
     if info.stats.total().labels:
         titled["classes"] = labels_table(info.stats)
     return _one_below_another(titled)
@@ -175,7 +170,7 @@ def by_number(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 def funnel_table(funnel: Funnel) -> Table:
     """What was left out by reason, and its share of the text that was given."""
-    own = columns_table("reason", "documents", "bytes", "tokens", "of all text", justify="right")
+    own = columns_table("reason", "documents", "bytes", "words", "of all text", justify="right")
     for reason in in_order(funnel.removed):
         counts = sizes(funnel.removed[reason])
         share = counts["text_bytes"] / max(funnel.text_bytes, 1)

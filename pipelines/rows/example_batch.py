@@ -116,11 +116,6 @@ class ExampleBatch:
         specials, truncated, repeated = map(self.scalar, ("specials", "truncated", "repeated"))
         return self.lengths(id_dtype) - specials + truncated - repeated
 
-    def sizes(self, id_dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What each example adds to the documents, bytes and tokens of its document: [n] each."""
-        documents = (self.scalar("part") == 0).astype(np.int64)
-        return documents, self.scalar("text_bytes"), self.tokens(id_dtype)
-
     def ragged(self, name: str, dtype: str) -> Ragged:
         """All values of a ragged column, and int64 [n + 1] offsets of the examples in them."""
         column = self.batch[name]
@@ -190,21 +185,6 @@ def sort_examples(examples: ExampleBatch) -> Ordered:
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """Documents that a shard leaves out, by the examples that tell of them.
-
-    Attributes:
-      example_N: int64, of the examples given to `keep`; of equal documents and parts there is one.
-      reason_N: their reasons: 0 for repeats, or numbers of `schemas.drops.mark_of`.
-      number_N: int64, how often each was left out.
-    """
-
-    example_N: np.ndarray
-    reason_N: np.ndarray
-    number_N: np.ndarray
-
-
-@dataclass(frozen=True)
 class Kept:
     """What is left of a shard's examples.
 
@@ -213,14 +193,12 @@ class Kept:
       high_E: uint64, the upper halves of their documents' hashes.
       low_E: uint64, the lower halves.
       dropped: reason to number of documents that are not left.
-      left_out: these documents.
     """
 
     examples: ExampleBatch
     high_E: np.ndarray
     low_E: np.ndarray
     dropped: dict[str, int]
-    left_out: LeftOut
 
 
 def keep(examples: ExampleBatch) -> Kept:
@@ -233,34 +211,18 @@ def keep(examples: ExampleBatch) -> Kept:
         np.diff(np.append(starts, len(mark_E))),
     )
     kept = found.fresh_E & (reason_E == 0)
-    left_out, part_N = _left_out(examples, found, mark_E, reason_E)
-    firsts = part_N == 0
-    numbers = np.bincount(left_out.reason_N[firsts], left_out.number_N[firsts], len(DROPS) + 1)
-    repeats, *marked = numbers.astype(int).tolist()
+    # A document is counted by its first example; marks are no examples.
+    counted = (mark_E == 0) & (found.part_E == 0)
+    copies = examples.copies()[found.order_E[counted]]
+    numbers = np.bincount(reason_E[counted], copies, len(DROPS) + 1).astype(int).tolist()
+    repeats = numbers[0] - int(np.count_nonzero(kept & counted))
+    marked = dict(zip(DROPS, numbers[1:], strict=True))
     return Kept(
         examples.take(found.order_E[kept]),
         found.high_E[kept],
         found.low_E[kept],
-        total_counts({"duplicates": repeats}, dict(zip(DROPS, marked, strict=True))),
-        left_out,
+        total_counts({"duplicates": repeats}, marked),
     )
-
-
-def _left_out(
-    examples: ExampleBatch, found: Ordered, mark_E: np.ndarray, reason_E: np.ndarray
-) -> tuple[LeftOut, np.ndarray]:
-    """What is left out, and the part that each of its examples is; marks are no examples."""
-    true_E = np.flatnonzero(mark_E == 0)
-    fresh = np.cumsum(found.fresh_E)[true_E]  # one number for equal documents and parts
-    starts = np.flatnonzero(np.diff(fresh, prepend=0))
-    first_E = true_E[starts]
-    copies = examples.copies()[found.order_E[true_E]].astype(np.int64)
-    number = np.add.reduceat(copies, starts) if len(starts) else copies
-    number = number - (reason_E[first_E] == 0)
-    some = number > 0
-    places = first_E[some]
-    left_out = LeftOut(found.order_E[places], reason_E[places], number[some])
-    return left_out, found.part_E[places]
 
 
 def without_repeats(examples: ExampleBatch) -> tuple[ExampleBatch, np.ndarray]:

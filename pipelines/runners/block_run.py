@@ -1,19 +1,16 @@
 """What every Beam command does around its own transforms: from the plan to the last step."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from pipelines.corpus.filter_documents import Filtered, filter_documents
-from pipelines.corpus.filters import Filters
-from pipelines.readers.documents import Reject
+from pipelines.readers.documents import Documents, Reject
 from pipelines.readers.sources import (
     CLUSTER_WORKERS,
     Block,
     Source,
-    read_block,
     uneven,
     write_blocks,
 )
@@ -21,7 +18,7 @@ from pipelines.runners.beam_flags import RunnerFlags, runner_flags
 from pipelines.runners.launch import with_beam
 from pipelines.runners.shuffle import AGAIN, Deliveries
 from pipelines.storage.store import is_url
-from pipelines.writers.rejects import Rejects, Stashed
+from pipelines.writers.rejects import Rejects
 from pipelines.writers.staging import Staging
 from schemas.commands.terminal import number_of
 from schemas.drops import total_counts
@@ -40,7 +37,6 @@ class BlockJob:
 
     Attributes:
       source: how inputs are read.
-      filters: which documents are kept.
       staging: the folder where files wait to be published.
       local: a folder of the machine that launched the run, for those who watch it.
       scratch: the folder for what workers hand on to each other.
@@ -50,20 +46,12 @@ class BlockJob:
     """
 
     source: Source
-    filters: Filters
     staging: str
     local: str
     scratch: str
     run: str
     exchange: str
     blocks: int
-
-
-def read_filtered(block: Block, job: BlockJob) -> Iterator[Filtered]:
-    """A block's documents in pieces, as filters leave them."""
-    filters = job.filters.of_split(block.split)
-    for documents in read_block(block, job.source):
-        yield filter_documents(filters, documents, job.source.roles)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +64,6 @@ class BlockReport:
     Attributes:
       rejects: refused documents.
       digests: of the stored ranges, see `Documents`.
-      stashed: where documents are that filters dropped, if they are to be kept.
       deliveries: which blocks were read, and what was sent and received.
     """
 
@@ -84,22 +71,13 @@ class BlockReport:
 
     rejects: Rejects = field(default_factory=Rejects)
     digests: tuple[tuple[str, int, int, str], ...] = ()
-    stashed: tuple[Stashed, ...] = ()
     deliveries: Deliveries = field(default_factory=Deliveries)
 
     @classmethod
-    def of(
-        cls,
-        filtered: Filtered,
-        stashed: tuple[Stashed, ...],
-        *,
-        refused: Iterable[Reject] = (),
-        **others: Any,
-    ) -> Self:
+    def of(cls, documents: Documents, /, *, refused: Iterable[Reject] = (), **others: Any) -> Self:
         """The report of a piece of a block; `refused` are documents that its task refused."""
-        documents = filtered.documents
         rejects = Rejects.of((*documents.rejects, *refused))
-        return cls(rejects=rejects, digests=documents.digests, stashed=stashed, **others)
+        return cls(rejects=rejects, digests=documents.digests, **others)
 
     @classmethod
     def sum(cls, reports: Iterable[Self]) -> Self:
@@ -128,17 +106,16 @@ class BlockRun:
       beam_arguments: the command's other flags, with a runner.
       how: the choice of the runner, in words.
       asked_exchange: auto, files or runner.
-      passes: how often inputs are read.
+      filter: the user's function, which workers must be able to import; "" for none.
     """
 
     command: str
     source: Source
-    filters: Filters
     blocks: list[Block]
     beam_arguments: list[str]
     how: str = ""
     asked_exchange: str = "auto"
-    passes: int = 1
+    filter: str = ""
 
     @property
     def flags(self) -> RunnerFlags:
@@ -172,7 +149,6 @@ class BlockRun:
         """What workers need to know: what every command's do, and a command's `own`."""
         shared = {
             "source": self.source,
-            "filters": self.filters,
             "staging": staging.folder,
             "local": staging.local,
             "scratch": staging.scratch(local=self.is_local),
@@ -215,9 +191,9 @@ class BlockRun:
             build,
             self.beam_arguments,
             local=staging.local,
-            total_bytes=self.passes * self.total_bytes,
+            total_bytes=self.total_bytes,
             label=self.command,
-            filter_name=self.filters.filter,
+            filter_name=self.filter,
             count_finished=count_finished,
             is_published=is_done,
         )

@@ -17,9 +17,9 @@ from typing import Any, Generic, Protocol, TypeVar
 import apache_beam as beam
 from apache_beam.metrics.metric import Metrics
 
-from pipelines.corpus.filter_documents import Filtered, load_filters
-from pipelines.readers.sources import Block, read_blocks
-from pipelines.runners.block_run import J, read_filtered
+from pipelines.readers.documents import Documents
+from pipelines.readers.sources import Block, read_block, read_blocks
+from pipelines.runners.block_run import J
 from pipelines.runners.launch import LAUNCHER
 from pipelines.runners.progress import Journal
 from pipelines.writers.staging import check_turn
@@ -66,17 +66,12 @@ class Step(beam.DoFn, Generic[S]):
 class BlockStep(Step[J]):
     """A step that reads blocks, or what others made of them."""
 
-    def setup(self) -> None:
-        """Loads what filters need too."""
-        super().setup()
-        load_filters(self._job.filters, self._job.source.roles)
-
-    def read(self, block: Block) -> Iterator[Filtered]:
-        """A block's documents in pieces, as filters leave them; refuses where another run began."""
+    def read(self, block: Block) -> Iterator[Documents]:
+        """A block's documents in pieces; refuses where another run began."""
         check_turn(self._job.staging, self._job.run)
-        for filtered in read_filtered(block, self._job):
-            yield filtered
-            self._journal.add(bytes_read=filtered.documents.stored_bytes)
+        for documents in read_block(block, self._job.source):
+            yield documents
+            self._journal.add(bytes_read=documents.stored_bytes)
 
 
 @cache

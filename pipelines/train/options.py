@@ -6,44 +6,78 @@ from typing import Annotated, Any
 
 import tyro
 
-from pipelines.corpus.filters import Filters
 from pipelines.encoding.splitting.patterns import NAMES, pattern_of
-from pipelines.input_options import (
-    FilterFlags,
-    InputFlags,
-    InputFormat,
-    Inputs,
-    MaxDocumentBytes,
-    MaxRejects,
-    TextDocument,
-)
-from pipelines.readers.documents import MAX_DOCUMENT_BYTES, Role
-from pipelines.readers.sources import AUTO, Source
+from pipelines.input_options import InputFlags
+from pipelines.readers.documents import Role
+from pipelines.readers.sources import Source
 from pipelines.train.histogram import NO_NORMALIZER, NORMALIZERS, Cutting
 from pipelines.train.models.table import BPE, MODELS, ModelKind
+from pipelines.user_filter import FilterFlag, check_name, filter_parameters
 from schemas.errors import UsageError
 
 MAX_VOCABULARY = 1 << 24
 _NAME = re.compile(r"[\w:-]*")  # a pattern's, as it may be misspelt
 _NORMALIZERS = (NO_NORMALIZER, *NORMALIZERS)
 _OF_WORDS = ("model", "vocab_size", "min_frequency", "max_token_length")
-_OF_WORDS += tuple(flag for kind in MODELS.values() for flag in kind.flags)
-_OF_TEXT = ("document", "text_field", "group_field", "input_format", "max_document_bytes")
 
 
 @dataclass(frozen=True)
-class TokenizerOptions(InputFlags):
-    """Text in, a tokenizer out: byte-level BPE or WordPiece.
+class BpeFlags:
+    """Of --model=bpe."""
 
-    Flags that are not listed here go to Beam (--runner=..., --direct_num_workers=...).
-    --config=FILE.yaml holds flags; those of the command line win.
+    pattern: Annotated[str | None, tyro.conf.arg(metavar=f"{'|'.join(NAMES)}|REGEX")] = None
+    """How text is cut into words, within which tokens stay; gpt2 if not given."""
+    normalizer: Annotated[str | None, tyro.conf.arg(metavar="|".join(_NORMALIZERS))] = None
+    """What the tokenizer does to text before it cuts it; several are separated by commas."""
+    add_prefix_space: bool = False
+    """Treat the first word of a document like any other: with a space before it."""
+
+
+@dataclass(frozen=True)
+class WordpieceFlags:
+    """Of --model=wordpiece."""
+
+    lowercase: bool = True
+    """Small letters, and no accents: BERT uncased."""
+    limit_alphabet: int | None = None
+    """So many characters are kept, the most frequent; words with another are [UNK]."""
+    initial_alphabet: str = ""
+    """Characters that are kept before others, in the text or not."""
+
+
+@dataclass(frozen=True)
+class TextFlags(InputFlags):
+    """What is read."""
+
+    text_field: str = "text"
+    """The field with the text; a.b is the field b of the field a."""
+    group_field: str | None = None
+    """A field such as the language: the report tells how the vocabulary serves each of its values.
+    If not given, each --input is a group, or of a single one each folder that has files."""
+    filter: FilterFlag = ""
+
+    def parameters(self) -> dict[str, Any]:
+        """What decides about the words, by flag.
+
+        --group_field decides too: a document whose group is no name is refused.
+        """
+        own = {"text_field": self.text_field, "group_field": self.group_field}
+        return super().parameters() | own | filter_parameters(self.filter)
+
+
+@dataclass(frozen=True)
+class TokenizerOptions:
+    """Documents in, a tokenizer out: byte-level BPE or WordPiece.
+
+    build_corpus cleans text, and --input takes the corpus that it leaves. Flags that are not listed
+    go to Beam (--runner=..., --direct_num_workers=...). --config=FILE.yaml holds flags; those of
+    the command line win.
     """
 
     vocab_size: int
     """Tokens of the vocabulary, special tokens and the 256 bytes, or characters, included."""
     output: str
     """The directory for tokenizer.json, histogram.parquet and report.json."""
-    input: Inputs = ()
     model: Annotated[str, tyro.conf.arg(metavar="|".join(MODELS))] = BPE
     """bpe: byte-level BPE, as of GPT-2 and RoBERTa; wordpiece: as of BERT."""
     from_histogram: str | None = None
@@ -55,36 +89,15 @@ class TokenizerOptions(InputFlags):
     special_tokens: str | None = None
     """They take the first ids, in this order: <s>,<pad>,</s>,<unk>,<mask> if not given; of
     wordpiece [PAD],[UNK],[CLS],[SEP],[MASK]."""
-    pattern: Annotated[str | None, tyro.conf.arg(metavar=f"{'|'.join(NAMES)}|REGEX")] = None
-    """How text is cut into words, within which tokens stay; gpt2 if not given. Of bpe."""
-    normalizer: Annotated[str | None, tyro.conf.arg(metavar="|".join(_NORMALIZERS))] = None
-    """What the tokenizer does to text before it cuts it; several are separated by commas. Of
-    bpe."""
-    add_prefix_space: bool = False
-    """Treat the first word of a document like any other: with a space before it. Of bpe."""
     chat_template: str | None = None
     """A file with a chat template (Jinja), which goes into tokenizer_config.json."""
-    lowercase: bool = True
-    """Small letters, and no accents: BERT uncased. Of wordpiece."""
-    limit_alphabet: int | None = None
-    """So many characters are kept, the most frequent; words with another are [UNK]. Of
-    wordpiece."""
-    initial_alphabet: str = ""
-    """Characters that are kept before others, in the text or not. Of wordpiece."""
-    document: TextDocument = "line"
-    text_field: str = "text"
-    """The field with the text; a.b is the field b of the field a."""
-    group_field: str | None = None
-    """A field such as the language: the report tells how the vocabulary serves each of its values.
-    If not given, each --input is a group, or of a single one each folder that has files."""
-    input_format: InputFormat = AUTO
-    max_document_bytes: MaxDocumentBytes = MAX_DOCUMENT_BYTES
-    filters: FilterFlags = Filters()
-    max_rejects: MaxRejects = 1000
     overwrite: bool = False
     """Replace the tokenizer that another run left in the output directory."""
     preflight: bool = False
     """Look for what would fail on the runner (flags, buckets, packages, memory) and stop."""
+    reading: tyro.conf.OmitArgPrefixes[TextFlags] = TextFlags()
+    bpe: tyro.conf.OmitArgPrefixes[BpeFlags] = BpeFlags()
+    wordpiece: tyro.conf.OmitArgPrefixes[WordpieceFlags] = WordpieceFlags()
 
     def __post_init__(self) -> None:
         """Refuses values that cannot work, before anything is read."""
@@ -114,34 +127,38 @@ class TokenizerOptions(InputFlags):
                 f"--vocab_size={self.vocab_size}: at least {least}, for {kind.first_are} come "
                 f"before any merge, and at most {MAX_VOCABULARY}"
             )
-        for name, lowest in (("min_frequency", 0), ("max_token_length", 1), ("limit_alphabet", 1)):
-            value = getattr(self, name)
+        for name, value, lowest in (
+            ("min_frequency", self.min_frequency, 0),
+            ("max_token_length", self.max_token_length, 1),
+            ("limit_alphabet", self.wordpiece.limit_alphabet, 1),
+        ):
             if value is not None and value < lowest:
                 raise UsageError(f"--{name}={value}: at least {lowest}")
         self._check_cutting()
+        check_name(self.reading.filter)
         if self.from_histogram is None:
             self.source()
-        elif self.input:
+        elif self.reading.input:
             raise UsageError("--input and --from_histogram: give one of them")
-        elif self.group_field:
+        elif self.reading.group_field:
             raise UsageError(
                 "--group_field names a field of documents, and --from_histogram has words alone: "
                 "give --input for the figures of groups"
             )
-        elif self.filters != Filters():
+        elif self.reading.filter:
             raise UsageError(
-                "--from_histogram holds counted words: documents are filtered and normalized when "
-                "they are counted, so leave those flags out, or give --input"
+                "--from_histogram holds counted words, and --filter drops documents before they "
+                "are counted: leave it out, or give --input"
             )
 
     def _refuse_other_models_flags(self) -> None:
-        defaults = {field.name: field.default for field in fields(self)}
-        for model, kind in MODELS.items():
-            for name in kind.flags if model != self.model else ():
-                if getattr(self, name) != defaults[name]:
+        for model in MODELS:
+            own: BpeFlags | WordpieceFlags = getattr(self, model)
+            for field in fields(own) if model != self.model else ():
+                if getattr(own, field.name) != field.default:
                     raise UsageError(
-                        f"--{name} says nothing to --model={self.model}, only to --model={model}: "
-                        "leave it out"
+                        f"--{field.name} says nothing to --model={self.model}, only to "
+                        f"--model={model}: leave it out"
                     )
 
     def model_kind(self) -> ModelKind:
@@ -165,39 +182,37 @@ class TokenizerOptions(InputFlags):
 
     def cutting(self) -> Cutting:
         """How documents become words, if it does not follow from a histogram."""
-        pattern = pattern_of(self.pattern) if self.pattern else self.model_kind().pattern
-        return Cutting(pattern, self.normalizer or NO_NORMALIZER, self.add_prefix_space)
+        own = self.bpe
+        pattern = pattern_of(own.pattern) if own.pattern else self.model_kind().pattern
+        return Cutting(pattern, own.normalizer or NO_NORMALIZER, own.add_prefix_space)
 
     def _check_cutting(self) -> None:
         """Refuses what is no pattern, as far as that is seen without `tokenizers`."""
-        pattern = self.pattern
+        pattern, normalizer = self.bpe.pattern, self.bpe.normalizer
         if pattern is not None and pattern_of(pattern) == pattern and _NAME.fullmatch(pattern):
             raise UsageError(
                 f"--pattern={pattern}: no pattern has this name; give one of {', '.join(NAMES)} "
                 "(N is 1 to 9), or a regular expression, which has more than letters and digits"
             )
-        for name in self.normalizer.split(",") if self.normalizer is not None else ():
-            if name not in NORMALIZERS and self.normalizer != NO_NORMALIZER:
+        for name in normalizer.split(",") if normalizer is not None else ():
+            if name not in NORMALIZERS and normalizer != NO_NORMALIZER:
                 raise UsageError(
-                    f"--normalizer={self.normalizer}: {name!r} is none of {', '.join(_NORMALIZERS)}"
+                    f"--normalizer={normalizer}: {name!r} is none of {', '.join(_NORMALIZERS)}"
                 )
 
     def source(self) -> Source:
         """What the flags ask to be read."""
-        roles = (Role("text", "string", self.text_field),)
-        if self.group_field:  # an id is no part of the content: filters and hashes pass it by
-            roles += (Role("group", "id", self.group_field, optional=True),)
-        return self.source_of(self.input, roles)
+        roles = (Role("text", "string", self.reading.text_field),)
+        if self.reading.group_field:  # an id is no part of the content
+            roles += (Role("group", "id", self.reading.group_field, optional=True),)
+        return self.reading.source(roles)
 
     def parameters(self) -> dict[str, Any]:
-        """What decides the tokenizer besides the text, for report.json.
-
-        --group_field decides too: a document whose group is no name is refused.
-        """
-        of_text = {name: getattr(self, name) for name in _OF_TEXT}
-        of_text["filters"] = self.filters.parameters()
+        """What decides the tokenizer besides the text, for report.json."""
         return {
             **{name: getattr(self, name) for name in _OF_WORDS},
+            **vars(self.bpe),
+            **vars(self.wordpiece),
             "special_tokens": list(self.specials()),
-            **(of_text if self.from_histogram is None else {}),
+            **(self.reading.parameters() if self.from_histogram is None else {}),
         }

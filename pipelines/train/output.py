@@ -16,7 +16,7 @@ from pipelines.train.fertility import Fertility
 from pipelines.train.histogram import Histogram
 from pipelines.train.merge_loop import Trained
 from pipelines.writers.output_directory import TOKENIZER_REPORT, refuse_another
-from pipelines.writers.rejects import FILTERED, REJECTS
+from pipelines.writers.rejects import REJECTS
 from pipelines.writers.staging import STAGING, publish_files
 from schemas.errors import DataError
 from schemas.sidecar import Inputs
@@ -27,7 +27,7 @@ TOKENIZER, HISTOGRAM, REPORT = "tokenizer.json", "histogram.parquet", TOKENIZER_
 CONFIG = "tokenizer_config.json"
 RUN = "config.yaml"  # the flags, to run it again
 READ, SAMPLE = "read.json", "sample.json"  # in the staging folder only
-_FILES = (HISTOGRAM, REJECTS, FILTERED, REPORT, CONFIG, RUN)  # beside tokenizer.json, the seal
+_FILES = (HISTOGRAM, REJECTS, REPORT, CONFIG, RUN)  # beside tokenizer.json, the seal
 FORMAT_VERSION = 1  # of report.json
 
 
@@ -61,7 +61,7 @@ class Text:
       files: input files; 0 if it was trained from a histogram.
       documents: that were counted.
       bytes: of their text.
-      refused: reason to number of documents that were not counted, those dropped by filters too.
+      refused: reason to number of documents that were not counted, those of --filter too.
     """
 
     digest: str

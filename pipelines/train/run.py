@@ -14,7 +14,6 @@ from rich.progress import MofNCompleteColumn, Progress
 from rich.table import Table
 from tokenizers import Tokenizer
 
-from pipelines.corpus.targets.prepare import prepare_filters
 from pipelines.encoding.splitting.automaton import UnsupportedPattern, compile_pattern
 from pipelines.encoding.splitting.patterns import name_of
 from pipelines.encoding.tokenizer_files import COMMON_SPECIALS
@@ -36,7 +35,7 @@ from pipelines.train.fertility import (
 )
 from pipelines.train.histogram import Histogram, read_histogram
 from pipelines.train.merge_loop import Trained
-from pipelines.train.models.table import BPE, MODELS, load_model
+from pipelines.train.models.table import BPE, load_model
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.output import (
     CONFIG,
@@ -68,7 +67,7 @@ if TYPE_CHECKING:
 _console = Console()
 _say = partial(_console.print, soft_wrap=True)  # a path that is cut cannot be copied
 _MANY_RETURNS = 0.005  # of all words
-_SHARED = ("document", "text_field", "input_format", "max_document_bytes")  # with build_shards
+_SHARED = ("document", "text_field", "input_format", "max_document_bytes", "filter")
 
 
 def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
@@ -177,9 +176,9 @@ def _given_histogram(options: TokenizerOptions, path: str) -> tuple[Histogram, T
     histogram = read_histogram(path)
     origin, counted, asked = histogram.origin, histogram.origin.cutting, options.cutting()
     _refuse_pattern(counted.pattern, f"{path}: its pattern")
-    for flag in MODELS[BPE].flags:
+    for flag in vars(options.bpe):
         old, new = (str(getattr(cutting, flag)) for cutting in (counted, asked))
-        follows = options.model == BPE and getattr(options, flag) is None
+        follows = options.model == BPE and getattr(options.bpe, flag) is None
         if old != new and not follows:
             raise UsageError(
                 f"{path} was counted with --{flag}={name_of(old)}, and this command wants "
@@ -197,7 +196,6 @@ def _count(
     _say(f"counting words: {run.facts}")
     _say_if_slow(options.cutting().pattern)
     run.prepare(staging, _say)
-    run = prepare_filters(run, staging, _say)
     path = os.path.join(staging.folder, READ)
     wiring = wire_counting(options, run, staging)
     run.execute(wiring, staging, is_done=lambda: store.exists(path))
@@ -209,8 +207,8 @@ def run_of(
     options: TokenizerOptions, blocks: list[Block], beam_arguments: list[str], how: str = ""
 ) -> BlockRun:
     """What is read, and what runs it; the runner is chosen."""
-    source, filters = options.source(), options.filters
-    return BlockRun("train_tokenizer", source, filters, blocks, beam_arguments, how)
+    source, name = options.source(), options.reading.filter
+    return BlockRun("train_tokenizer", source, blocks, beam_arguments, how, filter=name)
 
 
 def _warn_of_returns(histogram: Histogram) -> None:
@@ -261,7 +259,8 @@ def wire_counting(
             CountJob,
             staging,
             cutting=options.cutting(),
-            max_rejects=options.max_rejects,
+            filter=options.reading.filter,
+            max_rejects=options.reading.max_rejects,
             groups=file_groups(run.blocks),
         )
         _ = pipeline | CountWords(job)
@@ -321,13 +320,10 @@ def _print_summary(options: TokenizerOptions, report: Report, seconds: float) ->
         )
     masks = not set(COMMON_SPECIALS["mask"]).isdisjoint(options.specials())
     shards = ["python -m pipelines.build_shards", f"--task={'mlm' if masks else 'clm'}"]
-    shards += [f"--input={shlex.quote(pattern)}" for pattern in options.input or ("TEXT",)]
-    # Flags that say how the text is read and cleaned: the set's is to be the same.
-    shared = [field for field in fields(options) if field.name in _SHARED]
-    for field in (*shared, *fields(options.filters)):
-        value = getattr(options if field in shared else options.filters, field.name)
-        if value != field.default and isinstance(value, (str, int, float)):
-            written = "" if value is True else f"={shlex.quote(str(value))}"
-            shards.append(f"--{field.name}{written}")
+    shards += [f"--input={shlex.quote(pattern)}" for pattern in options.reading.input or ("TEXT",)]
+    for field in fields(options.reading):  # how the text is read: the set's is to be the same
+        value = getattr(options.reading, field.name)
+        if field.name in _SHARED and value != field.default:
+            shards.append(f"--{field.name}={shlex.quote(str(value))}")
     shards += [f"--tokenizer={shlex.quote(options.output)}", "--output=SHARDS"]
     _say(f"make shards with it: {' '.join(shards)}")

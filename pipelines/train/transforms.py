@@ -27,7 +27,8 @@ from pipelines.train.fertility import FileGroups, GroupSample, add_samples
 from pipelines.train.histogram import Cutting
 from pipelines.train.output import HISTOGRAM, READ, SAMPLE, Read, check_read, text_of
 from pipelines.train.word_counter import BUCKETS, WordCounter, add_counts
-from pipelines.writers.rejects import collect, rejects_file, stash
+from pipelines.user_filter import choose_documents
+from pipelines.writers.rejects import rejects_file
 from pipelines.writers.staging import check_turn
 from schemas.typed_json import to_json
 
@@ -41,11 +42,13 @@ class CountJob(BlockJob):
 
     Attributes:
       cutting: how documents become words.
+      filter: the user's function, which chooses documents; "" for none.
       max_rejects: a run with more refused documents fails; below 0 for no limit.
       groups: how files make groups, if documents do not say it.
     """
 
     cutting: Cutting
+    filter: str
     max_rejects: int
     groups: FileGroups = FileGroups()
 
@@ -63,20 +66,19 @@ class CountBlocks(BlockStep[CountJob]):
         """Reads a block and counts its words."""
         job = self._job
         pieces = (
-            (group, filtered)
+            (group, choose_documents(job.filter, documents))
             for group, of_group in job.groups.split(block)
-            for filtered in self.read(of_group)
+            for documents in self.read(of_group)
         )
-        for piece, (group, filtered) in enumerate(pieces):
-            columns, text = filtered.documents.columns, filtered.documents.text
+        for group, chosen in pieces:
+            columns, text = chosen.documents.columns, chosen.documents.text
             counted = {
                 "documents": len(text),
                 "bytes": histogram.array_bytes(text),
                 "normalized_bytes": self._counts.count(text, job.cutting),
-                "dropped": filtered.dropped,
+                "dropped": chosen.dropped,
             }
-            stashed = stash(filtered.lines, job.scratch, block.index, piece)
-            self._read.append(Read.of(filtered, stashed, **counted))
+            self._read.append(Read.of(chosen.documents, **counted))
             self._sample.add(columns[0], group if len(columns.schema) == 1 else columns[1])
         self._read.append(Read(deliveries=Deliveries(blocks=(block.index,))))
 
@@ -143,7 +145,6 @@ class WriteHistogram(beam.DoFn):
             path = os.path.join(self._job.staging, name)
             write_file(path, content)
             yield path
-        yield from (file.path for file in collect(read.stashed, self._job.staging))
 
 
 class CountWords(beam.PTransform):

@@ -102,16 +102,13 @@ def refuse_another(output: str, what: str, differing: list[str], hint: str = "")
         )
 
 
-def find_finished_set(
-    output: str, schema: Schema, blocks: list[Block], *, explain: bool
-) -> SetInfo | None:
+def find_finished_set(output: str, schema: Schema, blocks: list[Block]) -> SetInfo | None:
     """The finished set in `output`, if it was made by these settings from these inputs.
 
     Args:
       output: the directory.
       schema: the contract of the set that is asked for.
       blocks: all inputs.
-      explain: whether its statistics are to say what was left out.
 
     Returns:
       None if the directory holds no set.
@@ -124,8 +121,6 @@ def find_finished_set(
         return None
     found = set_of(output)
     differing = found.schema.differences(schema) or other_inputs(found.inputs, blocks)
-    if explain and found.stats.funnel is None:
-        differing.append("without what --explain counts")
     refuse_another(output, "a shard set made otherwise", differing)
     return found
 

@@ -20,9 +20,8 @@ from pipelines.storage import store
 from pipelines.storage.store import Pointer, disk_errors, load, write_scratch
 from schemas.commands.terminal import number_of
 from schemas.errors import DataError
-from schemas.manifest import ManifestFile
+from schemas.manifest import REJECTS, ManifestFile
 
-REJECTS = "rejects/rejects.jsonl"
 FILTERED = "rejects/filtered.jsonl"
 _COLUMNS = pa.schema(
     [

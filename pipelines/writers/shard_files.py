@@ -19,7 +19,14 @@ from pipelines.writers.array_record_file import ArrayRecordFile
 from pipelines.writers.document_formats.document_format import document_format
 from pipelines.writers.staging import STAGING, publish_files
 from schemas.agreement import METADATA
-from schemas.manifest import FORMAT_VERSION, MANIFEST, REJECTED, Manifest, ManifestFile
+from schemas.manifest import (
+    DECONTAMINATION,
+    FORMAT_VERSION,
+    MANIFEST,
+    REJECTED,
+    Manifest,
+    ManifestFile,
+)
 from schemas.records import DOCUMENT_FORMATS, FORMATS, frame
 from schemas.sidecar import Schema
 from schemas.typed_json import to_json
@@ -204,7 +211,7 @@ def publish(
         name
         for name in there
         if name in METADATA or _SHARD_FILE.fullmatch(name.removeprefix(f"{_REMOVED}/"))
-    } | {*REJECTED}
+    } | {DECONTAMINATION, *REJECTED}
     files = {file.path: (_staged_of(file), file.bytes) for file in listed}
     publish_files(output, run, MANIFEST, to_json(manifest), files, old)
     return manifest

@@ -60,7 +60,6 @@ ROOM = 3 << 29  # bytes of address space that a child may ask for beyond its own
 # the first. Readers of rows use none of them. By the beginning of "file: field".
 STATED_ONCE = {
     "inputs.json": "where the text was; the files that it names are not part of the set",
-    "stats.json: funnel": "what was left out; the set holds what was kept",
     "schema.json: mask_rate": "rows hold the masks; max_masked follows from it",
     "schema.json: mask_unit": "rows hold the masks",
     "schema.json: packing": "rows hold the segments; one that is none is checked",
@@ -81,7 +80,7 @@ BY_VERIFY = {
     "schema.json: special_ids": "tokenizer.json",
 }
 FLAGS = {
-    "mlm": ["--mask_copies=2", "--explain=always", "--min_words=8"],
+    "mlm": ["--mask_copies=2"],
     "mlm_dynamic": ["--task=mlm", "--no_static_masking"],
     "clm": ["--task=clm"],
     "classification": ["--task=classification"],

@@ -19,9 +19,10 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.build.make_shard import RowMaker
-from pipelines.build.options import BuildOptions
+from pipelines.build.options import BuildOptions, SplitFlags
 from pipelines.build.route_examples import route_examples
 from pipelines.encoding.tokenizer import load_tokenizer
+from pipelines.input_options import InputFlags
 from pipelines.readers.sources import plan_blocks, read_block
 from pipelines.rows.example_batch import join, keep, to_stream
 from pipelines.runners.shuffle import Outbox
@@ -52,12 +53,11 @@ class Maker:
     def __init__(self, added: Added):
         """For one set."""
         options = BuildOptions[Mlm](
-            input=("text",),
+            reading=InputFlags(input=("text",)),
             tokenizer=added.tokenizer,
             output="set",
             max_length=added.max_length,
-            splits="train:1",
-            num_shards=f"train:{added.num_shards}",
+            splitting=SplitFlags("train:1", f"train:{added.num_shards}"),
             settings=Mlm(),
         )
         self._options = options

@@ -17,13 +17,13 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.build.options import BuildOptions
+from pipelines.build.options import SplitFlags
 from pipelines.corpus.near_duplicates.job import ROUNDS_BEFORE
 from pipelines.corpus.near_duplicates.rows import ASK, EDGE, MEMBER, PAIR, PLACE
 from pipelines.corpus.options import CorpusOptions
+from pipelines.input_options import InputFlags
 from pipelines.readers.sources import BLOCK_BYTES
 from pipelines.runners.shuffle import BUFFER_BYTES
-from pipelines.tasks.mlm import Mlm
 
 _DRAWN = 40
 DOCUMENT_BYTES = 28  # of a document in the shuffle beside its tokens: hash, length, copies
@@ -202,7 +202,7 @@ class NearCosts:
 def near_costs(corpus: Corpus, near: Near, rates: Rates) -> NearCosts:
     """Computes what --near_duplicates adds to build_corpus."""
     documents = corpus.documents
-    partitions = CorpusOptions(input=("x",), output="x").files(int(corpus.text_bytes))
+    partitions = CorpusOptions(reading=InputFlags(("x",)), output="x").files(int(corpus.text_bytes))
     met = documents * near.met
     pairs = met * near.pairs / 2  # each has two documents
     set_bytes = 8 * corpus.text_bytes / documents / near.word_bytes + PLACE.itemsize
@@ -324,8 +324,7 @@ def simulated(
 
 
 def _shards_chosen(text_bytes: int) -> int:
-    options = BuildOptions(input=("x",), tokenizer="x", output="x", settings=Mlm())
-    return options.shards({"": text_bytes})["train"]
+    return SplitFlags().shards({"": text_bytes})["train"]
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import codec, features, records, sidecar, statistics
-from schemas.drops import BY_SHARD, SIZES, Funnel, Removed, Sample
+from schemas.drops import BY_SHARD
 from schemas.errors import DataError
 from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
 from schemas.records import DOCUMENT_FORMATS
@@ -22,7 +22,6 @@ from schemas.statistics import ShardStatistics, Statistics, by_length
 from schemas.typed_json import quote, to_json
 from tests.tools.places import ROOT
 from tests.tools.shard_factory import (
-    add_funnel,
     mlm_schema,
     replace_file,
     sign,
@@ -52,7 +51,6 @@ def real_set(tmp_path_factory) -> Path:
         "parameters": {"document": "line", "text_field": None, "stages": ["a", 1, 0.5]},
     }
     write_mlm_set(directory, file_formats=("array_record", "tfrecord"), **changes)
-    add_funnel(directory)
     inputs = Inputs((InputFile("texts/a.txt.zst", 12, "ab" * 16),))
     replace_file(directory, "inputs.json", to_json(inputs))
     return directory
@@ -490,12 +488,7 @@ def _break(values: dict, path: str, value) -> dict:
         ("stats.json", "shards.train", {}),
         ("stats.json", "documents_rejected", {"empty": -1}),
         ("stats.json", "dropped", {}),
-        ("stats.json", "funnel", None),
-        ("stats.json", "funnel.tokens", -1),
-        ("stats.json", "funnel.more", 1),
-        ("stats.json", "funnel.removed.min_chars.more", 1),
-        ("stats.json", "funnel.removed.min_chars.samples.0.document", "x"),
-        ("stats.json", "funnel.removed.min_chars.samples.0.excerpt", "x" * 302),
+        ("stats.json", "funnel", {}),
         ("stats.json", "shards.train-00000-of-00002.dropped", {}),
         ("stats.json", "shards.train-00000-of-00002.held_out", -1),
         ("stats.json", "shards.train-00000-of-00002.duplicates", None),
@@ -535,18 +528,13 @@ def test_json_schemas_list_the_fields_of_the_dataclasses():
             _fields(ShardStatistics) - {"dropped"} | {drop.name for drop in BY_SHARD},
         ),
         (stats["$defs"]["dense_counts"], {"density"}),
-        (stats["$defs"]["sizes"], set(SIZES)),
-        (stats["properties"]["funnel"], _fields(Funnel) - set(SIZES)),
-        (stats["$defs"]["removed"], _fields(Removed) - set(SIZES)),
-        (stats["$defs"]["removed"]["properties"]["samples"]["items"], _fields(Sample)),
         (inputs, _fields(Inputs)),
         (inputs["properties"]["files"]["items"], _fields(InputFile)),
         (manifest, _fields(Manifest)),
         (manifest["properties"]["files"]["items"], _fields(ManifestFile)),
     ):
         assert set(listed["properties"]) == expected
-        of_some = {"trained", "funnel", "observed"}
-        assert sorted(expected - of_some) == listed["required"]
+        assert sorted(expected - {"trained"}) == listed["required"]
 
 
 def test_json_schemas_know_the_same_values_as_the_code():

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.build.make_shard import RowMaker, Shard, evaluation_of
-from pipelines.build.options import BuildOptions
+from pipelines.build.options import BuildOptions, SplitFlags
 from pipelines.build.route_examples import route_examples
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.readers.documents import Documents, Reject, batch_of
@@ -40,8 +40,7 @@ def documents_of(questions: Sequence[Question]) -> Documents:
 def schema_of(task: Qa, tokenizer: LoadedTokenizer, max_length: int) -> Schema:
     """Of a set with a train and a validation split."""
     options = BuildOptions(
-        train_input=("a",),
-        validation_input=("b",),
+        splitting=SplitFlags(train_input=("a",), validation_input=("b",)),
         tokenizer="tokenizer.json",
         output="set",
         task="qa",

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,11 @@ import numpy as np
 from pipelines.encoding.engines import GOLDEN_TEXTS
 from pipelines.writers.tfds_info import tfds_files
 from pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
-from schemas.drops import Funnel, Removed, Sample
 from schemas.errors import DataError
 from schemas.features import is_training, max_masked_slots, task_features, unmask
 from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
 from schemas.records import frame
-from schemas.sidecar import Inputs, Schema, read_set, shard_name
+from schemas.sidecar import Inputs, Schema, shard_name
 from schemas.statistics import ShardStatistics, Statistics, by_length
 from schemas.typed_json import to_json
 
@@ -135,21 +134,6 @@ def count_rows(columns: dict[str, np.ndarray], schema: Schema) -> ShardStatistic
         **by_length(lengths),
         labels=dict(zip(classes, labels, strict=False)),
     )
-
-
-def add_funnel(directory: Path, sample: Sample | None = None) -> None:
-    """Lets stats.json of a finished set tell of one document more, which --min_chars dropped."""
-    info = read_set(str(directory))
-    stats, total = info.stats, info.stats.total()
-    removed = Removed(1, 5, 0, (sample or Sample("ab" * 16, "short", "why"),))
-    given = total.documents + 1, total.text_bytes + 5, total.tokens
-    stats = replace(
-        stats,
-        documents_read=stats.documents_read + 1,
-        dropped={**stats.dropped, "min_chars": 1},
-        funnel=Funnel(*given, removed={"min_chars": removed}),
-    )
-    replace_file(directory, "stats.json", to_json(stats.to_dict(info.schema.row_tokens)))
 
 
 def packed_rows(schema: Schema, rows: int, seed: int, *, step: int = 1) -> dict[str, np.ndarray]:

@@ -74,28 +74,30 @@ def find_targets(flags: Decontamination, say: Callable[[str], None]) -> GramInde
     return index
 
 
-def prepare_filters(run: BlockRun, staging: Staging, say: Callable[[str], None]) -> BlockRun:
-    """The run, whose filters know the place of the n-grams to look for, if any are asked for.
+def prepare_filters(
+    filters: Filters, run: BlockRun, staging: Staging, say: Callable[[str], None]
+) -> Filters:
+    """The filters of a run with the place of the n-grams to look for, if any are asked for.
 
     Leaves the n-grams and DECONTAMINATION in the staging folder, where the run's blocks are.
 
     Raises:
       UsageError, DataError: see `find_targets`; or the run that counts n-grams failed.
     """
-    flags, folder = run.filters.decontamination, staging.folder
+    flags, folder = filters.decontamination, staging.folder
     if not flags.decontaminate:
-        return run
+        return filters
     index = find_targets(flags, say)
     common = np.zeros(0, np.int64)
     if limit := flags.decontaminate_max_documents:
-        common = _count(run, put_index(index, folder), staging)
+        common = _count(filters, run, put_index(index, folder), staging)
         say(
             f"decontamination: {number_of(len(common), 'n-gram')} of these in more than "
             f"{limit:,} documents, which do not count"
         )
     kept = index.without(common)
     store.write_file(os.path.join(folder, DECONTAMINATION), _report(index, kept, common))
-    return replace(run, filters=with_index(run.filters, put_index(kept, folder)))
+    return with_index(filters, put_index(kept, folder))
 
 
 def with_index(filters: Filters, path: str) -> Filters:
@@ -103,7 +105,7 @@ def with_index(filters: Filters, path: str) -> Filters:
     return replace(filters, decontamination=replace(filters.decontamination, index=path))
 
 
-def _count(run: BlockRun, index: str, staging: Staging) -> np.ndarray:
+def _count(filters: Filters, run: BlockRun, index: str, staging: Staging) -> np.ndarray:
     """Runs the pipeline that finds common n-grams: int64, their numbers."""
     staging = replace(staging, local=os.path.join(staging.local, "counting"))  # its own progress
     os.makedirs(staging.local, exist_ok=True)
@@ -111,10 +113,10 @@ def _count(run: BlockRun, index: str, staging: Staging) -> np.ndarray:
     # Imports Beam, which takes a second.
     from pipelines.corpus.targets.transforms import COMMON, CountGrams, GramJob
 
-    limit = run.filters.decontamination.decontaminate_max_documents
-    filters = replace(run.filters, decontamination=Decontamination(), filter="")
-    run = replace(run, command="counting n-grams", filters=filters, passes=1)
-    job = run.job(GramJob, staging, index=index, limit=limit)
+    limit = filters.decontamination.decontaminate_max_documents
+    filters = replace(filters, decontamination=Decontamination(), filter="")
+    run = replace(run, command="counting n-grams", filter="")
+    job = run.job(GramJob, staging, filters=filters, index=index, limit=limit)
     path = os.path.join(staging.folder, COMMON)
     run.execute(
         lambda pipeline: pipeline | CountGrams(job), staging, is_done=lambda: store.exists(path)

@@ -21,6 +21,8 @@ from pipelines.corpus.decontamination.common_grams import (
     find_holders,
 )
 from pipelines.corpus.decontamination.finders import load_finder
+from pipelines.corpus.filter_documents import filter_documents, load_filters
+from pipelines.corpus.filters import Filters
 from pipelines.corpus.rules.apply_rules import join_texts
 from pipelines.readers.sources import Block, read_blocks
 from pipelines.runners.block_run import ALL, BlockJob
@@ -33,7 +35,6 @@ from pipelines.runners.shuffle import (
     tally,
 )
 from pipelines.storage.store import write_file
-from schemas.features import is_training
 
 COMMON = "common_ngrams"  # in the staging folder: int64, numbers of n-grams
 _BUCKETS = 64
@@ -45,10 +46,12 @@ class GramJob(BlockJob):
     """What every worker needs to know.
 
     Attributes:
+      filters: other rules, which drop documents before n-grams are counted.
       index: where the n-grams are.
       limit: an n-gram in more documents is common.
     """
 
+    filters: Filters
     index: str
     limit: int
 
@@ -65,8 +68,9 @@ class FindGrams(BlockStep[GramJob]):
     """Blocks of a bundle -> (bucket, its n-grams and who holds them), and what was delivered."""
 
     def setup(self) -> None:
-        """Loads the n-grams too."""
+        """Loads the n-grams and what rules need too."""
         super().setup()
+        load_filters(self._job.filters, self._job.source.roles)
         self._finder = load_finder(self._job.index)
 
     def start_bundle(self) -> None:
@@ -78,12 +82,10 @@ class FindGrams(BlockStep[GramJob]):
         """Looks through the documents of a block."""
         job = self._job
         texts = [role.name for role in job.source.roles if role.values.is_text]
-        if block.split and not is_training(block.split):  # of it nothing is left out
-            self._journal.add(bytes_read=block.bytes)
-        else:
-            for filtered in self.read(block):
-                found = find_holders(self._finder, join_texts(filtered.documents.columns, texts))
-                self._holders = add_holders([self._holders, found], job.limit)
+        for documents in self.read(block):
+            filtered = filter_documents(job.filters, documents, job.source.roles)
+            found = find_holders(self._finder, join_texts(filtered.documents.columns, texts))
+            self._holders = add_holders([self._holders, found], job.limit)
         self._blocks.append(block.index)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:

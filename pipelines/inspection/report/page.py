@@ -27,8 +27,6 @@ REPORT = "report.html"
 _SECTIONS: tuple[tuple[str, str, Callable[[SetContent], Any]], ...] = (
     ("", "overview", sections.overview),
     ("Where it all went", "went", sections.trace_flows),
-    ("Rule by rule", "removals", sections.removals),
-    ("Counted by filters", "observed", sections.observed),
     ("Rows", "examples", examples),
     ("Length of documents", "lengths", sections.lengths),
     ("Packing", "packing", sections.packing),

@@ -19,7 +19,7 @@ from pipelines.inspection.set_tables import by_number, length_bins
 from pipelines.readers.documents import Reject
 from pipelines.tasks.task import task_class
 from schemas.commands.terminal import number_of
-from schemas.drops import BY_SHARD, SIZES, Removed, drop_of, sizes
+from schemas.drops import BY_SHARD, SIZES, Funnel, Observed, Removed, drop_of, sizes
 from schemas.sidecar import Schema
 
 _LISTED = 20  # inputs, reasons, classes, parameters: the rest is one line
@@ -134,11 +134,8 @@ def _color(split: str, content: SetContent) -> str:
     return "blue" if split == next(iter(content.splits)) else "teal"
 
 
-def removals(content: SetContent) -> dict[str, Any] | None:
-    """The funnel from the given documents to the kept ones; None if it was not measured."""
-    funnel = content.statistics.funnel
-    if funnel is None:
-        return None
+def removals(funnel: Funnel, kept: Mapping[str, int]) -> dict[str, Any]:
+    """The funnel of a corpus, from the given documents to the kept ones, whose sizes are `kept`."""
     given = sizes(funnel)
     left = dict(given)
     rows, samples = [], []
@@ -152,10 +149,9 @@ def removals(content: SetContent) -> dict[str, Any] | None:
                 ("removed before", "", given[size] - before),
             )
             cells[size] = -count, [(*part, n / max(given[size], 1)) for *part, n in parts]
-        rows.append((name, *cells["documents"], *cells["tokens"]))
+        rows.append((name, *cells["documents"], *cells["words"]))
         if removed.samples:
             samples.append((name, removed.documents, removed.samples))
-    kept = {name: getattr(content.total, name) for name in SIZES}
     edited = funnel.edited_bytes
     return {"given": given, "kept": kept, "edited_bytes": edited, "rows": rows, "samples": samples}
 
@@ -166,15 +162,15 @@ def _rules(removed: dict[str, Removed]) -> list[tuple[str, Removed]]:
     if len(ordered) <= _RULES:
         return ordered
     rest = [one for _, one in ordered[_RULES - 1 :]]
-    documents, text_bytes, tokens = (sum(getattr(one, name) for one in rest) for name in SIZES)
-    others = Removed(documents, text_bytes, tokens)
+    documents, text_bytes, words = (sum(getattr(one, name) for one in rest) for name in SIZES)
+    others = Removed(documents, text_bytes, words)
     return [*ordered[: _RULES - 1], (f"{len(rest):,} others", others)]
 
 
-def observed(content: SetContent) -> list[dict[str, Any]] | None:
-    """What filters counted besides, a figure a section: numbers as columns, names as a list."""
+def observed(counted: Observed) -> list[dict[str, Any]] | None:
+    """What rules counted besides, a figure a section: numbers as columns, names as a list."""
     sections = []
-    for section, counts in sorted(content.statistics.observed.items()):
+    for section, counts in sorted(counted.items()):
         ordered = by_number(counts)[:_BARS]
         rows: list[tuple[Any, ...]] = [(_short(name), n) for name, n in _most(counts, _LISTED)]
         if section in _PARTS:

@@ -8,14 +8,13 @@ import functools
 import os
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rich.filesize import decimal
 
 from pipelines.build.options import BuildOptions
 from pipelines.build.plan import Run, estimate
 from pipelines.build.run import complete, wire
-from pipelines.corpus.rules.decontamination import Decontamination
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.readers.files import expand_lists, is_url
 from pipelines.readers.sources import Block, plan_blocks
@@ -91,9 +90,9 @@ def _print_checks(name: str, checks: Iterable[Check]) -> None:
 
 
 def _check_shards(options: BuildOptions, beam_arguments: list[str]) -> Iterator[Check]:
-    given = options.given_splits()
-    patterns = tuple(p for some in given.values() for p in some) or options.input
-    name, output, path = options.filters.filter, options.output, options.tokenizer
+    given = options.splitting.given()
+    patterns = tuple(p for some in given.values() for p in some) or options.reading.input
+    name, output, path = options.filter, options.output, options.tokenizer
     command = Command(beam_arguments, patterns, output, name, options.blocks)
     has_runner, blocks = yield from _check_places(command)
     if is_url(path) and (problem := unreachable(path)):
@@ -117,9 +116,9 @@ def _check_shards(options: BuildOptions, beam_arguments: list[str]) -> Iterator[
 
 
 def _check_tokenizer(options: TokenizerOptions, beam_arguments: list[str]) -> Iterator[Check]:
-    name, output = options.filters.filter, options.output
+    name, output = options.reading.filter, options.output
     plan = functools.partial(plan_blocks, options.source())
-    command = Command(beam_arguments, options.input, output, name, plan)
+    command = Command(beam_arguments, options.reading.input, output, name, plan)
     has_runner, blocks = yield from _check_places(command)
     if has_runner:
         run = run_of(options, blocks or [], beam_arguments)
@@ -249,10 +248,9 @@ def _bucket_problem(bucket: str) -> str:
 
 def _check_size(run: Run) -> Check:
     """Sizes the shuffle and the largest shard, from a sample of the inputs."""
-    schema, on = run.schema, run.on
-    filters = replace(on.filters, decontamination=Decontamination())  # which takes two passes
+    schema = run.schema
     try:
-        found = estimate(replace(run, on=replace(on, filters=filters)))
+        found = estimate(run)
     except TextmillError as error:
         return Check("size", "failed", str(error), "mend the inputs")
     # Documents go to shards by their hash: those of a split are of one size, but for a few percent.

@@ -210,7 +210,7 @@ def words_of(histogram: Histogram, options: TokenizerOptions) -> Histogram:
     Raises:
       DataError: nothing is left.
     """
-    words = normalized_words(histogram.counts, lowercase=options.lowercase)
+    words = normalized_words(histogram.counts, lowercase=options.wordpiece.lowercase)
     if not words.num_rows:
         raise DataError("BERT's normalizer leaves nothing of the text: it holds no words")
     return replace(histogram, counts=words)
@@ -227,8 +227,8 @@ def train(words: Histogram, options: TokenizerOptions, progress: np.ndarray) -> 
         words.words,
         counts,
         special_tokens=options.specials(),
-        limit_alphabet=options.limit_alphabet,
-        initial_alphabet=options.initial_alphabet,
+        limit_alphabet=options.wordpiece.limit_alphabet,
+        initial_alphabet=options.wordpiece.initial_alphabet,
     )
     if options.vocab_size < len(first):
         raise UsageError(
@@ -249,7 +249,7 @@ def tokenizer_json(trained: Trained, _: Histogram, options: TokenizerOptions) ->
     """The file's content: that of the published BERT, and its `[CLS] text [SEP]` if it can."""
     vocabulary = {token: i for i, token in enumerate(trained.tokens)}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=UNKNOWN))
-    tokenizer.normalizer = normalizer(lowercase=options.lowercase)
+    tokenizer.normalizer = normalizer(lowercase=options.wordpiece.lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix=PREFIX)
     specials = options.specials()
@@ -267,6 +267,6 @@ def tokenizer_config(options: TokenizerOptions) -> dict[str, Any]:
     """What tokenizer_config.json says of this tokenizer."""
     return {
         **{role: token for role, token in _ROLES.items() if token in options.specials()},
-        "do_lower_case": options.lowercase,
+        "do_lower_case": options.wordpiece.lowercase,
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
     }

@@ -135,4 +135,4 @@ def _pre_tokenizer(cutting: Cutting) -> pre_tokenizers.PreTokenizer:
 def tokenizer_config(options: TokenizerOptions) -> dict[str, Any]:
     """What tokenizer_config.json says of this tokenizer."""
     roles = {role: token for role, token in _ROLES.items() if token in options.specials()}
-    return {**roles, "add_prefix_space": options.add_prefix_space}
+    return {**roles, "add_prefix_space": options.bpe.add_prefix_space}

@@ -26,7 +26,6 @@ class ModelKind:
       pattern: cuts words if none is given, a regular expression.
       first_tokens: special tokens to those that come before any merge, whatever the text.
       first_are: names them in messages.
-      flags: that only this kind takes.
     """
 
     special_tokens: str
@@ -34,7 +33,6 @@ class ModelKind:
     pattern: str
     first_tokens: Callable[[Sequence[str]], list[str]]
     first_are: str
-    flags: tuple[str, ...]
 
 
 BPE, WORDPIECE = "bpe", "wordpiece"
@@ -45,7 +43,6 @@ MODELS = {
         pattern=PATTERNS[GPT2],
         first_tokens=first_tokens,
         first_are="the 256 bytes and the special tokens",
-        flags=("pattern", "normalizer", "add_prefix_space"),
     ),
     WORDPIECE: ModelKind(
         special_tokens="[PAD],[UNK],[CLS],[SEP],[MASK]",
@@ -53,7 +50,6 @@ MODELS = {
         pattern=bert_words(),
         first_tokens=list,
         first_are="the special tokens",
-        flags=("lowercase", "limit_alphabet", "initial_alphabet"),
     ),
 }
 _MODULES = {BPE: "byte_level_bpe", WORDPIECE: "bert_wordpiece"}

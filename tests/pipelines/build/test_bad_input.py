@@ -749,8 +749,8 @@ FILTERS = {
         ["no document", "filter:no"],
     ),
     "a filter without a colon": flags_case("--filter=thing", said=["--filter=thing"]),
-    "the fewest characters above the most": flags_case(
-        "--min_chars=9", "--max_chars=3", said=["--min_chars=9"]
+    "a flag that cleans text": flags_case(
+        "--quality=c4", said=["--quality is a flag of build_corpus", "takes as --input"]
     ),
 }
 

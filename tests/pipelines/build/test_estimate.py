@@ -28,6 +28,16 @@ def estimated(*flags: str) -> Estimate:
     return estimate(Run.of(options, load_tokenizer(options.tokenizer), options.blocks(), []))
 
 
+def few_characters(document):
+    """A filter of the user's."""
+    return "short" if len(document["text"]) < 20 else None
+
+
+def every_one(document):
+    """Another, which drops all."""
+    return "all"
+
+
 @pytest.fixture
 def small_sample(monkeypatch):
     """Inputs above 100 kB are sampled at 24 places of 8 kB."""
@@ -46,7 +56,7 @@ def lines(topics):
 @pytest.mark.parametrize("more", [(), ("--task=clm", "--packing=concat"), ("--packing=none",)])
 def test_what_is_read_whole_is_exact(corpus, tokenizer_path, tmp_path, more):
     flags = (f"--input={corpus}", f"--tokenizer={tokenizer_path}", "--num_shards=1", *more)
-    flags += ("--splits=train:1", "--min_chars=20")
+    flags += ("--splits=train:1", f"--filter={__name__}:few_characters")
     found = estimated(*flags)
     main([*flags, f"--output={tmp_path / 'set'}"])
     info = read_set(str(tmp_path / "set"))
@@ -111,7 +121,9 @@ def test_given_splits_are_estimated_apart(lines, tokenizer_path, tmp_path):
 
 def test_nothing_is_kept(corpus, tokenizer_path):
     with pytest.raises(DataError, match="no document that would be kept: .* run without --dry_run"):
-        estimated(f"--input={corpus}", f"--tokenizer={tokenizer_path}", "--min_chars=9999999")
+        estimated(
+            f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--filter={__name__}:every_one"
+        )
 
 
 @needs_data

@@ -12,7 +12,6 @@ from rich.console import Console
 from pipelines.build import plan as module
 from pipelines.build.plan import Estimate, Plan, Run, plan_facts, warnings
 from pipelines.build_shards import main
-from pipelines.corpus.filters import Filters
 from pipelines.host.tables import facts_table
 from pipelines.readers.sources import Block, Source
 from pipelines.readers.stored import Part
@@ -42,7 +41,6 @@ def plan(tmp_path, *beam_arguments, estimate=ESTIMATE, schema=None, exchange="fi
     on = BlockRun(
         "build_shards",
         Source(("text.jsonl",)),
-        Filters(),
         [Block(0, (part,))],
         list(beam_arguments),
         "in this process",

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from pipelines.build_shards import main
 
 WORDS = "one two three four five six seven eight nine ten"
@@ -40,11 +38,16 @@ def test_a_book_that_is_one_paragraph(capsys, tokenizer_path, tmp_path):
     assert "--document=line or file" in warning
 
 
-@pytest.mark.parametrize("explain", ["always", "never"])
-def test_a_rule_that_takes_much(capsys, tokenizer_path, tmp_path, explain):
+def few_words(document):
+    """A filter of the user's."""
+    return "few words" if document["text"].count(" ") < 4 else None
+
+
+def test_a_filter_that_drops_much(capsys, tokenizer_path, tmp_path):
     text = "".join("short\n" if n % 2 else f"{WORDS} {n}\n" for n in range(100))
-    flags = ["--min_words=5", f"--explain={explain}"]
-    found = warnings_of(capsys, tokenizer_path, tmp_path, text, *flags)
-    share = {"always": [], "never": ["the rule min_words takes 50% of all documents"]}[explain]
-    assert [warning.split(":")[0] for warning in found] == share
-    assert json.loads((tmp_path / "set" / "stats.json").read_text())["documents_rejected"]
+    name = "--filter=tests.pipelines.build.test_warnings:few_words"
+    [warning] = warnings_of(capsys, tokenizer_path, tmp_path, text, name)
+    assert warning.startswith("--filter drops 50% of all documents as filter:few words: look at")
+    assert json.loads((tmp_path / "set" / "stats.json").read_text())["documents_rejected"] == {
+        "filter:few words": 50
+    }

@@ -252,7 +252,6 @@ def test_what_decides_is_recorded_and_nothing_else(module):
         "max_chars": 0,
         "min_words": 0,
         "max_repetition": 1.0,
-        "filter": "",
     }
     assert filters_of(keep_rejects=True).parameters() == plain
     nfc = filters_of(normalize="nfc").parameters()

@@ -18,8 +18,8 @@ from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.inspection.read_rows import sample_rows
 from pipelines.inspection.report import page as report_page
 from pipelines.inspection.report.content import SetContent, percent
-from pipelines.inspection.report.page import report_file, report_html
-from pipelines.inspection.report.sections import describe_making
+from pipelines.inspection.report.page import load_macros, report_file, report_html
+from pipelines.inspection.report.sections import describe_making, observed, removals
 from pipelines.inspection.set_tables import by_number, funnel_table
 from pipelines.readers.documents import Reject
 from pipelines.runners import console
@@ -27,7 +27,7 @@ from pipelines.tasks.mlm import Mlm
 from pipelines.writers.rejects import Rejects
 from pipelines.writers.token_counts import read_token_counts
 from schemas.commands.flag_file import with_config
-from schemas.drops import Funnel, Removed, Sample
+from schemas.drops import SIZES, Funnel, Removed, Sample
 from schemas.manifest import ManifestFile
 from schemas.sidecar import InputFile, Inputs, read_set
 from schemas.statistics import ShardStatistics, Statistics, by_length
@@ -275,10 +275,7 @@ def test_classes_by_split(tmp_path):
     assert "neg 25 29.4 % 25.0 % 100 %" in text
 
 
-def test_what_was_left_out_rule_by_rule(tmp_path):
-    write_mlm_set(tmp_path / "set")
-    content = _content(tmp_path / "set")
-    total = content.statistics.total()
+def test_what_a_corpus_lost_rule_by_rule():
     samples = tuple(
         Sample(f"{n:032x}", text[:300], text[:300]) for n, text in enumerate(sorted(HOSTILE))
     )
@@ -287,14 +284,13 @@ def test_what_was_left_out_rule_by_rule(tmp_path):
         "duplicates": Removed(3, 30, 9),
         "min_chars": Removed(1, 10, 3, (Sample("f" * 32, "short"),)),
     }
-    given = total.documents + 10, total.text_bytes + 100, total.tokens + 18
+    given, kept = (90, 1100, 218), {"documents": 80, "text_bytes": 1000, "words": 200}
     funnel = Funnel(*given, removed=removed)
-    stats = replace(content.statistics, funnel=funnel)
-    page = report_html(replace(content, statistics=stats)).decode()
+    page = f"</style>{load_macros().removals(removals(funnel, kept))}"
     text = _text(page.encode())
-    assert f"Of {given[0]:,} documents with {given[1]:,} bytes and {given[2]:,} tokens" in text
+    assert "Of 90 documents with 1,100 bytes and 218 words, 80 with 1,000 bytes and 200" in text
     rules = "min chars −1 −3 filter:&lt;b&gt; −6 −6 duplicates −3 −9"
-    assert f"rule documents left tokens left {rules}" in text
+    assert f"rule documents left words left {rules}" in text
     assert "min chars : 1 of 1 document ffffffff short" in text
     widths = [float(found) for found in re.findall(r'flex: ([0-9.]+)" title="removed here', page)]
     due = [(1, 0), (3, 2), (6, 0), (6, 2), (3, 0), (9, 2)]
@@ -306,7 +302,7 @@ def test_what_was_left_out_rule_by_rule(tmp_path):
     shown = io.StringIO()
     console.Console(file=shown, width=80).print(funnel_table(replace(funnel, edited_bytes=5)))
     assert [line.split() for line in shown.getvalue().splitlines()] == [
-        ["reason", "documents", "bytes", "tokens", "of", "all", "text"],
+        ["reason", "documents", "bytes", "words", "of", "all", "text"],
         ["min_chars", "1", "10", "3", f"{10 / given[1]:.2%}"],
         ["filter:<b>", "6", "60", "6", f"{60 / given[1]:.2%}"],
         ["duplicates", "3", "30", "9", f"{30 / given[1]:.2%}"],
@@ -333,41 +329,35 @@ def test_no_label_meets_another(browser, tmp_path, width):
         name: replace(counts, length_histogram=(*range(20), *[0] * 13), dropped={"duplicates": 1})
         for name, counts in content.statistics.shards.items()
     }
-    ranges = {f"{n / 20:.2f} to {(n + 1) / 20:.2f}": 1000 + n for n in range(20)}
-    observed = {"language_probability": ranges, "near_duplicate_clusters": {"128 to 255": 5}}
     dropped = {f"filter:a_rule_with_a_name_as_long_as_{word}": 3 for word in WORDS[:8]}
-    stats = replace(content.statistics, shards=shards, observed=observed, dropped=dropped)
+    stats = replace(content.statistics, shards=shards, dropped=dropped)
     (tmp_path / "report.html").write_bytes(report_html(replace(content, statistics=stats)))
     browser.show(tmp_path / "report.html", width=width, dark=False)
     assert browser.evaluate(_OVERLAPS) == []
     assert browser.evaluate("document.documentElement.scrollWidth") == width
 
 
-def test_what_filters_counted_besides(tmp_path):
-    write_mlm_set(tmp_path / "set")
-    content = _content(tmp_path / "set")
-    observed = {
+def test_what_rules_counted_besides():
+    counted = {
         "language": {"<nb>": 30, "en": 10},
         "near_duplicate_clusters": {"16 to 31": 1, "2 to 3": 40, "4 to 7": 5},
         "edited": {"c4": 7},
     }
-    stats = replace(content.statistics, observed=observed)
-    text = _text(report_html(replace(content, statistics=stats)))
+    text = _text(f"</style>{load_macros().observed(observed(counted))}".encode())
     assert "language &lt;nb&gt; 30 75.0 % en 10 25.0 %" in text
     assert "near duplicate clusters 40 2 to 3 5 4 to 7 1 16 to 31" in text
     assert "edited c4 7 language" in text
-    assert "Counted by filters" not in _text(report_html(content))
-    assert by_number(observed["language"]) == []
+    assert observed({}) is None
+    assert by_number(counted["language"]) == []
     assert [name for name, _ in by_number({"0.9 to 1.0": 1, "0.5 to 0.6": 2})][0] == "0.5 to 0.6"
 
 
-def test_many_rules_are_a_small_page(tmp_path):
-    write_mlm_set(tmp_path / "set")
-    content = _content(tmp_path / "set")
+def test_many_rules_are_a_small_page():
     samples = tuple(Sample(f"{n:032x}", "&" * 301, "&" * 301) for n in range(20))
     removed = {f"filter:{n:04}": Removed(20, 2, 3, samples) for n in range(1000)}
     funnel = Funnel(20_000, 2000, 3000, removed=removed)
-    page = report_html(replace(content, statistics=replace(content.statistics, funnel=funnel)))
+    body = load_macros().removals(removals(funnel, dict.fromkeys(SIZES, 0)))
+    page = f"</style>{body}".encode()
     assert len(page) < 5_000_000
     assert "941 others −18,820 −2,823" in _text(page)
 

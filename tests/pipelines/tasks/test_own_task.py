@@ -117,7 +117,7 @@ def test_the_format_and_the_filter_make_a_set(checkout, tokenizer_path, tmp_path
     (tmp_path / "in.eot.gz").write_bytes(gzip.compress(b"\n<|endoftext|>\n".join(texts)))
     output = tmp_path / "set"
     flags = [f"--input={tmp_path}/*", f"--tokenizer={tokenizer_path}", f"--output={output}"]
-    flags += ["--task=clm", "--filter=my_filters:spam", "--max_length=40", "--keep_rejects"]
+    flags += ["--task=clm", "--filter=my_filters:spam", "--max_length=40"]
     run(checkout, "-m", "pipelines.build_shards", *flags)
     assert run(checkout, "-m", "pipelines.verify", str(output)).startswith("ok: 1 set")
     statistics = json.loads((output / "stats.json").read_text())

@@ -28,7 +28,6 @@ from tokenizers import (
 )
 
 from pipelines import train_tokenizer
-from pipelines.corpus.filters import Filters
 from pipelines.encoding.splitting.patterns import GPT2, PATTERNS, pattern_of
 from pipelines.readers.sources import Source, plan_blocks
 from pipelines.runners.block_run import BlockRun
@@ -484,8 +483,8 @@ def test_an_edited_tokenizer_is_not_reused(text, trained):
 
 def test_from_histogram(tmp_path, text, trained):
     given = f"--from_histogram={trained}/histogram.parquet"
-    with pytest.raises(UsageError, match="normalized when they are counted"):
-        train(tmp_path / "again", given, "--vocab_size=300", "--normalize=nfc")
+    with pytest.raises(UsageError, match="drops documents before they are counted"):
+        train(tmp_path / "again", given, "--vocab_size=300", "--filter=my_filters:spam")
     report = train(tmp_path / "again", given, "--vocab_size=300")
     assert sha256(tmp_path / "again" / "tokenizer.json") == sha256(trained / "tokenizer.json")
     assert sha256(tmp_path / "again" / "histogram.parquet") == sha256(trained / "histogram.parquet")
@@ -713,35 +712,29 @@ def test_line_ends_of_windows_are_warned_of(tmp_path, capsys):
         assert ("hold a carriage return" in capsys.readouterr().out) is is_warned
 
 
-def test_filters_choose_what_is_counted_and_are_recorded(tmp_path, capsys):
+def test_a_filter_chooses_what_is_counted_and_is_recorded(tmp_path, capsys, monkeypatch):
     path = tmp_path / "text.txt"
-    path.write_text("cafe\u0301 here\ncaf\u00e9 there\nshort\n" * 2, encoding="utf-8")
-    flags = ("--normalize=nfc", "--min_words=2", "--keep_rejects", "--vocab_size=270")
+    path.write_text("caf\u00e9 here\ncaf\u00e9 there\nshort\n" * 2, encoding="utf-8")
+    (tmp_path / "word_chooser.py").write_text(
+        "def choose(document):\n    return 'a word' if ' ' not in document['text'] else None\n"
+        "def none(document):\n    return 'no'\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    flags = ("--filter=word_chooser:choose", "--vocab_size=270")
     report = train(tmp_path / "out", f"--input={path}", *flags)
     assert report["text"]["documents"] == 4
-    assert report["text"]["refused"] == {"min_words": 2}
-    assert report["parameters"]["filters"]["normalize"] == "nfc"
-    kept = (tmp_path / "out" / "rejects" / "filtered.jsonl").read_text().splitlines()
-    start = path.read_bytes().index(b"short")
-    assert [json.loads(line) for line in kept] == [
-        {
-            "reason": "min_words",
-            "measured": 1,
-            "limit": 2,
-            "path": str(path),
-            "offset": offset,
-            "text": "short",
-        }
-        for offset in (start, path.read_bytes().index(b"short", start + 1))
-    ]
-    words = read_histogram(str(tmp_path / "out" / "histogram.parquet")).words
-    assert "café".encode() in words.to_pylist()
-    with pytest.raises(UsageError, match="holds another tokenizer .*filters"):
+    assert report["text"]["refused"] == {"filter:a word": 2}
+    assert report["parameters"]["filter"] == "word_chooser:choose"
+    assert "--filter=word_chooser:choose --tokenizer=" in " ".join(capsys.readouterr().out.split())
+    words = read_histogram(str(tmp_path / "out" / "histogram.parquet")).words.to_pylist()
+    assert "caf\u00e9".encode() in words and b"short" not in words
+    with pytest.raises(UsageError, match="holds another tokenizer .*filter 'word_chooser"):
         train(tmp_path / "out", f"--input={path}", "--vocab_size=270")
     train(tmp_path / "out", f"--input={path}", "--vocab_size=270", "--overwrite")
-    assert not (tmp_path / "out" / "rejects" / "filtered.jsonl").exists()
-    with pytest.raises(DataError, match="no document is left to train on; refused: 6 min_chars"):
-        train(tmp_path / "none", f"--input={path}", "--min_chars=99", "--vocab_size=270")
+    with pytest.raises(DataError, match="no document is left to train on; refused: 6 filter:no"):
+        train(
+            tmp_path / "none", f"--input={path}", "--filter=word_chooser:none", "--vocab_size=270"
+        )
 
 
 def test_a_run_is_repeated_with_the_file_it_left(tmp_path, text):
@@ -779,6 +772,12 @@ def test_a_vocabulary_that_the_text_cannot_fill_is_said(tmp_path, text, capsys):
         (["--vocab_size=300", "--normalizer=nfx"], UsageError, "'nfx' is none of none, nfc, nfd"),
         (["--vocab_size=300", "--normalizer=none,nfc"], UsageError, "'none' is none of"),
         (["--vocab_size=300", "--vocab_sise=3"], UsageError, "did you mean --vocab_size?"),
+        (
+            ["--vocab_size=300", "--normalize=nfc"],
+            UsageError,
+            "--normalize is a flag of build_corpus: python -m pipelines.build_corpus "
+            "--normalize=nfc ... makes a corpus, which train_tokenizer takes as --input",
+        ),
     ],
 )
 def test_refusals(tmp_path, text, flags, error, says):
@@ -935,8 +934,9 @@ def test_what_travels_between_workers(tmp_path):
     source = Source((str(path),), block_bytes=1 << 16)
     blocks = plan_blocks(source)
     assert len(blocks) > 20
-    run, at = BlockRun("count", source, Filters(), blocks, []), str(tmp_path)
-    job = run.job(CountJob, staging.Staging(at, at), cutting=Cutting(), max_rejects=0)
+    run, at = BlockRun("count", source, blocks, []), str(tmp_path)
+    counted = {"cutting": Cutting(), "filter": "", "max_rejects": 0}
+    job = run.job(CountJob, staging.Staging(at, at), **counted)
     counting = CountBlocks(job)
     counting.setup()
     counting.start_bundle()

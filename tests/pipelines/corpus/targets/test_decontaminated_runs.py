@@ -1,12 +1,13 @@
-"""--decontaminate in whole runs of build_shards."""
+"""--decontaminate in whole runs of build_corpus."""
 
 import json
 import random
 
 import pytest
 
-from pipelines import train_tokenizer
-from pipelines.build_shards import main
+from pipelines import build_shards
+from pipelines.build_corpus import main
+from pipelines.corpus.sidecars import read_corpus
 from pipelines.inspection.read_rows import read_rows
 from pipelines.runners.launch import find_program
 from schemas.errors import DataError, UsageError
@@ -32,17 +33,8 @@ def questions(tmp_path):
     return write_lines(tmp_path / "questions.jsonl", QUESTIONS, "question")
 
 
-def arguments(source, tokenizer_path, output, *more):
-    return [
-        f"--input={source}",
-        f"--tokenizer={tokenizer_path}",
-        f"--output={output}",
-        "--num_shards=1",
-        "--task=clm",
-        "--max_length=64",
-        "--splits=train:1",
-        *more,
-    ]
+def arguments(source, output, *more):
+    return [f"--input={source}", f"--output={output}", "--num_files=1", *more]
 
 
 def asked(questions, *more):
@@ -54,9 +46,7 @@ def hits(output):
     return [json.loads(line) for line in lines]
 
 
-def test_a_document_that_holds_a_question_is_dropped_and_listed(
-    questions, tokenizer_path, tmp_path, capsys
-):
+def test_a_document_that_holds_a_question_is_dropped_and_listed(questions, tmp_path, capsys):
     long = "Once upon a time. WHY do rivers, in the far north -- of the country freeze later than"
     texts = [
         PLAIN.format("one"),
@@ -68,11 +58,11 @@ def test_a_document_that_holds_a_question_is_dropped_and_listed(
     ]
     source = write_lines(tmp_path / "source.jsonl", texts)
     output = tmp_path / "set"
-    main(arguments(source, tokenizer_path, output, *asked(questions)))
+    main(arguments(source, output, *asked(questions)))
     said = capsys.readouterr().out
     assert "1 more of less than 5 words are not looked for" in said
     assert "2 contaminated" in said
-    info = read_set(str(output))
+    info = read_corpus(str(output))
     assert info.stats.dropped == {"contaminated": 2}
     assert info.stats.observed == {"contaminated": {str(questions): 2}}
     assert info.stats.total().documents == 4
@@ -87,20 +77,16 @@ def test_a_document_that_holds_a_question_is_dropped_and_listed(
     [target] = report["targets"]
     assert (target["texts"], target["too_short"], target["common"]) == (4, 1, 0)
     assert info.schema.parameters["decontaminate_sha256"] == [target["sha256"]]
-    main(arguments(source, tokenizer_path, output, *asked(questions)))
-    assert "holds this very set already" in capsys.readouterr().out
-    with pytest.raises(UsageError, match="'decontaminate_share': 0.0"):
-        main(
-            arguments(
-                source, tokenizer_path, output, *asked(questions, "--decontaminate_share=0.9")
-            )
-        )
+    main(arguments(source, output, *asked(questions)))
+    assert "holds this very corpus already" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="decontaminate_share 0.0 there, 0.9 here"):
+        main(arguments(source, output, *asked(questions, "--decontaminate_share=0.9")))
 
 
-def test_the_file_of_flags_repeats_the_run_anywhere(questions, tokenizer_path, tmp_path):
+def test_the_file_of_flags_repeats_the_run_anywhere(questions, tmp_path):
     source = write_lines(tmp_path / "source.jsonl", [PLAIN.format("one"), QUESTIONS[0]])
     one, other = tmp_path / "set", tmp_path / "again"
-    main(arguments(source, tokenizer_path, one, *asked(questions)))
+    main(arguments(source, one, *asked(questions)))
     main([f"--config={one / 'config.yaml'}", f"--output={other}"])
     files = {path.relative_to(one) for path in one.rglob("*") if path.is_file()}
     assert "decontamination.json" in map(str, files)
@@ -108,28 +94,29 @@ def test_the_file_of_flags_repeats_the_run_anywhere(questions, tokenizer_path, t
         assert (other / name).read_bytes() == (one / name).read_bytes(), name
 
 
-def test_targets_count_by_content_and_not_by_name(questions, tokenizer_path, tmp_path, capsys):
+def test_targets_count_by_content_and_not_by_name(questions, tmp_path, capsys):
     source = write_lines(tmp_path / "source.jsonl", [PLAIN.format("one")])
-    main(arguments(source, tokenizer_path, tmp_path / "set", *asked(questions)))
+    main(arguments(source, tmp_path / "set", *asked(questions)))
     questions.rename(tmp_path / "other.jsonl")
-    same = arguments(source, tokenizer_path, tmp_path / "set", *asked(tmp_path / "other.jsonl"))
+    same = arguments(source, tmp_path / "set", *asked(tmp_path / "other.jsonl"))
     capsys.readouterr()
     main(same)
-    assert "holds this very set already" in capsys.readouterr().out
+    assert "holds this very corpus already" in capsys.readouterr().out
     write_lines(tmp_path / "other.jsonl", QUESTIONS[1:], "question")
     with pytest.raises(UsageError, match="decontaminate_sha256"):
         main(same)
 
 
-def test_common_language_does_not_count(questions, tokenizer_path, tmp_path, capsys):
+def test_common_language_does_not_count(questions, tmp_path, capsys):
     common = [f"{n}: {QUESTIONS[3]}" for n in range(3)]
     texts = [*common, *common, PLAIN.format("one"), QUESTIONS[0]]
     source = write_lines(tmp_path / "source.jsonl", texts)
     for limit, dropped in ((2, 1), (3, 7), (0, 7)):
         output = tmp_path / f"set{limit}"
         more = f"--decontaminate_max_documents={limit}"
-        main(arguments(source, tokenizer_path, output, *asked(questions, more)))
-        assert read_set(str(output)).stats.dropped == {"contaminated": dropped}
+        main(arguments(source, output, *asked(questions, more)))
+        due = {"contaminated": dropped} | ({"duplicates": 3} if limit == 2 else {})
+        assert read_corpus(str(output)).stats.dropped == due
         report = json.loads((output / "decontamination.json").read_text())
         assert report["common_examples"] == ([QUESTIONS[3]] if limit == 2 else [])
         assert report["targets"][0]["common"] == (limit == 2)
@@ -138,7 +125,7 @@ def test_common_language_does_not_count(questions, tokenizer_path, tmp_path, cap
 
 
 @pytest.mark.parametrize("unit", ["paragraph", "line"])
-def test_what_is_found_is_cut_out(questions, tokenizer_path, tmp_path, unit):
+def test_what_is_found_is_cut_out(questions, tmp_path, unit):
     between = "\n\n" if unit == "paragraph" else "\n"
     texts = [
         between.join(["first", f"x {QUESTIONS[0]} y", "last\n"]),
@@ -149,8 +136,8 @@ def test_what_is_found_is_cut_out(questions, tokenizer_path, tmp_path, unit):
     source = write_lines(tmp_path / "source.jsonl", texts)
     output = tmp_path / "set"
     more = asked(questions, f"--decontaminate_unit={unit}")
-    main(arguments(source, tokenizer_path, output, *more, "--max_length=16"))
-    stats = read_set(str(output)).stats
+    main(arguments(source, output, *more))
+    stats = read_corpus(str(output)).stats
     assert stats.dropped == {"contaminated": 1}
     assert stats.observed["edited"] == {"contaminated": 2}
     gone = len(f"x {QUESTIONS[0]} y{between}") + len(between + QUESTIONS[3])
@@ -160,25 +147,6 @@ def test_what_is_found_is_cut_out(questions, tokenizer_path, tmp_path, unit):
     assert len(hits(output)) == 3
 
 
-def test_nothing_is_taken_out_of_files_to_evaluate_on(questions, tokenizer_path, tmp_path):
-    train = write_lines(tmp_path / "train.jsonl", [QUESTIONS[0] + " so", PLAIN.format("one")])
-    test = write_lines(tmp_path / "test.jsonl", QUESTIONS)
-    output = tmp_path / "set"
-    main(
-        [
-            f"--train_input={train}",
-            f"--test_input={test}",
-            f"--tokenizer={tokenizer_path}",
-            f"--output={output}",
-            "--task=clm",
-            *asked(questions, "--decontaminate_max_documents=1"),
-        ]
-    )
-    stats = read_set(str(output)).stats
-    assert stats.split("test").documents == len(QUESTIONS)
-    assert (stats.split("train").documents, stats.dropped) == (1, {"contaminated": 1})
-
-
 @pytest.mark.parametrize("file_format", DOCUMENT_FORMATS)
 def test_a_set_of_whole_documents_is_a_target(tokenizer_path, tmp_path, file_format):
     texts = [f"{number} {PLAIN.format('set')} {number}" for number in range(20)]
@@ -186,10 +154,10 @@ def test_a_set_of_whole_documents_is_a_target(tokenizer_path, tmp_path, file_for
     first = tmp_path / "first"
     tokens = [f"--input={source}", f"--tokenizer={tokenizer_path}", f"--output={first}"]
     flags = ["--task=tokens", "--splits=train:0.5,test:0.5", f"--file_format={file_format}"]
-    main([*tokens, *flags])
+    build_shards.main([*tokens, *flags])
     output = tmp_path / "second"
-    main(arguments(source, tokenizer_path, output, f"--decontaminate={first}"))
-    stats = read_set(str(output)).stats
+    main(arguments(source, output, f"--decontaminate={first}"))
+    stats = read_corpus(str(output)).stats
     in_test = read_set(str(first)).stats.split("test").documents
     assert in_test > 0 and stats.dropped == {"contaminated": in_test}
 
@@ -199,11 +167,11 @@ def test_a_set_is_a_target(tokenizer_path, tmp_path):
     source = write_lines(tmp_path / "source.jsonl", texts)
     first = tmp_path / "first"
     mlm = [f"--input={source}", f"--tokenizer={tokenizer_path}", f"--output={first}"]
-    main([*mlm, "--splits=train:0.5,test:0.5", "--static_masking", "--max_length=32"])
+    build_shards.main([*mlm, "--splits=train:0.5,test:0.5", "--static_masking", "--max_length=32"])
     info = read_set(str(first))
     output = tmp_path / "second"
-    main(arguments(source, tokenizer_path, output, f"--decontaminate={first}"))
-    stats = read_set(str(output)).stats
+    main(arguments(source, output, f"--decontaminate={first}"))
+    stats = read_corpus(str(output)).stats
     assert stats.dropped == {"contaminated": info.stats.split("test").documents}
     assert {hit["field"] for hit in hits(output)} == {"test"}
     rows = [
@@ -233,16 +201,9 @@ def test_a_set_is_a_target(tokenizer_path, tmp_path):
         (["--decontaminate=SHORT"], UsageError, "none of 2 texts has 5 words"),
         (["--decontaminate=EMPTY"], DataError, "is empty: there is no text"),
         (["--decontaminate=BROKEN"], DataError, "broken_json"),
-        (
-            ["--decontaminate=SHORT", "--task=qa", "--decontaminate_unit=line"],
-            UsageError,
-            "takes text out of a document, and documents of --task=qa are of 2 texts",
-        ),
     ],
 )
-def test_what_cannot_be_a_target_is_refused(
-    flags, error, said, questions, corpus, tokenizer_path, tmp_path
-):
+def test_what_cannot_be_a_target_is_refused(flags, error, said, questions, corpus, tmp_path):
     given = {
         "Q": questions,
         "SHORT": write_lines(tmp_path / "short.jsonl", ["too few words", "a b c d"]),
@@ -256,21 +217,8 @@ def test_what_cannot_be_a_target_is_refused(
         for flag in flags
     ]
     with pytest.raises(error, match=said):
-        main(
-            [
-                f"--input={corpus}",
-                f"--tokenizer={tokenizer_path}",
-                f"--output={tmp_path / 'set'}",
-                *flags,
-            ]
-        )
+        main([f"--input={corpus}", f"--output={tmp_path / 'set'}", *flags])
     assert not (tmp_path / "set/MANIFEST.json").exists()
-
-
-def test_the_plan_counts_what_is_found(questions, tokenizer_path, tmp_path, capsys):
-    source = write_lines(tmp_path / "source.jsonl", [QUESTIONS[0], PLAIN.format("one")])
-    main(arguments(source, tokenizer_path, tmp_path / "set", *asked(questions), "--dry_run"))
-    assert "1 contaminated" in capsys.readouterr().out
 
 
 def big_corpus():
@@ -287,7 +235,7 @@ def big_corpus():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", ["document", "line"])
-def test_every_runner_and_cut_gives_the_same_bytes(questions, tokenizer_path, tmp_path, unit):
+def test_every_runner_and_cut_gives_the_same_bytes(questions, tmp_path, unit):
     texts = big_corpus()
     source = write_lines(tmp_path / "source.jsonl", texts)
     cut = tmp_path / "parts"
@@ -311,9 +259,9 @@ def test_every_runner_and_cut_gives_the_same_bytes(questions, tokenizer_path, tm
     for name, flags in ways.items():
         output = tmp_path / name
         given = cut if name == "cut" else source
-        arguments_ = arguments(given, tokenizer_path, output, *more, *flags)
-        main([flag for flag in arguments_ if flag != "--num_shards=1"] + ["--num_shards=3"])
-        files = read_set(str(output)).manifest.files
+        arguments_ = arguments(given, output, *more, *flags)
+        main([flag for flag in arguments_ if flag != "--num_files=1"] + ["--num_files=3"])
+        files = read_corpus(str(output)).manifest.files
         made[name] = {f.path: f.sha256 for f in files if f.split or f.path == "stats.json"}
         made[name]["report"] = (output / "decontamination.json").read_bytes()
         listed[name] = [{**hit, "path": ""} for hit in hits(output)]
@@ -321,13 +269,3 @@ def test_every_runner_and_cut_gives_the_same_bytes(questions, tokenizer_path, tm
     assert all(lines == listed["here"] for lines in listed.values())
     assert len(listed["here"]) == 9  # the third is too short, and the last too common
     assert {hit["record"] for hit in listed["here"]} == {0, 2}
-
-
-def test_a_tokenizer_is_of_what_is_left(questions, tmp_path):
-    texts = [*(f"{PLAIN.format(number)} {number} {number}" for number in range(50)), QUESTIONS[0]]
-    source = write_lines(tmp_path / "source.jsonl", texts)
-    train_tokenizer.main(
-        [f"--input={source}", f"--output={tmp_path / 'bpe'}", "--vocab_size=300", *asked(questions)]
-    )
-    report = json.loads((tmp_path / "bpe/report.json").read_text())
-    assert report["text"]["documents"] == 50
