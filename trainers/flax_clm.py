@@ -11,10 +11,9 @@ from typing import ClassVar
 
 from schemas.commands.entry import run_entry
 from trainers.flags.run_flags import DecoderFlags, PretrainingFlags, RunFlags
-from trainers.run.program import Plan, Program, Trainer
+from trainers.run.program import Trainer, imported
 from trainers.run.start import main_of
-from trainers.run.trained import Trained
-from trainers.tasks.language_models import ClmFlags, ClmTask, GenerationFlags
+from trainers.tasks.language_models import ClmFlags, ClmTask
 
 
 @dataclass(frozen=True)
@@ -33,27 +32,13 @@ class FlaxClmFlags(RunFlags):
     task: ClmFlags = ClmFlags()
 
 
-def _import_program(plan: Plan, task: ClmTask) -> Program:
-    # JAX: seconds that --help and refusals do not pay.
-    from trainers.on_flax.flax_decoder import ClmObjective
-    from trainers.on_flax.flax_program import FlaxProgram
-
-    return FlaxProgram(plan, ClmObjective(plan))
-
-
-def _write_text(trained: Trained, flags: RunFlags, generation: GenerationFlags) -> None:
-    from trainers.on_flax.clm_text import write_text  # JAX, as above
-
-    write_text(trained, flags.compute, generation)
-
-
 TRAINER = Trainer(
     flags=FlaxClmFlags,
     make_task=ClmTask,
-    import_program=_import_program,
+    import_program=imported("trainers.on_flax.flax_decoder:make_program"),
     framework="JAX",
     gigabytes=3.2,
-    write_text=_write_text,
+    write_text=imported("trainers.on_flax.clm_text:write_text"),
 )
 main = main_of(TRAINER)
 

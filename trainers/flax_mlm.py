@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from schemas.commands.entry import run_entry
 from trainers.flags.run_flags import EncoderFlags, PretrainingFlags, RunFlags
-from trainers.run.program import Plan, Program, Trainer
+from trainers.run.program import Trainer, imported
 from trainers.run.start import main_of
 from trainers.tasks.language_models import MlmFlags, MlmTask
 
@@ -31,18 +31,10 @@ class FlaxMlmFlags(RunFlags):
     task: MlmFlags = MlmFlags()
 
 
-def _import_program(plan: Plan, task: MlmTask) -> Program:
-    # JAX: seconds that --help and refusals do not pay.
-    from trainers.on_flax.flax_encoder import MlmObjective
-    from trainers.on_flax.flax_program import FlaxProgram
-
-    return FlaxProgram(plan, MlmObjective(plan))
-
-
 TRAINER = Trainer(
     flags=FlaxMlmFlags,
     make_task=MlmTask,
-    import_program=_import_program,
+    import_program=imported("trainers.on_flax.flax_encoder:make_program"),
     framework="JAX",
     gigabytes=3.2,
 )

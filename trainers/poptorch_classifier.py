@@ -13,7 +13,7 @@ from typing import ClassVar
 from schemas.commands.entry import run_entry
 from trainers.flags.run_flags import ClassifierFlags, RunFlags
 from trainers.on_poptorch.ipu_flags import IpuComputeFlags
-from trainers.run.program import Plan, Program, Trainer
+from trainers.run.program import Plan, Program, Trainer, imported
 from trainers.run.start import main_of
 from trainers.tasks.classification import ClassificationFlags, ClassificationTask
 
@@ -38,17 +38,7 @@ def _import_program(plan: Plan, task: ClassificationTask) -> Program:
     # Threads that spin while they wait take the time of whatever else runs: beside four busy
     # processes on two cores a step took three times as long; alone it costs a twentieth.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # PyTorch: seconds that --help and refusals do not pay.
-    from trainers.on_poptorch.classifier import ClassifierObjective
-    from trainers.on_poptorch.ipu_program import IpuProgram, find_poptorch
-    from trainers.on_poptorch.module_program import ModuleProgram
-
-    compute = plan.flags.compute
-    assert isinstance(compute, IpuComputeFlags)
-    poptorch = find_poptorch(compute.device)
-    if poptorch is not None:
-        return IpuProgram(plan, task.weights, poptorch)
-    return ModuleProgram(plan, ClassifierObjective(plan.model, task.weights), compute.device)
+    return imported("trainers.on_poptorch.ipu_program:make_program")(plan, task)
 
 
 TRAINER = Trainer(

@@ -12,7 +12,7 @@ from typing import ClassVar
 from schemas.commands.entry import run_entry
 from trainers.flags.run_flags import ClassifierFlags, RunFlags
 from trainers.on_tf.tf_flags import TfComputeFlags
-from trainers.run.program import Plan, Program, Trainer
+from trainers.run.program import Trainer, imported
 from trainers.run.start import main_of
 from trainers.tasks.classification import ClassificationFlags, ClassificationTask
 
@@ -33,18 +33,10 @@ class TfClassifierFlags(RunFlags):
     task: ClassificationFlags = ClassificationFlags()
 
 
-def _import_program(plan: Plan, task: ClassificationTask) -> Program:
-    # TensorFlow: seconds that --help and refusals do not pay.
-    from trainers.on_tf.tf_encoder import ClassificationObjective
-    from trainers.on_tf.tf_program import TfProgram
-
-    return TfProgram(plan, lambda: ClassificationObjective(plan.model, task.weights))
-
-
 TRAINER = Trainer(
     flags=TfClassifierFlags,
     make_task=ClassificationTask,
-    import_program=_import_program,
+    import_program=imported("trainers.on_tf.tf_encoder:make_program"),
     framework="TensorFlow",
     gigabytes=2.8,
 )

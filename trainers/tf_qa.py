@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from schemas.commands.entry import run_entry
 from trainers.flags.run_flags import DecoderFlags, RunFlags
 from trainers.on_tf.tf_flags import TfComputeFlags
-from trainers.run.program import Plan, Program, Trainer
+from trainers.run.program import Trainer, imported
 from trainers.run.start import main_of
 from trainers.tasks.qa import QaFlags, QaTask
 
@@ -41,18 +41,10 @@ class TfQaFlags(RunFlags):
     task: QaFlags = QaFlags()
 
 
-def _import_program(plan: Plan, task: QaTask) -> Program:
-    # TensorFlow: seconds that --help and refusals do not pay.
-    from trainers.on_tf.tf_decoder import QaObjective
-    from trainers.on_tf.tf_program import TfProgram
-
-    return TfProgram(plan, lambda: QaObjective(plan.model, plan.schema, answers=task.is_scored))
-
-
 TRAINER = Trainer(
     flags=TfQaFlags,
     make_task=QaTask,
-    import_program=_import_program,
+    import_program=imported("trainers.on_tf.tf_decoder:make_program"),
     framework="TensorFlow",
     gigabytes=2.8,
 )

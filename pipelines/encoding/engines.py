@@ -156,6 +156,7 @@ class FastEngine:
         import awkward
         import gigatoken
 
+        # It loads numba.
         from pipelines.encoding.splitting.splitter import find_characters
 
         self._awkward, self._load, self._find = (

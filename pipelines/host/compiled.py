@@ -62,7 +62,7 @@ def _import_numba() -> Any:
 
     numba.core.entrypoints._already_initialized = True
     with leave_out("scipy.linalg"):
-        import numba.extending
+        # Named here, while the package that it would import is left out.
         import numba.np.arraymath
     return numba
 

@@ -412,17 +412,11 @@ class CachedFiles:
 
     def _download(self, file: ManifestFile, local: str) -> None:
         """Fetches a file to a temporary name, checks it, and gives it its own."""
-        # Reading a directory needs none of it.
-        from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
-
-        trying = Retrying(
-            retry=retry_if_exception_type((WrongFile, FileNotFoundError)),
-            stop=stop_after_attempt(TRIES),
-            wait=wait_random(0, 0.5),
-            reraise=True,
-        )
+        may_pass = (WrongFile, FileNotFoundError)
         try:
-            trying(self._fill, file, local)
+            store.retry(
+                lambda: self._fill(file, local), lambda error: isinstance(error, may_pass), TRIES
+            )
         except OSError as error:
             raise DataError(
                 f"{self.directory}/{file.path} cannot be kept on this machine: {error}. Free some "

@@ -197,7 +197,7 @@ def patiently(url: str, operation: Callable[[], T], done: str = "written") -> T:
     """
     try:
         with tell_if_slow(f"{url}: no answer yet"):
-            return _retry(operation, _may_pass)
+            return retry(operation, _may_pass)
     except FileNotFoundError as error:
         raise FileNotFoundError(errno.ENOENT, "there is no such file", url) from error
     except TextmillError:
@@ -206,14 +206,20 @@ def patiently(url: str, operation: Callable[[], T], done: str = "written") -> T:
         raise _give_up(url, error, done) from error
 
 
-def _retry(operation: Callable[[], T], may_pass: Callable[[BaseException], bool]) -> T:
+def retry(
+    operation: Callable[[], T],
+    may_pass: Callable[[BaseException], bool],
+    tries: Optional[int] = None,
+) -> T:
+    """Does it again after errors that may pass, for PATIENCE_SECONDS or so many times in all."""
     # Reading from a disk does not need this package.
-    from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+    import tenacity
 
-    trying = Retrying(
-        retry=retry_if_exception(may_pass),
-        stop=stop_after_delay(PATIENCE_SECONDS),
-        wait=wait_random_exponential(0.2, max=8),
+    by_time, by_count = tenacity.stop_after_delay, tenacity.stop_after_attempt
+    trying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception(may_pass),
+        stop=by_count(tries) if tries else by_time(PATIENCE_SECONDS),
+        wait=tenacity.wait_random_exponential(0.2, max=8),
         reraise=True,
     )
     return trying(operation)
@@ -265,9 +271,7 @@ def package_of(url: str) -> Any:
 def _fsspec() -> ModuleType:
     """The package, with those of its modules that are used."""
     # Reading a directory needs none of it.
-    import fsspec
     import fsspec.asyn
-    import fsspec.config
 
     return fsspec
 
@@ -314,20 +318,21 @@ def _google_credentials(url: str) -> Any:
 def _load_google(origin: str, process: int) -> Any:
     """Loads credentials once a process and origin; gcsfs renews their token before it ends."""
     # A reader of s3:// does not have it.
-    from google.auth import default, exceptions
-    from google.auth.transport.requests import Request
+    import google.auth.transport.requests
 
-    request: Any = functools.partial(Request(), timeout=max(1, round(RENEWAL_SECONDS / 3)))
+    auth: Any = google.auth
+    request: Any = auth.transport.requests.Request()
+    request = functools.partial(request, timeout=max(1, round(RENEWAL_SECONDS / 3)))
     try:
-        credentials, _ = default(scopes=[_SCOPE], request=request)
-    except exceptions.DefaultCredentialsError as error:
+        credentials, _ = auth.default(scopes=[_SCOPE], request=request)
+    except auth.exceptions.DefaultCredentialsError as error:
         if "were not found. To set up" in str(error) and not os.environ.get(_GIVEN):
             return None
         raise
     if not credentials.valid:
-        _retry(
+        retry(
             lambda: credentials.refresh(request),
-            lambda error: isinstance(error, exceptions.TransportError),
+            lambda error: isinstance(error, auth.exceptions.TransportError),
         )
     return credentials
 

@@ -189,7 +189,8 @@ class ShardSet(BatchReader):
           DataError: one is no finished set.
           UsageError: their rows do not mean the same; names what differs.
         """
-        from trainers.data.mixture import Mixture  # which reads sets with this class
+        # It imports this class, to read its sets with.
+        from trainers.data.mixture import Mixture
 
         return Mixture.open(weights, seed=seed, **opening)
 

@@ -9,12 +9,10 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 def new_figure(size: Tuple[float, float]) -> Tuple[Any, Any]:
     """A figure of so many inches, and its axes; it needs no display."""
-    # matplotlib: a second that a run without pictures does not pay.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    # A second that a run without pictures does not pay.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
     return figure, figure.add_subplot()
 
 

@@ -4,8 +4,7 @@
     tensors["roberta.embeddings.word_embeddings.weight"]  # float32, read when asked for
     write_directory("out", config, tensors, tokenizer_json)
 
-Only safetensors are read: a pickle runs what it likes when it is opened. The package of that name
-is imported when a directory is opened.
+Only safetensors are read: a pickle runs what it likes when it is opened.
 """
 
 import os
@@ -27,6 +26,8 @@ from typing import (
 )
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from schemas.errors import DataError, UsageError
 from schemas.typed_json import load_json, quote, to_json
@@ -68,13 +69,12 @@ class Tensors(Mapping[str, np.ndarray]):
 
     def __getitem__(self, name: str) -> np.ndarray:
         """One tensor, C-contiguous."""
-        from safetensors import SafetensorError, safe_open
-
         place = self._places[name]
         try:
             with safe_open(place.file, framework="np") as file:
                 if place.dtype == "BF16":
-                    import ml_dtypes  # noqa: F401 # teaches numpy the dtype
+                    # Teaches numpy the dtype; weights of other dtypes need it not.
+                    import ml_dtypes  # noqa: F401
                 value = np.ascontiguousarray(file.get_tensor(place.name))
         except (SafetensorError, OSError) as error:
             raise DataError(f"{place.file}: {place.name} cannot be read: {error}") from error
@@ -176,13 +176,6 @@ def _refuse_without(name: str, path: str, where: str) -> NoReturn:
 
 def _places_in(file: str) -> List[_Place]:
     try:
-        from safetensors import SafetensorError, safe_open
-    except ImportError as error:
-        raise UsageError(
-            "weights are read with the package safetensors, which is not installed: "
-            "pip install safetensors"
-        ) from error
-    try:
         with safe_open(file, framework="np") as opened:
             tensors = {name: opened.get_slice(name) for name in opened.keys()}
             return [
@@ -208,9 +201,6 @@ def write_directory(
       UsageError: the path is taken.
       DataError: it cannot be written.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
     refuse_existing(path)
     path = os.path.abspath(path)
     files = {CONFIG: to_json(config), "tokenizer.json": tokenizer_json}

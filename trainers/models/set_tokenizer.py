@@ -141,6 +141,7 @@ def _merges(config: Dict[str, Any]) -> List[Merge]:
 def open_tokenizer(tokenizer_json: bytes) -> Any:
     """A `tokenizers.Tokenizer` that neither cuts nor pads; a DataError of one that is not sound."""
     try:
+        # --help and runs without text spare it.
         from tokenizers import Tokenizer
     except ImportError as error:
         raise UsageError(

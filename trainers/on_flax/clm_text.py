@@ -19,7 +19,7 @@ from flax import nnx
 
 from schemas.commands.terminal import say
 from schemas.errors import UsageError
-from trainers.flags.run_flags import ComputeFlags
+from trainers.flags.run_flags import ComputeFlags, RunFlags
 from trainers.models.set_tokenizer import open_tokenizer
 from trainers.on_flax.flax_decoder import DecoderForCausalLM
 from trainers.on_flax.flax_program import compute_dtype
@@ -30,7 +30,7 @@ from trainers.tasks.language_models import GenerationFlags
 WIDTH = 16  # prompts are filled up to a multiple of this: few programs serve all lengths
 
 
-def write_text(trained: Trained, compute: ComputeFlags, flags: GenerationFlags) -> None:
+def write_text(trained: Trained, run_flags: RunFlags, flags: GenerationFlags) -> None:
     """Prints the text of --generate with its continuation, or several of them.
 
     Raises:
@@ -42,7 +42,7 @@ def write_text(trained: Trained, compute: ComputeFlags, flags: GenerationFlags) 
         raise UsageError(f"{trained.directory} has no tokenizer.json: put one there")
     tokenizer = open_tokenizer(trained.tokenizer_json)
     prompt = _prompt(text, trained, tokenizer)
-    found, speed = _generate(trained, compute, flags, prompt)
+    found, speed = _generate(trained, run_flags.compute, flags, prompt)
     for row in range(flags.samples):
         if flags.samples > 1:
             say(f"--- {row + 1} of {flags.samples}")

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from trainers.models.model_config import ModelConfig
-from trainers.on_flax.flax_program import DeviceBatch, Sums, compute_dtype, token_sums
+from trainers.on_flax.flax_program import DeviceBatch, FlaxProgram, Sums, compute_dtype, token_sums
 from trainers.on_flax.layers import (
     Cache,
     Context,
@@ -28,7 +28,7 @@ from trainers.on_flax.layers import (
     packed_context,
     split_keys,
 )
-from trainers.run.program import Plan
+from trainers.run.program import Plan, Task
 
 
 class DecoderForCausalLM(nnx.Module):
@@ -102,3 +102,8 @@ class ClmObjective:
         model = nnx.merge(self._graph, params)
         logits_BxLxV = model(rows["input_ids"], rows["segment_ids"], key)[:, :-1]
         return token_sums(logits_BxLxV, rows["input_ids"][:, 1:], rows["loss_weights"][:, 1:])
+
+
+def make_program(plan: Plan, task: Task) -> FlaxProgram:
+    """Causal language modeling."""
+    return FlaxProgram(plan, ClmObjective(plan))

@@ -19,7 +19,7 @@ from schemas.features import max_masked_slots
 from schemas.sidecar import Schema
 from trainers.models.families import ACTIVATIONS
 from trainers.models.model_config import ModelConfig
-from trainers.on_flax.flax_program import DeviceBatch, Sums, compute_dtype, token_sums
+from trainers.on_flax.flax_program import DeviceBatch, FlaxProgram, Sums, compute_dtype, token_sums
 from trainers.on_flax.layers import (
     FORMULAS,
     Embeddings,
@@ -31,7 +31,7 @@ from trainers.on_flax.layers import (
     packed_context,
     split_keys,
 )
-from trainers.run.program import Plan
+from trainers.run.program import Plan, Task
 from trainers.tasks.language_models import MlmFlags, mask_rates
 
 
@@ -217,3 +217,8 @@ class MlmObjective:
         model = nnx.merge(self._graph, params)
         logits_BxKxV = model(rows.input_ids, rows.segment_ids, rows.positions, key)
         return token_sums(logits_BxKxV, rows.labels, rows.weights)
+
+
+def make_program(plan: Plan, task: Task) -> FlaxProgram:
+    """Masked language modeling."""
+    return FlaxProgram(plan, MlmObjective(plan))

@@ -25,16 +25,22 @@ from torch import Tensor
 from schemas.errors import UsageError
 from trainers.data.batches import Batch
 from trainers.flags.run_flags import OptimizationFlags, RunFlags
-from trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_arrays
+from trainers.on_poptorch.classifier import (
+    TEXT_INPUTS,
+    Classifier,
+    ClassifierObjective,
+    classifier_arrays,
+)
 from trainers.on_poptorch.ipu_flags import IpuComputeFlags
 from trainers.on_poptorch.module_program import (
     RANDOM,
+    ModuleProgram,
     check_device,
     copy_to_host,
     parameter_groups,
 )
 from trainers.run.program import Arrays, Plan, Program, Schedule, check_state
-from trainers.tasks.classification import LOGITS
+from trainers.tasks.classification import LOGITS, ClassificationTask
 
 Tensors = Tuple[Tensor, ...]  # TEXT_INPUTS and the labels, int32
 
@@ -261,7 +267,8 @@ def find_poptorch(wanted: str) -> Optional[ModuleType]:
     if wanted not in ("auto", "ipu"):
         return None
     try:
-        import poptorch  # pyright: ignore[reportMissingImports]  # few hosts have it
+        # Few hosts have it.
+        import poptorch  # pyright: ignore[reportMissingImports]
     except ImportError:
         poptorch = None
     if poptorch is not None and poptorch.ipuHardwareIsAvailable():
@@ -389,3 +396,13 @@ def _accumulation(flags: IpuComputeFlags, share: int, *, ipus: int) -> int:
             f"{stages}, or fewer IPUs with --blocks_per_ipu"
         )
     return accumulation
+
+
+def make_program(plan: Plan, task: ClassificationTask) -> Program:
+    """A classifier on IPUs where --device finds some, else on plain PyTorch."""
+    compute = plan.flags.compute
+    assert isinstance(compute, IpuComputeFlags)
+    poptorch = find_poptorch(compute.device)
+    if poptorch is not None:
+        return IpuProgram(plan, task.weights, poptorch)
+    return ModuleProgram(plan, ClassifierObjective(plan.model, task.weights), compute.device)

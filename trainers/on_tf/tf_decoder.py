@@ -26,9 +26,10 @@ from trainers.on_tf.tf_layers import (
     table,
     through_blocks,
 )
-from trainers.on_tf.tf_program import Sums, TfObjective
+from trainers.on_tf.tf_program import Sums, TfObjective, TfProgram
+from trainers.run.program import Plan
 from trainers.tasks.language_models import CORRECT, COUNTED, LOSS
-from trainers.tasks.qa import ANSWER_IDS, ANSWER_LENGTHS
+from trainers.tasks.qa import ANSWER_IDS, ANSWER_LENGTHS, QaTask
 
 
 def allowed_attention(segment_ids_BxL: Any, prefix_mask_BxL: Any = None) -> Any:
@@ -249,3 +250,8 @@ class QaObjective(TfObjective):
             input_ids=tf.TensorSpec((None, None), tf.int32, "input_ids"),
             prompt_lengths=tf.TensorSpec((None,), tf.int32, "prompt_lengths"),
         )
+
+
+def make_program(plan: Plan, task: QaTask) -> TfProgram:
+    """Question answering."""
+    return TfProgram(plan, lambda: QaObjective(plan.model, plan.schema, answers=task.is_scored))

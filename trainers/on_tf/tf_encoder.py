@@ -23,8 +23,9 @@ from trainers.on_tf.tf_layers import (
     table,
     through_blocks,
 )
-from trainers.on_tf.tf_program import Sums, TfObjective
-from trainers.tasks.classification import LABEL, LOGITS
+from trainers.on_tf.tf_program import Sums, TfObjective, TfProgram
+from trainers.run.program import Plan
+from trainers.tasks.classification import LABEL, LOGITS, ClassificationTask
 
 
 class Encoder(keras.Model):
@@ -130,3 +131,8 @@ class ClassificationObjective(TfObjective):
         names = INPUTS if "text_pair_field" in schema.parameters else INPUTS[:2]
         specs = {name: tf.TensorSpec((None, None), tf.int32, name) for name in names}
         return tf.function(serve).get_concrete_function(**specs)
+
+
+def make_program(plan: Plan, task: ClassificationTask) -> TfProgram:
+    """Classification, with the class weights that the task found in the set."""
+    return TfProgram(plan, lambda: ClassificationObjective(plan.model, task.weights))

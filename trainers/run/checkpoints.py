@@ -33,6 +33,7 @@ from typing import (
 )
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
 
 from schemas.errors import DataError, UsageError
 from schemas.manifest import file_sha256
@@ -306,9 +307,6 @@ def read_checkpoint(
     Raises:
       DataError: it cannot be read, or its weights are not those of the model, where one is given.
     """
-    # Hosts that only read shards have none.
-    from safetensors import SafetensorError, safe_open
-
     arrays: Dict[str, Arrays] = {_WEIGHTS: {}, _STATE: {}}
     try:
         progress = parse_json(read_bounded(str(path / PROGRESS), _MOST_TEXT), PROGRESS)

@@ -158,6 +158,7 @@ class TensorBoardSink:
 
     def __init__(self, output: str, *, start_step: int):
         """Opens a new event file, which takes back what was measured after `start_step`."""
+        # Of an extra: --log_to asks for it.
         from tensorboardX import SummaryWriter
 
         self._writer = SummaryWriter(
@@ -185,6 +186,7 @@ class WandbSink:
         Raises:
           UsageError: the service cannot be reached, or nobody is logged in.
         """
+        # Of an extra: --log_to asks for it.
         import wandb
 
         id_file = Path(output, "wandb_id")

@@ -9,6 +9,7 @@ read()                                        # [{"loss": 10.8, "counted": 210.0
 import signal
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import (
@@ -209,13 +210,22 @@ class Task(ABC):
         return []
 
 
+def imported(name: str) -> Callable[..., Any]:
+    """A function whose module is imported by its first call: --help and refusals pay no framework.
+
+    imported("trainers.on_tf.tf_encoder:make_program")(plan, task) imports TensorFlow.
+    """
+    module, _, function = name.partition(":")
+    return lambda *arguments: getattr(import_module(module), function)(*arguments)
+
+
 class Trainer(NamedTuple):
     """What an entry is made of.
 
     Attributes:
       flags: its flags.
       make_task: of the flags, the contract, and the set that is read, if one is.
-      import_program: imports the framework.
+      import_program: imports the framework, and makes the program of a plan.
       framework: its name, for people.
       gigabytes: of addresses that it takes at least.
       write_text: continues a text, where the model can.

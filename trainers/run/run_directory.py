@@ -40,6 +40,7 @@ def claimed(output: Path) -> Iterator[None]:
       UsageError: it cannot be written to, or another run has it.
       DataError: a file cannot be read or written meanwhile (disk full, another user's).
     """
+    # --help and wrong flags spare it.
     from filelock import FileLock, Timeout
 
     try:
